@@ -1,0 +1,264 @@
+use crate::decision::Outcome;
+use crate::error::{LimitError, Problem, nonzero};
+use crate::rate::gcd;
+use crate::{Algorithm, Decision, Rate, Timestamp};
+
+/// A token bucket: `burst` units of capacity, refilled continuously at a rate.
+///
+/// In any interval of length T it admits at most `burst + floor(rate · T)` units, exactly.
+///
+/// The state is the *theoretical arrival time*: when the bucket will be full again. It is counted
+/// in ticks so small that both a nanosecond and a unit of cost are whole numbers of them, so no
+/// rate is ever rounded: the generic cell rate algorithm in integers that cannot overflow. Time
+/// takes 63 bits, a nanosecond at most 2^32 ticks, the capacity less than 2^95.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    rate: Rate,
+    burst: u64,
+    debt: u64,
+    ticks: Ticks,
+    /// `burst` in ticks.
+    capacity_ticks: u128,
+}
+
+/// The state of a [`Bucket`] for one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketState {
+    /// When the bucket is full again, in ticks since the clock's origin; below 2^96.
+    pub full_at_ticks: u128,
+    /// Units set aside by holds.
+    pub held: u64,
+}
+
+/// How many ticks make a nanosecond, and how many a unit of cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ticks {
+    per_ns: u64,
+    per_unit: u64,
+}
+
+impl Bucket {
+    /// A bucket of `burst` units (the whole capacity, first request included), refilled at `rate`.
+    ///
+    /// Refused when the burst is zero, or when the numbers cannot be represented exactly: the
+    /// reduced rate has to be below 2^32 per nanosecond, and an empty bucket has to fill within
+    /// 2^95 ticks. One per day with a burst of a million fits, and so does 10^12 per second.
+    pub fn new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
+        let (count, period_ns) = rate.reduced();
+        let ticks = Ticks { per_ns: count, per_unit: period_ns };
+        Self::with_ticks(rate, nonzero("burst", burst)?, 0, ticks)
+    }
+
+    /// A bucket whose burst is the rate's count: "100 per minute" lets 100 through at once.
+    pub fn of(rate: Rate) -> Result<Self, LimitError> {
+        Self::new(rate, rate.count())
+    }
+
+    /// The same bucket, whose commits may overdraw it by `debt` units.
+    ///
+    /// Checks and holds never overdraw; debt is for costs that are known only afterwards.
+    pub fn with_debt(self, debt: u64) -> Result<Self, LimitError> {
+        Self::with_ticks(self.rate, self.burst, debt, self.ticks)
+    }
+
+    fn with_ticks(rate: Rate, burst: u64, debt: u64, ticks: Ticks) -> Result<Self, LimitError> {
+        if ticks.per_ns > MAX_TICKS_PER_NS {
+            let hint = "its reduced count must be below 2^32; use a rounder count or period";
+            return Err(LimitError::new("rate", Problem::NotExact { hint }));
+        }
+        let (capacity_ticks, overdrawn_ticks) = (
+            u128::from(burst) * u128::from(ticks.per_unit),
+            (u128::from(burst) + u128::from(debt)) * u128::from(ticks.per_unit),
+        );
+        if overdrawn_ticks >= MAX_CAPACITY_TICKS {
+            let field = if capacity_ticks >= MAX_CAPACITY_TICKS { "burst" } else { "debt" };
+            let hint = "it takes too long to refill at this rate; use a smaller one";
+            return Err(LimitError::new(field, Problem::NotExact { hint }));
+        }
+        Ok(Self { rate, burst, debt, ticks, capacity_ticks })
+    }
+
+    /// The rate of refill.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// The whole capacity.
+    #[must_use]
+    pub const fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// How far commits may overdraw.
+    #[must_use]
+    pub const fn debt(&self) -> u64 {
+        self.debt
+    }
+
+    /// How far the bucket is from full, in ticks, never less than what is held.
+    #[inline(always)]
+    fn level_ticks(&self, state: &BucketState, now: Timestamp) -> u128 {
+        let level = state.full_at_ticks.saturating_sub(self.now_ticks(now));
+        level.max(self.cost_ticks(state.held))
+    }
+
+    #[inline(always)]
+    fn now_ticks(&self, now: Timestamp) -> u128 {
+        u128::from(now.as_nanos()) * u128::from(self.ticks.per_ns)
+    }
+
+    #[inline(always)]
+    fn cost_ticks(&self, cost: u64) -> u128 {
+        u128::from(cost) * u128::from(self.ticks.per_unit)
+    }
+
+    /// The one decision: does `cost` fit above `level_ticks`, and what is left then?
+    #[inline(always)]
+    fn decide(&self, state: &BucketState, cost: u64, now: Timestamp) -> (Decision, u128) {
+        let level_ticks = self.level_ticks(state, now);
+        // At most 2^96 + 2^127: no overflow whatever the cost.
+        let wanted_ticks = level_ticks + self.cost_ticks(cost);
+        let outcome = if wanted_ticks <= self.capacity_ticks {
+            Outcome::Allow
+        } else if cost > self.burst {
+            Outcome::DenyForEver
+        } else if cost.saturating_add(state.held) > self.burst {
+            Outcome::DenyUnknown
+        } else {
+            Outcome::DenyForNow
+        };
+        let level_after = match outcome {
+            Outcome::Allow => wanted_ticks,
+            _ => level_ticks,
+        };
+        let decision = Decision {
+            outcome,
+            limit: self.burst,
+            now,
+            room_ticks: self.capacity_ticks.saturating_sub(level_after),
+            lack_ticks: wanted_ticks.saturating_sub(self.capacity_ticks),
+            spent_ticks: level_after,
+            ticks_per_unit: self.ticks.per_unit,
+            ticks_per_ns: self.ticks.per_ns,
+        };
+        (decision, level_after)
+    }
+
+    #[inline(always)]
+    fn set_level(&self, state: &mut BucketState, level_ticks: u128, now: Timestamp) {
+        state.full_at_ticks = self.now_ticks(now) + level_ticks;
+    }
+}
+
+impl Algorithm for Bucket {
+    type State = BucketState;
+
+    #[inline(always)]
+    fn fresh(&self) -> BucketState {
+        BucketState { full_at_ticks: 0, held: 0 }
+    }
+
+    #[inline(always)]
+    fn is_idle(&self, state: &BucketState, now: Timestamp) -> bool {
+        state.held == 0 && state.full_at_ticks <= self.now_ticks(now)
+    }
+
+    #[inline(always)]
+    fn check(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Decision {
+        let (decision, level_after) = self.decide(state, cost, now);
+        if decision.is_allowed() && cost > 0 {
+            self.set_level(state, level_after, now);
+        }
+        decision
+    }
+
+    fn refund(&self, state: &mut BucketState, units: u64, now: Timestamp) -> u64 {
+        let level_ticks = self.level_ticks(state, now);
+        let outstanding_ticks = level_ticks - self.cost_ticks(state.held);
+        let given_ticks = self.cost_ticks(units).min(outstanding_ticks);
+        if given_ticks > 0 {
+            self.set_level(state, level_ticks - given_ticks, now);
+        }
+        let given = given_ticks.div_ceil(u128::from(self.ticks.per_unit));
+        u64::try_from(given).unwrap_or(units)
+    }
+
+    fn hold(&self, state: &mut BucketState, units: u64, now: Timestamp) -> Decision {
+        let decision = self.check(state, units, now);
+        if decision.is_allowed() {
+            state.held += units;
+        }
+        decision
+    }
+
+    fn commit(&self, state: &mut BucketState, units: u64, actual: u64, now: Timestamp) -> u64 {
+        let units = units.min(state.held);
+        let level_ticks = self.level_ticks(state, now) - self.cost_ticks(units);
+        state.held -= units;
+        let overdrawn_ticks = self.capacity_ticks + self.cost_ticks(self.debt);
+        let room_ticks = overdrawn_ticks.saturating_sub(level_ticks);
+        let room = u64::try_from(room_ticks / u128::from(self.ticks.per_unit)).unwrap_or(u64::MAX);
+        // What was held is always there to be charged, even where an edit has lowered the burst.
+        let charged = actual.min(room.max(units));
+        self.set_level(state, level_ticks + self.cost_ticks(charged), now);
+        charged
+    }
+
+    fn cancel(&self, state: &mut BucketState, units: u64, now: Timestamp) {
+        self.commit(state, units, 0, now);
+    }
+
+    /// The same numbers counted in ticks that divide the old ones, where such ticks fit, so that
+    /// what was consumed carries over exactly, there and back.
+    fn succeeding(self, old: &Self) -> Self {
+        let factor = old.ticks.per_unit / gcd(old.ticks.per_unit, self.ticks.per_unit);
+        let finer = (self.ticks.per_ns.checked_mul(factor))
+            .zip(self.ticks.per_unit.checked_mul(factor))
+            .map(|(per_ns, per_unit)| Ticks { per_ns, per_unit });
+        finer
+            .and_then(|ticks| Self::with_ticks(self.rate, self.burst, self.debt, ticks).ok())
+            .unwrap_or(self)
+    }
+
+    fn carry_over(&self, old: &Self, state: &BucketState, at: Timestamp) -> BucketState {
+        if self.ticks == old.ticks {
+            return *state;
+        }
+        let level_ticks = old.level_ticks(state, at);
+        let carried_ticks = scale_up(level_ticks, self.ticks.per_unit, old.ticks.per_unit);
+        // A level beyond the bound comes from a clock that ran backwards: it stays as good as full.
+        let level_ticks = carried_ticks.min(MAX_CAPACITY_TICKS - 1);
+        BucketState { full_at_ticks: self.now_ticks(at) + level_ticks, held: state.held }
+    }
+
+    fn join(&self, a: &BucketState, b: &BucketState) -> BucketState {
+        BucketState {
+            full_at_ticks: a.full_at_ticks.max(b.full_at_ticks),
+            held: a.held.max(b.held),
+        }
+    }
+}
+
+/// Buckets are equal when their numbers are, whatever ticks they count in.
+impl PartialEq for Bucket {
+    fn eq(&self, other: &Self) -> bool {
+        (self.rate, self.burst, self.debt) == (other.rate, other.burst, other.debt)
+    }
+}
+
+impl Eq for Bucket {}
+
+/// `value · multiplier / divisor`, rounded up; `value` is below 2^96. Saturates.
+fn scale_up(value: u128, multiplier: u64, divisor: u64) -> u128 {
+    let (multiplier, divisor) = (u128::from(multiplier), u128::from(divisor));
+    let (whole, rest) = (value / divisor, value % divisor);
+    // rest < 2^64 and multiplier < 2^64, so only the whole part can overflow.
+    whole.saturating_mul(multiplier).saturating_add((rest * multiplier).div_ceil(divisor))
+}
+
+const MAX_TICKS_PER_NS: u64 = (1 << 32) - 1;
+const MAX_CAPACITY_TICKS: u128 = 1 << 95;
+
+#[cfg(test)]
+mod tests;

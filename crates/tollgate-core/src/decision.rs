@@ -1,0 +1,138 @@
+use std::time::Duration;
+
+use crate::Timestamp;
+
+/// The answer to one check: allow or deny, and what a caller may want to tell about it.
+///
+/// A denial is an answer, not an error. Nothing but the answer is computed until it is asked for:
+/// [`remaining`](Self::remaining), [`wait`](Self::wait) and [`reset`](Self::reset) divide on
+/// demand.
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub struct Decision {
+    pub(crate) outcome: Outcome,
+    /// Capacity of the limit, in units of cost.
+    pub(crate) limit: u64,
+    pub(crate) now: Timestamp,
+    /// What is left after this decision.
+    pub(crate) room_ticks: u128,
+    /// What a refused cost lacks.
+    pub(crate) lack_ticks: u128,
+    /// What has to pass until the limit is as good as fresh.
+    pub(crate) spent_ticks: u128,
+    pub(crate) ticks_per_unit: u64,
+    pub(crate) ticks_per_ns: u64,
+}
+
+/// The bare answer, with the kind of wait that a refusal calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Allow,
+    DenyForNow,
+    DenyForEver,
+    DenyUnknown,
+}
+
+/// A decision with the one number that goes with it.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go ahead; the cost has been charged.
+    Allow {
+        /// Units left for the next caller.
+        remaining: u64,
+    },
+    /// Do not go ahead; nothing has been charged.
+    Deny {
+        /// How long to wait.
+        wait: Wait,
+    },
+}
+
+/// How long a refused caller should wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A retry after this long succeeds if nobody else came; one nanosecond earlier it does not.
+    After(Duration),
+    /// No wait helps: the cost exceeds the limit's capacity, or the clock ends first.
+    Never,
+    /// Nobody can know: units are held by somebody, or the host closes the round.
+    Unknown,
+}
+
+impl Decision {
+    /// Whether the caller may go ahead. The cost has been charged if so, and not otherwise.
+    #[inline]
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allow)
+    }
+
+    /// The capacity of the limit that decided, in units of cost.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The time at which it was decided.
+    #[must_use]
+    pub const fn decided_at(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Units that the next caller could be charged at this same time.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        let units = self.room_ticks / u128::from(self.ticks_per_unit);
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    /// How long a refused caller should wait; `None` when allowed.
+    #[must_use]
+    pub fn wait(&self) -> Option<Wait> {
+        match self.outcome {
+            Outcome::Allow => None,
+            Outcome::DenyForEver => Some(Wait::Never),
+            Outcome::DenyUnknown => Some(Wait::Unknown),
+            Outcome::DenyForNow => match self.nanos(self.lack_ticks) {
+                Some(nanos) => Some(Wait::After(Duration::from_nanos(nanos))),
+                None => Some(Wait::Never),
+            },
+        }
+    }
+
+    /// How long until the limit is as good as fresh, if nobody comes and nothing stays held.
+    ///
+    /// [`Duration::MAX`] when the clock ends first or nobody can know.
+    #[must_use]
+    pub fn reset(&self) -> Duration {
+        self.nanos(self.spent_ticks).map_or(Duration::MAX, Duration::from_nanos)
+    }
+
+    /// The decision as an enum to match on.
+    pub fn verdict(&self) -> Verdict {
+        match self.wait() {
+            None => Verdict::Allow { remaining: self.remaining() },
+            Some(wait) => Verdict::Deny { wait },
+        }
+    }
+
+    /// Nanoseconds until `ticks` have passed, rounded up; `None` beyond the end of the clock.
+    fn nanos(&self, ticks: u128) -> Option<u64> {
+        let nanos = u64::try_from(ticks.div_ceil(u128::from(self.ticks_per_ns))).ok()?;
+        let end = self.now.as_nanos().checked_add(nanos)?;
+        (end <= Timestamp::MAX.as_nanos()).then_some(nanos)
+    }
+}
+
+/// Decisions are equal when everything they report is, whatever ticks they were computed in.
+impl PartialEq for Decision {
+    fn eq(&self, other: &Self) -> bool {
+        self.verdict() == other.verdict()
+            && self.limit == other.limit
+            && self.remaining() == other.remaining()
+            && self.reset() == other.reset()
+    }
+}
+
+impl Eq for Decision {}

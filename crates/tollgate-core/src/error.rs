@@ -1,0 +1,74 @@
+use std::error::Error;
+use std::fmt;
+
+/// Why a limit could not be built: which number is wrong, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitError {
+    field: &'static str,
+    problem: Problem,
+}
+
+/// What is wrong with a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// It is zero. Zero never means "unlimited".
+    Zero,
+    /// It is above the largest value that this field can have.
+    AboveMax {
+        /// The largest value that is accepted.
+        max: u128,
+    },
+    /// Exact arithmetic on it would not fit the state; the text says what has to be smaller.
+    NotExact {
+        /// What to change.
+        hint: &'static str,
+    },
+}
+
+impl LimitError {
+    pub(crate) const fn new(field: &'static str, problem: Problem) -> Self {
+        Self { field, problem }
+    }
+
+    /// The name of the offending field, as it is written in a policy file.
+    #[must_use]
+    pub const fn field(&self) -> &'static str {
+        self.field
+    }
+
+    /// What is wrong with it.
+    #[must_use]
+    pub const fn problem(&self) -> Problem {
+        self.problem
+    }
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field = self.field;
+        match self.problem {
+            Problem::Zero => write!(f, "{field} must be at least 1 (zero does not mean unlimited)"),
+            Problem::AboveMax { max } => write!(f, "{field} must be at most {max}"),
+            Problem::NotExact { hint } => {
+                write!(f, "{field} cannot be represented exactly: {hint}")
+            }
+        }
+    }
+}
+
+impl Error for LimitError {}
+
+/// The value, unless it is zero.
+pub(crate) const fn nonzero(field: &'static str, value: u64) -> Result<u64, LimitError> {
+    if value == 0 { Err(LimitError::new(field, Problem::Zero)) } else { Ok(value) }
+}
+
+/// The value, unless it is above `max`.
+pub(crate) const fn at_most(field: &'static str, value: u64, max: u64) -> Result<u64, LimitError> {
+    if value > max {
+        Err(LimitError::new(field, Problem::AboveMax { max: max as u128 }))
+    } else {
+        Ok(value)
+    }
+}

@@ -1,0 +1,87 @@
+use std::fmt;
+use std::time::Duration;
+
+use crate::LimitError;
+use crate::error::nonzero;
+use crate::time::period_ns;
+
+/// A count per period, kept as the fraction it is: 600 million per second, one per day.
+///
+/// Two rates are equal when the fractions are: 1 per second is 60 per minute.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    count: u64,
+    period_ns: u64,
+}
+
+impl Rate {
+    /// `count` per `period`. Both must be above zero, the period at most 292 years.
+    pub fn new(count: u64, period: Duration) -> Result<Self, LimitError> {
+        Ok(Self { count: nonzero("rate", count)?, period_ns: period_ns("period", period)? })
+    }
+
+    /// `count` per second (not one per `count` seconds).
+    pub fn per_second(count: u64) -> Result<Self, LimitError> {
+        Self::new(count, Duration::from_secs(1))
+    }
+
+    /// `count` per minute.
+    pub fn per_minute(count: u64) -> Result<Self, LimitError> {
+        Self::new(count, Duration::from_secs(60))
+    }
+
+    /// `count` per hour.
+    pub fn per_hour(count: u64) -> Result<Self, LimitError> {
+        Self::new(count, Duration::from_secs(3_600))
+    }
+
+    /// `count` per 24 hours.
+    pub fn per_day(count: u64) -> Result<Self, LimitError> {
+        Self::new(count, Duration::from_secs(86_400))
+    }
+
+    /// One per `interval`.
+    pub fn one_every(interval: Duration) -> Result<Self, LimitError> {
+        Self::new(1, interval)
+    }
+
+    /// How many per [`period`](Self::period).
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The period that [`count`](Self::count) refers to.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        Duration::from_nanos(self.period_ns)
+    }
+
+    /// The same fraction in lowest terms: (count, nanoseconds).
+    pub(crate) const fn reduced(&self) -> (u64, u64) {
+        let divisor = gcd(self.count, self.period_ns);
+        (self.count / divisor, self.period_ns / divisor)
+    }
+}
+
+impl PartialEq for Rate {
+    fn eq(&self, other: &Self) -> bool {
+        self.reduced() == other.reduced()
+    }
+}
+
+impl Eq for Rate {}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} per {:?}", self.count, self.period())
+    }
+}
+
+/// The greatest common divisor; both arguments are above zero.
+pub(crate) const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,184 @@
+use std::time::Duration;
+
+use crate::decision::Outcome;
+use crate::error::{LimitError, nonzero};
+use crate::time::{duration, period_ns};
+use crate::{Algorithm, Decision, Timestamp};
+
+/// A fixed window: at most `max` units in each window of length `per`.
+///
+/// A window opens with the key's first charge, or, when [aligned](Self::aligned), on the grid of
+/// multiples of `per` since the clock's origin. A window in which nothing is used is not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    max: u64,
+    per_ns: u64,
+    aligned: bool,
+}
+
+/// The state of a [`Window`] for one key.
+///
+/// It keeps the end of the open window, not its start, so that changing the length leaves the open
+/// window alone and can never refill it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowState {
+    /// When the open window ends; it may run past the end of the clock.
+    pub ends_ns: u64,
+    /// Units charged in the open window.
+    pub used: u64,
+    /// Units set aside by holds. They stay set aside when the window ends.
+    pub held: u64,
+}
+
+impl Window {
+    /// At most `max` units per window of length `per`, which opens with the key's first charge.
+    pub fn new(max: u64, per: Duration) -> Result<Self, LimitError> {
+        Ok(Self { max: nonzero("max", max)?, per_ns: period_ns("per", per)?, aligned: false })
+    }
+
+    /// The same window, but on the grid of multiples of `per` since the clock's origin.
+    #[must_use]
+    pub const fn aligned(self) -> Self {
+        Self { aligned: true, ..self }
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Length of a window.
+    #[must_use]
+    pub fn per(&self) -> Duration {
+        duration(self.per_ns)
+    }
+
+    /// Whether windows lie on the grid of the clock.
+    #[must_use]
+    pub const fn is_aligned(&self) -> bool {
+        self.aligned
+    }
+
+    /// The state as it stands at `now`: an ended window is replaced by one that `now` would open.
+    #[inline(always)]
+    fn current(&self, state: &WindowState, now: Timestamp) -> WindowState {
+        if state.used + state.held > 0 && now.as_nanos() < state.ends_ns {
+            return *state;
+        }
+        let start_ns = if self.aligned {
+            now.as_nanos() - now.as_nanos() % self.per_ns
+        } else {
+            now.as_nanos()
+        };
+        // Both are at most 2^63 − 1: no overflow.
+        WindowState { ends_ns: start_ns + self.per_ns, used: 0, held: state.held }
+    }
+
+    /// The one decision, on a state that is current.
+    #[inline(always)]
+    fn decide(&self, current: &WindowState, cost: u64, now: Timestamp) -> Decision {
+        let taken = current.used.saturating_add(current.held);
+        let outcome = match taken.checked_add(cost) {
+            Some(total) if total <= self.max => Outcome::Allow,
+            _ if cost > self.max => Outcome::DenyForEver,
+            _ if cost.saturating_add(current.held) > self.max => Outcome::DenyUnknown,
+            _ => Outcome::DenyForNow,
+        };
+        let charged = if outcome == Outcome::Allow { cost } else { 0 };
+        let until_end_ns = u128::from(current.ends_ns.saturating_sub(now.as_nanos()));
+        Decision {
+            outcome,
+            limit: self.max,
+            now,
+            room_ticks: u128::from(self.max.saturating_sub(taken.saturating_add(charged))),
+            lack_ticks: until_end_ns,
+            spent_ticks: if taken + charged > 0 { until_end_ns } else { 0 },
+            ticks_per_unit: 1,
+            ticks_per_ns: 1,
+        }
+    }
+
+    /// A window with nothing in it is not open: it becomes the fresh state.
+    fn settle(&self, state: &mut WindowState) {
+        if state.used + state.held == 0 {
+            *state = self.fresh();
+        }
+    }
+}
+
+impl Algorithm for Window {
+    type State = WindowState;
+
+    #[inline(always)]
+    fn fresh(&self) -> WindowState {
+        WindowState { ends_ns: 0, used: 0, held: 0 }
+    }
+
+    #[inline(always)]
+    fn is_idle(&self, state: &WindowState, now: Timestamp) -> bool {
+        state.held == 0 && (state.used == 0 || state.ends_ns <= now.as_nanos())
+    }
+
+    #[inline(always)]
+    fn check(&self, state: &mut WindowState, cost: u64, now: Timestamp) -> Decision {
+        let current = self.current(state, now);
+        let decision = self.decide(&current, cost, now);
+        if decision.is_allowed() && cost > 0 {
+            *state = WindowState { used: current.used + cost, ..current };
+        }
+        decision
+    }
+
+    fn refund(&self, state: &mut WindowState, units: u64, now: Timestamp) -> u64 {
+        let mut current = self.current(state, now);
+        let given = units.min(current.used);
+        if given > 0 {
+            current.used -= given;
+            self.settle(&mut current);
+            *state = current;
+        }
+        given
+    }
+
+    fn hold(&self, state: &mut WindowState, units: u64, now: Timestamp) -> Decision {
+        let current = self.current(state, now);
+        let decision = self.decide(&current, units, now);
+        if decision.is_allowed() && units > 0 {
+            *state = WindowState { held: current.held + units, ..current };
+        }
+        decision
+    }
+
+    fn commit(&self, state: &mut WindowState, units: u64, actual: u64, now: Timestamp) -> u64 {
+        let mut current = self.current(state, now);
+        let units = units.min(current.held);
+        current.held -= units;
+        let room = self.max.saturating_sub(current.used + current.held);
+        let charged = actual.min(room.max(units));
+        current.used += charged;
+        self.settle(&mut current);
+        *state = current;
+        charged
+    }
+
+    fn cancel(&self, state: &mut WindowState, units: u64, now: Timestamp) {
+        self.commit(state, units, 0, now);
+    }
+
+    /// An open window keeps its end and what was used in it; a new length applies to the next one.
+    fn carry_over(&self, _old: &Self, state: &WindowState, _at: Timestamp) -> WindowState {
+        *state
+    }
+
+    fn join(&self, a: &WindowState, b: &WindowState) -> WindowState {
+        WindowState {
+            ends_ns: a.ends_ns.max(b.ends_ns),
+            used: a.used.max(b.used),
+            held: a.held.max(b.held),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
