@@ -58,4 +58,12 @@ pub trait Algorithm: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
 
     /// A state at least as restrictive as both: what two keys that share one counter get.
     fn join(&self, a: &Self::State, b: &Self::State) -> Self::State;
+
+    /// The limit as four words, for stores that publish limits without a lock.
+    fn to_words(&self) -> [u64; 4];
+
+    /// The limit that [`to_words`](Self::to_words) made these words of.
+    ///
+    /// Words that were not made so give a limit that decides nonsense, but nothing worse.
+    fn from_words(words: [u64; 4]) -> Self;
 }

@@ -66,6 +66,11 @@ impl Bucket {
             let hint = "its reduced count must be below 2^32; use a rounder count or period";
             return Err(LimitError::new("rate", Problem::NotExact { hint }));
         }
+        if ticks.per_unit > MAX_TICKS_PER_UNIT {
+            let hint = "its period must be at most 2^63 ticks; use a rounder count or period";
+            return Err(LimitError::new("rate", Problem::NotExact { hint }));
+        }
+        // At most 2^65 · 2^63: no overflow.
         let (capacity_ticks, overdrawn_ticks) = (
             u128::from(burst) * u128::from(ticks.per_unit),
             (u128::from(burst) + u128::from(debt)) * u128::from(ticks.per_unit),
@@ -117,13 +122,14 @@ impl Bucket {
     #[inline(always)]
     fn decide(&self, state: &BucketState, cost: u64, now: Timestamp) -> (Decision, u128) {
         let level_ticks = self.level_ticks(state, now);
-        // At most 2^96 + 2^127: no overflow whatever the cost.
+        // The level is below 2^96, or what is held, below 2^127. The cost is below 2^127 too: no
+        // overflow whatever it is.
         let wanted_ticks = level_ticks + self.cost_ticks(cost);
         let outcome = if wanted_ticks <= self.capacity_ticks {
             Outcome::Allow
         } else if cost > self.burst {
             Outcome::DenyForEver
-        } else if cost.saturating_add(state.held) > self.burst {
+        } else if cost.checked_add(state.held).is_none_or(|taken| taken > self.burst) {
             Outcome::DenyUnknown
         } else {
             Outcome::DenyForNow
@@ -148,6 +154,12 @@ impl Bucket {
     #[inline(always)]
     fn set_level(&self, state: &mut BucketState, level_ticks: u128, now: Timestamp) {
         state.full_at_ticks = self.now_ticks(now) + level_ticks;
+    }
+
+    /// When a bucket of this level is full again. An edit may have left a level beyond any capacity;
+    /// it is cut to what the state can keep, which takes longer than the clock to drain.
+    fn full_at_ticks(&self, level_ticks: u128, now: Timestamp) -> u128 {
+        self.now_ticks(now).saturating_add(level_ticks).min(MAX_FULL_AT_TICKS)
     }
 }
 
@@ -178,7 +190,7 @@ impl Algorithm for Bucket {
         let outstanding_ticks = level_ticks - self.cost_ticks(state.held);
         let given_ticks = self.cost_ticks(units).min(outstanding_ticks);
         if given_ticks > 0 {
-            self.set_level(state, level_ticks - given_ticks, now);
+            state.full_at_ticks = self.full_at_ticks(level_ticks - given_ticks, now);
         }
         let given = given_ticks.div_ceil(u128::from(self.ticks.per_unit));
         u64::try_from(given).unwrap_or(units)
@@ -201,7 +213,7 @@ impl Algorithm for Bucket {
         let room = u64::try_from(room_ticks / u128::from(self.ticks.per_unit)).unwrap_or(u64::MAX);
         // What was held is always there to be charged, even where an edit has lowered the burst.
         let charged = actual.min(room.max(units));
-        self.set_level(state, level_ticks + self.cost_ticks(charged), now);
+        state.full_at_ticks = self.full_at_ticks(level_ticks + self.cost_ticks(charged), now);
         charged
     }
 
@@ -226,10 +238,24 @@ impl Algorithm for Bucket {
             return *state;
         }
         let level_ticks = old.level_ticks(state, at);
-        let carried_ticks = scale_up(level_ticks, self.ticks.per_unit, old.ticks.per_unit);
-        // A level beyond the bound comes from a clock that ran backwards: it stays as good as full.
-        let level_ticks = carried_ticks.min(MAX_CAPACITY_TICKS - 1);
-        BucketState { full_at_ticks: self.now_ticks(at) + level_ticks, held: state.held }
+        let level_ticks = scale_up(level_ticks, self.ticks.per_unit, old.ticks.per_unit);
+        BucketState { full_at_ticks: self.full_at_ticks(level_ticks, at), held: state.held }
+    }
+
+    #[inline(always)]
+    fn to_words(&self) -> [u64; 4] {
+        [self.ticks.per_ns, self.ticks.per_unit, self.burst, self.debt]
+    }
+
+    #[inline(always)]
+    fn from_words([per_ns, per_unit, burst, debt]: [u64; 4]) -> Self {
+        Self {
+            rate: Rate::from_ticks(per_ns, per_unit),
+            burst,
+            debt,
+            ticks: Ticks { per_ns, per_unit },
+            capacity_ticks: u128::from(burst) * u128::from(per_unit),
+        }
     }
 
     fn join(&self, a: &BucketState, b: &BucketState) -> BucketState {
@@ -258,7 +284,9 @@ fn scale_up(value: u128, multiplier: u64, divisor: u64) -> u128 {
 }
 
 const MAX_TICKS_PER_NS: u64 = (1 << 32) - 1;
+const MAX_TICKS_PER_UNIT: u64 = u64::MAX >> 1;
 const MAX_CAPACITY_TICKS: u128 = 1 << 95;
+const MAX_FULL_AT_TICKS: u128 = (1 << 96) - 1;
 
 #[cfg(test)]
 mod tests;

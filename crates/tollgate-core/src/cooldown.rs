@@ -106,6 +106,16 @@ impl Algorithm for Cooldown {
         *state
     }
 
+    #[inline(always)]
+    fn to_words(&self) -> [u64; 4] {
+        [self.gap_ns, u64::from(self.extended_by_refusals), 0, 0]
+    }
+
+    #[inline(always)]
+    fn from_words([gap_ns, extended_by_refusals, _, _]: [u64; 4]) -> Self {
+        Self { gap_ns, extended_by_refusals: extended_by_refusals == 1 }
+    }
+
     fn join(&self, a: &CooldownState, b: &CooldownState) -> CooldownState {
         CooldownState { since_ns_plus_1: a.since_ns_plus_1.max(b.since_ns_plus_1) }
     }

@@ -109,6 +109,16 @@ impl Decision {
         self.nanos(self.spent_ticks).map_or(Duration::MAX, Duration::from_nanos)
     }
 
+    /// This decision, refused for a time that nobody can know, unless it was refused for ever.
+    ///
+    /// For a keeper of states that has no room for one.
+    pub fn refused_for_unknown_time(self) -> Self {
+        match self.outcome {
+            Outcome::DenyForEver => self,
+            _ => Self { outcome: Outcome::DenyUnknown, room_ticks: 0, ..self },
+        }
+    }
+
     /// The decision as an enum to match on.
     pub fn verdict(&self) -> Verdict {
         match self.wait() {

@@ -168,18 +168,21 @@ impl Quota {
 
     fn decide(&self, current: &QuotaState, cost: u64, period: Period, now: Timestamp) -> Decision {
         let available = self.available(current);
+        // The end of a period that is over, or older than the state, tells nothing about a retry.
+        let is_open = period.index == current.period;
+        let ends = period.ends.filter(|&ends| is_open && ends > now);
         let outcome = if cost <= available {
             Outcome::Allow
         } else if cost > self.most_ever() {
             Outcome::DenyForEver
-        } else if period.ends.is_some() && cost <= self.available(&self.next(current)) {
+        } else if ends.is_some() && cost <= self.available(&self.next(current)) {
             Outcome::DenyForNow
         } else {
             // A round that the host closes, a hold, or more periods than this one.
             Outcome::DenyUnknown
         };
         let charged = if outcome == Outcome::Allow { cost } else { 0 };
-        let ends_ns = period.ends.map(|ends| ends.as_nanos().saturating_sub(now.as_nanos()));
+        let ends_ns = ends.map(|ends| ends.as_nanos() - now.as_nanos());
         let is_touched = current.used.saturating_add(current.held).saturating_add(charged) > 0;
         Decision {
             outcome,

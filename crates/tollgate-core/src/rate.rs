@@ -57,6 +57,11 @@ impl Rate {
         Duration::from_nanos(self.period_ns)
     }
 
+    /// The rate of a clock whose nanosecond has `per_ns` ticks and whose unit has `per_unit`.
+    pub(crate) const fn from_ticks(per_ns: u64, per_unit: u64) -> Self {
+        Self { count: per_ns, period_ns: per_unit }
+    }
+
     /// The same fraction in lowest terms: (count, nanoseconds).
     pub(crate) const fn reduced(&self) -> (u64, u64) {
         let divisor = gcd(self.count, self.period_ns);

@@ -164,11 +164,20 @@ impl Algorithm for Sliding {
     }
 
     /// Charges keep their times. Where they are already merged into sub-windows and the grid
-    /// changes, each goes to the last moment at which it can have happened.
+    /// changes, each goes to the last moment at which it can have happened, and no further back
+    /// than the new window reaches.
     fn carry_over(&self, old: &Self, state: &SlidingState, at: Timestamp) -> SlidingState {
         let same_grid = (self.per_ns, self.parts) == (old.per_ns, old.parts);
         let record = if same_grid { state.record } else { state.record.regrid(old, self, at) };
         SlidingState { record, held: state.held }
+    }
+
+    fn to_words(&self) -> [u64; 4] {
+        [self.max, self.per_ns, self.parts, 0]
+    }
+
+    fn from_words([max, per_ns, parts, _]: [u64; 4]) -> Self {
+        Self { max, per_ns, parts }
     }
 
     fn join(&self, a: &SlidingState, b: &SlidingState) -> SlidingState {

@@ -8,7 +8,8 @@ use crate::{Algorithm, Decision, Timestamp};
 /// A fixed window: at most `max` units in each window of length `per`.
 ///
 /// A window opens with the key's first charge, or, when [aligned](Self::aligned), on the grid of
-/// multiples of `per` since the clock's origin. A window in which nothing is used is not open.
+/// multiples of `per` since the clock's origin. A window in which nothing is used is not open; a
+/// hold alone does not open it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     max: u64,
@@ -63,7 +64,7 @@ impl Window {
     /// The state as it stands at `now`: an ended window is replaced by one that `now` would open.
     #[inline(always)]
     fn current(&self, state: &WindowState, now: Timestamp) -> WindowState {
-        if state.used + state.held > 0 && now.as_nanos() < state.ends_ns {
+        if state.used > 0 && now.as_nanos() < state.ends_ns {
             return *state;
         }
         let start_ns = if self.aligned {
@@ -71,8 +72,10 @@ impl Window {
         } else {
             now.as_nanos()
         };
-        // Both are at most 2^63 − 1: no overflow.
-        WindowState { ends_ns: start_ns + self.per_ns, used: 0, held: state.held }
+        // Both are at most 2^63 − 1: no overflow. The end that a hold left behind matters only to a
+        // clock that has stepped back behind the hold.
+        let ends_ns = (start_ns + self.per_ns).max(state.ends_ns);
+        WindowState { ends_ns, used: 0, held: state.held }
     }
 
     /// The one decision, on a state that is current.
@@ -82,26 +85,29 @@ impl Window {
         let outcome = match taken.checked_add(cost) {
             Some(total) if total <= self.max => Outcome::Allow,
             _ if cost > self.max => Outcome::DenyForEver,
-            _ if cost.saturating_add(current.held) > self.max => Outcome::DenyUnknown,
+            _ if cost.checked_add(current.held).is_none_or(|taken| taken > self.max) => {
+                Outcome::DenyUnknown
+            }
             _ => Outcome::DenyForNow,
         };
         let charged = if outcome == Outcome::Allow { cost } else { 0 };
+        let taken_after = taken.saturating_add(charged);
         let until_end_ns = u128::from(current.ends_ns.saturating_sub(now.as_nanos()));
         Decision {
             outcome,
             limit: self.max,
             now,
-            room_ticks: u128::from(self.max.saturating_sub(taken.saturating_add(charged))),
+            room_ticks: u128::from(self.max.saturating_sub(taken_after)),
             lack_ticks: until_end_ns,
-            spent_ticks: if taken + charged > 0 { until_end_ns } else { 0 },
+            spent_ticks: if taken_after > 0 { until_end_ns } else { 0 },
             ticks_per_unit: 1,
             ticks_per_ns: 1,
         }
     }
 
-    /// A window with nothing in it is not open: it becomes the fresh state.
+    /// A window with nothing in it leaves nothing behind: it becomes the fresh state.
     fn settle(&self, state: &mut WindowState) {
-        if state.used + state.held == 0 {
+        if (state.used, state.held) == (0, 0) {
             *state = self.fresh();
         }
     }
@@ -154,11 +160,14 @@ impl Algorithm for Window {
         let mut current = self.current(state, now);
         let units = units.min(current.held);
         current.held -= units;
-        let room = self.max.saturating_sub(current.used + current.held);
+        let room = self.max.saturating_sub(current.used.saturating_add(current.held));
         let charged = actual.min(room.max(units));
-        current.used += charged;
-        self.settle(&mut current);
-        *state = current;
+        if charged > 0 {
+            current.used = current.used.saturating_add(charged);
+            *state = current;
+        }
+        state.held = current.held;
+        self.settle(state);
         charged
     }
 
@@ -169,6 +178,16 @@ impl Algorithm for Window {
     /// An open window keeps its end and what was used in it; a new length applies to the next one.
     fn carry_over(&self, _old: &Self, state: &WindowState, _at: Timestamp) -> WindowState {
         *state
+    }
+
+    #[inline(always)]
+    fn to_words(&self) -> [u64; 4] {
+        [self.max, self.per_ns, u64::from(self.aligned), 0]
+    }
+
+    #[inline(always)]
+    fn from_words([max, per_ns, aligned, _]: [u64; 4]) -> Self {
+        Self { max, per_ns, aligned: aligned == 1 }
     }
 
     fn join(&self, a: &WindowState, b: &WindowState) -> WindowState {

@@ -1,1 +1,97 @@
+use std::time::Duration;
 
+use super::*;
+use crate::Wait;
+
+fn bucket(count: u64, period_ns: u64, burst: u64) -> Bucket {
+    Bucket::new(Rate::new(count, Duration::from_nanos(period_ns)).unwrap(), burst).unwrap()
+}
+
+fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+#[test]
+fn ticks_make_both_a_nanosecond_and_a_unit_whole() {
+    for (count, period_ns, per_ns, per_unit) in [
+        (1, 1, 1, 1),
+        (600_000_000, 1_000_000_000, 3, 5),
+        (3, 1_000_000_000, 3, 1_000_000_000),
+        (60, 60_000_000_000, 1, 1_000_000_000),
+        (1_000_000_000_000, 1_000_000_000, 1_000, 1),
+        (7, 999_999_937, 7, 999_999_937),
+    ] {
+        assert_eq!(bucket(count, period_ns, 1).ticks, Ticks { per_ns, per_unit });
+    }
+}
+
+#[test]
+fn state_is_the_tick_at_which_the_bucket_is_full() {
+    let limit = bucket(3, 5, 10);
+    let mut state = limit.fresh();
+    for (now, cost, full_at_ticks) in [
+        (0, 1, 5),
+        (0, 2, 15),
+        // Five nanoseconds are fifteen ticks: just full, so the count starts anew.
+        (5, 1, 20),
+        (6, 1, 25),
+        // A step back changes nothing about when it is full.
+        (3, 1, 30),
+        (100, 10, 350),
+        (100, 1, 350),
+    ] {
+        let _ = limit.check(&mut state, cost, at(now));
+        assert_eq!(state.full_at_ticks, full_at_ticks, "{cost} at {now}");
+    }
+}
+
+#[test]
+fn waits_by_cost() {
+    let limit = bucket(3, 5, 10);
+    let mut state = limit.fresh();
+    assert!(limit.check(&mut state, 10, at(0)).is_allowed());
+    assert!(limit.hold(&mut state, 1, at(2)).is_allowed());
+    let after = |nanos| Some(Wait::After(Duration::from_nanos(nanos)));
+    for (now, cost, wait) in [
+        (2, 0, None),
+        (2, 1, after(2)),
+        (2, 2, after(3)),
+        (2, 9, after(15)),
+        (2, 10, Some(Wait::Unknown)),
+        (2, 11, Some(Wait::Never)),
+        (3, 1, after(1)),
+        (4, 1, None),
+    ] {
+        assert_eq!(limit.peek(&state, cost, at(now)).wait(), wait, "{cost} at {now}");
+    }
+}
+
+#[test]
+fn successor_counts_in_ticks_that_divide_the_old_ones() {
+    let (thirds, sevenths) = (bucket(3, 1_000, 5), bucket(7, 900, 5));
+    let edited = sevenths.succeeding(&thirds);
+    assert_eq!(edited.ticks, Ticks { per_ns: 70, per_unit: 9_000 });
+    assert_eq!(thirds.succeeding(&edited).ticks, Ticks { per_ns: 27, per_unit: 9_000 });
+    assert_eq!(edited, sevenths, "equal, whatever the ticks");
+    // Too fine for the state: its own ticks, and the carried level is rounded up.
+    let long = bucket(1, (1 << 61) - 1, 4);
+    assert_eq!(long.succeeding(&thirds).ticks, long.ticks);
+    let odd = BucketState { full_at_ticks: 1, held: 0 };
+    let carried = long.carry_over(&thirds, &odd, at(0)).full_at_ticks;
+    assert_eq!(carried, ((1_u128 << 61) - 1).div_ceil(1_000));
+}
+
+#[test]
+fn scale_up_rounds_up_and_saturates() {
+    for (value, multiplier, divisor, scaled) in [
+        (0, 7, 3, 0),
+        (1, 1, 3, 1),
+        (3, 1, 3, 1),
+        (4, 1, 3, 2),
+        (10, 7, 5, 14),
+        (1 << 95, u64::MAX, u64::MAX, 1 << 95),
+        (1 << 95, u64::MAX, 1, u128::MAX),
+    ] {
+        assert_eq!(scale_up(value, multiplier, divisor), scaled, "{value}·{multiplier}/{divisor}");
+    }
+}

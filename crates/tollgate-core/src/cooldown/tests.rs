@@ -1,1 +1,51 @@
+use super::*;
+use crate::Wait;
 
+#[test]
+fn gap_counts_from_the_latest_act() {
+    let plain = Cooldown::new(Duration::from_nanos(10)).unwrap();
+    let extended = plain.extended_by_refusals();
+    // (time, cost, since + 1 and wait of the plain one, the same of the extended one)
+    let after = |nanos| Some(Wait::After(Duration::from_nanos(nanos)));
+    let table = [
+        (0, 0, (0, None), (0, None)),
+        (0, 1, (1, None), (1, None)),
+        (4, 1, (1, after(6)), (5, after(10))),
+        (4, 0, (1, after(6)), (5, after(10))),
+        (2, 7, (1, after(8)), (5, after(12))),
+        (9, 1, (1, after(1)), (10, after(10))),
+        (10, 1, (11, None), (11, after(10))),
+        (20, 1, (21, None), (21, None)),
+    ];
+    let (mut state, mut extended_state) = (plain.fresh(), extended.fresh());
+    for (now, cost, expected, expected_of_extended) in table {
+        let now = Timestamp::from_nanos(now);
+        let wait = plain.check(&mut state, cost, now).wait();
+        assert_eq!((state.since_ns_plus_1, wait), expected, "{cost} at {now}");
+        let wait = extended.check(&mut extended_state, cost, now).wait();
+        let found = (extended_state.since_ns_plus_1, wait);
+        assert_eq!(found, expected_of_extended, "{cost} at {now}, extended");
+    }
+}
+
+#[test]
+fn look_reports_the_gap_and_leaves_it() {
+    let limit = Cooldown::new(Duration::from_nanos(10)).unwrap().extended_by_refusals();
+    let mut state = limit.fresh();
+    assert!(limit.check(&mut state, 1, Timestamp::ZERO).is_allowed());
+    for (now, wait) in [(1, Some(9)), (9, Some(1)), (10, None), (2, Some(8))] {
+        let wait = wait.map(|nanos| Wait::After(Duration::from_nanos(nanos)));
+        assert_eq!(limit.peek(&state, 1, Timestamp::from_nanos(now)).wait(), wait, "at {now}");
+    }
+}
+
+#[test]
+fn nothing_is_given_back() {
+    let limit = Cooldown::new(Duration::from_nanos(10)).unwrap();
+    let (mut state, now) = (limit.fresh(), Timestamp::ZERO);
+    assert!(limit.hold(&mut state, 3, now).is_allowed());
+    let held = state;
+    limit.cancel(&mut state, 3, now);
+    assert_eq!((limit.refund(&mut state, 3, now), limit.commit(&mut state, 3, 5, now)), (0, 5));
+    assert_eq!(state, held);
+}

@@ -67,11 +67,12 @@ impl SlidingRecord {
             }
             Self::Parts { newest, counts } => {
                 // The oldest part that has to leave is the one whose count passes `units`.
+                let leaves_in = newest.saturating_add(limit.parts + 1);
                 let mut sum = 0;
                 for (age, count) in (0..).zip(counts) {
                     sum += u64::from(*count);
                     if sum > units {
-                        return limit.part_start_ns((newest + limit.parts + 1).saturating_sub(age));
+                        return limit.part_start_ns(leaves_in.saturating_sub(age));
                     }
                 }
                 0
@@ -124,21 +125,28 @@ impl SlidingRecord {
     }
 
     /// The record on the grid of `new`, no part of it leaving earlier than it may.
+    ///
+    /// What a shorter window has no place for stays in its oldest part: an edit back finds it.
     pub(super) fn regrid(&self, old: &Sliding, new: &Sliding, at: Timestamp) -> Self {
         let Self::Parts { newest, counts } = self else {
             return *self;
         };
-        let mut regridded = Self::Parts { newest: 0, counts: [0; COUNTS] };
-        let oldest_first = counts.iter().enumerate().rev();
-        for (age, &count) in oldest_first.filter(|(_, count)| **count > 0) {
+        let part_after = |age: u64| {
             // No count is older than the first part of the clock.
-            let part = newest.saturating_sub(age as u64);
+            let part = newest.saturating_sub(age);
             let start_ns = old.part_start_ns(part);
             let last_ns = old.part_start_ns(part + 1).saturating_sub(1).max(start_ns);
-            let time_ns = last_ns.min(at.as_nanos().max(start_ns));
-            regridded.add(new, u64::from(count), Timestamp::from_nanos(time_ns));
+            new.part_at(last_ns.min(at.as_nanos().max(start_ns)))
+        };
+        let counts_by_age = || (0..).zip(*counts).filter(|(_, count)| *count > 0);
+        let newest_after = counts_by_age().next().map_or(0, |(age, _)| part_after(age));
+        let mut regridded = [0_u32; COUNTS];
+        for (age, count) in counts_by_age() {
+            let age_after = (newest_after - part_after(age)).min(new.parts);
+            let slot = &mut regridded[usize::try_from(age_after).unwrap_or(0)];
+            *slot = slot.saturating_add(count);
         }
-        regridded
+        Self::Parts { newest: newest_after, counts: regridded }
     }
 
     /// A record that dominates both: at any time at least as many units are in it.

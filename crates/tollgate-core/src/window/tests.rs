@@ -1,1 +1,76 @@
+use super::*;
+use crate::Wait;
 
+fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+fn window() -> Window {
+    Window::new(10, Duration::from_nanos(100)).unwrap()
+}
+
+#[test]
+fn window_ends_one_length_after_the_first_charge_or_on_the_grid() {
+    for (limit, now, ends_ns) in [
+        (window(), 0, 100),
+        (window(), 250, 350),
+        (window().aligned(), 0, 100),
+        (window().aligned(), 250, 300),
+        (window().aligned(), 299, 300),
+        (window().aligned(), 300, 400),
+    ] {
+        let mut state = limit.fresh();
+        assert!(limit.check(&mut state, 1, at(now)).is_allowed());
+        assert_eq!(state, WindowState { ends_ns, used: 1, held: 0 }, "opened at {now}");
+    }
+}
+
+#[test]
+fn states_after_each_step() {
+    let limit = window();
+    let mut state = limit.fresh();
+    let mut after = |step: &dyn Fn(&mut WindowState)| {
+        step(&mut state);
+        (state.ends_ns, state.used, state.held)
+    };
+    let check = |cost, now| {
+        move |state: &mut WindowState| {
+            let _ = window().check(state, cost, at(now));
+        }
+    };
+    let hold = |units, now| {
+        move |state: &mut WindowState| {
+            let _ = window().hold(state, units, at(now));
+        }
+    };
+    assert_eq!(after(&check(0, 5)), (0, 0, 0));
+    assert_eq!(after(&check(4, 5)), (105, 4, 0));
+    assert_eq!(after(&check(7, 6)), (105, 4, 0));
+    assert_eq!(after(&hold(6, 104)), (105, 4, 6));
+    assert_eq!(after(&check(4, 105)), (205, 4, 6));
+    assert_eq!(after(&|state| assert_eq!(limit.refund(state, 9, at(105)), 4)), (205, 0, 6));
+    assert_eq!(after(&|state| assert_eq!(limit.commit(state, 2, 3, at(110)), 3)), (210, 3, 4));
+    assert_eq!(after(&|state| assert_eq!(limit.refund(state, 9, at(210)), 0)), (210, 3, 4));
+    assert_eq!(after(&|state| limit.cancel(state, 9, at(210))), (210, 3, 0));
+    assert_eq!(after(&|state| assert_eq!(limit.refund(state, 3, at(209)), 3)), (0, 0, 0));
+}
+
+#[test]
+fn waits_by_cost() {
+    let limit = window();
+    let mut state = limit.fresh();
+    assert!(limit.check(&mut state, 5, at(0)).is_allowed());
+    assert!(limit.hold(&mut state, 3, at(0)).is_allowed());
+    let after = |nanos| Some(Wait::After(Duration::from_nanos(nanos)));
+    for (cost, now, wait) in [
+        (2, 99, None),
+        (3, 0, after(100)),
+        (3, 99, after(1)),
+        (7, 99, after(1)),
+        (8, 99, Some(Wait::Unknown)),
+        (11, 99, Some(Wait::Never)),
+        (7, 100, None),
+    ] {
+        assert_eq!(limit.peek(&state, cost, at(now)).wait(), wait, "{cost} at {now}");
+    }
+}

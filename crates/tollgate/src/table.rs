@@ -1,0 +1,548 @@
+//! The in-memory table: states of one limit, by the hash of a key.
+//!
+//! A hash is the key here: 64 bits, of which two different keys agree with a probability of 2^-64
+//! under the default hash. It picks a home line ([`directory`]); the state lies there or in one of
+//! the next few lines ([`chain`]).
+//!
+//! A decision reads the line without a lock. A refusal checks that the line's header has not
+//! changed meanwhile and writes nothing at all. An admission takes the line's lock by swapping the
+//! header that it read, which proves that nothing has changed since, and stores the new state.
+//! A key that is not found is looked up again under the lock of its home line, and inserted there.
+//!
+//! A slot is reused only when its state is idle, and the time at which it was is remembered in
+//! the *watermark*: a key without a slot is never decided at an earlier time than that, so a slow
+//! thread cannot revive what a reused slot has forgotten.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tollgate_core::{Decision, Timestamp};
+
+pub(crate) use line::{Line, Narrow, NarrowLine, WIDE_WORDS, WideLine};
+
+use crate::keyed::KeyedLimit;
+use chain::{Chain, Position};
+use directory::{Directory, Entry, PROBE};
+use limits::Limits;
+use line::{Header, Locked, SLOTS, find, is_unchanged, read_header};
+use lines::prefetch;
+use sketch::Sketch;
+use sync::{AtomicU64, AtomicUsize, Ordering, RwLock};
+
+mod chain;
+mod directory;
+mod grow;
+mod limits;
+mod line;
+mod lines;
+mod sketch;
+mod sync;
+
+/// What happens to a new key when the table is full of live ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It shares counters with other new keys, and may be refused for what they have spent, never
+    /// allowed more than its limit. When a slot becomes free it goes on there with what the shared
+    /// counters say. Keys that the table knows are not affected.
+    #[default]
+    Share,
+    /// It is refused; nobody can know for how long.
+    Deny,
+    /// It is allowed without being counted. For callers to whom availability is worth more than
+    /// the limit: anybody who can fill the table passes.
+    Allow,
+}
+
+/// The bounds of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ceiling {
+    pub(crate) max_keys: usize,
+    pub(crate) when_full: WhenFull,
+}
+
+impl Ceiling {
+    /// How many lines the keys may take: 48 bytes per key in narrow lines.
+    fn max_lines(&self) -> usize {
+        self.max_keys / 4 * 3 + 2048
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Table<A: KeyedLimit> {
+    directory: Directory<A::Line>,
+    limits: Limits<A>,
+    ceiling: Ceiling,
+    counters: Counters,
+    overrides: RwLock<HashMap<u64, A>>,
+    /// The counters that new keys share while the table is full; made when first needed.
+    sketch: OnceLock<Sketch<A>>,
+}
+
+/// What changes with insertions, on a cache line that decisions about known keys do not touch.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Counters {
+    keys: AtomicUsize,
+    lines: AtomicUsize,
+    /// No slot was reused on account of a later time than this.
+    watermark_ns: AtomicU64,
+    sweeps: AtomicUsize,
+    segments: AtomicUsize,
+}
+
+/// Why there is no slot for a new key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoSlot {
+    /// The lines where it could be are full of live keys.
+    ChainFull,
+    /// The table has as many keys as it may.
+    AtCeiling,
+}
+
+/// There is no slot for a key that must have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableFull;
+
+impl<A: KeyedLimit> Table<A> {
+    pub(crate) fn new(limit: A, ceiling: Ceiling, capacity_hint: Option<usize>) -> Self {
+        let (bits, homes) = match capacity_hint {
+            Some(keys) => grow::presized(keys.min(ceiling.max_keys)),
+            None => (0, grow::FIRST_HOMES),
+        };
+        Self {
+            directory: Directory::new(bits, homes),
+            limits: Limits::new(limit),
+            ceiling,
+            counters: Counters {
+                keys: AtomicUsize::new(0),
+                lines: AtomicUsize::new((homes + PROBE - 1) << bits),
+                watermark_ns: AtomicU64::new(0),
+                sweeps: AtomicUsize::new(0),
+                segments: AtomicUsize::new(0),
+            },
+            overrides: RwLock::new(HashMap::new()),
+            sketch: OnceLock::new(),
+        }
+    }
+
+    /// Keys that have a slot.
+    pub(crate) fn len(&self) -> usize {
+        self.counters.keys.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn ceiling(&self) -> Ceiling {
+        self.ceiling
+    }
+
+    pub(crate) fn limit(&self) -> A {
+        self.limits.in_force()
+    }
+
+    /// Charges `cost` to a key, if it fits.
+    #[inline(always)]
+    pub(crate) fn check(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
+        let entry = self.directory.entry(hash);
+        let home = &self.directory.chain(entry, hash)[0];
+        match self.check_in(home, hash, cost, now) {
+            Some(decision) => decision,
+            None => self.check_elsewhere(hash, cost, now),
+        }
+    }
+
+    /// Asks the processor for the home line of a hash.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let entry = self.directory.entry(hash);
+        prefetch(&self.directory.chain(entry, hash)[0]);
+    }
+
+    /// Decides in this line, if the key is here and has no limit of its own.
+    #[inline(always)]
+    fn check_in(&self, line: &A::Line, hash: u64, cost: u64, now: Timestamp) -> Option<Decision> {
+        loop {
+            let header = read_header(line);
+            let slot = find(line, hash)?;
+            if header.is_pinned(slot) {
+                return None;
+            }
+            let limit = self.limits.get(header.limit_index());
+            let before = line.load(slot);
+            let mut state = A::unpack(before);
+            let decision = limit.check(&mut state, cost, now);
+            let after = A::pack(&state);
+            if after == before {
+                if is_unchanged(line, header) {
+                    return Some(decision);
+                }
+            } else if let Some(mut locked) = Locked::if_unchanged(line, header) {
+                // The count of writes in a header wraps; the slot itself has the last word.
+                if locked.fingerprint(slot) == hash && locked.load(slot) == before {
+                    locked.store(slot, after);
+                    return Some(decision);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_elsewhere(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
+        let chain = self.directory.chain(self.directory.entry(hash), hash);
+        for (line, next) in chain.iter().zip(&chain[1..]) {
+            if !read_header(line).is_overflowed() {
+                break;
+            }
+            if let Some(decision) = self.check_in(next, hash, cost, now) {
+                return decision;
+            }
+        }
+        if cost == 0 { self.peek(hash, cost, now) } else { self.check_locked(hash, cost, now) }
+    }
+
+    /// What [`check`](Self::check) would answer. Changes nothing.
+    pub(crate) fn peek(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
+        let (_, mut chain) = self.lock_chain(hash);
+        if let Some(at) = chain.find(hash) {
+            let line = chain.line(at.line);
+            let state = A::unpack(line.load(at.slot));
+            return self.limit_of(line.header, at.slot, hash).peek(&state, cost, now);
+        }
+        let home = chain.line(0);
+        let now = self.no_earlier_than_reuse(now);
+        match self.sketch.get() {
+            Some(sketch) => sketch.estimate(self, hash, now).peek(cost, now),
+            None => {
+                let limit = self.limits.get(home.header.limit_index());
+                limit.peek(&limit.fresh(), cost, now)
+            }
+        }
+    }
+
+    /// Gives back up to `units` to a key that has a slot, and reports how many.
+    pub(crate) fn refund(&self, hash: u64, units: u64, now: Timestamp) -> u64 {
+        let (_, mut chain) = self.lock_chain(hash);
+        let Some(at) = chain.find(hash) else { return 0 };
+        let line = chain.line(at.line);
+        let limit = self.limit_of(line.header, at.slot, hash);
+        let mut state = A::unpack(line.load(at.slot));
+        let given = limit.refund(&mut state, units, now);
+        line.store(at.slot, A::pack(&state));
+        given
+    }
+
+    /// Drops what a key has spent; true if there was anything. Its own limit stays.
+    pub(crate) fn forget(&self, hash: u64) -> bool {
+        let (_, mut chain) = self.lock_chain(hash);
+        let Some(at) = chain.find(hash) else { return false };
+        let line = chain.line(at.line);
+        if line.header.is_pinned(at.slot) {
+            line.store(at.slot, Default::default());
+        } else {
+            line.clear(at.slot);
+            self.counters.keys.fetch_sub(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Puts another limit into force. What was spent stays spent.
+    ///
+    /// When this returns every key is under the new limit; until then each is under one of both.
+    pub(crate) fn set_limit(&self, limit: A, now: Timestamp) {
+        self.limits.edit(limit, now, || {
+            for entry in self.directory.segments() {
+                for line in self.directory.lines(entry) {
+                    self.modernise(&mut Locked::new(line));
+                }
+            }
+            if let Some(sketch) = self.sketch.get() {
+                sketch.for_each_line(|line| self.modernise(line));
+            }
+        });
+    }
+
+    /// Gives a key a limit of its own. What it has spent stays spent.
+    pub(crate) fn set_override(
+        &self,
+        hash: u64,
+        limit: A,
+        now: Timestamp,
+    ) -> Result<(), TableFull> {
+        let (mut chain, at) = self.lock_slot(hash, now)?;
+        let line = chain.line(at.line);
+        let old = self.limit_of(line.header, at.slot, hash);
+        self.move_slot(line, at.slot, (old, limit.succeeding(&old)), now);
+        line.header.set_pinned(at.slot, true);
+        let mut overrides = self.overrides.write().unwrap_or_else(|poison| poison.into_inner());
+        overrides.insert(hash, limit.succeeding(&old));
+        Ok(())
+    }
+
+    /// Puts a key back under the common limit; true if it had one of its own.
+    pub(crate) fn remove_override(&self, hash: u64, now: Timestamp) -> bool {
+        let (_, mut chain) = self.lock_chain(hash);
+        let Some(at) = chain.find(hash) else { return false };
+        let line = chain.line(at.line);
+        if !line.header.is_pinned(at.slot) {
+            return false;
+        }
+        let old = self.limit_of(line.header, at.slot, hash);
+        let limit = self.limits.get(line.header.limit_index());
+        self.move_slot(line, at.slot, (old, limit), now);
+        line.header.set_pinned(at.slot, false);
+        let mut overrides = self.overrides.write().unwrap_or_else(|poison| poison.into_inner());
+        overrides.remove(&hash);
+        true
+    }
+
+    /// Frees the slots of all keys that are idle at `now`.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        for entry in self.directory.segments() {
+            for line in self.directory.lines(entry) {
+                self.sweep_line(line, now);
+            }
+        }
+    }
+}
+
+/// The slow way: under the lock of the key's home line.
+impl<A: KeyedLimit> Table<A> {
+    /// Locks the home of a key, in the segment that it belongs to for as long as the lock is held.
+    fn lock_chain(&self, hash: u64) -> (Entry<A::Line>, Chain<'_, A::Line>) {
+        loop {
+            let entry = self.directory.entry(hash);
+            let chain = Chain::lock(self.directory.chain(entry, hash));
+            if self.directory.entry(hash) == entry {
+                return (entry, chain);
+            }
+        }
+    }
+
+    fn check_locked(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
+        let (mut may_make_room, mut idle_since) = (true, now.saturating_sub(KEPT_IDLE));
+        loop {
+            let (entry, mut chain) = self.lock_chain(hash);
+            if let Some(at) = chain.find(hash) {
+                let line = chain.line(at.line);
+                let limit = self.limit_of(line.header, at.slot, hash);
+                let mut state = A::unpack(line.load(at.slot));
+                let decision = limit.check(&mut state, cost, now);
+                line.store(at.slot, A::pack(&state));
+                return decision;
+            }
+            match self.claim(&mut chain, idle_since) {
+                Ok(at) => return self.insert(&mut chain, at, (hash, cost), now),
+                Err(why) if may_make_room => {
+                    drop(chain);
+                    may_make_room = self.make_room(why, hash, entry, now);
+                    idle_since = if may_make_room { idle_since } else { now };
+                }
+                Err(_) => return self.check_without_slot(&mut chain, hash, cost, now),
+            }
+        }
+    }
+
+    /// The slot of a key that must have one, inserted if need be.
+    fn lock_slot(
+        &self,
+        hash: u64,
+        now: Timestamp,
+    ) -> Result<(Chain<'_, A::Line>, Position), TableFull> {
+        let (mut may_make_room, mut idle_since) = (true, now.saturating_sub(KEPT_IDLE));
+        loop {
+            let (entry, mut chain) = self.lock_chain(hash);
+            if let Some(at) = chain.find(hash) {
+                return Ok((chain, at));
+            }
+            match self.claim(&mut chain, idle_since) {
+                Ok(at) => {
+                    let state = self.first_state(chain.line(at.line), hash, now);
+                    chain.place(at, hash);
+                    chain.line(at.line).store(at.slot, A::pack(&state));
+                    return Ok((chain, at));
+                }
+                Err(why) if may_make_room => {
+                    drop(chain);
+                    may_make_room = self.make_room(why, hash, entry, now);
+                    idle_since = if may_make_room { idle_since } else { now };
+                }
+                Err(_) => return Err(TableFull),
+            }
+        }
+    }
+
+    /// A slot for a new key, which counts as a key from now on: a free one, or one whose key has
+    /// been idle since `idle_since`.
+    fn claim(
+        &self,
+        chain: &mut Chain<'_, A::Line>,
+        idle_since: Timestamp,
+    ) -> Result<Position, NoSlot> {
+        let is_free = |line: &Locked<'_, A::Line>, slot| line.fingerprint(slot) == 0;
+        let is_old = |line: &Locked<'_, A::Line>, slot| self.is_reusable(line, slot, idle_since);
+        let at = chain.first_slot(|line, slot| is_free(line, slot) || is_old(line, slot));
+        let at = at.ok_or(NoSlot::ChainFull)?;
+        if is_free(chain.line(at.line), at.slot) {
+            return if self.count_key() { Ok(at) } else { Err(NoSlot::AtCeiling) };
+        }
+        self.counters.watermark_ns.fetch_max(idle_since.as_nanos(), Ordering::Relaxed);
+        chain.line(at.line).clear(at.slot);
+        Ok(at)
+    }
+
+    /// Counts one more key, unless there are as many as there may be.
+    fn count_key(&self) -> bool {
+        let keys = &self.counters.keys;
+        let fits = |keys| (keys < self.ceiling.max_keys).then_some(keys + 1);
+        keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    /// Decides about a new key in the slot that was claimed for it.
+    fn insert(
+        &self,
+        chain: &mut Chain<'_, A::Line>,
+        at: Position,
+        (hash, cost): (u64, u64),
+        now: Timestamp,
+    ) -> Decision {
+        let line = chain.line(at.line);
+        let mut state = self.first_state(line, hash, now);
+        let limit = self.limits.get(line.header.limit_index());
+        let now = self.no_earlier_than_reuse(now);
+        let decision = limit.check(&mut state, cost, now);
+        if state == limit.fresh() {
+            // Nothing to remember: a cost that can never pass takes no slot.
+            self.counters.keys.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            line.store(at.slot, A::pack(&state));
+            chain.place(at, hash);
+        }
+        decision
+    }
+
+    /// The state that a new key starts with in this line: fresh, or what the shared counters say.
+    fn first_state(&self, line: &mut Locked<'_, A::Line>, hash: u64, now: Timestamp) -> A::State {
+        let Some(sketch) = self.sketch.get() else {
+            return self.limits.get(line.header.limit_index()).fresh();
+        };
+        let estimate = sketch.estimate(self, hash, now);
+        self.modernise(line);
+        if estimate.limit_index == line.header.limit_index() {
+            estimate.state
+        } else {
+            self.limits.carry_over(&estimate.state)
+        }
+    }
+
+    /// Tries to make room for a new key; false when there is no way to.
+    fn make_room(&self, why: NoSlot, hash: u64, entry: Entry<A::Line>, now: Timestamp) -> bool {
+        match why {
+            NoSlot::ChainFull => self.grow(hash, entry, now.saturating_sub(KEPT_IDLE)),
+            NoSlot::AtCeiling => {
+                let first = self.counters.sweeps.fetch_add(SWEPT_LINES, Ordering::Relaxed);
+                (first..first + SWEPT_LINES)
+                    .map(|number| self.sweep_line(self.directory.some_line(number), now))
+                    .fold(false, |swept_any, swept| swept_any | swept)
+            }
+        }
+    }
+
+    /// Decides about a new key for which there is no slot, under the lock of its home line.
+    fn check_without_slot(
+        &self,
+        chain: &mut Chain<'_, A::Line>,
+        hash: u64,
+        cost: u64,
+        now: Timestamp,
+    ) -> Decision {
+        let limit = self.limits.get(chain.line(0).header.limit_index());
+        let now = self.no_earlier_than_reuse(now);
+        match self.ceiling.when_full {
+            WhenFull::Allow => limit.peek(&limit.fresh(), cost, now),
+            WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
+            WhenFull::Share => {
+                let sketch = self.sketch.get_or_init(|| Sketch::new(self));
+                sketch.check(self, hash, cost, now)
+            }
+        }
+    }
+
+    /// Frees the slots of a line whose keys are idle; true if there were any.
+    fn sweep_line(&self, line: &A::Line, now: Timestamp) -> bool {
+        let mut line = Locked::new(line);
+        let mut swept = 0;
+        for slot in 0..SLOTS {
+            if self.is_reusable(&line, slot, now) {
+                self.counters.watermark_ns.fetch_max(now.as_nanos(), Ordering::Relaxed);
+                line.clear(slot);
+                swept += 1;
+            }
+        }
+        self.counters.keys.fetch_sub(swept, Ordering::Relaxed);
+        swept > 0
+    }
+
+    /// Whether the slot has a key about which nothing would be lost if it were taken away.
+    fn is_reusable(&self, line: &Locked<'_, A::Line>, slot: usize, now: Timestamp) -> bool {
+        let limit = self.limits.get(line.header.limit_index());
+        line.fingerprint(slot) != 0
+            && !line.header.is_pinned(slot)
+            && limit.is_idle(&A::unpack(line.load(slot)), now)
+    }
+
+    /// The time at which to decide about a key without a slot. It may have had one: that was
+    /// reused because the key was idle at the watermark, so it is not decided at an earlier time.
+    ///
+    /// Read under the lock of the key's home line, after the key was not found.
+    fn no_earlier_than_reuse(&self, now: Timestamp) -> Timestamp {
+        now.max(Timestamp::from_nanos(self.counters.watermark_ns.load(Ordering::Relaxed)))
+    }
+
+    /// The limit that a slot's state is counted under.
+    fn limit_of(&self, header: Header, slot: usize, hash: u64) -> A {
+        if header.is_pinned(slot) {
+            let overrides = self.overrides.read().unwrap_or_else(|poison| poison.into_inner());
+            if let Some(limit) = overrides.get(&hash) {
+                return *limit;
+            }
+        }
+        self.limits.get(header.limit_index())
+    }
+
+    /// Moves the states of a line to the limit in force.
+    fn modernise(&self, line: &mut Locked<'_, A::Line>) {
+        let current = self.limits.current_index();
+        if line.header.limit_index() == current {
+            return;
+        }
+        for slot in 0..SLOTS {
+            let before = line.load(slot);
+            if before != Default::default() && !line.header.is_pinned(slot) {
+                line.store(slot, A::pack(&self.limits.carry_over(&A::unpack(before))));
+            }
+        }
+        line.header.set_limit_index(current);
+    }
+
+    fn move_slot(
+        &self,
+        line: &mut Locked<'_, A::Line>,
+        slot: usize,
+        (from, to): (A, A),
+        at: Timestamp,
+    ) {
+        let state = to.carry_over(&from, &A::unpack(line.load(slot)), at);
+        line.store(slot, A::pack(&state));
+    }
+}
+
+/// How long an idle key is left alone while the table may still grow: it may well come back.
+const KEPT_IDLE: Duration = Duration::from_secs(10);
+
+/// How many lines an insertion looks at for idle keys when the table is at its ceiling.
+const SWEPT_LINES: usize = if cfg!(loom) { 2 } else { 8 };
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,231 @@
+//! Which segment a hash belongs to.
+//!
+//! The low bits of a hash pick an entry, the entry names a segment, the high bits pick the home
+//! line in it. A segment of depth `d` is named by all entries that agree in their lowest `d` bits.
+//! Segments and old directories are kept until the table is dropped, so a reader may follow a
+//! stale entry without harm: what it does not find there, it looks up again under a lock.
+
+#![allow(unsafe_code, reason = "follows pointers to segments that live as long as the table")]
+
+use super::line::Line;
+use super::lines::Lines;
+use super::sync::{AtomicPtr, Mutex, Ordering, lock};
+
+#[derive(Debug)]
+pub(crate) struct Directory<L: Line> {
+    /// The entries; the number of bits that index them is in the top 16 bits of the pointer.
+    entries: AtomicPtr<AtomicPtr<L>>,
+    /// Everything that was ever allocated. Its lock also orders changes of the entries.
+    owned: Mutex<Owned<L>>,
+}
+
+#[derive(Debug)]
+struct Owned<L: Line> {
+    segments: Vec<Lines<L>>,
+    directories: Vec<Box<[AtomicPtr<L>]>>,
+}
+
+/// A segment as the directory names it: where its lines are, how many of them are homes, and its
+/// depth, in one word.
+#[derive(Debug)]
+pub(crate) struct Entry<L>(*mut L);
+
+impl<L> Clone for Entry<L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L> Copy for Entry<L> {}
+
+impl<L> PartialEq for Entry<L> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<L: Line> Entry<L> {
+    fn new(lines: &Lines<L>, homes: usize, depth: u32) -> Self {
+        assert!(homes <= MAX_HOMES && lines.len() == homes + PROBE - 1 && depth < 1 << DEPTH_BITS);
+        let first = lines.as_ptr().cast_mut();
+        assert!(first.addr() & !ADDRESS == 0, "addresses have 48 bits and lines are aligned");
+        Self(first.map_addr(|address| address | (homes << TAG_SHIFT) | depth as usize))
+    }
+
+    pub(crate) fn depth(self) -> u32 {
+        u32::try_from(self.0.addr() & ((1 << DEPTH_BITS) - 1)).unwrap_or(0)
+    }
+
+    fn at_depth(self, depth: u32) -> Self {
+        assert!(depth < 1 << DEPTH_BITS);
+        Self(self.0.map_addr(|address| (address & !((1 << DEPTH_BITS) - 1)) | depth as usize))
+    }
+
+    /// How many lines are the home of some hash. The few lines after them only take overflow.
+    #[inline(always)]
+    pub(crate) fn homes(self) -> usize {
+        self.0.addr() >> TAG_SHIFT
+    }
+
+    /// The number of the home line of a hash.
+    #[inline(always)]
+    pub(crate) fn home(self, hash: u64) -> usize {
+        home_of(hash, self.homes())
+    }
+}
+
+/// The home line of a hash among `homes` lines: its high half, scaled.
+#[inline(always)]
+pub(crate) fn home_of(hash: u64, homes: usize) -> usize {
+    // Below `homes`, which fits in 16 bits.
+    #[allow(clippy::cast_possible_truncation, reason = "homes is below 2^16, so the result is too")]
+    let home = (((hash >> 32) * homes as u64) >> 32) as usize;
+    home
+}
+
+impl<L: Line> Directory<L> {
+    /// A directory of `2^bits` segments with `homes` home lines each.
+    pub(crate) fn new(bits: u32, homes: usize) -> Self {
+        let (mut segments, mut entries) = (Vec::new(), Vec::new());
+        for _ in 0..1_usize << bits {
+            let lines = Lines::new(homes + PROBE - 1);
+            entries.push(AtomicPtr::new(Entry::new(&lines, homes, bits).0));
+            segments.push(lines);
+        }
+        let entries = entries.into_boxed_slice();
+        let current = AtomicPtr::new(tagged(&entries));
+        let owned = Owned { segments, directories: vec![entries] };
+        Self { entries: current, owned: Mutex::new(owned) }
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> &[AtomicPtr<L>] {
+        let tagged = self.entries.load(Ordering::Acquire);
+        let bits = tagged.addr() >> TAG_SHIFT;
+        let first = tagged.map_addr(|address| address & ((1 << TAG_SHIFT) - 1));
+        // SAFETY: made by `tagged` from a boxed slice of 2^bits entries that lives in `owned`
+        // until `self` is dropped and is never moved out of its box.
+        unsafe { std::slice::from_raw_parts(first, 1 << bits) }
+    }
+
+    /// The segment that a hash belongs to.
+    #[inline(always)]
+    pub(crate) fn entry(&self, hash: u64) -> Entry<L> {
+        let entries = self.entries();
+        // The number of entries is a power of two; `get` would cost a compare on the hot path.
+        #[allow(clippy::cast_possible_truncation, reason = "the index is masked anyway")]
+        let index = hash as usize & (entries.len() - 1);
+        // SAFETY: masked to below the length.
+        Entry(unsafe { entries.get_unchecked(index) }.load(Ordering::Acquire))
+    }
+
+    /// The lines of a segment, homes and the overflow lines after them.
+    #[inline(always)]
+    pub(crate) fn lines(&self, entry: Entry<L>) -> &[L] {
+        let first = entry.0.map_addr(|address| address & ADDRESS);
+        // SAFETY: made by `Entry::new` from a segment of that many lines, which lives in `owned`
+        // until `self` is dropped and never moves.
+        unsafe { std::slice::from_raw_parts(first, entry.homes() + PROBE - 1) }
+    }
+
+    /// The lines where a hash can be: its home and the ones it may overflow to.
+    #[inline(always)]
+    pub(crate) fn chain(&self, entry: Entry<L>, hash: u64) -> &[L; PROBE] {
+        let home = entry.home(hash);
+        let first = entry.0.map_addr(|address| address & ADDRESS);
+        // SAFETY: as in `lines`; `home` is below `homes`, and PROBE − 1 lines follow the homes.
+        unsafe { &*first.add(home).cast::<[L; PROBE]>() }
+    }
+
+    /// Every segment once. Segments that are split off meanwhile come after the one they were
+    /// split from.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = Entry<L>> + '_ {
+        let mut next = 0_usize;
+        std::iter::from_fn(move || {
+            loop {
+                let entry = Entry(self.entries().get(next)?.load(Ordering::Acquire));
+                let is_first = next >> entry.depth() == 0;
+                next += 1;
+                if is_first {
+                    return Some(entry);
+                }
+            }
+        })
+    }
+
+    /// Some line, a different one for each `number`.
+    pub(crate) fn some_line(&self, number: usize) -> &L {
+        let entries = self.entries();
+        let entry = Entry(entries[number % entries.len()].load(Ordering::Acquire));
+        let lines = self.lines(entry);
+        &lines[number / entries.len() % lines.len()]
+    }
+
+    /// Names a new segment in place of `old`, or in place of its upper half.
+    ///
+    /// The caller holds the locks of all lines of `old`, so nobody else changes its entries.
+    pub(crate) fn publish(&self, hash: u64, old: Entry<L>, new: NewSegment<L>) {
+        let mut owned = lock(&self.owned);
+        let depth = old.depth();
+        let (old_depth, homes) = match new.instead_of {
+            Half::Whole => (depth, new.homes),
+            Half::Upper => (depth + 1, new.homes),
+        };
+        if 1 << old_depth > self.entries().len() {
+            self.double(&mut owned);
+        }
+        let new_entry = Entry::new(&new.lines, homes, old_depth);
+        let entries = self.entries();
+        #[allow(clippy::cast_possible_truncation, reason = "the index is masked anyway")]
+        let first = hash as usize & ((1 << depth) - 1);
+        for index in (first..entries.len()).step_by(1 << depth) {
+            let takes_new = new.instead_of == Half::Whole || (index >> depth) & 1 == 1;
+            let entry = if takes_new { new_entry } else { old.at_depth(old_depth) };
+            entries[index].store(entry.0, Ordering::Release);
+        }
+        owned.segments.push(new.lines);
+    }
+
+    fn double(&self, owned: &mut Owned<L>) {
+        let copy = |entry: &AtomicPtr<L>| AtomicPtr::new(entry.load(Ordering::Relaxed));
+        let entries = self.entries();
+        let doubled: Box<[_]> = entries.iter().chain(entries).map(copy).collect();
+        self.entries.store(tagged(&doubled), Ordering::Release);
+        owned.directories.push(doubled);
+    }
+}
+
+/// A segment that is ready to be named.
+pub(crate) struct NewSegment<L: Line> {
+    pub(crate) lines: Lines<L>,
+    pub(crate) homes: usize,
+    pub(crate) instead_of: Half,
+}
+
+/// What a new segment takes over from an old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// Everything.
+    Whole,
+    /// The hashes whose next bit is set.
+    Upper,
+}
+
+fn tagged<L>(entries: &[AtomicPtr<L>]) -> *mut AtomicPtr<L> {
+    let first = entries.as_ptr().cast_mut();
+    let bits = entries.len().trailing_zeros() as usize;
+    assert!(first.addr() >> TAG_SHIFT == 0, "addresses have 48 bits");
+    first.map_addr(|address| address | (bits << TAG_SHIFT))
+}
+
+/// How many lines a key may be in: its home and the following ones.
+#[cfg(not(loom))]
+pub(crate) const PROBE: usize = 24;
+#[cfg(loom)]
+pub(crate) const PROBE: usize = 2;
+
+pub(crate) const MAX_HOMES: usize = (1 << 16) - 1;
+const TAG_SHIFT: u32 = 48;
+const DEPTH_BITS: u32 = 6;
+/// The bits of an entry that are the address.
+const ADDRESS: usize = (1 << TAG_SHIFT) - (1 << DEPTH_BITS);

@@ -1,0 +1,296 @@
+//! A line: three slots behind one header word, read without a lock, written under it.
+//!
+//! The types are public only so that the sealed trait of limits can name them.
+
+#![allow(unreachable_pub, missing_docs, reason = "public for a sealed trait, not for callers")]
+
+use super::sync::{AtomicU32, AtomicU64, Backoff, Ordering, fence};
+
+/// The header of a line, and what it says about the slots.
+///
+/// The lowest bit is the lock. The bits above it are facts about the line. The rest counts
+/// writes: a header that has not changed between two reads means that nothing else has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header(u32);
+
+impl Header {
+    const LOCKED: u32 = 1;
+    /// Some key that belongs to this line, or passed it, is in a later one.
+    const OVERFLOWED: u32 = 1 << 1;
+    /// Which of the two limits the states in this line are counted under.
+    const LIMIT: u32 = 1 << 2;
+    /// One bit per slot: its key has a limit of its own.
+    const PINNED: u32 = 1 << 3;
+    const WRITES: u32 = 1 << 6;
+
+    #[inline(always)]
+    pub(crate) fn is_overflowed(self) -> bool {
+        self.0 & Self::OVERFLOWED != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn limit_index(self) -> usize {
+        usize::from(self.0 & Self::LIMIT != 0)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_pinned(self, slot: usize) -> bool {
+        self.0 & (Self::PINNED << slot) != 0
+    }
+
+    #[inline(always)]
+    fn is_locked(self) -> bool {
+        self.0 & Self::LOCKED != 0
+    }
+
+    pub(crate) fn set_overflowed(&mut self, overflowed: bool) {
+        self.set(Self::OVERFLOWED, overflowed);
+    }
+
+    pub(crate) fn set_limit_index(&mut self, index: usize) {
+        self.set(Self::LIMIT, index == 1);
+    }
+
+    pub(crate) fn set_pinned(&mut self, slot: usize, pinned: bool) {
+        self.set(Self::PINNED << slot, pinned);
+    }
+
+    fn set(&mut self, bit: u32, on: bool) {
+        self.0 = if on { self.0 | bit } else { self.0 & !bit };
+    }
+}
+
+/// Storage for three keys' states, in whole cache lines.
+///
+/// All-zero memory is a valid empty line whose slots hold fresh states.
+pub trait Line: Send + Sync + Sized + 'static {
+    /// A state as it lies in a slot.
+    type Packed: Copy + PartialEq + Default + std::fmt::Debug + Send + Sync;
+
+    /// An empty line. Equal to all-zero memory, which is how lines are made outside of loom.
+    fn empty() -> Self;
+
+    /// The header word.
+    fn header(&self) -> &AtomicU32;
+
+    /// The fingerprints; 0 where a slot is free.
+    fn fingerprints(&self) -> &[AtomicU64; SLOTS];
+
+    /// Reads a slot. Torn unless validated by the header or read under the lock.
+    fn load(&self, slot: usize) -> Self::Packed;
+
+    /// Writes a slot. Only under the lock.
+    fn store(&self, slot: usize, packed: Self::Packed);
+}
+
+/// Slots in a line.
+pub(crate) const SLOTS: usize = 3;
+
+/// A line of 64 bytes: states of 96 bits.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct NarrowLine {
+    header: AtomicU32,
+    high: [AtomicU32; SLOTS],
+    fingerprints: [AtomicU64; SLOTS],
+    low: [AtomicU64; SLOTS],
+}
+
+/// A state of 96 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Narrow {
+    pub high: u32,
+    pub low: u64,
+}
+
+impl Line for NarrowLine {
+    type Packed = Narrow;
+
+    fn empty() -> Self {
+        Self {
+            header: AtomicU32::new(0),
+            high: [const { () }; SLOTS].map(|()| AtomicU32::new(0)),
+            fingerprints: [const { () }; SLOTS].map(|()| AtomicU64::new(0)),
+            low: [const { () }; SLOTS].map(|()| AtomicU64::new(0)),
+        }
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &AtomicU32 {
+        &self.header
+    }
+
+    #[inline(always)]
+    fn fingerprints(&self) -> &[AtomicU64; SLOTS] {
+        &self.fingerprints
+    }
+
+    #[inline(always)]
+    fn load(&self, slot: usize) -> Narrow {
+        Narrow {
+            high: self.high[slot].load(Ordering::Relaxed),
+            low: self.low[slot].load(Ordering::Relaxed),
+        }
+    }
+
+    #[inline(always)]
+    fn store(&self, slot: usize, packed: Narrow) {
+        self.high[slot].store(packed.high, Ordering::Relaxed);
+        self.low[slot].store(packed.low, Ordering::Relaxed);
+    }
+}
+
+/// A line of 256 bytes: states of nine words.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct WideLine {
+    header: AtomicU32,
+    fingerprints: [AtomicU64; SLOTS],
+    words: [[AtomicU64; WIDE_WORDS]; SLOTS],
+}
+
+/// Words in a wide state.
+pub(crate) const WIDE_WORDS: usize = 9;
+
+impl Line for WideLine {
+    type Packed = [u64; WIDE_WORDS];
+
+    fn empty() -> Self {
+        let words = || [const { () }; WIDE_WORDS].map(|()| AtomicU64::new(0));
+        Self {
+            header: AtomicU32::new(0),
+            fingerprints: [const { () }; SLOTS].map(|()| AtomicU64::new(0)),
+            words: [const { () }; SLOTS].map(|()| words()),
+        }
+    }
+
+    fn header(&self) -> &AtomicU32 {
+        &self.header
+    }
+
+    fn fingerprints(&self) -> &[AtomicU64; SLOTS] {
+        &self.fingerprints
+    }
+
+    fn load(&self, slot: usize) -> Self::Packed {
+        std::array::from_fn(|word| self.words[slot][word].load(Ordering::Relaxed))
+    }
+
+    fn store(&self, slot: usize, packed: Self::Packed) {
+        for (word, value) in self.words[slot].iter().zip(packed) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The header once nobody holds the lock. What is read afterwards counts only if
+/// [`is_unchanged`] says so.
+#[inline(always)]
+pub(crate) fn read_header<L: Line>(line: &L) -> Header {
+    let header = Header(line.header().load(Ordering::Acquire));
+    if header.is_locked() { wait_unlocked(line) } else { header }
+}
+
+#[cold]
+fn wait_unlocked<L: Line>(line: &L) -> Header {
+    let mut backoff = Backoff::default();
+    loop {
+        let header = Header(line.header().load(Ordering::Acquire));
+        if !header.is_locked() {
+            return header;
+        }
+        backoff.wait();
+    }
+}
+
+/// Whether everything read since `header` was read belongs together.
+#[inline(always)]
+pub(crate) fn is_unchanged<L: Line>(line: &L, header: Header) -> bool {
+    fence(Ordering::Acquire);
+    line.header().load(Ordering::Relaxed) == header.0
+}
+
+/// The slot that holds the fingerprint.
+#[inline(always)]
+pub(crate) fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
+    let fingerprints = line.fingerprints();
+    (0..SLOTS).find(|&slot| fingerprints[slot].load(Ordering::Relaxed) == fingerprint)
+}
+
+/// A line that this thread has locked: the only way to write one.
+///
+/// Dropping it publishes what was written and unlocks.
+#[derive(Debug)]
+pub(crate) struct Locked<'a, L: Line> {
+    line: &'a L,
+    pub(crate) header: Header,
+}
+
+impl<'a, L: Line> Locked<'a, L> {
+    /// Locks the line, waiting for whoever holds it.
+    pub(crate) fn new(line: &'a L) -> Self {
+        loop {
+            if let Some(locked) = Self::if_unchanged(line, read_header(line)) {
+                return locked;
+            }
+        }
+    }
+
+    /// Locks the line if its header still is `header`: then nothing read since has changed.
+    #[inline(always)]
+    pub(crate) fn if_unchanged(line: &'a L, header: Header) -> Option<Self> {
+        let locked = header.0 | Header::LOCKED;
+        line.header()
+            .compare_exchange(header.0, locked, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        // Readers that see a store made below also see the lock.
+        fence(Ordering::Release);
+        Some(Self { line, header })
+    }
+
+    #[inline(always)]
+    pub(crate) fn fingerprint(&self, slot: usize) -> u64 {
+        self.line.fingerprints()[slot].load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_fingerprint(&mut self, slot: usize, fingerprint: u64) {
+        self.line.fingerprints()[slot].store(fingerprint, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn find(&self, fingerprint: u64) -> Option<usize> {
+        find(self.line, fingerprint)
+    }
+
+    #[inline(always)]
+    pub(crate) fn load(&self, slot: usize) -> L::Packed {
+        self.line.load(slot)
+    }
+
+    #[inline(always)]
+    pub(crate) fn store(&mut self, slot: usize, packed: L::Packed) {
+        self.line.store(slot, packed);
+    }
+
+    /// Empties a slot.
+    pub(crate) fn clear(&mut self, slot: usize) {
+        self.set_fingerprint(slot, 0);
+        self.store(slot, L::Packed::default());
+        self.header.set_pinned(slot, false);
+    }
+}
+
+impl<L: Line> Drop for Locked<'_, L> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let header = self.header.0.wrapping_add(Header::WRITES);
+        self.line.header().store(header, Ordering::Release);
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<NarrowLine>() == 64);
+    assert!(size_of::<WideLine>() == 256);
+};

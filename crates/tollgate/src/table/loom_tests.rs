@@ -1,0 +1,160 @@
+//! The table under every interleaving of a few steps, and every order in which a processor may
+//! show the writes of one thread to another.
+//!
+//! This is the shipped code with loom's atomics; segments have two lines. Run it with
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p tollgate --lib loom`.
+
+use loom::sync::Arc;
+use loom::thread;
+use tollgate_core::{Bucket, Rate, Timestamp};
+
+use super::{Ceiling, Table, WhenFull};
+
+const NOW: Timestamp = Timestamp::from_nanos(1_000);
+
+/// One unit per second, `burst` at once.
+fn per_second(burst: u64) -> Bucket {
+    Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap()
+}
+
+fn table(limit: Bucket, max_keys: usize) -> Arc<Table<Bucket>> {
+    Arc::new(Table::new(limit, Ceiling { max_keys, when_full: WhenFull::Deny }, None))
+}
+
+/// How many of the calls were allowed, each in its own thread.
+fn admitted<const N: usize>(
+    table: &Arc<Table<Bucket>>,
+    calls: [fn(&Table<Bucket>) -> bool; N],
+) -> usize {
+    let threads = calls.map(|call| {
+        let table = Arc::clone(table);
+        thread::spawn(move || call(&table))
+    });
+    threads.into_iter().map(|thread| thread.join().unwrap()).filter(|&allowed| allowed).count()
+}
+
+fn check(table: &Table<Bucket>, key: u64) -> bool {
+    table.check(key, 1, NOW).is_allowed()
+}
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    model_with_preemptions(3, body);
+}
+
+fn model_with_preemptions(most: usize, body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(most);
+    builder.max_branches = 20_000;
+    builder.check(body);
+}
+
+#[test]
+fn loom_two_threads_insert_a_key_once() {
+    model(|| {
+        let table = table(per_second(1), 8);
+        assert_eq!(admitted(&table, [|t| check(t, 7), |t| check(t, 7)]), 1);
+        assert_eq!(table.len(), 1);
+    });
+}
+
+#[test]
+fn loom_a_known_key_is_charged_once_per_admission() {
+    model(|| {
+        let table = table(per_second(2), 8);
+        assert!(check(&table, 7));
+        assert_eq!(admitted(&table, [|t| check(t, 7), |t| check(t, 7)]), 1);
+    });
+}
+
+#[test]
+fn loom_a_refusal_never_sees_half_a_write() {
+    // The state crosses from the low word into the high one: a torn read is full or far overdrawn.
+    model(|| {
+        let limit = Bucket::new(Rate::per_day(1).unwrap(), 300_000).unwrap();
+        let table = table(limit, 8);
+        let most_of_it = 299_999;
+        assert!(table.check(7, most_of_it, NOW).is_allowed());
+        let reader = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || table.check(7, 2, NOW))
+        };
+        assert!(table.check(7, 1, NOW).is_allowed());
+        let seen = reader.join().unwrap();
+        assert!(!seen.is_allowed() && seen.remaining() <= 1, "{seen:?}");
+    });
+}
+
+#[test]
+fn loom_a_reused_slot_forgets_nothing_that_a_slow_thread_could_spend_again() {
+    // Room for one key. Key 7 is drained at time 1 000 and idle two seconds later, when key 8 takes
+    // its slot, while a slow thread still believes that it is time 1 000.
+    model(|| {
+        let table = table(per_second(1), 1);
+        assert!(check(&table, 7));
+        let later = Timestamp::from_secs(2);
+        let reuser = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || table.check(8, 1, later).is_allowed())
+        };
+        let revived = check(&table, 7);
+        let reused = reuser.join().unwrap();
+        // If 7 was given another unit, it was as of two seconds later, so it has none left then.
+        if revived {
+            table.forget(8);
+            assert!(!table.check(7, 1, later).is_allowed());
+        }
+        assert!(reused || !revived || table.len() == 1);
+        assert!(table.len() <= 1);
+    });
+}
+
+#[test]
+fn loom_growth_loses_no_charge() {
+    // Growth takes many steps: fewer interruptions keep the number of schedules in bounds.
+    model_with_preemptions(2, || {
+        let table = table(per_second(1), 64);
+        // Six keys fill the only segment; the seventh makes it grow while the first is checked.
+        for key in 1..=6 {
+            assert!(check(&table, key));
+        }
+        assert_eq!(admitted(&table, [|t| check(t, 7), |t| check(t, 1)]), 1);
+        assert_eq!(table.len(), 7);
+        assert!((1..=7).all(|key| !check(&table, key)));
+    });
+}
+
+#[test]
+fn loom_an_edit_is_seen_whole() {
+    model(|| {
+        let table = table(per_second(1), 8);
+        assert!(check(&table, 7));
+        let editor = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || {
+                let faster = Bucket::new(Rate::per_second(3).unwrap(), 2).unwrap();
+                table.set_limit(faster, NOW);
+            })
+        };
+        // One more unit under the new limit, none under the old, never two.
+        let first = check(&table, 7);
+        let second = check(&table, 7);
+        editor.join().unwrap();
+        let third = check(&table, 7);
+        assert_eq!([first, second, third].iter().filter(|&&allowed| allowed).count(), 1);
+    });
+}
+
+#[test]
+fn loom_forgetting_and_checking_leave_one_slot() {
+    model(|| {
+        let table = table(per_second(1), 8);
+        assert!(check(&table, 7));
+        let forgetful = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || table.forget(7))
+        };
+        let again = check(&table, 7);
+        assert!(forgetful.join().unwrap());
+        assert_eq!(table.len(), usize::from(again));
+    });
+}

@@ -1,0 +1,110 @@
+//! The counters that new keys share while the table is full.
+//!
+//! Each key has two cells, one in each half. A cell is at least as restrictive as every key that
+//! uses it, so the better of a key's two cells is a safe estimate of what the key has spent.
+
+use tollgate_core::{Decision, Timestamp};
+
+use super::directory::home_of;
+use super::line::{Line, Locked, SLOTS};
+use super::lines::Lines;
+use super::{KeyedLimit, Table};
+
+#[derive(Debug)]
+pub(crate) struct Sketch<A: KeyedLimit> {
+    lines: Lines<A::Line>,
+}
+
+/// What the shared counters say about one key.
+pub(crate) struct Estimate<A: KeyedLimit> {
+    pub(crate) state: A::State,
+    pub(crate) limit_index: usize,
+    limit: A,
+}
+
+impl<A: KeyedLimit> Estimate<A> {
+    pub(crate) fn peek(&self, cost: u64, now: Timestamp) -> Decision {
+        self.limit.peek(&self.state, cost, now)
+    }
+}
+
+/// The two cells of a key, locked.
+struct Cells<'a, L: Line> {
+    lines: [Locked<'a, L>; 2],
+    slots: [usize; 2],
+}
+
+impl<A: KeyedLimit> Sketch<A> {
+    /// Counters for a table: one cell for every eight keys of its ceiling, within bounds.
+    pub(crate) fn new(table: &Table<A>) -> Self {
+        let half = (table.ceiling().max_keys / 8 / SLOTS / 2).clamp(MIN_HALF, MAX_HALF);
+        Self { lines: Lines::new(2 * half) }
+    }
+
+    /// What the key has spent at most.
+    pub(crate) fn estimate(&self, table: &Table<A>, hash: u64, now: Timestamp) -> Estimate<A> {
+        self.best(table, &mut self.cells(table, hash), now)
+    }
+
+    /// Charges `cost` to the key's cells, if it fits.
+    ///
+    /// The caller holds the lock of the key's home line, so the key cannot leave meanwhile.
+    pub(crate) fn check(&self, table: &Table<A>, hash: u64, cost: u64, now: Timestamp) -> Decision {
+        let mut cells = self.cells(table, hash);
+        let Estimate { mut state, limit, .. } = self.best(table, &mut cells, now);
+        let before = state;
+        let decision = limit.check(&mut state, cost, now);
+        if state != before {
+            for (line, slot) in cells.lines.iter_mut().zip(cells.slots) {
+                let joined = limit.join(&A::unpack(line.load(slot)), &state);
+                line.store(slot, A::pack(&joined));
+            }
+        }
+        decision
+    }
+
+    pub(crate) fn for_each_line(&self, mut visit: impl FnMut(&mut Locked<'_, A::Line>)) {
+        for line in self.lines.iter() {
+            visit(&mut Locked::new(line));
+        }
+    }
+
+    /// Locks the key's two cells, counted under the same limit.
+    fn cells(&self, table: &Table<A>, hash: u64) -> Cells<'_, A::Line> {
+        let half = self.lines.len() / 2;
+        // Other bits than those that chose the key's segment and line, spread anew.
+        let spread = hash.wrapping_mul(SPREAD).rotate_left(32).wrapping_mul(SPREAD);
+        let (first, second) = (home_of(spread, half), half + home_of(spread << 32, half));
+        let mut lines = [Locked::new(&self.lines[first]), Locked::new(&self.lines[second])];
+        // An edit may come in between, but not between both: it needs the locks.
+        while lines[0].header.limit_index() != lines[1].header.limit_index()
+            || lines[0].header.limit_index() != table.limits.current_index()
+        {
+            lines.iter_mut().for_each(|line| table.modernise(line));
+        }
+        let slot = |bits: u64| home_of(bits, SLOTS);
+        Cells { lines, slots: [slot(spread.rotate_left(16)), slot(spread.rotate_left(48))] }
+    }
+
+    /// The better of the two cells.
+    fn best(
+        &self,
+        table: &Table<A>,
+        cells: &mut Cells<'_, A::Line>,
+        now: Timestamp,
+    ) -> Estimate<A> {
+        let limit_index = cells.lines[0].header.limit_index();
+        let limit = table.limits.get(limit_index);
+        let states = [0, 1].map(|row| A::unpack(cells.lines[row].load(cells.slots[row])));
+        let [first, second] = states.map(|state| {
+            let decision = limit.peek(&state, 1, now);
+            (decision.is_allowed(), decision.remaining(), std::cmp::Reverse(decision.reset()))
+        });
+        let state = if first >= second { states[0] } else { states[1] };
+        Estimate { state, limit_index, limit }
+    }
+}
+
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+const MIN_HALF: usize = if cfg!(loom) { 1 } else { 32 };
+const MAX_HALF: usize = super::directory::MAX_HOMES;
