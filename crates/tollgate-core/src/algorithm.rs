@@ -22,9 +22,11 @@ pub trait Algorithm: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// Charges `cost` if it fits, else charges nothing.
     fn check(&self, state: &mut Self::State, cost: u64, now: Timestamp) -> Decision;
 
-    /// What [`check`](Self::check) would answer. Changes nothing.
+    /// Whether [`check`](Self::check) would allow `cost`, and else how long to wait. Changes nothing,
+    /// so what remains is what is there now.
     fn peek(&self, state: &Self::State, cost: u64, now: Timestamp) -> Decision {
-        self.check(&mut { *state }, cost, now)
+        let answer = self.check(&mut { *state }, cost, now);
+        answer.uncharged(&self.check(&mut { *state }, 0, now))
     }
 
     /// Gives back up to `units` that were charged, and reports how many were still outstanding.

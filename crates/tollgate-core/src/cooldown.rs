@@ -84,7 +84,7 @@ impl Algorithm for Cooldown {
     fn peek(&self, state: &CooldownState, cost: u64, now: Timestamp) -> Decision {
         // A look must not extend the gap that it reports.
         let plain = Self { extended_by_refusals: false, ..*self };
-        plain.check(&mut { *state }, cost, now)
+        plain.check(&mut { *state }, cost, now).uncharged(&plain.check(&mut { *state }, 0, now))
     }
 
     fn refund(&self, _state: &mut CooldownState, _units: u64, _now: Timestamp) -> u64 {

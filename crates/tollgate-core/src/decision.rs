@@ -109,6 +109,11 @@ impl Decision {
         self.nanos(self.spent_ticks).map_or(Duration::MAX, Duration::from_nanos)
     }
 
+    /// This decision where nothing was charged: what is left is what a look found.
+    pub(crate) fn uncharged(self, look: &Self) -> Self {
+        Self { room_ticks: look.room_ticks, spent_ticks: look.spent_ticks, ..self }
+    }
+
     /// This decision, refused for a time that nobody can know, unless it was refused for ever.
     ///
     /// For a keeper of states that has no room for one.

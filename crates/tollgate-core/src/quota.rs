@@ -91,9 +91,12 @@ impl Quota {
         decision
     }
 
-    /// What [`check`](Self::check) would answer. Changes nothing.
+    /// Whether [`check`](Self::check) would allow `cost`, and else how long to wait. Changes
+    /// nothing, so what remains is what is there now.
     pub fn peek(&self, state: &QuotaState, cost: u64, period: Period, now: Timestamp) -> Decision {
-        self.check(&mut { *state }, cost, period, now)
+        let current = self.current(state, period);
+        let answer = self.decide(&current, cost, period, now);
+        answer.uncharged(&self.decide(&current, 0, period, now))
     }
 
     /// Gives back up to `units` that were charged in the open period, and reports how many.

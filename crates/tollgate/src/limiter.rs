@@ -62,7 +62,6 @@ struct Eviction {
 
 /// There is no room in the table for a key that needs a slot: it is full of live keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct FullError;
 
 impl fmt::Display for FullError {
@@ -190,7 +189,8 @@ where
         }
     }
 
-    /// What [`check`](Self::check) would answer. Changes nothing.
+    /// Whether one unit is free for the key, and else how long to wait. Changes nothing, so
+    /// [`remaining`](Decision::remaining) is what is there now.
     pub fn peek<Q>(&self, key: &Q) -> Decision
     where
         K: Borrow<Q>,
@@ -200,8 +200,6 @@ where
     }
 
     /// [`peek`](Self::peek) at a given time.
-    ///
-    /// [`remaining`](Decision::remaining) is what is left now, before the unit that was asked about.
     pub fn peek_at<Q>(&self, key: &Q, now: Timestamp) -> Decision
     where
         K: Borrow<Q>,

@@ -176,7 +176,7 @@ fn survives_edits<S: Subject>(limits: &[S]) {
 
 #[test]
 fn nothing_panics_in_edits_between_extremes() {
-    let coprime = [(1 << 32) - 5, (1 << 32) - 17, (1 << 31) - 1, (1 << 61) - 1, END];
+    let coprime = [(1 << 32) - 1, (1 << 32) + 1, (1 << 31) - 1, (1 << 61) - 1, END];
     let mut buckets: Vec<Bucket> = coprime
         .iter()
         .map(|&period| Bucket::new(rate(1, Duration::from_nanos(period)), 2).unwrap())
@@ -202,14 +202,17 @@ fn nothing_panics_in_edits_between_extremes() {
 /// used then, or a huge cost would wrap around and be admitted.
 #[test]
 fn cost_does_not_wrap_in_the_finest_ticks() {
-    let [a, b] = [(1_u64 << 32) - 5, (1 << 32) - 17]
+    // The least common multiple of the periods is 2^64 − 1.
+    let [a, b] = [(1_u64 << 32) - 1, (1 << 32) + 1]
         .map(|period| Bucket::new(rate(1, Duration::from_nanos(period)), 3).unwrap());
+    let (mut state, now) = (a.fresh(), Timestamp::from_secs(5));
+    assert!(a.check(&mut state, 2, now).is_allowed());
     let edited = b.succeeding(&a);
-    let mut state = edited.carry_over(&a, &a.fresh(), Timestamp::from_secs(5));
+    state = edited.carry_over(&a, &state, now);
     for cost in [u64::MAX, u64::MAX - 1, u64::MAX / 2, 4] {
-        let decision = edited.check(&mut state, cost, Timestamp::from_secs(5));
-        assert_eq!(decision.wait(), Some(Wait::Never), "{cost}");
+        assert_eq!(edited.check(&mut state, cost, now).wait(), Some(Wait::Never), "{cost}");
     }
+    assert_eq!(edited.peek(&state, 0, now).remaining(), 1);
     assert_eq!(edited.with_debt(u64::MAX).map_err(|error| error.field()), Err("debt"));
 }
 

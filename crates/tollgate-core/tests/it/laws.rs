@@ -1,7 +1,9 @@
 //! Laws between states: holds, refunds, joins, and limits as words.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
-use tollgate_core::{Algorithm, Timestamp};
+use tollgate_core::{Algorithm, Timestamp, Wait, Window};
 
 use crate::model::answer;
 use crate::strategies::{self, Amount, Move, Op, Step, Subject};
@@ -85,6 +87,18 @@ holds_for!(
     window_hold_and_cancel_is_the_identity: window,
     sliding_hold_and_cancel_is_the_identity: sliding
 );
+
+/// What a keeper without room says: refused, and nobody knows for how long.
+#[test]
+fn refused_for_unknown_time_stays_refused() {
+    let limit = Window::new(3, Duration::from_secs(1)).unwrap();
+    let mut state = limit.fresh();
+    for (cost, wait) in [(1, Wait::Unknown), (3, Wait::Unknown), (4, Wait::Never)] {
+        let decision = limit.check(&mut state, cost, Timestamp::ZERO);
+        let refused = decision.refused_for_unknown_time();
+        assert_eq!((refused.is_allowed(), refused.wait()), (false, Some(wait)), "{cost}");
+    }
+}
 
 fn hold_and_cancel_changes_nothing<S: Subject>(
     mut walk: Walk<S>,

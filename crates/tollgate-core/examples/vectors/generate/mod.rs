@@ -3,6 +3,7 @@
 mod cases;
 mod json;
 mod key;
+mod script;
 
 use json::Object;
 use key::{Key, Limit, Op};
@@ -50,50 +51,14 @@ impl Case {
         self
     }
 
-    fn at_us(self, at_us: u64) -> Self {
-        self.at_ns(at_us * 1_000)
-    }
-
-    fn at_ms(self, at_ms: u64) -> Self {
-        self.at_ns(at_ms * 1_000_000)
-    }
-
-    fn period(mut self, index: u64, ends_ms: Option<u64>) -> Self {
-        self.period = Some((index, ends_ms.map(|ends_ms| ends_ms * 1_000_000)));
+    fn period(mut self, index: u64, ends_ns: Option<u64>) -> Self {
+        self.period = Some((index, ends_ns));
         self
     }
 
     fn op(mut self, op: Op) -> Self {
         self.steps.push(Step { at_ns: self.at_ns, period: self.period, op });
         self
-    }
-
-    fn check(self, cost: u64) -> Self {
-        self.op(Op::Check { cost })
-    }
-
-    fn peek(self, cost: u64) -> Self {
-        self.op(Op::Peek { cost })
-    }
-
-    fn refund(self, units: u64) -> Self {
-        self.op(Op::Refund { units })
-    }
-
-    fn hold(self, units: u64) -> Self {
-        self.op(Op::Hold { units })
-    }
-
-    fn commit(self, units: u64, actual: u64) -> Self {
-        self.op(Op::Commit { units, actual })
-    }
-
-    fn cancel(self, units: u64) -> Self {
-        self.op(Op::Cancel { units })
-    }
-
-    fn edit(self, limit: Limit) -> Self {
-        self.op(Op::Edit { limit })
     }
 
     /// The case with the answers of this crate.

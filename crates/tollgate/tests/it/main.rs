@@ -1,0 +1,37 @@
+//! The limiter from outside: what it promises to those who use it.
+
+mod basics;
+mod bounded;
+mod changes;
+mod clocks;
+mod guard;
+mod layers;
+mod model;
+mod stories;
+mod threads;
+
+use std::time::Duration;
+
+use tollgate::{Bucket, Rate, Timestamp};
+
+/// A bucket of `burst`, refilled by one per second.
+fn one_per_second(burst: u64) -> Bucket {
+    Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap()
+}
+
+/// A bucket of `burst` that does not refill while a test runs.
+fn one_per_day(burst: u64) -> Bucket {
+    Bucket::new(Rate::per_day(1).unwrap(), burst).unwrap()
+}
+
+fn secs(secs: u64) -> Timestamp {
+    Timestamp::from_secs(secs)
+}
+
+fn ms(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}
+
+const fn seconds(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
