@@ -357,8 +357,9 @@ impl<A: KeyedLimit> Table<A> {
             match self.claim(&mut chain, idle_since) {
                 Ok(at) => {
                     let state = self.first_state(chain.line(at.line), hash, now);
-                    chain.place(at, hash);
-                    chain.line(at.line).store(at.slot, A::pack(&state));
+                    let line = chain.line(at.line);
+                    line.set_fingerprint(at.slot, hash);
+                    line.store(at.slot, A::pack(&state));
                     return Ok((chain, at));
                 }
                 Err(why) if may_make_room => {
@@ -414,8 +415,8 @@ impl<A: KeyedLimit> Table<A> {
             // Nothing to remember: a cost that can never pass takes no slot.
             self.counters.keys.fetch_sub(1, Ordering::Relaxed);
         } else {
+            line.set_fingerprint(at.slot, hash);
             line.store(at.slot, A::pack(&state));
-            chain.place(at, hash);
         }
         decision
     }

@@ -75,7 +75,8 @@ fn follow<S: Subject>(limits: &[S], steps: &[Step]) -> Result<(), TestCaseError>
                 let decision = limit.check(&mut state, cost, at);
                 prop_assert_eq!(answer(&decision), model.check(cost, now));
                 let is_extended = limit.is_extended_by_refusals() && !decision.is_allowed();
-                prop_assert!(is_extended || answer(&looked) == answer(&decision));
+                prop_assert_eq!(looked.is_allowed(), decision.is_allowed());
+                prop_assert!(is_extended || looked.wait() == decision.wait());
                 if cost == 0 || !decision.is_allowed() {
                     prop_assert!(before == state || is_extended, "{:?} is now {:?}", before, state);
                 }

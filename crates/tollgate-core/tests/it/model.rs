@@ -28,6 +28,13 @@ pub(crate) struct Answer {
     pub(crate) reset: Duration,
 }
 
+impl Answer {
+    /// This answer where nothing was charged, as `look` at a cost of 0 has found it.
+    pub(crate) fn uncharged(self, look: Self) -> Self {
+        Self { remaining: look.remaining, reset: look.reset, ..self }
+    }
+}
+
 /// Something that happened to a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Event<L> {
@@ -84,33 +91,35 @@ impl<P: Picture> Model<P> {
         picture
     }
 
+    /// A look: nothing is charged, so what is left is what is there.
     pub(crate) fn peek(&self, cost: u64, now: u64) -> Answer {
-        self.picture().ask(cost, now)
+        self.ask(cost, now).uncharged(self.ask(0, now))
     }
 
     pub(crate) fn check(&mut self, cost: u64, now: u64) -> Answer {
-        // A refusal is asked about again after it: it may have extended what refused it.
-        if cost > 0 {
-            let allowed = self.peek(cost, now).allowed;
-            if !allowed {
-                self.events.push((now, Event::Refusal));
-            }
-            let answer = self.peek(cost, now);
-            if allowed {
-                self.events.push((now, Event::Charge(cost)));
-            }
-            return answer;
-        }
-        self.peek(cost, now)
+        self.take(cost, now, Event::Charge(cost))
     }
 
     pub(crate) fn hold(&mut self, units: u64, now: u64) -> Answer {
-        let answer = self.peek(units, now);
-        if units > 0 {
-            let event = if answer.allowed { Event::Hold(units) } else { Event::Refusal };
-            self.events.push((now, event));
+        self.take(units, now, Event::Hold(units))
+    }
+
+    fn ask(&self, cost: u64, now: u64) -> Answer {
+        self.picture().ask(cost, now)
+    }
+
+    fn take(&mut self, cost: u64, now: u64, event: Event<P::Limit>) -> Answer {
+        let answer = self.ask(cost, now);
+        if cost == 0 {
+            return answer;
         }
-        if answer.allowed { answer } else { self.peek(units, now) }
+        if answer.allowed {
+            self.events.push((now, event));
+            return answer;
+        }
+        // Asked again after the refusal: it may have extended what refused it.
+        self.events.push((now, Event::Refusal));
+        self.ask(cost, now)
     }
 
     pub(crate) fn refund(&mut self, units: u64, now: u64) -> u64 {

@@ -220,7 +220,7 @@ fn tagged<L>(entries: &[AtomicPtr<L>]) -> *mut AtomicPtr<L> {
 
 /// How many lines a key may be in: its home and the following ones.
 #[cfg(not(loom))]
-pub(crate) const PROBE: usize = 24;
+pub(crate) const PROBE: usize = 64;
 #[cfg(loom)]
 pub(crate) const PROBE: usize = 2;
 

@@ -46,13 +46,12 @@ impl<A: KeyedLimit> Table<A> {
             return true;
         }
         // Only a freak distribution of hashes does not fit into two halves: then it is spread out.
-        let segments = self.counters.segments.fetch_add(1, Ordering::Relaxed);
         let rooms = if entry.depth() == 0 && entry.homes() < MIN_HOMES {
             [Room::whole((entry.homes() * 4).min(MIN_HOMES)), Room::whole(MIN_HOMES)]
         } else {
-            // The segments of a presized table are larger than those of one that grew.
-            let homes = staggered_homes(segments).max(entry.homes() / 2);
-            [Room::upper(homes), Room::whole(entry.homes() * 2)]
+            let number = self.counters.segments.fetch_add(1, Ordering::Relaxed);
+            let least = keys.len() * 100 / (2 * SLOTS * SPLIT_LOAD_PERCENT);
+            [Room::upper(staggered_homes(number).max(least)), Room::whole(entry.homes() * 2)]
         };
         let grown =
             rooms.into_iter().any(|room| self.split(hash, entry, &mut lines, (&keys, room)));
@@ -210,7 +209,10 @@ const GOLDEN: usize = 0x9e37_79b9;
 pub(super) const FIRST_HOMES: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// Home lines of the smallest segment after the first ones.
-const MIN_HOMES: usize = if cfg!(loom) { 1 } else { 384 };
+const MIN_HOMES: usize = if cfg!(loom) { 1 } else { 768 };
+
+/// How full a new segment is at most.
+const SPLIT_LOAD_PERCENT: usize = 70;
 
 /// Home lines of a segment of a table that was made for a known number of keys, at most.
 const PRESIZED_HOMES: usize = 4096;

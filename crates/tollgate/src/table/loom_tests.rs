@@ -111,7 +111,7 @@ fn loom_a_reused_slot_forgets_nothing_that_a_slow_thread_could_spend_again() {
 #[test]
 fn loom_growth_loses_no_charge() {
     // Growth takes many steps: fewer interruptions keep the number of schedules in bounds.
-    model_with_preemptions(2, || {
+    model_with_preemptions(1, || {
         let table = table(per_second(1), 64);
         // Six keys fill the only segment; the seventh makes it grow while the first is checked.
         for key in 1..=6 {

@@ -47,7 +47,12 @@ impl QuotaModel {
         (self.granted(period) - self.used(period)).saturating_sub(self.held.into())
     }
 
-    pub(crate) fn ask(&self, cost: u64, period: Period, now: u64) -> Answer {
+    /// A look: nothing is charged, so what is left is what is there.
+    pub(crate) fn peek(&self, cost: u64, period: Period, now: u64) -> Answer {
+        self.ask(cost, period, now).uncharged(self.ask(0, period, now))
+    }
+
+    fn ask(&self, cost: u64, period: Period, now: u64) -> Answer {
         let open = self.open(period.index);
         let ends = period.ends.map(|ends| ends.as_nanos());
         let ends = ends.filter(|&ends| open == period.index && ends > now);
