@@ -9,11 +9,13 @@
 //! How: what [`Hash`](std::hash::Hash) writes is cut into words of 64 bits; a word that is not full
 //! says so in its top byte. Every word is multiplied by a random 128-bit number that belongs to its
 //! place and to its being full or not, and the upper half of the sum modulo 2^128 is the digest:
-//! multilinear hashing, for which 2^-64 is proven. So different sequences of writes have different
-//! words somewhere, and the number of words is one more of them. Longer keys are cut into blocks
-//! of 31 words; the digests of all blocks but the last are the coefficients of a polynomial modulo
-//! 2^127 − 1 at a random point, whose value counts as two more words of the last block. A fixed
-//! bijection spreads the digest at the end, so that the table may take bits from anywhere.
+//! multilinear hashing, for which 2^-64 is proven when the words differ somewhere. They do: `Hash`
+//! promises that what one key writes never begins what another one writes, and only full words of
+//! zeros leave no trace at the end. The byte 0xff, which ends every string, has random numbers of
+//! its own that need no multiplication. Longer keys are cut into blocks of 31 words; the digests of
+//! all blocks but the last are the coefficients of a polynomial modulo 2^127 − 1 at a random point,
+//! whose value counts as two more words of the last block. A fixed bijection spreads the digest at
+//! the end, so that the table may take bits from anywhere.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -36,8 +38,8 @@ struct Seed {
     full: [u128; PLACES],
     /// For words that are not full, by place.
     short: [u128; PLACES],
-    /// For the number of words.
-    count: u128,
+    /// For the byte 0xff written alone, by place.
+    end: [u128; PLACES],
     /// For the two halves of the polynomial's value.
     blocks: [u128; 2],
     /// Where the polynomial is evaluated; below 2^126.
@@ -64,7 +66,7 @@ impl KeyedHash {
             start: next(),
             full: std::array::from_fn(|_| next()),
             short: std::array::from_fn(|_| next()),
-            count: next(),
+            end: std::array::from_fn(|_| next()),
             blocks: [next(), next()],
             point: next() >> 2,
         };
@@ -203,7 +205,13 @@ impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
 
     #[inline(always)]
     fn write_u8(&mut self, value: u8) {
-        self.short(u64::from(value), 1);
+        if value == 0xff {
+            self.make_place();
+            self.sum = self.sum.wrapping_add(self.seed.end[self.words % PLACES]);
+            self.words += 1;
+        } else {
+            self.short(u64::from(value), 1);
+        }
     }
 
     #[inline(always)]
@@ -228,7 +236,7 @@ impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
 
     #[inline(always)]
     fn finish(&self) -> u64 {
-        let mut sum = self.sum.wrapping_add(self.seed.count.wrapping_mul(self.words as u128));
+        let mut sum = self.sum;
         if self.blocks != 0 {
             sum = self.seed.with_blocks(sum, self.blocks);
         }

@@ -80,7 +80,6 @@ impl<K: ?Sized, A: KeyedLimit> Limiter<K, A> {
     }
 
     /// A limiter with other bounds, another clock or another hash.
-    #[must_use]
     pub fn builder(limit: A) -> LimiterBuilder<K, A> {
         LimiterBuilder::new(limit)
     }
@@ -102,7 +101,8 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.check(key).is_allowed()
+        let fetched = self.table.fetch(self.hash(key));
+        self.table.check(fetched, 1, self.clock.now(), |decision| decision.is_allowed())
     }
 
     /// Charges one unit to the key, if it is free.
@@ -112,7 +112,7 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.check_n_at(key, 1, self.clock.now())
+        self.check_n(key, 1)
     }
 
     /// Charges `cost` units to the key, if they are free: all of them or none.
@@ -124,7 +124,8 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.check_n_at(key, cost, self.clock.now())
+        let fetched = self.table.fetch(self.hash(key));
+        self.table.check(fetched, cost, self.clock.now(), |decision| decision)
     }
 
     /// [`allow`](Self::allow) at a given time.
@@ -135,7 +136,8 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.check_n_at(key, 1, now).is_allowed()
+        let fetched = self.table.fetch(self.hash(key));
+        self.table.check(fetched, 1, now, |decision| decision.is_allowed())
     }
 
     /// [`check`](Self::check) at a given time.
@@ -155,7 +157,8 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.table.check(self.hash(key), cost, now)
+        let fetched = self.table.fetch(self.hash(key));
+        self.table.check(fetched, cost, now, |decision| decision)
     }
 
     /// Charges one unit to each of many keys, each by itself, at the same time.
@@ -179,13 +182,12 @@ where
         decisions.clear();
         decisions.reserve(keys.len());
         for batch in keys.chunks(BATCH) {
-            let mut hashes = [0; BATCH];
-            for (hash, key) in hashes.iter_mut().zip(batch) {
-                *hash = self.hash(key);
-                self.table.prefetch(*hash);
+            let mut fetched = [None; BATCH];
+            for (fetched, key) in fetched.iter_mut().zip(batch) {
+                *fetched = Some(self.table.fetch(self.hash(key)));
             }
-            let decide = |&hash: &u64| self.table.check(hash, 1, now);
-            decisions.extend(hashes[..batch.len()].iter().map(decide));
+            let decide = |fetched| self.table.check(fetched, 1, now, |decision| decision);
+            decisions.extend(fetched.into_iter().flatten().map(decide));
         }
     }
 

@@ -91,6 +91,21 @@ struct Counters {
     segments: AtomicUsize,
 }
 
+/// A key whose home line is on its way from memory.
+#[derive(Debug)]
+pub(crate) struct Fetched<'a, A: KeyedLimit> {
+    hash: u64,
+    home: &'a A::Line,
+}
+
+impl<A: KeyedLimit> Clone for Fetched<'_, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A: KeyedLimit> Copy for Fetched<'_, A> {}
+
 /// Why there is no slot for a new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoSlot {
@@ -139,27 +154,43 @@ impl<A: KeyedLimit> Table<A> {
         self.limits.in_force()
     }
 
-    /// Charges `cost` to a key, if it fits.
+    /// Asks the processor for the home line of a hash, to be there when it is decided about.
+    ///
+    /// Reading a clock waits for earlier reads of memory on some processors, so this comes first.
     #[inline(always)]
-    pub(crate) fn check(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
-        let entry = self.directory.entry(hash);
-        let home = &self.directory.chain(entry, hash)[0];
-        match self.check_in(home, hash, cost, now) {
-            Some(decision) => decision,
-            None => self.check_elsewhere(hash, cost, now),
-        }
+    pub(crate) fn fetch(&self, hash: u64) -> Fetched<'_, A> {
+        let home = &self.directory.chain(self.directory.entry(hash), hash)[0];
+        prefetch(home);
+        Fetched { hash, home }
     }
 
-    /// Asks the processor for the home line of a hash.
+    /// Charges `cost` to a key, if it fits, and reports what `report` makes of the decision.
+    ///
+    /// A whole decision is larger than the work of making it, so nothing of it is written down but
+    /// what is asked for.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        let entry = self.directory.entry(hash);
-        prefetch(&self.directory.chain(entry, hash)[0]);
+    pub(crate) fn check<R>(
+        &self,
+        key: Fetched<'_, A>,
+        cost: u64,
+        now: Timestamp,
+        report: impl Fn(Decision) -> R,
+    ) -> R {
+        match self.check_in(key.home, (key.hash, cost), now, &report) {
+            Some(reported) => reported,
+            None => report(self.check_elsewhere(key.hash, cost, now)),
+        }
     }
 
     /// Decides in this line, if the key is here and has no limit of its own.
     #[inline(always)]
-    fn check_in(&self, line: &A::Line, hash: u64, cost: u64, now: Timestamp) -> Option<Decision> {
+    fn check_in<R>(
+        &self,
+        line: &A::Line,
+        (hash, cost): (u64, u64),
+        now: Timestamp,
+        report: impl Fn(Decision) -> R,
+    ) -> Option<R> {
         loop {
             let header = read_header(line);
             let slot = find(line, hash)?;
@@ -173,13 +204,13 @@ impl<A: KeyedLimit> Table<A> {
             let after = A::pack(&state);
             if after == before {
                 if is_unchanged(line, header) {
-                    return Some(decision);
+                    return Some(report(decision));
                 }
             } else if let Some(mut locked) = Locked::if_unchanged(line, header) {
                 // The count of writes in a header wraps; the slot itself has the last word.
                 if locked.fingerprint(slot) == hash && locked.load(slot) == before {
                     locked.store(slot, after);
-                    return Some(decision);
+                    return Some(report(decision));
                 }
             }
         }
@@ -193,7 +224,7 @@ impl<A: KeyedLimit> Table<A> {
             if !read_header(line).is_overflowed() {
                 break;
             }
-            if let Some(decision) = self.check_in(next, hash, cost, now) {
+            if let Some(decision) = self.check_in(next, (hash, cost), now, |decision| decision) {
                 return decision;
             }
         }

@@ -109,9 +109,9 @@ impl Line for NarrowLine {
     fn empty() -> Self {
         Self {
             header: AtomicU32::new(0),
-            high: [const { () }; SLOTS].map(|()| AtomicU32::new(0)),
-            fingerprints: [const { () }; SLOTS].map(|()| AtomicU64::new(0)),
-            low: [const { () }; SLOTS].map(|()| AtomicU64::new(0)),
+            high: [0; SLOTS].map(AtomicU32::new),
+            fingerprints: [0; SLOTS].map(AtomicU64::new),
+            low: [0; SLOTS].map(AtomicU64::new),
         }
     }
 
@@ -156,11 +156,10 @@ impl Line for WideLine {
     type Packed = [u64; WIDE_WORDS];
 
     fn empty() -> Self {
-        let words = || [const { () }; WIDE_WORDS].map(|()| AtomicU64::new(0));
         Self {
             header: AtomicU32::new(0),
-            fingerprints: [const { () }; SLOTS].map(|()| AtomicU64::new(0)),
-            words: [const { () }; SLOTS].map(|()| words()),
+            fingerprints: [0; SLOTS].map(AtomicU64::new),
+            words: [[0; WIDE_WORDS]; SLOTS].map(|words| words.map(AtomicU64::new)),
         }
     }
 
@@ -211,10 +210,16 @@ pub(crate) fn is_unchanged<L: Line>(line: &L, header: Header) -> bool {
 }
 
 /// The slot that holds the fingerprint.
+///
+/// Without a branch per slot: which slot it is cannot be predicted, and a wrong guess would be
+/// noticed only when the line has come from memory, with nothing useful fetched meanwhile.
 #[inline(always)]
 pub(crate) fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
-    let fingerprints = line.fingerprints();
-    (0..SLOTS).find(|&slot| fingerprints[slot].load(Ordering::Relaxed) == fingerprint)
+    let is_at =
+        |slot: usize| usize::from(line.fingerprints()[slot].load(Ordering::Relaxed) == fingerprint);
+    let bits = is_at(0) | (is_at(1) << 1) | (is_at(2) << 2);
+    // One bit at most is set: 1, 2 and 4 become 0, 1 and 2.
+    (bits != 0).then_some(bits >> 1)
 }
 
 /// A line that this thread has locked: the only way to write one.

@@ -6,7 +6,7 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use tollgate_core::{Bucket, Rate, Timestamp};
+use tollgate_core::{Bucket, Decision, Rate, Timestamp};
 
 use super::{Ceiling, Table, WhenFull};
 
@@ -33,8 +33,12 @@ fn admitted<const N: usize>(
     threads.into_iter().map(|thread| thread.join().unwrap()).filter(|&allowed| allowed).count()
 }
 
+fn charge(table: &Table<Bucket>, key: u64, cost: u64, now: Timestamp) -> Decision {
+    table.check(table.fetch(key), cost, now, |decision| decision)
+}
+
 fn check(table: &Table<Bucket>, key: u64) -> bool {
-    table.check(key, 1, NOW).is_allowed()
+    charge(table, key, 1, NOW).is_allowed()
 }
 
 fn model(body: impl Fn() + Sync + Send + 'static) {
@@ -73,12 +77,12 @@ fn loom_a_refusal_never_sees_half_a_write() {
         let limit = Bucket::new(Rate::per_day(1).unwrap(), 300_000).unwrap();
         let table = table(limit, 8);
         let most_of_it = 299_999;
-        assert!(table.check(7, most_of_it, NOW).is_allowed());
+        assert!(charge(&table, 7, most_of_it, NOW).is_allowed());
         let reader = {
             let table = Arc::clone(&table);
-            thread::spawn(move || table.check(7, 2, NOW))
+            thread::spawn(move || charge(&table, 7, 2, NOW))
         };
-        assert!(table.check(7, 1, NOW).is_allowed());
+        assert!(charge(&table, 7, 1, NOW).is_allowed());
         let seen = reader.join().unwrap();
         assert!(!seen.is_allowed() && seen.remaining() <= 1, "{seen:?}");
     });
@@ -94,14 +98,14 @@ fn loom_a_reused_slot_forgets_nothing_that_a_slow_thread_could_spend_again() {
         let later = Timestamp::from_secs(2);
         let reuser = {
             let table = Arc::clone(&table);
-            thread::spawn(move || table.check(8, 1, later).is_allowed())
+            thread::spawn(move || charge(&table, 8, 1, later).is_allowed())
         };
         let revived = check(&table, 7);
         let reused = reuser.join().unwrap();
         // If 7 was given another unit, it was as of two seconds later, so it has none left then.
         if revived {
             table.forget(8);
-            assert!(!table.check(7, 1, later).is_allowed());
+            assert!(!charge(&table, 7, 1, later).is_allowed());
         }
         assert!(reused || !revived || table.len() == 1);
         assert!(table.len() <= 1);

@@ -1,5 +1,8 @@
 //! The limiter from outside: what it promises to those who use it.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers in tests are small")]
+
 mod basics;
 mod bounded;
 mod changes;

@@ -182,7 +182,7 @@ fn read_anchor() -> Line {
             span_ticks: ANCHOR.span_ticks.load(Ordering::Relaxed),
         };
         fence(Ordering::Acquire);
-        if version % 2 == 0 && ANCHOR.version.load(Ordering::Relaxed) == version {
+        if version.is_multiple_of(2) && ANCHOR.version.load(Ordering::Relaxed) == version {
             return line;
         }
         std::hint::spin_loop();

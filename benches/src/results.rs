@@ -1,0 +1,85 @@
+//! What a run measured.
+
+use crate::contenders::Who;
+use crate::measure::Cell;
+
+/// What the values of a row are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds per decision and thread.
+    Nanos,
+    /// Microseconds of the slowest single call.
+    Micros,
+    /// Bytes of resident memory per key.
+    Bytes,
+    /// Mebibytes of resident memory.
+    Mebibytes,
+    /// A plain number.
+    Count,
+}
+
+impl Unit {
+    /// How tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Nanos => "ns",
+            Unit::Micros => "µs",
+            Unit::Bytes => "B/key",
+            Unit::Mebibytes => "MiB",
+            Unit::Count => "",
+        }
+    }
+}
+
+/// One measured row.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// A short name, which `--only` and the targets use.
+    pub id: String,
+    /// What a reader sees.
+    pub title: String,
+    /// What the values are.
+    pub unit: Unit,
+    /// The contenders that took part.
+    pub cells: Vec<Cell>,
+}
+
+impl Row {
+    /// A contender's value.
+    pub fn value(&self, who: Who) -> Option<f64> {
+        self.cells.iter().find(|cell| cell.who == who).map(|cell| cell.value)
+    }
+
+    /// How many times smaller the value of `who` is than that of `than`.
+    pub fn ratio(&self, who: Who, than: Who) -> Option<f64> {
+        let (mine, theirs) = (self.value(who)?, self.value(than)?);
+        (mine > 0.0).then(|| theirs / mine)
+    }
+}
+
+/// All rows of a run.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// In the order in which they were measured.
+    pub rows: Vec<Row>,
+}
+
+impl Results {
+    /// The row with that short name.
+    pub fn row(&self, id: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_says_how_many_times_faster() {
+        let cells = vec![Cell::single(Who::Growing, 20.0), Cell::single(Who::Governor, 50.0)];
+        let row = Row { id: "r".into(), title: "row".into(), unit: Unit::Nanos, cells };
+        assert_eq!(row.ratio(Who::Growing, Who::Governor), Some(2.5));
+        assert_eq!(row.ratio(Who::Growing, Who::Quota), None);
+    }
+}
