@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::decision::Outcome;
-use crate::error::{LimitError, nonzero};
+use crate::error::{LimitError, at_most, nonzero};
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, Timestamp};
 
@@ -33,8 +33,12 @@ pub struct WindowState {
 
 impl Window {
     /// At most `max` units per window of length `per`, which opens with the key's first charge.
+    ///
+    /// `max` has to be below 2^32, so that a state fits into a slot of a table. Larger amounts are
+    /// for a [`Bucket`](crate::Bucket) or a [`Quota`](crate::Quota).
     pub fn new(max: u64, per: Duration) -> Result<Self, LimitError> {
-        Ok(Self { max: nonzero("max", max)?, per_ns: period_ns("per", per)?, aligned: false })
+        let max = at_most("max", nonzero("max", max)?, u64::from(u32::MAX))?;
+        Ok(Self { max, per_ns: period_ns("per", per)?, aligned: false })
     }
 
     /// The same window, but on the grid of multiples of `per` since the clock's origin.

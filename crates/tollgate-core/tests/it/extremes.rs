@@ -36,7 +36,8 @@ fn constructors_accept_the_extremes() {
     for (name, bucket) in accepted {
         assert!(bucket.is_ok(), "{name}: {bucket:?}");
     }
-    assert!(Window::new(u64::MAX, LONGEST).is_ok());
+    assert!(Window::new(u32::MAX.into(), LONGEST).is_ok());
+    assert_eq!(Window::new(1 << 32, LONGEST).map_err(|error| error.field()), Err("max"));
     assert!(Sliding::new(u32::MAX.into(), LONGEST, Sliding::MAX_PARTS).is_ok());
     assert!(Sliding::new(1, SHORTEST, 1).is_ok());
     assert!(Cooldown::new(LONGEST).is_ok());
@@ -115,6 +116,7 @@ fn survives<S: Subject>(limit: S) {
 
 #[test]
 fn nothing_panics_at_the_ends_of_time_and_cost() {
+    const MOST: u64 = u32::MAX as u64;
     let buckets = [
         Bucket::new(rate(1, SHORTEST), 1),
         Bucket::new(rate(u32::MAX.into(), SHORTEST), u64::MAX),
@@ -125,7 +127,7 @@ fn nothing_panics_at_the_ends_of_time_and_cost() {
         Bucket::new(rate(65_537, Duration::from_nanos(999_999_937)), 97),
     ];
     buckets.into_iter().for_each(|bucket| survives(bucket.unwrap()));
-    for (max, per) in [(1, SHORTEST), (u64::MAX, LONGEST), (u64::MAX, SHORTEST), (1, LONGEST)] {
+    for (max, per) in [(1, SHORTEST), (MOST, LONGEST), (MOST, SHORTEST), (1, LONGEST)] {
         survives(Window::new(max, per).unwrap());
         survives(Window::new(max, per).unwrap().aligned());
     }
@@ -186,9 +188,9 @@ fn nothing_panics_in_edits_between_extremes() {
     buckets.push(Bucket::new(rate(1, SHORTEST), 1).unwrap().with_debt(u64::MAX).unwrap());
     survives_edits(&buckets);
     survives_edits(&[
-        Window::new(u64::MAX, LONGEST).unwrap(),
+        Window::new(u32::MAX.into(), LONGEST).unwrap(),
         Window::new(1, SHORTEST).unwrap().aligned(),
-        Window::new(u64::MAX, SHORTEST).unwrap(),
+        Window::new(u32::MAX.into(), SHORTEST).unwrap(),
     ]);
     survives_edits(&[
         Sliding::new(u32::MAX.into(), LONGEST, 15).unwrap(),
@@ -219,24 +221,25 @@ fn cost_does_not_wrap_in_the_finest_ticks() {
 /// Two keys may come together with everything used in one and everything held in the other.
 #[test]
 fn joined_extremes_do_not_overflow() {
-    let limit = Window::new(u64::MAX, LONGEST).unwrap();
+    const MOST: u64 = u32::MAX as u64;
+    let limit = Window::new(u32::MAX.into(), LONGEST).unwrap();
     let (mut used, mut held) = (limit.fresh(), limit.fresh());
     let now = Timestamp::ZERO;
-    assert!(limit.check(&mut used, u64::MAX, now).is_allowed());
-    assert!(limit.hold(&mut held, u64::MAX, now).is_allowed());
+    assert!(limit.check(&mut used, MOST, now).is_allowed());
+    assert!(limit.hold(&mut held, MOST, now).is_allowed());
     let mut joined = limit.join(&used, &held);
     assert_eq!(limit.check(&mut joined, 1, now).wait(), Some(Wait::Unknown));
-    assert_eq!(limit.commit(&mut joined, u64::MAX, u64::MAX, now), u64::MAX);
-    assert_eq!(limit.refund(&mut joined, u64::MAX, now), u64::MAX);
+    assert_eq!(limit.commit(&mut joined, MOST, MOST, now), MOST);
+    assert_eq!(limit.refund(&mut joined, MOST, now), MOST);
 }
 
 /// With everything held there is no room for anything, and nobody knows for how long.
 #[test]
 fn everything_held_is_unknown_at_the_largest_capacity() {
     let now = Timestamp::ZERO;
-    let window = Window::new(u64::MAX, SHORTEST).unwrap();
+    let window = Window::new(u32::MAX.into(), SHORTEST).unwrap();
     let mut state = window.fresh();
-    assert!(window.hold(&mut state, u64::MAX, now).is_allowed());
+    assert!(window.hold(&mut state, u32::MAX.into(), now).is_allowed());
     assert_eq!(window.check(&mut state, 1, now).wait(), Some(Wait::Unknown));
     let bucket = Bucket::new(rate(1, SHORTEST), u64::MAX).unwrap();
     let mut state = bucket.fresh();

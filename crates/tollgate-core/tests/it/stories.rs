@@ -205,10 +205,11 @@ fn bucket_does_not_admit_twice_its_limit_around_a_drain() {
 /// `value + delta` overflowed, and a huge cost passed as a small one.
 #[test]
 fn huge_cost_does_not_overflow_into_an_admission() {
-    let window = Window::new(u64::MAX, Duration::from_secs(1)).unwrap();
+    let window = Window::new(u32::MAX.into(), Duration::from_secs(1)).unwrap();
     script(window)
-        .at_ms(0, allow_of(u64::MAX - 1))
-        .at_ms(0, deny_of(u64::MAX, after(Duration::from_secs(1))))
+        .at_ms(0, allow_of(u64::from(u32::MAX) - 1))
+        .at_ms(0, deny_of(u32::MAX.into(), after(Duration::from_secs(1))))
+        .at_ms(0, deny_of(u64::MAX, Wait::Never))
         .at_ms(0, deny_of(2, after(Duration::from_secs(1))))
         .at_ms(0, allow())
         .at_ms(0, left(0));

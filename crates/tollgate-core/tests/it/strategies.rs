@@ -266,7 +266,7 @@ pub(crate) fn related_bucket() -> impl Strategy<Value = Bucket> {
 
 pub(crate) fn window() -> impl Strategy<Value = Window> {
     (count(), length(), any::<bool>()).prop_map(|(max, per, aligned)| {
-        let window = Window::new(max, per).unwrap();
+        let window = Window::new(max.min(u32::MAX.into()), per).unwrap();
         if aligned { window.aligned() } else { window }
     })
 }
