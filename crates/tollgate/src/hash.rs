@@ -96,9 +96,30 @@ impl BuildHasher for KeyedHash {
     }
 }
 
+/// Every kind of write is passed on, so that this gives the same hash as `hash_one`.
 impl Hasher for KeyedHasher {
     fn write(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.0.write_u8(value);
+    }
+
+    fn write_u16(&mut self, value: u16) {
+        self.0.write_u16(value);
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.0.write_u32(value);
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0.write_u64(value);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.0.write_usize(value);
     }
 
     fn finish(&self) -> u64 {

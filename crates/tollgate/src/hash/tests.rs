@@ -1,1 +1,135 @@
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hash, Hasher};
 
+use super::{Digest, KeyedHash, PRIME, Seed, load_short, mul_mod, reduce, write_any};
+
+/// A hash whose random numbers are the same in every run.
+fn fixed() -> KeyedHash {
+    let mut state = 1_u128;
+    KeyedHash::from_random(move || {
+        state = state.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(7);
+        state ^ (state >> 61)
+    })
+}
+
+fn after(seed: &Seed, words: usize) -> Digest<&Seed> {
+    let mut digest = Digest::new(seed);
+    (0..words as u64).for_each(|word| digest.write_u64(word));
+    digest
+}
+
+#[test]
+fn the_short_way_and_the_long_way_agree_at_every_place() {
+    let (hash, bytes) = (fixed(), Vec::from_iter(1..=40_u8));
+    for place in 0..70 {
+        for len in 0..=bytes.len() {
+            let mut short = after(&hash.seed, place);
+            short.write(&bytes[..len]);
+            let long = after(&hash.seed, place);
+            let started = (long.sum, long.words, long.blocks);
+            let (sum, words, blocks) = write_any(&hash.seed, started, &bytes[..len]);
+            assert_eq!(
+                (short.sum, short.words, short.blocks),
+                (sum, words, blocks),
+                "{place} {len}"
+            );
+        }
+    }
+}
+
+#[test]
+fn different_keys_have_different_hashes() {
+    let hash = fixed();
+    let lengths = 0..2_000_usize;
+    let distinct = |hashes: &mut dyn Iterator<Item = u64>| hashes.collect::<HashSet<_>>().len();
+    assert_eq!(distinct(&mut lengths.clone().map(|len| hash.hash_one(vec![0_u8; len]))), 2_000);
+    assert_eq!(distinct(&mut lengths.map(|len| hash.hash_one("\u{1}".repeat(len)))), 2_000);
+    let numbers = 0..100_000_u64;
+    assert_eq!(distinct(&mut numbers.clone().map(|number| hash.hash_one(number))), 100_000);
+    let names = numbers.map(|number| format!("user:{number:07}"));
+    assert_eq!(distinct(&mut names.map(|name| hash.hash_one(name))), 100_000);
+}
+
+#[test]
+fn what_is_cut_differently_is_a_different_key() {
+    let hash = fixed();
+    // A tail looks like the full word that its bytes and its length would make.
+    let tail_like = "abcd\0\0\0\u{4}";
+    let pairs =
+        [("abcd", "efgh\0\0\0\u{4}"), (tail_like, "efgh"), ("abcde", "fgh"), ("", "abcdefgh")];
+    let hashes: HashSet<_> = pairs.iter().map(|pair| hash.hash_one(pair)).collect();
+    assert_eq!(hashes.len(), pairs.len());
+    assert_ne!(hash.hash_one("12345678abcd"), hash.hash_one(format!("12345678{tail_like}")));
+    assert_ne!(hash.hash_one([1_u8, 2]), hash.hash_one([1_u16, 2]));
+}
+
+#[test]
+fn the_hasher_of_the_trait_gives_the_same_hashes() {
+    #[allow(clippy::manual_hash_one, reason = "that both agree is what is tested")]
+    fn by_hasher(hash: &KeyedHash, key: impl Hash) -> u64 {
+        let mut hasher = hash.build_hasher();
+        key.hash(&mut hasher);
+        hasher.finish()
+    }
+    let hash = fixed();
+    for len in 0..100 {
+        let text = "x".repeat(len);
+        assert_eq!(by_hasher(&hash, &text), hash.hash_one(&text));
+    }
+    let mixed = (1_u8, 2_u16, 3_u32, 4_u64, 5_usize, 0xff_u8, 6_u128, true, [7_i8; 3]);
+    assert_eq!(by_hasher(&hash, mixed), hash.hash_one(mixed));
+}
+
+#[test]
+fn two_hashes_have_nothing_in_common() {
+    let (one, other) = (KeyedHash::new(), KeyedHash::new());
+    let agree = (0..1_000_u32).filter(|key| one.hash_one(key) == other.hash_one(key)).count();
+    assert_eq!(agree, 0);
+    assert!(!format!("{one:?}").contains(char::is_numeric), "a seed is not for logs");
+}
+
+#[test]
+fn every_part_of_a_hash_spreads_keys_evenly() {
+    // 64 counters by any 6 bits: 10 000 keys each, give or take five standard deviations.
+    let hash = KeyedHash::new();
+    for shift in [0, 6, 20, 32, 45, 58] {
+        let mut counts = [0_i64; 64];
+        for number in 0..640_000_u32 {
+            let key = format!("user:{number:07}");
+            counts[usize::try_from((hash.hash_one(key.as_str()) >> shift) & 63).unwrap()] += 1;
+        }
+        assert!(counts.iter().all(|count| (count - 10_000).abs() < 500), "{shift}: {counts:?}");
+    }
+}
+
+#[test]
+fn short_loads_take_every_byte_once() {
+    let bytes = [1, 2, 3, 4, 5, 6, 7];
+    for len in 1..=7 {
+        let mut padded = [0; 8];
+        padded[..len].copy_from_slice(&bytes[..len]);
+        assert_eq!(load_short(&bytes[..len]), u64::from_le_bytes(padded), "{len}");
+    }
+}
+
+#[test]
+fn multiplication_modulo_the_prime_is_repeated_addition() {
+    let naive = |mut a: u128, mut b: u128| {
+        let mut sum = 0;
+        while b > 0 {
+            if b & 1 == 1 {
+                sum = reduce(sum + a);
+            }
+            a = reduce(a + a);
+            b >>= 1;
+        }
+        sum
+    };
+    let edges =
+        [0, 1, 2, u128::from(u64::MAX), 1 << 64, (1 << 126) - 1, PRIME - 1, 0x1234_5678 << 90];
+    for a in edges {
+        for b in edges.map(|edge| edge & ((1 << 126) - 1)) {
+            assert_eq!(mul_mod(a, b), naive(a, b), "{a} · {b}");
+        }
+    }
+}

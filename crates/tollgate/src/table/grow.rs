@@ -15,18 +15,18 @@ use super::{KeyedLimit, Table};
 
 /// A key on its way from one line to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Key<P> {
-    hash: u64,
-    packed: P,
-    is_pinned: bool,
+pub(super) struct Key<P> {
+    pub(super) hash: u64,
+    pub(super) packed: P,
+    pub(super) is_pinned: bool,
 }
 
 /// What a line is to hold.
 #[derive(Clone, Copy, Debug, Default)]
-struct Image<P> {
-    keys: [Key<P>; SLOTS],
-    len: usize,
-    is_overflowed: bool,
+pub(super) struct Image<P> {
+    pub(super) keys: [Key<P>; SLOTS],
+    pub(super) len: usize,
+    pub(super) is_overflowed: bool,
 }
 
 impl<A: KeyedLimit> Table<A> {
@@ -154,7 +154,7 @@ fn gather<L: Line>(lines: &[Locked<'_, L>]) -> Vec<Key<L::Packed>> {
 
 /// Lines that hold the keys, each in its home or in one of the next lines; `None` if some key
 /// finds its chain full.
-fn arrange<'a, P: Copy + Default + 'a>(
+pub(super) fn arrange<'a, P: Copy + Default + 'a>(
     keys: impl Iterator<Item = &'a Key<P>>,
     homes: usize,
 ) -> Option<Vec<Image<P>>> {
@@ -188,14 +188,14 @@ fn put<L: Line>(line: &mut Locked<'_, L>, image: &Image<L::Packed>) {
 
 /// The directory bits and home lines for a table that is to hold `keys` without growing.
 pub(super) fn presized(keys: usize) -> (u32, usize) {
-    let homes = (keys.saturating_mul(100) / (SLOTS * PRESIZED_LOAD_PERCENT)).max(FIRST_HOMES);
+    let homes = keys.saturating_mul(100).div_ceil(SLOTS * PRESIZED_LOAD_PERCENT).max(FIRST_HOMES);
     let segments = homes.div_ceil(PRESIZED_HOMES).next_power_of_two();
     (segments.trailing_zeros(), homes.div_ceil(segments))
 }
 
 /// Sizes from `MIN_HOMES` to twice as many, as evenly spread on a logarithmic scale as one can
 /// have them without knowing how many there will be.
-fn staggered_homes(number: usize) -> usize {
+pub(super) fn staggered_homes(number: usize) -> usize {
     // The fractional part of number · golden ratio, in 1/2^16.
     let fraction = (number.wrapping_mul(GOLDEN) >> 16) & 0xffff;
     // 2^x is 1 + x − 0.34·x·(1 − x) for x from 0 to 1, to within a percent.

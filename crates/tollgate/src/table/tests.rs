@@ -1,1 +1,124 @@
+//! What can only be seen from inside: sizes, layouts, and counts of lines.
 
+use std::hash::BuildHasher;
+
+use tollgate_core::{Bucket, Rate, Timestamp};
+
+use super::grow::{Key, arrange, presized, staggered_homes};
+use super::line::{Line, NarrowLine, SLOTS};
+use super::sync::Ordering;
+use super::{Ceiling, Table, WhenFull};
+use crate::hash::KeyedHash;
+
+const NOW: Timestamp = Timestamp::from_secs(1);
+
+fn table(max_keys: usize, hint: Option<usize>) -> Table<Bucket> {
+    let limit = Bucket::new(Rate::per_day(1).unwrap(), 1).unwrap();
+    Table::new(limit, Ceiling { max_keys, when_full: WhenFull::Share }, hint)
+}
+
+fn bytes_per_key(table: &Table<Bucket>) -> usize {
+    table.counters.lines.load(Ordering::Relaxed) * size_of::<NarrowLine>() / table.len()
+}
+
+fn insert(table: &Table<Bucket>, hash: &KeyedHash, key: usize) {
+    let decision = table.check(table.fetch(hash.hash_one(key)), 1, NOW, |decision| decision);
+    assert!(decision.is_allowed(), "key {key}");
+}
+
+#[test]
+fn a_growing_table_takes_at_most_45_bytes_per_key() {
+    let (table, hash) = (table(1 << 24, None), KeyedHash::new());
+    for key in 0..2_500_000 {
+        insert(&table, &hash, key);
+        if key >= 1_000_000 && key % 25_000 == 0 {
+            assert!(bytes_per_key(&table) <= 43, "{} at {key}", bytes_per_key(&table));
+        }
+    }
+}
+
+#[test]
+fn a_small_table_is_small() {
+    let (table, hash) = (table(1 << 24, None), KeyedHash::new());
+    assert!(table.counters.lines.load(Ordering::Relaxed) * 64 <= 8_192);
+    (0..100).for_each(|key| insert(&table, &hash, key));
+    assert!(table.counters.lines.load(Ordering::Relaxed) * 64 <= 32_768);
+}
+
+#[test]
+fn a_presized_table_takes_what_it_was_made_for_without_growing() {
+    for keys in [1, 100, 10_000, 1_000_000] {
+        let (table, hash) = (table(1 << 24, Some(keys)), KeyedHash::new());
+        let before = table.counters.lines.load(Ordering::Relaxed);
+        (0..keys).for_each(|key| insert(&table, &hash, key));
+        let grown = table.counters.lines.load(Ordering::Relaxed) - before;
+        // Chance may fill one neighbourhood of a large table early.
+        assert!(grown * 100 <= before, "{grown} of {before} lines for {keys} keys");
+    }
+}
+
+#[test]
+fn the_ceiling_can_be_reached_within_the_lines_that_it_allows() {
+    for max_keys in [1, 10, 1_000, 50_000, 300_000] {
+        let (table, hash) = (table(max_keys, None), KeyedHash::new());
+        (0..max_keys).for_each(|key| insert(&table, &hash, key));
+        assert_eq!(table.len(), max_keys);
+        let lines = table.counters.lines.load(Ordering::Relaxed);
+        assert!(lines <= table.ceiling.max_lines(), "{lines} lines for {max_keys} keys");
+    }
+}
+
+#[test]
+fn an_arrangement_has_every_key_in_its_chain() {
+    let hash = KeyedHash::new();
+    let keys: Vec<_> = (0..1_500_u64)
+        .map(|key| Key { hash: hash.hash_one(key), packed: key, is_pinned: key % 5 == 0 })
+        .collect();
+    let images = arrange(keys.iter(), 800).unwrap();
+    let placed: usize = images.iter().map(|image| image.len).sum();
+    assert_eq!(placed, keys.len());
+    for key in &keys {
+        let home = super::directory::home_of(key.hash, 800);
+        let mut line = home;
+        while !images[line].keys[..images[line].len].contains(key) {
+            assert!(images[line].is_overflowed, "the search for a key ends before it");
+            line += 1;
+        }
+    }
+}
+
+#[test]
+fn an_arrangement_that_does_not_fit_is_none() {
+    let same = |number| Key { hash: 7, packed: number, is_pinned: false };
+    let fit = super::directory::PROBE * SLOTS;
+    let keys: Vec<_> = (0..=fit as u64).map(same).collect();
+    assert!(arrange(keys[..fit].iter(), 100).is_some());
+    assert!(arrange(keys.iter(), 100).is_none());
+}
+
+#[test]
+fn segments_differ_in_size_by_up_to_two() {
+    let sizes: Vec<_> = (0..10_000).map(staggered_homes).collect();
+    let (least, most) = (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
+    assert!(least >= 768 && most < 2 * 768 && most > 1_500, "{least} to {most}");
+    // Log-uniform: half of them are below the geometric mean.
+    let small = sizes.iter().filter(|&&size| size * size < 2 * 768 * 768).count();
+    assert!((4_800..5_200).contains(&small), "{small}");
+}
+
+#[test]
+fn presized_segments_stay_small_enough_to_split() {
+    for keys in [0, 1, 1_000, 1_000_000, 16_000_000, 1 << 32] {
+        let (bits, homes) = presized(keys);
+        assert!(homes <= 4_096 && bits < 32, "{keys}: 2^{bits} segments of {homes}");
+        assert!((homes << bits) * SLOTS * 62 / 100 >= keys.saturating_sub(1), "{keys}");
+    }
+}
+
+#[test]
+fn a_zeroed_line_is_an_empty_line() {
+    let zeroed = super::lines::Lines::<NarrowLine>::new(3);
+    let empty = NarrowLine::empty();
+    assert_eq!(format!("{:?}", zeroed[2]), format!("{empty:?}"));
+    assert_eq!(zeroed.as_ptr().addr() % 64, 0);
+}
