@@ -22,20 +22,20 @@ use tollgate_core::{Decision, Timestamp};
 pub(crate) use line::{Line, Narrow, NarrowLine, WIDE_WORDS, WideLine};
 
 use crate::keyed::KeyedLimit;
+use arena::prefetch;
 use chain::{Chain, Position};
 use directory::{Directory, Entry, PROBE};
 use limits::Limits;
 use line::{Header, Locked, SLOTS, find, is_unchanged, read_header};
-use lines::prefetch;
 use sketch::Sketch;
 use sync::{AtomicU64, AtomicUsize, Ordering, RwLock};
 
+mod arena;
 mod chain;
 mod directory;
 mod grow;
 mod limits;
 mod line;
-mod lines;
 mod sketch;
 mod sync;
 

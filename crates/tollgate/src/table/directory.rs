@@ -7,22 +7,17 @@
 
 #![allow(unsafe_code, reason = "follows pointers to segments that live as long as the table")]
 
+use super::arena::Arena;
 use super::line::Line;
-use super::lines::Lines;
 use super::sync::{AtomicPtr, Mutex, Ordering, lock};
 
 #[derive(Debug)]
 pub(crate) struct Directory<L: Line> {
     /// The entries; the number of bits that index them is in the top 16 bits of the pointer.
     entries: AtomicPtr<AtomicPtr<L>>,
-    /// Everything that was ever allocated. Its lock also orders changes of the entries.
-    owned: Mutex<Owned<L>>,
-}
-
-#[derive(Debug)]
-struct Owned<L: Line> {
-    segments: Vec<Lines<L>>,
-    directories: Vec<Box<[AtomicPtr<L>]>>,
+    /// All entries that ever were. Its lock also orders changes of the current ones.
+    owned: Mutex<Vec<Box<[AtomicPtr<L>]>>>,
+    arena: Arena<L>,
 }
 
 /// A segment as the directory names it: where its lines are, how many of them are homes, and its
@@ -45,7 +40,7 @@ impl<L> PartialEq for Entry<L> {
 }
 
 impl<L: Line> Entry<L> {
-    fn new(lines: &Lines<L>, homes: usize, depth: u32) -> Self {
+    fn new(lines: &[L], homes: usize, depth: u32) -> Self {
         assert!(homes <= MAX_HOMES && lines.len() == homes + PROBE - 1 && depth < 1 << DEPTH_BITS);
         let first = lines.as_ptr().cast_mut();
         assert!(first.addr() & !ADDRESS == 0, "addresses have 48 bits and lines are aligned");
@@ -86,16 +81,17 @@ pub(crate) fn home_of(hash: u64, homes: usize) -> usize {
 impl<L: Line> Directory<L> {
     /// A directory of `2^bits` segments with `homes` home lines each.
     pub(crate) fn new(bits: u32, homes: usize) -> Self {
-        let (mut segments, mut entries) = (Vec::new(), Vec::new());
-        for _ in 0..1_usize << bits {
-            let lines = Lines::new(homes + PROBE - 1);
-            entries.push(AtomicPtr::new(Entry::new(&lines, homes, bits).0));
-            segments.push(lines);
-        }
-        let entries = entries.into_boxed_slice();
+        let lines = homes + PROBE - 1;
+        let arena = Arena::new(lines << bits);
+        let segment = |_| AtomicPtr::new(Entry::new(arena.allocate(lines), homes, bits).0);
+        let entries: Box<[_]> = (0..1_usize << bits).map(segment).collect();
         let current = AtomicPtr::new(tagged(&entries));
-        let owned = Owned { segments, directories: vec![entries] };
-        Self { entries: current, owned: Mutex::new(owned) }
+        Self { entries: current, owned: Mutex::new(vec![entries]), arena }
+    }
+
+    /// Lines for a new segment.
+    pub(crate) fn allocate(&self, homes: usize) -> &[L] {
+        self.arena.allocate(homes + PROBE - 1)
     }
 
     #[inline(always)]
@@ -123,8 +119,8 @@ impl<L: Line> Directory<L> {
     #[inline(always)]
     pub(crate) fn lines(&self, entry: Entry<L>) -> &[L] {
         let first = entry.0.map_addr(|address| address & ADDRESS);
-        // SAFETY: made by `Entry::new` from a segment of that many lines, which lives in `owned`
-        // until `self` is dropped and never moves.
+        // SAFETY: made by `Entry::new` from that many lines of `arena`, which neither moves nor
+        // frees them before `self` is dropped.
         unsafe { std::slice::from_raw_parts(first, entry.homes() + PROBE - 1) }
     }
 
@@ -164,40 +160,39 @@ impl<L: Line> Directory<L> {
     /// Names a new segment in place of `old`, or in place of its upper half.
     ///
     /// The caller holds the locks of all lines of `old`, so nobody else changes its entries.
-    pub(crate) fn publish(&self, hash: u64, old: Entry<L>, new: NewSegment<L>) {
+    pub(crate) fn publish(&self, hash: u64, old: Entry<L>, new: NewSegment<'_, L>) {
         let mut owned = lock(&self.owned);
         let depth = old.depth();
-        let (old_depth, homes) = match new.instead_of {
-            Half::Whole => (depth, new.homes),
-            Half::Upper => (depth + 1, new.homes),
+        let depth_after = match new.instead_of {
+            Half::Whole => depth,
+            Half::Upper => depth + 1,
         };
-        if 1 << old_depth > self.entries().len() {
+        if 1 << depth_after > self.entries().len() {
             self.double(&mut owned);
         }
-        let new_entry = Entry::new(&new.lines, homes, old_depth);
+        let new_entry = Entry::new(new.lines, new.homes, depth_after);
         let entries = self.entries();
         #[allow(clippy::cast_possible_truncation, reason = "the index is masked anyway")]
         let first = hash as usize & ((1 << depth) - 1);
         for index in (first..entries.len()).step_by(1 << depth) {
             let takes_new = new.instead_of == Half::Whole || (index >> depth) & 1 == 1;
-            let entry = if takes_new { new_entry } else { old.at_depth(old_depth) };
+            let entry = if takes_new { new_entry } else { old.at_depth(depth_after) };
             entries[index].store(entry.0, Ordering::Release);
         }
-        owned.segments.push(new.lines);
     }
 
-    fn double(&self, owned: &mut Owned<L>) {
+    fn double(&self, owned: &mut Vec<Box<[AtomicPtr<L>]>>) {
         let copy = |entry: &AtomicPtr<L>| AtomicPtr::new(entry.load(Ordering::Relaxed));
         let entries = self.entries();
         let doubled: Box<[_]> = entries.iter().chain(entries).map(copy).collect();
         self.entries.store(tagged(&doubled), Ordering::Release);
-        owned.directories.push(doubled);
+        owned.push(doubled);
     }
 }
 
 /// A segment that is ready to be named.
-pub(crate) struct NewSegment<L: Line> {
-    pub(crate) lines: Lines<L>,
+pub(crate) struct NewSegment<'a, L: Line> {
+    pub(crate) lines: &'a [L],
     pub(crate) homes: usize,
     pub(crate) instead_of: Half,
 }

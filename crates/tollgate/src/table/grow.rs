@@ -9,7 +9,6 @@ use tollgate_core::Timestamp;
 
 use super::directory::{Entry, Half, MAX_HOMES, NewSegment, PROBE, home_of};
 use super::line::{Line, Locked, SLOTS};
-use super::lines::Lines;
 use super::sync::Ordering;
 use super::{KeyedLimit, Table};
 
@@ -76,7 +75,7 @@ impl<A: KeyedLimit> Table<A> {
         if !self.count_lines(room.lines()) {
             return false;
         }
-        let lines = Lines::<A::Line>::new(room.lines());
+        let lines = self.directory.allocate(room.homes);
         let limit_index = old[0].header.limit_index();
         for (line, image) in lines.iter().zip(&moved) {
             let mut line = Locked::new(line);

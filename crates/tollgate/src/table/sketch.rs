@@ -1,18 +1,18 @@
 //! The counters that new keys share while the table is full.
 //!
-//! Each key has two cells, one in each half. A cell is at least as restrictive as every key that
+//! Each key has two cells, one in each row. A cell is at least as restrictive as every key that
 //! uses it, so the better of a key's two cells is a safe estimate of what the key has spent.
 
 use tollgate_core::{Decision, Timestamp};
 
-use super::directory::home_of;
+use super::directory::{Directory, home_of};
+use super::grow::presized;
 use super::line::{Line, Locked, SLOTS};
-use super::lines::Lines;
 use super::{KeyedLimit, Table};
 
 #[derive(Debug)]
 pub(crate) struct Sketch<A: KeyedLimit> {
-    lines: Lines<A::Line>,
+    rows: [Directory<A::Line>; 2],
 }
 
 /// What the shared counters say about one key.
@@ -37,8 +37,9 @@ struct Cells<'a, L: Line> {
 impl<A: KeyedLimit> Sketch<A> {
     /// Counters for a table: one cell for every eight keys of its ceiling, within bounds.
     pub(crate) fn new(table: &Table<A>) -> Self {
-        let half = (table.ceiling().max_keys / 8 / SLOTS / 2).clamp(MIN_HALF, MAX_HALF);
-        Self { lines: Lines::new(2 * half) }
+        let cells = (table.ceiling().max_keys / 8).clamp(MIN_CELLS, MAX_CELLS);
+        let (bits, homes) = presized(cells / 2);
+        Self { rows: [Directory::new(bits, homes), Directory::new(bits, homes)] }
     }
 
     /// What the key has spent at most.
@@ -64,26 +65,30 @@ impl<A: KeyedLimit> Sketch<A> {
     }
 
     pub(crate) fn for_each_line(&self, mut visit: impl FnMut(&mut Locked<'_, A::Line>)) {
-        for line in self.lines.iter() {
-            visit(&mut Locked::new(line));
+        for row in &self.rows {
+            for line in row.segments().flat_map(|segment| row.lines(segment)) {
+                visit(&mut Locked::new(line));
+            }
         }
     }
 
     /// Locks the key's two cells, counted under the same limit.
     fn cells(&self, table: &Table<A>, hash: u64) -> Cells<'_, A::Line> {
-        let half = self.lines.len() / 2;
-        // Other bits than those that chose the key's segment and line, spread anew.
-        let spread = hash.wrapping_mul(SPREAD).rotate_left(32).wrapping_mul(SPREAD);
-        let (first, second) = (home_of(spread, half), half + home_of(spread << 32, half));
-        let mut lines = [Locked::new(&self.lines[first]), Locked::new(&self.lines[second])];
+        // Other bits than those that chose the key's own segment and line, anew for each row.
+        let spread = |hash: u64| (hash ^ (hash >> 29)).wrapping_mul(SPREAD);
+        let hashes = [spread(hash), spread(spread(hash).rotate_left(32))];
+        let line = |row: usize| {
+            let (row, hash) = (&self.rows[row], hashes[row]);
+            Locked::new(&row.chain(row.entry(hash), hash)[0])
+        };
+        let mut lines = [line(0), line(1)];
         // An edit may come in between, but not between both: it needs the locks.
         while lines[0].header.limit_index() != lines[1].header.limit_index()
             || lines[0].header.limit_index() != table.limits.current_index()
         {
             lines.iter_mut().for_each(|line| table.modernise(line));
         }
-        let slot = |bits: u64| home_of(bits, SLOTS);
-        Cells { lines, slots: [slot(spread.rotate_left(16)), slot(spread.rotate_left(48))] }
+        Cells { lines, slots: hashes.map(|hash| home_of(spread(hash), SLOTS)) }
     }
 
     /// The better of the two cells.
@@ -106,5 +111,5 @@ impl<A: KeyedLimit> Sketch<A> {
 }
 
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-const MIN_HALF: usize = if cfg!(loom) { 1 } else { 32 };
-const MAX_HALF: usize = super::directory::MAX_HOMES;
+const MIN_CELLS: usize = if cfg!(loom) { 2 } else { 256 };
+const MAX_CELLS: usize = 1 << 19;

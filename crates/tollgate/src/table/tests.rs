@@ -1,5 +1,7 @@
 //! What can only be seen from inside: sizes, layouts, and counts of lines.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
 use std::hash::BuildHasher;
 
 use tollgate_core::{Bucket, Rate, Timestamp};
@@ -117,8 +119,13 @@ fn presized_segments_stay_small_enough_to_split() {
 
 #[test]
 fn a_zeroed_line_is_an_empty_line() {
-    let zeroed = super::lines::Lines::<NarrowLine>::new(3);
-    let empty = NarrowLine::empty();
-    assert_eq!(format!("{:?}", zeroed[2]), format!("{empty:?}"));
-    assert_eq!(zeroed.as_ptr().addr() % 64, 0);
+    let (arena, empty) = (super::arena::Arena::<NarrowLine>::new(3), NarrowLine::empty());
+    for len in [3, 100, 100_000, 1] {
+        let lines = arena.allocate(len);
+        assert_eq!(lines.len(), len);
+        assert_eq!(lines.as_ptr().addr() % 64, 0);
+        let last = lines.last().unwrap();
+        assert_eq!(format!("{last:?}"), format!("{empty:?}"));
+        last.header().store(7, Ordering::Relaxed);
+    }
 }

@@ -1,0 +1,159 @@
+//! Memory for lines: taken from the system in pieces, zeroed by it, given back all at once.
+
+#![allow(unsafe_code, reason = "owns raw memory")]
+
+use super::line::Line;
+use super::sync::{Mutex, lock};
+
+/// Owns lines. They never move and live as long as the arena.
+///
+/// Pieces grow with what there is already, so that a small table is small and a large one consists
+/// of few pieces, which the system is asked to back with huge pages: most of the time of a decision
+/// about one of many keys is spent on finding its page.
+#[derive(Debug)]
+pub(crate) struct Arena<L: Line> {
+    pieces: Mutex<Pieces<L>>,
+}
+
+#[derive(Debug)]
+struct Pieces<L: Line> {
+    owned: Vec<Piece<L>>,
+    /// Lines at the end of the newest piece that nobody has yet.
+    free: usize,
+    /// Lines in all pieces.
+    total: usize,
+}
+
+impl<L: Line> Arena<L> {
+    /// An arena whose first piece has room for this many lines.
+    pub(crate) fn new(lines: usize) -> Self {
+        let pieces = Pieces { owned: vec![Piece::new(lines)], free: lines, total: lines };
+        Self { pieces: Mutex::new(pieces) }
+    }
+
+    /// Empty lines.
+    pub(crate) fn allocate(&self, len: usize) -> &[L] {
+        let mut pieces = lock(&self.pieces);
+        if len > pieces.free {
+            let lines = len.max(next_piece_bytes(pieces.total * size_of::<L>()) / size_of::<L>());
+            pieces.owned.push(Piece::new(lines));
+            pieces.free = lines;
+            pieces.total += lines;
+        }
+        let newest = pieces.owned.last().expect("an arena has at least one piece");
+        let first = newest.len - pieces.free;
+        // SAFETY: the piece has that many lines; all-zero memory is a valid line; a line is made of
+        // atomics only, so shared access is all anybody needs; and a piece is neither moved nor
+        // freed before the arena is dropped, which the borrow of `self` outlasts.
+        let lines = unsafe { std::slice::from_raw_parts(newest.first.as_ptr().add(first), len) };
+        pieces.free -= len;
+        lines
+    }
+}
+
+/// As much again while that is little, then an eighth, in whole huge pages.
+fn next_piece_bytes(total_bytes: usize) -> usize {
+    if total_bytes < HUGE_PAGE {
+        return total_bytes;
+    }
+    (total_bytes / 8).next_multiple_of(HUGE_PAGE).min(MAX_PIECE_BYTES)
+}
+
+const HUGE_PAGE: usize = 2 << 20;
+const MAX_PIECE_BYTES: usize = 32 << 20;
+
+/// One allocation.
+#[derive(Debug)]
+struct Piece<L: Line> {
+    first: std::ptr::NonNull<L>,
+    len: usize,
+    #[cfg(not(loom))]
+    allocation: (std::ptr::NonNull<u8>, std::alloc::Layout),
+}
+
+// SAFETY: a piece owns its lines, and lines are `Send` and `Sync`.
+unsafe impl<L: Line> Send for Piece<L> {}
+
+#[cfg(not(loom))]
+impl<L: Line> Piece<L> {
+    fn new(len: usize) -> Self {
+        use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+
+        assert!(len > 0, "a piece has at least one line");
+        let bytes = len * size_of::<L>();
+        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { align_of::<L>() };
+        // Asking for the alignment of malloc and aligning by hand keeps the zero pages lazy: an
+        // over-aligned zeroed allocation is written to.
+        let layout = Layout::from_size_align(bytes + align, MALLOC_ALIGN);
+        let layout = layout.expect("the ceiling bounds the number of lines");
+        // SAFETY: the layout has a size above zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(allocation) = std::ptr::NonNull::new(start) else { handle_alloc_error(layout) };
+        let offset = start.align_offset(align);
+        // SAFETY: the offset is below `align`, and `align` bytes more than needed were allocated.
+        let first = unsafe { allocation.add(offset) };
+        if bytes >= HUGE_PAGE {
+            ask_for_huge_pages(first.as_ptr(), bytes);
+        }
+        Self { first: first.cast(), len, allocation: (allocation, layout) }
+    }
+}
+
+#[cfg(not(loom))]
+impl<L: Line> Drop for Piece<L> {
+    fn drop(&mut self) {
+        let (allocation, layout) = self.allocation;
+        // SAFETY: allocated in `new` with this layout. Lines of atomics need no drop.
+        unsafe { std::alloc::dealloc(allocation.as_ptr(), layout) };
+    }
+}
+
+/// Loom's atomics cannot be made of zero bytes.
+#[cfg(loom)]
+impl<L: Line> Piece<L> {
+    fn new(len: usize) -> Self {
+        let lines: Box<[L]> = (0..len).map(|_| L::empty()).collect();
+        Self { first: std::ptr::NonNull::from(Box::leak(lines)).cast(), len }
+    }
+}
+
+#[cfg(loom)]
+impl<L: Line> Drop for Piece<L> {
+    fn drop(&mut self) {
+        let lines = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.len);
+        // SAFETY: leaked in `new` as a box of this length.
+        drop(unsafe { Box::from_raw(lines) });
+    }
+}
+
+/// A wish; the system may not grant it, and it changes nothing but speed.
+#[cfg(all(not(loom), target_os = "linux"))]
+fn ask_for_huge_pages(start: *mut u8, bytes: usize) {
+    unsafe extern "C" {
+        fn madvise(start: *mut u8, bytes: usize, advice: std::ffi::c_int) -> std::ffi::c_int;
+    }
+    const MADV_HUGEPAGE: std::ffi::c_int = 14;
+    let whole_pages = bytes / HUGE_PAGE * HUGE_PAGE;
+    // SAFETY: the range lies in one allocation that is owned here, and this advice changes no
+    // contents.
+    let _ = unsafe { madvise(start, whole_pages, MADV_HUGEPAGE) };
+}
+
+#[cfg(all(not(loom), not(target_os = "linux")))]
+fn ask_for_huge_pages(_start: *mut u8, _bytes: usize) {}
+
+#[cfg(not(loom))]
+const MALLOC_ALIGN: usize = 16;
+
+/// Asks the processor to bring a line near.
+#[inline(always)]
+pub(super) fn prefetch<L>(line: &L) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect on the program, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
