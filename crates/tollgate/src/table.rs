@@ -410,11 +410,12 @@ impl<A: KeyedLimit> Table<A> {
         chain: &mut Chain<'_, A::Line>,
         idle_since: Timestamp,
     ) -> Result<Position, NoSlot> {
-        let is_free = |line: &Locked<'_, A::Line>, slot| line.fingerprint(slot) == 0;
-        let is_old = |line: &Locked<'_, A::Line>, slot| self.is_reusable(line, slot, idle_since);
-        let at = chain.first_slot(|line, slot| is_free(line, slot) || is_old(line, slot));
+        let free_or_idle = |line: &Locked<'_, A::Line>| {
+            line.free_slot().or_else(|| self.idle_slot(line, idle_since))
+        };
+        let at = chain.first_slot(free_or_idle);
         let at = at.ok_or(NoSlot::ChainFull)?;
-        if is_free(chain.line(at.line), at.slot) {
+        if chain.line(at.line).fingerprint(at.slot) == 0 {
             return if self.count_key() { Ok(at) } else { Err(NoSlot::AtCeiling) };
         }
         self.counters.watermark_ns.fetch_max(idle_since.as_nanos(), Ordering::Relaxed);
@@ -501,25 +502,30 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Frees the slots of a line whose keys are idle; true if there were any.
     fn sweep_line(&self, line: &A::Line, now: Timestamp) -> bool {
-        let mut line = Locked::new(line);
-        let mut swept = 0;
-        for slot in 0..SLOTS {
-            if self.is_reusable(&line, slot, now) {
-                self.counters.watermark_ns.fetch_max(now.as_nanos(), Ordering::Relaxed);
-                line.clear(slot);
-                swept += 1;
-            }
-        }
-        self.counters.keys.fetch_sub(swept, Ordering::Relaxed);
-        swept > 0
+        self.free_idle(&mut Locked::new(line), now) > 0
     }
 
-    /// Whether the slot has a key about which nothing would be lost if it were taken away.
-    fn is_reusable(&self, line: &Locked<'_, A::Line>, slot: usize, now: Timestamp) -> bool {
+    /// Frees the slots of a line whose keys have been idle, and reports how many.
+    fn free_idle(&self, line: &mut Locked<'_, A::Line>, idle_since: Timestamp) -> usize {
+        let mut freed = 0;
+        while let Some(slot) = self.idle_slot(line, idle_since) {
+            self.counters.watermark_ns.fetch_max(idle_since.as_nanos(), Ordering::Relaxed);
+            line.clear(slot);
+            freed += 1;
+        }
+        if freed > 0 {
+            self.counters.keys.fetch_sub(freed, Ordering::Relaxed);
+        }
+        freed
+    }
+
+    /// The first slot whose key has been idle: nothing is lost with it.
+    fn idle_slot(&self, line: &Locked<'_, A::Line>, idle_since: Timestamp) -> Option<usize> {
         let limit = self.limits.get(line.header.limit_index());
-        line.fingerprint(slot) != 0
-            && !line.header.is_pinned(slot)
-            && limit.is_idle(&A::unpack(line.load(slot)), now)
+        line.occupied().find(|&slot| {
+            let is_idle = limit.is_idle(&A::unpack(line.load(slot)), idle_since);
+            is_idle && !line.header.is_pinned(slot)
+        })
     }
 
     /// The time at which to decide about a key without a slot. It may have had one: that was

@@ -1,7 +1,7 @@
 //! The lines of one key: its home, and the lines that it may have overflowed to.
 
 use super::directory::PROBE;
-use super::line::{Line, Locked, SLOTS};
+use super::line::{Line, Locked};
 
 /// The lines where a key can be: its home, which stays locked, and one further line at a time.
 ///
@@ -51,15 +51,15 @@ impl<'a, L: Line> Chain<'a, L> {
         None
     }
 
-    /// The first slot that `accepts` takes. The lines before it are marked as overflowed, for the
-    /// key that will be put there.
+    /// The first slot that `slot_in` finds in a line. The lines before it are marked as overflowed,
+    /// for the key that will be put there.
     pub(crate) fn first_slot(
         &mut self,
-        accepts: impl Fn(&Locked<'_, L>, usize) -> bool,
+        slot_in: impl Fn(&Locked<'_, L>) -> Option<usize>,
     ) -> Option<Position> {
         for line in 0..PROBE {
             let locked = self.line(line);
-            if let Some(slot) = (0..SLOTS).find(|&slot| accepts(locked, slot)) {
+            if let Some(slot) = slot_in(locked) {
                 return Some(Position { line, slot });
             }
             locked.header.set_overflowed(true);

@@ -1,9 +1,9 @@
 //! How the table grows: one segment at a time, where a new key found its chain full.
 //!
-//! The keys of a segment are taken out, the idle ones dropped, and the rest laid out again: in the
-//! same lines if dropping made room, else in those and a new segment that takes the upper half of
-//! the hashes. Segments differ in size, so that they do not all split at the same time, which
-//! would let the bytes per key swing by a factor of two.
+//! The idle keys of the segment are dropped. If that made room, the others are moved together in
+//! the same lines. Else a new segment takes the keys whose next hash bit is set. Segments differ in
+//! size, so that they do not all split at the same time, which would let the bytes per key swing by
+//! a factor of two.
 
 use tollgate_core::Timestamp;
 
@@ -12,96 +12,66 @@ use super::line::{Line, Locked, SLOTS};
 use super::sync::Ordering;
 use super::{KeyedLimit, Table};
 
-/// A key on its way from one line to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Key<P> {
-    pub(super) hash: u64,
-    pub(super) packed: P,
-    pub(super) is_pinned: bool,
-}
-
-/// What a line is to hold.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Image<P> {
-    pub(super) keys: [Key<P>; SLOTS],
-    pub(super) len: usize,
-    pub(super) is_overflowed: bool,
-}
-
 impl<A: KeyedLimit> Table<A> {
     /// Makes room in the segment of a hash; false when the table may not have more lines.
     pub(super) fn grow(&self, hash: u64, entry: Entry<A::Line>, idle_since: Timestamp) -> bool {
-        let mut lines: Vec<_> = self.directory.lines(entry).iter().map(Locked::new).collect();
+        let mut lines = lock_all(self.directory.lines(entry));
         if self.directory.entry(hash) != entry {
             // Somebody else has made room.
             return true;
         }
         let dropped = self.drop_idle(&mut lines, idle_since);
-        let keys = gather(&lines);
-        if dropped > keys.len() / 8
-            && let Some(images) = arrange(keys.iter(), entry.homes())
-        {
-            write(&mut lines, &images);
+        let keys: usize = lines.iter().map(|line| line.occupied().count()).sum();
+        if dropped > keys / 8 {
+            move_together(&mut lines, entry.homes(), |_| true);
             return true;
         }
-        // Only a freak distribution of hashes does not fit into two halves: then it is spread out.
         let rooms = if entry.depth() == 0 && entry.homes() < MIN_HOMES {
             [Room::whole((entry.homes() * 4).min(MIN_HOMES)), Room::whole(MIN_HOMES)]
         } else {
+            // Only a freak distribution of hashes does not fit into two halves: it is spread out.
             let number = self.counters.segments.fetch_add(1, Ordering::Relaxed);
-            let least = keys.len() * 100 / (2 * SLOTS * SPLIT_LOAD_PERCENT);
+            let least = keys * 100 / (2 * SLOTS * SPLIT_LOAD_PERCENT);
             [Room::upper(staggered_homes(number).max(least)), Room::whole(entry.homes() * 2)]
         };
-        let grown =
-            rooms.into_iter().any(|room| self.split(hash, entry, &mut lines, (&keys, room)));
+        let grown = rooms.into_iter().any(|room| self.split(hash, entry, &mut lines, room));
         grown || dropped > 0
     }
 
-    /// Lays the keys of a segment out in its lines and a new segment.
+    /// Moves keys to a new segment and names it; false when they do not fit or it may not be had.
     fn split(
         &self,
         hash: u64,
         entry: Entry<A::Line>,
         old: &mut [Locked<'_, A::Line>],
-        (keys, room): (&[Key<Packed<A>>], Room),
+        Room { homes, instead_of }: Room,
     ) -> bool {
-        let is_upper = |key: &&Key<Packed<A>>| (key.hash >> entry.depth()) & 1 == 1;
-        let halves = match room.instead_of {
-            Half::Whole => arrange([].iter(), entry.homes()).zip(arrange(keys.iter(), room.homes)),
-            Half::Upper => arrange(keys.iter().filter(|key| !is_upper(key)), entry.homes())
-                .zip(arrange(keys.iter().filter(is_upper), room.homes)),
-        };
-        let Some((kept, moved)) = halves else { return false };
-        if !self.count_lines(room.lines()) {
+        let moves = |hash: u64| instead_of == Half::Whole || (hash >> entry.depth()) & 1 == 1;
+        if !self.count_lines(homes + PROBE - 1) {
             return false;
         }
-        let lines = self.directory.allocate(room.homes);
+        let lines = self.directory.allocate(homes);
+        let mut new = lock_all(lines);
         let limit_index = old[0].header.limit_index();
-        for (line, image) in lines.iter().zip(&moved) {
-            let mut line = Locked::new(line);
-            line.header.set_limit_index(limit_index);
-            put(&mut line, image);
+        new.iter_mut().for_each(|line| line.header.set_limit_index(limit_index));
+        let fits = |key: Key<_>| !moves(key.hash) || place(&mut new, homes, key);
+        if !old.iter().flat_map(keys_of).all(fits) {
+            // Nothing has been taken out yet. The new lines stay empty, and count as lines.
+            return false;
         }
-        write(old, &kept);
-        let Room { homes, instead_of } = room;
+        move_together(old, entry.homes(), |hash| !moves(hash));
+        drop(new);
         self.directory.publish(hash, entry, NewSegment { lines, homes, instead_of });
         true
     }
 
     /// Brings all lines under the limit in force and frees the slots of keys that have been idle.
     fn drop_idle(&self, lines: &mut [Locked<'_, A::Line>], idle_since: Timestamp) -> usize {
-        self.counters.watermark_ns.fetch_max(idle_since.as_nanos(), Ordering::Relaxed);
         let mut dropped = 0;
         for line in lines {
             self.modernise(line);
-            for slot in 0..SLOTS {
-                if self.is_reusable(line, slot, idle_since) {
-                    line.clear(slot);
-                    dropped += 1;
-                }
-            }
+            dropped += self.free_idle(line, idle_since);
         }
-        self.counters.keys.fetch_sub(dropped, Ordering::Relaxed);
         dropped
     }
 
@@ -113,8 +83,6 @@ impl<A: KeyedLimit> Table<A> {
         lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 }
-
-type Packed<A> = <<A as crate::keyed::sealed::Pack>::Line as Line>::Packed;
 
 /// A segment to come.
 #[derive(Clone, Copy, Debug)]
@@ -131,57 +99,69 @@ impl Room {
     fn upper(homes: usize) -> Self {
         Self { homes: homes.min(MAX_HOMES), instead_of: Half::Upper }
     }
-
-    fn lines(&self) -> usize {
-        self.homes + PROBE - 1
-    }
 }
 
-fn gather<L: Line>(lines: &[Locked<'_, L>]) -> Vec<Key<L::Packed>> {
-    let mut keys = Vec::with_capacity(lines.len() * SLOTS);
-    for line in lines {
-        for slot in (0..SLOTS).filter(|&slot| line.fingerprint(slot) != 0) {
-            keys.push(Key {
-                hash: line.fingerprint(slot),
-                packed: line.load(slot),
-                is_pinned: line.header.is_pinned(slot),
-            });
-        }
-    }
-    keys
+/// A key on its way from one line to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Key<P> {
+    pub(super) hash: u64,
+    pub(super) packed: P,
+    pub(super) is_pinned: bool,
 }
 
-/// Lines that hold the keys, each in its home or in one of the next lines; `None` if some key
-/// finds its chain full.
-pub(super) fn arrange<'a, P: Copy + Default + 'a>(
-    keys: impl Iterator<Item = &'a Key<P>>,
+/// Locks lines in ascending order.
+pub(super) fn lock_all<L: Line>(lines: &[L]) -> Vec<Locked<'_, L>> {
+    lines.iter().map(Locked::new).collect()
+}
+
+pub(super) fn keys_of<L: Line>(line: &Locked<'_, L>) -> impl Iterator<Item = Key<L::Packed>> {
+    line.occupied().map(|slot| Key {
+        hash: line.fingerprint(slot),
+        packed: line.load(slot),
+        is_pinned: line.header.is_pinned(slot),
+    })
+}
+
+/// Puts a key into the first line of its chain that has a free slot; false if none has.
+pub(super) fn place<L: Line>(
+    lines: &mut [Locked<'_, L>],
     homes: usize,
-) -> Option<Vec<Image<P>>> {
-    let mut images = vec![Image::<P>::default(); homes + PROBE - 1];
-    for key in keys {
-        let home = home_of(key.hash, homes);
-        let chain = &mut images[home..home + PROBE];
-        let line = chain.iter().position(|image| image.len < SLOTS)?;
-        chain[..line].iter_mut().for_each(|image| image.is_overflowed = true);
-        let image = &mut chain[line];
-        image.keys[image.len] = *key;
-        image.len += 1;
+    key: Key<L::Packed>,
+) -> bool {
+    let home = home_of(key.hash, homes);
+    for line in &mut lines[home..home + PROBE] {
+        if let Some(slot) = line.free_slot() {
+            line.set_fingerprint(slot, key.hash);
+            line.store(slot, key.packed);
+            line.header.set_pinned(slot, key.is_pinned);
+            return true;
+        }
+        line.header.set_overflowed(true);
     }
-    Some(images)
+    false
 }
 
-fn write<L: Line>(lines: &mut [Locked<'_, L>], images: &[Image<L::Packed>]) {
-    for (line, image) in lines.iter_mut().zip(images) {
-        put(line, image);
-    }
-}
-
-fn put<L: Line>(line: &mut Locked<'_, L>, image: &Image<L::Packed>) {
-    line.header.set_overflowed(image.is_overflowed);
-    for (slot, key) in image.keys.iter().enumerate() {
-        line.set_fingerprint(slot, key.hash);
-        line.store(slot, key.packed);
-        line.header.set_pinned(slot, key.is_pinned);
+/// Drops the keys that are not kept, and moves the others as near to their homes as they fit.
+///
+/// Line by line, in ascending order: no key goes further than it was, because whatever is before it
+/// has come from there or from further on. So each one finds a place.
+pub(super) fn move_together<L: Line>(
+    lines: &mut [Locked<'_, L>],
+    homes: usize,
+    keeps: impl Fn(u64) -> bool,
+) {
+    for index in 0..lines.len() {
+        let line = &mut lines[index];
+        let mut keys = [None; SLOTS];
+        for (taken, key) in keys.iter_mut().zip(keys_of(line)) {
+            *taken = keeps(key.hash).then_some(key);
+        }
+        (0..SLOTS).for_each(|slot| line.clear(slot));
+        line.header.set_overflowed(false);
+        for key in keys.into_iter().flatten() {
+            let placed = place(lines, homes, key);
+            assert!(placed, "a key fits where it was");
+        }
     }
 }
 

@@ -218,7 +218,7 @@ pub(crate) fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
     let is_at =
         |slot: usize| usize::from(line.fingerprints()[slot].load(Ordering::Relaxed) == fingerprint);
     let bits = is_at(0) | (is_at(1) << 1) | (is_at(2) << 2);
-    // One bit at most is set: 1, 2 and 4 become 0, 1 and 2.
+    // A key is in one slot at most: 1, 2 and 4 become 0, 1 and 2.
     (bits != 0).then_some(bits >> 1)
 }
 
@@ -266,6 +266,16 @@ impl<'a, L: Line> Locked<'a, L> {
     #[inline(always)]
     pub(crate) fn find(&self, fingerprint: u64) -> Option<usize> {
         find(self.line, fingerprint)
+    }
+
+    /// The first slot that has no key.
+    pub(crate) fn free_slot(&self) -> Option<usize> {
+        (0..SLOTS).find(|&slot| self.fingerprint(slot) == 0)
+    }
+
+    /// The slots that have a key.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = usize> {
+        (0..SLOTS).filter(|&slot| self.fingerprint(slot) != 0)
     }
 
     #[inline(always)]

@@ -6,8 +6,10 @@ use std::hash::BuildHasher;
 
 use tollgate_core::{Bucket, Rate, Timestamp};
 
-use super::grow::{Key, arrange, presized, staggered_homes};
-use super::line::{Line, NarrowLine, SLOTS};
+use super::arena::Arena;
+use super::directory::{PROBE, home_of};
+use super::grow::{Key, keys_of, lock_all, move_together, place, presized, staggered_homes};
+use super::line::{Line, Locked, Narrow, NarrowLine, SLOTS};
 use super::sync::Ordering;
 use super::{Ceiling, Table, WhenFull};
 use crate::hash::KeyedHash;
@@ -70,32 +72,52 @@ fn the_ceiling_can_be_reached_within_the_lines_that_it_allows() {
     }
 }
 
-#[test]
-fn an_arrangement_has_every_key_in_its_chain() {
-    let hash = KeyedHash::new();
-    let keys: Vec<_> = (0..1_500_u64)
-        .map(|key| Key { hash: hash.hash_one(key), packed: key, is_pinned: key % 5 == 0 })
-        .collect();
-    let images = arrange(keys.iter(), 800).unwrap();
-    let placed: usize = images.iter().map(|image| image.len).sum();
-    assert_eq!(placed, keys.len());
-    for key in &keys {
-        let home = super::directory::home_of(key.hash, 800);
-        let mut line = home;
-        while !images[line].keys[..images[line].len].contains(key) {
-            assert!(images[line].is_overflowed, "the search for a key ends before it");
+/// Checks that each key is in its chain, and that no search ends before it.
+fn all_are_found(lines: &[Locked<'_, NarrowLine>], homes: usize, keys: &[Key<Narrow>]) {
+    for key in keys {
+        let mut line = home_of(key.hash, homes);
+        while !keys_of(&lines[line]).any(|found| found == *key) {
+            assert!(lines[line].header.is_overflowed(), "the search for a key ends before it");
             line += 1;
         }
     }
+    let found: usize = lines.iter().map(|line| line.occupied().count()).sum();
+    assert_eq!(found, keys.len());
+}
+
+fn some_keys(count: u64) -> Vec<Key<Narrow>> {
+    let hash = KeyedHash::new();
+    let key = |low| Key {
+        hash: hash.hash_one(low),
+        packed: Narrow { high: 7, low },
+        is_pinned: low % 5 == 0,
+    };
+    (0..count).map(key).collect()
 }
 
 #[test]
-fn an_arrangement_that_does_not_fit_is_none() {
-    let same = |number| Key { hash: 7, packed: number, is_pinned: false };
-    let fit = super::directory::PROBE * SLOTS;
-    let keys: Vec<_> = (0..=fit as u64).map(same).collect();
-    assert!(arrange(keys[..fit].iter(), 100).is_some());
-    assert!(arrange(keys.iter(), 100).is_none());
+fn keys_are_placed_where_a_search_finds_them_and_moved_together_there() {
+    let arena = Arena::<NarrowLine>::new(100 + PROBE - 1);
+    let mut lines = lock_all(arena.allocate(100 + PROBE - 1));
+    let mut keys = some_keys(230);
+    assert!(keys.iter().all(|key| place(&mut lines, 100, *key)));
+    all_are_found(&lines, 100, &keys);
+    keys.retain(|key| key.hash % 2 == 0);
+    move_together(&mut lines, 100, |hash| hash % 2 == 0);
+    all_are_found(&lines, 100, &keys);
+    move_together(&mut lines, 100, |_| false);
+    all_are_found(&lines, 100, &[]);
+    assert!(lines.iter().all(|line| !line.header.is_overflowed()));
+}
+
+#[test]
+fn a_key_whose_chain_is_full_is_not_placed() {
+    let arena = Arena::<NarrowLine>::new(100 + PROBE - 1);
+    let mut lines = lock_all(arena.allocate(100 + PROBE - 1));
+    let same = |low| Key { hash: 7, packed: Narrow { high: 0, low }, is_pinned: false };
+    let fit = (PROBE * SLOTS) as u64;
+    assert!((0..fit).all(|low| place(&mut lines, 100, same(low))));
+    assert!(!place(&mut lines, 100, same(fit)));
 }
 
 #[test]
@@ -119,7 +141,7 @@ fn presized_segments_stay_small_enough_to_split() {
 
 #[test]
 fn a_zeroed_line_is_an_empty_line() {
-    let (arena, empty) = (super::arena::Arena::<NarrowLine>::new(3), NarrowLine::empty());
+    let (arena, empty) = (Arena::<NarrowLine>::new(3), NarrowLine::empty());
     for len in [3, 100, 100_000, 1] {
         let lines = arena.allocate(len);
         assert_eq!(lines.len(), len);
