@@ -3,7 +3,7 @@
 //! A table that keeps fingerprints instead of keys must not let anybody find two keys with the same
 //! one: whoever can, empties a victim's bucket from outside. So the default hash is *universal*:
 //! any two different keys, chosen by anybody who does not know the seed, collide with a probability
-//! (over the seed) of at most 2^-64 when they are up to 248 bytes long, and 2^-62 beyond. The bound
+//! (over the seed) of at most 2^-64 when they are up to 240 bytes long, and 2^-62 beyond. The bound
 //! holds as long as hashes stay inside, and they do: no answer of a limiter tells one.
 //!
 //! How: what [`Hash`](std::hash::Hash) writes is cut into words of 64 bits; a word that is not full
@@ -14,8 +14,7 @@
 //! zeros leave no trace at the end. The byte 0xff, which ends every string, has random numbers of
 //! its own that need no multiplication. Longer keys are cut into blocks of 31 words; the digests of
 //! all blocks but the last are the coefficients of a polynomial modulo 2^127 − 1 at a random point,
-//! whose value counts as two more words of the last block. A fixed bijection spreads the digest at
-//! the end, so that the table may take bits from anywhere.
+//! whose value counts as two more words of the last block.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -263,7 +262,7 @@ impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
         }
         #[allow(clippy::cast_possible_truncation, reason = "the upper half of 128 bits is 64")]
         let digest = (sum >> 64) as u64;
-        spread(digest)
+        digest
     }
 }
 
@@ -296,13 +295,6 @@ fn load_short(bytes: &[u8]) -> u64 {
     }
     let (first, middle, last) = (bytes[0], bytes[len / 2], bytes[len - 1]);
     u64::from(first) | (u64::from(middle) << (8 * (len / 2))) | (u64::from(last) << (8 * (len - 1)))
-}
-
-/// A bijection of 64 bits that leaves no line of sums a line.
-#[inline(always)]
-fn spread(digest: u64) -> u64 {
-    let folded = (digest ^ (digest >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    folded ^ (folded >> 32)
 }
 
 /// `a · b` modulo 2^127 − 1, for `a` below 2^127 and `b` below 2^126.

@@ -89,7 +89,7 @@ impl Pack for Sliding {
         match state.record {
             SlidingRecord::Log { times_ns_plus_1 } => words[1..].copy_from_slice(&times_ns_plus_1),
             SlidingRecord::Parts { newest, counts } => {
-                words[0] = newest + 1;
+                words[0] = newest.saturating_add(1);
                 for (word, pair) in words[1..].iter_mut().zip(counts.chunks_exact(2)) {
                     *word = u64::from(pair[0]) | (u64::from(pair[1]) << 32);
                 }

@@ -76,7 +76,7 @@ impl<K: ?Sized, A: KeyedLimit> Limiter<K, A> {
     /// A limiter with the defaults: grows as keys come, up to 2^24 of them.
     #[must_use]
     pub fn new(limit: A) -> Self {
-        Self::builder(limit).finish()
+        Self::builder(limit).finish().expect("an empty limiter takes a few kilobytes")
     }
 
     /// A limiter with other bounds, another clock or another hash.
@@ -245,7 +245,10 @@ where
     /// The table's name for a key. 0 is the name of a free slot.
     #[inline(always)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        self.hasher.hash_one(key).max(1)
+        // Spread, because the table takes bits from anywhere and not every hash is good everywhere.
+        let hash = self.hasher.hash_one(key);
+        let folded = (hash ^ (hash >> 32)).wrapping_mul(SPREAD);
+        (folded ^ (folded >> 32)).max(1)
     }
 }
 
@@ -263,12 +266,12 @@ where
     /// returns, every key is under the new limit. It visits the whole table, without stopping
     /// anybody; edits at the same time wait for each other.
     pub fn set_limit(&self, limit: A) {
-        self.set_limit_at(limit, self.clock.now());
+        self.table.set_limit(limit, || self.clock.now());
     }
 
     /// [`set_limit`](Self::set_limit) at a given time.
     pub fn set_limit_at(&self, limit: A, now: Timestamp) {
-        self.table.set_limit(limit, now);
+        self.table.set_limit(limit, || now);
     }
 
     /// The limit in force for keys that have none of their own.
@@ -399,6 +402,9 @@ impl<K: ?Sized, A: KeyedLimit, C, S> fmt::Debug for Limiter<K, A, C, S> {
             .finish_non_exhaustive()
     }
 }
+
+/// Odd, so that multiplication by it can be undone: different hashes stay different.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Keys that are fetched from memory at once.
 const BATCH: usize = 16;

@@ -76,7 +76,7 @@ pub(crate) struct Table<A: KeyedLimit> {
     counters: Counters,
     overrides: RwLock<HashMap<u64, A>>,
     /// The counters that new keys share while the table is full; made when first needed.
-    sketch: OnceLock<Sketch<A>>,
+    sketch: OnceLock<Option<Sketch<A>>>,
 }
 
 /// What changes with insertions, on a cache line that decisions about known keys do not touch.
@@ -120,13 +120,14 @@ enum NoSlot {
 pub(crate) struct TableFull;
 
 impl<A: KeyedLimit> Table<A> {
-    pub(crate) fn new(limit: A, ceiling: Ceiling, capacity_hint: Option<usize>) -> Self {
+    /// An empty table; `None` if there is no memory for it.
+    pub(crate) fn new(limit: A, ceiling: Ceiling, capacity_hint: Option<usize>) -> Option<Self> {
         let (bits, homes) = match capacity_hint {
             Some(keys) => grow::presized(keys.min(ceiling.max_keys)),
             None => (0, grow::FIRST_HOMES),
         };
-        Self {
-            directory: Directory::new(bits, homes),
+        Some(Self {
+            directory: Directory::new(bits, homes)?,
             limits: Limits::new(limit),
             ceiling,
             counters: Counters {
@@ -138,7 +139,12 @@ impl<A: KeyedLimit> Table<A> {
             },
             overrides: RwLock::new(HashMap::new()),
             sketch: OnceLock::new(),
-        }
+        })
+    }
+
+    /// The shared counters, once there are any.
+    fn sketch(&self) -> Option<&Sketch<A>> {
+        self.sketch.get().and_then(Option::as_ref)
     }
 
     /// Keys that have a slot.
@@ -241,7 +247,7 @@ impl<A: KeyedLimit> Table<A> {
         }
         let home = chain.line(0);
         let now = self.no_earlier_than_reuse(now);
-        match self.sketch.get() {
+        match self.sketch() {
             Some(sketch) => sketch.estimate(self, hash, now).peek(cost, now),
             None => {
                 let limit = self.limits.get(home.header.limit_index());
@@ -279,15 +285,21 @@ impl<A: KeyedLimit> Table<A> {
     /// Puts another limit into force. What was spent stays spent.
     ///
     /// When this returns every key is under the new limit; until then each is under one of both.
-    pub(crate) fn set_limit(&self, limit: A, now: Timestamp) {
-        self.limits.edit(limit, now, || {
+    ///
+    /// The time is read again for each line, under its lock: what was charged before the line was
+    /// moved was charged before that time, and is not given back at a rate that came later.
+    pub(crate) fn set_limit(&self, limit: A, now: impl Fn() -> Timestamp) {
+        let modernise = |line: &mut Locked<'_, A::Line>| {
+            self.modernise(line, self.limits.current_index(), now());
+        };
+        self.limits.edit(limit, now(), || {
             for entry in self.directory.segments() {
                 for line in self.directory.lines(entry) {
-                    self.modernise(&mut Locked::new(line));
+                    modernise(&mut Locked::new(line));
                 }
             }
-            if let Some(sketch) = self.sketch.get() {
-                sketch.for_each_line(|line| self.modernise(line));
+            if let Some(sketch) = self.sketch() {
+                sketch.for_each_line(modernise);
             }
         });
     }
@@ -321,6 +333,10 @@ impl<A: KeyedLimit> Table<A> {
         let limit = self.limits.get(line.header.limit_index());
         self.move_slot(line, at.slot, (old, limit), now);
         line.header.set_pinned(at.slot, false);
+        if line.load(at.slot) == Default::default() {
+            line.clear(at.slot);
+            self.counters.keys.fetch_sub(1, Ordering::Relaxed);
+        }
         let mut overrides = self.overrides.write().unwrap_or_else(|poison| poison.into_inner());
         overrides.remove(&hash);
         true
@@ -356,6 +372,9 @@ impl<A: KeyedLimit> Table<A> {
             if let Some(at) = chain.find(hash) {
                 let line = chain.line(at.line);
                 let limit = self.limit_of(line.header, at.slot, hash);
+                // A key may have been given its slot with its own limit, after it was forgotten.
+                let is_pinned = line.header.is_pinned(at.slot);
+                let now = if is_pinned { self.no_earlier_than_reuse(now) } else { now };
                 let mut state = A::unpack(line.load(at.slot));
                 let decision = limit.check(&mut state, cost, now);
                 line.store(at.slot, A::pack(&state));
@@ -418,7 +437,7 @@ impl<A: KeyedLimit> Table<A> {
         if chain.line(at.line).fingerprint(at.slot) == 0 {
             return if self.count_key() { Ok(at) } else { Err(NoSlot::AtCeiling) };
         }
-        self.counters.watermark_ns.fetch_max(idle_since.as_nanos(), Ordering::Relaxed);
+        self.note_reuse(idle_since);
         chain.line(at.line).clear(at.slot);
         Ok(at)
     }
@@ -455,22 +474,23 @@ impl<A: KeyedLimit> Table<A> {
 
     /// The state that a new key starts with in this line: fresh, or what the shared counters say.
     fn first_state(&self, line: &mut Locked<'_, A::Line>, hash: u64, now: Timestamp) -> A::State {
-        let Some(sketch) = self.sketch.get() else {
+        let Some(sketch) = self.sketch() else {
             return self.limits.get(line.header.limit_index()).fresh();
         };
         let estimate = sketch.estimate(self, hash, now);
-        self.modernise(line);
-        if estimate.limit_index == line.header.limit_index() {
+        let current = self.limits.current_index();
+        self.modernise(line, current, now);
+        if estimate.limit_index == current {
             estimate.state
         } else {
-            self.limits.carry_over(&estimate.state)
+            self.limits.carry_over(&estimate.state, current, now)
         }
     }
 
     /// Tries to make room for a new key; false when there is no way to.
     fn make_room(&self, why: NoSlot, hash: u64, entry: Entry<A::Line>, now: Timestamp) -> bool {
         match why {
-            NoSlot::ChainFull => self.grow(hash, entry, now.saturating_sub(KEPT_IDLE)),
+            NoSlot::ChainFull => self.grow(hash, entry, now),
             NoSlot::AtCeiling => {
                 let first = self.counters.sweeps.fetch_add(SWEPT_LINES, Ordering::Relaxed);
                 (first..first + SWEPT_LINES)
@@ -493,10 +513,10 @@ impl<A: KeyedLimit> Table<A> {
         match self.ceiling.when_full {
             WhenFull::Allow => limit.peek(&limit.fresh(), cost, now),
             WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
-            WhenFull::Share => {
-                let sketch = self.sketch.get_or_init(|| Sketch::new(self));
-                sketch.check(self, hash, cost, now)
-            }
+            WhenFull::Share => match self.sketch.get_or_init(|| Sketch::new(self)) {
+                Some(sketch) => sketch.check(self, hash, cost, now),
+                None => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
+            },
         }
     }
 
@@ -509,7 +529,7 @@ impl<A: KeyedLimit> Table<A> {
     fn free_idle(&self, line: &mut Locked<'_, A::Line>, idle_since: Timestamp) -> usize {
         let mut freed = 0;
         while let Some(slot) = self.idle_slot(line, idle_since) {
-            self.counters.watermark_ns.fetch_max(idle_since.as_nanos(), Ordering::Relaxed);
+            self.note_reuse(idle_since);
             line.clear(slot);
             freed += 1;
         }
@@ -536,6 +556,13 @@ impl<A: KeyedLimit> Table<A> {
         now.max(Timestamp::from_nanos(self.counters.watermark_ns.load(Ordering::Relaxed)))
     }
 
+    /// Remembers that a state was forgotten because it was idle at this time.
+    ///
+    /// Before the state is overwritten, under its lock.
+    fn note_reuse(&self, idle_at: Timestamp) {
+        self.counters.watermark_ns.fetch_max(idle_at.as_nanos(), Ordering::Relaxed);
+    }
+
     /// The limit that a slot's state is counted under.
     fn limit_of(&self, header: Header, slot: usize, hash: u64) -> A {
         if header.is_pinned(slot) {
@@ -547,16 +574,16 @@ impl<A: KeyedLimit> Table<A> {
         self.limits.get(header.limit_index())
     }
 
-    /// Moves the states of a line to the limit in force.
-    fn modernise(&self, line: &mut Locked<'_, A::Line>) {
-        let current = self.limits.current_index();
+    /// Moves the states of a line to the limit that is in force, as read under the line's lock.
+    fn modernise(&self, line: &mut Locked<'_, A::Line>, current: usize, now: Timestamp) {
         if line.header.limit_index() == current {
             return;
         }
         for slot in 0..SLOTS {
             let before = line.load(slot);
             if before != Default::default() && !line.header.is_pinned(slot) {
-                line.store(slot, A::pack(&self.limits.carry_over(&A::unpack(before))));
+                let state = self.limits.carry_over(&A::unpack(before), current, now);
+                line.store(slot, A::pack(&state));
             }
         }
         line.header.set_limit_index(current);

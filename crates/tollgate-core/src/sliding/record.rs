@@ -30,7 +30,7 @@ impl SlidingRecord {
             Self::Log { mut times_ns_plus_1 } => {
                 for time in &mut times_ns_plus_1 {
                     // At most 2^64 − 2: no overflow.
-                    if *time > 0 && *time - 1 + limit.per_ns <= now.as_nanos() {
+                    if *time > 0 && (*time - 1).saturating_add(limit.per_ns) <= now.as_nanos() {
                         *time = 0;
                     }
                 }
@@ -63,7 +63,9 @@ impl SlidingRecord {
         match self {
             Self::Log { times_ns_plus_1 } => {
                 let index = usize::try_from(units).unwrap_or(usize::MAX);
-                times_ns_plus_1.get(index).map_or(0, |time| time.saturating_sub(1) + limit.per_ns)
+                times_ns_plus_1
+                    .get(index)
+                    .map_or(0, |time| time.saturating_sub(1).saturating_add(limit.per_ns))
             }
             Self::Parts { newest, counts } => {
                 // The oldest part that has to leave is the one whose count passes `units`.
@@ -176,7 +178,7 @@ impl SlidingRecord {
                 let newest = limit.part_at(times_ns_plus_1[0].saturating_sub(1));
                 let mut counts = [0; COUNTS];
                 for time in times_ns_plus_1.into_iter().filter(|&time| time > 0) {
-                    let age = newest - limit.part_at(time - 1);
+                    let age = newest.saturating_sub(limit.part_at(time - 1));
                     if age <= limit.parts {
                         counts[usize::try_from(age).unwrap_or(0)] += 1;
                     }

@@ -49,6 +49,8 @@ pub enum BuildError {
     },
     /// `evict_every` is zero.
     EvictEveryZero,
+    /// There is no memory for as many keys as `capacity_hint` says.
+    CapacityHint,
 }
 
 impl fmt::Display for BuildError {
@@ -58,6 +60,9 @@ impl fmt::Display for BuildError {
                 write!(f, "max_keys must be from 1 to {MOST_KEYS}, not {given}")
             }
             Self::EvictEveryZero => f.write_str("evict_every must be longer than zero"),
+            Self::CapacityHint => {
+                f.write_str("capacity_hint is for more keys than memory can hold")
+            }
         }
     }
 }
@@ -84,7 +89,8 @@ impl<K: ?Sized, A: KeyedLimit> LimiterBuilder<K, A> {
 impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
     /// The most keys that are remembered at a time; 2^24 unless said.
     ///
-    /// Memory is at most 48 bytes times this, and 192 for [`Sliding`](crate::Sliding).
+    /// Memory is at most 48 bytes times this, 192 for [`Sliding`](crate::Sliding), and 128 KiB, or
+    /// four times that; shared counters may add an eighth.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.ceiling.max_keys = keys;
         self
@@ -152,19 +158,19 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
         if self.evict_every == Some(Duration::ZERO) {
             return Err(BuildError::EvictEveryZero);
         }
-        Ok(self.finish())
+        self.finish().ok_or(BuildError::CapacityHint)
     }
 
-    /// The limiter, from settings that are known to be right.
-    pub(super) fn finish(self) -> Limiter<K, A, C, S> {
+    /// The limiter, from settings that are known to be right; `None` if there is no memory for it.
+    pub(super) fn finish(self) -> Option<Limiter<K, A, C, S>> {
         let eviction = self.evict_every.map(|every| Eviction { every, last_ns: AtomicU64::new(0) });
-        Limiter {
-            table: Table::new(self.limit, self.ceiling, self.capacity_hint),
+        Some(Limiter {
+            table: Table::new(self.limit, self.ceiling, self.capacity_hint)?,
             clock: self.clock,
             hasher: self.hasher,
             eviction,
             key: PhantomData,
-        }
+        })
     }
 }
 

@@ -25,29 +25,30 @@ struct Pieces<L: Line> {
 }
 
 impl<L: Line> Arena<L> {
-    /// An arena whose first piece has room for this many lines.
-    pub(crate) fn new(lines: usize) -> Self {
-        let pieces = Pieces { owned: vec![Piece::new(lines)], free: lines, total: lines };
-        Self { pieces: Mutex::new(pieces) }
+    /// An arena whose first piece has room for this many lines; `None` if there is no memory.
+    pub(crate) fn new(lines: usize) -> Option<Self> {
+        let pieces = Pieces { owned: vec![Piece::new(lines)?], free: lines, total: lines };
+        Some(Self { pieces: Mutex::new(pieces) })
     }
 
-    /// Empty lines.
-    pub(crate) fn allocate(&self, len: usize) -> &[L] {
+    /// Empty lines; `None` if there is no memory.
+    pub(crate) fn allocate(&self, len: usize) -> Option<&[L]> {
         let mut pieces = lock(&self.pieces);
         if len > pieces.free {
             let lines = len.max(next_piece_bytes(pieces.total * size_of::<L>()) / size_of::<L>());
-            pieces.owned.push(Piece::new(lines));
+            let piece = Piece::new(lines)?;
+            pieces.owned.push(piece);
             pieces.free = lines;
             pieces.total += lines;
         }
-        let newest = pieces.owned.last().expect("an arena has at least one piece");
+        let newest = pieces.owned.last()?;
         let first = newest.len - pieces.free;
         // SAFETY: the piece has that many lines; all-zero memory is a valid line; a line is made of
         // atomics only, so shared access is all anybody needs; and a piece is neither moved nor
         // freed before the arena is dropped, which the borrow of `self` outlasts.
         let lines = unsafe { std::slice::from_raw_parts(newest.first.as_ptr().add(first), len) };
         pieces.free -= len;
-        lines
+        Some(lines)
     }
 }
 
@@ -76,26 +77,25 @@ unsafe impl<L: Line> Send for Piece<L> {}
 
 #[cfg(not(loom))]
 impl<L: Line> Piece<L> {
-    fn new(len: usize) -> Self {
-        use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+    fn new(len: usize) -> Option<Self> {
+        use std::alloc::{Layout, alloc_zeroed};
 
         assert!(len > 0, "a piece has at least one line");
-        let bytes = len * size_of::<L>();
+        let bytes = len.checked_mul(size_of::<L>())?;
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { align_of::<L>() };
         // Asking for the alignment of malloc and aligning by hand keeps the zero pages lazy: an
         // over-aligned zeroed allocation is written to.
-        let layout = Layout::from_size_align(bytes + align, MALLOC_ALIGN);
-        let layout = layout.expect("the ceiling bounds the number of lines");
+        let layout = Layout::from_size_align(bytes.checked_add(align)?, MALLOC_ALIGN).ok()?;
         // SAFETY: the layout has a size above zero.
         let start = unsafe { alloc_zeroed(layout) };
-        let Some(allocation) = std::ptr::NonNull::new(start) else { handle_alloc_error(layout) };
+        let allocation = std::ptr::NonNull::new(start)?;
         let offset = start.align_offset(align);
         // SAFETY: the offset is below `align`, and `align` bytes more than needed were allocated.
         let first = unsafe { allocation.add(offset) };
         if bytes >= HUGE_PAGE {
             ask_for_huge_pages(first.as_ptr(), bytes);
         }
-        Self { first: first.cast(), len, allocation: (allocation, layout) }
+        Some(Self { first: first.cast(), len, allocation: (allocation, layout) })
     }
 }
 
@@ -111,9 +111,9 @@ impl<L: Line> Drop for Piece<L> {
 /// Loom's atomics cannot be made of zero bytes.
 #[cfg(loom)]
 impl<L: Line> Piece<L> {
-    fn new(len: usize) -> Self {
+    fn new(len: usize) -> Option<Self> {
         let lines: Box<[L]> = (0..len).map(|_| L::empty()).collect();
-        Self { first: std::ptr::NonNull::from(Box::leak(lines)).cast(), len }
+        Some(Self { first: std::ptr::NonNull::from(Box::leak(lines)).cast(), len })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The lines of one key: its home, and the lines that it may have overflowed to.
 
 use super::directory::PROBE;
-use super::line::{Line, Locked};
+use super::line::{Line, Locked, find, read_header};
 
 /// The lines where a key can be: its home, which stays locked, and one further line at a time.
 ///
@@ -38,15 +38,26 @@ impl<'a, L: Line> Chain<'a, L> {
     }
 
     /// Where the key is.
+    ///
+    /// Further lines are searched without their locks: with its home locked, a key may leave its
+    /// slot, but it cannot come to another.
     pub(crate) fn find(&mut self, fingerprint: u64) -> Option<Position> {
-        for line in 0..PROBE {
-            let locked = self.line(line);
-            if let Some(slot) = locked.find(fingerprint) {
-                return Some(Position { line, slot });
-            }
-            if !locked.header.is_overflowed() {
+        if let Some(slot) = self.home.find(fingerprint) {
+            return Some(Position { line: 0, slot });
+        }
+        let mut is_overflowed = self.home.header.is_overflowed();
+        for line in 1..PROBE {
+            if !is_overflowed {
                 return None;
             }
+            if find(&self.lines[line], fingerprint).is_some() {
+                if let Some(slot) = self.line(line).find(fingerprint) {
+                    return Some(Position { line, slot });
+                }
+                // It has just left. A header is waited for, so this line must not stay locked.
+                self.further = None;
+            }
+            is_overflowed = read_header(&self.lines[line]).is_overflowed();
         }
         None
     }

@@ -47,6 +47,12 @@ impl<L: Line> Entry<L> {
         Self(first.map_addr(|address| address | (homes << TAG_SHIFT) | depth as usize))
     }
 
+    /// Where its lines begin.
+    #[inline(always)]
+    fn first(self) -> *mut L {
+        self.0.map_addr(|address| address & ADDRESS)
+    }
+
     pub(crate) fn depth(self) -> u32 {
         u32::try_from(self.0.addr() & ((1 << DEPTH_BITS) - 1)).unwrap_or(0)
     }
@@ -79,18 +85,19 @@ pub(crate) fn home_of(hash: u64, homes: usize) -> usize {
 }
 
 impl<L: Line> Directory<L> {
-    /// A directory of `2^bits` segments with `homes` home lines each.
-    pub(crate) fn new(bits: u32, homes: usize) -> Self {
+    /// A directory of `2^bits` segments with `homes` home lines each; `None` if there is no memory.
+    pub(crate) fn new(bits: u32, homes: usize) -> Option<Self> {
         let lines = homes + PROBE - 1;
-        let arena = Arena::new(lines << bits);
-        let segment = |_| AtomicPtr::new(Entry::new(arena.allocate(lines), homes, bits).0);
-        let entries: Box<[_]> = (0..1_usize << bits).map(segment).collect();
-        let current = AtomicPtr::new(tagged(&entries));
-        Self { entries: current, owned: Mutex::new(vec![entries]), arena }
+        let arena = Arena::new(lines << bits)?;
+        let segment = |_| Some(AtomicPtr::new(Entry::new(arena.allocate(lines)?, homes, bits).0));
+        let entries: Box<[_]> = (0..1_usize << bits).map(segment).collect::<Option<_>>()?;
+        let owned = vec![entries];
+        let current = AtomicPtr::new(tagged(&owned[0]));
+        Some(Self { entries: current, owned: Mutex::new(owned), arena })
     }
 
-    /// Lines for a new segment.
-    pub(crate) fn allocate(&self, homes: usize) -> &[L] {
+    /// Lines for a new segment; `None` if there is no memory.
+    pub(crate) fn allocate(&self, homes: usize) -> Option<&[L]> {
         self.arena.allocate(homes + PROBE - 1)
     }
 
@@ -118,7 +125,7 @@ impl<L: Line> Directory<L> {
     /// The lines of a segment, homes and the overflow lines after them.
     #[inline(always)]
     pub(crate) fn lines(&self, entry: Entry<L>) -> &[L] {
-        let first = entry.0.map_addr(|address| address & ADDRESS);
+        let first = entry.first();
         // SAFETY: made by `Entry::new` from that many lines of `arena`, which neither moves nor
         // frees them before `self` is dropped.
         unsafe { std::slice::from_raw_parts(first, entry.homes() + PROBE - 1) }
@@ -128,7 +135,7 @@ impl<L: Line> Directory<L> {
     #[inline(always)]
     pub(crate) fn chain(&self, entry: Entry<L>, hash: u64) -> &[L; PROBE] {
         let home = entry.home(hash);
-        let first = entry.0.map_addr(|address| address & ADDRESS);
+        let first = entry.first();
         // SAFETY: as in `lines`; `home` is below `homes`, and PROBE − 1 lines follow the homes.
         unsafe { &*first.add(home).cast::<[L; PROBE]>() }
     }
@@ -136,15 +143,17 @@ impl<L: Line> Directory<L> {
     /// Every segment once. Segments that are split off meanwhile come after the one they were
     /// split from.
     pub(crate) fn segments(&self) -> impl Iterator<Item = Entry<L>> + '_ {
-        let mut next = 0_usize;
+        let (mut index, mut last) = (0_usize, None);
         std::iter::from_fn(move || {
             loop {
-                let entry = Entry(self.entries().get(next)?.load(Ordering::Acquire));
-                let is_first = next >> entry.depth() == 0;
-                next += 1;
-                if is_first {
+                let entry = Entry(self.entries().get(index)?.load(Ordering::Acquire));
+                let is_first = index >> entry.depth() == 0;
+                // A segment that was replaced while it was visited is visited again.
+                if is_first && last != Some(entry.first()) {
+                    last = Some(entry.first());
                     return Some(entry);
                 }
+                index += 1;
             }
         })
     }
@@ -185,8 +194,8 @@ impl<L: Line> Directory<L> {
         let copy = |entry: &AtomicPtr<L>| AtomicPtr::new(entry.load(Ordering::Relaxed));
         let entries = self.entries();
         let doubled: Box<[_]> = entries.iter().chain(entries).map(copy).collect();
-        self.entries.store(tagged(&doubled), Ordering::Release);
         owned.push(doubled);
+        self.entries.store(tagged(&owned[owned.len() - 1]), Ordering::Release);
     }
 }
 

@@ -10,17 +10,18 @@ use tollgate_core::Timestamp;
 use super::directory::{Entry, Half, MAX_HOMES, NewSegment, PROBE, home_of};
 use super::line::{Line, Locked, SLOTS};
 use super::sync::Ordering;
-use super::{KeyedLimit, Table};
+use super::{KEPT_IDLE, KeyedLimit, Table};
 
 impl<A: KeyedLimit> Table<A> {
-    /// Makes room in the segment of a hash; false when the table may not have more lines.
-    pub(super) fn grow(&self, hash: u64, entry: Entry<A::Line>, idle_since: Timestamp) -> bool {
+    /// Makes room in the segment of a hash; false when the table cannot have more lines.
+    pub(super) fn grow(&self, hash: u64, entry: Entry<A::Line>, now: Timestamp) -> bool {
+        let idle_since = now.saturating_sub(KEPT_IDLE);
         let mut lines = lock_all(self.directory.lines(entry));
         if self.directory.entry(hash) != entry {
             // Somebody else has made room.
             return true;
         }
-        let dropped = self.drop_idle(&mut lines, idle_since);
+        let dropped = self.drop_idle(&mut lines, idle_since, now);
         let keys: usize = lines.iter().map(|line| line.occupied().count()).sum();
         if dropped > keys / 8 {
             move_together(&mut lines, entry.homes(), |_| true);
@@ -50,13 +51,17 @@ impl<A: KeyedLimit> Table<A> {
         if !self.count_lines(homes + PROBE - 1) {
             return false;
         }
-        let lines = self.directory.allocate(homes);
+        let Some(lines) = self.directory.allocate(homes) else { return false };
         let mut new = lock_all(lines);
         let limit_index = old[0].header.limit_index();
         new.iter_mut().for_each(|line| line.header.set_limit_index(limit_index));
-        let fits = |key: Key<_>| !moves(key.hash) || place(&mut new, homes, key);
-        if !old.iter().flat_map(keys_of).all(fits) {
-            // Nothing has been taken out yet. The new lines stay empty, and count as lines.
+        let mut moved = 0;
+        let fits = |key: Key<_>| {
+            moved += usize::from(moves(key.hash));
+            !moves(key.hash) || place(&mut new, homes, key)
+        };
+        if !old.iter().flat_map(keys_of).all(fits) || moved == 0 {
+            // Nothing has been taken out yet. The new lines are out of reach, and count as lines.
             return false;
         }
         move_together(old, entry.homes(), |hash| !moves(hash));
@@ -66,10 +71,16 @@ impl<A: KeyedLimit> Table<A> {
     }
 
     /// Brings all lines under the limit in force and frees the slots of keys that have been idle.
-    fn drop_idle(&self, lines: &mut [Locked<'_, A::Line>], idle_since: Timestamp) -> usize {
-        let mut dropped = 0;
+    fn drop_idle(
+        &self,
+        lines: &mut [Locked<'_, A::Line>],
+        idle_since: Timestamp,
+        now: Timestamp,
+    ) -> usize {
+        // Read once, with all lines locked: an edit that comes now finds them all alike.
+        let (mut dropped, current) = (0, self.limits.current_index());
         for line in lines {
-            self.modernise(line);
+            self.modernise(line, current, now);
             dropped += self.free_idle(line, idle_since);
         }
         dropped

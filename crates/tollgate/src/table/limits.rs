@@ -2,7 +2,7 @@
 
 use tollgate_core::Timestamp;
 
-use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, lock};
+use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock};
 use crate::keyed::KeyedLimit;
 
 /// Two limits as words. Every line says under which of the two its states are counted.
@@ -50,11 +50,11 @@ impl<A: KeyedLimit> Limits<A> {
         *lock(&self.in_force)
     }
 
-    /// The state of a line that still counts under the previous limit, moved to the current one.
-    pub(crate) fn carry_over(&self, state: &A::State) -> A::State {
-        let index = self.current_index();
-        let at = Timestamp::from_nanos(self.edited_at_ns.load(Ordering::Relaxed));
-        self.get(index).carry_over(&self.get(1 - index), state, at)
+    /// A state that counts under the limit that is not `to`, moved to `to` at `now`, or at the
+    /// time of the edit if that is later.
+    pub(crate) fn carry_over(&self, state: &A::State, to: usize, now: Timestamp) -> A::State {
+        let edited_at = Timestamp::from_nanos(self.edited_at_ns.load(Ordering::Relaxed));
+        self.get(to).carry_over(&self.get(1 - to), state, now.max(edited_at))
     }
 
     /// Puts a limit into force at `now`, and runs `move_lines` before the next edit can begin.
@@ -63,6 +63,8 @@ impl<A: KeyedLimit> Limits<A> {
         *lock(&self.in_force) = limit;
         let old = self.current_index();
         let limit = limit.succeeding(&self.get(old));
+        // Whoever sees one of these words also sees what the edit before has done to the lines.
+        fence(Ordering::Release);
         for (word, value) in self.words[1 - old].iter().zip(limit.to_words()) {
             word.store(value, Ordering::Relaxed);
         }

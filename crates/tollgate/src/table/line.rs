@@ -218,8 +218,9 @@ pub(crate) fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
     let is_at =
         |slot: usize| usize::from(line.fingerprints()[slot].load(Ordering::Relaxed) == fingerprint);
     let bits = is_at(0) | (is_at(1) << 1) | (is_at(2) << 2);
-    // A key is in one slot at most: 1, 2 and 4 become 0, 1 and 2.
-    (bits != 0).then_some(bits >> 1)
+    // More than one bit is set only if the key was moved meanwhile; then any slot will do, since
+    // what is read there does not count.
+    (bits != 0).then_some(bits.trailing_zeros() as usize)
 }
 
 /// A line that this thread has locked: the only way to write one.

@@ -18,7 +18,7 @@ fn per_second(burst: u64) -> Bucket {
 }
 
 fn table(limit: Bucket, max_keys: usize) -> Arc<Table<Bucket>> {
-    Arc::new(Table::new(limit, Ceiling { max_keys, when_full: WhenFull::Deny }, None))
+    Arc::new(Table::new(limit, Ceiling { max_keys, when_full: WhenFull::Deny }, None).unwrap())
 }
 
 /// How many of the calls were allowed, each in its own thread.

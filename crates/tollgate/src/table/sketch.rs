@@ -36,28 +36,35 @@ struct Cells<'a, L: Line> {
 
 impl<A: KeyedLimit> Sketch<A> {
     /// Counters for a table: one cell for every eight keys of its ceiling, within bounds.
-    pub(crate) fn new(table: &Table<A>) -> Self {
+    ///
+    /// `None` if there is no memory for them.
+    pub(crate) fn new(table: &Table<A>) -> Option<Self> {
         let cells = (table.ceiling().max_keys / 8).clamp(MIN_CELLS, MAX_CELLS);
         let (bits, homes) = presized(cells / 2);
-        Self { rows: [Directory::new(bits, homes), Directory::new(bits, homes)] }
+        Some(Self { rows: [Directory::new(bits, homes)?, Directory::new(bits, homes)?] })
     }
 
     /// What the key has spent at most.
     pub(crate) fn estimate(&self, table: &Table<A>, hash: u64, now: Timestamp) -> Estimate<A> {
-        self.best(table, &mut self.cells(table, hash), now)
+        self.best(table, &mut self.cells(table, hash, now), now)
     }
 
     /// Charges `cost` to the key's cells, if it fits.
     ///
     /// The caller holds the lock of the key's home line, so the key cannot leave meanwhile.
     pub(crate) fn check(&self, table: &Table<A>, hash: u64, cost: u64, now: Timestamp) -> Decision {
-        let mut cells = self.cells(table, hash);
+        let mut cells = self.cells(table, hash, now);
         let Estimate { mut state, limit, .. } = self.best(table, &mut cells, now);
         let before = state;
         let decision = limit.check(&mut state, cost, now);
         if state != before {
+            // A window that a neighbour opened ends earlier than the key's own would.
+            let mut alone = limit.fresh();
+            let _ = limit.check(&mut alone, cost, now);
+            let charged = limit.join(&state, &alone);
             for (line, slot) in cells.lines.iter_mut().zip(cells.slots) {
-                let joined = limit.join(&A::unpack(line.load(slot)), &state);
+                let cell = A::unpack(line.load(slot));
+                let joined = limit.join(&cell, &charged);
                 line.store(slot, A::pack(&joined));
             }
         }
@@ -73,7 +80,7 @@ impl<A: KeyedLimit> Sketch<A> {
     }
 
     /// Locks the key's two cells, counted under the same limit.
-    fn cells(&self, table: &Table<A>, hash: u64) -> Cells<'_, A::Line> {
+    fn cells(&self, table: &Table<A>, hash: u64, now: Timestamp) -> Cells<'_, A::Line> {
         // Other bits than those that chose the key's own segment and line, anew for each row.
         let spread = |hash: u64| (hash ^ (hash >> 29)).wrapping_mul(SPREAD);
         let hashes = [spread(hash), spread(spread(hash).rotate_left(32))];
@@ -82,12 +89,8 @@ impl<A: KeyedLimit> Sketch<A> {
             Locked::new(&row.chain(row.entry(hash), hash)[0])
         };
         let mut lines = [line(0), line(1)];
-        // An edit may come in between, but not between both: it needs the locks.
-        while lines[0].header.limit_index() != lines[1].header.limit_index()
-            || lines[0].header.limit_index() != table.limits.current_index()
-        {
-            lines.iter_mut().for_each(|line| table.modernise(line));
-        }
+        let current = table.limits.current_index();
+        lines.iter_mut().for_each(|line| table.modernise(line, current, now));
         Cells { lines, slots: hashes.map(|hash| home_of(spread(hash), SLOTS)) }
     }
 
@@ -100,6 +103,13 @@ impl<A: KeyedLimit> Sketch<A> {
     ) -> Estimate<A> {
         let limit_index = cells.lines[0].header.limit_index();
         let limit = table.limits.get(limit_index);
+        for (line, slot) in cells.lines.iter_mut().zip(cells.slots) {
+            // What is idle is forgotten, as it would be with a slot of its own.
+            if limit.is_idle(&A::unpack(line.load(slot)), now) {
+                table.note_reuse(now);
+                line.store(slot, Default::default());
+            }
+        }
         let states = [0, 1].map(|row| A::unpack(cells.lines[row].load(cells.slots[row])));
         let [first, second] = states.map(|state| {
             let decision = limit.peek(&state, 1, now);

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
 use std::hash::BuildHasher;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use tollgate_core::{Bucket, Rate, Timestamp};
+use tollgate_core::{Bucket, Rate, Sliding, Timestamp, Window};
 
 use super::arena::Arena;
 use super::directory::{PROBE, home_of};
@@ -13,12 +15,13 @@ use super::line::{Line, Locked, Narrow, NarrowLine, SLOTS};
 use super::sync::Ordering;
 use super::{Ceiling, Table, WhenFull};
 use crate::hash::KeyedHash;
+use crate::keyed::KeyedLimit;
 
 const NOW: Timestamp = Timestamp::from_secs(1);
 
 fn table(max_keys: usize, hint: Option<usize>) -> Table<Bucket> {
     let limit = Bucket::new(Rate::per_day(1).unwrap(), 1).unwrap();
-    Table::new(limit, Ceiling { max_keys, when_full: WhenFull::Share }, hint)
+    Table::new(limit, Ceiling { max_keys, when_full: WhenFull::Share }, hint).unwrap()
 }
 
 fn bytes_per_key(table: &Table<Bucket>) -> usize {
@@ -97,8 +100,8 @@ fn some_keys(count: u64) -> Vec<Key<Narrow>> {
 
 #[test]
 fn keys_are_placed_where_a_search_finds_them_and_moved_together_there() {
-    let arena = Arena::<NarrowLine>::new(100 + PROBE - 1);
-    let mut lines = lock_all(arena.allocate(100 + PROBE - 1));
+    let arena = Arena::<NarrowLine>::new(100 + PROBE - 1).unwrap();
+    let mut lines = lock_all(arena.allocate(100 + PROBE - 1).unwrap());
     let mut keys = some_keys(230);
     assert!(keys.iter().all(|key| place(&mut lines, 100, *key)));
     all_are_found(&lines, 100, &keys);
@@ -112,8 +115,8 @@ fn keys_are_placed_where_a_search_finds_them_and_moved_together_there() {
 
 #[test]
 fn a_key_whose_chain_is_full_is_not_placed() {
-    let arena = Arena::<NarrowLine>::new(100 + PROBE - 1);
-    let mut lines = lock_all(arena.allocate(100 + PROBE - 1));
+    let arena = Arena::<NarrowLine>::new(100 + PROBE - 1).unwrap();
+    let mut lines = lock_all(arena.allocate(100 + PROBE - 1).unwrap());
     let same = |low| Key { hash: 7, packed: Narrow { high: 0, low }, is_pinned: false };
     let fit = (PROBE * SLOTS) as u64;
     assert!((0..fit).all(|low| place(&mut lines, 100, same(low))));
@@ -141,13 +144,52 @@ fn presized_segments_stay_small_enough_to_split() {
 
 #[test]
 fn a_zeroed_line_is_an_empty_line() {
-    let (arena, empty) = (Arena::<NarrowLine>::new(3), NarrowLine::empty());
+    let (arena, empty) = (Arena::<NarrowLine>::new(3).unwrap(), NarrowLine::empty());
     for len in [3, 100, 100_000, 1] {
-        let lines = arena.allocate(len);
+        let lines = arena.allocate(len).unwrap();
         assert_eq!(lines.len(), len);
         assert_eq!(lines.as_ptr().addr() % 64, 0);
         let last = lines.last().unwrap();
         assert_eq!(format!("{last:?}"), format!("{empty:?}"));
         last.header().store(7, Ordering::Relaxed);
     }
+}
+
+/// One key is forgotten and inserted again into another slot of its line, while others read it.
+fn shuffle<A: KeyedLimit>(limit: A) {
+    let ceiling = Ceiling { max_keys: 100, when_full: WhenFull::Share };
+    let table = Table::new(limit, ceiling, None).unwrap();
+    // Small numbers have the first line as their home.
+    let check = |key, cost, now| table.check(table.fetch(key), cost, now, |decision| decision);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for step in 0..40_000 {
+                let now = Timestamp::from_micros(step);
+                for (key, cost) in [(1, 1), (7, 1)] {
+                    let _ = check(key, cost, now);
+                }
+                table.forget(7);
+                for (key, cost) in [(2, 9), (7, 9)] {
+                    let _ = check(key, cost, now);
+                }
+                for key in [1, 2, 7] {
+                    table.forget(key);
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = check(7, 1, Timestamp::from_micros(20_000));
+            }
+        });
+    });
+}
+
+#[test]
+fn a_key_that_moves_between_slots_is_read_whole_or_again() {
+    shuffle(Bucket::new(Rate::per_second(1_000).unwrap(), 20).unwrap());
+    shuffle(Sliding::new(20, Duration::from_millis(1), 10).unwrap());
+    shuffle(Window::new(20, Duration::from_millis(1)).unwrap());
 }

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use tollgate::{
-    BuildError, Cooldown, Decision, Limiter, LimiterBuilder, ManualClock, Sliding, Verdict, Wait,
-    Window,
+    Bucket, BuildError, Cooldown, Decision, Limiter, LimiterBuilder, ManualClock, Sliding, Verdict,
+    Wait, Window,
 };
 
 use crate::{ms, one_per_second, seconds, secs};
@@ -147,6 +147,12 @@ fn settings_that_make_no_sense_are_refused_by_name() {
     assert!(error(builder().max_keys(usize::MAX)).to_string().contains("max_keys"));
     assert_eq!(error(builder().evict_every(Duration::ZERO)), BuildError::EvictEveryZero);
     assert!(BuildError::EvictEveryZero.to_string().contains("evict_every"));
+    let huge = builder().max_keys(LimiterBuilder::<u64, Bucket>::MOST_KEYS);
+    let most = LimiterBuilder::<u64, Bucket>::MOST_KEYS;
+    // Either the system promises that much memory, or there is an error; nothing is aborted.
+    if let Err(error) = huge.capacity_hint(most).build() {
+        assert_eq!(error, BuildError::CapacityHint);
+    }
 }
 
 #[test]

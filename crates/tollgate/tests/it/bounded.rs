@@ -1,6 +1,6 @@
 //! The ceiling: what a full table does to those inside and outside.
 
-use tollgate::{Bucket, FullError, KeyedLimit, Limiter, Sliding, Wait, WhenFull, Window};
+use tollgate::{FullError, KeyedLimit, Limiter, Sliding, Wait, WhenFull, Window};
 
 use crate::{one_per_day, one_per_second, seconds, secs};
 
@@ -144,25 +144,54 @@ fn a_hash_that_always_collides_is_slow_and_wrong_about_keys_but_never_panics() {
     assert_eq!((0..100).filter(|key| limiter.allow_at(key, secs(1))).count(), 3);
 }
 
+/// A hash that passes numbers on as they are.
+#[derive(Clone, Default)]
+struct Identity(u64);
+
+impl std::hash::Hasher for Identity {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[test]
-fn keys_that_crowd_one_neighbourhood_are_bounded_and_counted() {
-    // A hash without any spread: all keys in the same few lines of the same segment.
-    #[derive(Clone, Default)]
-    struct Low(u64);
-    impl std::hash::Hasher for Low {
-        fn write(&mut self, _: &[u8]) {}
-        fn write_u64(&mut self, value: u64) {
-            self.0 = value << 8;
+fn a_hash_without_any_spread_is_spread_by_the_limiter() {
+    for shift in [0, 8, 32, 40] {
+        let hasher = std::hash::BuildHasherDefault::<Identity>::default();
+        let limiter = Limiter::<u64>::builder(one_per_day(1)).hasher(hasher).build().unwrap();
+        for key in 0..100_000 {
+            assert!(limiter.allow_at(&(key << shift), secs(1)), "key {key}, shift {shift}");
+            assert!(!limiter.allow_at(&(key << shift), secs(1)), "key {key}, shift {shift}");
         }
-        fn finish(&self) -> u64 {
-            self.0
-        }
+        assert_eq!(limiter.len(), 100_000);
     }
-    let hasher = std::hash::BuildHasherDefault::<Low>::default();
-    let builder = Limiter::<u64, Bucket>::builder(one_per_day(1)).max_keys(20_000);
-    let limiter = builder.hasher(hasher).build().unwrap();
-    for key in 1..20_000 {
-        let _ = limiter.allow_at(&key, secs(1));
-        assert!(!limiter.allow_at(&key, secs(1)), "key {key} was admitted twice");
+}
+
+#[test]
+fn shared_windows_end_and_begin_like_others() {
+    let limiter = limiter(Window::new(10, seconds(10)).unwrap(), 1, WhenFull::Share);
+    for round in 0..8 {
+        let now = secs(20 * round);
+        assert!(limiter.allow_at(&0, now), "the only slot stays taken");
+        let admitted = (0..15).filter(|_| limiter.allow_at(&1, now)).count();
+        assert_eq!(admitted, 10, "round {round}");
     }
+}
+
+#[test]
+fn an_override_does_not_revive_what_was_forgotten_at_a_later_time() {
+    let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
+    assert!(limiter.check_n_at(&1, 10, secs(0)).is_allowed());
+    limiter.evict_idle_at(secs(100));
+    limiter.set_override_at(&1, one_per_second(10), secs(1)).unwrap();
+    // Forgotten as of 100 s, so what it is given counts from there.
+    assert!(limiter.check_n_at(&1, 10, secs(1)).is_allowed());
+    assert!(!limiter.allow_at(&1, secs(100)));
+    assert!(limiter.remove_override_at(&1, secs(200)));
 }

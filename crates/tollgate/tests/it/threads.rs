@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use tollgate::{Bucket, Cooldown, KeyedLimit, Limiter, Rate, Sliding, Timestamp, Window};
+use tollgate::{Bucket, Cooldown, KeyedLimit, Limiter, Rate, Sliding, Timestamp, Wait, Window};
 
 use crate::{one_per_day, seconds, secs};
 
@@ -139,4 +139,37 @@ fn the_ceiling_holds_under_threads() {
     let limiter = Limiter::<usize>::builder(one_per_day(1)).max_keys(1_000).build().unwrap();
     count(4, 50_000, |call| limiter.allow_at(&call, secs(1)));
     assert_eq!(limiter.len(), 1_000);
+}
+
+#[test]
+fn edits_against_growth_leave_every_key_under_one_limit() {
+    // Drained keys, a frozen clock: none may pass, and each waits for one unit of the last rate.
+    for round in 0..60 {
+        let limiter: Limiter<usize> = Limiter::new(per_second(1));
+        let done = AtomicBool::new(false);
+        let edits = thread::scope(|scope| {
+            let editor = scope.spawn(|| {
+                let mut edits = 0;
+                while !done.load(Ordering::Relaxed) {
+                    edits += 1;
+                    limiter.set_limit_at(per_second(RATES[edits % 3]), secs(1));
+                }
+                edits
+            });
+            (0..3_000).for_each(|key| assert!(limiter.check_n_at(&key, 5, secs(1)).is_allowed()));
+            done.store(true, Ordering::Relaxed);
+            editor.join().unwrap()
+        });
+        let unit = std::time::Duration::from_nanos(1_000_000_000 / RATES[edits % 3]);
+        for key in 0..3_000 {
+            let wait = limiter.check_at(&key, secs(1)).wait();
+            assert_eq!(wait, Some(Wait::After(unit)), "round {round}, key {key}");
+        }
+    }
+}
+
+const RATES: [u64; 3] = [1, 1_000, 1_000_000];
+
+fn per_second(count: u64) -> Bucket {
+    Bucket::new(Rate::per_second(count).unwrap(), 5).unwrap()
 }
