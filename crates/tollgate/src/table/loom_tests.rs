@@ -136,7 +136,7 @@ fn loom_an_edit_is_seen_whole() {
             let table = Arc::clone(&table);
             thread::spawn(move || {
                 let faster = Bucket::new(Rate::per_second(3).unwrap(), 2).unwrap();
-                table.set_limit(faster, NOW);
+                table.set_limit(faster, || NOW);
             })
         };
         // One more unit under the new limit, none under the old, never two.
@@ -160,5 +160,22 @@ fn loom_forgetting_and_checking_leave_one_slot() {
         let again = check(&table, 7);
         assert!(forgetful.join().unwrap());
         assert_eq!(table.len(), usize::from(again));
+    });
+}
+
+#[test]
+fn loom_a_key_that_moves_to_another_slot_is_not_seen_in_both() {
+    model_with_preemptions(2, || {
+        let table = table(per_second(2), 8);
+        assert!(check(&table, 1) && check(&table, 7));
+        let reader = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || check(&table, 7))
+        };
+        // From the second slot to the third, because another key has taken the second.
+        assert!(table.forget(7));
+        assert!(check(&table, 8) && check(&table, 7));
+        reader.join().unwrap();
+        assert!(table.len() == 3);
     });
 }
