@@ -64,6 +64,16 @@ fn what_is_cut_differently_is_a_different_key() {
 }
 
 #[test]
+fn zeros_at_the_end_count() {
+    let hash = fixed();
+    for len in 0..40 {
+        let text = |zeros| "x".repeat(len) + &"\0".repeat(zeros);
+        let hashes: HashSet<_> = (0..40).map(|zeros| hash.hash_one(text(zeros))).collect();
+        assert_eq!(hashes.len(), 40, "{len} bytes and zeros");
+    }
+}
+
+#[test]
 fn the_hasher_of_the_trait_gives_the_same_hashes() {
     #[allow(clippy::manual_hash_one, reason = "that both agree is what is tested")]
     fn by_hasher(hash: &KeyedHash, key: impl Hash) -> u64 {
