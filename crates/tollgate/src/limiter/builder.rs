@@ -105,8 +105,8 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
 
     /// Makes room for this many keys at once, instead of growing as they come.
     ///
-    /// Faster to fill and to read; the memory, about 35 bytes per key, is resident as soon as a few
-    /// thousand keys have come.
+    /// Faster to fill and to read, on huge pages where the system has them; the memory, about 35
+    /// bytes per key, is resident at once.
     pub fn capacity_hint(mut self, keys: usize) -> Self {
         self.capacity_hint = Some(keys);
         self

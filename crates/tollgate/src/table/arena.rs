@@ -8,8 +8,9 @@ use super::sync::{Mutex, lock};
 /// Owns lines. They never move and live as long as the arena.
 ///
 /// Pieces grow with what there is already, so that a small table is small and a large one consists
-/// of few pieces, which the system is asked to back with huge pages: most of the time of a decision
-/// about one of many keys is spent on finding its page.
+/// of few pieces. The first piece is the whole of a presized table: it is made of huge pages, if the
+/// system has them, because much of the time of a decision about one of many keys goes into finding
+/// its page. Later pieces are not: whoever touches a huge page first may wait for milliseconds.
 #[derive(Debug)]
 pub(crate) struct Arena<L: Line> {
     pieces: Mutex<Pieces<L>>,
@@ -27,7 +28,10 @@ struct Pieces<L: Line> {
 impl<L: Line> Arena<L> {
     /// An arena whose first piece has room for this many lines; `None` if there is no memory.
     pub(crate) fn new(lines: usize) -> Option<Self> {
-        let pieces = Pieces { owned: vec![Piece::new(lines)?], free: lines, total: lines };
+        let first = Piece::new(lines)?;
+        #[cfg(not(loom))]
+        first.make_huge();
+        let pieces = Pieces { owned: vec![first], free: lines, total: lines };
         Some(Self { pieces: Mutex::new(pieces) })
     }
 
@@ -92,10 +96,21 @@ impl<L: Line> Piece<L> {
         let offset = start.align_offset(align);
         // SAFETY: the offset is below `align`, and `align` bytes more than needed were allocated.
         let first = unsafe { allocation.add(offset) };
-        if bytes >= HUGE_PAGE {
-            ask_for_huge_pages(first.as_ptr(), bytes);
-        }
         Some(Self { first: first.cast(), len, allocation: (allocation, layout) })
+    }
+
+    /// Asks for huge pages, and touches them all, so that no decision has to wait for one.
+    fn make_huge(&self) {
+        let bytes = self.len * size_of::<L>();
+        if bytes < HUGE_PAGE {
+            return;
+        }
+        ask_for_huge_pages(self.first.as_ptr().cast(), bytes);
+        // SAFETY: the piece has that many lines, and nobody else has them yet.
+        let lines = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) };
+        for line in lines.iter().step_by(PAGE / size_of::<L>()) {
+            line.header().store(0, super::sync::Ordering::Relaxed);
+        }
     }
 }
 
@@ -144,6 +159,8 @@ fn ask_for_huge_pages(_start: *mut u8, _bytes: usize) {}
 
 #[cfg(not(loom))]
 const MALLOC_ALIGN: usize = 16;
+#[cfg(not(loom))]
+const PAGE: usize = 4_096;
 
 /// Asks the processor to bring a line near.
 #[inline(always)]
