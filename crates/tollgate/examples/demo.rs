@@ -72,7 +72,7 @@ fn flood() -> Result<(), Box<dyn Error>> {
     let _ = limiter.check_n(&known, 4);
     let passed = (0..2_000_000).filter(|key| limiter.allow(key)).count();
     let keys = limiter.len();
-    println!("  {passed} passed, {keys} keys remembered, about 4 MB");
+    println!("  {passed} passed, {keys} keys remembered");
     println!("  somebody known before: {} of 6 left", limiter.peek(&known).remaining());
     Ok(())
 }

@@ -19,6 +19,9 @@ use std::time::Duration;
 
 use tollgate_core::{Decision, Timestamp};
 
+pub use ceiling::WhenFull;
+
+pub(crate) use ceiling::Ceiling;
 pub(crate) use line::{Line, Narrow, NarrowLine, WIDE_WORDS, WideLine};
 
 use crate::keyed::KeyedLimit;
@@ -31,6 +34,7 @@ use sketch::Sketch;
 use sync::{AtomicU64, AtomicUsize, Ordering, RwLock};
 
 mod arena;
+mod ceiling;
 mod chain;
 mod directory;
 mod grow;
@@ -38,35 +42,6 @@ mod limits;
 mod line;
 mod sketch;
 mod sync;
-
-/// What happens to a new key when the table is full of live ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenFull {
-    /// It shares counters with other new keys, and may be refused for what they have spent, never
-    /// allowed more than its limit. When a slot becomes free it goes on there with what the shared
-    /// counters say. Keys that the table knows are not affected.
-    #[default]
-    Share,
-    /// It is refused; nobody can know for how long.
-    Deny,
-    /// It is allowed without being counted. For callers to whom availability is worth more than
-    /// the limit: anybody who can fill the table passes.
-    Allow,
-}
-
-/// The bounds of a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ceiling {
-    pub(crate) max_keys: usize,
-    pub(crate) when_full: WhenFull,
-}
-
-impl Ceiling {
-    /// How many lines the keys may take: 48 bytes per key in narrow lines.
-    fn max_lines(&self) -> usize {
-        self.max_keys / 4 * 3 + 2048
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Table<A: KeyedLimit> {

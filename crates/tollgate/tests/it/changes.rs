@@ -1,8 +1,9 @@
 //! Limits that change while keys have spent some of them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tollgate::{Bucket, Limiter, Rate, Sliding, Wait, Window};
+use tollgate::{Bucket, Clock, Limiter, Rate, Sliding, Timestamp, Wait, Window};
 
 use crate::{ms, one_per_day, one_per_second, seconds, secs};
 
@@ -130,4 +131,24 @@ fn overrides_survive_growth_and_batches() {
         admitted += decisions.iter().filter(|decision| decision.is_allowed()).count();
     }
     assert_eq!(admitted, 20_000 + 100);
+}
+
+/// A clock that shows 99.95 s once, and then 100 s.
+struct Late(AtomicBool);
+
+impl Clock for Late {
+    fn now(&self) -> Timestamp {
+        if self.0.swap(true, Ordering::Relaxed) { secs(100) } else { ms(99_950) }
+    }
+}
+
+#[test]
+fn what_was_charged_while_an_edit_was_under_way_is_not_given_back() {
+    // The edit begins 50 ms before the key is drained, and comes to its line afterwards.
+    let clock = Late(AtomicBool::new(false));
+    let limiter = Limiter::<u64>::builder(one_per_second(10)).clock(clock).build().unwrap();
+    assert!(limiter.check_n_at(&1, 10, secs(100)).is_allowed());
+    limiter.set_limit(Bucket::new(Rate::per_second(1_000).unwrap(), 10).unwrap());
+    assert_eq!(limiter.peek_at(&1, secs(100)).remaining(), 0);
+    assert_eq!(limiter.peek_at(&1, ms(100_005)).remaining(), 5);
 }

@@ -68,16 +68,12 @@ fn a_bucket_that_is_hammered_while_empty_stays_empty() {
 }
 
 #[test]
-fn close_may_be_called_twice_and_leaves_nothing_running() {
-    let threads = || std::fs::read_dir("/proc/self/task").map(Iterator::count).ok();
-    let before = threads();
+fn close_may_be_called_twice_and_forgets_nothing() {
     let guard = Limiter::<IpAddr>::builder(one_per_day(1)).evict_every(seconds(1)).build().unwrap();
     assert!(guard.allow(&address(1)));
     guard.close();
     guard.close();
     assert!(!guard.allow(&address(1)), "closing forgets nothing");
-    // Other tests start and end threads meanwhile; this one has started none.
-    assert!(before.is_none() || threads().is_some());
 }
 
 #[test]

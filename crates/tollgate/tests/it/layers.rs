@@ -34,3 +34,21 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     let names = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     names.map(|line| line.split(['.', ' ', '=']).next().unwrap_or("").to_owned()).collect()
 }
+
+/// Nothing runs in the background, so there is nothing that `close` could leave running.
+#[test]
+fn the_library_starts_no_thread() {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !name.ends_with("tests.rs") {
+                let source = fs::read_to_string(&path).unwrap();
+                let starts = ["thread::spawn", "thread::scope", "thread::Builder"];
+                assert!(!starts.iter().any(|start| source.contains(start)), "{}", path.display());
+            }
+        }
+    }
+}
