@@ -297,6 +297,17 @@ fn load_short(bytes: &[u8]) -> u64 {
     u64::from(first) | (u64::from(middle) << (8 * (len / 2))) | (u64::from(last) << (8 * (len - 1)))
 }
 
+/// A bijection that makes every part of a hash depend on all of it.
+///
+/// The table takes bits from anywhere, and not every hash is good everywhere: sums of multiples,
+/// like those above, are evenly spaced for keys that are.
+#[inline(always)]
+pub(crate) fn spread(hash: u64) -> u64 {
+    // Multiplication by an odd number can be undone, so different hashes stay different.
+    let folded = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    folded ^ (folded >> 32)
+}
+
 /// `a · b` modulo 2^127 − 1, for `a` below 2^127 and `b` below 2^126.
 fn mul_mod(a: u128, b: u128) -> u128 {
     let (a_low, a_high) = (a & LOW, a >> 64);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate_core::{Bucket, Decision, Timestamp};
 
 use crate::clock::{Clock, MonotonicClock};
-use crate::hash::KeyedHash;
+use crate::hash::{KeyedHash, spread};
 use crate::keyed::KeyedLimit;
 use crate::table::{Table, TableFull};
 
@@ -245,10 +245,7 @@ where
     /// The table's name for a key. 0 is the name of a free slot.
     #[inline(always)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        // Spread, because the table takes bits from anywhere and not every hash is good everywhere.
-        let hash = self.hasher.hash_one(key);
-        let folded = (hash ^ (hash >> 32)).wrapping_mul(SPREAD);
-        (folded ^ (folded >> 32)).max(1)
+        spread(self.hasher.hash_one(key)).max(1)
     }
 }
 
@@ -402,9 +399,6 @@ impl<K: ?Sized, A: KeyedLimit, C, S> fmt::Debug for Limiter<K, A, C, S> {
             .finish_non_exhaustive()
     }
 }
-
-/// Odd, so that multiplication by it can be undone: different hashes stay different.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Keys that are fetched from memory at once.
 const BATCH: usize = 16;
