@@ -20,16 +20,22 @@
 //! - [`MonotonicClock`] is the default; [`ManualClock`] is for tests, [`CachedClock`] for loops
 //!   that know when time has passed. Every verb has a twin that is told the time.
 
+mod calendar;
 mod clock;
 mod hash;
 mod keyed;
 mod limiter;
+pub mod policy;
+mod request;
 mod table;
+mod waiting;
 
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock};
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
+pub use calendar::Calendar;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
+pub use request::{Attributes, Request};
 pub use table::WhenFull;
 pub use tollgate_core::{
     Algorithm, Bucket, Carry, Cooldown, Decision, LimitError, Period, Problem, Quota, Rate,

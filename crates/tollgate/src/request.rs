@@ -1,0 +1,67 @@
+/// What somebody asks for: a domain, attributes, a cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub(crate) domain: &'a str,
+    pub(crate) attributes: Attributes<'a>,
+    pub(crate) cost: u64,
+    pub(crate) idempotency_key: Option<&'a str>,
+}
+
+impl<'a> Request<'a> {
+    /// A request of one unit in a domain.
+    ///
+    /// ```
+    /// use tollgate::Request;
+    ///
+    /// let request = Request::new("api", &[("ip", "192.0.2.1"), ("method", "GET")]);
+    /// assert_eq!(request.attributes().get("method"), Some("GET"));
+    /// ```
+    #[must_use]
+    pub const fn new(domain: &'a str, attributes: &'a [(&'a str, &'a str)]) -> Self {
+        let attributes = Attributes(attributes);
+        Self { domain, attributes, cost: 1, idempotency_key: None }
+    }
+
+    /// The same request at another cost. 0 is a look: it charges nothing.
+    #[must_use]
+    pub const fn cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// The same request under a name: if it is sent again under the same name within 24 hours and
+    /// was allowed, it gets the same answer and is not charged again.
+    #[must_use]
+    pub const fn idempotency_key(self, key: &'a str) -> Self {
+        Self { idempotency_key: Some(key), ..self }
+    }
+
+    /// The domain.
+    #[must_use]
+    pub const fn domain(&self) -> &'a str {
+        self.domain
+    }
+
+    /// What is known about the request.
+    #[must_use]
+    pub const fn attributes(&self) -> Attributes<'a> {
+        self.attributes
+    }
+}
+
+/// What is known about a request: names and values.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a>(pub(crate) &'a [(&'a str, &'a str)]);
+
+impl<'a> Attributes<'a> {
+    /// The value of an attribute. The first one counts, should a name be there twice.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
+    /// All of them, in the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.0.iter().copied()
+    }
+}

@@ -1,0 +1,1 @@
+//! Who waits for a turn, in arrival order.
