@@ -109,8 +109,30 @@ impl Decision {
         self.nanos(self.spent_ticks).map_or(Duration::MAX, Duration::from_nanos)
     }
 
+    /// The answer of `max` places of which `taken` are taken, to somebody who wants `cost`.
+    ///
+    /// Nobody knows when a place is given back.
+    pub fn of_slots(max: u64, taken: u64, cost: u64, now: Timestamp) -> Self {
+        let outcome = match taken.checked_add(cost) {
+            Some(total) if total <= max => Outcome::Allow,
+            _ if cost > max => Outcome::DenyForEver,
+            _ => Outcome::DenyUnknown,
+        };
+        let taken_after = if outcome == Outcome::Allow { taken + cost } else { taken };
+        Self {
+            outcome,
+            limit: max,
+            now,
+            room_ticks: u128::from(max.saturating_sub(taken_after)),
+            lack_ticks: u128::MAX,
+            spent_ticks: if taken_after > 0 { u128::MAX } else { 0 },
+            ticks_per_unit: 1,
+            ticks_per_ns: 1,
+        }
+    }
+
     /// This decision where nothing was charged: what is left is what a look found.
-    pub(crate) fn uncharged(self, look: &Self) -> Self {
+    pub fn uncharged(self, look: &Self) -> Self {
         Self { room_ticks: look.room_ticks, spent_ticks: look.spent_ticks, ..self }
     }
 

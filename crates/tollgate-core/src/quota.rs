@@ -164,6 +164,19 @@ impl Quota {
         QuotaState { period: period.index, used: 0, carried, held: state.held }
     }
 
+    /// A state at least as restrictive as both: what two keys that share one counter get.
+    #[must_use]
+    pub fn join(&self, a: &QuotaState, b: &QuotaState) -> QuotaState {
+        let (later, earlier) = if a.period >= b.period { (a, b) } else { (b, a) };
+        let earlier = self.current(earlier, Period { index: later.period, ends: None });
+        QuotaState {
+            period: later.period,
+            used: later.used.max(earlier.used),
+            carried: later.carried.min(earlier.carried),
+            held: later.held.max(earlier.held),
+        }
+    }
+
     fn available(&self, current: &QuotaState) -> u64 {
         let taken = current.used.saturating_add(current.held);
         self.max.saturating_add(current.carried).saturating_sub(taken)

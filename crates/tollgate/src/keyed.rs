@@ -5,7 +5,7 @@ use tollgate_core::{
     Window, WindowState,
 };
 
-use crate::table::{Line, Narrow, NarrowLine, WIDE_WORDS, WideLine};
+use crate::table::{Line, Narrow, NarrowLine, Tagged, WIDE_WORDS, Wide, WideLine};
 
 /// A limit that a [`Limiter`](crate::Limiter) can keep for each of many keys: [`Bucket`],
 /// [`Window`], [`Cooldown`] and [`Sliding`].
@@ -35,20 +35,30 @@ pub(crate) mod sealed {
 
 use sealed::Pack;
 
-#[allow(clippy::cast_possible_truncation, reason = "each half of the 96 bits goes to its place")]
 impl Pack for Bucket {
     type Line = NarrowLine;
 
     #[inline(always)]
     fn pack(state: &BucketState) -> Narrow {
-        Narrow { high: (state.full_at_ticks >> 64) as u32, low: state.full_at_ticks as u64 }
+        pack_bucket(state)
     }
 
     #[inline(always)]
     fn unpack(packed: Narrow) -> BucketState {
-        let full_at_ticks = (u128::from(packed.high) << 64) | u128::from(packed.low);
-        BucketState { full_at_ticks, held: 0 }
+        unpack_bucket(packed)
     }
+}
+
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "each half of the 96 bits goes to its place")]
+pub(crate) fn pack_bucket(state: &BucketState) -> Narrow {
+    Narrow { high: (state.full_at_ticks >> 64) as u32, low: state.full_at_ticks as u64 }
+}
+
+#[inline(always)]
+pub(crate) fn unpack_bucket(packed: Narrow) -> BucketState {
+    let full_at_ticks = (u128::from(packed.high) << 64) | u128::from(packed.low);
+    BucketState { full_at_ticks, held: 0 }
 }
 
 impl Pack for Window {
@@ -80,36 +90,44 @@ impl Pack for Cooldown {
     }
 }
 
-/// The first word is 0 for a log of times, else one more than the newest sub-window.
 impl Pack for Sliding {
     type Line = WideLine;
 
-    fn pack(state: &SlidingState) -> [u64; WIDE_WORDS] {
-        let mut words = [0; WIDE_WORDS];
-        match state.record {
-            SlidingRecord::Log { times_ns_plus_1 } => words[1..].copy_from_slice(&times_ns_plus_1),
-            SlidingRecord::Parts { newest, counts } => {
-                words[0] = newest.saturating_add(1);
-                for (word, pair) in words[1..].iter_mut().zip(counts.chunks_exact(2)) {
-                    *word = u64::from(pair[0]) | (u64::from(pair[1]) << 32);
-                }
-            }
-        }
-        words
+    fn pack(state: &SlidingState) -> Tagged<Wide> {
+        Tagged { tag: 0, packed: pack_sliding(state) }
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "each half of a word goes to its place")]
-    fn unpack(words: [u64; WIDE_WORDS]) -> SlidingState {
-        let record = match words[0].checked_sub(1) {
-            None => {
-                let times_ns_plus_1 = std::array::from_fn(|unit| words[unit + 1]);
-                SlidingRecord::Log { times_ns_plus_1 }
-            }
-            Some(newest) => {
-                let half = |part: usize| (words[part / 2 + 1] >> (32 * (part % 2))) as u32;
-                SlidingRecord::Parts { newest, counts: std::array::from_fn(half) }
-            }
-        };
-        SlidingState { record, held: 0 }
+    fn unpack(tagged: Tagged<Wide>) -> SlidingState {
+        unpack_sliding(tagged.packed)
     }
+}
+
+/// The first word is 0 for a log of times, else one more than the newest sub-window.
+pub(crate) fn pack_sliding(state: &SlidingState) -> Wide {
+    let mut words = [0; WIDE_WORDS];
+    match state.record {
+        SlidingRecord::Log { times_ns_plus_1 } => words[1..].copy_from_slice(&times_ns_plus_1),
+        SlidingRecord::Parts { newest, counts } => {
+            words[0] = newest.saturating_add(1);
+            for (word, pair) in words[1..].iter_mut().zip(counts.chunks_exact(2)) {
+                *word = u64::from(pair[0]) | (u64::from(pair[1]) << 32);
+            }
+        }
+    }
+    words
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "each half of a word goes to its place")]
+pub(crate) fn unpack_sliding(words: Wide) -> SlidingState {
+    let record = match words[0].checked_sub(1) {
+        None => {
+            let times_ns_plus_1 = std::array::from_fn(|unit| words[unit + 1]);
+            SlidingRecord::Log { times_ns_plus_1 }
+        }
+        Some(newest) => {
+            let half = |part: usize| (words[part / 2 + 1] >> (32 * (part % 2))) as u32;
+            SlidingRecord::Parts { newest, counts: std::array::from_fn(half) }
+        }
+    };
+    SlidingState { record, held: 0 }
 }

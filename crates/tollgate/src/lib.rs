@@ -30,10 +30,10 @@ mod request;
 mod table;
 mod waiting;
 
+pub use calendar::Calendar;
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock};
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
-pub use calendar::Calendar;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
 pub use request::{Attributes, Request};
 pub use table::WhenFull;

@@ -15,23 +15,25 @@
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use tollgate_core::{Decision, Timestamp};
 
 pub use ceiling::WhenFull;
 
 pub(crate) use ceiling::Ceiling;
-pub(crate) use line::{Line, Narrow, NarrowLine, WIDE_WORDS, WideLine};
+pub(crate) use line::{
+    Header, Line, Locked, Narrow, NarrowLine, Tagged, TaggedLine, WIDE_WORDS, Wide, WideLine, find,
+    is_unchanged, read_header,
+};
+pub(crate) use shelf::{Keeper, Place, Shelf};
+pub(crate) use sync::lock;
 
 use crate::keyed::KeyedLimit;
-use arena::prefetch;
 use chain::{Chain, Position};
-use directory::{Directory, Entry, PROBE};
 use limits::Limits;
-use line::{Header, Locked, SLOTS, find, is_unchanged, read_header};
+use shelf::Fetched;
 use sketch::Sketch;
-use sync::{AtomicU64, AtomicUsize, Ordering, RwLock};
+use sync::RwLock;
 
 mod arena;
 mod ceiling;
@@ -40,54 +42,17 @@ mod directory;
 mod grow;
 mod limits;
 mod line;
+mod shelf;
 mod sketch;
 mod sync;
 
 #[derive(Debug)]
 pub(crate) struct Table<A: KeyedLimit> {
-    directory: Directory<A::Line>,
+    shelf: Shelf<A::Line>,
     limits: Limits<A>,
-    ceiling: Ceiling,
-    counters: Counters,
     overrides: RwLock<HashMap<u64, A>>,
     /// The counters that new keys share while the table is full; made when first needed.
     sketch: OnceLock<Option<Sketch<A>>>,
-}
-
-/// What changes with insertions, on a cache line that decisions about known keys do not touch.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Counters {
-    keys: AtomicUsize,
-    lines: AtomicUsize,
-    /// No slot was reused on account of a later time than this.
-    watermark_ns: AtomicU64,
-    sweeps: AtomicUsize,
-    segments: AtomicUsize,
-}
-
-/// A key whose home line is on its way from memory.
-#[derive(Debug)]
-pub(crate) struct Fetched<'a, A: KeyedLimit> {
-    hash: u64,
-    home: &'a A::Line,
-}
-
-impl<A: KeyedLimit> Clone for Fetched<'_, A> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<A: KeyedLimit> Copy for Fetched<'_, A> {}
-
-/// Why there is no slot for a new key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoSlot {
-    /// The lines where it could be are full of live keys.
-    ChainFull,
-    /// The table has as many keys as it may.
-    AtCeiling,
 }
 
 /// There is no slot for a key that must have one.
@@ -97,21 +62,9 @@ pub(crate) struct TableFull;
 impl<A: KeyedLimit> Table<A> {
     /// An empty table; `None` if there is no memory for it.
     pub(crate) fn new(limit: A, ceiling: Ceiling, capacity_hint: Option<usize>) -> Option<Self> {
-        let (bits, homes) = match capacity_hint {
-            Some(keys) => grow::presized(keys.min(ceiling.max_keys)),
-            None => (0, grow::FIRST_HOMES),
-        };
         Some(Self {
-            directory: Directory::new(bits, homes)?,
+            shelf: Shelf::new(ceiling, capacity_hint)?,
             limits: Limits::new(limit),
-            ceiling,
-            counters: Counters {
-                keys: AtomicUsize::new(0),
-                lines: AtomicUsize::new((homes + PROBE - 1) << bits),
-                watermark_ns: AtomicU64::new(0),
-                sweeps: AtomicUsize::new(0),
-                segments: AtomicUsize::new(0),
-            },
             overrides: RwLock::new(HashMap::new()),
             sketch: OnceLock::new(),
         })
@@ -124,11 +77,11 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Keys that have a slot.
     pub(crate) fn len(&self) -> usize {
-        self.counters.keys.load(Ordering::Relaxed)
+        self.shelf.len()
     }
 
     pub(crate) fn ceiling(&self) -> Ceiling {
-        self.ceiling
+        self.shelf.ceiling()
     }
 
     pub(crate) fn limit(&self) -> A {
@@ -136,13 +89,9 @@ impl<A: KeyedLimit> Table<A> {
     }
 
     /// Asks the processor for the home line of a hash, to be there when it is decided about.
-    ///
-    /// Reading a clock waits for earlier reads of memory on some processors, so this comes first.
     #[inline(always)]
-    pub(crate) fn fetch(&self, hash: u64) -> Fetched<'_, A> {
-        let home = &self.directory.chain(self.directory.entry(hash), hash)[0];
-        prefetch(home);
-        Fetched { hash, home }
+    pub(crate) fn fetch(&self, hash: u64) -> Fetched<'_, A::Line> {
+        self.shelf.fetch(hash)
     }
 
     /// Charges `cost` to a key, if it fits, and reports what `report` makes of the decision.
@@ -152,7 +101,7 @@ impl<A: KeyedLimit> Table<A> {
     #[inline(always)]
     pub(crate) fn check<R>(
         &self,
-        key: Fetched<'_, A>,
+        key: Fetched<'_, A::Line>,
         cost: u64,
         now: Timestamp,
         report: impl Fn(Decision) -> R,
@@ -200,7 +149,7 @@ impl<A: KeyedLimit> Table<A> {
     #[cold]
     #[inline(never)]
     fn check_elsewhere(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
-        let chain = self.directory.chain(self.directory.entry(hash), hash);
+        let chain = self.shelf.chain(hash);
         for (line, next) in chain.iter().zip(&chain[1..]) {
             if !read_header(line).is_overflowed() {
                 break;
@@ -214,14 +163,14 @@ impl<A: KeyedLimit> Table<A> {
 
     /// What [`check`](Self::check) would answer. Changes nothing.
     pub(crate) fn peek(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
-        let (_, mut chain) = self.lock_chain(hash);
+        let (_, mut chain) = self.shelf.lock_chain(hash);
         if let Some(at) = chain.find(hash) {
             let line = chain.line(at.line);
             let state = A::unpack(line.load(at.slot));
             return self.limit_of(line.header, at.slot, hash).peek(&state, cost, now);
         }
         let home = chain.line(0);
-        let now = self.no_earlier_than_reuse(now);
+        let now = self.shelf.no_earlier_than_reuse(now);
         match self.sketch() {
             Some(sketch) => sketch.estimate(self, hash, now).peek(cost, now),
             None => {
@@ -233,7 +182,7 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Gives back up to `units` to a key that has a slot, and reports how many.
     pub(crate) fn refund(&self, hash: u64, units: u64, now: Timestamp) -> u64 {
-        let (_, mut chain) = self.lock_chain(hash);
+        let (_, mut chain) = self.shelf.lock_chain(hash);
         let Some(at) = chain.find(hash) else { return 0 };
         let line = chain.line(at.line);
         let limit = self.limit_of(line.header, at.slot, hash);
@@ -245,14 +194,14 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Drops what a key has spent; true if there was anything. Its own limit stays.
     pub(crate) fn forget(&self, hash: u64) -> bool {
-        let (_, mut chain) = self.lock_chain(hash);
+        let (_, mut chain) = self.shelf.lock_chain(hash);
         let Some(at) = chain.find(hash) else { return false };
         let line = chain.line(at.line);
         if line.header.is_pinned(at.slot) {
             line.store(at.slot, Default::default());
         } else {
             line.clear(at.slot);
-            self.counters.keys.fetch_sub(1, Ordering::Relaxed);
+            self.shelf.uncount_keys(1);
         }
         true
     }
@@ -268,10 +217,8 @@ impl<A: KeyedLimit> Table<A> {
             self.modernise(line, self.limits.current_index(), now());
         };
         self.limits.edit(limit, now(), || {
-            for entry in self.directory.segments() {
-                for line in self.directory.lines(entry) {
-                    modernise(&mut Locked::new(line));
-                }
+            for line in self.shelf.lines() {
+                modernise(&mut Locked::new(line));
             }
             if let Some(sketch) = self.sketch() {
                 sketch.for_each_line(modernise);
@@ -298,7 +245,7 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Puts a key back under the common limit; true if it had one of its own.
     pub(crate) fn remove_override(&self, hash: u64, now: Timestamp) -> bool {
-        let (_, mut chain) = self.lock_chain(hash);
+        let (_, mut chain) = self.shelf.lock_chain(hash);
         let Some(at) = chain.find(hash) else { return false };
         let line = chain.line(at.line);
         if !line.header.is_pinned(at.slot) {
@@ -310,7 +257,7 @@ impl<A: KeyedLimit> Table<A> {
         line.header.set_pinned(at.slot, false);
         if line.load(at.slot) == Default::default() {
             line.clear(at.slot);
-            self.counters.keys.fetch_sub(1, Ordering::Relaxed);
+            self.shelf.uncount_keys(1);
         }
         let mut overrides = self.overrides.write().unwrap_or_else(|poison| poison.into_inner());
         overrides.remove(&hash);
@@ -319,51 +266,27 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Frees the slots of all keys that are idle at `now`.
     pub(crate) fn sweep(&self, now: Timestamp) {
-        for entry in self.directory.segments() {
-            for line in self.directory.lines(entry) {
-                self.sweep_line(line, now);
-            }
-        }
+        self.shelf.sweep(now, self);
     }
 }
 
 /// The slow way: under the lock of the key's home line.
 impl<A: KeyedLimit> Table<A> {
-    /// Locks the home of a key, in the segment that it belongs to for as long as the lock is held.
-    fn lock_chain(&self, hash: u64) -> (Entry<A::Line>, Chain<'_, A::Line>) {
-        loop {
-            let entry = self.directory.entry(hash);
-            let chain = Chain::lock(self.directory.chain(entry, hash));
-            if self.directory.entry(hash) == entry {
-                return (entry, chain);
-            }
-        }
-    }
-
     fn check_locked(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
-        let (mut may_make_room, mut idle_since) = (true, now.saturating_sub(KEPT_IDLE));
-        loop {
-            let (entry, mut chain) = self.lock_chain(hash);
-            if let Some(at) = chain.find(hash) {
+        match self.shelf.enter(hash, now, self) {
+            Place::Known(mut chain, at) => {
                 let line = chain.line(at.line);
                 let limit = self.limit_of(line.header, at.slot, hash);
                 // A key may have been given its slot with its own limit, after it was forgotten.
                 let is_pinned = line.header.is_pinned(at.slot);
-                let now = if is_pinned { self.no_earlier_than_reuse(now) } else { now };
+                let now = if is_pinned { self.shelf.no_earlier_than_reuse(now) } else { now };
                 let mut state = A::unpack(line.load(at.slot));
                 let decision = limit.check(&mut state, cost, now);
                 line.store(at.slot, A::pack(&state));
-                return decision;
+                decision
             }
-            match self.claim(&mut chain, idle_since) {
-                Ok(at) => return self.insert(&mut chain, at, (hash, cost), now),
-                Err(why) if may_make_room => {
-                    drop(chain);
-                    may_make_room = self.make_room(why, hash, entry, now);
-                    idle_since = if may_make_room { idle_since } else { now };
-                }
-                Err(_) => return self.check_without_slot(&mut chain, hash, cost, now),
-            }
+            Place::Claimed(mut chain, at) => self.insert(&mut chain, at, (hash, cost), now),
+            Place::Full(mut chain) => self.check_without_slot(&mut chain, hash, cost, now),
         }
     }
 
@@ -373,55 +296,17 @@ impl<A: KeyedLimit> Table<A> {
         hash: u64,
         now: Timestamp,
     ) -> Result<(Chain<'_, A::Line>, Position), TableFull> {
-        let (mut may_make_room, mut idle_since) = (true, now.saturating_sub(KEPT_IDLE));
-        loop {
-            let (entry, mut chain) = self.lock_chain(hash);
-            if let Some(at) = chain.find(hash) {
-                return Ok((chain, at));
+        match self.shelf.enter(hash, now, self) {
+            Place::Known(chain, at) => Ok((chain, at)),
+            Place::Claimed(mut chain, at) => {
+                let state = self.first_state(chain.line(at.line), hash, now);
+                let line = chain.line(at.line);
+                line.set_fingerprint(at.slot, hash);
+                line.store(at.slot, A::pack(&state));
+                Ok((chain, at))
             }
-            match self.claim(&mut chain, idle_since) {
-                Ok(at) => {
-                    let state = self.first_state(chain.line(at.line), hash, now);
-                    let line = chain.line(at.line);
-                    line.set_fingerprint(at.slot, hash);
-                    line.store(at.slot, A::pack(&state));
-                    return Ok((chain, at));
-                }
-                Err(why) if may_make_room => {
-                    drop(chain);
-                    may_make_room = self.make_room(why, hash, entry, now);
-                    idle_since = if may_make_room { idle_since } else { now };
-                }
-                Err(_) => return Err(TableFull),
-            }
+            Place::Full(_) => Err(TableFull),
         }
-    }
-
-    /// A slot for a new key, which counts as a key from now on: a free one, or one whose key has
-    /// been idle since `idle_since`.
-    fn claim(
-        &self,
-        chain: &mut Chain<'_, A::Line>,
-        idle_since: Timestamp,
-    ) -> Result<Position, NoSlot> {
-        let free_or_idle = |line: &Locked<'_, A::Line>| {
-            line.free_slot().or_else(|| self.idle_slot(line, idle_since))
-        };
-        let at = chain.first_slot(free_or_idle);
-        let at = at.ok_or(NoSlot::ChainFull)?;
-        if chain.line(at.line).fingerprint(at.slot) == 0 {
-            return if self.count_key() { Ok(at) } else { Err(NoSlot::AtCeiling) };
-        }
-        self.note_reuse(idle_since);
-        chain.line(at.line).clear(at.slot);
-        Ok(at)
-    }
-
-    /// Counts one more key, unless there are as many as there may be.
-    fn count_key(&self) -> bool {
-        let keys = &self.counters.keys;
-        let fits = |keys| (keys < self.ceiling.max_keys).then_some(keys + 1);
-        keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
     /// Decides about a new key in the slot that was claimed for it.
@@ -435,11 +320,11 @@ impl<A: KeyedLimit> Table<A> {
         let line = chain.line(at.line);
         let mut state = self.first_state(line, hash, now);
         let limit = self.limits.get(line.header.limit_index());
-        let now = self.no_earlier_than_reuse(now);
+        let now = self.shelf.no_earlier_than_reuse(now);
         let decision = limit.check(&mut state, cost, now);
         if state == limit.fresh() {
             // Nothing to remember: a cost that can never pass takes no slot.
-            self.counters.keys.fetch_sub(1, Ordering::Relaxed);
+            self.shelf.uncount_keys(1);
         } else {
             line.set_fingerprint(at.slot, hash);
             line.store(at.slot, A::pack(&state));
@@ -462,19 +347,6 @@ impl<A: KeyedLimit> Table<A> {
         }
     }
 
-    /// Tries to make room for a new key; false when there is no way to.
-    fn make_room(&self, why: NoSlot, hash: u64, entry: Entry<A::Line>, now: Timestamp) -> bool {
-        match why {
-            NoSlot::ChainFull => self.grow(hash, entry, now),
-            NoSlot::AtCeiling => {
-                let first = self.counters.sweeps.fetch_add(SWEPT_LINES, Ordering::Relaxed);
-                (first..first + SWEPT_LINES)
-                    .map(|number| self.sweep_line(self.directory.some_line(number), now))
-                    .fold(false, |swept_any, swept| swept_any | swept)
-            }
-        }
-    }
-
     /// Decides about a new key for which there is no slot, under the lock of its home line.
     fn check_without_slot(
         &self,
@@ -484,8 +356,8 @@ impl<A: KeyedLimit> Table<A> {
         now: Timestamp,
     ) -> Decision {
         let limit = self.limits.get(chain.line(0).header.limit_index());
-        let now = self.no_earlier_than_reuse(now);
-        match self.ceiling.when_full {
+        let now = self.shelf.no_earlier_than_reuse(now);
+        match self.ceiling().when_full {
             WhenFull::Allow => limit.peek(&limit.fresh(), cost, now),
             WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
             WhenFull::Share => match self.sketch.get_or_init(|| Sketch::new(self)) {
@@ -493,49 +365,6 @@ impl<A: KeyedLimit> Table<A> {
                 None => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
             },
         }
-    }
-
-    /// Frees the slots of a line whose keys are idle; true if there were any.
-    fn sweep_line(&self, line: &A::Line, now: Timestamp) -> bool {
-        self.free_idle(&mut Locked::new(line), now) > 0
-    }
-
-    /// Frees the slots of a line whose keys have been idle, and reports how many.
-    fn free_idle(&self, line: &mut Locked<'_, A::Line>, idle_since: Timestamp) -> usize {
-        let mut freed = 0;
-        while let Some(slot) = self.idle_slot(line, idle_since) {
-            self.note_reuse(idle_since);
-            line.clear(slot);
-            freed += 1;
-        }
-        if freed > 0 {
-            self.counters.keys.fetch_sub(freed, Ordering::Relaxed);
-        }
-        freed
-    }
-
-    /// The first slot whose key has been idle: nothing is lost with it.
-    fn idle_slot(&self, line: &Locked<'_, A::Line>, idle_since: Timestamp) -> Option<usize> {
-        let limit = self.limits.get(line.header.limit_index());
-        line.occupied().find(|&slot| {
-            let is_idle = limit.is_idle(&A::unpack(line.load(slot)), idle_since);
-            is_idle && !line.header.is_pinned(slot)
-        })
-    }
-
-    /// The time at which to decide about a key without a slot. It may have had one: that was
-    /// reused because the key was idle at the watermark, so it is not decided at an earlier time.
-    ///
-    /// Read under the lock of the key's home line, after the key was not found.
-    fn no_earlier_than_reuse(&self, now: Timestamp) -> Timestamp {
-        now.max(Timestamp::from_nanos(self.counters.watermark_ns.load(Ordering::Relaxed)))
-    }
-
-    /// Remembers that a state was forgotten because it was idle at this time.
-    ///
-    /// Before the state is overwritten, under its lock.
-    fn note_reuse(&self, idle_at: Timestamp) {
-        self.counters.watermark_ns.fetch_max(idle_at.as_nanos(), Ordering::Relaxed);
     }
 
     /// The limit that a slot's state is counted under.
@@ -554,7 +383,7 @@ impl<A: KeyedLimit> Table<A> {
         if line.header.limit_index() == current {
             return;
         }
-        for slot in 0..SLOTS {
+        for slot in 0..A::Line::SLOTS {
             let before = line.load(slot);
             if before != Default::default() && !line.header.is_pinned(slot) {
                 let state = self.limits.carry_over(&A::unpack(before), current, now);
@@ -576,11 +405,18 @@ impl<A: KeyedLimit> Table<A> {
     }
 }
 
-/// How long an idle key is left alone while the table may still grow: it may well come back.
-const KEPT_IDLE: Duration = Duration::from_secs(10);
+impl<A: KeyedLimit> Keeper<A::Line> for Table<A> {
+    fn is_idle(&self, line: &Locked<'_, A::Line>, slot: usize, since: Timestamp) -> bool {
+        let limit = self.limits.get(line.header.limit_index());
+        limit.is_idle(&A::unpack(line.load(slot)), since)
+    }
 
-/// How many lines an insertion looks at for idle keys when the table is at its ceiling.
-const SWEPT_LINES: usize = if cfg!(loom) { 2 } else { 8 };
+    fn level(&self, lines: &mut [Locked<'_, A::Line>], now: Timestamp) {
+        // Read once, with all lines locked: an edit that comes now finds them all alike.
+        let current = self.limits.current_index();
+        lines.iter_mut().for_each(|line| self.modernise(line, current, now));
+    }
+}
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -23,8 +23,8 @@ pub(crate) struct Ceiling {
 }
 
 impl Ceiling {
-    /// How many lines the keys may take: 48 bytes per key in narrow lines.
-    pub(super) fn max_lines(&self) -> usize {
-        self.max_keys / 4 * 3 + 2048
+    /// How many lines of so many slots the keys may take: 48 bytes per key in narrow lines.
+    pub(super) fn max_lines(&self, slots: usize) -> usize {
+        self.max_keys / 4 * 9 / slots + 2048
     }
 }

@@ -8,20 +8,28 @@
 use tollgate_core::Timestamp;
 
 use super::directory::{Entry, Half, MAX_HOMES, NewSegment, PROBE, home_of};
-use super::line::{Line, Locked, SLOTS};
+use super::line::{Line, Locked, MAX_SLOTS};
+use super::shelf::{KEPT_IDLE, Keeper, Shelf};
 use super::sync::Ordering;
-use super::{KEPT_IDLE, KeyedLimit, Table};
 
-impl<A: KeyedLimit> Table<A> {
+impl<L: Line> Shelf<L> {
     /// Makes room in the segment of a hash; false when the table cannot have more lines.
-    pub(super) fn grow(&self, hash: u64, entry: Entry<A::Line>, now: Timestamp) -> bool {
+    pub(super) fn grow(
+        &self,
+        keeper: &impl Keeper<L>,
+        hash: u64,
+        entry: Entry<L>,
+        now: Timestamp,
+    ) -> bool {
         let idle_since = now.saturating_sub(KEPT_IDLE);
         let mut lines = lock_all(self.directory.lines(entry));
         if self.directory.entry(hash) != entry {
             // Somebody else has made room.
             return true;
         }
-        let dropped = self.drop_idle(&mut lines, idle_since, now);
+        keeper.level(&mut lines, now);
+        let drop_idle = |line| self.free_idle(line, idle_since, keeper);
+        let dropped: usize = lines.iter_mut().map(drop_idle).sum();
         let keys: usize = lines.iter().map(|line| line.occupied().count()).sum();
         if dropped > keys / 8 {
             move_together(&mut lines, entry.homes(), |_| true);
@@ -32,7 +40,7 @@ impl<A: KeyedLimit> Table<A> {
         } else {
             // Only a freak distribution of hashes does not fit into two halves: it is spread out.
             let number = self.counters.segments.fetch_add(1, Ordering::Relaxed);
-            let least = keys * 100 / (2 * SLOTS * SPLIT_LOAD_PERCENT);
+            let least = keys * 100 / (2 * L::SLOTS * SPLIT_LOAD_PERCENT);
             [Room::upper(staggered_homes(number).max(least)), Room::whole(entry.homes() * 2)]
         };
         let grown = rooms.into_iter().any(|room| self.split(hash, entry, &mut lines, room));
@@ -43,8 +51,8 @@ impl<A: KeyedLimit> Table<A> {
     fn split(
         &self,
         hash: u64,
-        entry: Entry<A::Line>,
-        old: &mut [Locked<'_, A::Line>],
+        entry: Entry<L>,
+        old: &mut [Locked<'_, L>],
         Room { homes, instead_of }: Room,
     ) -> bool {
         let moves = |hash: u64| instead_of == Half::Whole || (hash >> entry.depth()) & 1 == 1;
@@ -70,25 +78,9 @@ impl<A: KeyedLimit> Table<A> {
         true
     }
 
-    /// Brings all lines under the limit in force and frees the slots of keys that have been idle.
-    fn drop_idle(
-        &self,
-        lines: &mut [Locked<'_, A::Line>],
-        idle_since: Timestamp,
-        now: Timestamp,
-    ) -> usize {
-        // Read once, with all lines locked: an edit that comes now finds them all alike.
-        let (mut dropped, current) = (0, self.limits.current_index());
-        for line in lines {
-            self.modernise(line, current, now);
-            dropped += self.free_idle(line, idle_since);
-        }
-        dropped
-    }
-
     /// Counts more lines, unless there would be more than there may be.
     fn count_lines(&self, more: usize) -> bool {
-        let max_lines = self.ceiling.max_lines();
+        let max_lines = self.ceiling().max_lines(L::SLOTS);
         let fits = |lines| (lines + more <= max_lines).then_some(lines + more);
         let lines = &self.counters.lines;
         lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
@@ -163,11 +155,11 @@ pub(super) fn move_together<L: Line>(
 ) {
     for index in 0..lines.len() {
         let line = &mut lines[index];
-        let mut keys = [None; SLOTS];
+        let mut keys = [None; MAX_SLOTS];
         for (taken, key) in keys.iter_mut().zip(keys_of(line)) {
             *taken = keeps(key.hash).then_some(key);
         }
-        (0..SLOTS).for_each(|slot| line.clear(slot));
+        (0..L::SLOTS).for_each(|slot| line.clear(slot));
         line.header.set_overflowed(false);
         for key in keys.into_iter().flatten() {
             let placed = place(lines, homes, key);
@@ -177,8 +169,9 @@ pub(super) fn move_together<L: Line>(
 }
 
 /// The directory bits and home lines for a table that is to hold `keys` without growing.
-pub(super) fn presized(keys: usize) -> (u32, usize) {
-    let homes = keys.saturating_mul(100).div_ceil(SLOTS * PRESIZED_LOAD_PERCENT).max(FIRST_HOMES);
+pub(super) fn presized<L: Line>(keys: usize) -> (u32, usize) {
+    let homes =
+        keys.saturating_mul(100).div_ceil(L::SLOTS * PRESIZED_LOAD_PERCENT).max(FIRST_HOMES);
     let segments = homes.div_ceil(PRESIZED_HOMES).next_power_of_two();
     (segments.trailing_zeros(), homes.div_ceil(segments))
 }

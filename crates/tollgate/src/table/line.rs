@@ -1,4 +1,4 @@
-//! A line: three slots behind one header word, read without a lock, written under it.
+//! A line: a few slots behind one header word, read without a lock, written under it.
 //!
 //! The types are public only so that the sealed trait of limits can name them.
 
@@ -19,9 +19,9 @@ impl Header {
     const OVERFLOWED: u32 = 1 << 1;
     /// Which of the two limits the states in this line are counted under.
     const LIMIT: u32 = 1 << 2;
-    /// One bit per slot: its key has a limit of its own.
+    /// One bit per slot: there is more to know about its key than the slot says.
     const PINNED: u32 = 1 << 3;
-    const WRITES: u32 = 1 << 6;
+    const WRITES: u32 = 1 << (3 + MAX_SLOTS);
 
     #[inline(always)]
     pub(crate) fn is_overflowed(self) -> bool {
@@ -60,10 +60,13 @@ impl Header {
     }
 }
 
-/// Storage for three keys' states, in whole cache lines.
+/// Storage for the states of a few keys, in whole cache lines.
 ///
 /// All-zero memory is a valid empty line whose slots hold fresh states.
 pub trait Line: Send + Sync + Sized + 'static {
+    /// Slots in a line, at most [`MAX_SLOTS`].
+    const SLOTS: usize;
+
     /// A state as it lies in a slot.
     type Packed: Copy + PartialEq + Default + std::fmt::Debug + Send + Sync;
 
@@ -74,7 +77,7 @@ pub trait Line: Send + Sync + Sized + 'static {
     fn header(&self) -> &AtomicU32;
 
     /// The fingerprints; 0 where a slot is free.
-    fn fingerprints(&self) -> &[AtomicU64; SLOTS];
+    fn fingerprints(&self) -> &[AtomicU64];
 
     /// Reads a slot. Torn unless validated by the header or read under the lock.
     fn load(&self, slot: usize) -> Self::Packed;
@@ -83,8 +86,10 @@ pub trait Line: Send + Sync + Sized + 'static {
     fn store(&self, slot: usize, packed: Self::Packed);
 }
 
-/// Slots in a line.
-pub(crate) const SLOTS: usize = 3;
+/// The most slots that a line has.
+pub(crate) const MAX_SLOTS: usize = 5;
+const SLOTS: usize = 3;
+const TAGGED_SLOTS: usize = 5;
 
 /// A line of 64 bytes: states of 96 bits.
 #[repr(C, align(64))]
@@ -104,6 +109,8 @@ pub struct Narrow {
 }
 
 impl Line for NarrowLine {
+    const SLOTS: usize = SLOTS;
+
     type Packed = Narrow;
 
     fn empty() -> Self {
@@ -121,7 +128,7 @@ impl Line for NarrowLine {
     }
 
     #[inline(always)]
-    fn fingerprints(&self) -> &[AtomicU64; SLOTS] {
+    fn fingerprints(&self) -> &[AtomicU64] {
         &self.fingerprints
     }
 
@@ -140,11 +147,72 @@ impl Line for NarrowLine {
     }
 }
 
-/// A line of 256 bytes: states of nine words.
+/// A line of 128 bytes: states of 96 bits, each with the number of the limit that it counts under.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct TaggedLine {
+    header: AtomicU32,
+    tags: [AtomicU32; TAGGED_SLOTS],
+    fingerprints: [AtomicU64; TAGGED_SLOTS],
+    low: [AtomicU64; TAGGED_SLOTS],
+    high: [AtomicU32; TAGGED_SLOTS],
+}
+
+/// A state with the number of the limit that it counts under; 0 for a state that is fresh under
+/// any limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tagged<P> {
+    pub tag: u32,
+    pub packed: P,
+}
+
+impl Line for TaggedLine {
+    const SLOTS: usize = TAGGED_SLOTS;
+
+    type Packed = Tagged<Narrow>;
+
+    fn empty() -> Self {
+        Self {
+            header: AtomicU32::new(0),
+            tags: [0; TAGGED_SLOTS].map(AtomicU32::new),
+            fingerprints: [0; TAGGED_SLOTS].map(AtomicU64::new),
+            low: [0; TAGGED_SLOTS].map(AtomicU64::new),
+            high: [0; TAGGED_SLOTS].map(AtomicU32::new),
+        }
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &AtomicU32 {
+        &self.header
+    }
+
+    #[inline(always)]
+    fn fingerprints(&self) -> &[AtomicU64] {
+        &self.fingerprints
+    }
+
+    #[inline(always)]
+    fn load(&self, slot: usize) -> Tagged<Narrow> {
+        let tag = self.tags[slot].load(Ordering::Relaxed);
+        let high = self.high[slot].load(Ordering::Relaxed);
+        Tagged { tag, packed: Narrow { high, low: self.low[slot].load(Ordering::Relaxed) } }
+    }
+
+    #[inline(always)]
+    fn store(&self, slot: usize, Tagged { tag, packed }: Tagged<Narrow>) {
+        self.tags[slot].store(tag, Ordering::Relaxed);
+        self.high[slot].store(packed.high, Ordering::Relaxed);
+        self.low[slot].store(packed.low, Ordering::Relaxed);
+    }
+}
+
+/// A line of 256 bytes: states of nine words, each with the number of the limit that it counts
+/// under where there is more than one.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct WideLine {
     header: AtomicU32,
+    tags: [AtomicU32; SLOTS],
     fingerprints: [AtomicU64; SLOTS],
     words: [[AtomicU64; WIDE_WORDS]; SLOTS],
 }
@@ -152,12 +220,18 @@ pub struct WideLine {
 /// Words in a wide state.
 pub(crate) const WIDE_WORDS: usize = 9;
 
+/// A state of nine words.
+pub(crate) type Wide = [u64; WIDE_WORDS];
+
 impl Line for WideLine {
-    type Packed = [u64; WIDE_WORDS];
+    const SLOTS: usize = SLOTS;
+
+    type Packed = Tagged<Wide>;
 
     fn empty() -> Self {
         Self {
             header: AtomicU32::new(0),
+            tags: [0; SLOTS].map(AtomicU32::new),
             fingerprints: [0; SLOTS].map(AtomicU64::new),
             words: [[0; WIDE_WORDS]; SLOTS].map(|words| words.map(AtomicU64::new)),
         }
@@ -167,15 +241,17 @@ impl Line for WideLine {
         &self.header
     }
 
-    fn fingerprints(&self) -> &[AtomicU64; SLOTS] {
+    fn fingerprints(&self) -> &[AtomicU64] {
         &self.fingerprints
     }
 
     fn load(&self, slot: usize) -> Self::Packed {
-        std::array::from_fn(|word| self.words[slot][word].load(Ordering::Relaxed))
+        let words = std::array::from_fn(|word| self.words[slot][word].load(Ordering::Relaxed));
+        Tagged { tag: self.tags[slot].load(Ordering::Relaxed), packed: words }
     }
 
-    fn store(&self, slot: usize, packed: Self::Packed) {
+    fn store(&self, slot: usize, Tagged { tag, packed }: Self::Packed) {
+        self.tags[slot].store(tag, Ordering::Relaxed);
         for (word, value) in self.words[slot].iter().zip(packed) {
             word.store(value, Ordering::Relaxed);
         }
@@ -217,7 +293,7 @@ pub(crate) fn is_unchanged<L: Line>(line: &L, header: Header) -> bool {
 pub(crate) fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
     let is_at =
         |slot: usize| usize::from(line.fingerprints()[slot].load(Ordering::Relaxed) == fingerprint);
-    let bits = is_at(0) | (is_at(1) << 1) | (is_at(2) << 2);
+    let bits = (0..L::SLOTS).fold(0, |bits, slot| bits | (is_at(slot) << slot));
     // More than one bit is set only if the key was moved meanwhile; then any slot will do, since
     // what is read there does not count.
     (bits != 0).then_some(bits.trailing_zeros() as usize)
@@ -254,6 +330,15 @@ impl<'a, L: Line> Locked<'a, L> {
         Some(Self { line, header })
     }
 
+    /// The line itself.
+    pub(crate) fn line(&self) -> &'a L {
+        self.line
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self.line).addr()
+    }
+
     #[inline(always)]
     pub(crate) fn fingerprint(&self, slot: usize) -> u64 {
         self.line.fingerprints()[slot].load(Ordering::Relaxed)
@@ -271,12 +356,12 @@ impl<'a, L: Line> Locked<'a, L> {
 
     /// The first slot that has no key.
     pub(crate) fn free_slot(&self) -> Option<usize> {
-        (0..SLOTS).find(|&slot| self.fingerprint(slot) == 0)
+        (0..L::SLOTS).find(|&slot| self.fingerprint(slot) == 0)
     }
 
     /// The slots that have a key.
     pub(crate) fn occupied(&self) -> impl Iterator<Item = usize> {
-        (0..SLOTS).filter(|&slot| self.fingerprint(slot) != 0)
+        (0..L::SLOTS).filter(|&slot| self.fingerprint(slot) != 0)
     }
 
     #[inline(always)]
@@ -308,5 +393,6 @@ impl<L: Line> Drop for Locked<'_, L> {
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<NarrowLine>() == 64);
+    assert!(size_of::<TaggedLine>() == 128);
     assert!(size_of::<WideLine>() == 256);
 };

@@ -7,7 +7,7 @@ use tollgate_core::{Decision, Timestamp};
 
 use super::directory::{Directory, home_of};
 use super::grow::presized;
-use super::line::{Line, Locked, SLOTS};
+use super::line::{Line, Locked};
 use super::{KeyedLimit, Table};
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl<A: KeyedLimit> Sketch<A> {
     /// `None` if there is no memory for them.
     pub(crate) fn new(table: &Table<A>) -> Option<Self> {
         let cells = (table.ceiling().max_keys / 8).clamp(MIN_CELLS, MAX_CELLS);
-        let (bits, homes) = presized(cells / 2);
+        let (bits, homes) = presized::<A::Line>(cells / 2);
         Some(Self { rows: [Directory::new(bits, homes)?, Directory::new(bits, homes)?] })
     }
 
@@ -91,7 +91,7 @@ impl<A: KeyedLimit> Sketch<A> {
         let mut lines = [line(0), line(1)];
         let current = table.limits.current_index();
         lines.iter_mut().for_each(|line| table.modernise(line, current, now));
-        Cells { lines, slots: hashes.map(|hash| home_of(spread(hash), SLOTS)) }
+        Cells { lines, slots: hashes.map(|hash| home_of(spread(hash), A::Line::SLOTS)) }
     }
 
     /// The better of the two cells.
@@ -106,7 +106,7 @@ impl<A: KeyedLimit> Sketch<A> {
         for (line, slot) in cells.lines.iter_mut().zip(cells.slots) {
             // What is idle is forgotten, as it would be with a slot of its own.
             if limit.is_idle(&A::unpack(line.load(slot)), now) {
-                table.note_reuse(now);
+                table.shelf.note_reuse(now);
                 line.store(slot, Default::default());
             }
         }

@@ -11,7 +11,7 @@ use tollgate_core::{Bucket, Rate, Sliding, Timestamp, Window};
 use super::arena::Arena;
 use super::directory::{PROBE, home_of};
 use super::grow::{Key, keys_of, lock_all, move_together, place, presized, staggered_homes};
-use super::line::{Line, Locked, Narrow, NarrowLine, SLOTS};
+use super::line::{Line, Locked, Narrow, NarrowLine};
 use super::sync::Ordering;
 use super::{Ceiling, Table, WhenFull};
 use crate::hash::KeyedHash;
@@ -25,7 +25,7 @@ fn table(max_keys: usize, hint: Option<usize>) -> Table<Bucket> {
 }
 
 fn bytes_per_key(table: &Table<Bucket>) -> usize {
-    table.counters.lines.load(Ordering::Relaxed) * size_of::<NarrowLine>() / table.len()
+    table.shelf.counters.lines.load(Ordering::Relaxed) * size_of::<NarrowLine>() / table.len()
 }
 
 fn insert(table: &Table<Bucket>, hash: &KeyedHash, key: usize) {
@@ -47,18 +47,18 @@ fn a_growing_table_takes_at_most_45_bytes_per_key() {
 #[test]
 fn a_small_table_is_small() {
     let (table, hash) = (table(1 << 24, None), KeyedHash::new());
-    assert!(table.counters.lines.load(Ordering::Relaxed) * 64 <= 8_192);
+    assert!(table.shelf.counters.lines.load(Ordering::Relaxed) * 64 <= 8_192);
     (0..100).for_each(|key| insert(&table, &hash, key));
-    assert!(table.counters.lines.load(Ordering::Relaxed) * 64 <= 32_768);
+    assert!(table.shelf.counters.lines.load(Ordering::Relaxed) * 64 <= 32_768);
 }
 
 #[test]
 fn a_presized_table_takes_what_it_was_made_for_without_growing() {
     for keys in [1, 100, 10_000, 1_000_000] {
         let (table, hash) = (table(1 << 24, Some(keys)), KeyedHash::new());
-        let before = table.counters.lines.load(Ordering::Relaxed);
+        let before = table.shelf.counters.lines.load(Ordering::Relaxed);
         (0..keys).for_each(|key| insert(&table, &hash, key));
-        let grown = table.counters.lines.load(Ordering::Relaxed) - before;
+        let grown = table.shelf.counters.lines.load(Ordering::Relaxed) - before;
         // Chance may fill one neighbourhood of a large table early.
         assert!(grown * 100 <= before, "{grown} of {before} lines for {keys} keys");
     }
@@ -70,8 +70,8 @@ fn the_ceiling_can_be_reached_within_the_lines_that_it_allows() {
         let (table, hash) = (table(max_keys, None), KeyedHash::new());
         (0..max_keys).for_each(|key| insert(&table, &hash, key));
         assert_eq!(table.len(), max_keys);
-        let lines = table.counters.lines.load(Ordering::Relaxed);
-        assert!(lines <= table.ceiling.max_lines(), "{lines} lines for {max_keys} keys");
+        let lines = table.shelf.counters.lines.load(Ordering::Relaxed);
+        assert!(lines <= table.ceiling().max_lines(NarrowLine::SLOTS), "{lines} lines for {max_keys} keys");
     }
 }
 
@@ -118,7 +118,7 @@ fn a_key_whose_chain_is_full_is_not_placed() {
     let arena = Arena::<NarrowLine>::new(100 + PROBE - 1).unwrap();
     let mut lines = lock_all(arena.allocate(100 + PROBE - 1).unwrap());
     let same = |low| Key { hash: 7, packed: Narrow { high: 0, low }, is_pinned: false };
-    let fit = (PROBE * SLOTS) as u64;
+    let fit = (PROBE * NarrowLine::SLOTS) as u64;
     assert!((0..fit).all(|low| place(&mut lines, 100, same(low))));
     assert!(!place(&mut lines, 100, same(fit)));
 }
@@ -136,9 +136,9 @@ fn segments_differ_in_size_by_up_to_two() {
 #[test]
 fn presized_segments_stay_small_enough_to_split() {
     for keys in [0, 1, 1_000, 1_000_000, 16_000_000, 1 << 32] {
-        let (bits, homes) = presized(keys);
+        let (bits, homes) = presized::<NarrowLine>(keys);
         assert!(homes <= 4_096 && bits < 32, "{keys}: 2^{bits} segments of {homes}");
-        assert!((homes << bits) * SLOTS * 62 / 100 >= keys.saturating_sub(1), "{keys}");
+        assert!((homes << bits) * NarrowLine::SLOTS * 62 / 100 >= keys.saturating_sub(1), "{keys}");
     }
 }
 

@@ -1,0 +1,39 @@
+//! Which period a quota is in.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate_core::{Period, Timestamp};
+
+use crate::calendar::CachedCalendar;
+
+/// One reading of both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// The clock that limits count by.
+    pub(crate) now: Timestamp,
+    /// The time of day, since 1970 in UTC: what calendars follow.
+    pub(crate) wall: Timestamp,
+}
+
+/// What tells the period of a quota.
+#[derive(Debug)]
+pub(crate) enum CycleClock {
+    Calendar(CachedCalendar),
+    /// Rounds that the host has closed in a domain.
+    Round(Arc<AtomicU64>),
+}
+
+impl CycleClock {
+    pub(crate) fn period(&self, times: Times) -> Period {
+        match self {
+            Self::Calendar(calendar) => {
+                let period = calendar.period_at(times.wall.as_nanos());
+                let left_ns = period.ends_ns.saturating_sub(times.wall.as_nanos());
+                let ends = Timestamp::from_nanos(times.now.as_nanos().saturating_add(left_ns));
+                Period { index: period.index, ends: Some(ends) }
+            }
+            Self::Round(closed) => Period { index: closed.load(Ordering::Acquire), ends: None },
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! How any state lies in a slot, and lines of either width.
+
+use tollgate_core::{BucketState, CooldownState, QuotaState, Timestamp, WindowState};
+
+use crate::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
+use crate::table::{Header, Line, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, find, read_header};
+use crate::terms::{Moment, State, Terms};
+
+/// A line whose slots hold states of several limits.
+///
+/// What is set aside is kept elsewhere; a slot whose key has something set aside is pinned.
+pub(crate) trait Slots: Line {
+    fn load_state(&self, slot: usize, terms: &Terms) -> State;
+
+    fn tag(&self, slot: usize) -> u32;
+
+    fn pack(tag: u32, state: &State, moment: Moment) -> Self::Packed;
+}
+
+impl Slots for TaggedLine {
+    #[inline(always)]
+    fn load_state(&self, slot: usize, terms: &Terms) -> State {
+        let packed = self.load(slot).packed;
+        match terms {
+            Terms::Window(_) => State::Window(WindowState {
+                ends_ns: packed.low,
+                used: u64::from(packed.high),
+                held: 0,
+            }),
+            Terms::Cooldown(_) => State::Cooldown(CooldownState { since_ns_plus_1: packed.low }),
+            _ => State::Bucket(unpack_bucket(packed)),
+        }
+    }
+
+    #[inline(always)]
+    fn tag(&self, slot: usize) -> u32 {
+        self.load(slot).tag
+    }
+
+    #[inline(always)]
+    fn pack(tag: u32, state: &State, _moment: Moment) -> Tagged<Narrow> {
+        let packed = match state {
+            State::Bucket(state) => pack_bucket(state),
+            State::Window(state) => {
+                Narrow { high: u32::try_from(state.used).unwrap_or(u32::MAX), low: state.ends_ns }
+            }
+            State::Cooldown(state) => Narrow { high: 0, low: state.since_ns_plus_1 },
+            State::Sliding(_) | State::Quota(_) | State::Slots { .. } => Narrow::default(),
+        };
+        Tagged { tag, packed }
+    }
+}
+
+impl Slots for WideLine {
+    fn load_state(&self, slot: usize, terms: &Terms) -> State {
+        let words = self.load(slot).packed;
+        match terms {
+            Terms::Quota(_) => State::Quota(QuotaState {
+                period: words[0],
+                used: words[1],
+                carried: words[2],
+                held: 0,
+            }),
+            _ => State::Sliding(unpack_sliding(words)),
+        }
+    }
+
+    fn tag(&self, slot: usize) -> u32 {
+        self.load(slot).tag
+    }
+
+    /// A quota also keeps when its period ends, so that one that lapses can be forgotten then.
+    fn pack(tag: u32, state: &State, moment: Moment) -> Tagged<Wide> {
+        let mut packed = Wide::default();
+        match state {
+            State::Sliding(state) => packed = pack_sliding(state),
+            State::Quota(state) => {
+                let ends_ns = moment.period.ends.map_or(u64::MAX, Timestamp::as_nanos);
+                packed[..4].copy_from_slice(&[state.period, state.used, state.carried, ends_ns]);
+            }
+            _ => {}
+        }
+        Tagged { tag, packed }
+    }
+}
+
+/// When the period of a quota in a slot ends.
+pub(crate) fn quota_ends_ns(words: &Wide) -> u64 {
+    words[3]
+}
+
+/// A line of either width.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AnyLine<'a> {
+    Narrow(&'a TaggedLine),
+    Wide(&'a WideLine),
+}
+
+/// Calls the same function of a line of either width.
+macro_rules! either {
+    ($any:expr, $line:ident => $then:expr) => {
+        match $any {
+            Self::Narrow($line) => $then,
+            Self::Wide($line) => $then,
+        }
+    };
+}
+
+impl<'a> AnyLine<'a> {
+    pub(crate) fn address(self) -> usize {
+        either!(self, line => std::ptr::from_ref(line).addr())
+    }
+
+    pub(crate) fn read_header(self) -> Header {
+        either!(self, line => read_header(line))
+    }
+
+    pub(crate) fn find(self, hash: u64) -> Option<usize> {
+        either!(self, line => find(line, hash))
+    }
+
+    pub(crate) fn is_unchanged(self, header: Header) -> bool {
+        either!(self, line => crate::table::is_unchanged(line, header))
+    }
+
+    pub(crate) fn tag(self, slot: usize) -> u32 {
+        either!(self, line => line.tag(slot))
+    }
+
+    pub(crate) fn load_state(self, slot: usize, terms: &Terms) -> State {
+        either!(self, line => line.load_state(slot, terms))
+    }
+
+    pub(crate) fn lock(self) -> AnyLocked<'a> {
+        match self {
+            Self::Narrow(line) => AnyLocked::Narrow(Locked::new(line)),
+            Self::Wide(line) => AnyLocked::Wide(Locked::new(line)),
+        }
+    }
+
+    pub(crate) fn lock_if_unchanged(self, header: Header) -> Option<AnyLocked<'a>> {
+        match self {
+            Self::Narrow(line) => Locked::if_unchanged(line, header).map(AnyLocked::Narrow),
+            Self::Wide(line) => Locked::if_unchanged(line, header).map(AnyLocked::Wide),
+        }
+    }
+}
+
+/// A locked line of either width.
+#[derive(Debug)]
+pub(crate) enum AnyLocked<'a> {
+    Narrow(Locked<'a, TaggedLine>),
+    Wide(Locked<'a, WideLine>),
+}
+
+impl AnyLocked<'_> {
+    pub(crate) fn address(&self) -> usize {
+        either!(self, line => line.address())
+    }
+
+    pub(crate) fn find(&self, hash: u64) -> Option<usize> {
+        either!(self, line => line.find(hash))
+    }
+
+    pub(crate) fn is_pinned(&self, slot: usize) -> bool {
+        either!(self, line => line.header.is_pinned(slot))
+    }
+
+    pub(crate) fn tag(&self, slot: usize) -> u32 {
+        either!(self, line => line.load(slot).tag)
+    }
+
+    pub(crate) fn load_state(&self, slot: usize, terms: &Terms) -> State {
+        either!(self, line => line.line().load_state(slot, terms))
+    }
+
+    /// Keeps a state; what is set aside is for the caller to keep.
+    pub(crate) fn store(&mut self, slot: usize, tag: u32, state: &State, moment: Moment) {
+        let is_pinned = state.held() > 0;
+        match self {
+            Self::Narrow(line) => {
+                line.store(slot, TaggedLine::pack(tag, state, moment));
+                line.header.set_pinned(slot, is_pinned);
+            }
+            Self::Wide(line) => {
+                line.store(slot, WideLine::pack(tag, state, moment));
+                line.header.set_pinned(slot, is_pinned);
+            }
+        }
+    }
+
+    pub(crate) fn clear(&mut self, slot: usize) {
+        either!(self, line => line.clear(slot));
+    }
+}

@@ -1,0 +1,64 @@
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tollgate_core::{Period, Timestamp};
+
+use crate::terms::{Act, Ask, INLINE, Moment, Terms, Weight};
+
+/// What one request comes down to: which limits it is charged to, under which names, how much.
+///
+/// Overrides, bans, groups, shadow mode and costs are resolved; what is left is one decision.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// The number of the rule set that it was made from. Later ones have larger numbers.
+    pub(crate) version: u64,
+    pub(crate) act: Act,
+    pub(crate) charges: SmallVec<[Charge<'a>; INLINE]>,
+    pub(crate) hold: Option<HoldFor>,
+    pub(crate) name: Option<Named>,
+}
+
+/// One limit's part in a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// The number of the rule in its rule set.
+    pub(crate) rule: u32,
+    /// The number of the limit: another one for every edit.
+    pub(crate) tag: u32,
+    pub(crate) weight: Weight,
+    /// Whether a refused request is charged as well.
+    pub(crate) charge_refused: bool,
+    /// The rule that the state belongs to, as long as its key and algorithm stay the same.
+    pub(crate) family: u64,
+    /// The name of the state: a hash of the family and the key.
+    pub(crate) hash: u64,
+    pub(crate) cost: u64,
+    pub(crate) terms: &'a Terms,
+    pub(crate) period: Period,
+}
+
+/// How long units are set aside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldFor {
+    pub(crate) length: Duration,
+}
+
+/// The name under which a request may be repeated without being charged again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) name: [u64; 2],
+    /// A hash of everything else about the request.
+    pub(crate) body: u64,
+}
+
+impl<'a> Charge<'a> {
+    pub(crate) fn ask(&self, now: Timestamp) -> Ask<'a> {
+        Ask {
+            terms: self.terms,
+            cost: self.cost,
+            weight: self.weight,
+            charge_refused: self.charge_refused,
+            moment: Moment { now, period: self.period },
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Any limit and any state, and the one pure decision over several of them.
+
+use smallvec::SmallVec;
+use tollgate_core::{
+    Algorithm, Bucket, BucketState, Cooldown, CooldownState, Decision, Period, Quota, QuotaState,
+    Sliding, SlidingState, Timestamp, Window, WindowState,
+};
+
+/// A limit as a decision needs it: an algorithm and its numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Terms {
+    Bucket(Bucket),
+    Window(Window),
+    Sliding(Sliding),
+    Cooldown(Cooldown),
+    Quota(Quota),
+    /// So many in flight: everything is held, nothing is ever charged.
+    Slots(u64),
+}
+
+/// What is kept for one key under a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum State {
+    Bucket(BucketState),
+    Window(WindowState),
+    Sliding(SlidingState),
+    Cooldown(CooldownState),
+    Quota(QuotaState),
+    Slots { held: u64 },
+}
+
+/// When something is decided: the time, and the period that a quota is in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Timestamp,
+    pub(crate) period: Period,
+}
+
+/// A period for limits that have none.
+pub(crate) const NO_PERIOD: Period = Period { index: 0, ends: None };
+
+/// What is done with a cost that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// It is charged.
+    Charge,
+    /// It is set aside until it is committed or cancelled.
+    Hold,
+    /// Nothing.
+    Look,
+}
+
+/// Whether a limit's own answer counts for the whole decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// A refusal refuses everything.
+    Binding,
+    /// It is decided and charged along, but refuses nothing.
+    Advisory,
+}
+
+/// What one limit is asked to give.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) terms: &'a Terms,
+    pub(crate) cost: u64,
+    pub(crate) weight: Weight,
+    /// Whether a refused request is charged as well, as far as it fits.
+    pub(crate) charge_refused: bool,
+    pub(crate) moment: Moment,
+}
+
+/// The answers of all limits that were asked, in the same order.
+#[derive(Clone, Debug)]
+pub(crate) struct Ruling {
+    pub(crate) is_allowed: bool,
+    pub(crate) decisions: Decisions,
+}
+
+pub(crate) type Decisions = SmallVec<[Decision; INLINE]>;
+
+/// How many limits one decision can be about before it needs memory of its own.
+pub(crate) const INLINE: usize = 4;
+
+/// Decides over all limits together: everything is charged, or nothing.
+///
+/// `states` are as they stand on entry, and as they have to be kept on return.
+pub(crate) fn decide(act: Act, asks: &[Ask<'_>], states: &mut [State]) -> Ruling {
+    let mut is_allowed = true;
+    let mut decisions = Decisions::new();
+    let mut after: SmallVec<[State; INLINE]> = SmallVec::from_slice(states);
+    for (ask, state) in asks.iter().zip(&mut after) {
+        let decision = ask.terms.act(act, state, ask.cost, ask.moment);
+        is_allowed &= decision.is_allowed() || ask.weight == Weight::Advisory;
+        decisions.push(decision);
+    }
+    if is_allowed {
+        states.copy_from_slice(&after);
+        return Ruling { is_allowed, decisions };
+    }
+    for (index, ask) in asks.iter().enumerate() {
+        let fits = decisions[index].is_allowed();
+        if ask.charge_refused && act == Act::Charge {
+            states[index] = after[index];
+            if !fits {
+                ask.terms.exhaust(&mut states[index], ask.moment);
+            }
+        } else if fits {
+            // Nothing was charged after all, so what is left is what was there.
+            decisions[index] = ask.terms.look(&states[index], ask.cost, ask.moment);
+        }
+    }
+    Ruling { is_allowed, decisions }
+}
+
+/// Calls the same function of whichever algorithm both the limit and the state are of.
+///
+/// A state of another algorithm than its limit's cannot come about: the algorithm is part of a
+/// key's name.
+macro_rules! dispatch {
+    ($terms:expr, $state:expr, $moment:expr, $function:ident($($argument:expr),*), slots($held:ident, $max:ident) $slots:expr) => {
+        match ($terms, $state) {
+            (Terms::Bucket(limit), State::Bucket(state)) => limit.$function(state $(, $argument)*, $moment.now),
+            (Terms::Window(limit), State::Window(state)) => limit.$function(state $(, $argument)*, $moment.now),
+            (Terms::Sliding(limit), State::Sliding(state)) => limit.$function(state $(, $argument)*, $moment.now),
+            (Terms::Cooldown(limit), State::Cooldown(state)) => limit.$function(state $(, $argument)*, $moment.now),
+            (Terms::Quota(limit), State::Quota(state)) => dispatch!(@quota $function, limit, state, $moment $(, $argument)*),
+            (Terms::Slots($max), State::Slots { held: $held }) => $slots,
+            (terms, state) => unreachable!("{terms:?} with {state:?}"),
+        }
+    };
+    (@quota check, $limit:ident, $state:ident, $moment:ident, $cost:expr) => {
+        $limit.check($state, $cost, $moment.period, $moment.now)
+    };
+    (@quota peek, $limit:ident, $state:ident, $moment:ident, $cost:expr) => {
+        $limit.peek($state, $cost, $moment.period, $moment.now)
+    };
+    (@quota hold, $limit:ident, $state:ident, $moment:ident, $cost:expr) => {
+        $limit.hold($state, $cost, $moment.period, $moment.now)
+    };
+    (@quota $function:ident, $limit:ident, $state:ident, $moment:ident $(, $argument:expr)*) => {
+        $limit.$function($state $(, $argument)*, $moment.period)
+    };
+}
+
+impl Terms {
+    /// The state of a key that was never seen.
+    #[inline(always)]
+    pub(crate) fn fresh(&self, period: Period) -> State {
+        match self {
+            Self::Bucket(limit) => State::Bucket(limit.fresh()),
+            Self::Window(limit) => State::Window(limit.fresh()),
+            Self::Sliding(limit) => State::Sliding(limit.fresh()),
+            Self::Cooldown(limit) => State::Cooldown(limit.fresh()),
+            Self::Quota(limit) => State::Quota(limit.fresh(period)),
+            Self::Slots(_) => State::Slots { held: 0 },
+        }
+    }
+
+    #[inline(always)]
+    fn act(&self, act: Act, state: &mut State, cost: u64, moment: Moment) -> Decision {
+        match act {
+            Act::Charge => self.check(state, cost, moment),
+            Act::Hold => self.hold(state, cost, moment),
+            Act::Look => self.look(state, cost, moment),
+        }
+    }
+
+    /// Charges `cost` if it fits.
+    #[inline(always)]
+    pub(crate) fn check(&self, state: &mut State, cost: u64, moment: Moment) -> Decision {
+        dispatch!(self, state, moment, check(cost), slots(held, max) {
+            Decision::of_slots(*max, *held, cost, moment.now)
+        })
+    }
+
+    /// Whether `cost` would fit.
+    pub(crate) fn look(&self, state: &State, cost: u64, moment: Moment) -> Decision {
+        dispatch!(self, state, moment, peek(cost), slots(held, max) {
+            let look = Decision::of_slots(*max, *held, cost, moment.now);
+            look.uncharged(&Decision::of_slots(*max, *held, 0, moment.now))
+        })
+    }
+
+    fn hold(&self, state: &mut State, cost: u64, moment: Moment) -> Decision {
+        dispatch!(self, state, moment, hold(cost), slots(held, max) {
+            let decision = Decision::of_slots(*max, *held, cost, moment.now);
+            if decision.is_allowed() {
+                *held += cost;
+            }
+            decision
+        })
+    }
+
+    /// Charges whatever is left.
+    fn exhaust(&self, state: &mut State, moment: Moment) {
+        let left = self.look(state, 0, moment).remaining();
+        let _ = self.check(state, left, moment);
+    }
+
+    /// Gives back up to `units`, and reports how many.
+    pub(crate) fn refund(&self, state: &mut State, units: u64, moment: Moment) -> u64 {
+        dispatch!(self, state, moment, refund(units), slots(_held, _max) 0)
+    }
+
+    /// Turns a hold into a charge of `actual`, and reports how much of it was charged.
+    pub(crate) fn commit(&self, state: &mut State, units: u64, actual: u64, moment: Moment) -> u64 {
+        dispatch!(self, state, moment, commit(units, actual), slots(held, _max) {
+            *held = held.saturating_sub(units);
+            actual
+        })
+    }
+
+    /// Gives a hold back.
+    pub(crate) fn cancel(&self, state: &mut State, units: u64, moment: Moment) {
+        dispatch!(self, state, moment, cancel(units), slots(held, _max) {
+            *held = held.saturating_sub(units);
+        });
+    }
+
+    /// Whether the state can no longer be told from a fresh one, at `now` or later.
+    pub(crate) fn is_idle(&self, state: &State, now: Timestamp) -> bool {
+        match (self, state) {
+            (Self::Bucket(limit), State::Bucket(state)) => limit.is_idle(state, now),
+            (Self::Window(limit), State::Window(state)) => limit.is_idle(state, now),
+            (Self::Sliding(limit), State::Sliding(state)) => limit.is_idle(state, now),
+            (Self::Cooldown(limit), State::Cooldown(state)) => limit.is_idle(state, now),
+            // A quota is told its period, and that is not known here. See `State::is_settled`.
+            (Self::Quota(_), _) => false,
+            (Self::Slots(_), State::Slots { held }) => *held == 0,
+            (terms, state) => unreachable!("{terms:?} with {state:?}"),
+        }
+    }
+
+    /// These terms, ready to take over states of `old` without losing precision.
+    pub(crate) fn succeeding(self, old: &Self) -> Self {
+        match (self, old) {
+            (Self::Bucket(limit), Self::Bucket(old)) => Self::Bucket(limit.succeeding(old)),
+            (terms, _) => terms,
+        }
+    }
+
+    /// The state that goes on under these terms after an edit from `old`.
+    pub(crate) fn carry_over(&self, old: &Self, state: &State, edited: Moment) -> State {
+        match (self, old, state) {
+            (Self::Bucket(limit), Self::Bucket(old), State::Bucket(state)) => {
+                State::Bucket(limit.carry_over(old, state, edited.now))
+            }
+            (Self::Window(limit), Self::Window(old), State::Window(state)) => {
+                State::Window(limit.carry_over(old, state, edited.now))
+            }
+            (Self::Sliding(limit), Self::Sliding(old), State::Sliding(state)) => {
+                State::Sliding(limit.carry_over(old, state, edited.now))
+            }
+            (Self::Quota(_), Self::Quota(old), State::Quota(state)) => {
+                State::Quota(old.current(state, edited.period))
+            }
+            _ => *state,
+        }
+    }
+
+    /// A state at least as restrictive as both.
+    pub(crate) fn join(&self, a: &State, b: &State) -> State {
+        match (self, a, b) {
+            (Self::Bucket(limit), State::Bucket(a), State::Bucket(b)) => {
+                State::Bucket(limit.join(a, b))
+            }
+            (Self::Window(limit), State::Window(a), State::Window(b)) => {
+                State::Window(limit.join(a, b))
+            }
+            (Self::Sliding(limit), State::Sliding(a), State::Sliding(b)) => {
+                State::Sliding(limit.join(a, b))
+            }
+            (Self::Cooldown(limit), State::Cooldown(a), State::Cooldown(b)) => {
+                State::Cooldown(limit.join(a, b))
+            }
+            (Self::Quota(limit), State::Quota(a), State::Quota(b)) => {
+                State::Quota(limit.join(a, b))
+            }
+            (_, a, _) => *a,
+        }
+    }
+}
+
+impl State {
+    /// The units that are set aside.
+    pub(crate) fn held(&self) -> u64 {
+        match self {
+            Self::Bucket(state) => state.held,
+            Self::Window(state) => state.held,
+            Self::Sliding(state) => state.held,
+            Self::Cooldown(_) => 0,
+            Self::Quota(state) => state.held,
+            Self::Slots { held } => *held,
+        }
+    }
+
+    /// The same state with so many units set aside.
+    pub(crate) fn with_held(mut self, units: u64) -> Self {
+        match &mut self {
+            Self::Bucket(state) => state.held = units,
+            Self::Window(state) => state.held = units,
+            Self::Sliding(state) => state.held = units,
+            Self::Cooldown(_) => {}
+            Self::Quota(state) => state.held = units,
+            Self::Slots { held } => *held = units,
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;
