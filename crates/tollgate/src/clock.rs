@@ -8,8 +8,10 @@ use std::time::Duration;
 use tollgate_core::Timestamp;
 
 mod monotonic;
+mod system;
 
 pub use monotonic::MonotonicClock;
+pub use system::SystemClock;
 
 /// A source of time for a limiter.
 ///
@@ -17,6 +19,15 @@ pub use monotonic::MonotonicClock;
 pub trait Clock {
     /// The time now.
     fn now(&self) -> Timestamp;
+
+    /// The time of day, as time since 1970 in UTC: what calendars follow. By default the clock's
+    /// own time.
+    ///
+    /// It may jump, since somebody may set it.
+    #[inline]
+    fn wall(&self) -> Timestamp {
+        self.now()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for &C {
@@ -24,12 +35,22 @@ impl<C: Clock + ?Sized> Clock for &C {
     fn now(&self) -> Timestamp {
         (**self).now()
     }
+
+    #[inline]
+    fn wall(&self) -> Timestamp {
+        (**self).wall()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     #[inline(always)]
     fn now(&self) -> Timestamp {
         (**self).now()
+    }
+
+    #[inline]
+    fn wall(&self) -> Timestamp {
+        (**self).wall()
     }
 }
 
@@ -88,24 +109,27 @@ impl fmt::Debug for ManualClock {
 ///
 /// Somebody has to call [`refresh`](Self::refresh), say once per turn of an event loop. Until then
 /// limiters believe that no time has passed, so they refill late, never early. It never runs
-/// backwards.
+/// backwards; its [`wall`](Clock::wall) goes where the source's went.
 #[derive(Debug)]
 pub struct CachedClock<C = MonotonicClock> {
     source: C,
     nanos: AtomicU64,
+    wall_nanos: AtomicU64,
 }
 
 impl<C: Clock> CachedClock<C> {
     /// A clock that shows the time of `source`, as of now.
     pub fn new(source: C) -> Self {
         let nanos = AtomicU64::new(source.now().as_nanos());
-        Self { source, nanos }
+        let wall_nanos = AtomicU64::new(source.wall().as_nanos());
+        Self { source, nanos, wall_nanos }
     }
 
     /// Reads the source again, and reports the time.
     pub fn refresh(&self) -> Timestamp {
         let now = self.source.now();
         self.nanos.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        self.wall_nanos.store(self.source.wall().as_nanos(), Ordering::Relaxed);
         self.now()
     }
 }
@@ -114,6 +138,11 @@ impl<C: Clock> Clock for CachedClock<C> {
     #[inline(always)]
     fn now(&self) -> Timestamp {
         Timestamp::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_nanos(self.wall_nanos.load(Ordering::Relaxed))
     }
 }
 

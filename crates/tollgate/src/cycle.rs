@@ -1,5 +1,7 @@
 //! Which period a quota is in.
 
+#![allow(unreachable_pub, reason = "public for a sealed trait, not for callers")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +11,7 @@ use crate::calendar::CachedCalendar;
 
 /// One reading of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Times {
+pub struct Times {
     /// The clock that limits count by.
     pub(crate) now: Timestamp,
     /// The time of day, since 1970 in UTC: what calendars follow.

@@ -18,20 +18,24 @@
 //! - [`Bucket`], [`Window`], [`Sliding`] and [`Cooldown`] are the limits.
 //! - [`Decision`] is the answer; [`Verdict`] is what to match on.
 //! - [`MonotonicClock`] is the default; [`ManualClock`] is for tests, [`CachedClock`] for loops
-//!   that know when time has passed. Every verb has a twin that is told the time.
+//!   that know when time has passed, [`SystemClock`] for time since 1970. Every verb has a twin
+//!   that is told the time.
 
 mod calendar;
 mod clock;
+mod cycle;
 mod hash;
 mod keyed;
 mod limiter;
 pub mod policy;
 mod request;
+mod store;
 mod table;
+mod terms;
 mod waiting;
 
-pub use calendar::Calendar;
-pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock};
+pub use calendar::{Calendar, CalendarError, CalendarPeriod};
+pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};

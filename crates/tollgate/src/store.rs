@@ -1,10 +1,19 @@
 //! Where states are kept: one whole-decision operation, answering now or later.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tollgate_core::Timestamp;
+
+use crate::cycle::Times;
+use crate::hash::KeyedHash;
+use crate::terms::Ruling;
 
 mod memory;
 mod plan;
@@ -12,8 +21,160 @@ mod plan;
 pub use memory::MemoryStore;
 pub use plan::{Charge, Plan};
 
-pub(crate) use memory::{Adoption, Decided, NewLimit, Succession};
+pub(crate) use memory::{NewLimit, Succession};
 pub(crate) use plan::{HoldFor, Named};
+
+/// The name of units on hold: a reservation or a lease.
+///
+/// 128 bits that nobody can guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(pub(crate) [u64; 2]);
+
+impl fmt::Display for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}{:016x}", self.0[0], self.0[1])
+    }
+}
+
+/// This text is not the name of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldIdError;
+
+impl fmt::Display for HoldIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a reservation or lease is named by 32 hexadecimal digits")
+    }
+}
+
+impl std::error::Error for HoldIdError {}
+
+impl FromStr for HoldId {
+    type Err = HoldIdError;
+
+    fn from_str(text: &str) -> Result<Self, HoldIdError> {
+        let is_plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let half = |range| u64::from_str_radix(&text[range], 16).map_err(|_| HoldIdError);
+        if is_plain { Ok(Self([half(0..16)?, half(16..32)?])) } else { Err(HoldIdError) }
+    }
+}
+
+/// What was decided.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    pub(crate) ruling: Ruling,
+    pub(crate) hold: Option<Held>,
+}
+
+/// Units that were set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub(crate) id: HoldId,
+    pub(crate) expires: Timestamp,
+    /// Larger than the number of every hold before.
+    pub(crate) fence: u64,
+}
+
+/// Why nothing was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecided {
+    /// The plan was made from rules that are no longer in force.
+    Superseded,
+    /// The store does not know the rules yet.
+    NotAdopted,
+    /// The request's name belongs to another request.
+    OtherBody,
+    /// There are as many holds as there may be.
+    TooManyHolds,
+    /// The store cannot answer.
+    Outage,
+}
+
+/// What becomes of units on hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// They are charged: as many as were set aside, or another number.
+    Commit { actual: Option<u64> },
+    /// They are given back.
+    Cancel,
+    /// They stay on hold for so long from now.
+    Renew(Duration),
+    /// So many of those that were charged are given back.
+    Refund { units: u64 },
+}
+
+/// What became of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Units charged, or given back: the most that any of the limits saw.
+    pub(crate) units: u64,
+    pub(crate) expires: Timestamp,
+    pub(crate) fence: u64,
+}
+
+/// The hold is not there: it has expired, was settled, or never was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// A new set of rules, as a store needs to know it.
+#[derive(Clone, Debug, Default)]
+pub struct Adoption {
+    pub(crate) version: u64,
+    pub(crate) limits: Vec<NewLimit>,
+    pub(crate) successions: Vec<Succession>,
+    /// Limits whose rules are gone.
+    pub(crate) removed: Vec<u32>,
+}
+
+/// Keeps states and applies whole decisions to them.
+///
+/// This trait is sealed: the stores are part of this crate, and all of them give the same answers.
+pub trait Store: sealed::Store {}
+
+impl<S: sealed::Store> Store for S {}
+
+pub(crate) mod sealed {
+    use super::{
+        Adoption, Answer, Arc, AtomicU64, Decided, Gone, HoldId, KeyedHash, Plan, Settled,
+        Settlement, Times, Timestamp, Undecided, fmt,
+    };
+
+    pub trait Store: fmt::Debug + Send + Sync + 'static {
+        /// Makes one whole decision: everything is charged, or nothing.
+        fn decide(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<Decided, Undecided>>;
+
+        /// Ends a hold, makes it longer, or gives back what it charged.
+        fn settle(
+            &self,
+            id: HoldId,
+            settlement: Settlement,
+            times: Times,
+        ) -> Answer<'_, Result<Settled, Gone>>;
+
+        /// Gives back the cost of a plan to each of its limits, as far as it was taken.
+        fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, u64>;
+
+        /// Drops what the keys of a plan have spent.
+        fn forget(&self, plan: &Plan<'_>) -> Answer<'_, bool>;
+
+        /// Takes note of a new set of rules; the time is read once the rules are in force.
+        fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times);
+
+        /// Gives back holds whose time has come; true if there were any.
+        fn expire(&self, times: Times) -> bool;
+
+        /// When the next hold ends.
+        fn next_due(&self) -> Option<Timestamp>;
+
+        /// The number of rounds that were closed in a domain.
+        fn rounds(&self, domain: &str) -> Arc<AtomicU64>;
+
+        /// The hash that names states.
+        fn hash(&self) -> &KeyedHash;
+
+        /// How many keys have a state of their own.
+        fn len(&self) -> usize;
+    }
+}
 
 /// What a store answers: at once, or when it knows.
 ///
@@ -48,19 +209,39 @@ impl<'a, T> Answer<'a, T> {
     }
 }
 
-impl<T: Unpin> Future for Answer<'_, T> {
+impl<'a, T: Unpin + 'a> IntoFuture for Answer<'a, T> {
+    type Output = T;
+    type IntoFuture = Answering<'a, T>;
+
+    fn into_future(self) -> Answering<'a, T> {
+        match self {
+            Self::Now(answer) => Answering { now: Some(answer), later: None },
+            Self::Later(future) => Answering { now: None, later: Some(future) },
+        }
+    }
+}
+
+/// An [`Answer`] that is awaited.
+pub struct Answering<'a, T> {
+    now: Option<T>,
+    later: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
+}
+
+impl<T: Unpin> Future for Answering<'_, T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let taken = Answer::Later(Box::pin(std::future::pending()));
-        match std::mem::replace(&mut *self, taken) {
-            Self::Now(answer) => Poll::Ready(answer),
-            Self::Later(mut future) => {
-                let polled = future.as_mut().poll(context);
-                *self = Self::Later(future);
-                polled
-            }
+        match (self.now.take(), &mut self.later) {
+            (Some(answer), _) => Poll::Ready(answer),
+            (None, Some(future)) => future.as_mut().poll(context),
+            (None, None) => Poll::Pending,
         }
+    }
+}
+
+impl<T> fmt::Debug for Answering<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answering").field("is_there", &self.now.is_some()).finish_non_exhaustive()
     }
 }
 

@@ -67,6 +67,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) weight: Weight,
     /// Whether a refused request is charged as well, as far as it fits.
     pub(crate) charge_refused: bool,
+    /// Whether the state can be kept at all; what cannot is refused.
+    pub(crate) has_room: bool,
     pub(crate) moment: Moment,
 }
 
@@ -90,7 +92,10 @@ pub(crate) fn decide(act: Act, asks: &[Ask<'_>], states: &mut [State]) -> Ruling
     let mut decisions = Decisions::new();
     let mut after: SmallVec<[State; INLINE]> = SmallVec::from_slice(states);
     for (ask, state) in asks.iter().zip(&mut after) {
-        let decision = ask.terms.act(act, state, ask.cost, ask.moment);
+        let mut decision = ask.terms.act(act, state, ask.cost, ask.moment);
+        if !ask.has_room {
+            decision = decision.refused_for_unknown_time();
+        }
         is_allowed &= decision.is_allowed() || ask.weight == Weight::Advisory;
         decisions.push(decision);
     }
@@ -113,33 +118,25 @@ pub(crate) fn decide(act: Act, asks: &[Ask<'_>], states: &mut [State]) -> Ruling
     Ruling { is_allowed, decisions }
 }
 
-/// Calls the same function of whichever algorithm both the limit and the state are of.
+/// Does something with whichever algorithm both the limit and the state are of.
 ///
 /// A state of another algorithm than its limit's cannot come about: the algorithm is part of a
 /// key's name.
 macro_rules! dispatch {
-    ($terms:expr, $state:expr, $moment:expr, $function:ident($($argument:expr),*), slots($held:ident, $max:ident) $slots:expr) => {
-        match ($terms, $state) {
-            (Terms::Bucket(limit), State::Bucket(state)) => limit.$function(state $(, $argument)*, $moment.now),
-            (Terms::Window(limit), State::Window(state)) => limit.$function(state $(, $argument)*, $moment.now),
-            (Terms::Sliding(limit), State::Sliding(state)) => limit.$function(state $(, $argument)*, $moment.now),
-            (Terms::Cooldown(limit), State::Cooldown(state)) => limit.$function(state $(, $argument)*, $moment.now),
-            (Terms::Quota(limit), State::Quota(state)) => dispatch!(@quota $function, limit, state, $moment $(, $argument)*),
+    (
+        ($terms:expr, $given:expr), $limit:ident, $state:ident => $any:expr,
+        quota => $quota:expr,
+        slots($max:ident, $held:ident) => $slots:expr $(,)?
+    ) => {
+        match ($terms, $given) {
+            (Terms::Bucket($limit), State::Bucket($state)) => $any,
+            (Terms::Window($limit), State::Window($state)) => $any,
+            (Terms::Sliding($limit), State::Sliding($state)) => $any,
+            (Terms::Cooldown($limit), State::Cooldown($state)) => $any,
+            (Terms::Quota($limit), State::Quota($state)) => $quota,
             (Terms::Slots($max), State::Slots { held: $held }) => $slots,
             (terms, state) => unreachable!("{terms:?} with {state:?}"),
         }
-    };
-    (@quota check, $limit:ident, $state:ident, $moment:ident, $cost:expr) => {
-        $limit.check($state, $cost, $moment.period, $moment.now)
-    };
-    (@quota peek, $limit:ident, $state:ident, $moment:ident, $cost:expr) => {
-        $limit.peek($state, $cost, $moment.period, $moment.now)
-    };
-    (@quota hold, $limit:ident, $state:ident, $moment:ident, $cost:expr) => {
-        $limit.hold($state, $cost, $moment.period, $moment.now)
-    };
-    (@quota $function:ident, $limit:ident, $state:ident, $moment:ident $(, $argument:expr)*) => {
-        $limit.$function($state $(, $argument)*, $moment.period)
     };
 }
 
@@ -168,28 +165,36 @@ impl Terms {
 
     /// Charges `cost` if it fits.
     #[inline(always)]
-    pub(crate) fn check(&self, state: &mut State, cost: u64, moment: Moment) -> Decision {
-        dispatch!(self, state, moment, check(cost), slots(held, max) {
-            Decision::of_slots(*max, *held, cost, moment.now)
-        })
+    pub(crate) fn check(&self, state: &mut State, cost: u64, at: Moment) -> Decision {
+        dispatch!(
+            (self, state), limit, state => limit.check(state, cost, at.now),
+            quota => limit.check(state, cost, at.period, at.now),
+            slots(max, held) => Decision::of_slots(*max, *held, cost, at.now),
+        )
     }
 
     /// Whether `cost` would fit.
-    pub(crate) fn look(&self, state: &State, cost: u64, moment: Moment) -> Decision {
-        dispatch!(self, state, moment, peek(cost), slots(held, max) {
-            let look = Decision::of_slots(*max, *held, cost, moment.now);
-            look.uncharged(&Decision::of_slots(*max, *held, 0, moment.now))
-        })
+    pub(crate) fn look(&self, state: &State, cost: u64, at: Moment) -> Decision {
+        dispatch!(
+            (self, state), limit, state => limit.peek(state, cost, at.now),
+            quota => limit.peek(state, cost, at.period, at.now),
+            slots(max, held) => {
+                let look = Decision::of_slots(*max, *held, 0, at.now);
+                Decision::of_slots(*max, *held, cost, at.now).uncharged(&look)
+            }
+        )
     }
 
-    fn hold(&self, state: &mut State, cost: u64, moment: Moment) -> Decision {
-        dispatch!(self, state, moment, hold(cost), slots(held, max) {
-            let decision = Decision::of_slots(*max, *held, cost, moment.now);
-            if decision.is_allowed() {
-                *held += cost;
+    fn hold(&self, state: &mut State, cost: u64, at: Moment) -> Decision {
+        dispatch!(
+            (self, state), limit, state => limit.hold(state, cost, at.now),
+            quota => limit.hold(state, cost, at.period, at.now),
+            slots(max, held) => {
+                let decision = Decision::of_slots(*max, *held, cost, at.now);
+                *held += if decision.is_allowed() { cost } else { 0 };
+                decision
             }
-            decision
-        })
+        )
     }
 
     /// Charges whatever is left.
@@ -199,23 +204,33 @@ impl Terms {
     }
 
     /// Gives back up to `units`, and reports how many.
-    pub(crate) fn refund(&self, state: &mut State, units: u64, moment: Moment) -> u64 {
-        dispatch!(self, state, moment, refund(units), slots(_held, _max) 0)
+    pub(crate) fn refund(&self, state: &mut State, units: u64, at: Moment) -> u64 {
+        dispatch!(
+            (self, state), limit, state => limit.refund(state, units, at.now),
+            quota => limit.refund(state, units, at.period),
+            slots(_max, _held) => 0,
+        )
     }
 
     /// Turns a hold into a charge of `actual`, and reports how much of it was charged.
-    pub(crate) fn commit(&self, state: &mut State, units: u64, actual: u64, moment: Moment) -> u64 {
-        dispatch!(self, state, moment, commit(units, actual), slots(held, _max) {
-            *held = held.saturating_sub(units);
-            actual
-        })
+    pub(crate) fn commit(&self, state: &mut State, units: u64, actual: u64, at: Moment) -> u64 {
+        dispatch!(
+            (self, state), limit, state => limit.commit(state, units, actual, at.now),
+            quota => limit.commit(state, units, actual, at.period),
+            slots(_max, held) => {
+                *held = held.saturating_sub(units);
+                actual
+            }
+        )
     }
 
     /// Gives a hold back.
-    pub(crate) fn cancel(&self, state: &mut State, units: u64, moment: Moment) {
-        dispatch!(self, state, moment, cancel(units), slots(held, _max) {
-            *held = held.saturating_sub(units);
-        });
+    pub(crate) fn cancel(&self, state: &mut State, units: u64, at: Moment) {
+        dispatch!(
+            (self, state), limit, state => limit.cancel(state, units, at.now),
+            quota => limit.cancel(state, units, at.period),
+            slots(_max, held) => *held = held.saturating_sub(units),
+        );
     }
 
     /// Whether the state can no longer be told from a fresh one, at `now` or later.
@@ -225,7 +240,7 @@ impl Terms {
             (Self::Window(limit), State::Window(state)) => limit.is_idle(state, now),
             (Self::Sliding(limit), State::Sliding(state)) => limit.is_idle(state, now),
             (Self::Cooldown(limit), State::Cooldown(state)) => limit.is_idle(state, now),
-            // A quota is told its period, and that is not known here. See `State::is_settled`.
+            // A quota is told its period, and that is not known here.
             (Self::Quota(_), _) => false,
             (Self::Slots(_), State::Slots { held }) => *held == 0,
             (terms, state) => unreachable!("{terms:?} with {state:?}"),

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "the one file that reads the system's clock")]
 
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate_core::Timestamp;
 
@@ -19,6 +19,8 @@ use super::Clock;
 /// system's clock is read about once per second and interpolated by the counter in between, which
 /// is two to three times as fast. The first 10 ms of a process use the system's clock alone, so
 /// nothing waits for calibration. The two differ by microseconds at most.
+///
+/// Its [`wall`](Clock::wall) is the system's time of day.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
@@ -31,6 +33,16 @@ impl Clock for MonotonicClock {
         }
         read_system()
     }
+
+    fn wall(&self) -> Timestamp {
+        wall()
+    }
+}
+
+/// The system's time of day; 1970 if it is set to before that.
+pub(super) fn wall() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::ZERO.saturating_add(since)
 }
 
 /// The system's clock, and on the way a new start for the interpolation, when one is due.

@@ -33,6 +33,8 @@ pub struct Charge<'a> {
     /// The name of the state: a hash of the family and the key.
     pub(crate) hash: u64,
     pub(crate) cost: u64,
+    /// Whether the cost is the request's, and not a price that the rule names.
+    pub(crate) is_by_request: bool,
     pub(crate) terms: &'a Terms,
     pub(crate) period: Period,
 }
@@ -51,6 +53,14 @@ pub(crate) struct Named {
     pub(crate) body: u64,
 }
 
+impl Plan<'_> {
+    /// Whether it is just about charging limits.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.act == Act::Charge && self.name.is_none()
+    }
+}
+
 impl<'a> Charge<'a> {
     pub(crate) fn ask(&self, now: Timestamp) -> Ask<'a> {
         Ask {
@@ -58,6 +68,7 @@ impl<'a> Charge<'a> {
             cost: self.cost,
             weight: self.weight,
             charge_refused: self.charge_refused,
+            has_room: true,
             moment: Moment { now, period: self.period },
         }
     }

@@ -37,6 +37,15 @@ impl<'a, L: Line> Chain<'a, L> {
         &mut self.further.insert(held).1
     }
 
+    /// One of the lines, locked, and the others not.
+    pub(crate) fn take_line(mut self, line: usize) -> Locked<'a, L> {
+        self.line(line);
+        match self.further {
+            Some((held, further)) if held == line => further,
+            _ => self.home,
+        }
+    }
+
     /// Where the key is.
     ///
     /// Further lines are searched without their locks: with its home locked, a key may leave its

@@ -71,7 +71,10 @@ fn the_ceiling_can_be_reached_within_the_lines_that_it_allows() {
         (0..max_keys).for_each(|key| insert(&table, &hash, key));
         assert_eq!(table.len(), max_keys);
         let lines = table.shelf.counters.lines.load(Ordering::Relaxed);
-        assert!(lines <= table.ceiling().max_lines(NarrowLine::SLOTS), "{lines} lines for {max_keys} keys");
+        assert!(
+            lines <= table.ceiling().max_lines(NarrowLine::SLOTS),
+            "{lines} lines for {max_keys} keys"
+        );
     }
 }
 

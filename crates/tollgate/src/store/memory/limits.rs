@@ -7,7 +7,7 @@ use tollgate_core::Timestamp;
 
 use crate::cycle::{CycleClock, Times};
 use crate::policy::Effective;
-use crate::store::Charge;
+use crate::store::{Adoption, Charge};
 use crate::terms::{Moment, NO_PERIOD, State, Terms};
 
 /// Every limit that some state may count under.
@@ -26,6 +26,8 @@ struct Known {
     /// When it goes out of force by itself.
     until: Option<Timestamp>,
     successor: Option<Successor>,
+    /// Whether its rule is gone, so that nobody asks for its states any more.
+    is_removed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +66,8 @@ pub(crate) struct Carried {
 
 impl Limits {
     /// Takes new limits and says what follows the old ones, from `at` on.
-    pub(crate) fn adopt(&mut self, new: &[NewLimit], successions: &[Succession], at: Times) {
-        for limit in new {
+    pub(crate) fn adopt(&mut self, adoption: &Adoption, at: Times) {
+        for limit in &adoption.limits {
             self.known.entry(limit.tag).or_insert_with(|| Known {
                 family: limit.family,
                 terms: limit.terms,
@@ -73,18 +75,30 @@ impl Limits {
                 since: at,
                 until: limit.until,
                 successor: None,
+                is_removed: false,
             });
         }
-        for succession in successions {
+        for succession in &adoption.successions {
             if let Some(known) = self.known.get_mut(&succession.from) {
                 let Succession { to, effective, .. } = *succession;
                 known.successor.get_or_insert(Successor { tag: to, at, effective });
             }
         }
+        for tag in &adoption.removed {
+            if let Some(known) = self.known.get_mut(tag) {
+                known.is_removed = true;
+            }
+        }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.known.len()
+    /// Whether the rule of a limit is gone.
+    pub(crate) fn is_removed(&self, tag: u32) -> bool {
+        self.known.get(&tag).is_some_and(|known| known.is_removed)
+    }
+
+    /// How many limits are known that are no longer in force.
+    pub(crate) fn superseded(&self) -> usize {
+        self.known.values().filter(|known| known.successor.is_some()).count()
     }
 
     /// Forgets limits that nobody is counted under any more.
@@ -96,15 +110,27 @@ impl Limits {
     ///
     /// Each edit takes place at the time at which it was made, so that nothing is refilled at a rate
     /// that was not in force.
-    pub(crate) fn current(&self, mut carried: Carried, now: Timestamp) -> Carried {
+    ///
+    /// `period` is the number of the period that a quota is in, if anybody knows.
+    pub(crate) fn current(
+        &self,
+        mut carried: Carried,
+        now: Timestamp,
+        period: Option<u64>,
+    ) -> Carried {
         while let Some(known) = self.known.get(&carried.tag)
             && let Some(successor) = known.successor
             && let Some(next) = self.known.get(&successor.tag)
         {
-            if successor.effective == Effective::Next && carried.is_window_open(now) {
-                break;
+            let mut edited = known.moment(successor.at);
+            if successor.effective == Effective::Next {
+                // The period of the edit is the last one of the old limit.
+                let is_last = period.is_none_or(|period| period <= edited.period.index);
+                if carried.is_window_open(now) || (known.cycle.is_some() && is_last) {
+                    break;
+                }
+                edited.period.index = edited.period.index.saturating_add(1);
             }
-            let edited = known.moment(successor.at);
             carried = Carried {
                 tag: successor.tag,
                 terms: next.terms,
@@ -116,12 +142,22 @@ impl Limits {
 
     /// A state as the charge finds it: under the charge's own limit, or under an older one that is
     /// still good for the open window.
-    pub(crate) fn carry(&self, tag: u32, state: State, charge: &Charge<'_>, now: Timestamp) -> Carried {
+    pub(crate) fn carry(
+        &self,
+        tag: u32,
+        state: State,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Carried {
         let Some(known) = self.known.get(&tag) else {
             // Only a state that came from elsewhere has a number that nobody knows.
             return Carried { tag: charge.tag, terms: *charge.terms, state };
         };
-        let carried = self.current(Carried { tag, terms: known.terms, state }, now);
+        let carried = self.current(
+            Carried { tag, terms: known.terms, state },
+            now,
+            Some(charge.period.index),
+        );
         if carried.tag == charge.tag || carried.is_waiting_for_next(self) {
             return carried;
         }
@@ -139,13 +175,9 @@ impl Limits {
         self.known.get(&tag).map(|known| (known.terms, known.moment(times)))
     }
 
-    pub(crate) fn family(&self, tag: u32) -> Option<u64> {
-        self.known.get(&tag).map(|known| known.family)
-    }
-
     /// Whether a state counts for nothing any more.
     pub(crate) fn is_idle(&self, carried: Carried, since: Timestamp) -> bool {
-        let current = self.current(carried, since);
+        let current = self.current(carried, since, None);
         current.terms.is_idle(&current.state, since)
     }
 

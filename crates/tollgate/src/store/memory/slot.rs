@@ -3,7 +3,10 @@
 use tollgate_core::{BucketState, CooldownState, QuotaState, Timestamp, WindowState};
 
 use crate::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
-use crate::table::{Header, Line, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, find, read_header};
+use crate::table::{
+    Header, Line, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, find, is_unchanged,
+    read_header,
+};
 use crate::terms::{Moment, State, Terms};
 
 /// A line whose slots hold states of several limits.
@@ -15,6 +18,11 @@ pub(crate) trait Slots: Line {
     fn tag(&self, slot: usize) -> u32;
 
     fn pack(tag: u32, state: &State, moment: Moment) -> Self::Packed;
+
+    /// When the period of a quota in a slot ends.
+    fn ends_ns(&self, _slot: usize) -> u64 {
+        u64::MAX
+    }
 }
 
 impl Slots for TaggedLine {
@@ -82,11 +90,10 @@ impl Slots for WideLine {
         }
         Tagged { tag, packed }
     }
-}
 
-/// When the period of a quota in a slot ends.
-pub(crate) fn quota_ends_ns(words: &Wide) -> u64 {
-    words[3]
+    fn ends_ns(&self, slot: usize) -> u64 {
+        self.load(slot).packed[3]
+    }
 }
 
 /// A line of either width.
@@ -120,7 +127,7 @@ impl<'a> AnyLine<'a> {
     }
 
     pub(crate) fn is_unchanged(self, header: Header) -> bool {
-        either!(self, line => crate::table::is_unchanged(line, header))
+        either!(self, line => is_unchanged(line, header))
     }
 
     pub(crate) fn tag(self, slot: usize) -> u32 {

@@ -1,0 +1,77 @@
+//! A calendar that remembers where it was.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::{Calendar, CalendarPeriod};
+
+/// A [`Calendar`] that keeps the last period it worked out, and answers from it while time stays
+/// inside.
+///
+/// It never waits: who meets a writer works the period out, which is a few microseconds.
+#[derive(Debug)]
+#[allow(dead_code, reason = "the engine reads calendars through it")]
+pub(crate) struct CachedCalendar {
+    calendar: Calendar,
+    /// Odd while somebody writes the rest; it has changed if somebody wrote in between.
+    version: AtomicU64,
+    index: AtomicU64,
+    starts_ns: AtomicU64,
+    /// Zero, so that no time lies inside, before the first answer.
+    ends_ns: AtomicU64,
+}
+
+#[allow(dead_code, reason = "the engine reads calendars through it")]
+impl CachedCalendar {
+    pub(crate) fn new(calendar: Calendar) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { calendar, version: zero(), index: zero(), starts_ns: zero(), ends_ns: zero() }
+    }
+
+    pub(crate) fn calendar(&self) -> &Calendar {
+        &self.calendar
+    }
+
+    /// What [`Calendar::period_at`] says.
+    #[inline]
+    pub(crate) fn period_at(&self, unix_ns: u64) -> CalendarPeriod {
+        match self.kept() {
+            Some(period) if (period.starts_ns..period.ends_ns).contains(&unix_ns) => period,
+            _ => self.renew(unix_ns),
+        }
+    }
+
+    /// The period that is kept, unless somebody is writing it.
+    #[inline]
+    fn kept(&self) -> Option<CalendarPeriod> {
+        let before = self.version.load(Ordering::Acquire);
+        let period = CalendarPeriod {
+            index: self.index.load(Ordering::Relaxed),
+            starts_ns: self.starts_ns.load(Ordering::Relaxed),
+            ends_ns: self.ends_ns.load(Ordering::Relaxed),
+        };
+        // Who has seen a word of a newer writer sees its version below.
+        fence(Ordering::Acquire);
+        let after = self.version.load(Ordering::Relaxed);
+        (before == after && before.is_multiple_of(2)).then_some(period)
+    }
+
+    #[cold]
+    fn renew(&self, unix_ns: u64) -> CalendarPeriod {
+        let period = self.calendar.period_at(unix_ns);
+        let version = self.version.load(Ordering::Relaxed);
+        let is_mine = version.is_multiple_of(2)
+            && self
+                .version
+                .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if is_mine {
+            // The odd version comes before the words.
+            fence(Ordering::Release);
+            self.index.store(period.index, Ordering::Relaxed);
+            self.starts_ns.store(period.starts_ns, Ordering::Relaxed);
+            self.ends_ns.store(period.ends_ns, Ordering::Relaxed);
+            self.version.store(version + 2, Ordering::Release);
+        }
+        period
+    }
+}

@@ -1,0 +1,176 @@
+//! What does not fit into slots: units on hold, names of requests, and counters that keys share.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tollgate_core::Timestamp;
+
+use super::shared::Shared;
+use crate::store::{Decided, HoldId, Named};
+use crate::terms::INLINE;
+
+#[derive(Debug, Default)]
+pub(crate) struct Side {
+    /// Units on hold, by the name of the state.
+    held: HashMap<u64, u64>,
+    holds: HashMap<HoldId, Hold>,
+    /// When holds end; some of them have been settled or renewed since.
+    due: BinaryHeap<Reverse<(Timestamp, HoldId)>>,
+    settled: VecDeque<(Timestamp, HoldId)>,
+    names: HashMap<[u64; 2], Remembered>,
+    names_by_age: VecDeque<(Timestamp, [u64; 2])>,
+    last_fence: u64,
+    pub(crate) shared: Shared,
+}
+
+/// Units that were set aside together.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) items: SmallVec<[Item; INLINE]>,
+    pub(crate) expires: Timestamp,
+    pub(crate) fence: u64,
+    pub(crate) is_open: bool,
+}
+
+/// A part of a hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    pub(crate) tag: u32,
+    pub(crate) hash: u64,
+    /// What is on hold, or what was charged once the hold is settled.
+    pub(crate) units: u64,
+    /// Whether the rule takes what the request costs, and not a price of its own.
+    pub(crate) is_by_request: bool,
+}
+
+/// The name belongs to another request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OtherBody;
+
+#[derive(Clone, Debug)]
+struct Remembered {
+    body: u64,
+    decided: Decided,
+}
+
+impl Side {
+    pub(crate) fn held(&self, hash: u64) -> u64 {
+        self.held.get(&hash).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn set_held(&mut self, hash: u64, units: u64) {
+        if units == 0 {
+            self.held.remove(&hash);
+        } else {
+            self.held.insert(hash, units);
+        }
+    }
+
+    /// The limits that holds belong to.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
+        self.holds.values().flat_map(|hold| hold.items.iter().map(|item| item.tag))
+    }
+
+    /// How many holds are open.
+    pub(crate) fn open_holds(&self) -> usize {
+        self.holds.len() - self.settled.len()
+    }
+
+    /// A number larger than all before it, also those of earlier lives if the clock is right.
+    pub(crate) fn next_fence(&mut self, now: Timestamp) -> u64 {
+        self.last_fence = (self.last_fence + 1).max(now.as_nanos() / 1_000);
+        self.last_fence
+    }
+
+    pub(crate) fn insert_hold(&mut self, id: HoldId, hold: Hold) {
+        self.due.push(Reverse((hold.expires, id)));
+        self.holds.insert(id, hold);
+    }
+
+    pub(crate) fn hold(&self, id: HoldId) -> Option<&Hold> {
+        self.holds.get(&id)
+    }
+
+    pub(crate) fn renew(&mut self, id: HoldId, expires: Timestamp) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.expires = expires;
+            self.due.push(Reverse((expires, id)));
+        }
+    }
+
+    /// Keeps a settled hold for a while, for refunds.
+    pub(crate) fn settle(&mut self, id: HoldId, items: SmallVec<[Item; INLINE]>, now: Timestamp) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            if hold.is_open {
+                self.settled.push_back((now, id));
+            }
+            *hold = Hold { items, is_open: false, ..*hold };
+        }
+        let oldest = now.saturating_sub(REMEMBERED_FOR);
+        while let Some(&(at, id)) = self.settled.front()
+            && (at < oldest || self.settled.len() > MOST_REMEMBERED)
+        {
+            self.settled.pop_front();
+            self.holds.remove(&id);
+        }
+    }
+
+    /// A hold whose time has come, taken out.
+    pub(crate) fn next_expired(&mut self, now: Timestamp) -> Option<Hold> {
+        while let Some(&Reverse((expires, id))) = self.due.peek()
+            && expires <= now
+        {
+            self.due.pop();
+            // Renewed or settled holds leave an old entry behind.
+            if self.holds.get(&id).is_some_and(|hold| hold.is_open && hold.expires == expires) {
+                return self.holds.remove(&id);
+            }
+        }
+        None
+    }
+
+    /// When the next hold ends, if nothing happens to it before.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.due.peek().map(|Reverse((expires, _))| *expires)
+    }
+
+    /// What was answered under this name; an error if the request was another one.
+    pub(crate) fn recall(
+        &mut self,
+        named: Named,
+        now: Timestamp,
+    ) -> Result<Option<Decided>, OtherBody> {
+        let oldest = now.saturating_sub(REMEMBERED_FOR);
+        while let Some(&(at, name)) = self.names_by_age.front()
+            && at < oldest
+        {
+            self.names_by_age.pop_front();
+            self.names.remove(&name);
+        }
+        match self.names.get(&named.name) {
+            None => Ok(None),
+            Some(known) if known.body == named.body => Ok(Some(known.decided.clone())),
+            Some(_) => Err(OtherBody),
+        }
+    }
+
+    /// Remembers what was answered under a name. Only charges are, never denials.
+    pub(crate) fn remember(&mut self, named: Named, decided: &Decided, now: Timestamp) {
+        if self.names_by_age.len() >= MOST_REMEMBERED
+            && let Some((_, oldest)) = self.names_by_age.pop_front()
+        {
+            self.names.remove(&oldest);
+        }
+        self.names_by_age.push_back((now, named.name));
+        let remembered = Remembered { body: named.body, decided: decided.clone() };
+        self.names.insert(named.name, remembered);
+    }
+}
+
+/// How long names and settled holds are remembered.
+pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
+
+/// How many names, and how many settled holds, are remembered at most.
+const MOST_REMEMBERED: usize = 1 << 17;
