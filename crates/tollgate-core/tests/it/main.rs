@@ -11,6 +11,7 @@ mod extremes;
 mod intervals;
 mod laws;
 mod model;
+mod pictures;
 mod quotas;
 mod script;
 mod stories;

@@ -7,7 +7,7 @@ use super::{Calendar, CalendarPeriod};
 /// A [`Calendar`] that keeps the last period it worked out, and answers from it while time stays
 /// inside.
 ///
-/// It never waits: who meets a writer works the period out, which is a few microseconds.
+/// It never waits: who meets a writer works the period out, which takes about a microsecond.
 #[derive(Debug)]
 #[allow(dead_code, reason = "the engine reads calendars through it")]
 pub(crate) struct CachedCalendar {

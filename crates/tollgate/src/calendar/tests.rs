@@ -254,6 +254,37 @@ fn threads_on_both_sides_of_a_boundary_never_see_half_a_period() {
     });
 }
 
+/// Every change of the clocks that the database lists, in every zone.
+#[test]
+fn a_period_begins_when_the_clocks_first_show_it() {
+    let until = jiff::Timestamp::from_second(2_200_000_000).unwrap();
+    let mut changes = 0;
+    for zone in jiff::tz::db().available() {
+        for unit in ["hour", "day", "week", "month"] {
+            let Ok(calendar) = format!("{unit} in {zone}").parse::<Calendar>() else { continue };
+            let listed = calendar.zone.following(jiff::Timestamp::UNIX_EPOCH);
+            for change in listed.take_while(|change| change.timestamp() < until) {
+                let change_ns = u64::try_from(change.timestamp().as_nanosecond()).unwrap();
+                let around = calendar.period_at(change_ns);
+                assert!(around.starts_ns <= change_ns && change_ns < around.ends_ns, "{calendar}");
+                let mut period = calendar.period_at(change_ns.saturating_sub(DAY));
+                while period.starts_ns <= change_ns {
+                    let (starts_s, index) = (period.ends_ns / S, period.index);
+                    period = calendar.period_at(period.ends_ns);
+                    let [shown, before] = [starts_s, starts_s - 1].map(|time_s| {
+                        calendar.shown_at(time_s.cast_signed()).max(0).unsigned_abs()
+                    });
+                    assert_eq!(period.starts_ns, starts_s * S, "{calendar} {period:?}");
+                    assert!(shown >= period.index && period.index > index, "{calendar} {period:?}");
+                    assert!(before < period.index, "{calendar} {period:?}");
+                }
+                changes += 1;
+            }
+        }
+    }
+    assert!(changes > 50_000, "{changes}");
+}
+
 /// Any calendar of the database.
 fn any_calendar() -> impl Strategy<Value = Calendar> {
     let zones: Vec<String> = jiff::tz::db().available().map(|zone| zone.to_string()).collect();
