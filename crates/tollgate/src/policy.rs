@@ -1,9 +1,135 @@
 //! What the policy file says, checked: rules, and how to find those that a request meets.
+//!
+//! ```
+//! use tollgate::policy::Policy;
+//!
+//! let parsed = Policy::parse("policy.toml", br#"
+//!     [[rule]]
+//!     name   = "search"
+//!     key    = ["ip"]
+//!     bucket = { rate = "10/s", burts = 20 }
+//! "#);
+//! let errors = parsed.unwrap_err().to_string();
+//! assert!(errors.starts_with("policy.toml:5:34: error: unknown key `burts` in a bucket"));
+//! assert!(errors.ends_with("hint: did you mean `burst`?"));
+//! ```
 
+mod check;
+mod cost;
+mod diagnostic;
+mod key;
 mod limit;
-mod parts;
+mod lints;
+mod options;
+mod overrides;
+mod parse;
+mod pattern;
 mod rule;
+mod server;
+mod text;
 
+use check::Finding;
+
+pub use cost::CostTable;
+pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
+pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};
-pub use parts::{Condition, CostTable, Grant, Key, KeyPart, Override, Pattern};
-pub use rule::{Durability, Effective, Missing, Mode, OnError, Rule};
+pub use overrides::{Grant, Override};
+pub use pattern::{Condition, Network, Pattern};
+pub use rule::{Durability, Effective, Missing, Mode, OnError, Rule, RuleError};
+pub use server::{Listen, Secret, Server, Unmatched};
+
+/// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is
+/// unlimited unless it says so.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    pub(crate) server: Server,
+    pub(crate) rules: Vec<Rule>,
+}
+
+/// A policy that can be used, and what is probably wrong with it all the same.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Parsed {
+    /// The policy.
+    pub policy: Policy,
+    /// What was probably not meant, in the order of the file.
+    pub warnings: Vec<Diagnostic>,
+    /// How many more warnings there are.
+    pub left_out: usize,
+}
+
+impl Policy {
+    /// Reads a policy file. The name is only for messages.
+    ///
+    /// All errors are reported at once. Files above 16 MiB are refused.
+    pub fn parse(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
+        parse::parse(file_name, bytes)
+    }
+
+    /// The policy that a text says, for those who do not care for warnings.
+    pub fn from_toml(text: &str) -> Result<Self, PolicyErrors> {
+        Self::parse("policy.toml", text.as_bytes()).map(|parsed| parsed.policy)
+    }
+
+    /// A policy of rules that were built in code.
+    pub fn new(rules: impl IntoIterator<Item = Rule>) -> Result<Self, PolicyErrors> {
+        let rules: Vec<Rule> = rules.into_iter().collect();
+        let mut found: Vec<_> =
+            check::check(&rules).into_iter().map(|f| named(f, &rules)).collect();
+        for (index, rule) in rules.iter().enumerate() {
+            if rule.name.is_empty() || rule.domain.is_empty() {
+                let message = format!("rule {index} has an empty name or domain");
+                found.push(diagnostic::without_place(Severity::Error, message, None));
+            }
+        }
+        if found.is_empty() {
+            return Ok(Self { server: Server::default(), rules });
+        }
+        let left_out = found.len().saturating_sub(PolicyErrors::MOST);
+        found.truncate(PolicyErrors::MOST);
+        Err(PolicyErrors::new(found, left_out))
+    }
+
+    /// The rules, in the order of the file.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What the file says about the daemon.
+    #[must_use]
+    pub const fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// What was probably not meant, for a policy that was built in code.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Diagnostic> {
+        lints::lint(&self.rules).into_iter().map(|finding| named(finding, &self.rules)).collect()
+    }
+}
+
+impl Parsed {
+    /// The policy, if there is nothing to warn about; else the warnings as errors.
+    pub fn strict(mut self) -> Result<Policy, PolicyErrors> {
+        if self.warnings.is_empty() {
+            return Ok(self.policy);
+        }
+        for warning in &mut self.warnings {
+            warning.severity = Severity::Error;
+        }
+        Err(PolicyErrors::new(self.warnings, self.left_out))
+    }
+}
+
+/// A finding without a place in a file, so it names the rule.
+fn named(finding: Finding, rules: &[Rule]) -> Diagnostic {
+    let message = match finding.rule.and_then(|rule| rules.get(rule)) {
+        Some(Rule { name, domain, .. }) => {
+            format!("rule `{name}` of domain `{domain}`: {}", finding.message)
+        }
+        None => finding.message,
+    };
+    diagnostic::without_place(finding.severity, message, finding.hint)
+}

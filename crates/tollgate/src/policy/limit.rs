@@ -27,7 +27,7 @@ pub enum Limit {
 pub enum Cycle {
     /// The calendar does.
     Calendar(Calendar),
-    /// The host does, with [`close_round`](crate::policy).
+    /// The host does, when it closes the round.
     Round,
 }
 
@@ -39,4 +39,88 @@ pub struct Slots {
     pub(crate) wait: Option<Duration>,
     pub(crate) expires: Duration,
     pub(crate) priority: Option<Box<str>>,
+}
+
+impl Limit {
+    /// The name of the algorithm, as it is written in a policy file.
+    #[must_use]
+    pub const fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Bucket(_) => "bucket",
+            Self::Window(_) => "window",
+            Self::Sliding(_) => "sliding",
+            Self::Cooldown(_) => "cooldown",
+            Self::Quota(..) => "quota",
+            Self::Slots(_) => "slots",
+        }
+    }
+}
+
+impl Slots {
+    /// How many may wait where nobody says otherwise.
+    pub const DEFAULT_QUEUE: usize = 1_024;
+
+    /// How long a place is kept for a holder that does not renew, where nobody says otherwise.
+    pub const DEFAULT_EXPIRES: Duration = Duration::from_secs(600);
+
+    /// At most `max` in flight. Zero is refused when the policy is built.
+    #[must_use]
+    pub const fn new(max: u64) -> Self {
+        let (queue, expires) = (Self::DEFAULT_QUEUE, Self::DEFAULT_EXPIRES);
+        Self { max, queue, wait: None, expires, priority: None }
+    }
+
+    /// The same slots with another length of the queue; 0: nobody waits.
+    #[must_use]
+    pub fn queue(self, queue: usize) -> Self {
+        Self { queue, ..self }
+    }
+
+    /// The same slots, for which nobody waits longer than this.
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { wait: Some(wait), ..self }
+    }
+
+    /// The same slots, whose holders lose their place when they do not renew it for so long.
+    #[must_use]
+    pub fn expires(self, expires: Duration) -> Self {
+        Self { expires, ..self }
+    }
+
+    /// The same slots, for which the higher integer in this attribute goes first.
+    #[must_use]
+    pub fn priority(self, attribute: &str) -> Self {
+        Self { priority: Some(attribute.into()), ..self }
+    }
+
+    /// How many may be in flight.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// How many may wait.
+    #[must_use]
+    pub const fn queue_len(&self) -> usize {
+        self.queue
+    }
+
+    /// How long anybody waits at most, unless the caller says so.
+    #[must_use]
+    pub const fn longest_wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
+    /// How long a place is kept for a holder that does not renew.
+    #[must_use]
+    pub const fn expiry(&self) -> Duration {
+        self.expires
+    }
+
+    /// The attribute whose integer says who goes first.
+    #[must_use]
+    pub fn priority_attribute(&self) -> Option<&str> {
+        self.priority.as_deref()
+    }
 }

@@ -10,6 +10,8 @@ mod clocks;
 mod guard;
 mod layers;
 mod model;
+mod policy;
+mod policy_errors;
 mod stories;
 mod threads;
 

@@ -1,0 +1,208 @@
+//! What is wrong with rules, whether they come from a file or from code.
+
+use std::collections::HashMap;
+use std::mem::discriminant;
+
+use super::diagnostic::Severity;
+use super::text::quoted;
+use super::{Condition, CostTable, Grant, Limit, Pattern, Rule};
+
+/// Something about a rule: which key of it, and what.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub(crate) severity: Severity,
+    /// `None`: about the whole policy.
+    pub(crate) rule: Option<usize>,
+    /// The key of the rule that it is about.
+    pub(crate) field: &'static str,
+    /// Which element, where the key has a list.
+    pub(crate) element: Option<usize>,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    pub(crate) other: Option<Other>,
+}
+
+/// The other place that a finding has to do with; the same key of a rule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Other {
+    pub(crate) rule: usize,
+    pub(crate) element: Option<usize>,
+    pub(crate) text: &'static str,
+}
+
+impl Finding {
+    pub(crate) fn new(
+        severity: Severity,
+        rule: usize,
+        field: &'static str,
+        message: String,
+    ) -> Self {
+        let (rule, element, hint, other) = (Some(rule), None, None, None);
+        Self { severity, rule, field, element, message, hint, other }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    pub(crate) fn element(self, element: usize) -> Self {
+        Self { element: Some(element), ..self }
+    }
+
+    pub(crate) fn other(self, other: Other) -> Self {
+        Self { other: Some(other), ..self }
+    }
+}
+
+/// All errors of the rules that can be seen without their text.
+pub(crate) fn check(rules: &[Rule]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if rules.is_empty() {
+        let message = "the policy has no rule, so nothing would be limited".into();
+        let hint = Some("begin one with `[[rule]]`".into());
+        findings.push(Finding {
+            rule: None,
+            hint,
+            ..Finding::new(Severity::Error, 0, "rule", message)
+        });
+    }
+    let mut names = HashMap::new();
+    for (index, rule) in rules.iter().enumerate() {
+        check_name(index, rule, &mut findings);
+        if let Some(first) = names.insert((&rule.domain, &rule.name), index)
+            && !rule.name.is_empty()
+        {
+            names.insert((&rule.domain, &rule.name), first);
+            let (name, domain) = (quoted(&rule.name), quoted(&rule.domain));
+            let other = Other { rule: first, element: None, text: "it is first used" };
+            findings.push(
+                error(index, "name", format!("the name {name} is taken in domain {domain}"))
+                    .hint("give one of them another name, or another domain")
+                    .other(other),
+            );
+        }
+        check_rule(index, rule, &mut findings);
+    }
+    findings
+}
+
+fn error(rule: usize, field: &'static str, message: String) -> Finding {
+    Finding::new(Severity::Error, rule, field, message)
+}
+
+fn check_name(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
+    for (field, text) in [("name", &rule.name), ("domain", &rule.domain)] {
+        let why = if text.is_empty() {
+            // In a file it has been reported, as something that is absent or empty.
+            continue;
+        } else if text.len() > LONGEST_NAME {
+            format!("is longer than {LONGEST_NAME} bytes")
+        } else if text.chars().any(char::is_control) {
+            "has a control character".into()
+        } else {
+            continue;
+        };
+        findings.push(error(index, field, format!("the {field} {} {why}", quoted(text))));
+    }
+}
+
+fn check_rule(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
+    for (at, condition) in rule.conditions.iter().enumerate() {
+        if rule.conditions[..at].iter().any(|other| other.attribute == condition.attribute) {
+            let attribute = quoted(&condition.attribute);
+            findings.push(error(index, "match", format!("{attribute} is matched twice")));
+        }
+    }
+    if let Some(cost) = &rule.cost {
+        check_cost(index, rule, cost, findings);
+    }
+    if let Limit::Slots(slots) = &rule.limit {
+        if slots.max == 0 || slots.expires.is_zero() {
+            let message = "slots need a `max` of at least 1, and time until they expire".into();
+            findings.push(error(index, "slots", message));
+        }
+        if slots.wait.is_some_and(|wait| wait.is_zero()) {
+            let message = "`wait` must be above zero".into();
+            findings.push(error(index, "slots", message).hint("use `queue = 0` if nobody waits"));
+        }
+    }
+    if rule.reserve_for.is_zero() {
+        findings.push(error(index, "reserve_for", "`reserve_for` must be above zero".into()));
+    }
+    check_overrides(index, rule, findings);
+}
+
+fn check_overrides(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
+    for (at, exception) in rule.overrides.iter().enumerate() {
+        if rule.key.parts.is_empty() {
+            let message = "the rule has one key for all, so there is nothing to override".into();
+            let hint = "give the rule a `key`, or write a rule with `match`";
+            findings.push(error(index, "override", message).element(at).hint(hint));
+            continue;
+        }
+        if exception.key.is_empty() {
+            let message = "the override does not say for which keys".into();
+            let hint = "name attributes of the rule's key: `key = { ip = \"192.0.2.7\" }`";
+            findings.push(error(index, "override", message).element(at).hint(hint));
+        }
+        for Condition { attribute, .. } in &exception.key {
+            if !rule.key.parts.iter().any(|part| part.attribute() == &**attribute) {
+                let known: Vec<_> = rule.key.parts.iter().map(|part| part.attribute()).collect();
+                let message = format!("{} is not in the key of the rule", quoted(attribute));
+                let hint = format!("the key has `{}`", known.join("`, `"));
+                findings.push(error(index, "override", message).element(at).hint(hint));
+            }
+        }
+        if let Grant::Limit(limit) = &exception.grant
+            && discriminant(limit) != discriminant(&rule.limit)
+        {
+            let (own, other) = (rule.limit.algorithm(), limit.algorithm());
+            let message = format!("a `{own}` cannot be overridden by a `{other}`");
+            findings.push(error(index, "override", message).element(at));
+        }
+    }
+}
+
+fn check_cost(index: usize, rule: &Rule, cost: &CostTable, findings: &mut Vec<Finding>) {
+    if matches!(rule.limit, Limit::Slots(_)) {
+        let message = "a place in flight is one place, whatever the request costs".into();
+        findings.push(error(index, "cost", message).hint("leave `cost` out of a slots rule"));
+    }
+    if cost.rows.is_empty() {
+        findings.push(error(index, "cost", "the cost table has no rows".into()));
+    }
+    if cost.rows.iter().any(|(_, cost)| *cost == 0) {
+        findings.push(error(index, "cost", "a cost is at least 1".into()));
+    }
+    for (first, second) in overlaps(&cost.rows) {
+        let message = format!("{} and {} overlap", quoted(&first), quoted(&second));
+        findings.push(error(index, "cost", message).hint("a value has one cost"));
+    }
+}
+
+/// Rows that one value could meet: equal ones, and ranges that overlap.
+fn overlaps(rows: &[(Pattern, u64)]) -> Vec<(String, String)> {
+    let mut ranges: Vec<(i64, i64)> = rows.iter().filter_map(|(row, _)| as_range(row)).collect();
+    ranges.sort_unstable();
+    let ranges = ranges
+        .windows(2)
+        .filter(|pair| pair[1].0 <= pair[0].1)
+        .map(|pair| (Pattern::Range(pair[0].0, pair[0].1), Pattern::Range(pair[1].0, pair[1].1)));
+    let mut seen = HashMap::new();
+    let equal = rows
+        .iter()
+        .filter(|(row, _)| as_range(row).is_none() && seen.insert(row, ()).is_some())
+        .map(|(row, _)| (row.clone(), row.clone()));
+    ranges.chain(equal).map(|(first, second)| (first.to_string(), second.to_string())).collect()
+}
+
+/// The range of a row; a number is a range of one.
+fn as_range(row: &Pattern) -> Option<(i64, i64)> {
+    match row {
+        Pattern::Range(first, last) => Some((*first, *last)),
+        Pattern::Equals(text) => super::pattern::integer(text).map(|number| (number, number)),
+        Pattern::Glob(_) | Pattern::Network(..) => None,
+    }
+}
+
+const LONGEST_NAME: usize = 128;

@@ -1,0 +1,265 @@
+//! What is wrong with a policy file: where, what, and what to do about it.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The policy can be used, but probably says something else than was meant.
+    Warning,
+    /// The policy cannot be used.
+    Error,
+}
+
+/// One thing that is wrong with a policy.
+///
+/// Shown as text it has the place, the line, marks under the text, and a hint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The name of the file, as it was given.
+    pub file: Arc<str>,
+    /// The line, from 1; 0 where there is no file, because the rules were built in code.
+    pub line: usize,
+    /// The column, from 1, in characters.
+    pub column: usize,
+    /// The bytes of the file that it is about.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Another place that has to do with it.
+    pub note: Option<String>,
+    excerpt: Option<Excerpt>,
+}
+
+/// The part of a line that is shown, and where the marks go; both in characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Excerpt {
+    text: String,
+    marks_at: usize,
+    marks: usize,
+}
+
+/// Everything that is wrong with a policy, in the order of the file. At least one is an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyErrors {
+    diagnostics: Vec<Diagnostic>,
+    left_out: usize,
+}
+
+impl PolicyErrors {
+    /// How many are reported at most; the others are counted.
+    pub const MOST: usize = 100;
+
+    pub(crate) const fn new(diagnostics: Vec<Diagnostic>, left_out: usize) -> Self {
+        Self { diagnostics, left_out }
+    }
+
+    /// What is wrong: errors and warnings.
+    #[must_use]
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    /// How many more there are.
+    #[must_use]
+    pub const fn left_out(&self) -> usize {
+        self.left_out
+    }
+}
+
+impl fmt::Display for PolicyErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, diagnostic) in self.diagnostics.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n\n")?;
+            }
+            diagnostic.fmt(f)?;
+        }
+        match self.left_out {
+            0 => Ok(()),
+            more => write!(f, "\n\nand {more} more"),
+        }
+    }
+}
+
+impl Error for PolicyErrors {}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        }
+        write!(f, "{}: {}", self.severity, self.message)?;
+        let number = if self.line > 0 { self.line.to_string() } else { String::new() };
+        let margin = number.len();
+        if let Some(excerpt) = &self.excerpt {
+            let Excerpt { text, marks_at, marks } = excerpt;
+            write!(f, "\n{:margin$} |\n{number} | {text}", "")?;
+            write!(f, "\n{:margin$} | {:marks_at$}{:^<marks$}", "", "", "")?;
+        }
+        for (label, text) in [("note", &self.note), ("hint", &self.hint)] {
+            if let Some(text) = text {
+                write!(f, "\n{:margin$} = {label}: {text}", "")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A problem as it is found: in bytes of the text.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) severity: Severity,
+    pub(crate) span: Range<usize>,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    pub(crate) note: Option<Note>,
+    pub(crate) origin: Origin,
+}
+
+/// Another place that a problem has to do with.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    pub(crate) span: Range<usize>,
+    pub(crate) text: &'static str,
+}
+
+/// How a problem was found, which tells whether it may be the echo of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The text is not TOML.
+    Syntax,
+    /// Something says what it should not.
+    Meaning,
+    /// Something is not there. Where the text is not TOML it may just not have been read.
+    Absence,
+}
+
+impl Problem {
+    pub(crate) fn new(severity: Severity, span: Range<usize>, message: String) -> Self {
+        let origin = Origin::Meaning;
+        Self { severity, span, message, hint: None, note: None, origin }
+    }
+}
+
+/// The text of a file and where its lines begin.
+pub(crate) struct Source<'a> {
+    file: Arc<str>,
+    text: &'a str,
+    line_starts: Vec<usize>,
+    /// Bytes in front of the text that are not part of it.
+    skipped: usize,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(file: &str, text: &'a str, skipped: usize) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let line_starts = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        Self { file: file.into(), text, line_starts, skipped }
+    }
+
+    /// The line of a byte, from 0.
+    pub(crate) fn line_of(&self, at: usize) -> usize {
+        self.line_starts.partition_point(|start| *start <= at).saturating_sub(1)
+    }
+
+    pub(crate) fn diagnostic(&self, problem: Problem) -> Diagnostic {
+        let start = self.text.floor_char_boundary(problem.span.start);
+        let end = self.text.ceil_char_boundary(problem.span.end).max(start);
+        let (line, column) = self.place(start);
+        let note = problem.note.map(|note| {
+            let (line, column) = self.place(self.text.floor_char_boundary(note.span.start));
+            format!("{} at {}:{line}:{column}", note.text, self.file)
+        });
+        Diagnostic {
+            severity: problem.severity,
+            file: Arc::clone(&self.file),
+            line,
+            column,
+            span: start + self.skipped..end + self.skipped,
+            message: problem.message,
+            hint: problem.hint,
+            note,
+            excerpt: Some(self.excerpt(start, end)),
+        }
+    }
+
+    /// Line and column of a byte, from 1.
+    fn place(&self, at: usize) -> (usize, usize) {
+        let line = self.line_of(at);
+        (line + 1, self.text[self.line_starts[line]..at].chars().count() + 1)
+    }
+
+    /// The line around a place, cut to what fits a screen.
+    fn excerpt(&self, start: usize, end: usize) -> Excerpt {
+        const BEFORE: usize = 60;
+        const WIDTH: usize = 100;
+        let line_start = self.line_starts[self.line_of(start)];
+        let line_end = self.line_starts.get(self.line_of(start) + 1).copied();
+        let line_end = line_end.unwrap_or(self.text.len());
+        let before: Vec<char> = self.text[line_start..start].chars().rev().take(BEFORE).collect();
+        let is_cut = line_start + before.iter().map(|c| c.len_utf8()).sum::<usize>() < start;
+        let mut text: String = if is_cut { "…".into() } else { String::new() };
+        text.extend(before.into_iter().rev().map(visible));
+        let marks_at = text.chars().count();
+        let room = WIDTH - marks_at;
+        let mut after = self.text[start..line_end].trim_end_matches(['\n', '\r']).chars();
+        text.extend(after.by_ref().take(room).map(visible));
+        if after.next().is_some() {
+            text.push('…');
+        }
+        let marked = &self.text[start..end.min(line_end)];
+        let marks = marked.trim_end_matches(['\n', '\r']).chars().take(room).count().max(1);
+        Excerpt { text, marks_at, marks }
+    }
+}
+
+/// A diagnostic about rules that were built in code.
+pub(crate) fn without_place(
+    severity: Severity,
+    message: String,
+    hint: Option<String>,
+) -> Diagnostic {
+    Diagnostic {
+        severity,
+        file: "".into(),
+        line: 0,
+        column: 0,
+        span: 0..0,
+        message,
+        hint,
+        note: None,
+        excerpt: None,
+    }
+}
+
+/// One column for each character, and nothing that a terminal acts on.
+fn visible(c: char) -> char {
+    match c {
+        '\t' => ' ',
+        c if c.is_control() || is_invisible(c) => '\u{fffd}',
+        c => c,
+    }
+}
+
+/// Characters without width, and those that change the direction of the text around them.
+const fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}

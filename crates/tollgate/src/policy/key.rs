@@ -1,0 +1,134 @@
+use std::fmt;
+
+use super::text::{TextError, quoted};
+
+/// Whose bucket: attributes of the request. None of them means one for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Key {
+    pub(crate) parts: Vec<KeyPart>,
+}
+
+/// One attribute of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    /// The text of an attribute.
+    Text(Box<str>),
+    /// An address, cut to its network.
+    Address {
+        /// The attribute; `ip`.
+        attribute: Box<str>,
+        /// Bits of an IPv4 address that count.
+        v4_bits: u8,
+        /// Bits of an IPv6 address that count.
+        v6_bits: u8,
+    },
+}
+
+impl Key {
+    /// The parts, in order.
+    #[must_use]
+    pub fn parts(&self) -> &[KeyPart] {
+        &self.parts
+    }
+
+    /// Adds a part as a policy file has it: a name, `ip`, `ip/N` (IPv6) or `ip4/N` (IPv4).
+    ///
+    /// `ip/N` and `ip4/N` together are one part. Anything else that is there twice is an error.
+    pub(crate) fn add(&mut self, text: &str) -> Result<(), TextError> {
+        let part = match text.split_once('/') {
+            None if text == "ip" => Cut::Whole,
+            Some(("ip", bits)) => Cut::V6(bits_of(text, bits, 128)?),
+            Some(("ip4", bits)) => Cut::V4(bits_of(text, bits, 32)?),
+            None if text == "ip4" => {
+                return Err(TextError::new("`ip4` needs a number of bits").hint(
+                    "write \"ip\" for whole addresses, or \"ip4/24\" to cut IPv4 addresses",
+                ));
+            }
+            _ => {
+                attribute_name(text)?;
+                let twice = self.parts.iter().any(|part| part.attribute() == text);
+                self.parts.push(KeyPart::Text(text.into()));
+                return if twice { Err(is_there_twice(text)) } else { Ok(()) };
+            }
+        };
+        self.add_address(text, part)
+    }
+
+    fn add_address(&mut self, text: &str, cut: Cut) -> Result<(), TextError> {
+        let known = self.parts.iter_mut().find_map(|part| match part {
+            KeyPart::Address { v4_bits, v6_bits, .. } => Some((v4_bits, v6_bits)),
+            KeyPart::Text(_) => None,
+        });
+        match (known, cut) {
+            (None, cut) => {
+                let (v4_bits, v6_bits) = match cut {
+                    Cut::Whole => (V4_BITS, V6_BITS),
+                    Cut::V4(bits) => (bits, V6_BITS),
+                    Cut::V6(bits) => (V4_BITS, bits),
+                };
+                self.parts.push(KeyPart::Address { attribute: "ip".into(), v4_bits, v6_bits });
+            }
+            (Some((v4_bits, _)), Cut::V4(bits)) if *v4_bits == V4_BITS => *v4_bits = bits,
+            (Some((_, v6_bits)), Cut::V6(bits)) if *v6_bits == V6_BITS => *v6_bits = bits,
+            (Some(_), _) => return Err(is_there_twice(text)),
+        }
+        Ok(())
+    }
+}
+
+impl KeyPart {
+    /// The attribute that it takes.
+    #[must_use]
+    pub fn attribute(&self) -> &str {
+        match self {
+            Self::Text(attribute) | Self::Address { attribute, .. } => attribute,
+        }
+    }
+}
+
+impl fmt::Display for KeyPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(attribute) => f.write_str(attribute),
+            Self::Address { attribute, v4_bits, v6_bits } => {
+                let v4 = if *v4_bits == V4_BITS { "whole" } else { &format!("/{v4_bits}") };
+                write!(f, "{attribute} (IPv4 {v4}, IPv6 /{v6_bits})")
+            }
+        }
+    }
+}
+
+/// What one text of a key says about an address.
+#[derive(Clone, Copy)]
+enum Cut {
+    Whole,
+    V4(u8),
+    V6(u8),
+}
+
+/// Refuses what cannot be the name of an attribute.
+pub(crate) fn attribute_name(name: &str) -> Result<(), TextError> {
+    if name.is_empty() {
+        return Err(TextError::new("the name of an attribute is empty"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(TextError::new(format!("{} has a control character", quoted(name))));
+    }
+    Ok(())
+}
+
+fn bits_of(text: &str, bits: &str, most: u8) -> Result<u8, TextError> {
+    let number = bits.parse::<u8>().ok().filter(|_| bits.bytes().all(|b| b.is_ascii_digit()));
+    number.filter(|bits| (1..=most).contains(bits)).ok_or_else(|| {
+        TextError::new(format!("{} has no number of bits from 1 to {most}", quoted(text))).hint(
+            "\"ip/56\" cuts IPv6 addresses, \"ip4/24\" cuts IPv4 addresses, [] is one for all",
+        )
+    })
+}
+
+fn is_there_twice(text: &str) -> TextError {
+    TextError::new(format!("{} is in the key twice", quoted(text)))
+}
+
+const V4_BITS: u8 = 32;
+const V6_BITS: u8 = 64;

@@ -1,0 +1,199 @@
+//! From the bytes of a file to a policy, or to everything that is wrong with them.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::check::{self, Finding};
+use super::diagnostic::{Diagnostic, Note, Origin, PolicyErrors, Problem, Severity, Source};
+use super::{Parsed, Policy, lints, options};
+use reader::Reader;
+use report::Report;
+
+mod depth;
+mod limits;
+mod reader;
+mod report;
+mod rule;
+mod server;
+
+/// The bytes of a file, read and checked.
+pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
+    if bytes.len() > MOST_BYTES {
+        let message = format!("the file has {} bytes, more than {MOST_BYTES}", bytes.len());
+        let hint = "split it, or use fewer rules with `override` and lists".into();
+        return Err(whole_file(file, 0..0, message, Some(hint)));
+    }
+    let (skipped, bytes) = match bytes.strip_prefix(BOM) {
+        Some(rest) => (BOM.len(), rest),
+        None => (0, bytes),
+    };
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => return Err(not_utf8(file, bytes, error.valid_up_to(), skipped)),
+    };
+    let source = Source::new(file, text, skipped);
+    if let Some(span) = depth::too_deep(text) {
+        let mut problem = Problem::new(Severity::Error, span, "the key has too many parts".into());
+        problem.hint = Some(format!("a key has at most {} parts", depth::MOST_PARTS));
+        return Err(PolicyErrors::new(vec![source.diagnostic(problem)], 0));
+    }
+    parse_text(&source, text)
+}
+
+fn parse_text(source: &Source<'_>, text: &str) -> Result<Parsed, PolicyErrors> {
+    let mut report = Report::default();
+    let table = read_toml(text, &mut report);
+    let mut file = Reader::new(&mut report, table.get_ref(), 0..0, &options::FILE);
+    let server = file.table("server").map(|mut reader| server::read(&mut reader));
+    let places = rule_tables(&mut file);
+    let rules: Vec<_> = places
+        .iter()
+        .map(|place| {
+            rule::read(&mut Reader::new(
+                &mut report,
+                place.table,
+                place.span.clone(),
+                &options::RULE,
+            ))
+        })
+        .collect();
+    let policy = Policy { server: server.unwrap_or_default(), rules };
+    for finding in check::check(&policy.rules) {
+        // A file whose rules could not be read has been told why.
+        if finding.rule.is_some() || !report.has_errors() {
+            report.push(placed(finding, &places));
+        }
+    }
+    if !report.has_errors() {
+        for finding in lints::lint(&policy.rules) {
+            report.push(placed(finding, &places));
+        }
+    }
+    let has_errors = report.has_errors();
+    let (diagnostics, left_out) = render(source, report);
+    if has_errors {
+        Err(PolicyErrors::new(diagnostics, left_out))
+    } else {
+        Ok(Parsed { policy, warnings: diagnostics, left_out })
+    }
+}
+
+/// The tables of the file, as far as it is TOML.
+fn read_toml<'t>(text: &'t str, report: &mut Report) -> Spanned<DeTable<'t>> {
+    let first_only = |report: &mut Report| match DeTable::parse(text) {
+        Ok(table) => Some(table),
+        Err(error) => {
+            report.push(syntax(&error, text));
+            None
+        }
+    };
+    if text.len() > MOST_BYTES_FOR_ALL_SYNTAX_ERRORS {
+        return first_only(report).unwrap_or_else(|| Spanned::new(0..0, DeTable::new()));
+    }
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        report.push(syntax(error, text));
+    }
+    table
+}
+
+fn syntax(error: &toml::de::Error, text: &str) -> Problem {
+    let span = error.span().unwrap_or(text.len()..text.len());
+    let mut problem = Problem::new(Severity::Error, span, error.message().to_owned());
+    problem.origin = Origin::Syntax;
+    problem
+}
+
+/// Where a rule stands in the file.
+struct Place<'t, 'i> {
+    table: &'t DeTable<'i>,
+    span: Range<usize>,
+}
+
+fn rule_tables<'t, 'i>(file: &mut Reader<'_, 't, 'i>) -> Vec<Place<'t, 'i>> {
+    let Some(value) = file.value("rule") else { return Vec::new() };
+    let DeValue::Array(rules) = value.get_ref() else {
+        let message = "`rule` is not a list of rules";
+        file.report.error(value.span(), message).hint = Some("write `[[rule]]`".into());
+        return Vec::new();
+    };
+    let mut places = Vec::new();
+    for rule in rules.iter() {
+        match rule.get_ref() {
+            DeValue::Table(table) => places.push(Place { table, span: rule.span() }),
+            other => {
+                let message = format!("a rule is a table, not {}", reader::kind_of(other));
+                file.report.error(rule.span(), message).hint = Some("write `[[rule]]`".into());
+            }
+        }
+    }
+    places
+}
+
+/// What was found about rules, at the place of the key that it is about.
+fn placed(finding: Finding, places: &[Place<'_, '_>]) -> Problem {
+    let span = |rule: Option<usize>, field: &str, element: Option<usize>| {
+        let Some(place) = rule.and_then(|rule| places.get(rule)) else { return 0..0 };
+        let Some(value) = place.table.get(field) else { return place.span.clone() };
+        match (value.get_ref(), element) {
+            (DeValue::Array(array), Some(at)) => array.get(at).unwrap_or(value).span(),
+            _ => value.span(),
+        }
+    };
+    let at = span(finding.rule, finding.field, finding.element);
+    let mut problem = Problem::new(finding.severity, at, finding.message);
+    problem.hint = finding.hint;
+    problem.note = finding.other.map(|other| Note {
+        span: span(Some(other.rule), finding.field, other.element),
+        text: other.text,
+    });
+    problem
+}
+
+/// The problems in the order of the file, without the echoes of syntax errors.
+fn render(source: &Source<'_>, report: Report) -> (Vec<Diagnostic>, usize) {
+    let (mut problems, mut left_out) = report.into_parts();
+    let syntax_lines: Vec<usize> = problems
+        .iter()
+        .filter(|problem| problem.origin == Origin::Syntax)
+        .map(|problem| source.line_of(problem.span.start))
+        .collect();
+    let syntax_lines: std::collections::HashSet<usize> = syntax_lines.into_iter().collect();
+    problems.retain(|problem| match problem.origin {
+        Origin::Syntax => true,
+        Origin::Absence => syntax_lines.is_empty(),
+        Origin::Meaning => !syntax_lines.contains(&source.line_of(problem.span.start)),
+    });
+    problems.sort_by_key(|problem| problem.span.start);
+    left_out += problems.len().saturating_sub(PolicyErrors::MOST);
+    problems.truncate(PolicyErrors::MOST);
+    (problems.into_iter().map(|problem| source.diagnostic(problem)).collect(), left_out)
+}
+
+fn not_utf8(file: &str, bytes: &[u8], at: usize, skipped: usize) -> PolicyErrors {
+    let text = String::from_utf8_lossy(&bytes[..at]);
+    let problem = Problem {
+        hint: Some("save the file as UTF-8".into()),
+        ..Problem::new(Severity::Error, at..at, format!("byte 0x{:02x} is not UTF-8", bytes[at]))
+    };
+    PolicyErrors::new(vec![Source::new(file, &text, skipped).diagnostic(problem)], 0)
+}
+
+fn whole_file(
+    file: &str,
+    span: Range<usize>,
+    message: String,
+    hint: Option<String>,
+) -> PolicyErrors {
+    let problem = Problem { hint, ..Problem::new(Severity::Error, span, message) };
+    PolicyErrors::new(vec![Source::new(file, "", 0).diagnostic(problem)], 0)
+}
+
+/// The largest file that is read.
+pub(crate) const MOST_BYTES: usize = 16 << 20;
+/// In a larger file only the first syntax error is reported, because each may take a hundred bytes
+/// of memory for one byte of the file.
+const MOST_BYTES_FOR_ALL_SYNTAX_ERRORS: usize = 1 << 20;
+const BOM: &[u8] = b"\xef\xbb\xbf";

@@ -1,0 +1,48 @@
+use std::ops::Range;
+
+use crate::policy::diagnostic::{Problem, Severity};
+
+/// The problems of a file, as they are found.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    problems: Vec<Problem>,
+    errors: usize,
+    left_out: usize,
+    /// Takes what is not kept.
+    dropped: Option<Problem>,
+}
+
+impl Report {
+    /// Adds an error, to which a hint can be added.
+    pub(super) fn error(&mut self, span: Range<usize>, message: impl Into<String>) -> &mut Problem {
+        self.push(Problem::new(Severity::Error, span, message.into()))
+    }
+
+    pub(super) fn push(&mut self, problem: Problem) -> &mut Problem {
+        self.errors += usize::from(problem.severity == Severity::Error);
+        if self.problems.len() >= MOST_KEPT {
+            self.left_out += 1;
+            return self.dropped.insert(problem);
+        }
+        self.problems.push(problem);
+        let last = self.problems.len() - 1;
+        &mut self.problems[last]
+    }
+
+    /// How many errors there are so far.
+    pub(super) const fn errors(&self) -> usize {
+        self.errors
+    }
+
+    pub(super) const fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// The problems, and how many more there were.
+    pub(super) fn into_parts(self) -> (Vec<Problem>, usize) {
+        (self.problems, self.left_out)
+    }
+}
+
+/// Bounds the memory that a file full of mistakes takes.
+const MOST_KEPT: usize = 10_000;

@@ -1,0 +1,160 @@
+use std::fmt;
+
+use super::Network;
+use crate::table::WhenFull;
+
+/// What a policy file says about the daemon that loads it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Server {
+    pub(crate) http: Option<Listen>,
+    pub(crate) grpc: Option<Listen>,
+    pub(crate) resp: Option<Listen>,
+    pub(crate) unix: Option<Listen>,
+    pub(crate) admin: Option<Listen>,
+    pub(crate) admin_token: Option<Secret>,
+    pub(crate) store: Option<Box<str>>,
+    pub(crate) trusted_proxies: Vec<Network>,
+    pub(crate) max_keys: u64,
+    pub(crate) when_full: WhenFull,
+    pub(crate) unmatched: Unmatched,
+    /// Which part of the requests is enforced, in millionths.
+    pub(crate) enforce_ppm: u32,
+}
+
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere.
+    Off,
+    /// At this address, or path of a socket.
+    At(Box<str>),
+}
+
+/// What happens to a request that no rule matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unmatched {
+    /// It passes, and is counted.
+    #[default]
+    Allow,
+    /// It is refused.
+    Deny,
+}
+
+/// A text that is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub(crate) Box<str>);
+
+impl Server {
+    /// How many keys are kept at most where nobody says otherwise.
+    pub const DEFAULT_MAX_KEYS: u64 = 1 << 24;
+
+    /// All requests are enforced.
+    pub const ENFORCE_ALL_PPM: u32 = 1_000_000;
+
+    /// Where HTTP is served; `None`: where the daemon thinks best.
+    #[must_use]
+    pub const fn http(&self) -> Option<&Listen> {
+        self.http.as_ref()
+    }
+
+    /// Where gRPC is served.
+    #[must_use]
+    pub const fn grpc(&self) -> Option<&Listen> {
+        self.grpc.as_ref()
+    }
+
+    /// Where the Redis protocol is served.
+    #[must_use]
+    pub const fn resp(&self) -> Option<&Listen> {
+        self.resp.as_ref()
+    }
+
+    /// The path of the local socket.
+    #[must_use]
+    pub const fn unix(&self) -> Option<&Listen> {
+        self.unix.as_ref()
+    }
+
+    /// Where the admin interface is served.
+    #[must_use]
+    pub const fn admin(&self) -> Option<&Listen> {
+        self.admin.as_ref()
+    }
+
+    /// What callers of the admin interface must show.
+    #[must_use]
+    pub const fn admin_token(&self) -> Option<&Secret> {
+        self.admin_token.as_ref()
+    }
+
+    /// Where state is kept: `memory`, `file:PATH` or `redis://…`.
+    #[must_use]
+    pub fn store(&self) -> Option<&str> {
+        self.store.as_deref()
+    }
+
+    /// Whose word about the client's address counts.
+    #[must_use]
+    pub fn trusted_proxies(&self) -> &[Network] {
+        &self.trusted_proxies
+    }
+
+    /// How many keys are kept at most.
+    #[must_use]
+    pub const fn max_keys(&self) -> u64 {
+        self.max_keys
+    }
+
+    /// What happens to keys beyond that.
+    #[must_use]
+    pub const fn when_full(&self) -> WhenFull {
+        self.when_full
+    }
+
+    /// What happens to a request that no rule matches.
+    #[must_use]
+    pub const fn unmatched(&self) -> Unmatched {
+        self.unmatched
+    }
+
+    /// Which part of the requests is enforced, in millionths.
+    #[must_use]
+    pub const fn enforce_ppm(&self) -> u32 {
+        self.enforce_ppm
+    }
+}
+
+/// What holds where the file says nothing.
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            http: None,
+            grpc: None,
+            resp: None,
+            unix: None,
+            admin: None,
+            admin_token: None,
+            store: None,
+            trusted_proxies: Vec::new(),
+            max_keys: Self::DEFAULT_MAX_KEYS,
+            when_full: WhenFull::Share,
+            unmatched: Unmatched::Allow,
+            enforce_ppm: Self::ENFORCE_ALL_PPM,
+        }
+    }
+}
+
+impl Secret {
+    /// The text itself.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<secret>")
+    }
+}
