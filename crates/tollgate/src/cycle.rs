@@ -27,6 +27,10 @@ pub(crate) enum CycleClock {
 }
 
 impl CycleClock {
+    pub(crate) fn is_calendar(&self) -> bool {
+        matches!(self, Self::Calendar(_))
+    }
+
     pub(crate) fn period(&self, times: Times) -> Period {
         match self {
             Self::Calendar(calendar) => {

@@ -24,6 +24,7 @@
 mod calendar;
 mod clock;
 mod cycle;
+mod engine;
 mod hash;
 mod keyed;
 mod limiter;
@@ -36,10 +37,12 @@ mod waiting;
 
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
+pub use engine::{Ban, CheckError, Engine, GoneError, Overlay, Report, RuleReport};
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
 pub use request::{Attributes, Request};
+pub use store::{Answer, Answering, HoldId, HoldIdError, MemoryStore, Store};
 pub use table::WhenFull;
 pub use tollgate_core::{
     Algorithm, Bucket, Carry, Cooldown, Decision, LimitError, Period, Problem, Quota, Rate,

@@ -36,6 +36,7 @@ pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};
 pub use overrides::{Grant, Override};
 pub use pattern::{Condition, Network, Pattern};
+pub(crate) use pattern::{address_of, v4_mask, v6_mask};
 pub use rule::{Durability, Effective, Missing, Mode, OnError, Rule, RuleError};
 pub use server::{Listen, Secret, Server, Unmatched};
 

@@ -13,7 +13,7 @@ use tollgate_core::Timestamp;
 
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
-use crate::terms::Ruling;
+use crate::terms::Decisions;
 
 mod memory;
 mod plan;
@@ -59,10 +59,18 @@ impl FromStr for HoldId {
 }
 
 /// What was decided.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Decided {
-    pub(crate) ruling: Ruling,
+    pub(crate) is_allowed: bool,
     pub(crate) hold: Option<Held>,
+}
+
+/// How a store answers a plan.
+pub enum Deciding<'a> {
+    /// The answers of the limits are where the caller wanted them.
+    Now(Result<Decided, Undecided>),
+    /// They come with the answer.
+    Later(Pin<Box<dyn Future<Output = Result<(Decided, Decisions), Undecided>> + Send + 'a>>),
 }
 
 /// Units that were set aside.
@@ -134,13 +142,13 @@ impl<S: sealed::Store> Store for S {}
 
 pub(crate) mod sealed {
     use super::{
-        Adoption, Answer, Arc, AtomicU64, Decided, Gone, HoldId, KeyedHash, Plan, Settled,
-        Settlement, Times, Timestamp, Undecided, fmt,
+        Adoption, Answer, Arc, AtomicU64, Deciding, Decisions, Gone, HoldId, KeyedHash, Plan,
+        Settled, Settlement, Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
         /// Makes one whole decision: everything is charged, or nothing.
-        fn decide(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<Decided, Undecided>>;
+        fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;
 
         /// Ends a hold, makes it longer, or gives back what it charged.
         fn settle(

@@ -73,23 +73,24 @@ pub(crate) struct Ask<'a> {
 }
 
 /// The answers of all limits that were asked, in the same order.
-#[derive(Clone, Debug)]
-pub(crate) struct Ruling {
-    pub(crate) is_allowed: bool,
-    pub(crate) decisions: Decisions,
-}
-
 pub(crate) type Decisions = SmallVec<[Decision; INLINE]>;
 
 /// How many limits one decision can be about before it needs memory of its own.
 pub(crate) const INLINE: usize = 4;
 
-/// Decides over all limits together: everything is charged, or nothing.
+/// Decides over all limits together: everything is charged, or nothing. Reports whether it is
+/// allowed.
 ///
-/// `states` are as they stand on entry, and as they have to be kept on return.
-pub(crate) fn decide(act: Act, asks: &[Ask<'_>], states: &mut [State]) -> Ruling {
+/// `states` are as they stand on entry, and as they have to be kept on return. The answers are
+/// written where they are to be, because they are larger than the work of making them.
+pub(crate) fn decide(
+    act: Act,
+    asks: &[Ask<'_>],
+    states: &mut [State],
+    decisions: &mut Decisions,
+) -> bool {
     let mut is_allowed = true;
-    let mut decisions = Decisions::new();
+    decisions.clear();
     let mut after: SmallVec<[State; INLINE]> = SmallVec::from_slice(states);
     for (ask, state) in asks.iter().zip(&mut after) {
         let mut decision = ask.terms.act(act, state, ask.cost, ask.moment);
@@ -101,7 +102,7 @@ pub(crate) fn decide(act: Act, asks: &[Ask<'_>], states: &mut [State]) -> Ruling
     }
     if is_allowed {
         states.copy_from_slice(&after);
-        return Ruling { is_allowed, decisions };
+        return true;
     }
     for (index, ask) in asks.iter().enumerate() {
         let fits = decisions[index].is_allowed();
@@ -115,7 +116,7 @@ pub(crate) fn decide(act: Act, asks: &[Ask<'_>], states: &mut [State]) -> Ruling
             decisions[index] = ask.terms.look(&states[index], ask.cost, ask.moment);
         }
     }
-    Ruling { is_allowed, decisions }
+    false
 }
 
 /// Does something with whichever algorithm both the limit and the state are of.
@@ -169,7 +170,7 @@ impl Terms {
         dispatch!(
             (self, state), limit, state => limit.check(state, cost, at.now),
             quota => limit.check(state, cost, at.period, at.now),
-            slots(max, held) => Decision::of_slots(*max, *held, cost, at.now),
+            slots(max, held) => take_slots(*max, held, cost, at.now),
         )
     }
 
@@ -189,11 +190,7 @@ impl Terms {
         dispatch!(
             (self, state), limit, state => limit.hold(state, cost, at.now),
             quota => limit.hold(state, cost, at.period, at.now),
-            slots(max, held) => {
-                let decision = Decision::of_slots(*max, *held, cost, at.now);
-                *held += if decision.is_allowed() { cost } else { 0 };
-                decision
-            }
+            slots(max, held) => take_slots(*max, held, cost, at.now),
         )
     }
 
@@ -295,6 +292,14 @@ impl Terms {
             (_, a, _) => *a,
         }
     }
+}
+
+fn take_slots(max: u64, held: &mut u64, cost: u64, now: Timestamp) -> Decision {
+    let decision = Decision::of_slots(max, *held, cost, now);
+    if decision.is_allowed() {
+        *held += cost;
+    }
+    decision
 }
 
 impl State {

@@ -165,15 +165,17 @@ pub(crate) fn address_of(text: &str) -> Option<IpAddr> {
 /// The leading bits of an address; the others are zero.
 pub(crate) fn masked(address: IpAddr, bits: u8) -> IpAddr {
     match address {
-        IpAddr::V4(v4) => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits.into())).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
-        }
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(bits.into())).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
-        }
+        IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & v4_mask(bits))),
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & v6_mask(bits))),
     }
+}
+
+pub(crate) fn v4_mask(bits: u8) -> u32 {
+    u32::MAX.checked_shl(32_u32.saturating_sub(bits.into())).unwrap_or(0)
+}
+
+pub(crate) fn v6_mask(bits: u8) -> u128 {
+    u128::MAX.checked_shl(128_u32.saturating_sub(bits.into())).unwrap_or(0)
 }
 
 /// How many bits an address of this family has.

@@ -19,8 +19,8 @@ use tollgate_core::{Carry, Period, Timestamp};
 pub(crate) use limits::{NewLimit, Succession};
 
 use super::{
-    Adoption, Answer, Charge, Decided, Gone, Held, HoldId, Plan, Settled, Settlement, Undecided,
-    sealed,
+    Adoption, Answer, Charge, Decided, Deciding, Gone, Held, HoldId, Plan, Settled, Settlement,
+    Undecided, sealed,
 };
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
@@ -28,7 +28,7 @@ use crate::table::{
     Ceiling, Header, Keeper, Locked, Place, Shelf, TaggedLine, WhenFull, WideLine, find,
     is_unchanged, lock, read_header,
 };
-use crate::terms::{Act, Ask, Decisions, INLINE, Moment, Ruling, State, Terms, Weight, decide};
+use crate::terms::{Act, Ask, Decisions, INLINE, Moment, State, Terms, Weight, decide};
 use limits::{Carried, Limits};
 use side::{Hold, Item, OtherBody, Side};
 use slot::{AnyLine, AnyLocked, Slots};
@@ -127,22 +127,29 @@ impl MemoryStore {
 
     /// Makes one whole decision.
     #[inline]
-    fn decide_now(&self, plan: &Plan<'_>, times: Times) -> Result<Decided, Undecided> {
+    fn decide_now(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Result<Decided, Undecided> {
         self.in_force(plan)?;
         if let [charge] = plan.charges.as_slice()
             && plan.is_plain()
             && !charge.charge_refused
         {
             let decided = match Width::of(charge.terms) {
-                Width::Narrow => self.decide_one(&self.narrow, (plan, charge), times.now),
-                Width::Wide => self.decide_one(&self.wide, (plan, charge), times.now),
+                Width::Narrow => {
+                    self.decide_one(&self.narrow, (plan, charge), times.now, decisions)
+                }
+                Width::Wide => self.decide_one(&self.wide, (plan, charge), times.now, decisions),
                 Width::None => None,
             };
-            if let Some(decided) = decided {
-                return Ok(decided);
+            if let Some(is_allowed) = decided {
+                return Ok(Decided { is_allowed, hold: None });
             }
         }
-        self.decide_any(plan, times)
+        self.decide_any(plan, times, decisions)
     }
 
     /// Whether the plan was made from the rules that are in force.
@@ -162,7 +169,8 @@ impl MemoryStore {
         shelf: &Shelf<L>,
         (plan, charge): (&Plan<'_>, &Charge<'_>),
         now: Timestamp,
-    ) -> Option<Decided> {
+        decisions: &mut Decisions,
+    ) -> Option<bool> {
         let line = shelf.fetch(charge.hash).home;
         let moment = Moment { now, period: charge.period };
         loop {
@@ -190,23 +198,28 @@ impl MemoryStore {
                 locked.store(slot, L::pack(charge.tag, &state, moment));
             }
             let is_allowed = decision.is_allowed() || charge.weight == Weight::Advisory;
-            let mut decisions = Decisions::new();
+            decisions.clear();
             decisions.push(decision);
-            return Some(Decided { ruling: Ruling { is_allowed, decisions }, hold: None });
+            return Some(is_allowed);
         }
     }
 
     #[inline(never)]
-    fn decide_any(&self, plan: &Plan<'_>, times: Times) -> Result<Decided, Undecided> {
+    fn decide_any(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Result<Decided, Undecided> {
         let is_plain = plan.is_plain() || (plan.act == Act::Look && plan.name.is_none());
         if is_plain {
             for _ in 0..UNLOCKED_TRIES {
-                if let Some(ruling) = self.decide_unlocked(plan, times.now)? {
-                    return Ok(Decided { ruling, hold: None });
+                if let Some(is_allowed) = self.decide_unlocked(plan, times.now, decisions)? {
+                    return Ok(Decided { is_allowed, hold: None });
                 }
             }
-            match self.decide_locked(plan, times.now, None) {
-                Ok((ruling, _)) => return Ok(Decided { ruling, hold: None }),
+            match self.decide_locked(plan, times.now, None, decisions) {
+                Ok((is_allowed, _)) => return Ok(Decided { is_allowed, hold: None }),
                 Err(Blocked::Superseded) => return Err(self.undecided(plan)),
                 Err(Blocked::NeedsSide) => {}
             }
@@ -215,25 +228,29 @@ impl MemoryStore {
         self.expire_holds(&mut side, times);
         if let Some(named) = plan.name {
             match side.recall(named, times.now) {
-                Ok(Some(decided)) => return Ok(decided),
+                Ok(Some((decided, remembered))) => {
+                    decisions.clone_from(remembered);
+                    return Ok(*decided);
+                }
                 Ok(None) => {}
                 Err(OtherBody) => return Err(Undecided::OtherBody),
             }
         }
-        if plan.act == Act::Hold && side.open_holds() >= self.narrow.ceiling().max_keys {
+        if plan.hold.is_some() && side.open_holds() >= self.narrow.ceiling().max_keys {
             return Err(Undecided::TooManyHolds);
         }
-        let (ruling, items) = match self.decide_locked(plan, times.now, Some(&mut side)) {
+        let locked = self.decide_locked(plan, times.now, Some(&mut side), decisions);
+        let (is_allowed, items) = match locked {
             Ok(decided) => decided,
             Err(_) => return Err(self.undecided(plan)),
         };
-        let mut decided = Decided { ruling, hold: None };
-        if decided.ruling.is_allowed {
+        let mut decided = Decided { is_allowed, hold: None };
+        if is_allowed {
             if let Some(hold) = plan.hold {
                 decided.hold = Some(self.write_hold(&mut side, items, hold.length, times.now));
             }
             if let Some(named) = plan.name {
-                side.remember(named, &decided, times.now);
+                side.remember(named, (decided, decisions.clone()), times.now);
             }
         }
         Ok(decided)
@@ -259,7 +276,8 @@ impl MemoryStore {
         &self,
         plan: &Plan<'_>,
         now: Timestamp,
-    ) -> Result<Option<Ruling>, Undecided> {
+        decisions: &mut Decisions,
+    ) -> Result<Option<bool>, Undecided> {
         let (mut seen, mut asks) = (Several::new(), Several::new());
         let mut states = Several::new();
         for charge in &plan.charges {
@@ -279,14 +297,14 @@ impl MemoryStore {
             seen.push(found);
         }
         let before = states.clone();
-        let ruling = decide(plan.act, &asks, &mut states);
+        let is_allowed = decide(plan.act, &asks, &mut states, decisions);
         if states == before {
             let is_sound = seen.iter().zip(&plan.charges).all(|(seen, charge)| {
                 // A key that was not found is looked for again, should it have moved before.
                 let is_home = seen.slot.is_some() || self.home(charge) == Some(seen.line.address());
                 seen.line.is_unchanged(seen.header) && is_home
             });
-            return Ok(is_sound.then_some(ruling));
+            return Ok(is_sound.then_some(is_allowed));
         }
         if seen.iter().any(|seen| seen.slot.is_none()) {
             return Ok(None);
@@ -317,7 +335,7 @@ impl MemoryStore {
                 lines[line].store(slot, charge.tag, &states[index], asks[index].moment);
             }
         }
-        Ok(Some(ruling))
+        Ok(Some(is_allowed))
     }
 
     /// Where a charge's state is, without a lock; `None` if that cannot be told so.
@@ -400,7 +418,8 @@ impl MemoryStore {
         plan: &Plan<'_>,
         now: Timestamp,
         mut side: Option<&mut Side>,
-    ) -> Result<(Ruling, Several<Item>), Blocked> {
+        decisions: &mut Decisions,
+    ) -> Result<(bool, Several<Item>), Blocked> {
         loop {
             let mut lines: Several<(AnyLine<'_>, usize)> = Several::new();
             let mut spots: Several<Spot> = SmallVec::from_elem(Spot::Lost, plan.charges.len());
@@ -422,7 +441,8 @@ impl MemoryStore {
                 }
             }
             if !spots.contains(&Spot::Lost) {
-                return self.decide_in(plan, now, (&mut locked, &spots), side);
+                let at = (&mut *locked, &*spots);
+                return self.decide_in((plan, now), at, side, decisions);
             }
         }
     }
@@ -430,11 +450,11 @@ impl MemoryStore {
     /// Decides on locked lines.
     fn decide_in(
         &self,
-        plan: &Plan<'_>,
-        now: Timestamp,
+        (plan, now): (&Plan<'_>, Timestamp),
         (lines, spots): (&mut [AnyLocked<'_>], &[Spot]),
         mut side: Option<&mut Side>,
-    ) -> Result<(Ruling, Several<Item>), Blocked> {
+        decisions: &mut Decisions,
+    ) -> Result<(bool, Several<Item>), Blocked> {
         if self.in_force(plan).is_err() {
             return Err(Blocked::Superseded);
         }
@@ -456,7 +476,7 @@ impl MemoryStore {
                 ..charge.ask(now)
             })
             .collect();
-        let ruling = decide(plan.act, &asks, &mut states);
+        let is_allowed = decide(plan.act, &asks, &mut states, decisions);
         let mut items = Several::new();
         for (index, charge) in plan.charges.iter().enumerate() {
             let (before, after) = (&carried[index], states[index]);
@@ -483,13 +503,16 @@ impl MemoryStore {
             {
                 side.set_held(charge.hash, after.held());
             }
-            let is_kept = matches!(spots[index], Spot::Slot { .. } | Spot::Side);
-            if plan.act == Act::Hold && ruling.decisions[index].is_allowed() && is_kept {
+            let is_held = match spots[index] {
+                Spot::Slot { .. } => plan.act == Act::Hold,
+                spot => spot == Spot::Side,
+            };
+            if is_held && decisions[index].is_allowed() {
                 let Charge { hash, cost: units, is_by_request, .. } = *charge;
                 items.push(Item { tag: before.tag, hash, units, is_by_request });
             }
         }
-        Ok((ruling, items))
+        Ok((is_allowed, items))
     }
 
     /// The state of a charge as it stands, and the time at which to decide about it.
@@ -822,8 +845,8 @@ impl MemoryStore {
 
 impl sealed::Store for MemoryStore {
     #[inline(always)]
-    fn decide(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<Decided, Undecided>> {
-        Answer::Now(self.decide_now(plan, times))
+    fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
+        Deciding::Now(self.decide_now(plan, times, decisions))
     }
 
     fn settle(

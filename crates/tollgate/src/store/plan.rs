@@ -57,7 +57,7 @@ impl Plan<'_> {
     /// Whether it is just about charging limits.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        self.act == Act::Charge && self.name.is_none()
+        self.act == Act::Charge && self.name.is_none() && self.hold.is_none()
     }
 }
 

@@ -9,7 +9,7 @@ use tollgate_core::Timestamp;
 
 use super::shared::Shared;
 use crate::store::{Decided, HoldId, Named};
-use crate::terms::INLINE;
+use crate::terms::{Decisions, INLINE};
 
 #[derive(Debug, Default)]
 pub(crate) struct Side {
@@ -52,7 +52,7 @@ pub(crate) struct OtherBody;
 #[derive(Clone, Debug)]
 struct Remembered {
     body: u64,
-    decided: Decided,
+    answer: (Decided, Decisions),
 }
 
 impl Side {
@@ -141,7 +141,7 @@ impl Side {
         &mut self,
         named: Named,
         now: Timestamp,
-    ) -> Result<Option<Decided>, OtherBody> {
+    ) -> Result<Option<&(Decided, Decisions)>, OtherBody> {
         let oldest = now.saturating_sub(REMEMBERED_FOR);
         while let Some(&(at, name)) = self.names_by_age.front()
             && at < oldest
@@ -151,21 +151,20 @@ impl Side {
         }
         match self.names.get(&named.name) {
             None => Ok(None),
-            Some(known) if known.body == named.body => Ok(Some(known.decided.clone())),
+            Some(known) if known.body == named.body => Ok(Some(&known.answer)),
             Some(_) => Err(OtherBody),
         }
     }
 
     /// Remembers what was answered under a name. Only charges are, never denials.
-    pub(crate) fn remember(&mut self, named: Named, decided: &Decided, now: Timestamp) {
+    pub(crate) fn remember(&mut self, named: Named, answer: (Decided, Decisions), now: Timestamp) {
         if self.names_by_age.len() >= MOST_REMEMBERED
             && let Some((_, oldest)) = self.names_by_age.pop_front()
         {
             self.names.remove(&oldest);
         }
         self.names_by_age.push_back((now, named.name));
-        let remembered = Remembered { body: named.body, decided: decided.clone() };
-        self.names.insert(named.name, remembered);
+        self.names.insert(named.name, Remembered { body: named.body, answer });
     }
 }
 

@@ -1,0 +1,584 @@
+//! Policy, store and clock: what a service or the daemon holds.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use smallvec::SmallVec;
+use tollgate_core::{Timestamp, Wait};
+
+pub use error::{CheckError, GoneError};
+pub use overlay::{Ban, Overlay};
+pub use report::{Report, RuleReport};
+
+use crate::clock::{Clock, SystemClock};
+use crate::cycle::Times;
+use crate::policy::{OnError, Policy};
+use crate::request::Request;
+use crate::store::{
+    Answer, Charge, Decided, Deciding, Gone, HoldFor, HoldId, MemoryStore, Named, Settlement,
+    Store, Undecided,
+};
+use crate::terms::{Act, Decisions, Weight};
+use planning::Planned;
+use report::{Asked, RefusalReport};
+use ruleset::Ruleset;
+
+mod error;
+mod overlay;
+mod planning;
+mod report;
+mod ruleset;
+
+/// A policy at work: decides about requests by its rules, all of them together.
+///
+/// ```
+/// use tollgate::policy::Policy;
+/// use tollgate::{Engine, Request};
+///
+/// let policy = Policy::from_toml(r#"
+///     [[rule]]
+///     name   = "per-user"
+///     key    = ["user"]
+///     window = { max = 2, per = "10s" }
+///
+///     [[rule]]
+///     name   = "everybody"
+///     window = { max = 3, per = "10s" }
+/// "#)?;
+/// let engine = Engine::new(policy);
+///
+/// let ada = Request::new("default", &[("user", "ada")]);
+/// assert!(engine.check(&ada).wait()?.is_allowed());
+/// assert!(engine.check(&ada).wait()?.is_allowed());
+/// let refused = engine.check(&ada).wait()?;
+/// assert_eq!(refused.rule(), Some("per-user"));
+///
+/// // What refused Ada has cost nobody anything.
+/// let bob = Request::new("default", &[("user", "bob")]);
+/// assert!(engine.check(&bob).wait()?.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Clones are handles of the same engine.
+pub struct Engine<S = MemoryStore, C = SystemClock> {
+    shared: Arc<Shared<S, C>>,
+}
+
+struct Shared<S, C> {
+    rules: ArcSwap<Ruleset>,
+    store: S,
+    clock: C,
+    /// Rule sets that were replaced and may still be in use. Freed by whoever edits, never by a
+    /// decision.
+    replaced: Mutex<Vec<Arc<Ruleset>>>,
+}
+
+impl<S, C> Clone for Engine<S, C> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Engine {
+    /// An engine that keeps its states in memory.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for an empty table.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self::with_clock(policy, SystemClock::new())
+    }
+}
+
+impl<C: Clock> Engine<MemoryStore, C> {
+    /// An engine that keeps its states in memory and reads this clock.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for an empty table.
+    #[must_use]
+    pub fn with_clock(policy: Policy, clock: C) -> Self {
+        let max_keys = usize::try_from(policy.server.max_keys).unwrap_or(usize::MAX);
+        let store = MemoryStore::new(max_keys, policy.server.when_full)
+            .expect("an empty store takes a few kilobytes");
+        Self::with_store(policy, store, clock)
+    }
+}
+
+impl<S: Store, C: Clock> Engine<S, C> {
+    fn with_store(policy: Policy, store: S, clock: C) -> Self {
+        let times = Times { now: clock.now(), wall: clock.wall() };
+        let rules = Ruleset::new(Arc::new(policy), Overlay::default(), None, &store, times);
+        store.adopt(&rules.adoption, &|| times);
+        let shared = Shared {
+            rules: ArcSwap::from_pointee(rules),
+            store,
+            clock,
+            replaced: Mutex::new(Vec::new()),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+}
+
+/// What is wanted of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Verb {
+    Check,
+    Peek,
+    Reserve,
+    Acquire,
+}
+
+/// Decisions.
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Charges the request to every rule that it meets: to all of them, or, if one of them refuses,
+    /// to none.
+    ///
+    /// A cost of 0 is a look and changes nothing.
+    #[inline]
+    pub fn check(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Check, None)
+    }
+
+    /// [`check`](Self::check) at a given time, by the clock and of the day.
+    pub fn check_at(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Check, Some(now))
+    }
+
+    /// Decides about several requests of one domain as if they were one: all are charged, or none.
+    pub fn check_together(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(requests, Verb::Check, None)
+    }
+
+    /// Decides about several requests, each by itself, at the same time.
+    pub fn check_many(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Vec<Answer<'_, Result<Report, CheckError>>> {
+        let now = self.shared.clock.now();
+        let check = |request| self.decide(std::slice::from_ref(request), Verb::Check, Some(now));
+        requests.iter().map(check).collect()
+    }
+
+    /// What [`check`](Self::check) would answer. Changes nothing, so what remains is what is there.
+    pub fn peek(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Peek, None)
+    }
+
+    /// [`peek`](Self::peek) at a given time.
+    pub fn peek_at(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Peek, Some(now))
+    }
+
+    /// Sets the cost of a request aside, at every rule that it meets or at none.
+    ///
+    /// The [hold](Report::hold) is to be [committed](Self::commit) or [cancelled](Self::cancel);
+    /// after the shortest `reserve_for` of the rules it is given back by itself.
+    pub fn reserve(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Reserve, None)
+    }
+
+    /// [`reserve`](Self::reserve) at a given time.
+    pub fn reserve_at(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Reserve, Some(now))
+    }
+
+    /// Charges what was set aside: as much as was, or `actual` units, which may be fewer or more.
+    ///
+    /// Reports how many were charged: fewer than `actual` where a limit has no room for more.
+    pub fn commit(&self, id: HoldId, actual: Option<u64>) -> Answer<'_, Result<u64, GoneError>> {
+        self.settle(id, Settlement::Commit { actual }, None)
+    }
+
+    /// [`commit`](Self::commit) at a given time.
+    pub fn commit_at(
+        &self,
+        id: HoldId,
+        actual: Option<u64>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<u64, GoneError>> {
+        self.settle(id, Settlement::Commit { actual }, Some(now))
+    }
+
+    /// Gives back what was set aside.
+    pub fn cancel(&self, id: HoldId) -> Answer<'_, Result<u64, GoneError>> {
+        self.settle(id, Settlement::Cancel, None)
+    }
+
+    /// [`cancel`](Self::cancel) at a given time.
+    pub fn cancel_at(&self, id: HoldId, now: Timestamp) -> Answer<'_, Result<u64, GoneError>> {
+        self.settle(id, Settlement::Cancel, Some(now))
+    }
+
+    /// Gives back units of a reservation that was committed, and reports how many.
+    ///
+    /// Never more than was charged, and nothing that a closed window or period has taken with it.
+    pub fn refund_hold(&self, id: HoldId, units: u64) -> Answer<'_, Result<u64, GoneError>> {
+        self.settle(id, Settlement::Refund { units }, None)
+    }
+
+    /// [`refund_hold`](Self::refund_hold) at a given time.
+    pub fn refund_hold_at(
+        &self,
+        id: HoldId,
+        units: u64,
+        now: Timestamp,
+    ) -> Answer<'_, Result<u64, GoneError>> {
+        self.settle(id, Settlement::Refund { units }, Some(now))
+    }
+
+    /// Gives the cost of a request back to every rule that it meets, and reports the most that any
+    /// of them took back. Never more than was taken.
+    pub fn refund(&self, request: &Request<'_>) -> Answer<'_, Result<u64, CheckError>> {
+        self.refund_at_times(request, None)
+    }
+
+    /// [`refund`](Self::refund) at a given time.
+    pub fn refund_at(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<u64, CheckError>> {
+        self.refund_at_times(request, Some(now))
+    }
+
+    fn refund_at_times(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<u64, CheckError>> {
+        let (rules, times) = self.begin(now);
+        match self.plan(&rules, request, times) {
+            Ok(planned) => self.shared.store.refund(&planned.plan, times).map(Ok),
+            Err(error) => Answer::Now(Err(error)),
+        }
+    }
+
+    /// Drops what the keys of a request have spent, at every rule that it meets; true if there was
+    /// anything. What is set aside stays.
+    pub fn forget(&self, request: &Request<'_>) -> Answer<'_, Result<bool, CheckError>> {
+        let (rules, times) = self.begin(None);
+        match self.plan(&rules, request, times) {
+            Ok(planned) => self.shared.store.forget(&planned.plan).map(Ok),
+            Err(error) => Answer::Now(Err(error)),
+        }
+    }
+
+    /// Ends the round of a domain: quotas per round begin anew, with what they carry over.
+    ///
+    /// Reports how many rounds of the domain have been closed.
+    pub fn close_round(&self, domain: &str) -> u64 {
+        self.shared.store.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// How many keys have a state of their own.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.store.len()
+    }
+
+    /// Whether no key has a state of its own.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The one way through.
+impl<S: Store, C: Clock> Engine<S, C> {
+    #[inline]
+    fn begin(&self, now: Option<Timestamp>) -> (Guard<Arc<Ruleset>>, Times) {
+        let rules = self.shared.rules.load();
+        let times = self.times(&rules, now);
+        (rules, times)
+    }
+
+    #[inline]
+    fn times(&self, rules: &Ruleset, now: Option<Timestamp>) -> Times {
+        let clock = &self.shared.clock;
+        match now {
+            Some(now) => Times { now, wall: now },
+            None if rules.needs_wall => Times { now: clock.now(), wall: clock.wall() },
+            None => {
+                let now = clock.now();
+                Times { now, wall: now }
+            }
+        }
+    }
+
+    /// A plan for one request, to be charged.
+    fn plan<'r>(
+        &self,
+        rules: &'r Ruleset,
+        request: &Request<'_>,
+        times: Times,
+    ) -> Result<Planned<'r>, CheckError> {
+        let mut planned = Planned::new(rules, Act::Charge);
+        let domain = rules.domains.get(request.domain);
+        let hash = self.shared.store.hash();
+        planned.add((rules, domain), std::slice::from_ref(request), hash, times)?;
+        Ok(planned)
+    }
+
+    #[inline]
+    fn decide(
+        &self,
+        requests: &[Request<'_>],
+        verb: Verb,
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        let mut report = Report::new(self.shared.rules.load());
+        match self.fill(&mut report, requests, verb, now) {
+            Filled::Now => Answer::Now(Ok(report)),
+            Filled::Error(error) => Answer::Now(Err(error)),
+            Filled::Later(decided) => Answer::Later(Box::pin(async {
+                match decided.await {
+                    Ok((decided, decisions)) => {
+                        report.decisions = decisions;
+                        report.set(Ok(decided)).map(|()| report)
+                    }
+                    Err(undecided) => report.set(Err(undecided)).map(|()| report),
+                }
+            })),
+        }
+    }
+
+    /// Makes the decision that the report is about.
+    fn fill(
+        &self,
+        report: &mut Report,
+        requests: &[Request<'_>],
+        verb: Verb,
+        now: Option<Timestamp>,
+    ) -> Filled<'_> {
+        loop {
+            let Report { rules, asked, decisions, .. } = report;
+            let times = self.times(rules, now);
+            let mut planned = Planned::new(rules, verb.act());
+            if let Err(error) = self.plan_verb(rules, requests, (verb, times), &mut planned) {
+                return Filled::Error(error);
+            }
+            if let Some(refusal) = planned.refusal {
+                let domain = requests.first().and_then(|first| rules.domains.get(first.domain));
+                let refusal = RefusalReport::new(rules, domain, refusal, times.wall);
+                drop(planned);
+                report.refuse(refusal);
+                return Filled::Now;
+            }
+            asked.clear();
+            let ask = |charge: &Charge<'_>| Asked { rule: charge.rule, weight: charge.weight };
+            asked.extend(planned.plan.charges.iter().map(ask));
+            if asked.is_empty() {
+                return Filled::Now;
+            }
+            match self.shared.store.decide(&planned.plan, times, decisions) {
+                Deciding::Now(Err(Undecided::Superseded)) => {
+                    drop(planned);
+                    *rules = self.shared.rules.load();
+                }
+                Deciding::Now(Err(Undecided::NotAdopted)) => {
+                    let read = || self.times(rules, now);
+                    self.shared.store.adopt(&rules.adoption, &read);
+                }
+                Deciding::Now(decided) => {
+                    drop(planned);
+                    return match report.set(decided) {
+                        Ok(()) => Filled::Now,
+                        Err(error) => Filled::Error(error),
+                    };
+                }
+                Deciding::Later(decided) => return Filled::Later(decided),
+            }
+        }
+    }
+
+    /// A plan, checked against what is wanted of it.
+    #[inline]
+    fn plan_verb<'r>(
+        &self,
+        rules: &'r Ruleset,
+        requests: &[Request<'_>],
+        (verb, times): (Verb, Times),
+        planned: &mut Planned<'r>,
+    ) -> Result<(), CheckError> {
+        let domain = requests.first().and_then(|request| rules.domains.get(request.domain));
+        planned.add((rules, domain), requests, self.shared.store.hash(), times)?;
+        if let [request] = requests {
+            if request.cost == 0 {
+                planned.plan.act = Act::Look;
+            }
+            if let Some(key) = request.idempotency_key
+                && verb != Verb::Peek
+                && request.cost > 0
+            {
+                planned.plan.name = Some(self.named(key, request, verb));
+            }
+        } else if let [first, rest @ ..] = requests
+            && rest.iter().any(|request| request.domain != first.domain)
+        {
+            return Err(CheckError::SeveralDomains);
+        }
+        if verb == Verb::Check && planned.slots.is_none() {
+            return Ok(());
+        }
+        self.check_verb(rules, requests, verb, planned)
+    }
+
+    fn check_verb(
+        &self,
+        rules: &Ruleset,
+        requests: &[Request<'_>],
+        verb: Verb,
+        planned: &mut Planned<'_>,
+    ) -> Result<(), CheckError> {
+        let slots = planned.slots.map(|index| rules.rule(planned.plan.charges[index].rule));
+        match (verb, slots) {
+            (Verb::Check, None) | (Verb::Peek, _) => {}
+            (Verb::Acquire, Some(rule)) => {
+                let length = rule.slots().map_or(Duration::MAX, |slots| slots.expires);
+                planned.plan.hold = Some(HoldFor { length });
+            }
+            (Verb::Acquire, None) if planned.refusal.is_none() => {
+                let domain = requests.first().map_or("", |request| request.domain).into();
+                return Err(CheckError::NoSlots { domain });
+            }
+            (Verb::Acquire, None) => {}
+            (Verb::Check | Verb::Reserve, Some(rule)) => {
+                return Err(CheckError::NeedsAcquire { rule: rule.rule.name.clone() });
+            }
+            (Verb::Reserve, None) => {
+                if planned.plan.act == Act::Look {
+                    return Err(CheckError::NothingToReserve);
+                }
+                let lengths =
+                    planned.plan.charges.iter().map(|it| rules.rule(it.rule).rule.reserve_for);
+                let length = lengths.min().unwrap_or(Duration::MAX);
+                planned.plan.hold = Some(HoldFor { length });
+            }
+        }
+        Ok(())
+    }
+
+    fn named(&self, key: &str, request: &Request<'_>, verb: Verb) -> Named {
+        let hash = self.shared.store.hash();
+        let Request { domain, attributes, cost, .. } = request;
+        let mut sorted: SmallVec<[_; 8]> = attributes.iter().collect();
+        sorted.sort_unstable();
+        Named {
+            name: [hash.hash_one((1, key)), hash.hash_one((2, key))],
+            body: hash.hash_one((domain, sorted.as_slice(), cost, verb)),
+        }
+    }
+
+    fn settle(
+        &self,
+        id: HoldId,
+        settlement: Settlement,
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<u64, GoneError>> {
+        let (_, times) = self.begin(now);
+        let settled = self.shared.store.settle(id, settlement, times);
+        settled.map(|settled| settled.map(|settled| settled.units).map_err(|Gone| GoneError))
+    }
+}
+
+/// How far a report has come.
+enum Filled<'a> {
+    Now,
+    Error(CheckError),
+    Later(Pin<Box<dyn Future<Output = Result<(Decided, Decisions), Undecided>> + Send + 'a>>),
+}
+
+impl Verb {
+    const fn act(self) -> Act {
+        match self {
+            Self::Check | Self::Acquire => Act::Charge,
+            Self::Peek => Act::Look,
+            Self::Reserve => Act::Hold,
+        }
+    }
+}
+
+impl Report {
+    /// The answer where no rule matches.
+    #[inline(always)]
+    fn new(rules: Guard<Arc<Ruleset>>) -> Self {
+        Self {
+            rules,
+            asked: SmallVec::new(),
+            decisions: Decisions::new(),
+            refusal: None,
+            is_allowed: true,
+            is_outage: false,
+            hold: None,
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, decided: Result<Decided, Undecided>) -> Result<(), CheckError> {
+        match decided {
+            Ok(Decided { is_allowed, hold }) => {
+                self.is_allowed = is_allowed;
+                self.hold = hold;
+            }
+            Err(Undecided::OtherBody) => return Err(CheckError::OtherRequest),
+            Err(Undecided::TooManyHolds) => return Err(CheckError::TooManyHolds),
+            Err(Undecided::Superseded | Undecided::NotAdopted | Undecided::Outage) => {
+                self.set_outage();
+            }
+        }
+        Ok(())
+    }
+
+    /// What the rules say about a store that cannot answer: one that denies is enough.
+    fn set_outage(&mut self) {
+        let denies = |asked: &&Asked| {
+            let on_error = self.rules.rule(asked.rule).rule.on_error;
+            asked.weight == Weight::Binding && on_error == OnError::Deny
+        };
+        self.decisions.clear();
+        self.is_outage = true;
+        if let Some(asked) = self.asked.iter().find(denies) {
+            self.refuse(RefusalReport {
+                rule: Some(asked.rule),
+                reason: "the store cannot answer".into(),
+                wait: Wait::Unknown,
+            });
+        }
+    }
+
+    fn refuse(&mut self, refusal: RefusalReport) {
+        self.is_allowed = false;
+        self.refusal = Some(Box::new(refusal));
+    }
+}
+
+impl<S: Store, C> fmt::Debug for Engine<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("rules", &self.shared.rules.load().rules.len())
+            .field("keys", &self.shared.store.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! What was edited while running, over what the file says.
+
+use std::sync::Arc;
+
+use tollgate_core::Timestamp;
+
+use crate::policy::{Condition, Override, Rule};
+use crate::request::Attributes;
+
+/// Edits over the file. They stay when the file is loaded again, until they are dropped.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overlay {
+    /// Rules that replace those of the file, or add to them.
+    pub(crate) rules: Vec<Arc<Rule>>,
+    /// Overrides, each for a rule: domain, name, override. They come before those of the file.
+    pub(crate) overrides: Vec<(Box<str>, Box<str>, Override)>,
+    pub(crate) bans: Vec<Ban>,
+}
+
+/// Somebody who is refused in a domain, whatever the limits say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ban {
+    pub(crate) domain: Box<str>,
+    pub(crate) who: Vec<Condition>,
+    /// When it ends, by the time of day; `None`: never.
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) reason: Option<Box<str>>,
+}
+
+impl Ban {
+    /// A ban of all requests in a domain that meet the conditions.
+    #[must_use]
+    pub fn new(domain: &str, who: Vec<Condition>) -> Self {
+        Self { domain: domain.into(), who, until: None, reason: None }
+    }
+
+    /// The same ban, which ends at a time of day.
+    #[must_use]
+    pub fn until(self, until: Timestamp) -> Self {
+        Self { until: Some(until), ..self }
+    }
+
+    /// The same ban, with words for those who are refused.
+    #[must_use]
+    pub fn reason(self, reason: &str) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+
+    /// Whether it is for this request, at this time of day.
+    pub(crate) fn applies(&self, attributes: &Attributes<'_>, wall: Timestamp) -> bool {
+        self.until.is_none_or(|until| wall < until)
+            && self.who.iter().all(|condition| condition.holds(attributes))
+    }
+}
+
+impl Overlay {
+    /// The rules of a file with the edits over them.
+    pub(crate) fn over<'a>(&'a self, file: &'a [Rule]) -> impl Iterator<Item = Rule> + 'a {
+        let is_same = |a: &Rule, b: &Rule| (&a.domain, &a.name) == (&b.domain, &b.name);
+        let edited = move |rule: &Rule| self.rules.iter().find(|edited| is_same(edited, rule));
+        let added =
+            self.rules.iter().filter(move |added| !file.iter().any(|rule| is_same(added, rule)));
+        let rules = file.iter().map(move |rule| edited(rule).map_or(rule, |edited| edited));
+        rules.chain(added.map(|added| &**added)).map(|rule| {
+            let mut rule = rule.clone();
+            let ours = self
+                .overrides
+                .iter()
+                .filter(|(domain, name, _)| (domain, name) == (&rule.domain, &rule.name));
+            let mut overrides: Vec<_> = ours.map(|(_, _, given)| given.clone()).collect();
+            overrides.append(&mut rule.overrides);
+            rule.overrides = overrides;
+            rule
+        })
+    }
+
+    pub(crate) fn bans(&self, domain: &str) -> Vec<Ban> {
+        self.bans.iter().filter(|ban| &*ban.domain == domain).cloned().collect()
+    }
+}

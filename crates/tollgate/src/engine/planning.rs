@@ -1,0 +1,292 @@
+//! From a request to a plan: which limits, under which names, how much.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+use tollgate_core::Period;
+
+use super::error::CheckError;
+use super::ruleset::{Compiled, Domain, Grade, Ruleset};
+use crate::cycle::Times;
+use crate::hash::{KeyedHash, spread};
+use crate::policy::{KeyPart, Limit, Missing, Mode, Unmatched, address_of, v4_mask, v6_mask};
+use crate::request::{Attributes, Request};
+use crate::store::{Charge, Plan};
+use crate::terms::{Act, INLINE, NO_PERIOD, Terms, Weight};
+
+/// A plan, or the reason why there is nothing to decide.
+#[derive(Debug)]
+pub(crate) struct Planned<'a> {
+    pub(crate) plan: Plan<'a>,
+    /// Why the request is refused without asking any limit.
+    pub(crate) refusal: Option<Refusal>,
+    /// The rule that limits how many are in flight, and its charge.
+    pub(crate) slots: Option<usize>,
+}
+
+/// Why a request is refused without asking any limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// A rule's key needs an attribute that is not there.
+    Missing { rule: u32, part: usize },
+    /// It is banned: the number of the ban in its domain.
+    Banned { ban: usize },
+    /// No rule matches, and that is not allowed.
+    Unmatched,
+}
+
+impl<'a> Planned<'a> {
+    /// An empty plan.
+    #[inline(always)]
+    pub(crate) fn new(rules: &Ruleset, act: Act) -> Self {
+        let (charges, version) = (SmallVec::new(), rules.version);
+        let plan = Plan { version, act, charges, hold: None, name: None };
+        Self { plan, refusal: None, slots: None }
+    }
+
+    /// Adds what the requests, all of one domain, come down to together.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        (rules, domain): (&'a Ruleset, Option<&'a Domain>),
+        requests: &[Request<'_>],
+        hash: &KeyedHash,
+        times: Times,
+    ) -> Result<(), CheckError> {
+        let planning = Planning { rules, hash, times };
+        if let Some(domain) = domain {
+            for request in requests {
+                planning.add(self, domain, request)?;
+            }
+        }
+        let is_unmatched = self.plan.charges.is_empty() && self.refusal.is_none();
+        if is_unmatched && rules.server.unmatched == Unmatched::Deny {
+            self.refusal = Some(Refusal::Unmatched);
+        }
+        Ok(())
+    }
+}
+
+struct Planning<'a, 'h> {
+    rules: &'a Ruleset,
+    hash: &'h KeyedHash,
+    times: Times,
+}
+
+impl<'a> Planning<'a, '_> {
+    #[inline]
+    fn add(
+        &self,
+        planned: &mut Planned<'a>,
+        domain: &'a Domain,
+        request: &Request<'_>,
+    ) -> Result<(), CheckError> {
+        let attributes = request.attributes;
+        if let Some(ban) = domain.ban(&attributes, self.times) {
+            planned.refusal = Some(Refusal::Banned { ban });
+            return Ok(());
+        }
+        let mut matching: SmallVec<[u32; INLINE]> = SmallVec::new();
+        domain.matching(self.rules, &attributes, &mut matching);
+        for number in matching {
+            match self.charge(number, request)? {
+                Charged::One(charge) => merge(planned, charge),
+                Charged::None => {}
+                Charged::Missing { part } => {
+                    let refusal = Refusal::Missing { rule: number, part };
+                    planned.refusal.get_or_insert(refusal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a request that matches a rule is charged by it.
+    #[inline]
+    fn charge(&self, number: u32, request: &Request<'_>) -> Result<Charged<'a>, CheckError> {
+        let compiled = self.rules.rule(number);
+        let rule = &compiled.rule;
+        let attributes = &request.attributes;
+        if let Some(part) = compiled.missing_part(attributes) {
+            match rule.missing {
+                Missing::Skip => return Ok(Charged::None),
+                Missing::Refuse if rule.mode == Mode::Enforce => {
+                    return Ok(Charged::Missing { part });
+                }
+                Missing::Refuse => return Ok(Charged::None),
+                Missing::Share => {}
+            }
+        }
+        let (cost, is_by_request) = match &rule.cost {
+            None => (request.cost, true),
+            Some(table) if request.cost > 0 => {
+                (table.cost_of(attributes).ok_or_else(|| compiled.not_covered(attributes))?, false)
+            }
+            Some(_) => (0, false),
+        };
+        let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
+        let Some(grade) = compiled.grade(attributes, period, self.times) else {
+            return Ok(Charged::None);
+        };
+        let key = KeyOf { compiled, attributes };
+        let hash = spread(self.hash.hash_one(key)).max(1);
+        let is_enforced = rule.mode == Mode::Enforce && self.rules.is_enforced(hash);
+        Ok(Charged::One(Charge {
+            rule: number,
+            tag: grade.tag,
+            weight: if is_enforced { Weight::Binding } else { Weight::Advisory },
+            charge_refused: rule.charge_refused,
+            family: compiled.family,
+            hash,
+            cost,
+            is_by_request,
+            terms: &grade.terms,
+            period,
+        }))
+    }
+}
+
+enum Charged<'a> {
+    One(Charge<'a>),
+    None,
+    Missing { part: usize },
+}
+
+/// Adds a charge, to the one for the same key if there is one.
+fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
+    let charges = &mut planned.plan.charges;
+    if matches!(charge.terms, Terms::Slots(_)) {
+        planned.slots.get_or_insert(charges.len());
+    }
+    // One decision names a key once; only several requests decided together can name it twice.
+    match charges.iter_mut().find(|known| known.hash == charge.hash) {
+        Some(known) => known.cost = known.cost.saturating_add(charge.cost),
+        None => charges.push(charge),
+    }
+}
+
+impl Domain {
+    fn ban(&self, attributes: &Attributes<'_>, times: Times) -> Option<usize> {
+        self.bans.iter().position(|ban| ban.applies(attributes, times.wall))
+    }
+
+    #[inline]
+    fn matching(
+        &self,
+        rules: &Ruleset,
+        attributes: &Attributes<'_>,
+        matching: &mut SmallVec<[u32; INLINE]>,
+    ) {
+        let mut groups: SmallVec<[&str; INLINE]> = SmallVec::new();
+        for &number in &self.rules {
+            let rule = &rules.rule(number).rule;
+            let group = rule.group.as_deref();
+            if group.is_some_and(|group| groups.contains(&group)) || !rule.matches(attributes) {
+                continue;
+            }
+            groups.extend(group);
+            matching.push(number);
+        }
+    }
+}
+
+impl Ruleset {
+    /// Whether a denial of this key bites: all of them, none, or a share of the keys.
+    #[inline]
+    fn is_enforced(&self, hash: u64) -> bool {
+        let share_ppm = u64::from(self.server.enforce_ppm);
+        share_ppm >= 1_000_000 || (hash >> 32) * 1_000_000 < share_ppm << 32
+    }
+}
+
+impl Compiled {
+    /// The first attribute of the key that is not there.
+    #[inline]
+    pub(crate) fn missing_part(&self, attributes: &Attributes<'_>) -> Option<usize> {
+        let is_missing = |part: &KeyPart| attributes.get(part.attribute()).is_none();
+        self.rule.key.parts.iter().position(is_missing)
+    }
+
+    /// The limit for this request; `None` if there is none.
+    #[inline]
+    fn grade(&self, attributes: &Attributes<'_>, period: Period, times: Times) -> Option<&Grade> {
+        let wall_ns = times.wall.as_nanos();
+        let exceptions = &self.exceptions;
+        if let Some(found) = exceptions.iter().find(|it| it.rule.applies(attributes, wall_ns)) {
+            return found.grade.as_ref();
+        }
+        match &self.outgoing {
+            Some(outgoing) if period.index <= outgoing.last_period => Some(&outgoing.grade),
+            _ => Some(&self.base),
+        }
+    }
+
+    fn not_covered(&self, attributes: &Attributes<'_>) -> CheckError {
+        let attribute = self.rule.cost.as_ref().and_then(|cost| cost.attribute());
+        let attribute = attribute.unwrap_or_default();
+        CheckError::CostNotCovered {
+            rule: self.rule.name.clone(),
+            attribute: attribute.into(),
+            value: attributes.get(attribute).map(Into::into),
+        }
+    }
+
+    /// How long a queue for a place may be, and how long places are kept.
+    pub(crate) fn slots(&self) -> Option<&crate::policy::Slots> {
+        match &self.rule.limit {
+            Limit::Slots(slots) => Some(slots),
+            _ => None,
+        }
+    }
+}
+
+/// A key, to be hashed: the family and every part, each in a way that no other value looks like.
+struct KeyOf<'a> {
+    compiled: &'a Compiled,
+    attributes: &'a Attributes<'a>,
+}
+
+impl Hash for KeyOf<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.compiled.family);
+        for part in &self.compiled.rule.key.parts {
+            let value = self.attributes.get(part.attribute());
+            let Some(value) = value else {
+                state.write_u8(ABSENT);
+                continue;
+            };
+            match part {
+                KeyPart::Text(_) => value.hash(state),
+                KeyPart::Address { v4_bits, v6_bits, .. } => match address_of(value) {
+                    Some(IpAddr::V4(v4)) => {
+                        state.write_u8(V4);
+                        state.write_u32(v4.to_bits() & v4_mask(*v4_bits));
+                    }
+                    Some(IpAddr::V6(v6)) => {
+                        let [high, low] = halves(v6.to_bits() & v6_mask(*v6_bits));
+                        state.write_u8(V6);
+                        state.write_u64(high);
+                        state.write_u64(low);
+                    }
+                    None => {
+                        state.write_u8(TEXT);
+                        value.hash(state);
+                    }
+                },
+            }
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "each half goes to its place")]
+const fn halves(value: u128) -> [u64; 2] {
+    [(value >> 64) as u64, value as u64]
+}
+
+/// A byte with which no text begins that is one byte long.
+const ABSENT: u8 = 0xfe;
+const TEXT: u8 = 1;
+const V4: u8 = 4;
+const V6: u8 = 6;

@@ -1,0 +1,231 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tollgate_core::{Decision, Timestamp, Wait};
+
+use super::planning::Refusal;
+use super::ruleset::{Domain, Ruleset};
+use crate::policy::Mode;
+use crate::store::{Held, HoldId};
+use crate::terms::{Decisions, INLINE, Weight};
+
+/// The answer to a request: whether it may go ahead, and what every rule said about it.
+#[must_use]
+pub struct Report {
+    pub(super) rules: Guard<Arc<Ruleset>>,
+    pub(super) asked: SmallVec<[Asked; INLINE]>,
+    pub(super) decisions: Decisions,
+    pub(super) refusal: Option<Box<RefusalReport>>,
+    pub(super) is_allowed: bool,
+    pub(super) is_outage: bool,
+    pub(super) hold: Option<Held>,
+}
+
+/// A rule that was asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) rule: u32,
+    pub(super) weight: Weight,
+}
+
+/// Why a request was refused without asking any limit.
+#[derive(Clone, Debug)]
+pub(super) struct RefusalReport {
+    pub(super) rule: Option<u32>,
+    pub(super) reason: Box<str>,
+    pub(super) wait: Wait,
+}
+
+/// What one rule said.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleReport<'a> {
+    /// The rule's name.
+    pub rule: &'a str,
+    /// Whether its denial bites.
+    pub mode: Mode,
+    /// What it said.
+    pub decision: &'a Decision,
+}
+
+impl Report {
+    /// Whether the request may go ahead. If so it has been charged to all rules, else to none.
+    #[inline]
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.is_allowed
+    }
+
+    /// The rule that tells most: the refuser with the longest wait, or else the one with the least
+    /// left. `None` if no rule matches.
+    #[must_use]
+    pub fn rule(&self) -> Option<&str> {
+        let number = match &self.refusal {
+            Some(refusal) => refusal.rule,
+            None => self.telling().map(|index| self.asked[index].rule),
+        };
+        number.map(|number| &*self.rules.rule(number).rule.name)
+    }
+
+    /// What the rule that tells most said.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        self.telling().map(|index| &self.decisions[index])
+    }
+
+    /// The capacity of the limit that tells most, in units of cost.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.decision().map(Decision::limit)
+    }
+
+    /// What is left under the limit that tells most.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.decision().map(Decision::remaining)
+    }
+
+    /// How long a refused caller should wait; `None` when allowed.
+    ///
+    /// Over several rules it is the longest of their waits.
+    #[must_use]
+    pub fn wait(&self) -> Option<Wait> {
+        match &self.refusal {
+            Some(refusal) => Some(refusal.wait),
+            None if self.is_allowed => None,
+            None => self.decision().and_then(Decision::wait),
+        }
+    }
+
+    /// How long until the limit that tells most is as good as fresh.
+    #[must_use]
+    pub fn reset(&self) -> Option<Duration> {
+        self.decision().map(Decision::reset)
+    }
+
+    /// Why the request was refused, in words; `None` when allowed.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        if self.is_allowed {
+            return None;
+        }
+        if let Some(refusal) = &self.refusal {
+            return Some(refusal.reason.to_string());
+        }
+        let index = self.telling()?;
+        let rule = &self.rules.rule(self.asked[index].rule).rule;
+        if let Some(deny) = &rule.deny {
+            return Some(deny.to_string());
+        }
+        let name = &rule.name;
+        Some(match self.wait()? {
+            Wait::After(wait) => format!("rule `{name}` refused: retry in {wait:?}"),
+            Wait::Never => format!("rule `{name}` refused: the cost is more than it ever allows"),
+            Wait::Unknown => format!("rule `{name}` refused: nobody knows for how long"),
+        })
+    }
+
+    /// What every rule said that the request met, in the order of the policy.
+    pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
+        self.asked.iter().zip(&self.decisions).map(|(asked, decision)| RuleReport {
+            rule: &self.rules.rule(asked.rule).rule.name,
+            mode: match asked.weight {
+                Weight::Binding => Mode::Enforce,
+                Weight::Advisory => Mode::Shadow,
+            },
+            decision,
+        })
+    }
+
+    /// Whether the store could not answer, so that the rules' `on_error` did.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        self.is_outage
+    }
+
+    /// The name of what was set aside.
+    #[must_use]
+    pub fn hold(&self) -> Option<HoldId> {
+        self.hold.map(|hold| hold.id)
+    }
+
+    /// When what was set aside is given back by itself.
+    #[must_use]
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.hold.map(|hold| hold.expires)
+    }
+
+    /// Which of the rules tells most.
+    fn telling(&self) -> Option<usize> {
+        let indexes = 0..self.asked.len().min(self.decisions.len());
+        if self.is_allowed {
+            let least = |index: &usize| self.decisions[*index].remaining();
+            let binding = |index: &usize| self.asked[*index].weight == Weight::Binding;
+            let least_binding = indexes.clone().filter(binding).min_by_key(least);
+            return least_binding.or_else(|| indexes.min_by_key(least));
+        }
+        let refusers = indexes.filter(|&index| {
+            self.asked[index].weight == Weight::Binding && !self.decisions[index].is_allowed()
+        });
+        // The first of those that are equal.
+        refusers.rev().max_by_key(|&index| rank(self.decisions[index].wait()))
+    }
+}
+
+/// The longer a wait, the higher: nobody knows is longer than any time, never longer still.
+fn rank(wait: Option<Wait>) -> (u8, Duration) {
+    match wait {
+        None => (0, Duration::ZERO),
+        Some(Wait::After(wait)) => (1, wait),
+        Some(Wait::Unknown) => (2, Duration::ZERO),
+        Some(Wait::Never) => (3, Duration::ZERO),
+    }
+}
+
+impl RefusalReport {
+    pub(super) fn new(
+        rules: &Ruleset,
+        domain: Option<&Domain>,
+        refusal: Refusal,
+        wall: Timestamp,
+    ) -> Self {
+        match refusal {
+            Refusal::Missing { rule: number, part } => {
+                let rule = &rules.rule(number).rule;
+                let attribute = rule.key.parts[part].attribute();
+                let reason =
+                    format!("rule `{}` needs the attribute `{attribute}`", rule.name).into();
+                Self { rule: Some(number), reason, wait: Wait::Never }
+            }
+            Refusal::Banned { ban } => {
+                let ban = domain.and_then(|domain| domain.bans.get(ban));
+                let reason = ban.and_then(|ban| ban.reason.clone());
+                let until = ban.and_then(|ban| ban.until);
+                Self {
+                    rule: None,
+                    reason: reason.unwrap_or_else(|| "banned".into()),
+                    wait: until.map_or(Wait::Never, |until| {
+                        let left_ns = until.as_nanos().saturating_sub(wall.as_nanos());
+                        Wait::After(Duration::from_nanos(left_ns))
+                    }),
+                }
+            }
+            Refusal::Unmatched => {
+                Self { rule: None, reason: "no rule matches".into(), wait: Wait::Never }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Report")
+            .field("is_allowed", &self.is_allowed)
+            .field("rule", &self.rule())
+            .field("wait", &self.wait())
+            .field("rules", &self.rules().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

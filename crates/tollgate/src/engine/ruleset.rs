@@ -1,0 +1,314 @@
+//! A policy as decisions need it: rules by domain, limits by number.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use tollgate_core::Timestamp;
+
+use super::overlay::{Ban, Overlay};
+use crate::calendar::CachedCalendar;
+use crate::cycle::{CycleClock, Times};
+use crate::hash::KeyedHash;
+use crate::policy::{
+    Condition, Cycle, Effective, Grant, KeyPart, Limit, Override, Policy, Rule, Server,
+};
+use crate::store::{Adoption, NewLimit, Store, Succession};
+use crate::terms::Terms;
+
+/// The rules in force, compiled. Never changes; an edit makes a new one.
+#[derive(Debug)]
+pub(crate) struct Ruleset {
+    pub(crate) version: u64,
+    pub(crate) server: Server,
+    pub(crate) rules: Vec<Compiled>,
+    pub(crate) domains: HashMap<Box<str>, Domain, KeyedHash>,
+    /// Whether anything follows the time of day.
+    pub(crate) needs_wall: bool,
+    pub(crate) adoption: Adoption,
+    /// The policy and the edits that this was made from.
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) overlay: Overlay,
+    next_tag: u32,
+}
+
+/// The rules of a domain.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    /// Numbers of the rules, in order.
+    pub(crate) rules: Vec<u32>,
+    pub(crate) bans: Vec<Ban>,
+}
+
+/// A rule with its limits, ready to be charged.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) rule: Rule,
+    /// The name of the rule's states. Another one if the key or the algorithm changes.
+    pub(crate) family: u64,
+    pub(crate) base: Grade,
+    pub(crate) exceptions: Vec<Exception>,
+    pub(crate) cycle: Option<Arc<CycleClock>>,
+    /// The limit that is in force for the rest of the period of the last edit.
+    pub(crate) outgoing: Option<Outgoing>,
+}
+
+/// A limit and its number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Grade {
+    pub(crate) tag: u32,
+    pub(crate) terms: Terms,
+}
+
+/// An override with its limit; `None` where there is none.
+#[derive(Debug)]
+pub(crate) struct Exception {
+    pub(crate) rule: Override,
+    pub(crate) grade: Option<Grade>,
+}
+
+/// A limit that ends with a period.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) grade: Grade,
+    pub(crate) last_period: u64,
+}
+
+impl Ruleset {
+    /// Compiles a policy and the edits over it. What stays the same as in `old` keeps its numbers.
+    pub(crate) fn new(
+        policy: Arc<Policy>,
+        overlay: Overlay,
+        old: Option<&Self>,
+        store: &impl Store,
+        times: Times,
+    ) -> Self {
+        let mut numbers = Numbers {
+            next_tag: old.map_or(1, |old| old.next_tag),
+            adoption: Adoption {
+                version: old.map_or(1, |old| old.version + 1),
+                ..Adoption::default()
+            },
+        };
+        let old_rules: HashMap<u64, &Compiled> =
+            old.iter().flat_map(|old| &old.rules).map(|rule| (rule.family, rule)).collect();
+        let mut rules = Vec::new();
+        let mut domains = HashMap::with_hasher(store.hash().clone());
+        for rule in overlay.over(&policy.rules) {
+            let family = family(&rule, store.hash());
+            let old = old_rules.get(&family).copied();
+            let domain = domains
+                .entry(rule.domain.clone())
+                .or_insert_with(|| Domain { rules: Vec::new(), bans: overlay.bans(&rule.domain) });
+            domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
+            rules.push(numbers.compile(rule, family, old, store, times));
+        }
+        numbers.note_removed(&old_rules, &rules);
+        let needs_wall = rules.iter().any(Compiled::needs_wall)
+            || domains.values().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
+        Self {
+            version: numbers.adoption.version,
+            server: policy.server.clone(),
+            rules,
+            domains,
+            needs_wall,
+            adoption: numbers.adoption,
+            policy,
+            overlay,
+            next_tag: numbers.next_tag,
+        }
+    }
+
+    pub(crate) fn rule(&self, number: u32) -> &Compiled {
+        &self.rules[number as usize]
+    }
+}
+
+impl Compiled {
+    fn needs_wall(&self) -> bool {
+        let is_calendar = self.cycle.as_deref().is_some_and(|cycle| cycle.is_calendar());
+        is_calendar || self.exceptions.iter().any(|exception| exception.rule.until_ns.is_some())
+    }
+}
+
+/// Gives numbers to limits, and writes down what became of the old ones.
+struct Numbers {
+    next_tag: u32,
+    adoption: Adoption,
+}
+
+impl Numbers {
+    fn compile(
+        &mut self,
+        rule: Rule,
+        family: u64,
+        old: Option<&Compiled>,
+        store: &impl Store,
+        times: Times,
+    ) -> Compiled {
+        let cycle = cycle_of(&rule, old, store);
+        let effective = rule.effective;
+        let terms = terms_of(&rule.limit, &rule);
+        let (base, is_edited) =
+            self.number(terms, (family, cycle.as_ref(), None), old.map(|old| old.base));
+        let mut outgoing = None;
+        if let Some(old) = old {
+            if is_edited {
+                self.adoption.successions.push(Succession {
+                    from: old.base.tag,
+                    to: base.tag,
+                    effective,
+                });
+            }
+            outgoing = old.outgoing_at(is_edited, effective, times);
+        }
+        let exceptions = self.compile_exceptions(&rule, (family, cycle.as_ref()), base, old);
+        Compiled { rule, family, base, exceptions, cycle, outgoing }
+    }
+
+    fn compile_exceptions(
+        &mut self,
+        rule: &Rule,
+        (family, cycle): (u64, Option<&Arc<CycleClock>>),
+        base: Grade,
+        old: Option<&Compiled>,
+    ) -> Vec<Exception> {
+        let old_grade = |key: &[Condition]| {
+            let mut exceptions = old.into_iter().flat_map(|old| &old.exceptions);
+            exceptions.find(|exception| exception.rule.key == key)?.grade
+        };
+        let mut exceptions = Vec::new();
+        for given in &rule.overrides {
+            let grade = match &given.grant {
+                Grant::Unlimited => None,
+                Grant::Limit(limit) => {
+                    let until = given.until_ns.map(Timestamp::from_nanos);
+                    let old = old_grade(&given.key);
+                    let terms = terms_of(limit, rule);
+                    let (grade, is_edited) = self.number(terms, (family, cycle, until), old);
+                    if let (Some(old), true) = (old, is_edited) {
+                        let effective = rule.effective;
+                        self.adoption.successions.push(Succession {
+                            from: old.tag,
+                            to: grade.tag,
+                            effective,
+                        });
+                    }
+                    Some(grade)
+                }
+            };
+            exceptions.push(Exception { rule: given.clone(), grade });
+        }
+        // A key that has lost its override goes on under the common limit.
+        for gone in old.into_iter().flat_map(|old| &old.exceptions) {
+            let is_gone = !exceptions.iter().any(|exception| exception.rule.key == gone.rule.key);
+            if let (true, Some(grade)) = (is_gone, gone.grade) {
+                let effective = Effective::Now;
+                self.adoption.successions.push(Succession {
+                    from: grade.tag,
+                    to: base.tag,
+                    effective,
+                });
+            }
+        }
+        exceptions
+    }
+
+    /// The old number if the limit is the same, else a new one; and whether it is an edit.
+    fn number(
+        &mut self,
+        terms: Terms,
+        (family, cycle, until): (u64, Option<&Arc<CycleClock>>, Option<Timestamp>),
+        old: Option<Grade>,
+    ) -> (Grade, bool) {
+        if let Some(old) = old
+            && old.terms == terms
+        {
+            return (old, false);
+        }
+        let terms = old.map_or(terms, |old| terms.succeeding(&old.terms));
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let cycle = cycle.cloned();
+        self.adoption.limits.push(NewLimit { tag, family, terms, cycle, until });
+        (Grade { tag, terms }, old.is_some())
+    }
+
+    fn note_removed(&mut self, old: &HashMap<u64, &Compiled>, rules: &[Compiled]) {
+        let kept: std::collections::HashSet<u64> = rules.iter().map(|rule| rule.family).collect();
+        for gone in old.values().filter(|old| !kept.contains(&old.family)) {
+            let exceptions = gone.exceptions.iter().filter_map(|exception| exception.grade);
+            let grades = exceptions.chain([gone.base]);
+            self.adoption.removed.extend(grades.map(|grade| grade.tag));
+        }
+    }
+}
+
+impl Compiled {
+    /// What stays in force for the rest of the period, where the rule's edits wait for the next.
+    fn outgoing_at(&self, is_edited: bool, effective: Effective, times: Times) -> Option<Outgoing> {
+        let period = self.cycle.as_ref()?.period(times);
+        // An edit that is still waiting keeps what it waits for.
+        let waiting = self.outgoing.filter(|outgoing| period.index <= outgoing.last_period);
+        match (is_edited, effective, waiting) {
+            (_, _, Some(waiting)) => Some(waiting),
+            (true, Effective::Next, None) => {
+                Some(Outgoing { grade: self.base, last_period: period.index })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The name of a rule's states: its domain, name, key and algorithm.
+fn family(rule: &Rule, hash: &KeyedHash) -> u64 {
+    let parts: Vec<(&str, u8, u8)> = (rule.key.parts.iter())
+        .map(|part| match part {
+            KeyPart::Text(attribute) => (&**attribute, 0, 0),
+            KeyPart::Address { attribute, v4_bits, v6_bits } => {
+                (&**attribute, 1 + v4_bits, 1 + v6_bits)
+            }
+        })
+        .collect();
+    let algorithm: u8 = match &rule.limit {
+        Limit::Bucket(_) => 1,
+        Limit::Window(_) => 2,
+        Limit::Sliding(_) => 3,
+        Limit::Cooldown(_) => 4,
+        Limit::Quota(_, Cycle::Calendar(_)) => 5,
+        Limit::Quota(_, Cycle::Round) => 6,
+        Limit::Slots(_) => 7,
+    };
+    hash.hash_one((&*rule.domain, &*rule.name, parts, algorithm))
+}
+
+/// The limit as decisions need it.
+fn terms_of(limit: &Limit, rule: &Rule) -> Terms {
+    match limit {
+        Limit::Bucket(bucket) => Terms::Bucket(*bucket),
+        Limit::Window(window) => Terms::Window(*window),
+        Limit::Sliding(sliding) => Terms::Sliding(*sliding),
+        Limit::Cooldown(cooldown) if rule.charge_refused => {
+            Terms::Cooldown(cooldown.extended_by_refusals())
+        }
+        Limit::Cooldown(cooldown) => Terms::Cooldown(*cooldown),
+        Limit::Quota(quota, _) => Terms::Quota(*quota),
+        Limit::Slots(slots) => Terms::Slots(slots.max),
+    }
+}
+
+fn cycle_of(rule: &Rule, old: Option<&Compiled>, store: &impl Store) -> Option<Arc<CycleClock>> {
+    let Limit::Quota(_, cycle) = &rule.limit else { return None };
+    let same = old.and_then(|old| match &old.rule.limit {
+        Limit::Quota(_, old_cycle) if old_cycle == cycle => old.cycle.clone(),
+        _ => None,
+    });
+    Some(same.unwrap_or_else(|| {
+        Arc::new(match cycle {
+            Cycle::Calendar(calendar) => {
+                CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
+            }
+            Cycle::Round => CycleClock::Round(store.rounds(&rule.domain)),
+        })
+    }))
+}
