@@ -94,14 +94,6 @@ impl Pattern {
         }
         Ok(if text.contains('*') { Self::Glob(text.into()) } else { Self::Equals(text.into()) })
     }
-
-    /// The literal text in front of the only `*`, which is at the end.
-    pub(crate) fn prefix(&self) -> Option<&str> {
-        match self {
-            Self::Glob(glob) => glob.strip_suffix('*').filter(|prefix| !prefix.contains('*')),
-            _ => None,
-        }
-    }
 }
 
 impl FromStr for Pattern {
