@@ -23,6 +23,8 @@ mod prefixes;
 #[derive(Debug)]
 pub struct Matcher {
     entries: Box<[Entry]>,
+    /// Those of all rules, each once: what many rules share stays in the cache.
+    conditions: Box<[Condition]>,
     indexes: Vec<Index>,
     /// Which index an attribute has.
     by_name: HashMap<Box<str>, usize, KeyedHash>,
@@ -44,9 +46,8 @@ pub struct WorstCase {
 
 #[derive(Debug)]
 struct Entry {
-    conditions: Box<[Condition]>,
-    /// The condition that holds if the rule is found.
-    proven: Option<usize>,
+    /// The conditions that are still open when the rule is found.
+    open: SmallVec<[u32; 4]>,
     group: Option<u32>,
 }
 
@@ -89,6 +90,7 @@ impl Matcher {
         let (hash, mut indexes) = (KeyedHash::new(), Vec::new());
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(hash.clone());
         let (mut residual, mut entries) = (Vec::new(), Vec::with_capacity(lists.len()));
+        let mut known = Known::default();
         for (id, (conditions, group)) in (0_u32..).zip(&lists) {
             let filed = best(conditions, &crowds);
             match filed {
@@ -103,12 +105,15 @@ impl Matcher {
                 }
             }
             let proven = filed.filter(|at| is_proven(&conditions[*at]));
-            entries.push(Entry { conditions: (*conditions).into(), proven, group: *group });
+            let ids = conditions.iter().map(|condition| known.id(condition)).enumerate();
+            let open = ids.filter(|(at, _)| Some(*at) != proven).map(|(_, id)| id).collect();
+            entries.push(Entry { open, group: *group });
         }
         for index in &mut indexes {
             index.prefixes.finish();
         }
-        Self { entries: entries.into(), indexes, by_name, residual }
+        let conditions = known.conditions.into_iter().cloned().collect();
+        Self { entries: entries.into(), conditions, indexes, by_name, residual }
     }
 
     /// The rules that a request meets. Of the rules of one group only the first.
@@ -145,8 +150,7 @@ impl Matcher {
     fn keep(&self, ids: &[u32], attributes: &Attributes<'_>, found: &mut SmallVec<[u32; 8]>) {
         for id in ids {
             let entry = &self.entries[*id as usize];
-            let mut conditions = entry.conditions.iter().enumerate();
-            if conditions.all(|(at, one)| Some(at) == entry.proven || one.holds(attributes)) {
+            if entry.open.iter().all(|one| self.conditions[*one as usize].holds(attributes)) {
                 found.push(*id);
             }
         }
@@ -174,7 +178,7 @@ impl Matcher {
     #[must_use]
     pub fn worst_case(&self) -> WorstCase {
         let mut worst = vec![(Vec::new(), Vec::new()); self.indexes.len()];
-        for condition in self.entries.iter().flat_map(|entry| &*entry.conditions) {
+        for condition in &self.conditions {
             let Some(at) = self.by_name.get(&condition.attribute) else { continue };
             let (texts, addresses) = &mut worst[*at];
             for place in condition.any_of.iter().filter_map(Place::of) {
@@ -311,8 +315,32 @@ fn best(conditions: &[Condition], crowds: &HashMap<(&str, Place<'_>), u32>) -> O
 }
 
 /// Whether a rule that was found under this condition meets it without a further look.
+///
+/// A beginning is found by its hash alone, see [`prefixes`].
 fn is_proven(condition: &Condition) -> bool {
-    condition.any_of.iter().all(|one| matches!(one, Pattern::Equals(_) | Pattern::Network(..)))
+    condition.any_of.iter().all(|pattern| match pattern {
+        Pattern::Equals(_) | Pattern::Network(..) => true,
+        Pattern::Glob(glob) => glob.find('*') == Some(glob.len() - 1),
+        Pattern::Range(..) => false,
+    })
+}
+
+/// Conditions by number.
+#[derive(Default)]
+struct Known<'r> {
+    ids: HashMap<&'r Condition, u32>,
+    conditions: Vec<&'r Condition>,
+}
+
+impl<'r> Known<'r> {
+    fn id(&mut self, condition: &'r Condition) -> u32 {
+        let next = u32::try_from(self.conditions.len()).unwrap_or(u32::MAX);
+        let id = *self.ids.entry(condition).or_insert(next);
+        if id == next {
+            self.conditions.push(condition);
+        }
+        id
+    }
 }
 
 /// So many attributes are looked for in the request; of more, those of the request are looked up.

@@ -10,7 +10,7 @@ use super::text::{TextError, quoted};
 use crate::request::Attributes;
 
 /// What one attribute must be: one of some patterns.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
     pub(crate) attribute: Box<str>,
     pub(crate) any_of: Vec<Pattern>,

@@ -2,8 +2,8 @@
 //!
 //! One pass over the value gives the hash of each of its beginnings: the bytes so far are the
 //! coefficients of a polynomial modulo 2^61 − 1 at a random point. Two texts of up to n bytes, by
-//! whoever does not know the point, meet with a probability of at most n / 2^61; and a rule that
-//! is found that way is checked in full.
+//! whoever does not know the point, have the same hash with a probability of at most n / 2^61. So
+//! the hash is taken for the text, as in the table of keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
