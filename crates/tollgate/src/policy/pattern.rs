@@ -10,7 +10,7 @@ use super::text::{TextError, quoted};
 use crate::request::Attributes;
 
 /// What one attribute must be: one of some patterns.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
     pub(crate) attribute: Box<str>,
     pub(crate) any_of: Vec<Pattern>,
@@ -93,14 +93,6 @@ impl Pattern {
             return Ok(Self::Network(network.address, network.bits));
         }
         Ok(if text.contains('*') { Self::Glob(text.into()) } else { Self::Equals(text.into()) })
-    }
-
-    /// The literal text in front of the only `*`, which is at the end.
-    pub(crate) fn prefix(&self) -> Option<&str> {
-        match self {
-            Self::Glob(glob) => glob.strip_suffix('*').filter(|prefix| !prefix.contains('*')),
-            _ => None,
-        }
     }
 }
 

@@ -1,0 +1,85 @@
+//! Rules by how a value begins.
+//!
+//! One pass over the value gives the hash of each of its beginnings: the bytes so far are the
+//! coefficients of a polynomial modulo 2^61 − 1 at a random point. Two texts of up to n bytes, by
+//! whoever does not know the point, have the same hash with a probability of at most n / 2^61. So
+//! the hash is taken for the text, as in the table of keys.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+
+use super::Ids;
+
+/// Rules by how a value begins: one look for each length that is in use.
+#[derive(Debug)]
+pub(super) struct Prefixes {
+    /// Below the modulus.
+    point: u64,
+    by_hash: HashMap<u64, Ids, BuildHasherDefault<Spread>>,
+    /// Lengths in use, the shortest first.
+    lengths: Vec<usize>,
+}
+
+impl Prefixes {
+    pub(super) fn new() -> Self {
+        let point = RandomState::new().hash_one("point") % (MODULUS - 2) + 2;
+        Self { point, by_hash: HashMap::default(), lengths: Vec::new() }
+    }
+
+    /// The rules of one prefix, to add to.
+    pub(super) fn at(&mut self, prefix: &str) -> &mut Ids {
+        let hash = prefix.bytes().fold(0, |hash, byte| self.next(hash, byte));
+        self.lengths.push(prefix.len());
+        self.by_hash.entry(hash).or_default()
+    }
+
+    /// To be called when all prefixes are there.
+    pub(super) fn finish(&mut self) {
+        self.lengths.sort_unstable();
+        self.lengths.dedup();
+    }
+
+    /// The rules of all prefixes that the value begins with.
+    pub(super) fn look_up(&self, value: &str, mut met: impl FnMut(&[u32])) {
+        let (bytes, mut hash, mut read) = (value.as_bytes(), 0, 0);
+        for length in &self.lengths {
+            let Some(more) = bytes.get(read..*length) else { return };
+            hash = more.iter().fold(hash, |hash, byte| self.next(hash, *byte));
+            read = *length;
+            if let Some(ids) = self.by_hash.get(&hash) {
+                met(ids);
+            }
+        }
+    }
+
+    /// The hash with one more byte.
+    #[inline]
+    fn next(&self, hash: u64, byte: u8) -> u64 {
+        // Below 2^122 + 2^8.
+        let value = u128::from(hash) * u128::from(self.point) + u128::from(byte) + 1;
+        // 2^61 is 1: what is above counts like what is below. Their sum is below 2^62.
+        let (low, high) = (value & u128::from(MODULUS), value >> 61);
+        let sum = u64::try_from(low + high).unwrap_or(u64::MAX);
+        if sum >= MODULUS { sum - MODULUS } else { sum }
+    }
+}
+
+/// Spreads a hash that is good already over all bits.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only whole hashes are hashed");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+const MODULUS: u64 = (1 << 61) - 1;
