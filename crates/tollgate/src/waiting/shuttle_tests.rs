@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 
-use super::sync::thread;
+use super::sync::{Condvar, thread};
 use super::*;
 use crate::clock::ManualClock;
 
 const LINE: u64 = 7;
-const PLACES: usize = 3;
 const THREADS: usize = 6;
 
 /// Explores schedules: half at random, half with few switches at unlikely points.
@@ -31,6 +30,7 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
 struct World {
     list: WaitList,
     clock: ManualClock,
+    places: usize,
     leases: Mutex<Leases>,
     /// All who called `wait`, in that order, by rank.
     arrivals: Mutex<BTreeMap<i64, Vec<usize>>>,
@@ -45,11 +45,12 @@ struct Leases {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(places: usize) -> Self {
         let clock = ManualClock::default();
         Self {
             list: WaitList::new(Arc::new(clock.clone())),
             clock,
+            places,
             leases: Mutex::new(Leases::default()),
             arrivals: Mutex::new(BTreeMap::new()),
             finished: AtomicUsize::new(0),
@@ -81,7 +82,7 @@ impl World {
     fn take(&self, name: usize, lease: Timestamp, now: Timestamp) -> Attempt<()> {
         let mut leases = lock(&self.leases);
         leases.held.retain(|_, expiry| *expiry > now);
-        if leases.held.len() == PLACES {
+        if leases.held.len() == self.places {
             let expiry = leases.held.values().min().copied();
             return Attempt::NotYet { retry_at: expiry.filter(|at| *at < Timestamp::MAX) };
         }
@@ -164,7 +165,7 @@ fn run_threads(world: &Arc<World>, body: fn(&World, usize)) {
 #[test]
 fn no_wake_up_is_lost_and_nobody_overtakes() {
     explore(|| {
-        let world = Arc::new(World::new());
+        let world = Arc::new(World::new(3));
         run_threads(&world, |world, name| {
             let rank = thread_rng().gen_range(0..2);
             let wait = world.arrive(name, Terms { rank, ..terms() }, Timestamp::MAX);
@@ -182,7 +183,7 @@ fn no_wake_up_is_lost_and_nobody_overtakes() {
 #[test]
 fn giving_back_sees_those_who_are_about_to_wait() {
     explore(|| {
-        let world = Arc::new(World::new());
+        let world = Arc::new(World::new(1));
         run_threads(&world, |world, name| {
             let has_place = if name % 2 == 0 {
                 world.arrive(name, terms(), Timestamp::MAX).block().is_ok()
@@ -203,7 +204,7 @@ fn giving_back_sees_those_who_are_about_to_wait() {
 #[test]
 fn deadlines_and_dead_holders_free_what_they_held() {
     explore(|| {
-        let world = Arc::new(World::new());
+        let world = Arc::new(World::new(3));
         let time = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
@@ -234,7 +235,7 @@ fn deadlines_and_dead_holders_free_what_they_held() {
 #[test]
 fn closing_sends_everybody_home_at_any_point() {
     explore(|| {
-        let world = Arc::new(World::new());
+        let world = Arc::new(World::new(3));
         let closer = {
             let world = Arc::clone(&world);
             thread::spawn(move || world.list.close())
@@ -253,5 +254,61 @@ fn closing_sends_everybody_home_at_any_point() {
         closer.join().unwrap();
         world.list.close();
         assert_eq!(world.list.lines(), 0);
+    });
+}
+
+/// Alarms that count how many of them have fired.
+struct Bells {
+    timer: Timer,
+    pending: Mutex<Vec<Timestamp>>,
+    fired: Mutex<usize>,
+    all_fired: Condvar,
+}
+
+impl Alarms for Bells {
+    fn timer(&self) -> &Timer {
+        &self.timer
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_secs(10)
+    }
+
+    fn fire(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut pending = lock(&self.pending);
+        let before = pending.len();
+        pending.retain(|at| *at > now);
+        *lock(&self.fired) += before - pending.len();
+        self.all_fired.notify_one();
+        pending.iter().min().copied()
+    }
+}
+
+#[test]
+fn an_alarm_that_is_set_at_any_point_fires() {
+    const ALARMS: usize = 3;
+    explore(|| {
+        let bells = Arc::new(Bells {
+            timer: Timer::new(),
+            // The one that the thread sleeps for, and that never comes.
+            pending: Mutex::new(vec![Timestamp::from_secs(20)]),
+            fired: Mutex::new(0),
+            all_fired: Condvar::new(),
+        });
+        let setters = [(); ALARMS].map(|()| {
+            let bells = Arc::clone(&bells);
+            thread::spawn(move || {
+                let due = Timestamp::from_secs(5);
+                lock(&bells.pending).push(due);
+                assert_eq!(Timer::arm(&bells, due), Armed::Yes);
+            })
+        });
+        let mut fired = lock(&bells.fired);
+        while *fired < ALARMS {
+            fired = sync::sleep_on(&bells.all_fired, fired, None).guard;
+        }
+        drop(fired);
+        setters.into_iter().for_each(|setter| setter.join().unwrap());
+        bells.timer.close();
     });
 }
