@@ -10,7 +10,7 @@
 //!   one attempts too, so a wake-up is passed on until an attempt says that there is no more.
 //! - **The lock is held during an attempt.** A wake-up comes before it or after it, never between a
 //!   refused attempt and the sleep. An attempt must therefore not call the list, nor drop anything
-//!   that does.
+//!   that does; it panics if it tries.
 //! - Who is first and is not polled holds up its line, until its future is dropped.
 
 #![cfg_attr(not(test), expect(dead_code, reason = "the engine does not wait yet"))]
@@ -34,7 +34,7 @@ mod timer;
 pub(crate) use line::Terms;
 use line::{Lines, Place, Turn, next_attempt};
 use park::Parker;
-use sync::{AtomicUsize, Mutex, Ordering, fence, lock};
+use sync::{AtomicUsize, Attempting, Mutex, MutexGuard, Ordering, fence, lock};
 use timer::{Alarms, Armed, Patience, Timer};
 
 /// What an attempt has found.
@@ -122,6 +122,7 @@ impl WaitList {
     /// Sends all home who wait or come later, ends the timer and waits for its end. The second call
     /// does nothing.
     pub(crate) fn close(&self) {
+        Attempting::assert_not();
         for shard in &self.shared.shards {
             let bells = lock(shard).close();
             ring(bells);
@@ -142,7 +143,7 @@ impl WaitList {
         }
         let mut told = None;
         if lines.would_be_first(terms) {
-            match attempt(now) {
+            match try_once(attempt, now) {
                 Attempt::Done(value) => return Stage::Settled(Ok(value)),
                 Attempt::NotYet { retry_at } => told = next_attempt(retry_at, now),
             }
@@ -272,7 +273,7 @@ impl Seat<'_> {
             let now = self.shared.clock.now();
             let turn = lines.turn(self.place, now);
             match turn {
-                Turn::Attempt | Turn::LastAttempt => match attempt(now) {
+                Turn::Attempt | Turn::LastAttempt => match try_once(attempt, now) {
                     Attempt::Done(value) => return Step::Settled(Ok(value)),
                     Attempt::NotYet { .. } if turn == Turn::LastAttempt => {
                         return Step::Settled(Err(GaveUp::DeadlinePassed));
@@ -330,7 +331,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn lines(&self, line: u64) -> sync::MutexGuard<'_, Lines<Waker>> {
+    fn lines(&self, line: u64) -> MutexGuard<'_, Lines<Waker>> {
+        Attempting::assert_not();
         // The remainder is less than SHARDS, so it fits whatever the width of usize.
         lock(&self.shards[usize::try_from(line % SHARDS as u64).unwrap_or(0)])
     }
@@ -341,6 +343,7 @@ impl Shared {
     }
 
     fn tick(&self, now: Timestamp) {
+        Attempting::assert_not();
         for shard in &self.shards {
             let bells = lock(shard).tick(now);
             ring(bells);
@@ -365,6 +368,11 @@ impl Alarms for Shared {
         self.tick(now);
         self.next_due()
     }
+}
+
+fn try_once<T>(attempt: &mut impl FnMut(Timestamp) -> Attempt<T>, now: Timestamp) -> Attempt<T> {
+    let _mark = Attempting::begin();
+    attempt(now)
 }
 
 /// Rings bells, under no lock. One that panics must not cost the others their turn, nor the timer

@@ -19,7 +19,7 @@ const THREADS: usize = 6;
 /// Explores schedules: half at random, half with few switches at unlikely points.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     let schedules = std::env::var("TOLLGATE_SCHEDULES").map(|number| number.parse().unwrap());
-    let schedules: usize = schedules.unwrap_or(5_000);
+    let schedules: usize = schedules.unwrap_or(20_000);
     let model = Arc::new(model);
     let same = Arc::clone(&model);
     shuttle::check_random(move || model(), schedules.div_ceil(2));

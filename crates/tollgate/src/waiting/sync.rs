@@ -51,3 +51,43 @@ pub(super) struct Slept<'a, T> {
     pub(super) guard: MutexGuard<'a, T>,
     pub(super) woken: Woken,
 }
+
+/// A mark that this thread is inside an attempt, which holds a lock of the list.
+///
+/// The model has many threads on one of the system's, so there it marks nothing.
+pub(super) struct Attempting(());
+
+impl Attempting {
+    pub(super) fn begin() -> Self {
+        mark(true);
+        Self(())
+    }
+
+    /// Stops a call of the list that would wait for its own thread for ever.
+    pub(super) fn assert_not() {
+        #[cfg(not(shuttle))]
+        assert!(
+            !ATTEMPTING.get(),
+            "an attempt must not call the waiting list, nor drop anything that does"
+        );
+    }
+}
+
+impl Drop for Attempting {
+    fn drop(&mut self) {
+        mark(false);
+    }
+}
+
+#[cfg(not(shuttle))]
+fn mark(attempting: bool) {
+    ATTEMPTING.set(attempting);
+}
+
+#[cfg(shuttle)]
+fn mark(_: bool) {}
+
+#[cfg(not(shuttle))]
+std::thread_local! {
+    static ATTEMPTING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}

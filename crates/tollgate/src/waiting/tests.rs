@@ -266,6 +266,34 @@ fn an_attempt_that_panics_passes_its_turn_on() {
 }
 
 #[test]
+fn an_attempt_that_calls_the_list_panics_rather_than_hangs() {
+    let (list, _) = standing();
+    let calls: [fn(&WaitList); 4] = [
+        |list| list.wake(LINE),
+        |list| list.tick(at(1)),
+        |list| list.close(),
+        |list| drop(list.wait(terms(), |_| Attempt::Done(()))),
+    ];
+    for call in calls {
+        let wait = || {
+            list.wait(terms(), |_| {
+                call(&list);
+                Attempt::Done(())
+            })
+        };
+        assert!(panic::catch_unwind(AssertUnwindSafe(wait)).is_err());
+    }
+    assert_eq!(list.wait(terms(), |_| Attempt::Done(1)).block(), Ok(1));
+}
+
+#[test]
+fn a_future_may_move_to_another_thread() {
+    fn is_send(_: &impl Send) {}
+    let (list, _) = standing();
+    is_send(&list.wait(terms(), |_| Attempt::Done(1)));
+}
+
+#[test]
 fn a_waker_that_panics_costs_nobody_else_a_turn() {
     struct Broken;
     impl Wake for Broken {
@@ -439,7 +467,7 @@ fn a_time_that_has_come_already_is_no_endless_loop() {
 
 #[test]
 fn a_thread_gives_up_at_its_deadline_without_a_timer() {
-    let list = WaitList::new(Arc::new(MonotonicClock::default()));
+    let list = WaitList::new(Arc::new(MonotonicClock));
     let soon = list.shared.clock.now().saturating_add(Duration::from_millis(20));
     let terms = Terms { deadline: Some(soon), ..terms() };
     let never = |_| Attempt::<()>::NotYet { retry_at: None };
@@ -490,7 +518,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn the_timer_wakes_tasks_at_their_times() {
-    let list = WaitList::new(Arc::new(MonotonicClock::default()));
+    let list = WaitList::new(Arc::new(MonotonicClock));
     let never = |_| Attempt::<()>::NotYet { retry_at: None };
     let in_ms = |ms| list.shared.clock.now().saturating_add(Duration::from_millis(ms));
     assert!(!list.shared.timer.is_running());
@@ -564,6 +592,34 @@ fn the_timer_does_not_outlive_its_list() {
 }
 
 #[test]
+fn the_timer_ends_when_it_is_not_needed_and_starts_again() {
+    struct Name(Mutex<Option<String>>);
+    impl Wake for Name {
+        fn wake(self: Arc<Self>) {
+            *lock(&self.0) = std::thread::current().name().map(str::to_owned);
+        }
+    }
+    let (list, clock) = standing();
+    let never = |_| Attempt::<()>::NotYet { retry_at: None };
+    for round in 1..=2 {
+        let name = Arc::new(Name(Mutex::new(None)));
+        let waker = Waker::from(Arc::clone(&name));
+        let mut wait = pin!(list.wait(until(round), never));
+        clock.set(at(round).saturating_sub(Duration::from_nanos(1)));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        // The thread looks at the clock from time to time, as the alarm is almost due.
+        clock.set(at(round));
+        while lock(&name.0).is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(lock(&name.0).as_deref(), Some("tollgate-timer"));
+        while list.shared.timer.is_running() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
 fn the_timer_may_drop_the_last_handle_of_its_list() {
     struct Last(Mutex<Option<Arc<WaitList>>>);
     impl Wake for Last {
@@ -574,7 +630,7 @@ fn the_timer_may_drop_the_last_handle_of_its_list() {
             }
         }
     }
-    let list = Arc::new(WaitList::new(Arc::new(MonotonicClock::default())));
+    let list = Arc::new(WaitList::new(Arc::new(MonotonicClock)));
     let weak = Arc::downgrade(&list);
     let soon = list.shared.clock.now().saturating_add(Duration::from_millis(1));
     let waker = Waker::from(Arc::new(Last(Mutex::new(Some(Arc::clone(&list))))));

@@ -185,4 +185,4 @@ enum News {
 const THREAD_NAME: &str = "tollgate-timer";
 
 /// How long the thread stays without anything to wait for.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 10_000 });

@@ -17,7 +17,7 @@ fn lines() -> Lines<&'static str> {
 
 /// Somebody who has joined and sleeps.
 fn sleeper(lines: &mut Lines<&'static str>, terms: Terms, name: &'static str) -> Place {
-    let place = lines.join(&terms, None).unwrap();
+    let place = lines.join(&terms, None).expect("there is a place");
     assert!(matches!(lines.turn(place, at(0)), Turn::Sleep { .. }));
     assert_eq!(lines.listen(place, name), None);
     place
