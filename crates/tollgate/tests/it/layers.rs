@@ -35,10 +35,16 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     names.map(|line| line.split(['.', ' ', '=']).next().unwrap_or("").to_owned()).collect()
 }
 
-/// Nothing runs in the background, so there is nothing that `close` could leave running.
+/// The one file that may start a thread: the timer of the waiting list. A future that waits until a
+/// deadline has nobody else to wake it, as no runtime is assumed. `close` ends and joins it.
+const STARTS_THE_TIMER: &str = "src/waiting/timer.rs";
+
+/// Nothing else runs in the background, so there is nothing that `close` could leave running.
 #[test]
-fn the_library_starts_no_thread() {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+fn only_the_timer_is_a_thread_of_the_library() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![package.join("src")];
+    let mut start_threads = Vec::new();
     while let Some(folder) = folders.pop() {
         for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             let name = path.file_name().unwrap().to_str().unwrap();
@@ -47,8 +53,11 @@ fn the_library_starts_no_thread() {
             } else if !name.ends_with("tests.rs") {
                 let source = fs::read_to_string(&path).unwrap();
                 let starts = ["thread::spawn", "thread::scope", "thread::Builder"];
-                assert!(!starts.iter().any(|start| source.contains(start)), "{}", path.display());
+                if starts.iter().any(|start| source.contains(start)) {
+                    start_threads.push(path.strip_prefix(package).unwrap().to_owned());
+                }
             }
         }
     }
+    assert_eq!(start_threads, [Path::new(STARTS_THE_TIMER)]);
 }
