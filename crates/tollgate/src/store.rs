@@ -7,7 +7,6 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 use tollgate_core::Timestamp;
 
@@ -104,8 +103,8 @@ pub enum Settlement {
     Commit { actual: Option<u64> },
     /// They are given back.
     Cancel,
-    /// They stay on hold for so long from now.
-    Renew(Duration),
+    /// They stay on hold for as long again, from now.
+    Renew,
     /// So many of those that were charged are given back.
     Refund { units: u64 },
 }
@@ -117,6 +116,8 @@ pub struct Settled {
     pub(crate) units: u64,
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
+    /// The name of the state whose places were taken, if it was about places.
+    pub(crate) line: Option<u64>,
 }
 
 /// The hold is not there: it has expired, was settled, or never was.

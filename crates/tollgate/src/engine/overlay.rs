@@ -1,5 +1,6 @@
 //! What was edited while running, over what the file says.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tollgate_core::Timestamp;
@@ -76,5 +77,39 @@ impl Overlay {
 
     pub(crate) fn bans(&self, domain: &str) -> Vec<Ban> {
         self.bans.iter().filter(|ban| &*ban.domain == domain).cloned().collect()
+    }
+}
+
+impl Overlay {
+    pub(crate) fn drop_override(&mut self, (domain, rule): (&str, &str), key: &[Condition]) {
+        self.overrides.retain(|(of_domain, of_rule, given)| {
+            (&**of_domain, &**of_rule, &*given.key) != (domain, rule, key)
+        });
+    }
+
+    /// Whether nothing was edited.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Ban {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "domain `{}` refuses ", self.domain)?;
+        for (index, condition) in self.who.iter().enumerate() {
+            let and = if index == 0 { "" } else { " and " };
+            write!(f, "{and}{} = {:?}", condition.attribute(), condition.any_of())?;
+        }
+        if self.who.is_empty() {
+            f.write_str("everybody")?;
+        }
+        if let Some(until) = self.until {
+            write!(f, " until {until} after 1970")?;
+        }
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
     }
 }

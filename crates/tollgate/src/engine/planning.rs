@@ -13,7 +13,7 @@ use crate::hash::{KeyedHash, spread};
 use crate::policy::{KeyPart, Limit, Missing, Mode, Unmatched, address_of, v4_mask, v6_mask};
 use crate::request::{Attributes, Request};
 use crate::store::{Charge, Plan};
-use crate::terms::{Act, INLINE, NO_PERIOD, Terms, Weight};
+use crate::terms::{Act, NO_PERIOD, Terms, Weight};
 
 /// A plan, or the reason why there is nothing to decide.
 #[derive(Debug)]
@@ -87,9 +87,8 @@ impl<'a> Planning<'a, '_> {
             planned.refusal = Some(Refusal::Banned { ban });
             return Ok(());
         }
-        let mut matching: SmallVec<[u32; INLINE]> = SmallVec::new();
-        domain.matching(self.rules, &attributes, &mut matching);
-        for number in matching {
+        for place in domain.matcher.find(&attributes).iter() {
+            let number = domain.rules[place];
             match self.charge(number, request)? {
                 Charged::One(charge) => merge(planned, charge),
                 Charged::None => {}
@@ -169,25 +168,6 @@ fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
 impl Domain {
     fn ban(&self, attributes: &Attributes<'_>, times: Times) -> Option<usize> {
         self.bans.iter().position(|ban| ban.applies(attributes, times.wall))
-    }
-
-    #[inline]
-    fn matching(
-        &self,
-        rules: &Ruleset,
-        attributes: &Attributes<'_>,
-        matching: &mut SmallVec<[u32; INLINE]>,
-    ) {
-        let mut groups: SmallVec<[&str; INLINE]> = SmallVec::new();
-        for &number in &self.rules {
-            let rule = &rules.rule(number).rule;
-            let group = rule.group.as_deref();
-            if group.is_some_and(|group| groups.contains(&group)) || !rule.matches(attributes) {
-                continue;
-            }
-            groups.extend(group);
-            matching.push(number);
-        }
     }
 }
 

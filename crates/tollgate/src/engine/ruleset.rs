@@ -11,7 +11,7 @@ use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
 use crate::policy::{
-    Condition, Cycle, Effective, Grant, KeyPart, Limit, Override, Policy, Rule, Server,
+    Condition, Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
 };
 use crate::store::{Adoption, NewLimit, Store, Succession};
 use crate::terms::Terms;
@@ -37,6 +37,8 @@ pub(crate) struct Ruleset {
 pub(crate) struct Domain {
     /// Numbers of the rules, in order.
     pub(crate) rules: Vec<u32>,
+    /// Finds rules by their place among them.
+    pub(crate) matcher: Matcher,
     pub(crate) bans: Vec<Ban>,
 }
 
@@ -103,6 +105,10 @@ impl Ruleset {
             domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
             rules.push(numbers.compile(rule, family, old, store, times));
         }
+        for domain in domains.values_mut() {
+            let of_domain = domain.rules.iter().map(|&number| &rules[number as usize].rule);
+            domain.matcher = Matcher::new(of_domain);
+        }
         numbers.note_removed(&old_rules, &rules);
         let needs_wall = rules.iter().any(Compiled::needs_wall)
             || domains.values().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
@@ -148,28 +154,25 @@ impl Numbers {
     ) -> Compiled {
         let cycle = cycle_of(&rule, old, store);
         let effective = rule.effective;
+        let period = cycle.as_ref().map_or(0, |cycle| cycle.period(times).index);
         let terms = terms_of(&rule.limit, &rule);
         let (base, is_edited) =
             self.number(terms, (family, cycle.as_ref(), None), old.map(|old| old.base));
         let mut outgoing = None;
         if let Some(old) = old {
             if is_edited {
-                self.adoption.successions.push(Succession {
-                    from: old.base.tag,
-                    to: base.tag,
-                    effective,
-                });
+                self.adoption.successions.push(Succession { from: old.base.tag, to: base.tag, effective, period });
             }
             outgoing = old.outgoing_at(is_edited, effective, times);
         }
-        let exceptions = self.compile_exceptions(&rule, (family, cycle.as_ref()), base, old);
+        let exceptions = self.compile_exceptions(&rule, (family, cycle.as_ref(), period), base, old);
         Compiled { rule, family, base, exceptions, cycle, outgoing }
     }
 
     fn compile_exceptions(
         &mut self,
         rule: &Rule,
-        (family, cycle): (u64, Option<&Arc<CycleClock>>),
+        (family, cycle, period): (u64, Option<&Arc<CycleClock>>, u64),
         base: Grade,
         old: Option<&Compiled>,
     ) -> Vec<Exception> {
@@ -188,11 +191,7 @@ impl Numbers {
                     let (grade, is_edited) = self.number(terms, (family, cycle, until), old);
                     if let (Some(old), true) = (old, is_edited) {
                         let effective = rule.effective;
-                        self.adoption.successions.push(Succession {
-                            from: old.tag,
-                            to: grade.tag,
-                            effective,
-                        });
+                        self.adoption.successions.push(Succession { from: old.tag, to: grade.tag, effective, period });
                     }
                     Some(grade)
                 }
@@ -204,11 +203,7 @@ impl Numbers {
             let is_gone = !exceptions.iter().any(|exception| exception.rule.key == gone.rule.key);
             if let (true, Some(grade)) = (is_gone, gone.grade) {
                 let effective = Effective::Now;
-                self.adoption.successions.push(Succession {
-                    from: grade.tag,
-                    to: base.tag,
-                    effective,
-                });
+                self.adoption.successions.push(Succession { from: grade.tag, to: base.tag, effective, period: 0 });
             }
         }
         exceptions

@@ -266,7 +266,7 @@ impl MemoryStore {
         let fence = side.next_fence(now);
         let id = HoldId([self.hash.hash_one((fence, 1)), self.hash.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
-        side.insert_hold(id, Hold { items, expires, fence, is_open: true });
+        side.insert_hold(id, Hold { items, length, expires, fence, is_open: true });
         Held { id, expires, fence }
     }
 
@@ -728,9 +728,9 @@ impl MemoryStore {
         if hold.is_open == matches!(settlement, Settlement::Refund { .. }) {
             return Err(Gone);
         }
-        let mut most = 0;
-        if let Settlement::Renew(length) = settlement {
-            hold.expires = times.now.saturating_add(length);
+        let (mut most, line) = (0, self.line_of(&hold));
+        if settlement == Settlement::Renew {
+            hold.expires = times.now.saturating_add(hold.length);
             side.renew(id, hold.expires);
         } else {
             for item in &mut hold.items {
@@ -744,7 +744,7 @@ impl MemoryStore {
                         Settlement::Refund { units } => {
                             terms.refund(state, units.min(held), moment)
                         }
-                        Settlement::Cancel | Settlement::Renew(_) => {
+                        Settlement::Cancel | Settlement::Renew => {
                             terms.cancel(state, held, moment);
                             0
                         }
@@ -757,7 +757,14 @@ impl MemoryStore {
             }
             side.settle(id, hold.items, times.now);
         }
-        Ok(Settled { units: most, expires: hold.expires, fence: hold.fence })
+        Ok(Settled { units: most, expires: hold.expires, fence: hold.fence, line })
+    }
+
+    /// The name of the state whose places a hold takes, if it is about places.
+    fn line_of(&self, hold: &Hold) -> Option<u64> {
+        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let is_slots = |item: &&Item| matches!(limits.terms(item.tag), Some(Terms::Slots(_)));
+        hold.items.iter().find(is_slots).map(|item| item.hash)
     }
 
     /// Each at its own time, so that what it gives back comes back then and not when somebody looks.

@@ -35,6 +35,7 @@ struct Successor {
     tag: u32,
     at: Times,
     effective: Effective,
+    period: u64,
 }
 
 /// A limit that comes into force.
@@ -54,6 +55,8 @@ pub(crate) struct Succession {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) effective: Effective,
+    /// The period in which the edit was made.
+    pub(crate) period: u64,
 }
 
 /// A state, with the limit that it counts under from here on.
@@ -80,8 +83,8 @@ impl Limits {
         }
         for succession in &adoption.successions {
             if let Some(known) = self.known.get_mut(&succession.from) {
-                let Succession { to, effective, .. } = *succession;
-                known.successor.get_or_insert(Successor { tag: to, at, effective });
+                let Succession { to: tag, effective, period, .. } = *succession;
+                known.successor.get_or_insert(Successor { tag, at, effective, period });
             }
         }
         for tag in &adoption.removed {
@@ -125,7 +128,8 @@ impl Limits {
             let mut edited = known.moment(successor.at);
             if successor.effective == Effective::Next {
                 // The period of the edit is the last one of the old limit.
-                let is_last = period.is_none_or(|period| period <= edited.period.index);
+                edited.period.index = successor.period;
+                let is_last = period.is_none_or(|period| period <= successor.period);
                 if carried.is_window_open(now) || (known.cycle.is_some() && is_last) {
                     break;
                 }

@@ -29,6 +29,8 @@ pub(crate) struct Side {
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
     pub(crate) items: SmallVec<[Item; INLINE]>,
+    /// How long it was to last.
+    pub(crate) length: Duration,
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
     pub(crate) is_open: bool,

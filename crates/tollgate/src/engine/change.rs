@@ -1,0 +1,375 @@
+//! Changes while running: what was changed, by whom, and what it was before.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_core::Timestamp;
+
+use super::overlay::{Ban, Overlay};
+use super::ruleset::Ruleset;
+use super::{Engine, Shared};
+use crate::clock::Clock;
+use crate::cycle::Times;
+use crate::policy::{Condition, Override, Policy, PolicyErrors, Rule};
+use crate::store::Store;
+use crate::table::lock;
+
+/// One thing that was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// Changes are numbered upwards from 1.
+    pub number: u64,
+    /// When, by the time of day.
+    pub at: Timestamp,
+    /// By whom, as the caller said.
+    pub who: Box<str>,
+    /// What it was about.
+    pub what: Changed,
+    /// How it was before, in words; `None` where there was nothing.
+    pub before: Option<String>,
+    /// How it is now; `None` where there is nothing any more.
+    pub after: Option<String>,
+}
+
+/// What a change was about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Changed {
+    /// A rule was added, changed or removed.
+    Rule {
+        /// Its domain.
+        domain: Box<str>,
+        /// Its name.
+        name: Box<str>,
+        /// Whether what was spent under it counts no more, because its key or algorithm changed.
+        starts_fresh: bool,
+    },
+    /// Who is banned in a domain.
+    Bans {
+        /// The domain.
+        domain: Box<str>,
+    },
+    /// What applies to all rules: what happens to unmatched requests, what share is enforced.
+    Server,
+}
+
+/// There is no such rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchRule {
+    domain: Box<str>,
+    name: Box<str>,
+}
+
+impl fmt::Display for NoSuchRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no rule `{}` in domain `{}`", self.name, self.domain)
+    }
+}
+
+impl std::error::Error for NoSuchRule {}
+
+/// What is kept about changes.
+#[derive(Default)]
+pub(super) struct Changes {
+    log: VecDeque<Change>,
+    last: u64,
+    observers: Vec<Box<dyn Fn(&Change) + Send + Sync>>,
+    /// Rule sets that were replaced and may still be in use. Freed by whoever edits, never by a
+    /// decision.
+    replaced: Vec<Arc<Ruleset>>,
+}
+
+/// Changes while running.
+///
+/// Each is atomic: a decision is made by the rules before it or after it. No decision waits for a
+/// change. What was spent stays spent.
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Puts another policy into force, and reports what has changed.
+    ///
+    /// Edits that were made over the old one stay, over the new one.
+    pub fn replace_policy(&self, who: &str, policy: Policy) -> Vec<Change> {
+        self.edit(who, None, |rules| (Arc::new(policy), rules.overlay.clone()))
+    }
+
+    /// [`replace_policy`](Self::replace_policy) at a given time.
+    pub fn replace_policy_at(&self, who: &str, policy: Policy, now: Timestamp) -> Vec<Change> {
+        self.edit(who, Some(now), |rules| (Arc::new(policy), rules.overlay.clone()))
+    }
+
+    /// Puts a rule into force over the policy's rule of that name, or as a new one.
+    ///
+    /// It stays when the policy is replaced, until the overlay is [dropped](Self::drop_overlay).
+    pub fn replace_rule(&self, who: &str, rule: Rule) -> Result<Vec<Change>, PolicyErrors> {
+        self.replace_rule_at_times(who, rule, None)
+    }
+
+    /// [`replace_rule`](Self::replace_rule) at a given time.
+    pub fn replace_rule_at(
+        &self,
+        who: &str,
+        rule: Rule,
+        now: Timestamp,
+    ) -> Result<Vec<Change>, PolicyErrors> {
+        self.replace_rule_at_times(who, rule, Some(now))
+    }
+
+    fn replace_rule_at_times(
+        &self,
+        who: &str,
+        rule: Rule,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Change>, PolicyErrors> {
+        self.try_edit(who, now, |rules| {
+            let mut overlay = rules.overlay.clone();
+            let is_same = |it: &Arc<Rule>| (&it.domain, &it.name) == (&rule.domain, &rule.name);
+            overlay.rules.retain(|it| !is_same(it));
+            overlay.rules.push(Arc::new(rule));
+            Policy::new(overlay.over(&rules.policy.rules))?;
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Gives some keys of a rule another limit, before all other overrides of the rule.
+    ///
+    /// An override for the same keys is replaced.
+    pub fn set_override(
+        &self,
+        who: &str,
+        (domain, rule): (&str, &str),
+        given: Override,
+    ) -> Result<Vec<Change>, OverrideError> {
+        self.try_edit(who, None, |rules| {
+            rules.must_have(domain, rule)?;
+            let mut overlay = rules.overlay.clone();
+            overlay.drop_override((domain, rule), &given.key);
+            overlay.overrides.insert(0, (domain.into(), rule.into(), given));
+            Policy::new(overlay.over(&rules.policy.rules))?;
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Takes back an override that was [set](Self::set_override) while running.
+    pub fn drop_override(
+        &self,
+        who: &str,
+        (domain, rule): (&str, &str),
+        key: &[Condition],
+    ) -> Result<Vec<Change>, NoSuchRule> {
+        self.try_edit(who, None, |rules| {
+            rules.must_have(domain, rule)?;
+            let mut overlay = rules.overlay.clone();
+            overlay.drop_override((domain, rule), key);
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Refuses somebody in a domain, whatever the limits say.
+    ///
+    /// A ban of the same requests is replaced.
+    pub fn ban(&self, who: &str, ban: Ban) -> Vec<Change> {
+        self.edit(who, None, |rules| {
+            let mut overlay = rules.overlay.clone();
+            overlay.bans.retain(|it| (&it.domain, &it.who) != (&ban.domain, &ban.who));
+            overlay.bans.push(ban);
+            (Arc::clone(&rules.policy), overlay)
+        })
+    }
+
+    /// Takes back a ban.
+    pub fn unban(&self, who: &str, domain: &str, banned: &[Condition]) -> Vec<Change> {
+        self.edit(who, None, |rules| {
+            let mut overlay = rules.overlay.clone();
+            overlay.bans.retain(|it| (&*it.domain, &*it.who) != (domain, banned));
+            (Arc::clone(&rules.policy), overlay)
+        })
+    }
+
+    /// Takes back all edits, so that the policy alone is in force.
+    pub fn drop_overlay(&self, who: &str) -> Vec<Change> {
+        self.edit(who, None, |rules| (Arc::clone(&rules.policy), Overlay::default()))
+    }
+
+    /// The edits that are in force over the policy.
+    #[must_use]
+    pub fn overlay(&self) -> Overlay {
+        self.shared.rules.load().overlay.clone()
+    }
+
+    /// The policy in force, without the edits over it.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.shared.rules.load().policy)
+    }
+
+    /// The changes after the one with this number, oldest first. The last 1 024 are kept.
+    #[must_use]
+    pub fn changes_since(&self, number: u64) -> Vec<Change> {
+        let changes = lock(&self.shared.changes);
+        changes.log.iter().filter(|change| change.number > number).cloned().collect()
+    }
+
+    /// Calls a function for every change from now on.
+    ///
+    /// It must not change the engine itself.
+    pub fn on_change(&self, observer: impl Fn(&Change) + Send + Sync + 'static) {
+        lock(&self.shared.changes).observers.push(Box::new(observer));
+    }
+
+    fn edit(
+        &self,
+        who: &str,
+        now: Option<Timestamp>,
+        change: impl FnOnce(&Ruleset) -> (Arc<Policy>, Overlay),
+    ) -> Vec<Change> {
+        let changed = self.try_edit(who, now, |rules| Ok(change(rules)));
+        changed.unwrap_or_else(|never: std::convert::Infallible| match never {})
+    }
+
+    /// Makes new rules of the old ones and puts them into force.
+    fn try_edit<E>(
+        &self,
+        who: &str,
+        now: Option<Timestamp>,
+        change: impl FnOnce(&Ruleset) -> Result<(Arc<Policy>, Overlay), E>,
+    ) -> Result<Vec<Change>, E> {
+        let Shared { rules, store, clock, changes, .. } = &*self.shared;
+        let mut changes = lock(changes);
+        let old = rules.load_full();
+        let (policy, overlay) = change(&old)?;
+        let read = || match now {
+            Some(now) => Times { now, wall: now },
+            None => Times { now: clock.now(), wall: clock.wall() },
+        };
+        let times = read();
+        let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), store, times));
+        let made = changes.write(who, times.wall, differences(&old, &new));
+        rules.store(Arc::clone(&new));
+        store.adopt(&new.adoption, &read);
+        changes.replaced.push(old);
+        changes.replaced.retain(|rules| Arc::strong_count(rules) > 1);
+        for change in &made {
+            changes.observers.iter().for_each(|observer| observer(change));
+        }
+        Ok(made)
+    }
+}
+
+/// Why an override was not set.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum OverrideError {
+    /// There is no rule to set it for.
+    NoSuchRule(NoSuchRule),
+    /// It does not fit the rule.
+    Invalid(PolicyErrors),
+}
+
+impl fmt::Display for OverrideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchRule(error) => error.fmt(f),
+            Self::Invalid(errors) => errors.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OverrideError {}
+
+impl From<NoSuchRule> for OverrideError {
+    fn from(error: NoSuchRule) -> Self {
+        Self::NoSuchRule(error)
+    }
+}
+
+impl From<PolicyErrors> for OverrideError {
+    fn from(errors: PolicyErrors) -> Self {
+        Self::Invalid(errors)
+    }
+}
+
+impl Ruleset {
+    fn must_have(&self, domain: &str, name: &str) -> Result<(), NoSuchRule> {
+        let is_it = |number: &u32| &*self.rule(*number).rule.name == name;
+        match self.domains.get(domain) {
+            Some(rules) if rules.rules.iter().any(is_it) => Ok(()),
+            _ => Err(NoSuchRule { domain: domain.into(), name: name.into() }),
+        }
+    }
+}
+
+impl Changes {
+    fn write(
+        &mut self,
+        who: &str,
+        at: Timestamp,
+        differences: Vec<(Changed, Option<String>, Option<String>)>,
+    ) -> Vec<Change> {
+        let made: Vec<Change> = (self.last + 1..)
+            .zip(differences)
+            .map(|(number, (what, before, after))| {
+                Change { number, at, who: who.into(), what, before, after }
+            })
+            .collect();
+        self.last += made.len() as u64;
+        self.log.extend(made.iter().cloned());
+        let excess = self.log.len().saturating_sub(MOST_CHANGES);
+        self.log.drain(..excess);
+        made
+    }
+}
+
+/// What is different between two sets of rules.
+fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Option<String>)> {
+    let mut differences = Vec::new();
+    let by_name = |rules: &Ruleset| -> HashMap<(Box<str>, Box<str>), usize> {
+        let names = rules.rules.iter().map(|it| (it.rule.domain.clone(), it.rule.name.clone()));
+        names.zip(0..).collect()
+    };
+    let (old_names, new_names) = (by_name(old), by_name(new));
+    let words = |rules: &Ruleset, index: usize| rules.rules[index].rule.in_words().to_string();
+    let changed = |rule: &Rule, starts_fresh| Changed::Rule {
+        domain: rule.domain.clone(),
+        name: rule.name.clone(),
+        starts_fresh,
+    };
+    for (index, it) in new.rules.iter().enumerate() {
+        let name = (it.rule.domain.clone(), it.rule.name.clone());
+        match old_names.get(&name) {
+            None => differences.push((changed(&it.rule, true), None, Some(words(new, index)))),
+            Some(&before) if old.rules[before].rule != it.rule => {
+                let starts_fresh = old.rules[before].family != it.family;
+                let (before, after) = (words(old, before), words(new, index));
+                differences.push((changed(&it.rule, starts_fresh), Some(before), Some(after)));
+            }
+            Some(_) => {}
+        }
+    }
+    for (index, it) in old.rules.iter().enumerate() {
+        if !new_names.contains_key(&(it.rule.domain.clone(), it.rule.name.clone())) {
+            differences.push((changed(&it.rule, true), Some(words(old, index)), None));
+        }
+    }
+    if old.overlay.bans != new.overlay.bans {
+        differences.extend(ban_differences(&old.overlay.bans, &new.overlay.bans));
+    }
+    if old.server != new.server {
+        let text = |rules: &Ruleset| Some(format!("{:?}", rules.server));
+        differences.push((Changed::Server, text(old), text(new)));
+    }
+    differences
+}
+
+fn ban_differences(
+    old: &[Ban],
+    new: &[Ban],
+) -> impl Iterator<Item = (Changed, Option<String>, Option<String>)> {
+    let changed = |ban: &Ban| Changed::Bans { domain: ban.domain.clone() };
+    let gone = old.iter().filter(|ban| !new.contains(ban));
+    let come = new.iter().filter(|ban| !old.contains(ban));
+    let gone = gone.map(move |ban| (changed(ban), Some(ban.to_string()), None));
+    gone.chain(come.map(move |ban| (changed(ban), None, Some(ban.to_string()))))
+}
+
+const MOST_CHANGES: usize = 1_024;
