@@ -16,6 +16,7 @@
 
 mod check;
 mod cost;
+mod cover;
 mod diagnostic;
 mod key;
 mod limit;
@@ -26,8 +27,10 @@ mod overrides;
 mod parse;
 mod pattern;
 mod rule;
+mod schema;
 mod server;
 mod text;
+mod words;
 
 use check::Finding;
 
@@ -40,6 +43,7 @@ pub use overrides::{Grant, Override};
 pub use pattern::{Condition, Network, Pattern};
 pub(crate) use pattern::{address_of, v4_mask, v6_mask};
 pub use rule::{Durability, Effective, Missing, Mode, OnError, Rule, RuleError};
+pub use schema::schema;
 pub use server::{Listen, Secret, Server, Unmatched};
 
 /// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is

@@ -194,8 +194,8 @@ impl<'a> Source<'a> {
             line,
             column,
             span: start + self.skipped..end + self.skipped,
-            message: problem.message,
-            hint: problem.hint,
+            message: clean(&problem.message),
+            hint: problem.hint.as_deref().map(clean),
             note,
             excerpt: Some(self.excerpt(start, end)),
         }
@@ -248,6 +248,16 @@ pub(crate) fn without_place(
         note: None,
         excerpt: None,
     }
+}
+
+/// A message, of which a part may have come from the file: bounded, and safe for a terminal.
+fn clean(message: &str) -> String {
+    const LONGEST: usize = 600;
+    let mut clean: String = message.chars().take(LONGEST).map(visible).collect();
+    if message.chars().nth(LONGEST).is_some() {
+        clean.push('…');
+    }
+    clean
 }
 
 /// One column for each character, and nothing that a terminal acts on.

@@ -11,7 +11,11 @@ mod guard;
 mod layers;
 mod model;
 mod policy;
+mod policy_bad_input;
 mod policy_errors;
+mod policy_guide;
+mod policy_schema;
+mod policy_warnings;
 mod stories;
 mod threads;
 
