@@ -11,7 +11,9 @@ use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tollgate_core::{Timestamp, Wait};
 
+pub use change::{Change, Changed, NoSuchRule, OverrideError};
 pub use error::{CheckError, GoneError};
+pub use lease::{Lease, WaitError, Waiting};
 pub use overlay::{Ban, Overlay};
 pub use report::{Report, RuleReport};
 
@@ -24,11 +26,15 @@ use crate::store::{
     Store, Undecided,
 };
 use crate::terms::{Act, Decisions, Weight};
+use crate::waiting::WaitList;
+use change::Changes;
 use planning::Planned;
 use report::{Asked, RefusalReport};
 use ruleset::Ruleset;
 
+mod change;
 mod error;
+mod lease;
 mod overlay;
 mod planning;
 mod report;
@@ -72,10 +78,9 @@ pub struct Engine<S = MemoryStore, C = SystemClock> {
 struct Shared<S, C> {
     rules: ArcSwap<Ruleset>,
     store: S,
-    clock: C,
-    /// Rule sets that were replaced and may still be in use. Freed by whoever edits, never by a
-    /// decision.
-    replaced: Mutex<Vec<Arc<Ruleset>>>,
+    clock: Arc<C>,
+    changes: Mutex<Changes>,
+    waiting: WaitList,
 }
 
 impl<S, C> Clone for Engine<S, C> {
@@ -96,7 +101,7 @@ impl Engine {
     }
 }
 
-impl<C: Clock> Engine<MemoryStore, C> {
+impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
     /// An engine that keeps its states in memory and reads this clock.
     ///
     /// # Panics
@@ -111,16 +116,18 @@ impl<C: Clock> Engine<MemoryStore, C> {
     }
 }
 
-impl<S: Store, C: Clock> Engine<S, C> {
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     fn with_store(policy: Policy, store: S, clock: C) -> Self {
         let times = Times { now: clock.now(), wall: clock.wall() };
         let rules = Ruleset::new(Arc::new(policy), Overlay::default(), None, &store, times);
         store.adopt(&rules.adoption, &|| times);
+        let clock = Arc::new(clock);
         let shared = Shared {
             rules: ArcSwap::from_pointee(rules),
             store,
+            waiting: WaitList::new(Arc::clone(&clock) as Arc<dyn Clock + Send + Sync>),
             clock,
-            replaced: Mutex::new(Vec::new()),
+            changes: Mutex::new(Changes::default()),
         };
         Self { shared: Arc::new(shared) }
     }

@@ -37,7 +37,10 @@ mod waiting;
 
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
-pub use engine::{Ban, CheckError, Engine, GoneError, Overlay, Report, RuleReport};
+pub use engine::{
+    Ban, Change, Changed, CheckError, Engine, GoneError, Lease, NoSuchRule, Overlay, OverrideError,
+    Report, RuleReport, WaitError, Waiting,
+};
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};

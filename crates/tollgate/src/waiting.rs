@@ -13,8 +13,6 @@
 //!   that does; it panics if it tries.
 //! - Who is first and is not polled holds up its line, until its future is dropped.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the engine does not wait yet"))]
-
 use std::fmt;
 use std::future::Future;
 use std::panic::{self, AssertUnwindSafe};

@@ -308,8 +308,13 @@ impl Changes {
     ) -> Vec<Change> {
         let made: Vec<Change> = (self.last + 1..)
             .zip(differences)
-            .map(|(number, (what, before, after))| {
-                Change { number, at, who: who.into(), what, before, after }
+            .map(|(number, (what, before, after))| Change {
+                number,
+                at,
+                who: who.into(),
+                what,
+                before,
+                after,
             })
             .collect();
         self.last += made.len() as u64;

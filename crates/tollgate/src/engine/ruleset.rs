@@ -99,9 +99,11 @@ impl Ruleset {
         for rule in overlay.over(&policy.rules) {
             let family = family(&rule, store.hash());
             let old = old_rules.get(&family).copied();
-            let domain = domains
-                .entry(rule.domain.clone())
-                .or_insert_with(|| Domain { rules: Vec::new(), bans: overlay.bans(&rule.domain) });
+            let domain = domains.entry(rule.domain.clone()).or_insert_with(|| Domain {
+                rules: Vec::new(),
+                matcher: Matcher::new([]),
+                bans: overlay.bans(&rule.domain),
+            });
             domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
             rules.push(numbers.compile(rule, family, old, store, times));
         }
@@ -161,11 +163,17 @@ impl Numbers {
         let mut outgoing = None;
         if let Some(old) = old {
             if is_edited {
-                self.adoption.successions.push(Succession { from: old.base.tag, to: base.tag, effective, period });
+                self.adoption.successions.push(Succession {
+                    from: old.base.tag,
+                    to: base.tag,
+                    effective,
+                    period,
+                });
             }
             outgoing = old.outgoing_at(is_edited, effective, times);
         }
-        let exceptions = self.compile_exceptions(&rule, (family, cycle.as_ref(), period), base, old);
+        let exceptions =
+            self.compile_exceptions(&rule, (family, cycle.as_ref(), period), base, old);
         Compiled { rule, family, base, exceptions, cycle, outgoing }
     }
 
@@ -191,7 +199,12 @@ impl Numbers {
                     let (grade, is_edited) = self.number(terms, (family, cycle, until), old);
                     if let (Some(old), true) = (old, is_edited) {
                         let effective = rule.effective;
-                        self.adoption.successions.push(Succession { from: old.tag, to: grade.tag, effective, period });
+                        self.adoption.successions.push(Succession {
+                            from: old.tag,
+                            to: grade.tag,
+                            effective,
+                            period,
+                        });
                     }
                     Some(grade)
                 }
@@ -203,7 +216,12 @@ impl Numbers {
             let is_gone = !exceptions.iter().any(|exception| exception.rule.key == gone.rule.key);
             if let (true, Some(grade)) = (is_gone, gone.grade) {
                 let effective = Effective::Now;
-                self.adoption.successions.push(Succession { from: grade.tag, to: base.tag, effective, period: 0 });
+                self.adoption.successions.push(Succession {
+                    from: grade.tag,
+                    to: base.tag,
+                    effective,
+                    period: 0,
+                });
             }
         }
         exceptions

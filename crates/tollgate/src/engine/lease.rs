@@ -1,0 +1,382 @@
+//! Places in flight, and waiting for them and for anything else that takes its time.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tollgate_core::{Timestamp, Wait};
+
+use super::error::{CheckError, GoneError};
+use super::report::Report;
+use super::{Engine, Verb};
+use crate::clock::Clock;
+use crate::request::Request;
+use crate::store::{Answer, Gone, HoldId, Settlement, Store};
+use crate::terms::Terms;
+use crate::waiting::{self, Attempt, GaveUp};
+
+/// A place in flight. Dropping it gives it back.
+///
+/// It also comes back by itself when it has [expired](Self::expires), should its holder hang; a
+/// holder that needs longer [renews](Self::renew) it.
+#[must_use = "dropping a lease gives its place back"]
+pub struct Lease<S: Store, C: Clock + Send + Sync + 'static> {
+    engine: Engine<S, C>,
+    report: Report,
+    id: HoldId,
+    is_kept: bool,
+}
+
+/// Why somebody who waited got nothing.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// A rule refused, and waiting would not have helped.
+    Denied(Box<Report>),
+    /// As many wait already as may.
+    QueueFull,
+    /// The time to wait was over.
+    TimedOut,
+    /// The engine was closed.
+    Closed,
+    /// The request cannot be decided.
+    Invalid(CheckError),
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(report) => f.write_str(&report.reason().unwrap_or_default()),
+            Self::QueueFull => f.write_str("as many wait already as may"),
+            Self::TimedOut => f.write_str("the time to wait was over"),
+            Self::Closed => f.write_str("the engine was closed"),
+            Self::Invalid(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for WaitError {}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+    /// A place among those in flight, as soon as there is one. Those who wait are served in the
+    /// order in which they called.
+    ///
+    /// `patience` is how long to wait: `None` is what the rule says, which may be for ever. While
+    /// somebody waits nothing is charged; at its turn all rules of the domain are decided and
+    /// charged together.
+    ///
+    /// To be awaited under any runtime, or [blocked](Waiting::block) on. Dropping it gives up the
+    /// place in the queue.
+    ///
+    /// ```
+    /// use tollgate::policy::Policy;
+    /// use tollgate::{Engine, Request};
+    ///
+    /// let engine = Engine::new(Policy::from_toml(r#"
+    ///     [[rule]]
+    ///     name  = "calls"
+    ///     slots = { max = 3, queue = 100, expires = "5m" }
+    /// "#)?);
+    /// let lease = engine.acquire(&Request::new("default", &[]), None).block()?;
+    /// // … the call …
+    /// drop(lease);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire<'a>(
+        &'a self,
+        request: &Request<'a>,
+        patience: Option<Duration>,
+    ) -> Waiting<'a, Lease<S, C>> {
+        let (rules, times) = self.begin(None);
+        let planned = match self.plan(&rules, request, times) {
+            Ok(planned) => planned,
+            Err(error) => return Waiting::over(WaitError::Invalid(error)),
+        };
+        let slots = planned.slots.and_then(|index| {
+            let charge = &planned.plan.charges[index];
+            Some((charge.hash, rules.rule(charge.rule).slots()?))
+        });
+        let Some((line, slots)) = slots else {
+            drop(planned);
+            return self.cannot_acquire(request);
+        };
+        let rank = slots.priority.as_deref().and_then(|name| request.attributes.get(name));
+        let terms = waiting::Terms {
+            line,
+            places: slots.queue,
+            rank: rank.and_then(|rank| rank.parse().ok()).unwrap_or(0),
+            deadline: patience.or(slots.wait).map(|wait| times.now.saturating_add(wait)),
+        };
+        let request = *request;
+        let attempt = move |now| self.attempt_lease(&request, now);
+        Waiting::new(self.shared.waiting.wait(terms, attempt))
+    }
+
+    /// Nothing limits how many are in flight here, or the request is refused before that.
+    fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease<S, C>> {
+        let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, None);
+        Waiting::over(match decided.wait() {
+            Ok(report) => WaitError::Denied(Box::new(report)),
+            Err(error) => WaitError::Invalid(error),
+        })
+    }
+
+    fn attempt_lease(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Attempt<Result<Lease<S, C>, WaitError>> {
+        let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, self.told(now));
+        let report = match decided.wait() {
+            Ok(report) => report,
+            Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
+        };
+        if let (true, Some(id)) = (report.is_allowed(), report.hold()) {
+            return Attempt::Done(Ok(Lease { engine: self.clone(), report, id, is_kept: false }));
+        }
+        let is_for_slots = report.asked.iter().zip(&report.decisions).any(|(asked, decision)| {
+            let is_slots = matches!(report.rules.rule(asked.rule).base.terms, Terms::Slots(_));
+            is_slots && decision.wait() == Some(Wait::Unknown)
+        });
+        if is_for_slots {
+            Attempt::NotYet { retry_at: self.shared.store.next_due() }
+        } else {
+            Attempt::Done(Err(WaitError::Denied(Box::new(report))))
+        }
+    }
+
+    /// Charges the request as soon as every rule allows it. Those who wait for the same key of the
+    /// first rule are served in the order in which they called.
+    ///
+    /// `patience` is how long to wait; `None` is for ever.
+    pub fn until_ready<'a>(
+        &'a self,
+        request: &Request<'a>,
+        patience: Option<Duration>,
+    ) -> Waiting<'a, Report> {
+        let (rules, times) = self.begin(None);
+        let planned = match self.plan(&rules, request, times) {
+            Ok(planned) => planned,
+            Err(error) => return Waiting::over(WaitError::Invalid(error)),
+        };
+        let terms = waiting::Terms {
+            line: planned.plan.charges.first().map_or(0, |charge| !charge.hash),
+            places: MOST_READY,
+            rank: 0,
+            deadline: patience.map(|wait| times.now.saturating_add(wait)),
+        };
+        let request = *request;
+        let attempt = move |now: Timestamp| {
+            let decided = self.decide(std::slice::from_ref(&request), Verb::Check, self.told(now));
+            match decided.wait() {
+                Err(error) => Attempt::Done(Err(WaitError::Invalid(error))),
+                Ok(report) => match report.wait() {
+                    None => Attempt::Done(Ok(report)),
+                    Some(Wait::After(wait)) => {
+                        Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) }
+                    }
+                    Some(Wait::Unknown) => {
+                        Attempt::NotYet { retry_at: self.shared.store.next_due() }
+                    }
+                    Some(Wait::Never) => Attempt::Done(Err(WaitError::Denied(Box::new(report)))),
+                },
+            }
+        };
+        Waiting::new(self.shared.waiting.wait(terms, attempt))
+    }
+
+    /// Makes a lease or a reservation last as long again, from now. Reports until when.
+    pub fn renew(&self, id: HoldId) -> Answer<'_, Result<Timestamp, GoneError>> {
+        let (_, times) = self.begin(None);
+        let settled = self.shared.store.settle(id, Settlement::Renew, times);
+        settled.map(|settled| settled.map(|settled| settled.expires).map_err(|Gone| GoneError))
+    }
+
+    /// Gives a place back by the name of its lease.
+    pub fn release(&self, id: HoldId) -> Answer<'_, Result<(), GoneError>> {
+        let (_, times) = self.begin(None);
+        let settled = self.shared.store.settle(id, Settlement::Cancel, times);
+        settled.map(|settled| match settled {
+            Ok(settled) => {
+                settled.line.into_iter().for_each(|line| self.shared.waiting.wake(line));
+                Ok(())
+            }
+            Err(Gone) => Err(GoneError),
+        })
+    }
+
+    /// Does what is due at the clock's time: gives back what has expired, and wakes those whose
+    /// time to wait is over.
+    ///
+    /// Nobody has to call this where the clock moves by itself. After moving a
+    /// [`ManualClock`](crate::ManualClock), it is what tells those who wait.
+    pub fn tick(&self) {
+        let (_, times) = self.begin(None);
+        self.shared.store.expire(times);
+        self.shared.waiting.tick(times.now);
+    }
+
+    /// Sends everybody home who waits, and ends the timer if one was started.
+    ///
+    /// The engine goes on deciding, but nobody can wait any more. May be called any number of
+    /// times.
+    pub fn close(&self) {
+        self.shared.waiting.close();
+    }
+
+    /// The time to tell the decision: the attempt's own, unless the time of day is needed too.
+    fn told(&self, now: Timestamp) -> Option<Timestamp> {
+        let needs_wall = self.shared.rules.load().needs_wall;
+        (!needs_wall).then_some(now)
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
+    /// Its name, for [`Engine::renew`] and [`Engine::release`].
+    #[must_use]
+    pub fn id(&self) -> HoldId {
+        self.id
+    }
+
+    /// A number larger than that of every lease before it. Whoever writes on behalf of the holder
+    /// can refuse numbers lower than the highest it has seen, and so those who come too late.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.report.hold.map_or(0, |hold| hold.fence)
+    }
+
+    /// When it comes back by itself, unless it is renewed.
+    #[must_use]
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.report.expires()
+    }
+
+    /// What the rules said when it was given.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Makes it last as long again, from now; an error if it has expired.
+    pub fn renew(&mut self) -> Result<Timestamp, GoneError> {
+        let expires = self.engine.renew(self.id).wait()?;
+        if let Some(hold) = &mut self.report.hold {
+            hold.expires = expires;
+        }
+        Ok(expires)
+    }
+
+    /// Gives the place back; an error if it had expired.
+    pub fn release(mut self) -> Result<(), GoneError> {
+        self.is_kept = true;
+        self.engine.release(self.id).wait()
+    }
+
+    /// Keeps the place beyond this value's life, until it is released by its name or expires.
+    pub fn keep(mut self) -> HoldId {
+        self.is_kept = true;
+        self.id
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Drop for Lease<S, C> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // If it has expired, the place is back already.
+            let _ = self.engine.release(self.id).wait();
+        }
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> fmt::Debug for Lease<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("id", &self.id)
+            .field("fence", &self.fence())
+            .field("expires", &self.expires())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Somebody who waits: to be awaited, or blocked on. Dropping it gives up.
+#[must_use = "nobody waits unless it is awaited or blocked on"]
+pub struct Waiting<'a, T> {
+    stage: Stage<'a, T>,
+}
+
+enum Stage<'a, T> {
+    Over(Option<WaitError>),
+    Waits(Box<dyn Waiter<T> + Send + 'a>),
+}
+
+/// A waiter whose attempt nobody can name.
+trait Waiter<T> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, WaitError>>;
+
+    fn block(self: Box<Self>) -> Result<T, WaitError>;
+}
+
+impl<T, F> Waiter<T> for waiting::Wait<'_, Result<T, WaitError>, F>
+where
+    F: FnMut(Timestamp) -> Attempt<Result<T, WaitError>>,
+{
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, WaitError>> {
+        Pin::new(self).poll(context).map(flatten)
+    }
+
+    fn block(self: Box<Self>) -> Result<T, WaitError> {
+        flatten((*self).block())
+    }
+}
+
+fn flatten<T>(outcome: Result<Result<T, WaitError>, GaveUp>) -> Result<T, WaitError> {
+    outcome.unwrap_or_else(|gave_up| {
+        Err(match gave_up {
+            GaveUp::QueueFull => WaitError::QueueFull,
+            GaveUp::DeadlinePassed => WaitError::TimedOut,
+            GaveUp::Closed => WaitError::Closed,
+        })
+    })
+}
+
+impl<'a, T> Waiting<'a, T> {
+    fn new(waiter: impl Waiter<T> + Send + 'a) -> Self {
+        Self { stage: Stage::Waits(Box::new(waiter)) }
+    }
+
+    fn over(error: WaitError) -> Self {
+        Self { stage: Stage::Over(Some(error)) }
+    }
+
+    /// Blocks this thread until the waiting is over.
+    pub fn block(self) -> Result<T, WaitError> {
+        match self.stage {
+            Stage::Waits(waiter) => waiter.block(),
+            Stage::Over(error) => Err(error.unwrap_or(WaitError::Closed)),
+        }
+    }
+}
+
+impl<T> Future for Waiting<'_, T> {
+    type Output = Result<T, WaitError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.get_mut().stage {
+            Stage::Waits(waiter) => waiter.poll(context),
+            Stage::Over(error) => Poll::Ready(Err(error.take().unwrap_or(WaitError::Closed))),
+        }
+    }
+}
+
+/// Nothing in it is ever pinned.
+impl<T> Unpin for Waiting<'_, T> {}
+
+impl<T> fmt::Debug for Waiting<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").finish_non_exhaustive()
+    }
+}
+
+/// How many may wait for the same key to be ready.
+const MOST_READY: usize = 1_024;
