@@ -134,8 +134,8 @@ impl WaitList {
         attempt: &mut impl FnMut(Timestamp) -> Attempt<T>,
     ) -> Stage<'_, T> {
         let counted = Counted::new(&self.shared.waiting);
-        let now = self.shared.clock.now();
         let mut lines = self.shared.lines(terms.line);
+        let now = self.shared.clock.now();
         if lines.is_closed() {
             return Stage::Settled(Err(GaveUp::Closed));
         }

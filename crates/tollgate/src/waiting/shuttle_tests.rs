@@ -18,7 +18,8 @@ const THREADS: usize = 6;
 
 /// Explores schedules: half at random, half with few switches at unlikely points.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
-    let schedules = std::env::var("TOLLGATE_SCHEDULES").map(|number| number.parse().unwrap());
+    let schedules = std::env::var("TOLLGATE_SCHEDULES")
+        .map(|number| number.parse().expect("a number of schedules"));
     let schedules: usize = schedules.unwrap_or(20_000);
     let model = Arc::new(model);
     let same = Arc::clone(&model);
@@ -159,7 +160,7 @@ fn run_threads(world: &Arc<World>, body: fn(&World, usize)) {
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    threads.into_iter().for_each(|thread| thread.join().expect("it did not panic"));
 }
 
 #[test]
