@@ -11,12 +11,12 @@ use super::{Parsed, Policy, lints, options};
 use reader::Reader;
 use report::Report;
 
-mod depth;
 mod limits;
 mod reader;
 mod report;
 mod rule;
 mod server;
+mod shape;
 
 /// The bytes of a file, read and checked.
 pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
@@ -34,9 +34,9 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
         Err(error) => return Err(not_utf8(file, bytes, error.valid_up_to(), skipped)),
     };
     let source = Source::new(file, text, skipped);
-    if let Some(span) = depth::too_deep(text) {
-        let mut problem = Problem::new(Severity::Error, span, "the key has too many parts".into());
-        problem.hint = Some(format!("a key has at most {} parts", depth::MOST_PARTS));
+    if let Some(shape::Excess { span, error }) = shape::excess(text) {
+        let mut problem = Problem::new(Severity::Error, span, error.message);
+        problem.hint = error.hint;
         return Err(PolicyErrors::new(vec![source.diagnostic(problem)], 0));
     }
     parse_text(&source, text)

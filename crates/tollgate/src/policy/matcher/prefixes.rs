@@ -18,12 +18,14 @@ pub(super) struct Prefixes {
     by_hash: HashMap<u64, Ids, BuildHasherDefault<Spread>>,
     /// Lengths in use, the shortest first.
     lengths: Vec<usize>,
+    /// A bit for each hash that is there, among sixteen times as many: most looks end here.
+    filter: Vec<u64>,
 }
 
 impl Prefixes {
     pub(super) fn new() -> Self {
         let point = RandomState::new().hash_one("point") % (MODULUS - 2) + 2;
-        Self { point, by_hash: HashMap::default(), lengths: Vec::new() }
+        Self { point, by_hash: HashMap::default(), lengths: Vec::new(), filter: Vec::new() }
     }
 
     /// The rules of one prefix, to add to.
@@ -37,6 +39,16 @@ impl Prefixes {
     pub(super) fn finish(&mut self) {
         self.lengths.sort_unstable();
         self.lengths.dedup();
+        self.filter = vec![0; (self.by_hash.len() / 4).next_power_of_two()];
+        for hash in self.by_hash.keys() {
+            let (word, bit) = filter_place(*hash, self.filter.len());
+            self.filter[word] |= bit;
+        }
+    }
+
+    fn may_have(&self, hash: u64) -> bool {
+        let (word, bit) = filter_place(hash, self.filter.len());
+        self.filter[word] & bit != 0
     }
 
     /// The rules of all prefixes that the value begins with.
@@ -46,7 +58,9 @@ impl Prefixes {
             let Some(more) = bytes.get(read..*length) else { return };
             hash = more.iter().fold(hash, |hash, byte| self.next(hash, *byte));
             read = *length;
-            if let Some(ids) = self.by_hash.get(&hash) {
+            if self.may_have(hash)
+                && let Some(ids) = self.by_hash.get(&hash)
+            {
                 met(ids);
             }
         }
@@ -62,6 +76,12 @@ impl Prefixes {
         let sum = u64::try_from(low + high).unwrap_or(u64::MAX);
         if sum >= MODULUS { sum - MODULUS } else { sum }
     }
+}
+
+/// Where the bit of a hash is, in a filter whose number of words is a power of two.
+#[allow(clippy::cast_possible_truncation, reason = "the low bits are all that is wanted")]
+const fn filter_place(hash: u64, words: usize) -> (usize, u64) {
+    ((hash >> 6) as usize & (words - 1), 1 << (hash & 63))
 }
 
 /// Spreads a hash that is good already over all bits.

@@ -1,34 +1,55 @@
-//! A look at the keys before they are read: each part of a dotted key nests one table deeper, and
-//! a key of a million parts would take the stack with it.
+//! A look at the shape of a file before it is read. Each part of a dotted key nests one table
+//! deeper, and a key of a million parts would take the stack with it; each table takes a kilobyte,
+//! and a file full of `{a=1},` two hundred times its size.
 
 use std::ops::Range;
 
-/// More parts than any key of the file has.
-pub(super) const MOST_PARTS: usize = 16;
+use crate::policy::text::TextError;
 
-/// The first run of more than [`MOST_PARTS`] names with dots between them, outside of strings and
-/// comments.
-pub(super) fn too_deep(text: &str) -> Option<Range<usize>> {
+/// More parts than any key of the file has.
+const MOST_PARTS: usize = 16;
+
+/// More tables than 50 000 rules have.
+const MOST_TABLES: usize = 250_000;
+
+/// Where and how the text is not one that should be read.
+pub(super) struct Excess {
+    pub(super) span: Range<usize>,
+    pub(super) error: TextError,
+}
+
+/// The first key of more than [`MOST_PARTS`] parts, or the first table of more than
+/// [`MOST_TABLES`]. Strings and comments do not count.
+pub(super) fn excess(text: &str) -> Option<Excess> {
     let bytes = text.as_bytes();
-    let (mut at, mut start, mut dots) = (0, 0, 0);
+    let (mut at, mut start, mut dots, mut tables) = (0, 0, 0, 0);
     while at < bytes.len() {
         match bytes[at] {
             b'"' | b'\'' => at = string_end(bytes, at),
             b'#' => at = line_end(bytes, at),
             b'.' => {
                 dots += 1;
-                if dots >= MOST_PARTS {
-                    return Some(start..at);
-                }
+                tables += 1;
                 at += 1;
             }
             // Names may stand apart from their dots.
             b' ' | b'\t' => at += 1,
             byte if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' => at += 1,
-            _ => {
+            byte => {
+                tables += usize::from(byte == b'{' || byte == b'[');
                 at += 1;
                 (start, dots) = (at, 0);
             }
+        }
+        if dots >= MOST_PARTS {
+            let error = TextError::new("the key has too many parts")
+                .hint(format!("a key has at most {MOST_PARTS} parts"));
+            return Some(Excess { span: start..at, error });
+        }
+        if tables > MOST_TABLES {
+            let error = TextError::new(format!("the file has more than {MOST_TABLES} tables"))
+                .hint("use fewer rules, with lists, patterns and `override`");
+            return Some(Excess { span: at - 1..at, error });
         }
     }
     None
