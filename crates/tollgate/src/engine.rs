@@ -13,6 +13,7 @@ use tollgate_core::{Timestamp, Wait};
 
 pub use change::{Change, Changed, NoSuchRule, OverrideError};
 pub use error::{CheckError, GoneError};
+pub use explain::{Applies, Explanation, RuleExplanation};
 pub use lease::{Lease, WaitError, Waiting};
 pub use overlay::{Ban, Overlay};
 pub use report::{Report, RuleReport};
@@ -34,6 +35,7 @@ use ruleset::Ruleset;
 
 mod change;
 mod error;
+mod explain;
 mod lease;
 mod overlay;
 mod planning;

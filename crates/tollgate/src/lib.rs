@@ -38,8 +38,8 @@ mod waiting;
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
-    Ban, Change, Changed, CheckError, Engine, GoneError, Lease, NoSuchRule, Overlay, OverrideError,
-    Report, RuleReport, WaitError, Waiting,
+    Applies, Ban, Change, Changed, CheckError, Engine, Explanation, GoneError, Lease, NoSuchRule,
+    Overlay, OverrideError, Report, RuleExplanation, RuleReport, WaitError, Waiting,
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;

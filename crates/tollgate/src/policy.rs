@@ -41,7 +41,7 @@ pub use limit::{Cycle, Limit, Slots};
 pub use matcher::{Matcher, Matches, WorstCase};
 pub use overrides::{Grant, Override};
 pub use pattern::{Condition, Network, Pattern};
-pub(crate) use pattern::{address_of, v4_mask, v6_mask};
+pub(crate) use pattern::{address_of, masked, v4_mask, v6_mask};
 pub use rule::{Durability, Effective, Missing, Mode, OnError, Rule, RuleError};
 pub use schema::schema;
 pub use server::{Listen, Secret, Server, Unmatched};

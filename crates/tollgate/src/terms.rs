@@ -6,6 +6,8 @@ use tollgate_core::{
     Sliding, SlidingState, Timestamp, Window, WindowState,
 };
 
+use crate::policy::Mode;
+
 /// A limit as a decision needs it: an algorithm and its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Terms {
@@ -57,6 +59,16 @@ pub(crate) enum Weight {
     Binding,
     /// It is decided and charged along, but refuses nothing.
     Advisory,
+}
+
+impl Weight {
+    /// As it is told to callers.
+    pub(crate) const fn mode(self) -> Mode {
+        match self {
+            Self::Binding => Mode::Enforce,
+            Self::Advisory => Mode::Shadow,
+        }
+    }
 }
 
 /// What one limit is asked to give.

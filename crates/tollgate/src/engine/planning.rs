@@ -10,7 +10,9 @@ use super::error::CheckError;
 use super::ruleset::{Compiled, Domain, Grade, Ruleset};
 use crate::cycle::Times;
 use crate::hash::{KeyedHash, spread};
-use crate::policy::{KeyPart, Limit, Missing, Mode, Unmatched, address_of, v4_mask, v6_mask};
+use crate::policy::{
+    KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask, v6_mask,
+};
 use crate::request::{Attributes, Request};
 use crate::store::{Charge, Plan};
 use crate::terms::{Act, NO_PERIOD, Terms, Weight};
@@ -65,6 +67,19 @@ impl<'a> Planned<'a> {
             self.refusal = Some(Refusal::Unmatched);
         }
         Ok(())
+    }
+}
+
+impl Ruleset {
+    /// What a request that matches a rule is charged by it.
+    pub(crate) fn charge(
+        &self,
+        number: u32,
+        request: &Request<'_>,
+        hash: &KeyedHash,
+        times: Times,
+    ) -> Result<Charged<'_>, CheckError> {
+        Planning { rules: self, hash, times }.charge(number, request)
     }
 }
 
@@ -146,7 +161,9 @@ impl<'a> Planning<'a, '_> {
     }
 }
 
-enum Charged<'a> {
+/// What a rule has to do with a request that matches it.
+#[derive(Debug)]
+pub(crate) enum Charged<'a> {
     One(Charge<'a>),
     None,
     Missing { part: usize },
@@ -186,6 +203,24 @@ impl Compiled {
     pub(crate) fn missing_part(&self, attributes: &Attributes<'_>) -> Option<usize> {
         let is_missing = |part: &KeyPart| attributes.get(part.attribute()).is_none();
         self.rule.key.parts.iter().position(is_missing)
+    }
+
+    /// Whose bucket it is: the attributes of the key and their values, as they count.
+    pub(crate) fn key_of(&self, attributes: &Attributes<'_>) -> Vec<(Box<str>, Option<Box<str>>)> {
+        let value = |part: &KeyPart| {
+            let value = attributes.get(part.attribute())?;
+            Some(match part {
+                KeyPart::Text(_) => value.into(),
+                KeyPart::Address { v4_bits, v6_bits, .. } => match address_of(value) {
+                    Some(address @ IpAddr::V4(_)) => {
+                        format!("{}/{v4_bits}", masked(address, *v4_bits)).into()
+                    }
+                    Some(address) => format!("{}/{v6_bits}", masked(address, *v6_bits)).into(),
+                    None => value.into(),
+                },
+            })
+        };
+        self.rule.key.parts.iter().map(|part| (part.attribute().into(), value(part))).collect()
     }
 
     /// The limit for this request; `None` if there is none.

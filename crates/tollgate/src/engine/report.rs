@@ -131,10 +131,7 @@ impl Report {
     pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
         self.asked.iter().zip(&self.decisions).map(|(asked, decision)| RuleReport {
             rule: &self.rules.rule(asked.rule).rule.name,
-            mode: match asked.weight {
-                Weight::Binding => Mode::Enforce,
-                Weight::Advisory => Mode::Shadow,
-            },
+            mode: asked.weight.mode(),
             decision,
         })
     }

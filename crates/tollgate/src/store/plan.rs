@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{Period, Timestamp};
+use tollgate_core::{Decision, Period, Timestamp};
 
 use crate::terms::{Act, Ask, INLINE, Moment, Terms, Weight};
 
@@ -62,6 +62,12 @@ impl Plan<'_> {
 }
 
 impl<'a> Charge<'a> {
+    /// What the limit would say to a key that was never seen.
+    pub(crate) fn fresh_look(&self, now: Timestamp) -> Decision {
+        let Ask { terms, cost, moment, .. } = self.ask(now);
+        terms.look(&terms.fresh(self.period), cost, moment)
+    }
+
     pub(crate) fn ask(&self, now: Timestamp) -> Ask<'a> {
         Ask {
             terms: self.terms,
