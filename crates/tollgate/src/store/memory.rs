@@ -33,6 +33,7 @@ use limits::{Carried, Limits};
 use side::{Hold, Item, OtherBody, Side};
 use slot::{AnyLine, AnyLocked, Slots};
 
+mod fast;
 mod limits;
 mod shared;
 mod side;
@@ -134,20 +135,10 @@ impl MemoryStore {
         decisions: &mut Decisions,
     ) -> Result<Decided, Undecided> {
         self.in_force(plan)?;
-        if let [charge] = plan.charges.as_slice()
-            && plan.is_plain()
-            && !charge.charge_refused
+        if plan.is_plain()
+            && let Some(is_allowed) = self.decide_fast(plan, times.now, decisions)
         {
-            let decided = match Width::of(charge.terms) {
-                Width::Narrow => {
-                    self.decide_one(&self.narrow, (plan, charge), times.now, decisions)
-                }
-                Width::Wide => self.decide_one(&self.wide, (plan, charge), times.now, decisions),
-                Width::None => None,
-            };
-            if let Some(is_allowed) = decided {
-                return Ok(Decided { is_allowed, hold: None });
-            }
+            return Ok(Decided { is_allowed, hold: None });
         }
         self.decide_any(plan, times, decisions)
     }
@@ -159,48 +150,6 @@ impl MemoryStore {
             cmp::Ordering::Equal => Ok(()),
             cmp::Ordering::Greater => Err(Undecided::Superseded),
             cmp::Ordering::Less => Err(Undecided::NotAdopted),
-        }
-    }
-
-    /// Charges one limit, if the key is in its home line and there is nothing special about it.
-    #[inline(always)]
-    fn decide_one<L: Slots>(
-        &self,
-        shelf: &Shelf<L>,
-        (plan, charge): (&Plan<'_>, &Charge<'_>),
-        now: Timestamp,
-        decisions: &mut Decisions,
-    ) -> Option<bool> {
-        let line = shelf.fetch(charge.hash).home;
-        let moment = Moment { now, period: charge.period };
-        loop {
-            let header = read_header(line);
-            let slot = find(line, charge.hash)?;
-            if header.is_pinned(slot) || line.tag(slot) != charge.tag {
-                return None;
-            }
-            let mut state = line.load_state(slot, charge.terms);
-            let before = state;
-            let decision = charge.terms.check(&mut state, charge.cost, moment);
-            if state == before {
-                if !is_unchanged(line, header) {
-                    continue;
-                }
-            } else {
-                let mut locked = Locked::if_unchanged(line, header)?;
-                // The count of writes in a header wraps; the slot itself has the last word.
-                if self.in_force(plan).is_err()
-                    || locked.fingerprint(slot) != charge.hash
-                    || locked.line().load_state(slot, charge.terms) != before
-                {
-                    return None;
-                }
-                locked.store(slot, L::pack(charge.tag, &state, moment));
-            }
-            let is_allowed = decision.is_allowed() || charge.weight == Weight::Advisory;
-            decisions.clear();
-            decisions.push(decision);
-            return Some(is_allowed);
         }
     }
 

@@ -1,6 +1,6 @@
 //! How any state lies in a slot, and lines of either width.
 
-use tollgate_core::{BucketState, CooldownState, QuotaState, Timestamp, WindowState};
+use tollgate_core::{CooldownState, QuotaState, Timestamp, WindowState};
 
 use crate::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
 use crate::table::{
