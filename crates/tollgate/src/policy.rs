@@ -10,7 +10,7 @@
 //!     bucket = { rate = "10/s", burts = 20 }
 //! "#);
 //! let errors = parsed.unwrap_err().to_string();
-//! assert!(errors.starts_with("policy.toml:5:34: error: unknown key `burts` in a bucket"));
+//! assert!(errors.starts_with("policy.toml:5:31: error: unknown key `burts` in a bucket"));
 //! assert!(errors.ends_with("hint: did you mean `burst`?"));
 //! ```
 
@@ -84,11 +84,12 @@ impl Policy {
         let rules: Vec<Rule> = rules.into_iter().collect();
         let mut found: Vec<_> =
             check::check(&rules).into_iter().map(|f| named(f, &rules)).collect();
-        for (index, rule) in rules.iter().enumerate() {
-            if rule.name.is_empty() || rule.domain.is_empty() {
-                let message = format!("rule {index} has an empty name or domain");
-                found.push(diagnostic::without_place(Severity::Error, message, None));
-            }
+        for rule in &rules {
+            found.extend(said_by_the_parser(rule).map(|message| {
+                let message =
+                    format!("rule `{}` of domain `{}`: {message}", rule.name, rule.domain);
+                diagnostic::without_place(Severity::Error, message, None)
+            }));
         }
         if found.is_empty() {
             return Ok(Self { server: Server::default(), rules });
@@ -127,6 +128,19 @@ impl Parsed {
             warning.severity = Severity::Error;
         }
         Err(PolicyErrors::new(self.warnings, self.left_out))
+    }
+}
+
+/// What is wrong with a rule that the parser would not have let through.
+fn said_by_the_parser(rule: &Rule) -> Option<&'static str> {
+    let mut conditions =
+        rule.conditions.iter().chain(rule.overrides.iter().flat_map(|exception| &exception.key));
+    if rule.name.is_empty() || rule.domain.is_empty() {
+        Some("the name or the domain is empty")
+    } else if conditions.any(|condition| condition.any_of.is_empty()) {
+        Some("an attribute can be nothing")
+    } else {
+        None
     }
 }
 

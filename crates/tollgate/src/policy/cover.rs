@@ -99,3 +99,6 @@ fn example(pattern: &Pattern) -> String {
         Pattern::Network(address, _) => address.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -146,10 +146,18 @@ pub(crate) struct Note {
 pub(crate) enum Origin {
     /// The text is not TOML.
     Syntax,
+    /// The text is not TOML from here on.
+    Unclosed,
     /// Something says what it should not.
     Meaning,
     /// Something is not there. Where the text is not TOML it may just not have been read.
     Absence,
+}
+
+impl Origin {
+    pub(crate) const fn is_syntax(self) -> bool {
+        matches!(self, Self::Syntax | Self::Unclosed)
+    }
 }
 
 impl Problem {

@@ -1,5 +1,6 @@
 //! From the bytes of a file to a policy, or to everything that is wrong with them.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -10,6 +11,7 @@ use super::diagnostic::{Diagnostic, Note, Origin, PolicyErrors, Problem, Severit
 use super::{Parsed, Policy, lints, options};
 use reader::Reader;
 use report::Report;
+use shape::{Excess, Shape};
 
 mod limits;
 mod reader;
@@ -34,17 +36,19 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
         Err(error) => return Err(not_utf8(file, bytes, error.valid_up_to(), skipped)),
     };
     let source = Source::new(file, text, skipped);
-    if let Some(shape::Excess { span, error }) = shape::excess(text) {
-        let mut problem = Problem::new(Severity::Error, span, error.message);
-        problem.hint = error.hint;
-        return Err(PolicyErrors::new(vec![source.diagnostic(problem)], 0));
+    match Shape::of(text) {
+        Ok(shape) => parse_text(&source, text, &shape),
+        Err(Excess { span, error }) => {
+            let mut problem = Problem::new(Severity::Error, span, error.message);
+            problem.hint = error.hint;
+            Err(PolicyErrors::new(vec![source.diagnostic(problem)], 0))
+        }
     }
-    parse_text(&source, text)
 }
 
-fn parse_text(source: &Source<'_>, text: &str) -> Result<Parsed, PolicyErrors> {
+fn parse_text(source: &Source<'_>, text: &str, shape: &Shape) -> Result<Parsed, PolicyErrors> {
     let mut report = Report::default();
-    let table = read_toml(text, &mut report);
+    let table = read_toml(text, shape, &mut report);
     let mut file = Reader::new(&mut report, table.get_ref(), 0..0, &options::FILE);
     let server = file.table("server").map(|mut reader| server::read(&mut reader));
     let places = rule_tables(&mut file);
@@ -81,20 +85,26 @@ fn parse_text(source: &Source<'_>, text: &str) -> Result<Parsed, PolicyErrors> {
 }
 
 /// The tables of the file, as far as it is TOML.
-fn read_toml<'t>(text: &'t str, report: &mut Report) -> Spanned<DeTable<'t>> {
-    let first_only = |report: &mut Report| match DeTable::parse(text) {
-        Ok(table) => Some(table),
-        Err(error) => {
+fn read_toml<'t>(text: &'t str, shape: &Shape, report: &mut Report) -> Spanned<DeTable<'t>> {
+    if shape.marks > MOST_MARKS_FOR_ALL_SYNTAX_ERRORS {
+        return DeTable::parse(text).unwrap_or_else(|error| {
             report.push(syntax(&error, text));
-            None
-        }
-    };
-    if text.len() > MOST_BYTES_FOR_ALL_SYNTAX_ERRORS {
-        return first_only(report).unwrap_or_else(|| Spanned::new(0..0, DeTable::new()));
+            Spanned::new(0..0, DeTable::new())
+        });
     }
     let (table, errors) = DeTable::parse_recoverable(text);
+    // Behind a brace that is not closed nothing is read as it was meant.
+    let unclosed = shape.unclosed.filter(|_| !errors.is_empty()).unwrap_or(usize::MAX);
     for error in &errors {
-        report.push(syntax(error, text));
+        let problem = syntax(error, text);
+        if problem.span.start <= unclosed {
+            report.push(problem);
+        }
+    }
+    if unclosed < text.len() {
+        let problem = report.error(unclosed..unclosed + 1, "this `{` is not closed");
+        problem.hint = Some("what comes after it was not looked at".into());
+        problem.origin = Origin::Unclosed;
     }
     table
 }
@@ -155,16 +165,20 @@ fn placed(finding: Finding, places: &[Place<'_, '_>]) -> Problem {
 /// The problems in the order of the file, without the echoes of syntax errors.
 fn render(source: &Source<'_>, report: Report) -> (Vec<Diagnostic>, usize) {
     let (mut problems, mut left_out) = report.into_parts();
-    let syntax_lines: Vec<usize> = problems
+    let unclosed = problems.iter().find(|problem| problem.origin == Origin::Unclosed);
+    let unclosed = unclosed.map_or(usize::MAX, |problem| problem.span.start);
+    let syntax_lines: HashSet<usize> = problems
         .iter()
-        .filter(|problem| problem.origin == Origin::Syntax)
+        .filter(|problem| problem.origin.is_syntax())
         .map(|problem| source.line_of(problem.span.start))
         .collect();
-    let syntax_lines: std::collections::HashSet<usize> = syntax_lines.into_iter().collect();
     problems.retain(|problem| match problem.origin {
-        Origin::Syntax => true,
+        Origin::Syntax | Origin::Unclosed => true,
         Origin::Absence => syntax_lines.is_empty(),
-        Origin::Meaning => !syntax_lines.contains(&source.line_of(problem.span.start)),
+        Origin::Meaning => {
+            problem.span.start < unclosed
+                && !syntax_lines.contains(&source.line_of(problem.span.start))
+        }
     });
     problems.sort_by_key(|problem| problem.span.start);
     left_out += problems.len().saturating_sub(PolicyErrors::MOST);
@@ -193,7 +207,7 @@ fn whole_file(
 
 /// The largest file that is read.
 pub(crate) const MOST_BYTES: usize = 16 << 20;
-/// In a larger file only the first syntax error is reported, because each may take a hundred bytes
-/// of memory for one byte of the file.
-const MOST_BYTES_FOR_ALL_SYNTAX_ERRORS: usize = 1 << 20;
+/// In a larger file only the first syntax error is reported, because each mark can make one or two
+/// of them, of two hundred bytes.
+const MOST_MARKS_FOR_ALL_SYNTAX_ERRORS: usize = 500_000;
 const BOM: &[u8] = b"\xef\xbb\xbf";

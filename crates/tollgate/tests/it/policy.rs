@@ -1,9 +1,10 @@
 //! Policy files: what they say, and what is said about them when they are wrong.
 
 use tollgate::policy::{
-    Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing, Mode, Policy, Unmatched,
+    CostTable, Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing, Mode,
+    Override, Policy, Rule, Slots, Unmatched,
 };
-use tollgate::{Bucket, Carry, Cooldown, Quota, Rate, Sliding, WhenFull, Window};
+use tollgate::{Bucket, Carry, Cooldown, Quota, Rate, Request, Sliding, WhenFull, Window};
 
 use crate::seconds;
 
@@ -74,4 +75,77 @@ fn the_server_table_says_what_it_says() {
     let none = Policy::from_toml("rule = [{ name = 'a', cooldown = '1s' }]").unwrap();
     assert_eq!((none.server().max_keys(), none.server().enforce_ppm()), (1 << 24, 1_000_000));
     assert_eq!(none.rules()[0].mode_of(), Mode::Enforce);
+}
+
+#[test]
+fn rules_that_are_built_in_code_are_checked_as_well() {
+    let cooldown = || Limit::Cooldown(Cooldown::new(seconds(1)).unwrap());
+    let rule = || Rule::new("a", cooldown());
+    let slots = |max| Rule::new("a", Limit::Slots(Slots::new(max)));
+    let condition = |rule: Rule| rule.matching("ip", ["10.0.0.0/8"]).unwrap().conditions().to_vec();
+    let ip = || condition(rule());
+    for (rules, what) in [
+        (vec![], "no rule"),
+        (vec![rule(), rule()], "rule `a` of domain `default`: the name `a` is taken"),
+        (vec![Rule::new("", cooldown())], "empty"),
+        (vec![rule().domain("")], "empty"),
+        (vec![Rule::new(&"x".repeat(129), cooldown())], "longer than 128 bytes"),
+        (vec![rule().matching("a", []).unwrap()], "can be nothing"),
+        (vec![rule().matching("a", ["x"]).unwrap().matching("a", ["y"]).unwrap()], "twice"),
+        (vec![rule().cost(CostTable::fixed(0))], "at least 1"),
+        (vec![rule().cost(CostTable::by("tier"))], "no rows"),
+        (vec![slots(0)], "at least 1"),
+        (vec![slots(1).cost(CostTable::fixed(2))], "one place"),
+        (vec![rule().reserve_for(seconds(0))], "above zero"),
+        (vec![rule().overridden(Override::new(ip(), Grant::Unlimited))], "nothing to override"),
+        (
+            vec![rule().key(["user"]).unwrap().overridden(Override::new(ip(), Grant::Unlimited))],
+            "`ip` is not in the key",
+        ),
+        (
+            vec![
+                rule()
+                    .key(["ip"])
+                    .unwrap()
+                    .overridden(Override::new(ip(), Grant::Limit(Limit::Slots(Slots::new(1))))),
+            ],
+            "cannot be overridden by a `slots`",
+        ),
+    ] {
+        let errors = Policy::new(rules).unwrap_err().to_string();
+        assert!(errors.contains(what), "{what}: {errors}");
+    }
+    assert!(Policy::new([rule(), rule().domain("other")]).is_ok());
+    assert!(rule().matching("ip", ["10.0.0.1/8"]).is_err());
+    assert!(rule().key(["ip", "ip"]).is_err());
+}
+
+#[test]
+fn an_override_keeps_the_numbers_that_it_does_not_give() {
+    for (rule, exception, rate, burst) in [
+        ("rate = '1/s', burst = 10", "burst = 20", 1, 20),
+        ("rate = '1/s', burst = 10", "rate = '2/s'", 2, 10),
+        ("rate = '1/s'", "rate = '7/s'", 7, 7),
+    ] {
+        let text = format!(
+            "[[rule]]\nname = 'a'\nkey = ['ip']\nbucket = {{ {rule} }}\n\
+             override = [{{ key = {{ ip = '10.0.0.1' }}, {exception} }}]"
+        );
+        let policy = Policy::from_toml(&text).unwrap();
+        let grant = policy.rules()[0].overrides()[0].grant();
+        let Grant::Limit(Limit::Bucket(bucket)) = grant else { panic!("{grant:?}") };
+        assert_eq!((bucket.rate(), bucket.burst()), (Rate::per_second(rate).unwrap(), burst));
+    }
+}
+
+#[test]
+fn an_override_ends() {
+    let text = "[[rule]]\nname = 'a'\nkey = ['ip']\ncooldown = '1s'\n\
+                override = [{ key = { ip = '10.*' }, unlimited = true, until = 1970-01-01T00:00:01Z }]";
+    let policy = Policy::from_toml(text).unwrap();
+    let exception = &policy.rules()[0].overrides()[0];
+    let request = Request::new("default", &[("ip", "10.0.0.1")]);
+    assert!(exception.applies(&request.attributes(), 999_999_999));
+    assert!(!exception.applies(&request.attributes(), 1_000_000_000));
+    assert!(!exception.applies(&Request::new("default", &[("ip", "11.0.0.1")]).attributes(), 0));
 }

@@ -222,3 +222,25 @@ fn files_that_are_wrong_as_a_whole() {
         assert_eq!((about.line, about.column), place, "{text}: {about}");
     }
 }
+
+#[test]
+fn a_brace_that_is_not_closed_is_found_where_it_is() {
+    let rule = "[[rule]]\nname = 'b'\ncooldown = '1s'\n";
+    for (line, column) in [
+        ("bucket = { rate = '1/s'", 10),
+        ("bucket = { rate = '1/s',", 10),
+        ("override = [{ key = { ip = 'a' }, burst = 1 ]", 13),
+        ("match = { path = ['a', 'b'], # }", 9),
+    ] {
+        for next in [rule, "", "  [server]\nunmatched = 'deny'\n"] {
+            let found = errors(&format!("[[rule]]\nname = 'a'\nmode = 'x'\n{line}\n{next}"));
+            let places: Vec<_> = found.iter().map(|error| (error.line, error.column)).collect();
+            assert_eq!(places, [(3, 8), (4, column)], "{line}: {found:?}");
+            assert!(found[1].message.contains("not closed"), "{}", found[1]);
+        }
+    }
+    // Lists may go over lines, and so may tables.
+    let fine = "[[rule]]\nname = 'a'\nkey = [\n'ip',\n]\nbucket = {\n  rate = '1/s',\n}\n\
+                override = [\n  { key = { ip = [\n '10.0.0.1',\n '10.0.0.2' ] }, burst = 5 },\n]";
+    assert!(Policy::from_toml(fine).is_ok());
+}

@@ -44,7 +44,9 @@ fn rules_are_found_in_their_order_and_once() {
     ];
     let matcher = Matcher::new(&rules);
     let request = [("path", "/a/b"), ("ip", "10.1.2.3"), ("n", "3")];
-    assert_eq!(matcher.find(&Attributes(&request)).as_slice(), [0, 1, 2, 3, 4]);
+    let found = matcher.find(&Attributes(&request));
+    assert_eq!(found.as_slice(), [0, 1, 2, 3, 4]);
+    assert!(!found.0.spilled(), "a few rules are found without allocating");
     assert_eq!(matcher.find(&Attributes(&[])).as_slice(), [1]);
     assert_eq!(matcher.worst_case().rules, [0, 1, 2, 3, 4]);
 }

@@ -1,6 +1,8 @@
-//! A look at the shape of a file before it is read. Each part of a dotted key nests one table
-//! deeper, and a key of a million parts would take the stack with it; each table takes a kilobyte,
-//! and a file full of `{a=1},` two hundred times its size.
+//! A look at the shape of a file before it is read, to keep what reading takes in bounds.
+//!
+//! Each part of a dotted key nests one table deeper, and a key of a million parts would take the
+//! stack with it. Each table takes a kilobyte, so a file full of `{a=1},` would take two hundred
+//! times its size; each other value and mark takes up to a hundred bytes.
 
 use std::ops::Range;
 
@@ -12,47 +14,111 @@ const MOST_PARTS: usize = 16;
 /// More tables than 50 000 rules have.
 const MOST_TABLES: usize = 250_000;
 
+/// More brackets, commas, equal signs and lines than 50 000 rules have.
+const MOST_MARKS: usize = 3_000_000;
+
 /// Where and how the text is not one that should be read.
 pub(super) struct Excess {
     pub(super) span: Range<usize>,
     pub(super) error: TextError,
 }
 
-/// The first key of more than [`MOST_PARTS`] parts, or the first table of more than
-/// [`MOST_TABLES`]. Strings and comments do not count.
-pub(super) fn excess(text: &str) -> Option<Excess> {
-    let bytes = text.as_bytes();
-    let (mut at, mut start, mut dots, mut tables) = (0, 0, 0, 0);
-    while at < bytes.len() {
-        match bytes[at] {
-            b'"' | b'\'' => at = string_end(bytes, at),
-            b'#' => at = line_end(bytes, at),
+/// What can be seen without reading.
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    /// Brackets, commas, equal signs and lines.
+    pub(super) marks: usize,
+    /// A brace that is still open where a list ends or the next table begins, or at the end.
+    pub(super) unclosed: Option<usize>,
+    tables: usize,
+    /// The brackets and braces that are open.
+    open: Vec<usize>,
+    /// Where the key that is being looked at begins, and how many dots it has.
+    key_start: usize,
+    dots: usize,
+}
+
+impl Shape {
+    /// Looks at a text. Strings and comments do not count.
+    pub(super) fn of(text: &str) -> Result<Self, Excess> {
+        let (bytes, mut at, mut shape) = (text.as_bytes(), 0, Self::default());
+        while at < bytes.len() {
+            at = match bytes[at] {
+                b'"' | b'\'' => string_end(bytes, at),
+                b'#' => line_end(bytes, at),
+                byte => {
+                    shape.see(bytes, at, byte);
+                    at + 1
+                }
+            };
+            shape.bounded(at)?;
+        }
+        let open_brace = shape.open.iter().copied().find(|at| bytes[*at] == b'{');
+        shape.unclosed = shape.unclosed.or(open_brace);
+        Ok(shape)
+    }
+
+    fn see(&mut self, bytes: &[u8], at: usize, byte: u8) {
+        match byte {
             b'.' => {
-                dots += 1;
-                tables += 1;
-                at += 1;
+                self.dots += 1;
+                self.tables += 1;
+                return;
             }
             // Names may stand apart from their dots.
-            b' ' | b'\t' => at += 1,
-            byte if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' => at += 1,
-            byte => {
-                tables += usize::from(byte == b'{' || byte == b'[');
-                at += 1;
-                (start, dots) = (at, 0);
+            b' ' | b'\t' | b'_' | b'-' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => return,
+            b'[' if self.in_brace(bytes) && begins_line(bytes, at) => {
+                // No key begins with a bracket: this is the header of the next table.
+                self.unclosed = self.unclosed.or(self.open.first().copied());
+                self.open.clear();
             }
+            b'{' | b'[' => {
+                self.open.push(at);
+                self.tables += 1;
+            }
+            b'}' | b']' => {
+                let opened = self.open.pop();
+                let is_wrong = |open: &usize| byte == b']' && bytes[*open] == b'{';
+                if let Some(brace) = opened.filter(is_wrong) {
+                    self.unclosed = self.unclosed.or(Some(brace));
+                    self.open.pop();
+                }
+            }
+            _ => {}
         }
-        if dots >= MOST_PARTS {
+        self.marks += usize::from(matches!(byte, b'{' | b'[' | b'}' | b']' | b',' | b'=' | b'\n'));
+        (self.key_start, self.dots) = (at + 1, 0);
+    }
+
+    fn in_brace(&self, bytes: &[u8]) -> bool {
+        self.open.last().is_some_and(|open| bytes[*open] == b'{')
+    }
+
+    fn bounded(&self, at: usize) -> Result<(), Excess> {
+        let too_many = |what: String| Excess {
+            span: at - 1..at,
+            error: TextError::new(format!("the file has more than {what}"))
+                .hint("use fewer rules, with lists, patterns and `override`"),
+        };
+        if self.dots >= MOST_PARTS {
             let error = TextError::new("the key has too many parts")
                 .hint(format!("a key has at most {MOST_PARTS} parts"));
-            return Some(Excess { span: start..at, error });
+            return Err(Excess { span: self.key_start..at, error });
         }
-        if tables > MOST_TABLES {
-            let error = TextError::new(format!("the file has more than {MOST_TABLES} tables"))
-                .hint("use fewer rules, with lists, patterns and `override`");
-            return Some(Excess { span: at - 1..at, error });
+        if self.tables > MOST_TABLES {
+            return Err(too_many(format!("{MOST_TABLES} tables")));
         }
+        if self.marks > MOST_MARKS {
+            return Err(too_many(format!("{MOST_MARKS} lines and values")));
+        }
+        Ok(())
     }
-    None
+}
+
+/// Whether there is only space in front of a byte in its line.
+fn begins_line(bytes: &[u8], at: usize) -> bool {
+    let before = bytes[..at].iter().rev().find(|byte| **byte != b' ' && **byte != b'\t');
+    before.is_none_or(|byte| *byte == b'\n')
 }
 
 /// Behind the string that begins here; at the end of the line if it does not end.
