@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::hash::BuildHasher;
-use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use smallvec::SmallVec;
 use tollgate_core::{Timestamp, Wait};
 
 pub use change::{Change, Changed, NoSuchRule, OverrideError};
+pub use domain::PreparedDomain;
 pub use error::{CheckError, GoneError};
 pub use explain::{Applies, Explanation, RuleExplanation};
 pub use lease::{Lease, WaitError, Waiting};
@@ -23,17 +23,18 @@ use crate::cycle::Times;
 use crate::policy::{OnError, Policy};
 use crate::request::Request;
 use crate::store::{
-    Answer, Charge, Decided, Deciding, Gone, HoldFor, HoldId, MemoryStore, Named, Settlement,
-    Store, Undecided,
+    Answer, Charge, Decided, DecidedLater, Deciding, Gone, HoldFor, HoldId, MemoryStore, Named,
+    Settlement, SnapshotError, Store, Undecided,
 };
 use crate::terms::{Act, Decisions, Weight};
 use crate::waiting::WaitList;
 use change::Changes;
 use planning::Planned;
 use report::{Asked, RefusalReport};
-use ruleset::Ruleset;
+use ruleset::{Domain, Ruleset};
 
 mod change;
+mod domain;
 mod error;
 mod explain;
 mod lease;
@@ -115,6 +116,28 @@ impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
         let store = MemoryStore::new(max_keys, policy.server.when_full)
             .expect("an empty store takes a few kilobytes");
         Self::with_store(policy, store, clock)
+    }
+}
+
+impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
+    /// An engine that goes on from a [snapshot](Self::snapshot): what was spent stays spent, and
+    /// what was set aside stays so until it is settled or expires.
+    ///
+    /// The clock has to go on from where the snapshot's was, as [`SystemClock`] does. Rules are
+    /// recognised by domain and name.
+    pub fn restore(policy: Policy, clock: C, snapshot: &[u8]) -> Result<Self, SnapshotError> {
+        let max_keys = usize::try_from(policy.server.max_keys).unwrap_or(usize::MAX);
+        let store = MemoryStore::from_bytes(snapshot, max_keys, policy.server.when_full)?;
+        Ok(Self::with_store(policy, store, clock))
+    }
+
+    /// Everything that was spent and set aside, as bytes: for [`restore`](Self::restore) after a
+    /// restart.
+    ///
+    /// Keep it from others: it names keys by a secret. Idempotency keys are not in it.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.shared.store.to_bytes()
     }
 }
 
@@ -344,7 +367,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         times: Times,
     ) -> Result<Planned<'r>, CheckError> {
         let mut planned = Planned::new(rules, Act::Charge);
-        let domain = rules.domains.get(request.domain);
+        let domain = rules.domain(request.domain);
         let hash = self.shared.store.hash();
         planned.add((rules, domain), std::slice::from_ref(request), hash, times)?;
         Ok(planned)
@@ -357,8 +380,21 @@ impl<S: Store, C: Clock> Engine<S, C> {
         verb: Verb,
         now: Option<Timestamp>,
     ) -> Answer<'_, Result<Report, CheckError>> {
+        let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
+        self.decide_in(find, requests, verb, now)
+    }
+
+    /// Decides about requests in a domain that somebody knows how to find.
+    #[inline]
+    fn decide_in(
+        &self,
+        find: impl Fn(&Ruleset) -> Option<usize>,
+        requests: &[Request<'_>],
+        verb: Verb,
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<Report, CheckError>> {
         let mut report = Report::new(self.shared.rules.load());
-        match self.fill(&mut report, requests, verb, now) {
+        match self.fill(&mut report, &find, requests, (verb, now)) {
             Filled::Now => Answer::Now(Ok(report)),
             Filled::Error(error) => Answer::Now(Err(error)),
             Filled::Later(decided) => Answer::Later(Box::pin(async {
@@ -374,22 +410,25 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 
     /// Makes the decision that the report is about.
+    #[inline]
     fn fill(
         &self,
         report: &mut Report,
+        find: &impl Fn(&Ruleset) -> Option<usize>,
         requests: &[Request<'_>],
-        verb: Verb,
-        now: Option<Timestamp>,
+        (verb, now): (Verb, Option<Timestamp>),
     ) -> Filled<'_> {
         loop {
             let Report { rules, asked, decisions, .. } = report;
             let times = self.times(rules, now);
             let mut planned = Planned::new(rules, verb.act());
-            if let Err(error) = self.plan_verb(rules, requests, (verb, times), &mut planned) {
+            let domain = find(rules).map(|number| &rules.domains[number]);
+            if let Err(error) =
+                self.plan_verb((rules, domain), requests, (verb, times), &mut planned)
+            {
                 return Filled::Error(error);
             }
             if let Some(refusal) = planned.refusal {
-                let domain = requests.first().and_then(|first| rules.domains.get(first.domain));
                 let refusal = RefusalReport::new(rules, domain, refusal, times.wall);
                 drop(planned);
                 report.refuse(refusal);
@@ -426,12 +465,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
     #[inline]
     fn plan_verb<'r>(
         &self,
-        rules: &'r Ruleset,
+        (rules, domain): (&'r Ruleset, Option<&'r Domain>),
         requests: &[Request<'_>],
         (verb, times): (Verb, Times),
         planned: &mut Planned<'r>,
     ) -> Result<(), CheckError> {
-        let domain = requests.first().and_then(|request| rules.domains.get(request.domain));
         planned.add((rules, domain), requests, self.shared.store.hash(), times)?;
         if let [request] = requests {
             if request.cost == 0 {
@@ -516,7 +554,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
 enum Filled<'a> {
     Now,
     Error(CheckError),
-    Later(Pin<Box<dyn Future<Output = Result<(Decided, Decisions), Undecided>> + Send + 'a>>),
+    Later(DecidedLater<'a>),
 }
 
 impl Verb {

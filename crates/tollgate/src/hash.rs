@@ -73,6 +73,23 @@ impl KeyedHash {
     }
 }
 
+impl KeyedHash {
+    /// The random numbers, to be kept as secret as whatever they name.
+    pub(crate) fn to_words(&self) -> Vec<u128> {
+        let Seed { start, full, short, end, blocks, point } = &*self.seed;
+        let tables = full.iter().chain(short).chain(end).chain(blocks);
+        // The point has lost two bits on its way in.
+        [*start].iter().chain(tables).chain(&[*point << 2]).copied().collect()
+    }
+
+    /// The hash that these are the random numbers of; `None` if there are not as many as it has.
+    pub(crate) fn from_words(words: &[u128]) -> Option<Self> {
+        let mut next = words.iter().copied();
+        let is_whole = words.len() == 1 + 3 * PLACES + 2 + 1;
+        is_whole.then(|| Self::from_random(|| next.next().unwrap_or(0)))
+    }
+}
+
 impl Default for KeyedHash {
     fn default() -> Self {
         Self::new()

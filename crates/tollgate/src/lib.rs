@@ -39,13 +39,14 @@ pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
     Applies, Ban, Change, Changed, CheckError, Engine, Explanation, GoneError, Lease, NoSuchRule,
-    Overlay, OverrideError, Report, RuleExplanation, RuleReport, WaitError, Waiting,
+    Overlay, OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport, WaitError,
+    Waiting,
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
 pub use request::{Attributes, Request};
-pub use store::{Answer, Answering, HoldId, HoldIdError, MemoryStore, Store};
+pub use store::{Answer, Answering, HoldId, HoldIdError, MemoryStore, SnapshotError, Store};
 pub use table::WhenFull;
 pub use tollgate_core::{
     Algorithm, Bucket, Carry, Cooldown, Decision, LimitError, Period, Problem, Quota, Rate,

@@ -17,11 +17,10 @@ use crate::terms::Decisions;
 mod memory;
 mod plan;
 
-pub use memory::MemoryStore;
-pub use plan::{Charge, Plan};
+pub use memory::{MemoryStore, SnapshotError};
 
-pub(crate) use memory::{NewLimit, Succession};
-pub(crate) use plan::{HoldFor, Named};
+pub(crate) use memory::{NewLimit, Restored, Succession};
+pub(crate) use plan::{Charge, HoldFor, Named, Plan};
 
 /// The name of units on hold: a reservation or a lease.
 ///
@@ -64,17 +63,30 @@ pub struct Decided {
     pub(crate) hold: Option<Held>,
 }
 
+/// A decision that takes a while, with the answers of the limits.
+pub(crate) type DecidedLater<'a> =
+    Pin<Box<dyn Future<Output = Result<(Decided, Decisions), Undecided>> + Send + 'a>>;
+
 /// How a store answers a plan.
 pub enum Deciding<'a> {
     /// The answers of the limits are where the caller wanted them.
     Now(Result<Decided, Undecided>),
     /// They come with the answer.
-    Later(Pin<Box<dyn Future<Output = Result<(Decided, Decisions), Undecided>> + Send + 'a>>),
+    Later(DecidedLater<'a>),
+}
+
+impl fmt::Debug for Deciding<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(decided) => f.debug_tuple("Now").field(decided).finish(),
+            Self::Later(_) => f.write_str("Later(..)"),
+        }
+    }
 }
 
 /// Units that were set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub(crate) struct Held {
     pub(crate) id: HoldId,
     pub(crate) expires: Timestamp,
     /// Larger than the number of every hold before.
@@ -144,7 +156,7 @@ impl<S: sealed::Store> Store for S {}
 pub(crate) mod sealed {
     use super::{
         Adoption, Answer, Arc, AtomicU64, Deciding, Decisions, Gone, HoldId, KeyedHash, Plan,
-        Settled, Settlement, Times, Timestamp, fmt,
+        Restored, Settled, Settlement, Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -179,6 +191,9 @@ pub(crate) mod sealed {
 
         /// The hash that names states.
         fn hash(&self) -> &KeyedHash;
+
+        /// Limits that states from an earlier life count under.
+        fn known_limits(&self) -> Vec<Restored>;
 
         /// How many keys have a state of their own.
         fn len(&self) -> usize;

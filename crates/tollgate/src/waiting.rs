@@ -72,6 +72,7 @@ impl WaitList {
     ///
     /// Who does not want to wait may attempt without the list when it is so; otherwise it would
     /// overtake. Who wants to wait calls [`wait`](Self::wait) and has made its first attempt there.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self, line: u64) -> bool {
         self.shared.is_unused() || self.shared.lines(line).is_empty(line)
     }
@@ -108,6 +109,7 @@ impl WaitList {
     }
 
     /// When `tick` will have something to do.
+    #[cfg(test)]
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.shared.next_due()
     }

@@ -70,12 +70,14 @@ impl fmt::Display for NoSuchRule {
 
 impl std::error::Error for NoSuchRule {}
 
+type Observer = Box<dyn Fn(&Change) + Send + Sync>;
+
 /// What is kept about changes.
 #[derive(Default)]
 pub(super) struct Changes {
     log: VecDeque<Change>,
     last: u64,
-    observers: Vec<Box<dyn Fn(&Change) + Send + Sync>>,
+    observers: Vec<Observer>,
     /// Rule sets that were replaced and may still be in use. Freed by whoever edits, never by a
     /// decision.
     replaced: Vec<Arc<Ruleset>>,
@@ -292,7 +294,7 @@ impl From<PolicyErrors> for OverrideError {
 impl Ruleset {
     fn must_have(&self, domain: &str, name: &str) -> Result<(), NoSuchRule> {
         let is_it = |number: &u32| &*self.rule(*number).rule.name == name;
-        match self.domains.get(domain) {
+        match self.domain(domain) {
             Some(rules) if rules.rules.iter().any(is_it) => Ok(()),
             _ => Err(NoSuchRule { domain: domain.into(), name: name.into() }),
         }

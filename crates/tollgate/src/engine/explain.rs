@@ -99,7 +99,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let rules = &report.rules;
         let mut explained = Vec::new();
         let mut groups: Vec<(&str, &str)> = Vec::new();
-        let numbers = rules.domains.get(request.domain).map_or(&[][..], |domain| &domain.rules);
+        let numbers = rules.domain(request.domain).map_or(&[][..], |domain| &domain.rules);
         for &number in numbers {
             let compiled = rules.rule(number);
             let Rule { name, group, .. } = &compiled.rule;

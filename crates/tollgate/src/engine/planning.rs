@@ -102,22 +102,37 @@ impl<'a> Planning<'a, '_> {
             planned.refusal = Some(Refusal::Banned { ban });
             return Ok(());
         }
-        for place in domain.matcher.find(&attributes).iter() {
-            let number = domain.rules[place];
-            match self.charge(number, request)? {
-                Charged::One(charge) => merge(planned, charge),
-                Charged::None => {}
-                Charged::Missing { part } => {
-                    let refusal = Refusal::Missing { rule: number, part };
-                    planned.refusal.get_or_insert(refusal);
-                }
+        if domain.is_unconditional {
+            for &number in &domain.rules {
+                self.add_rule(planned, number, request)?;
+            }
+        } else {
+            for place in domain.matcher.find(&attributes).iter() {
+                self.add_rule(planned, domain.rules[place], request)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn add_rule(
+        &self,
+        planned: &mut Planned<'a>,
+        number: u32,
+        request: &Request<'_>,
+    ) -> Result<(), CheckError> {
+        match self.charge(number, request)? {
+            Charged::One(charge) => merge(planned, charge),
+            Charged::None => {}
+            Charged::Missing { part } => {
+                planned.refusal.get_or_insert(Refusal::Missing { rule: number, part });
             }
         }
         Ok(())
     }
 
     /// What a request that matches a rule is charged by it.
-    #[inline]
+    #[inline(always)]
     fn charge(&self, number: u32, request: &Request<'_>) -> Result<Charged<'a>, CheckError> {
         let compiled = self.rules.rule(number);
         let rule = &compiled.rule;

@@ -13,7 +13,7 @@ use crate::hash::KeyedHash;
 use crate::policy::{
     Condition, Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
 };
-use crate::store::{Adoption, NewLimit, Store, Succession};
+use crate::store::{Adoption, NewLimit, Restored, Store, Succession};
 use crate::terms::Terms;
 
 /// The rules in force, compiled. Never changes; an edit makes a new one.
@@ -22,7 +22,9 @@ pub(crate) struct Ruleset {
     pub(crate) version: u64,
     pub(crate) server: Server,
     pub(crate) rules: Vec<Compiled>,
-    pub(crate) domains: HashMap<Box<str>, Domain, KeyedHash>,
+    pub(crate) domains: Vec<Domain>,
+    /// Where the domains are, should there be many.
+    by_name: HashMap<Box<str>, usize, KeyedHash>,
     /// Whether anything follows the time of day.
     pub(crate) needs_wall: bool,
     pub(crate) adoption: Adoption,
@@ -35,6 +37,9 @@ pub(crate) struct Ruleset {
 /// The rules of a domain.
 #[derive(Debug)]
 pub(crate) struct Domain {
+    name: Box<str>,
+    /// Whether every rule applies to every request.
+    pub(crate) is_unconditional: bool,
     /// Numbers of the rules, in order.
     pub(crate) rules: Vec<u32>,
     /// Finds rules by their place among them.
@@ -85,8 +90,10 @@ impl Ruleset {
         store: &impl Store,
         times: Times,
     ) -> Self {
+        let restored = if old.is_none() { store.known_limits() } else { Vec::new() };
+        let next_tag = restored.iter().map(|limit| limit.tag + 1).max().unwrap_or(1);
         let mut numbers = Numbers {
-            next_tag: old.map_or(1, |old| old.next_tag),
+            next_tag: old.map_or(next_tag, |old| old.next_tag),
             adoption: Adoption {
                 version: old.map_or(1, |old| old.version + 1),
                 ..Adoption::default()
@@ -95,30 +102,35 @@ impl Ruleset {
         let old_rules: HashMap<u64, &Compiled> =
             old.iter().flat_map(|old| &old.rules).map(|rule| (rule.family, rule)).collect();
         let mut rules = Vec::new();
-        let mut domains = HashMap::with_hasher(store.hash().clone());
+        let mut domains: Vec<Domain> = Vec::new();
+        let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash().clone());
         for rule in overlay.over(&policy.rules) {
             let family = family(&rule, store.hash());
             let old = old_rules.get(&family).copied();
-            let domain = domains.entry(rule.domain.clone()).or_insert_with(|| Domain {
-                rules: Vec::new(),
-                matcher: Matcher::new([]),
-                bans: overlay.bans(&rule.domain),
+            let domain = *by_name.entry(rule.domain.clone()).or_insert_with(|| {
+                domains.push(Domain::new(&rule.domain, overlay.bans(&rule.domain)));
+                domains.len() - 1
             });
+            let domain = &mut domains[domain];
             domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
-            rules.push(numbers.compile(rule, family, old, store, times));
+            rules.push(numbers.compile(rule, (family, old), store, times));
         }
-        for domain in domains.values_mut() {
-            let of_domain = domain.rules.iter().map(|&number| &rules[number as usize].rule);
-            domain.matcher = Matcher::new(of_domain);
+        for domain in &mut domains {
+            let of_domain = || domain.rules.iter().map(|&number| &rules[number as usize].rule);
+            domain.matcher = Matcher::new(of_domain());
+            domain.is_unconditional =
+                of_domain().all(|rule| rule.conditions.is_empty() && rule.group.is_none());
         }
         numbers.note_removed(&old_rules, &rules);
+        numbers.note_restored(&restored, &mut rules);
         let needs_wall = rules.iter().any(Compiled::needs_wall)
-            || domains.values().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
+            || domains.iter().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
         Self {
             version: numbers.adoption.version,
             server: policy.server.clone(),
             rules,
             domains,
+            by_name,
             needs_wall,
             adoption: numbers.adoption,
             policy,
@@ -127,8 +139,31 @@ impl Ruleset {
         }
     }
 
+    /// The number of a domain.
+    #[inline]
+    pub(crate) fn domain_number(&self, name: &str) -> Option<usize> {
+        if self.domains.len() <= FEW_DOMAINS {
+            return self.domains.iter().position(|domain| &*domain.name == name);
+        }
+        self.by_name.get(name).copied()
+    }
+
+    /// A domain by its name.
+    #[inline]
+    pub(crate) fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domain_number(name).map(|number| &self.domains[number])
+    }
+
+    #[inline]
     pub(crate) fn rule(&self, number: u32) -> &Compiled {
         &self.rules[number as usize]
+    }
+}
+
+impl Domain {
+    fn new(name: &str, bans: Vec<Ban>) -> Self {
+        let (rules, matcher) = (Vec::new(), Matcher::new([]));
+        Self { name: name.into(), is_unconditional: true, rules, matcher, bans }
     }
 }
 
@@ -149,8 +184,7 @@ impl Numbers {
     fn compile(
         &mut self,
         rule: Rule,
-        family: u64,
-        old: Option<&Compiled>,
+        (family, old): (u64, Option<&Compiled>),
         store: &impl Store,
         times: Times,
     ) -> Compiled {
@@ -247,6 +281,25 @@ impl Numbers {
         (Grade { tag, terms }, old.is_some())
     }
 
+    /// States from an earlier life go on under the rules of the same names.
+    fn note_restored(&mut self, restored: &[Restored], rules: &mut [Compiled]) {
+        let by_family: HashMap<u64, usize> =
+            rules.iter().map(|rule| rule.family).zip(0..).collect();
+        for limit in restored {
+            let Some(&index) = by_family.get(&limit.family) else {
+                self.adoption.removed.push(limit.tag);
+                continue;
+            };
+            let base = &mut rules[index].base;
+            base.terms = base.terms.succeeding(&limit.terms);
+            for new in self.adoption.limits.iter_mut().filter(|new| new.tag == base.tag) {
+                new.terms = base.terms;
+            }
+            let (from, to, effective) = (limit.tag, base.tag, Effective::Now);
+            self.adoption.successions.push(Succession { from, to, effective, period: 0 });
+        }
+    }
+
     fn note_removed(&mut self, old: &HashMap<u64, &Compiled>, rules: &[Compiled]) {
         let kept: std::collections::HashSet<u64> = rules.iter().map(|rule| rule.family).collect();
         for gone in old.values().filter(|old| !kept.contains(&old.family)) {
@@ -325,3 +378,6 @@ fn cycle_of(rule: &Rule, old: Option<&Compiled>, store: &impl Store) -> Option<A
         })
     }))
 }
+
+/// Up to so many domains are looked through one by one.
+const FEW_DOMAINS: usize = 4;

@@ -8,15 +8,15 @@
 
 use std::cmp;
 use std::collections::{HashMap, HashSet};
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{Carry, Period, Timestamp};
+use tollgate_core::{Carry, Timestamp};
 
-pub(crate) use limits::{NewLimit, Succession};
+pub(crate) use limits::{NewLimit, Restored, Succession};
 
 use super::{
     Adoption, Answer, Charge, Decided, Deciding, Gone, Held, HoldId, Plan, Settled, Settlement,
@@ -25,10 +25,10 @@ use super::{
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
 use crate::table::{
-    Ceiling, Header, Keeper, Locked, Place, Shelf, TaggedLine, WhenFull, WideLine, find,
-    is_unchanged, lock, read_header,
+    Ceiling, Header, Keeper, Locked, Place, Shelf, TaggedLine, WhenFull, WideLine, find, lock,
+    read_header,
 };
-use crate::terms::{Act, Ask, Decisions, INLINE, Moment, State, Terms, Weight, decide};
+use crate::terms::{Act, Ask, Decisions, INLINE, Moment, State, Terms, decide};
 use limits::{Carried, Limits};
 use side::{Hold, Item, OtherBody, Side};
 use slot::{AnyLine, AnyLocked, Slots};
@@ -38,6 +38,9 @@ mod limits;
 mod shared;
 mod side;
 mod slot;
+mod snapshot;
+
+pub use snapshot::SnapshotError;
 
 /// Keeps states in memory, within a ceiling.
 ///
@@ -55,6 +58,8 @@ pub struct MemoryStore {
     /// Rounds that were closed, by domain.
     rounds: Mutex<HashMap<Box<str>, Arc<AtomicU64>>>,
     hash: KeyedHash,
+    /// Makes names of holds. They are told to everybody, so the hash of the keys must not.
+    ids: RandomState,
 }
 
 /// Why a decision cannot be made this way.
@@ -123,6 +128,7 @@ impl MemoryStore {
             version: AtomicU64::new(0),
             rounds: Mutex::new(HashMap::new()),
             hash: KeyedHash::new(),
+            ids: RandomState::new(),
         })
     }
 
@@ -213,7 +219,7 @@ impl MemoryStore {
         now: Timestamp,
     ) -> Held {
         let fence = side.next_fence(now);
-        let id = HoldId([self.hash.hash_one((fence, 1)), self.hash.hash_one((fence, 2))]);
+        let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
         side.insert_hold(id, Hold { items, length, expires, fence, is_open: true });
         Held { id, expires, fence }
@@ -842,6 +848,10 @@ impl sealed::Store for MemoryStore {
         &self.hash
     }
 
+    fn known_limits(&self) -> Vec<Restored> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).restorable()
+    }
+
     fn len(&self) -> usize {
         self.narrow.len() + self.wide.len()
     }
@@ -888,11 +898,9 @@ impl MemoryStore {
                 let tag = line.line().tag(slot);
                 let Some(terms) = limits.terms(tag) else { continue };
                 let state = line.line().load_state(slot, &terms);
-                let ends_ns = line.line().ends_ns(slot);
                 let carried = limits.current(Carried { tag, terms, state }, Timestamp::ZERO, None);
-                let period = Period { index: 0, ends: Some(Timestamp::from_nanos(ends_ns)) };
-                let moment = Moment { now: Timestamp::ZERO, period };
-                line.store(slot, L::pack(carried.tag, &carried.state, moment));
+                let packed = L::pack(carried.tag, &carried.state, line.line().moment(slot));
+                line.store(slot, packed);
                 lock(used).insert(carried.tag);
             }
         }

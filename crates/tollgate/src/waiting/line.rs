@@ -76,6 +76,7 @@ impl<B> Lines<B> {
         self.lines.len()
     }
 
+    #[cfg(test)]
     pub(super) fn is_empty(&self, line: u64) -> bool {
         !self.lines.contains_key(&line)
     }

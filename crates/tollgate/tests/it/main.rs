@@ -7,6 +7,7 @@ mod basics;
 mod bounded;
 mod changes;
 mod clocks;
+mod engine;
 mod guard;
 mod layers;
 mod model;

@@ -67,7 +67,40 @@ pub(crate) struct Carried {
     pub(crate) state: State,
 }
 
+/// A limit from an earlier life.
+#[derive(Clone, Copy, Debug)]
+pub struct Restored {
+    pub(crate) tag: u32,
+    pub(crate) family: u64,
+    pub(crate) terms: Terms,
+}
+
 impl Limits {
+    /// What has to be known to understand the states later.
+    pub(crate) fn restorable(&self) -> Vec<Restored> {
+        let known = self.known.iter();
+        known.map(|(tag, it)| Restored { tag: *tag, family: it.family, terms: it.terms }).collect()
+    }
+
+    /// Knows limits from an earlier life.
+    pub(crate) fn restore(&mut self, limits: Vec<Restored>) {
+        let zero = Times { now: Timestamp::ZERO, wall: Timestamp::ZERO };
+        for Restored { tag, family, terms } in limits {
+            self.known.insert(
+                tag,
+                Known {
+                    family,
+                    terms,
+                    cycle: None,
+                    since: zero,
+                    until: None,
+                    successor: None,
+                    is_removed: false,
+                },
+            );
+        }
+    }
+
     /// Takes new limits and says what follows the old ones, from `at` on.
     pub(crate) fn adopt(&mut self, adoption: &Adoption, at: Times) {
         for limit in &adoption.limits {
@@ -174,9 +207,14 @@ impl Limits {
         Carried { tag: charge.tag, terms: *charge.terms, state }
     }
 
-    /// The terms of a limit, and the period that it is in.
+    /// The terms of a limit, and the period that it, or the one that followed it, is in.
     pub(crate) fn get(&self, tag: u32, times: Times) -> Option<(Terms, Moment)> {
-        self.known.get(&tag).map(|known| (known.terms, known.moment(times)))
+        let mut known = self.known.get(&tag)?;
+        let terms = known.terms;
+        while let Some(next) = known.successor.and_then(|next| self.known.get(&next.tag)) {
+            known = next;
+        }
+        Some((terms, known.moment(times)))
     }
 
     /// Whether a state counts for nothing any more.

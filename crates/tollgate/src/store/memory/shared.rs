@@ -57,11 +57,6 @@ impl Shared {
             cells[place] = Some((charge.tag, joined));
         }
     }
-
-    /// How many rules have shared counters.
-    pub(crate) fn families(&self) -> usize {
-        self.by_family.len()
-    }
 }
 
 /// A cell's state under the charge's limit; `None` if it is as good as fresh.

@@ -75,6 +75,29 @@ impl Side {
         self.holds.values().flat_map(|hold| hold.items.iter().map(|item| item.tag))
     }
 
+    /// All holds, open or settled.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (&HoldId, &Hold)> {
+        self.holds.iter()
+    }
+
+    /// Knows a hold from an earlier life.
+    pub(crate) fn restore_hold(&mut self, id: HoldId, hold: Hold) {
+        if hold.is_open {
+            self.insert_hold(id, hold);
+        } else {
+            self.settled.push_back((hold.expires, id));
+            self.holds.insert(id, hold);
+        }
+    }
+
+    pub(crate) fn last_fence(&self) -> u64 {
+        self.last_fence
+    }
+
+    pub(crate) fn set_last_fence(&mut self, fence: u64) {
+        self.last_fence = fence;
+    }
+
     /// How many holds are open.
     pub(crate) fn open_holds(&self) -> usize {
         self.holds.len() - self.settled.len()

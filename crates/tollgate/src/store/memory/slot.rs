@@ -1,11 +1,10 @@
 //! How any state lies in a slot, and lines of either width.
 
-use tollgate_core::{CooldownState, QuotaState, Timestamp, WindowState};
+use tollgate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
 
 use crate::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
 use crate::table::{
-    Header, Line, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, find, is_unchanged,
-    read_header,
+    Header, Line, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, is_unchanged,
 };
 use crate::terms::{Moment, State, Terms};
 
@@ -22,6 +21,13 @@ pub(crate) trait Slots: Line {
     /// When the period of a quota in a slot ends.
     fn ends_ns(&self, _slot: usize) -> u64 {
         u64::MAX
+    }
+
+    /// What [`pack`](Self::pack) needs to know to write the same end again.
+    fn moment(&self, slot: usize) -> Moment {
+        let ends_ns = self.ends_ns(slot);
+        let ends = (ends_ns != u64::MAX).then(|| Timestamp::from_nanos(ends_ns));
+        Moment { now: Timestamp::ZERO, period: Period { index: 0, ends } }
     }
 }
 
@@ -118,14 +124,6 @@ impl<'a> AnyLine<'a> {
         either!(self, line => std::ptr::from_ref(line).addr())
     }
 
-    pub(crate) fn read_header(self) -> Header {
-        either!(self, line => read_header(line))
-    }
-
-    pub(crate) fn find(self, hash: u64) -> Option<usize> {
-        either!(self, line => find(line, hash))
-    }
-
     pub(crate) fn is_unchanged(self, header: Header) -> bool {
         either!(self, line => is_unchanged(line, header))
     }
@@ -194,6 +192,10 @@ impl AnyLocked<'_> {
                 line.header.set_pinned(slot, is_pinned);
             }
         }
+    }
+
+    pub(crate) fn set_pinned(&mut self, slot: usize, pinned: bool) {
+        either!(self, line => line.header.set_pinned(slot, pinned));
     }
 
     pub(crate) fn clear(&mut self, slot: usize) {
