@@ -393,20 +393,19 @@ impl<S: Store, C: Clock> Engine<S, C> {
         verb: Verb,
         now: Option<Timestamp>,
     ) -> Answer<'_, Result<Report, CheckError>> {
-        let mut report = Report::new(self.shared.rules.load());
-        match self.fill(&mut report, &find, requests, (verb, now)) {
-            Filled::Now => Answer::Now(Ok(report)),
-            Filled::Error(error) => Answer::Now(Err(error)),
-            Filled::Later(decided) => Answer::Later(Box::pin(async {
-                match decided.await {
-                    Ok((decided, decisions)) => {
-                        report.decisions = decisions;
-                        report.set(Ok(decided)).map(|()| report)
-                    }
-                    Err(undecided) => report.set(Err(undecided)).map(|()| report),
+        // A report is large: it is made where the caller wants it, and filled there.
+        let mut answer = Answer::Now(Ok(Report::new(self.shared.rules.load())));
+        if let Answer::Now(Ok(report)) = &mut answer {
+            match self.fill(report, &find, requests, (verb, now)) {
+                Filled::Now => {}
+                Filled::Error(error) => answer = Answer::Now(Err(error)),
+                Filled::Later(decided) => {
+                    let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
+                    answer = Answer::Later(Box::pin(report.later(decided)));
                 }
-            })),
+            }
         }
+        answer
     }
 
     /// Makes the decision that the report is about.
@@ -596,6 +595,17 @@ impl Report {
             }
         }
         Ok(())
+    }
+
+    /// The report once the store has answered.
+    async fn later(mut self, decided: DecidedLater<'_>) -> Result<Self, CheckError> {
+        match decided.await {
+            Ok((decided, decisions)) => {
+                self.decisions = decisions;
+                self.set(Ok(decided)).map(|()| self)
+            }
+            Err(undecided) => self.set(Err(undecided)).map(|()| self),
+        }
     }
 
     /// What the rules say about a store that cannot answer: one that denies is enough.

@@ -88,7 +88,7 @@ pub(crate) struct Ask<'a> {
 pub(crate) type Decisions = SmallVec<[Decision; INLINE]>;
 
 /// How many limits one decision can be about before it needs memory of its own.
-pub(crate) const INLINE: usize = 4;
+pub(crate) const INLINE: usize = 3;
 
 /// Decides over all limits together: everything is charged, or nothing. Reports whether it is
 /// allowed.

@@ -185,6 +185,7 @@ pub(crate) enum Charged<'a> {
 }
 
 /// Adds a charge, to the one for the same key if there is one.
+#[inline(always)]
 fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
     let charges = &mut planned.plan.charges;
     if matches!(charge.terms, Terms::Slots(_)) {
@@ -278,7 +279,7 @@ struct KeyOf<'a> {
 }
 
 impl Hash for KeyOf<'_> {
-    #[inline]
+    #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.compiled.family);
         for part in &self.compiled.rule.key.parts {

@@ -56,7 +56,11 @@ fn a_reservation_shrinks_the_capacity_and_comes_back_when_it_expires() {
     let held = engine.reserve(&request.cost(6)).wait().unwrap().hold().unwrap();
     assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(4));
     clock.advance(Duration::from_secs(30));
-    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(4), "no refill above a hold");
+    assert_eq!(
+        engine.peek(&request).wait().unwrap().remaining(),
+        Some(4),
+        "no refill above a hold"
+    );
     clock.advance(Duration::from_secs(30));
     assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(10), "expired");
     assert_eq!(engine.commit(held, None).wait(), Err(GoneError));
@@ -81,9 +85,8 @@ fn the_same_idempotency_key_is_charged_once() {
 
 #[test]
 fn three_in_flight_and_the_rest_wait_in_order() {
-    let (engine, clock) = engine(
-        "[[rule]]\nname = \"calls\"\nslots = { max = 3, queue = 2, expires = \"5m\" }\n",
-    );
+    let (engine, clock) =
+        engine("[[rule]]\nname = \"calls\"\nslots = { max = 3, queue = 2, expires = \"5m\" }\n");
     let request = Request::new("default", &[]);
     assert!(engine.check(&request).wait().is_err(), "use acquire");
     let mut leases: Vec<_> =
@@ -102,9 +105,8 @@ fn three_in_flight_and_the_rest_wait_in_order() {
 
 #[test]
 fn waiting_for_a_bucket_takes_as_long_as_it_says() {
-    let (engine, clock) = engine(
-        "[[rule]]\nname = \"slow\"\nbucket = { rate = \"1/s\", burst = 1 }\n",
-    );
+    let (engine, clock) =
+        engine("[[rule]]\nname = \"slow\"\nbucket = { rate = \"1/s\", burst = 1 }\n");
     let request = Request::new("default", &[]);
     assert!(engine.until_ready(&request, Some(Duration::ZERO)).block().unwrap().is_allowed());
     let refused = engine.until_ready(&request, Some(Duration::ZERO)).block();
