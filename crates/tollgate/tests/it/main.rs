@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers in tests are small")]
 
+mod allocations;
 mod basics;
 mod bounded;
 mod changes;

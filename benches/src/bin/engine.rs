@@ -1,0 +1,228 @@
+//! Measures the engine beside the bare limiter, in one process: what a policy costs.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tollgate::policy::Policy;
+use tollgate::{Bucket, Engine, Limiter, Rate, Request};
+
+const HELP: &str = "\
+Measures the engine beside the bare limiter: medians of interleaved rounds.
+
+usage: engine [--quick] [--assert]
+
+  --quick    fewer rounds: for a look, not for a claim
+  --assert   exit with 1 if a promised number was not reached
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let is_set = |flag: &str| args.iter().any(|arg| arg == flag);
+    if let Some(unknown) = args.iter().find(|arg| !["--quick", "--assert"].contains(&arg.as_str()))
+    {
+        print!("{HELP}");
+        return if unknown == "--help" { ExitCode::SUCCESS } else { ExitCode::from(2) };
+    }
+    let rounds = if is_set("--quick") { 5 } else { 31 };
+    let mut lines = hot(rounds);
+    lines.extend(matching(rounds));
+    lines.push(loading());
+    lines.push(swapping(if is_set("--quick") { 1 } else { 5 }));
+    let mut missed = 0;
+    for Line { what, value, unit, most } in &lines {
+        let is_missed = *value > *most;
+        missed += usize::from(is_missed);
+        let verdict = if is_missed { "missed" } else { "reached" };
+        println!("{what:52} {value:8.2} {unit:3} at most {most:5} {verdict}");
+    }
+    println!("{missed} of {} targets missed", lines.len());
+    ExitCode::from(u8::from(is_set("--assert") && missed > 0))
+}
+
+/// One number, and what it must not exceed.
+struct Line {
+    what: &'static str,
+    value: f64,
+    unit: &'static str,
+    most: f64,
+}
+
+/// A known key that is always allowed: the limiter, then the engine in three ways.
+fn hot(rounds: usize) -> Vec<Line> {
+    let limit = Bucket::new(Rate::per_second(1_000_000_000).expect("valid"), 1_000_000_000);
+    let limiter: Limiter<String> = Limiter::new(limit.expect("valid"));
+    let rule = |name: &str, rest: &str| format!("[[rule]]\nname = \"{name}\"\n{rest}\n");
+    let bucket = "bucket = { rate = \"1000000000/s\", burst = 1000000000 }";
+    let one = rule("one", &format!("key = [\"user\"]\n{bucket}"));
+    let two = rule("two", bucket);
+    let three = rule("three", "key = [\"org\"]\nwindow = { max = 4000000000, per = \"1h\" }");
+    let single = engine(&one);
+    let several = engine(&[one, two, three].concat());
+    let prepared = single.domain("default");
+    let attributes = [("user", "198.51.100.7")];
+    let more = [("user", "198.51.100.7"), ("org", "acme")];
+    let mut medians = interleaved(
+        rounds,
+        &mut [
+            &mut || black_box(limiter.check(black_box("198.51.100.7")).is_allowed()),
+            &mut || allowed(single.check(&Request::new("default", black_box(&attributes)))),
+            &mut || allowed(prepared.check(&Request::new("default", black_box(&attributes)))),
+            &mut || allowed(several.check(&Request::new("default", black_box(&more)))),
+        ],
+    );
+    let three = medians.pop().unwrap_or_default();
+    println!(
+        "limiter {:.1} ns, engine {:.1}, prepared {:.1}, three rules {three:.1}",
+        medians[0], medians[1], medians[2]
+    );
+    vec![
+        Line {
+            what: "check, one rule / limiter",
+            value: medians[1] / medians[0],
+            unit: "x",
+            most: 4.0,
+        },
+        Line {
+            what: "check, prepared domain / limiter",
+            value: medians[2] / medians[0],
+            unit: "x",
+            most: 2.5,
+        },
+        Line { what: "check, three rules", value: three, unit: "ns", most: 200.0 },
+    ]
+}
+
+fn allowed(answer: tollgate::Answer<'_, Result<tollgate::Report, tollgate::CheckError>>) -> bool {
+    black_box(answer.wait().is_ok_and(|report| report.is_allowed()))
+}
+
+fn engine(policy: &str) -> Engine {
+    Engine::new(Policy::from_toml(policy).expect("a valid policy"))
+}
+
+/// The same request among few and among many rules.
+fn matching(rounds: usize) -> Vec<Line> {
+    let kinds: [(&'static str, fn(usize) -> String, &str, &str); 3] = [
+        ("10 000 rules told apart by equality / 10", |n| format!("plan = \"p{n}\""), "plan", "p7"),
+        (
+            "10 000 rules told apart by prefix / 10",
+            |n| format!("path = \"/v1/{n:05}/*\""),
+            "path",
+            "/v1/00007/items",
+        ),
+        (
+            "10 000 rules told apart by network / 10",
+            |n| format!("ip = \"10.{}.{}.0/24\"", n / 256, n % 256),
+            "ip",
+            "10.0.7.9",
+        ),
+    ];
+    let mut lines = Vec::new();
+    for (what, condition, attribute, value) in kinds {
+        let policy =
+            |rules: usize| -> String { (0..rules).map(|n| many(n, &condition(n))).collect() };
+        let (few, lots) = (engine(&policy(10)), engine(&policy(10_000)));
+        let attributes = [("user", "ada"), (attribute, value)];
+        let request = Request::new("default", &attributes);
+        let medians = interleaved(
+            rounds,
+            &mut [&mut || allowed(few.check(black_box(&request))), &mut || {
+                allowed(lots.check(black_box(&request)))
+            }],
+        );
+        lines.push(Line { what, value: medians[1] / medians[0], unit: "x", most: 2.0 });
+    }
+    lines
+}
+
+fn many(number: usize, condition: &str) -> String {
+    format!(
+        "[[rule]]\nname = \"r{number}\"\nkey = [\"user\"]\nmatch = {{ {condition} }}\n\
+         bucket = {{ rate = \"1000000000/s\", burst = 1000000000 }}\n"
+    )
+}
+
+fn loading() -> Line {
+    let text: String = (0..10_000).map(|n| many(n, &format!("plan = \"p{n}\""))).collect();
+    let mut took: Vec<f64> = (0..5)
+        .map(|_| {
+            let start = Instant::now();
+            black_box(engine(&text));
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    took.sort_by(f64::total_cmp);
+    Line { what: "10 000 rules are loaded and validated", value: took[2], unit: "s", most: 1.0 }
+}
+
+/// The slowest of a thousand decisions, with and without somebody who replaces the policy.
+fn swapping(rounds: usize) -> Line {
+    let policy = |rate: u64| {
+        let rules = (0..100).map(|n| {
+            format!(
+                "[[rule]]\nname = \"r{n}\"\nkey = [\"user\"]\nmatch = {{ plan = \"p{n}\" }}\n\
+             bucket = {{ rate = \"{rate}/s\", burst = 1000000000 }}\n"
+            )
+        });
+        Policy::from_toml(&rules.collect::<String>()).expect("a valid policy")
+    };
+    let engine = Engine::new(policy(1_000_000));
+    let mut ratios: Vec<f64> = (0..rounds)
+        .map(|_| {
+            let quiet = tail(&engine);
+            let stop = AtomicBool::new(false);
+            let busy = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut rate = 1_000_000;
+                    while !stop.load(Ordering::Relaxed) {
+                        rate += 1;
+                        black_box(engine.replace_policy("bench", policy(rate)));
+                        std::thread::park_timeout(Duration::from_millis(5));
+                    }
+                });
+                let busy = tail(&engine);
+                stop.store(true, Ordering::Relaxed);
+                busy
+            });
+            busy / quiet
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let what = "p99.9 while the policy is replaced / without";
+    Line { what, value: ratios[ratios.len() / 2], unit: "x", most: 1.5 }
+}
+
+/// The 99.9th percentile of single decisions, in nanoseconds.
+fn tail(engine: &Engine) -> f64 {
+    let names: Vec<String> = (0..100).map(|n| format!("p{n}")).collect();
+    let mut took: Vec<u128> = (0..1_000_000)
+        .map(|n| {
+            let attributes = [("user", "ada"), ("plan", names[n % names.len()].as_str())];
+            let start = Instant::now();
+            allowed(engine.check(&Request::new("default", &attributes)));
+            start.elapsed().as_nanos()
+        })
+        .collect();
+    took.sort_unstable();
+    took[took.len() / 1_000 * 999] as f64
+}
+
+/// Nanoseconds per call of each function, medians of rounds that take turns.
+fn interleaved(rounds: usize, functions: &mut [&mut dyn FnMut() -> bool]) -> Vec<f64> {
+    let mut times = vec![Vec::new(); functions.len()];
+    for _ in 0..rounds {
+        for (function, times) in functions.iter_mut().zip(&mut times) {
+            let start = Instant::now();
+            for _ in 0..CALLS {
+                black_box(function());
+            }
+            times.push(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
+        }
+    }
+    times.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+    times.iter().map(|times| times[times.len() / 2]).collect()
+}
+
+const CALLS: u32 = 200_000;
