@@ -7,6 +7,8 @@ mod basics;
 mod bounded;
 mod changes;
 mod clocks;
+mod engine_conformance;
+mod engine_open;
 mod guard;
 mod layers;
 mod model;
