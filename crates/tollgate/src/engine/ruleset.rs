@@ -107,6 +107,14 @@ impl Ruleset {
             domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
             rules.push(numbers.compile(rule, family, old, store, times));
         }
+        // A domain without rules may have bans all the same.
+        for ban in &overlay.bans {
+            domains.entry(ban.domain.clone()).or_insert_with(|| Domain {
+                rules: Vec::new(),
+                matcher: Matcher::new([]),
+                bans: overlay.bans(&ban.domain),
+            });
+        }
         for domain in domains.values_mut() {
             let of_domain = domain.rules.iter().map(|&number| &rules[number as usize].rule);
             domain.matcher = Matcher::new(of_domain);
