@@ -142,7 +142,11 @@ impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
-    fn with_store(policy: Policy, store: S, clock: C) -> Self {
+    /// An engine that keeps its states in this store and reads this clock.
+    ///
+    /// How many keys there may be, and what happens when there are more, is the store's affair.
+    #[must_use]
+    pub fn with_store(policy: Policy, store: S, clock: C) -> Self {
         let times = Times { now: clock.now(), wall: clock.wall() };
         let rules = Ruleset::new(Arc::new(policy), Overlay::default(), None, &store, times);
         store.adopt(&rules.adoption, &|| times);

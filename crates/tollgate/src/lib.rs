@@ -33,6 +33,8 @@ mod request;
 mod store;
 mod table;
 mod terms;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod waiting;
 
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};

@@ -115,6 +115,13 @@ impl Ruleset {
             domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
             rules.push(numbers.compile(rule, (family, old), store, times));
         }
+        // A domain without rules may have bans all the same.
+        for ban in &overlay.bans {
+            by_name.entry(ban.domain.clone()).or_insert_with(|| {
+                domains.push(Domain::new(&ban.domain, overlay.bans(&ban.domain)));
+                domains.len() - 1
+            });
+        }
         for domain in &mut domains {
             let of_domain = || domain.rules.iter().map(|&number| &rules[number as usize].rule);
             domain.matcher = Matcher::new(of_domain());

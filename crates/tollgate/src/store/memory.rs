@@ -117,7 +117,8 @@ type Several<T> = SmallVec<[T; INLINE]>;
 
 impl MemoryStore {
     /// A store for up to `max_keys` keys of each width of state; `None` if there is no memory.
-    pub(crate) fn new(max_keys: usize, when_full: WhenFull) -> Option<Self> {
+    #[must_use]
+    pub fn new(max_keys: usize, when_full: WhenFull) -> Option<Self> {
         let ceiling = Ceiling { max_keys, when_full };
         Some(Self {
             narrow: Shelf::new(ceiling, None)?,

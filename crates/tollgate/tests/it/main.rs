@@ -9,6 +9,8 @@ mod bounded;
 mod changes;
 mod clocks;
 mod engine;
+mod engine_conformance;
+mod engine_open;
 mod guard;
 mod layers;
 mod model;

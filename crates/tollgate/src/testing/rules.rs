@@ -1,0 +1,262 @@
+//! Several rules and keys in one decision.
+
+use super::{ADA, BOB, Desk, Make, ms};
+use crate::policy::Mode;
+use crate::{Ban, Request, Store, Timestamp, Wait};
+
+const THREE: &str = r#"
+    [[rule]]
+    name = "user"
+    key = ["user"]
+    window = { max = 5, per = "10s" }
+    [[rule]]
+    name = "org"
+    key = ["org"]
+    sliding = { max = 4, per = "20s" }
+    [[rule]]
+    name = "all"
+    bucket = { rate = "1/30s", burst = 3 }
+"#;
+
+pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
+    let desk = Desk::new(make, THREE);
+    let who: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
+    let left = || ["user", "org", "all"].map(|rule| desk.left(who, rule));
+    assert!(desk.allows(who, 2));
+    assert_eq!(left(), [3, 2, 1]);
+    for _ in 0..3 {
+        let refused = desk.check(who, 2);
+        assert_eq!((refused.is_allowed(), refused.rule()), (false, Some("all")));
+        let told: Vec<_> = refused.rules().map(|it| (it.rule, it.decision.remaining())).collect();
+        assert_eq!(told, [("user", 3), ("org", 2), ("all", 1)]);
+        assert_eq!(left(), [3, 2, 1], "a refusal by the last costs the others nothing");
+    }
+    // New keys at the first two rules leave nothing behind either.
+    let keys = desk.engine.len();
+    assert!(!desk.allows(&[("user", "eve"), ("org", "y")], 2));
+    assert_eq!(desk.engine.len(), keys);
+    assert!(desk.allows(who, 1));
+    assert_eq!(left(), [2, 1, 0]);
+    // The refusal by the second, and by the first.
+    let desk = Desk::new(make, THREE);
+    let left = || ["user", "org", "all"].map(|rule| desk.left(who, rule));
+    assert!(desk.at(0).allows(who, 3));
+    assert!(desk.at(19_000).allows(who, 0));
+    assert_eq!(left(), [5, 1, 0]);
+    assert_eq!(desk.at(19_500).check(who, 2).rule(), Some("all"));
+    assert_eq!(desk.at(19_500).check(who, 6).rule(), Some("user"), "never is longest");
+    assert_eq!(left(), [5, 1, 0]);
+}
+
+pub(super) fn longest_wait_is_told<S: Store>(make: Make<'_, S>) {
+    let policy = |first: &str, second: &str| {
+        format!(
+            "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = {{ max = 1, per = \"{first}\" }}\n\
+             [[rule]]\nname = \"b\"\nkey = [\"user\"]\nwindow = {{ max = 1, per = \"{second}\" }}\n"
+        )
+    };
+    for (first, second, rule, wait) in
+        [("5s", "9s", "b", 9_000), ("9s", "5s", "a", 9_000), ("5s", "5s", "a", 5_000)]
+    {
+        let desk = Desk::new(make, &policy(first, second));
+        assert!(desk.allows(ADA, 1));
+        let refused = desk.check(ADA, 1);
+        assert_eq!((refused.rule(), refused.wait()), (Some(rule), Some(Wait::After(ms(wait)))));
+        assert!(!desk.at(wait - 1).allows(ADA, 1));
+        assert!(desk.at(wait).allows(ADA, 1));
+        assert_eq!(desk.at(wait).check(ADA, 2).wait(), Some(Wait::Never));
+    }
+}
+
+pub(super) fn shadow_rules_only_watch<S: Store>(make: Make<'_, S>) {
+    let desk = Desk::new(
+        make,
+        r#"
+        [[rule]]
+        name = "real"
+        key = ["user"]
+        window = { max = 4, per = "10s" }
+        [[rule]]
+        name = "shadow"
+        key = ["user"]
+        window = { max = 2, per = "10s" }
+        mode = "shadow"
+        "#,
+    );
+    assert!(desk.allows(ADA, 1));
+    assert_eq!(desk.left(ADA, "shadow"), 1);
+    assert!(!desk.allows(ADA, 5));
+    assert!(desk.allows(ADA, 2), "a shadow does not refuse");
+    assert_eq!(desk.left(ADA, "shadow"), 1, "what it would refuse it does not count");
+    let report = desk.check(ADA, 1);
+    assert!(report.is_allowed());
+    assert_eq!(report.rule(), Some("real"));
+    let modes: Vec<_> = report.rules().map(|it| it.mode).collect();
+    assert_eq!(modes, [Mode::Enforce, Mode::Shadow]);
+    assert_eq!(desk.left(ADA, "shadow"), 0);
+    assert!(!desk.allows(ADA, 1));
+    // Where the enforced rule refuses, the shadow is not charged.
+    assert!(desk.at(10_000).allows(ADA, 3));
+    assert_eq!(desk.left(ADA, "shadow"), 2);
+    assert!(!desk.allows(ADA, 2));
+    assert_eq!(desk.left(ADA, "shadow"), 2);
+    // A hold sets aside only what the shadow has room for.
+    let id = desk.at(20_000).hold(ADA, 3);
+    assert_eq!(desk.left(ADA, "shadow"), 2);
+    desk.cancel(id);
+    let id = desk.hold(ADA, 2);
+    assert_eq!(desk.left(ADA, "shadow"), 0);
+    desk.commit(id, 1);
+    assert_eq!((desk.left(ADA, "real"), desk.left(ADA, "shadow")), (3, 1));
+}
+
+pub(super) fn groups_take_the_first<S: Store>(make: Make<'_, S>) {
+    let desk = Desk::new(
+        make,
+        r#"
+        [[rule]]
+        name = "free"
+        match = { plan = "free" }
+        key = ["user"]
+        window = { max = 1, per = "10s" }
+        group = "plan"
+        [[rule]]
+        name = "other"
+        key = ["user"]
+        window = { max = 3, per = "10s" }
+        group = "plan"
+        "#,
+    );
+    assert_eq!(desk.admits(&[("user", "ada"), ("plan", "free")]), 1);
+    assert_eq!(desk.admits(&[("user", "ada"), ("plan", "gold")]), 3);
+    assert_eq!(desk.check(&[("user", "ada"), ("plan", "free")], 1).rules().count(), 1);
+}
+
+pub(super) fn missing_attributes<S: Store>(make: Make<'_, S>) {
+    let policy = |missing: &str| {
+        format!(
+            "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = {{ max = 2, per = \"10s\" }}\n\
+             missing = \"{missing}\"\n[[rule]]\nname = \"all\"\nwindow = {{ max = 9, per = \"1m\" }}"
+        )
+    };
+    let desk = Desk::new(make, &policy("refuse"));
+    let refused = desk.check(&[], 1);
+    assert_eq!((refused.rule(), refused.wait()), (Some("r"), Some(Wait::Never)));
+    assert_eq!(desk.left(ADA, "all"), 9, "nobody was charged");
+    let desk = Desk::new(make, &policy("skip"));
+    assert_eq!(desk.admits(&[]), 9);
+    let desk = Desk::new(make, &policy("share"));
+    assert_eq!(desk.admits(&[]), 2, "those without share one");
+    assert_eq!(desk.admits(&[("user", "")]), 2, "an empty one is another");
+    assert_eq!(desk.admits(ADA), 2);
+}
+
+pub(super) fn enforcement_can_be_switched_off<S: Store>(make: Make<'_, S>) {
+    let policy = |enforce: &str| {
+        format!(
+            "[server]\nenforce = {enforce}\n[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
+             window = {{ max = 2, per = \"10s\" }}"
+        )
+    };
+    let desk = Desk::new(make, &policy("\"none\""));
+    assert_eq!(desk.admits(ADA), 10_000);
+    assert_eq!(desk.left(ADA, "r"), 0);
+    desk.edit(&policy("\"all\""));
+    assert_eq!(desk.admits(ADA), 0);
+    let desk = Desk::new(make, &policy("0.25"));
+    let names: Vec<String> = (0..400).map(|name| format!("user-{name}")).collect();
+    let refused = names.iter().filter(|name| !desk.allows(&[("user", name)], 3)).count();
+    assert!((50..150).contains(&refused), "{refused} of 400");
+    let again = names.iter().filter(|name| !desk.allows(&[("user", name)], 3)).count();
+    assert_eq!(again, refused, "the same keys every time");
+}
+
+pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
+    let desk = Desk::new(
+        make,
+        r#"
+        [[rule]]
+        name = "counts"
+        key = ["user"]
+        window = { max = 5, per = "10s" }
+        charge_refused = true
+        [[rule]]
+        name = "refuses"
+        key = ["user"]
+        window = { max = 1, per = "10s" }
+        "#,
+    );
+    assert!(desk.allows(ADA, 1));
+    assert!(!desk.allows(ADA, 1));
+    assert_eq!(desk.left(ADA, "counts"), 3, "charged though refused");
+    assert!(!desk.allows(ADA, 4));
+    assert_eq!(desk.left(ADA, "counts"), 0, "as far as it fits");
+    assert_eq!(desk.left(ADA, "refuses"), 0);
+    let desk = Desk::new(
+        make,
+        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"10s\" }\n\
+         charge_refused = true",
+    );
+    assert!(desk.allows(ADA, 3));
+    assert!(!desk.allows(ADA, 3));
+    assert_eq!(desk.left(ADA, "r"), 0);
+    let _ = desk.peek(BOB, 9);
+    assert_eq!(desk.left(BOB, "r"), 5, "a look charges nothing");
+}
+
+pub(super) fn unmatched_can_be_denied<S: Store>(make: Make<'_, S>) {
+    let rule = "[[rule]]\nname = \"r\"\nmatch = { user = \"ada\" }\nkey = [\"user\"]\n\
+                window = { max = 1, per = \"10s\" }";
+    let desk = Desk::new(make, rule);
+    assert_eq!(desk.admits(BOB), 10_000);
+    assert_eq!(desk.check(BOB, 1).rule(), None);
+    let desk = Desk::new(make, &format!("[server]\nunmatched = \"deny\"\n{rule}"));
+    assert_eq!((desk.admits(BOB), desk.admits(ADA)), (0, 1));
+    let elsewhere = Request::new("elsewhere", ADA);
+    assert!(!desk.engine.check(&elsewhere).wait().unwrap().is_allowed());
+}
+
+pub(super) fn bans_refuse<S: Store>(make: Make<'_, S>) {
+    let rule = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 9, per = \"1m\" }\n\
+                override = [{ key = { user = \"ada\" }, unlimited = true }]";
+    let desk = Desk::new(make, rule);
+    let who = super::read(rule).rules()[0].overrides()[0].key().to_vec();
+    let until = Timestamp::from_secs(10);
+    desk.engine.ban("test", Ban::new("default", who.clone()).until(until).reason("spam"));
+    let refused = desk.check(ADA, 1);
+    assert_eq!(refused.reason().as_deref(), Some("spam"));
+    assert_eq!(refused.wait(), Some(Wait::After(ms(10_000))));
+    assert!(desk.allows(BOB, 1));
+    assert!(!desk.at(9_999).allows(ADA, 1));
+    assert!(desk.at(10_000).allows(ADA, 1));
+    desk.engine.ban("test", Ban::new("default", who.clone()));
+    assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::Never));
+    desk.engine.unban("test", "default", &who);
+    assert!(desk.allows(ADA, 1));
+    desk.engine.ban("test", Ban::new("no rules here", who));
+    let elsewhere = desk.engine.check(&Request::new("no rules here", ADA)).wait().unwrap();
+    assert!(!elsewhere.is_allowed(), "a ban needs no rule");
+}
+
+pub(super) fn together_is_one_decision<S: Store>(make: Make<'_, S>) {
+    let desk = Desk::new(make, THREE);
+    let requests = [
+        Request::new("default", &[("user", "ada"), ("org", "x")]).cost(1),
+        Request::new("default", &[("user", "bob"), ("org", "x")]).cost(1),
+    ];
+    let who: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
+    assert!(desk.engine.check_together(&requests).wait().unwrap().is_allowed());
+    assert_eq!(["user", "org", "all"].map(|rule| desk.left(who, rule)), [4, 2, 1]);
+    assert!(!desk.engine.check_together(&requests).wait().unwrap().is_allowed());
+    assert_eq!(["user", "org", "all"].map(|rule| desk.left(who, rule)), [4, 2, 1]);
+}
+
+pub(super) fn forgetting<S: Store>(make: Make<'_, S>) {
+    let desk = Desk::new(make, THREE);
+    let who: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
+    assert!(desk.allows(who, 3));
+    assert!(desk.engine.forget(&Request::new("default", who)).wait().unwrap());
+    assert_eq!(["user", "org", "all"].map(|rule| desk.left(who, rule)), [5, 4, 3]);
+    assert!(desk.engine.is_empty());
+    assert!(!desk.engine.forget(&Request::new("default", who)).wait().unwrap());
+}
