@@ -155,8 +155,8 @@ impl<S: sealed::Store> Store for S {}
 
 pub(crate) mod sealed {
     use super::{
-        Adoption, Answer, Arc, AtomicU64, Deciding, Decisions, Gone, HoldId, KeyedHash, Plan,
-        Restored, Settled, Settlement, Times, Timestamp, fmt,
+        Adoption, Answer, Arc, AtomicU64, Charge, Deciding, Decisions, Gone, HoldId, KeyedHash,
+        Plan, Restored, Settled, Settlement, Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -176,6 +176,9 @@ pub(crate) mod sealed {
 
         /// Drops what the keys of a plan have spent.
         fn forget(&self, plan: &Plan<'_>) -> Answer<'_, bool>;
+
+        /// Puts a key's state under the charge's limit as of the last edit.
+        fn settle_in(&self, charge: &Charge<'_>, times: Times);
 
         /// Takes note of a new set of rules; the time is read once the rules are in force.
         fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times);

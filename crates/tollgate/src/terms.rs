@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    Algorithm, Bucket, BucketState, Cooldown, CooldownState, Decision, Period, Quota, QuotaState,
-    Sliding, SlidingState, Timestamp, Window, WindowState,
+    Algorithm, Bucket, BucketState, Carry, Cooldown, CooldownState, Decision, Period, Quota,
+    QuotaState, Sliding, SlidingState, Timestamp, Window, WindowState,
 };
 
 use crate::policy::Mode;
@@ -254,6 +254,13 @@ impl Terms {
             (Self::Slots(_), State::Slots { held }) => *held == 0,
             (terms, state) => unreachable!("{terms:?} with {state:?}"),
         }
+    }
+
+    /// Whether a key is known from its first request on, be it allowed or not.
+    ///
+    /// What is carried over counts from then; where nothing is, it makes no difference.
+    pub(crate) fn knows_from_first_request(&self) -> bool {
+        matches!(self, Self::Quota(quota) if quota.carry() != Carry::Nothing)
     }
 
     /// These terms, ready to take over states of `old` without losing precision.

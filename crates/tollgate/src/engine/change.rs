@@ -7,11 +7,13 @@ use std::sync::Arc;
 use tollgate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
+use super::planning::Charged;
 use super::ruleset::Ruleset;
 use super::{Engine, Shared};
 use crate::clock::Clock;
 use crate::cycle::Times;
 use crate::policy::{Condition, Override, Policy, PolicyErrors, Rule};
+use crate::request::Request;
 use crate::store::Store;
 use crate::table::lock;
 
@@ -249,12 +251,43 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let made = changes.write(who, times.wall, differences(&old, &new));
         rules.store(Arc::clone(&new));
         store.adopt(&new.adoption, &read);
+        self.settle_exceptions(&old, &new, read());
         changes.replaced.push(old);
         changes.replaced.retain(|rules| Arc::strong_count(rules) > 1);
         for change in &made {
             changes.observers.iter().for_each(|observer| observer(change));
         }
         Ok(made)
+    }
+}
+
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Puts keys that an override names under it now, and not when they come next: should it be gone
+    /// again by then, nobody would know that it was there.
+    ///
+    /// Overrides by pattern can be for any number of keys; those come under it when they come.
+    fn settle_exceptions(&self, old: &Ruleset, new: &Ruleset, times: Times) {
+        let before: HashMap<u64, usize> = old.rules.iter().map(|it| it.family).zip(0..).collect();
+        for (number, it) in (0..).zip(&new.rules) {
+            let before = before.get(&it.family).map(|&index| &old.rules[index].exceptions);
+            for exception in &it.exceptions {
+                let known = before.into_iter().flatten();
+                if known.into_iter().any(|known| known.rule == exception.rule) {
+                    continue;
+                }
+                let named = exception.rule.key.iter().map(Condition::only_value);
+                let Some(named) = named.collect::<Option<Vec<_>>>() else { continue };
+                let attributes: Vec<(&str, &str)> =
+                    named.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                let request = Request::new(&it.rule.domain, &attributes).cost(0);
+                let hash = self.shared.store.hash();
+                if it.missing_part(&request.attributes).is_none()
+                    && let Ok(Charged::One(charge)) = new.charge(number, &request, hash, times)
+                {
+                    self.shared.store.settle_in(&charge, times);
+                }
+            }
+        }
     }
 }
 

@@ -37,6 +37,16 @@ pub struct Network {
 }
 
 impl Condition {
+    /// The attribute and its value, if only one will do.
+    pub(crate) fn only_value(&self) -> Option<(&str, String)> {
+        let value = match &*self.any_of {
+            [Pattern::Equals(text)] => text.to_string(),
+            [Pattern::Network(address, bits)] if *bits == width(*address) => address.to_string(),
+            _ => return None,
+        };
+        Some((&self.attribute, value))
+    }
+
     /// The attribute it is about.
     #[must_use]
     pub fn attribute(&self) -> &str {

@@ -254,7 +254,10 @@ impl MemoryStore {
         }
         let before = states.clone();
         let is_allowed = decide(plan.act, &asks, &mut states, decisions);
-        if states == before {
+        let is_remembered = |(seen, charge): (&Seen<'_>, &Charge<'_>)| {
+            seen.slot.is_none() && plan.act != Act::Look && charge.terms.knows_from_first_request()
+        };
+        if states == before && !seen.iter().zip(&plan.charges).any(is_remembered) {
             let is_sound = seen.iter().zip(&plan.charges).all(|(seen, charge)| {
                 // A key that was not found is looked for again, should it have moved before.
                 let is_home = seen.slot.is_some() || self.home(charge) == Some(seen.line.address());
@@ -439,7 +442,8 @@ impl MemoryStore {
             match spots[index] {
                 Spot::Slot { line, slot } => {
                     let line = &mut lines[line];
-                    if line.tag(slot) == 0 && after == before.state {
+                    let is_remembered = charge.terms.knows_from_first_request();
+                    if line.tag(slot) == 0 && after == before.state && !is_remembered {
                         line.clear(slot);
                         self.uncount(charge.terms);
                     } else if after != before.state || line.tag(slot) != before.tag {
@@ -827,6 +831,20 @@ impl sealed::Store for MemoryStore {
 
     fn forget(&self, plan: &Plan<'_>) -> Answer<'_, bool> {
         Answer::Now(self.forget_now(plan))
+    }
+
+    fn settle_in(&self, charge: &Charge<'_>, times: Times) {
+        let side = lock(&self.side);
+        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        self.with_slot(charge.terms, charge.hash, |line, slot| {
+            let tag = line.tag(slot);
+            if tag != 0 && tag != charge.tag {
+                let held = side.held(charge.hash);
+                let state = line.load_state(slot, charge.terms).with_held(held);
+                let carried = limits.carry(tag, state, charge, times.now);
+                line.store(slot, carried.tag, &carried.state, charge.ask(times.now).moment);
+            }
+        });
     }
 
     fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {

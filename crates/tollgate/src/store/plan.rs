@@ -20,7 +20,7 @@ pub struct Plan<'a> {
 
 /// One limit's part in a plan.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge<'a> {
+pub struct Charge<'a> {
     /// The number of the rule in its rule set.
     pub(crate) rule: u32,
     /// The number of the limit: another one for every edit.

@@ -7,7 +7,7 @@ use tollgate::{Engine, ManualClock, Request};
 /// tokens for each, whether the store has seen them or not. A refusal leaves no state behind, so a
 /// key that was only ever refused stays as new and saves up nothing.
 #[test]
-#[ignore = "open: a key is not known before its first charge"]
+
 fn unseen_keys_collect_what_is_carried() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
                   quota = { max = 2, per = \"round\", carry = \"all\" }";
@@ -21,7 +21,7 @@ fn unseen_keys_collect_what_is_carried() {
 /// An override that came and went while the key was not charged: its refill is forgotten, so the
 /// key has more after the override is dropped than it had a moment before.
 #[test]
-#[ignore = "open: an override counts only for keys that were charged under it"]
+
 fn dropping_an_override_refills_nothing_that_was_never_charged_under_it() {
     let policy = |exception: &str| {
         let text = format!(
