@@ -20,6 +20,19 @@ mod shape;
 
 /// The bytes of a file, read and checked.
 pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
+    let Readable { text, skipped } = readable(file, bytes)?;
+    parse_text(&Source::new(file, text, skipped), text)
+}
+
+/// Text that is safe to be read as TOML.
+pub(crate) struct Readable<'b> {
+    pub(crate) text: &'b str,
+    /// Bytes in front of the text that are not part of it.
+    pub(crate) skipped: usize,
+}
+
+/// The text of a file, unless it is too large, not UTF-8, or nested too deep.
+pub(crate) fn readable<'b>(file: &str, bytes: &'b [u8]) -> Result<Readable<'b>, PolicyErrors> {
     if bytes.len() > MOST_BYTES {
         let message = format!("the file has {} bytes, more than {MOST_BYTES}", bytes.len());
         let hint = "split it, or use fewer rules with `override` and lists".into();
@@ -33,13 +46,13 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
         Ok(text) => text,
         Err(error) => return Err(not_utf8(file, bytes, error.valid_up_to(), skipped)),
     };
-    let source = Source::new(file, text, skipped);
     if let Some(shape::Excess { span, error }) = shape::excess(text) {
         let mut problem = Problem::new(Severity::Error, span, error.message);
         problem.hint = error.hint;
-        return Err(PolicyErrors::new(vec![source.diagnostic(problem)], 0));
+        let diagnostic = Source::new(file, text, skipped).diagnostic(problem);
+        return Err(PolicyErrors::new(vec![diagnostic], 0));
     }
-    parse_text(&source, text)
+    Ok(Readable { text, skipped })
 }
 
 fn parse_text(source: &Source<'_>, text: &str) -> Result<Parsed, PolicyErrors> {
