@@ -1,7 +1,6 @@
 //! Every command and flag, with its help: what `--help`, the man pages, the completions and the
 //! reference are made of.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -258,11 +257,11 @@ fn attribute(text: &str) -> Result<Attribute, String> {
     }
 }
 
-fn time(text: &str) -> Result<jiff::Timestamp, String> {
+fn time(text: &str) -> Result<jiff::Timestamp, crate::say::NotATime> {
     crate::say::time_from_text(text)
 }
 
 /// Whether a path stands for stdin.
 pub(crate) fn is_stdin(path: &std::path::Path) -> bool {
-    path.as_os_str() == OsString::from("-")
+    path.as_os_str() == "-"
 }
