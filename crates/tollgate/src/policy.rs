@@ -32,6 +32,8 @@ mod server;
 mod text;
 mod words;
 
+use std::time::Duration;
+
 use check::Finding;
 
 pub use cost::CostTable;
@@ -142,6 +144,23 @@ fn said_by_the_parser(rule: &Rule) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// The text of a TOML file that goes with a policy, unless reading it could do harm: it is too large,
+/// nested too deep, or not UTF-8.
+pub fn readable<'b>(file_name: &str, bytes: &'b [u8]) -> Result<&'b str, PolicyErrors> {
+    parse::readable(file_name, bytes).map(|readable| readable.text)
+}
+
+/// The duration that a text says, as in a policy file: `1h30m`. Zero is not a duration.
+pub fn duration_from_text(text: &str) -> Result<Duration, RuleError> {
+    Ok(text::duration(text)?)
+}
+
+/// A duration as a policy file says it, exact: `1h30m`, `250ms`.
+#[must_use]
+pub fn duration_to_text(duration: Duration) -> String {
+    text::say(duration)
 }
 
 /// A finding without a place in a file, so it names the rule.

@@ -123,6 +123,23 @@ impl fmt::Display for Diagnostic {
     }
 }
 
+impl Diagnostic {
+    /// A diagnostic about a part of a text, for other files that go with a policy. The span is in
+    /// bytes of the text.
+    #[must_use]
+    pub fn in_text(
+        severity: Severity,
+        file_name: &str,
+        text: &str,
+        span: Range<usize>,
+        message: &str,
+    ) -> Self {
+        let span = span.start.min(text.len())..span.end.min(text.len());
+        let problem = Problem::new(severity, span, message.to_owned());
+        Source::new(file_name, text, 0).diagnostic(problem)
+    }
+}
+
 /// A problem as it is found: in bytes of the text.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {

@@ -22,6 +22,20 @@ mod shape;
 
 /// The bytes of a file, read and checked.
 pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
+    let Readable { text, skipped, shape } = readable(file, bytes)?;
+    parse_text(&Source::new(file, text, skipped), text, &shape)
+}
+
+/// Text that is safe to be read as TOML.
+pub(crate) struct Readable<'b> {
+    pub(crate) text: &'b str,
+    /// Bytes in front of the text that are not part of it.
+    skipped: usize,
+    shape: Shape,
+}
+
+/// The text of a file, unless it is too large, not UTF-8, or nested too deep.
+pub(crate) fn readable<'b>(file: &str, bytes: &'b [u8]) -> Result<Readable<'b>, PolicyErrors> {
     if bytes.len() > MOST_BYTES {
         let message = format!("the file has {} bytes, more than {MOST_BYTES}", bytes.len());
         let hint = "split it, or use fewer rules with `override` and lists".into();
@@ -35,13 +49,13 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
         Ok(text) => text,
         Err(error) => return Err(not_utf8(file, bytes, error.valid_up_to(), skipped)),
     };
-    let source = Source::new(file, text, skipped);
     match Shape::of(text) {
-        Ok(shape) => parse_text(&source, text, &shape),
+        Ok(shape) => Ok(Readable { text, skipped, shape }),
         Err(Excess { span, error }) => {
             let mut problem = Problem::new(Severity::Error, span, error.message);
             problem.hint = error.hint;
-            Err(PolicyErrors::new(vec![source.diagnostic(problem)], 0))
+            let diagnostic = Source::new(file, text, skipped).diagnostic(problem);
+            Err(PolicyErrors::new(vec![diagnostic], 0))
         }
     }
 }

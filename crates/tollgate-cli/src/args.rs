@@ -1,0 +1,267 @@
+//! Every command and flag, with its help: what `--help`, the man pages, the completions and the
+//! reference are made of.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+/// Check, explain and test policies of rate limits.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tollgate",
+    bin_name = "tollgate",
+    version,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    long_about = "Check, explain and test policies of rate limits.\n\n\
+        A policy is a TOML file with rules: which requests, whose bucket, how much. Data goes to \
+        stdout and talk to stderr.",
+    after_help = "Begin with `tollgate validate policy.toml --explain`.",
+    after_long_help = "\
+Exit codes:
+  0  all is well
+  1  something is wrong with what was checked
+  2  it could not be checked: wrong usage, or a file that cannot be read
+
+Examples:
+  tollgate validate policy.toml --explain
+  tollgate explain policy.toml --domain api --attr ip=192.0.2.1 --attr method=GET
+  tollgate test policy.toml policy.test.toml"
+)]
+pub(crate) struct Tollgate {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say what is wrong with policy files
+    #[command(
+        long_about = "Say what is wrong with policy files.\n\n\
+            All errors and warnings of all files are reported at once, with their place and a hint. \
+            Errors make a policy unusable: unknown keys, zero or negative numbers, names that are \
+            used twice. Warnings are about what was probably not meant, such as a rule that no \
+            request can reach.\n\n\
+            As text, diagnostics go to stderr and one line for each file to stdout; as json or \
+            github, everything goes to stdout. Exits with 0 if all files are fine, with 1 if there \
+            are errors (with --strict: or warnings), with 2 if a file cannot be read.",
+        after_long_help = "\
+Examples:
+  tollgate validate policy.toml
+  tollgate validate policies/*.toml --strict
+  tollgate validate policy.toml --explain          # what each rule means
+  tollgate validate policy.toml --format github    # notes in a pull request
+  generate-policy | tollgate validate -"
+    )]
+    Validate(ValidateArgs),
+    /// Say why a request would be allowed or refused
+    #[command(
+        long_about = "Say why a request would be allowed or refused.\n\n\
+            Which rules of the domain apply and why the others do not, whose bucket it is, what is \
+            left in it, and when the request would be allowed next. The policy begins fresh, with \
+            nothing spent; --repeat charges the same request some times before.\n\n\
+            Exits with 0 whether the request would be allowed or not, and with 2 if there is no \
+            answer: the policy has errors, or does not know what such a request costs.",
+        after_long_help = "\
+Examples:
+  tollgate explain policy.toml --domain api --attr ip=192.0.2.1 --attr path=/search/rust
+  tollgate explain policy.toml --domain relay --attr connection=7 --repeat 10
+  tollgate explain policy.toml --attr user=ada --time 2026-03-29T00:59:59Z --format json"
+    )]
+    Explain(ExplainArgs),
+    /// Run the tests of a policy
+    #[command(
+        long_about = "Run the tests of a policy.\n\n\
+            A file of cases is TOML. Each `[[case]]` is a request and what is expected of the \
+            answer:\n\n\
+            \x20 at          when: a duration since the start of the file such as \"1h30m\", or an \
+            RFC 3339 time;\n\
+            \x20             else the time of the case before\n\
+            \x20 domain      default: \"default\"\n\
+            \x20 attributes  a table; whole numbers become decimal text\n\
+            \x20 cost        default: 1\n\
+            \x20 expect      \"allow\" or \"deny\"\n\
+            \x20 rule        the rule that tells: the refuser with the longest wait, else the one \
+            with the least left\n\
+            \x20 remaining   what is left under that rule\n\
+            \x20 retry_after a duration (compared in milliseconds, rounded up), \"never\" or \
+            \"unknown\"\n\
+            \x20 name        shown when the case fails\n\
+            \x20 repeat      so many times in a row: `expect` and `rule` hold each time, the numbers \
+            after the last\n\
+            \x20 close_round true: the round of the domain is closed before\n\n\
+            The cases of one file run in their order on one fresh policy, by a clock that they set: \
+            nothing waits. It starts at 2026-01-01T00:00:00Z, unless the file says `start` above its \
+            first case. In a domain with slots a request that is allowed keeps its place until it \
+            expires.\n\n\
+            Exits with 0 if all cases pass, with 1 if some fail, with 2 if a file has errors.",
+        after_long_help = "\
+Example of a file of cases:
+  [[case]]
+  name       = \"ten at once\"
+  domain     = \"relay\"
+  attributes = { connection = 7 }
+  expect     = \"allow\"
+  repeat     = 10
+
+  [[case]]
+  domain      = \"relay\"
+  attributes  = { connection = 7 }
+  expect      = \"deny\"
+  rule        = \"relay-messages\"
+  retry_after = \"1s\"
+
+Examples:
+  tollgate test policy.toml policy.test.toml
+  tollgate test policy.toml tests/*.toml --format json"
+    )]
+    Test(TestArgs),
+    /// Print the JSON schema of the policy file
+    #[command(
+        long_about = "Print the JSON schema of the policy file.\n\n\
+            For editors that complete and check TOML while it is written. It says less than \
+            `tollgate validate`.",
+        after_long_help = "\
+Examples:
+  tollgate schema > policy.schema.json
+
+  # then, in the first line of a policy, for Taplo and Even Better TOML:
+  #:schema ./policy.schema.json"
+    )]
+    Schema,
+    /// Print completions for a shell
+    #[command(after_long_help = "\
+Examples:
+  tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate
+  tollgate completions zsh > ~/.zfunc/_tollgate
+  tollgate completions fish > ~/.config/fish/completions/tollgate.fish")]
+    Completions(CompletionsArgs),
+    /// Write the man pages
+    #[command(
+        long_about = "Write the man pages.\n\n\
+            Into a directory goes one page for each command. Without a directory the main page is \
+            printed.",
+        after_long_help = "\
+Examples:
+  tollgate man | man -l -
+  tollgate man ~/.local/share/man/man1"
+    )]
+    Man(ManArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// Policy files; `-` is stdin
+    #[arg(value_name = "POLICY", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) policies: Vec<PathBuf>,
+    /// Say what each rule means, in plain words
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Take warnings for errors
+    #[arg(long, env = "TOLLGATE_STRICT")]
+    pub(crate) strict: bool,
+    /// How results are printed
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text, env = "TOLLGATE_FORMAT")]
+    pub(crate) format: ReportFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The policy file; `-` is stdin
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) policy: PathBuf,
+    /// The domain of the request
+    #[arg(long, value_name = "NAME", default_value = tollgate::policy::Rule::DEFAULT_DOMAIN)]
+    pub(crate) domain: String,
+    /// An attribute of the request; may be given many times
+    #[arg(long = "attr", short = 'a', value_name = "NAME=VALUE", value_parser = attribute)]
+    pub(crate) attributes: Vec<Attribute>,
+    /// What the request costs, where a rule does not say
+    #[arg(long, value_name = "UNITS", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) cost: u64,
+    /// When the request comes, as in RFC 3339: 2026-01-31T12:00:00Z [default: now]
+    #[arg(long, value_parser = time)]
+    pub(crate) time: Option<jiff::Timestamp>,
+    /// Charge so many such requests before
+    #[arg(long, value_name = "TIMES", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub(crate) repeat: u32,
+    /// How the answer is printed
+    #[arg(long, value_enum, default_value_t = Format::Text, env = "TOLLGATE_FORMAT")]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TestArgs {
+    /// The policy file; `-` is stdin
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) policy: PathBuf,
+    /// Files of cases
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) cases: Vec<PathBuf>,
+    /// How results are printed
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text, env = "TOLLGATE_FORMAT")]
+    pub(crate) format: ReportFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The directory that the pages go to; it is made if need be
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// How an answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// How a list of results is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// For GitHub Actions: notes at the lines of a pull request
+    Github,
+}
+
+/// A name and a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attribute {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+fn attribute(text: &str) -> Result<Attribute, String> {
+    match text.split_once('=') {
+        None => Err(format!("there is no `=`; write {text}=VALUE")),
+        Some(("", _)) => Err("there is no name before the `=`".into()),
+        Some((name, value)) => Ok(Attribute { name: name.into(), value: value.into() }),
+    }
+}
+
+fn time(text: &str) -> Result<jiff::Timestamp, crate::say::NotATime> {
+    crate::say::time_from_text(text)
+}
+
+/// Whether a path stands for stdin.
+pub(crate) fn is_stdin(path: &std::path::Path) -> bool {
+    path.as_os_str() == "-"
+}

@@ -1,0 +1,87 @@
+//! The command line of tollgate: check, explain and test policies.
+//!
+//! Data goes to stdout, talk to stderr. A command ends with 0 (yes), 1 (no) or 2 (no answer: wrong
+//! usage, or something could not be read).
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod cases;
+mod diagnostics;
+mod explain;
+mod input;
+mod io;
+mod manual;
+mod reference;
+mod say;
+mod similar;
+mod testing;
+mod validate;
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use args::{Command, Tollgate};
+use io::UntilClosed;
+pub use io::{Exit, Io};
+pub use reference::reference;
+
+/// Runs the command of this process.
+pub fn main() -> ExitCode {
+    let mut stdin = std::io::stdin();
+    let mut stdout = std::io::stdout();
+    let mut stderr = std::io::stderr();
+    let mut io = Io { stdin: &mut stdin, stdout: &mut stdout, stderr: &mut stderr };
+    run(std::env::args_os(), &mut io).into()
+}
+
+/// Runs one command: the arguments begin with the name of the program.
+///
+/// A reader who has seen enough (`| head`) is no failure: the command goes on to its end in silence,
+/// so that what it reports as its exit code stays true.
+pub fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> Exit {
+    let stdin: &mut dyn Read = &mut *io.stdin;
+    let mut stdout = UntilClosed::new(&mut *io.stdout);
+    let mut stderr = UntilClosed::new(&mut *io.stderr);
+    let mut quiet = Io { stdin, stdout: &mut stdout, stderr: &mut stderr };
+    let done = dispatch(args, &mut quiet).and_then(|exit| quiet.stdout.flush().map(|()| exit));
+    done.unwrap_or_else(|error| {
+        let _ = writeln!(stderr, "error: cannot write the output: {error}");
+        Exit::NoAnswer
+    })
+}
+
+fn dispatch(
+    args: impl IntoIterator<Item = OsString>,
+    io: &mut Io<'_>,
+) -> Result<Exit, std::io::Error> {
+    let matches = Tollgate::command().try_get_matches_from(args);
+    let parsed = matches.and_then(|matches| Tollgate::from_arg_matches(&matches));
+    let command = match parsed {
+        Ok(Tollgate { command }) => command,
+        Err(told) if told.use_stderr() => {
+            write!(io.stderr, "{told}")?;
+            return Ok(Exit::NoAnswer);
+        }
+        // Somebody asked for help or for the version.
+        Err(told) => {
+            write!(io.stdout, "{told}")?;
+            return Ok(Exit::Yes);
+        }
+    };
+    match command {
+        Command::Validate(args) => validate::run(&args, io),
+        Command::Explain(args) => explain::run(&args, io),
+        Command::Test(args) => testing::run(&args, io),
+        Command::Schema => {
+            io.stdout.write_all(tollgate::policy::schema().as_bytes())?;
+            Ok(Exit::Yes)
+        }
+        Command::Completions(args) => manual::completions(&args, io),
+        Command::Man(args) => manual::pages(&args, io),
+    }
+}
