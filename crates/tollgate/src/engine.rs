@@ -334,6 +334,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.shared.store.len()
     }
 
+    /// Bytes of memory in which the states of keys are kept.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.shared.store.bytes()
+    }
+
     /// Whether no key has a state of its own.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -200,6 +200,9 @@ pub(crate) mod sealed {
 
         /// How many keys have a state of their own.
         fn len(&self) -> usize;
+
+        /// Bytes of memory in which they are kept.
+        fn bytes(&self) -> usize;
     }
 }
 

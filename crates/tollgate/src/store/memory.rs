@@ -874,6 +874,10 @@ impl sealed::Store for MemoryStore {
     fn len(&self) -> usize {
         self.narrow.len() + self.wide.len()
     }
+
+    fn bytes(&self) -> usize {
+        self.narrow.bytes() + self.wide.bytes()
+    }
 }
 
 /// Changes of the rules.

@@ -99,6 +99,11 @@ impl<L: Line> Shelf<L> {
         self.counters.keys.load(Ordering::Relaxed)
     }
 
+    /// Bytes of memory in its lines.
+    pub(crate) fn bytes(&self) -> usize {
+        self.counters.lines.load(Ordering::Relaxed) * size_of::<L>()
+    }
+
     pub(crate) fn ceiling(&self) -> Ceiling {
         self.ceiling
     }
