@@ -112,13 +112,11 @@ impl Reader<'_, '_> {
     fn file(&mut self, file: &DeTable<'_>) -> Vec<Case> {
         let mut table = Table::new(file, 0..0, "the file", self.problems);
         table.refuse_unknown(&["start", "case"]);
-        if let Some(value) = table.get("start") {
-            let start = table.text("start").map(|text| say::time_from_text(&text));
-            match start {
-                Some(Ok(start)) => self.start = say::since_1970(start).unwrap_or(START),
-                Some(Err(why)) => self.problems.error(value.span(), &why, None),
-                None => {}
-            }
+        let start = table.text("start").map(|text| time_of(&text));
+        match start {
+            Some(Ok(start)) => self.start = start,
+            Some(Err(Wrong { message, hint })) => table.wrong("start", &message, hint),
+            None => {}
         }
         let Some(value) = file.get("case") else {
             let hint = "write `[[case]]`, and under it `expect = \"allow\"`";
@@ -162,7 +160,7 @@ impl Reader<'_, '_> {
         let domain = domain.unwrap_or_else(|| Rule::DEFAULT_DOMAIN.into());
         self.check_names(table, &domain, rule.as_deref());
         let verdict = verdict?;
-        if let (Verdict::Allow, Some(value)) = (verdict, table.get("retry_after")) {
+        if let (Verdict::Allow, Some(_), Some(value)) = (verdict, wait, table.get("retry_after")) {
             let message = "what is allowed has no `retry_after`";
             let hint = "leave it out, or expect \"deny\"";
             self.problems.error(value.span(), message, Some(hint.into()));
@@ -256,7 +254,7 @@ struct Wrong {
 fn time_of(text: &str) -> Result<Timestamp, Wrong> {
     match say::time_from_text(text) {
         Ok(time) => Ok(say::since_1970(time).unwrap_or(Timestamp::MAX)),
-        Err(message) => Err(Wrong { message, hint: None }),
+        Err(why) => Err(Wrong { message: why.message, hint: Some(why.hint.into()) }),
     }
 }
 

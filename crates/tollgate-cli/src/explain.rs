@@ -3,7 +3,7 @@
 use std::io;
 
 use serde_json::{Map, Value, json};
-use tollgate::policy::{Condition, Mode, Policy, Rule};
+use tollgate::policy::{Condition, Cycle, Limit, Mode, Policy, Rule};
 use tollgate::{
     Applies, CheckError, Clock, Decision, Explanation, Request, SystemClock, Timestamp, Wait,
 };
@@ -31,8 +31,8 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         args.attributes.iter().map(|it| (&*it.name, &*it.value)).collect();
     let request = Request::new(&args.domain, &attributes).cost(args.cost);
     note_oddities(args, &policy, io)?;
-    let asked = Asked { args, policy: &policy, now };
-    let explained = match asked.explain(&request) {
+    let asked = Asked { args, policy: &policy, request, now };
+    let explained = match asked.explain() {
         Ok(explained) => explained,
         Err(error) => {
             writeln!(io.stderr, "error: such a request cannot be decided: {error}")?;
@@ -88,6 +88,7 @@ fn what_to_do(error: &CheckError) -> Option<String> {
 struct Asked<'a> {
     args: &'a ExplainArgs,
     policy: &'a Policy,
+    request: Request<'a>,
     now: Timestamp,
 }
 
@@ -98,13 +99,13 @@ struct Explained {
 }
 
 impl Asked<'_> {
-    fn explain(&self, request: &Request<'_>) -> Result<Explained, CheckError> {
+    fn explain(&self) -> Result<Explained, CheckError> {
         let bench = Bench::new(self.policy.clone(), self.now);
         let mut allowed_before = 0;
         for _ in 0..self.args.repeat {
-            allowed_before += u32::from(bench.ask(request)?.is_allowed);
+            allowed_before += u32::from(bench.ask(&self.request)?.is_allowed);
         }
-        Ok(Explained { explanation: bench.explain(request)?, allowed_before })
+        Ok(Explained { explanation: bench.explain(&self.request)?, allowed_before })
     }
 
     fn text(&self, explained: &Explained, io: &mut Io<'_>) -> io::Result<()> {
@@ -139,7 +140,11 @@ impl Asked<'_> {
         let rule = answer.rule.as_deref().and_then(|name| self.rule(name));
         match (rule.map(Rule::deny_reason), answer.limit) {
             (Some(None), Some(_)) => String::new(),
-            _ => answer.reason.as_deref().map(|why| format!(": {why}")).unwrap_or_default(),
+            _ => answer
+                .reason
+                .as_deref()
+                .map(|why| format!(": {}", say::visible(why)))
+                .unwrap_or_default(),
         }
     }
 
@@ -151,13 +156,31 @@ impl Asked<'_> {
                 format!("after {}, at {at}", say::duration(wait))
             }
             Some(Wait::Never) => "never; no wait helps".into(),
-            Some(Wait::Unknown) => "nobody can know; it depends on others".into(),
+            Some(Wait::Unknown) => {
+                until(answer.rule.as_deref().and_then(|name| self.rule(name))).into()
+            }
         }
     }
 
     fn rule(&self, name: &str) -> Option<&Rule> {
         let mut rules = self.policy.rules().iter();
         rules.find(|rule| rule.domain_name() == self.args.domain && rule.name() == name)
+    }
+
+    /// The conditions of a rule that the request does not meet.
+    fn failed(&self, rule: &str) -> Vec<String> {
+        let attributes = self.request.attributes();
+        let conditions = self.rule(rule).map(Rule::conditions).unwrap_or_default();
+        let failed = conditions.iter().filter(|condition| !condition.holds(&attributes));
+        failed
+            .map(|condition| {
+                let (name, wanted) = (condition.attribute(), wanted(condition));
+                match attributes.get(name) {
+                    Some(value) => format!("`{name}` is {value:?}, not {wanted}"),
+                    None => format!("there is no `{name}`, which must be {wanted}"),
+                }
+            })
+            .collect()
     }
 
     fn applies(&self, rule: &str, applies: &Applies) -> String {
@@ -168,19 +191,13 @@ impl Asked<'_> {
                     .unwrap_or_default();
                 format!(
                     "{}\n    key: {}{exception}\n    state: {}",
-                    verdict(*mode, decision),
+                    verdict(*mode, decision, self.rule(rule)),
                     key_text(key),
                     state(*cost, decision),
                 )
             }
-            Applies::NoMatch { attribute, value } => {
-                let found = match value {
-                    Some(value) => format!("`{attribute}` is {value:?}"),
-                    None => format!("there is no `{attribute}`"),
-                };
-                let wanted = self.rule(rule).and_then(|rule| wanted(rule, attribute));
-                let wanted = wanted.map(|it| format!(", not {it}")).unwrap_or_default();
-                format!("does not match: {found}{wanted}")
+            Applies::NoMatch { .. } => {
+                format!("does not match: {}", self.failed(rule).join("; "))
             }
             Applies::Grouped { first } => {
                 format!("does not apply: `{first}` comes first in its group")
@@ -209,6 +226,11 @@ impl Asked<'_> {
         let mut json = Map::new();
         json.insert("domain".into(), json!(self.args.domain));
         json.insert("time".into(), json!(say::time(self.now)));
+        let attributes = self.request.attributes();
+        let attributes: Map<_, _> =
+            attributes.iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+        json.insert("attributes".into(), Value::Object(attributes));
+        json.insert("cost".into(), json!(self.args.cost));
         json.insert("requests_before".into(), json!(self.args.repeat));
         json.insert("allowed_before".into(), json!(allowed_before));
         json.extend(answer.json());
@@ -251,13 +273,16 @@ impl Asked<'_> {
     }
 }
 
-fn verdict(mode: Mode, decision: &Decision) -> String {
-    match (decision.wait(), mode) {
-        (None, _) => "allows it".into(),
-        (Some(wait), Mode::Enforce) => format!("refuses it; retry {}", say::wait(wait)),
-        (Some(wait), Mode::Shadow) => {
-            format!("would refuse it, but is in shadow mode; retry {}", say::wait(wait))
-        }
+fn verdict(mode: Mode, decision: &Decision, rule: Option<&Rule>) -> String {
+    let refuses = match mode {
+        Mode::Enforce => "refuses it",
+        Mode::Shadow => "would refuse it, but is in shadow mode",
+    };
+    match decision.wait() {
+        None => "allows it".into(),
+        Some(Wait::After(wait)) => format!("{refuses}; retry after {}", say::duration(wait)),
+        Some(Wait::Never) => format!("{refuses}; no wait helps"),
+        Some(Wait::Unknown) => format!("{refuses}; retry {}", until(rule)),
     }
 }
 
@@ -282,15 +307,23 @@ fn state(cost: u64, decision: &Decision) -> String {
     format!("{left} of {limit} left{reset}; the request costs {cost}")
 }
 
-/// What a rule wants of an attribute.
-fn wanted(rule: &Rule, attribute: &str) -> Option<String> {
+/// What a condition wants of its attribute.
+fn wanted(condition: &Condition) -> String {
     const MOST: usize = 5;
-    let mut conditions = rule.conditions().iter();
-    let patterns = conditions.find(|it| it.attribute() == attribute).map(Condition::any_of)?;
+    let patterns = condition.any_of();
     let mut said: Vec<_> = patterns.iter().take(MOST).map(|it| format!("`{it}`")).collect();
     match patterns.len().saturating_sub(MOST) {
         0 => {}
         more => said.push(format!("{more} more")),
     }
-    Some(said.join(" or "))
+    said.join(" or ")
+}
+
+/// What somebody waits for when nobody can know how long.
+fn until(rule: Option<&Rule>) -> &'static str {
+    match rule.map(Rule::limit) {
+        Some(Limit::Slots(_)) => "when a place is given back; nobody can know when",
+        Some(Limit::Quota(_, Cycle::Round)) => "when the round is closed; nobody can know when",
+        _ => "when what is held is given back; nobody can know when",
+    }
 }

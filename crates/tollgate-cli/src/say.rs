@@ -1,5 +1,6 @@
 //! Times and durations, as people write and read them.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,22 +17,11 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(NS_PER_MS)).unwrap_or(u64::MAX)
 }
 
-/// A wait in words that follow "retry".
-pub(crate) fn wait(wait: Wait) -> String {
-    match wait {
-        Wait::After(wait) => format!("after {}", duration(wait)),
-        Wait::Never => "never".into(),
-        Wait::Unknown => "when somebody gives back what is taken or closes the round: \
-                          nobody can know when"
-            .into(),
-    }
-}
-
 /// A wait as it is on the wire: the milliseconds, and a word where there are none.
 pub(crate) fn wait_json(wait: Option<Wait>) -> (Value, Value) {
     match wait {
         None => (json!(0), Value::Null),
-        Some(Wait::After(wait)) => (json!(millis(wait)), json!("after")),
+        Some(Wait::After(wait)) => (json!(millis(wait)), Value::Null),
         Some(Wait::Never) => (Value::Null, json!("never")),
         Some(Wait::Unknown) => (Value::Null, json!("unknown")),
     }
@@ -48,15 +38,39 @@ pub(crate) fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
+/// Why a text is not a time, and what to write instead.
+#[derive(Clone, Debug)]
+pub(crate) struct NotATime {
+    pub(crate) message: String,
+    pub(crate) hint: &'static str,
+}
+
+impl fmt::Display for NotATime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.message, self.hint)
+    }
+}
+
+impl std::error::Error for NotATime {}
+
 /// The time that a text says, as in RFC 3339.
-pub(crate) fn time_from_text(text: &str) -> Result<jiff::Timestamp, String> {
-    let how = "write it as in RFC 3339: 2026-01-31T12:00:00Z or 2026-01-31T12:00:00+02:00";
-    let time: jiff::Timestamp =
-        text.trim().parse().map_err(|_| format!("this is not a time; {how}"))?;
+pub(crate) fn time_from_text(text: &str) -> Result<jiff::Timestamp, NotATime> {
+    let time: jiff::Timestamp = text.trim().parse().map_err(|_| NotATime {
+        message: format!("`{}` is not a time", visible(text)),
+        hint: "write it with its offset: 2026-01-31T12:00:00Z or 2026-01-31T12:00:00+02:00",
+    })?;
     match since_1970(time) {
         Some(_) => Ok(time),
-        None => Err("the time must lie between 1970 and 2262".into()),
+        None => Err(NotATime {
+            message: format!("`{}` is beyond the clock", visible(text)),
+            hint: "times are between 1970 and 2262",
+        }),
     }
+}
+
+/// A text without anything that a terminal acts on.
+pub(crate) fn visible(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A time of day as the engine counts it; `None` before 1970 and after 2262.

@@ -60,7 +60,7 @@ impl From<NoPolicy> for NotRun {
         match why {
             NoPolicy::Unreadable(why) => Self::Unreadable(why),
             NoPolicy::Errors(errors) => Self::Errors {
-                diagnostics: errors.diagnostics().to_vec(),
+                diagnostics: input::diagnostics_of(&errors),
                 left_out: errors.left_out(),
             },
         }

@@ -198,7 +198,8 @@ impl<'p, 's, 't> Table<'p, 's, 't> {
                 Some(text) => attributes.push((key.get_ref().to_string(), text)),
                 None => {
                     let message = "an attribute is text or a whole number";
-                    let hint = Some("write it in quotes".into());
+                    let is_one = !matches!(value.get_ref(), DeValue::Array(_) | DeValue::Table(_));
+                    let hint = is_one.then(|| "write it in quotes".into());
                     self.problems.error(value.span(), message, hint);
                 }
             }

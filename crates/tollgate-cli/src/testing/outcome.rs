@@ -122,7 +122,7 @@ fn said(answer: &Answer) -> String {
     let left = match (answer.remaining, answer.limit) {
         (Some(left), Some(limit)) => format!("{left} of {limit} left"),
         _ => match (&answer.rule, &answer.reason) {
-            (_, Some(reason)) => reason.clone(),
+            (_, Some(reason)) => say::visible(reason),
             (_, None) => "no rule applies".into(),
         },
     };
