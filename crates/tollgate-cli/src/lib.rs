@@ -13,6 +13,7 @@ mod explain;
 mod input;
 mod io;
 mod manual;
+mod names;
 mod reference;
 mod say;
 mod similar;
@@ -23,8 +24,8 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
+use clap::Parser;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches};
 
 use args::{Command, Tollgate};
 use io::UntilClosed;
@@ -60,9 +61,7 @@ fn dispatch(
     args: impl IntoIterator<Item = OsString>,
     io: &mut Io<'_>,
 ) -> Result<Exit, std::io::Error> {
-    let matches = Tollgate::command().try_get_matches_from(args);
-    let parsed = matches.and_then(|matches| Tollgate::from_arg_matches(&matches));
-    let command = match parsed {
+    let command = match Tollgate::try_parse_from(args) {
         Ok(Tollgate { command }) => command,
         Err(told) if told.use_stderr() => {
             write!(io.stderr, "{told}")?;

@@ -140,3 +140,16 @@ fn json_has_what_the_daemon_says_and_the_rules() {
     assert_eq!(json["rules"][2]["refuses"], false);
     assert_eq!(json["rules"][2]["allowed"], false);
 }
+
+#[test]
+fn rules_that_do_not_match_do_not_bury_those_that_do() {
+    let rule = |number: usize| {
+        format!("[[rule]]\nname = 'r{number}'\nmatch = {{ n = '{number}' }}\ncooldown = '1s'\n")
+    };
+    let policy: String = (0..100).map(rule).collect();
+    let folder = folder("explain-many", &[("policy.toml", &policy)]);
+    let ended = tollgate_in(&folder, &["explain", "policy.toml", "--attr", "n=99"], b"").with(0);
+    assert!(ended.out.lines().count() < 40, "{}", ended.out);
+    let _ =
+        ended.out(&["  r99: allows it\n", "  and 79 more that do not match; json has them all\n"]);
+}
