@@ -1,8 +1,9 @@
 //! Every command and flag, with its help: what `--help`, the man pages, the completions and the
 //! reference are made of.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
@@ -51,7 +52,7 @@ pub(crate) enum Command {
         after_long_help = "\
 Examples:
   tollgate validate policy.toml
-  tollgate validate policies/*.toml --strict
+  tollgate validate relay.toml api.toml --strict
   tollgate validate policy.toml --explain          # what each rule means
   tollgate validate policy.toml --format github    # notes in a pull request
   generate-policy | tollgate validate -"
@@ -77,25 +78,26 @@ Examples:
         long_about = "Run the tests of a policy.\n\n\
             A file of cases is TOML. Each `[[case]]` is a request and what is expected of the \
             answer:\n\n\
-            \x20 at          when: a duration since the start of the file such as \"1h30m\", or an \
-            RFC 3339 time;\n\
-            \x20             else the time of the case before\n\
-            \x20 domain      default: \"default\"\n\
-            \x20 attributes  a table; whole numbers become decimal text\n\
-            \x20 cost        default: 1\n\
-            \x20 expect      \"allow\" or \"deny\"\n\
-            \x20 rule        the rule that tells: the refuser with the longest wait, else the one \
-            with the least left\n\
-            \x20 remaining   what is left under that rule\n\
-            \x20 retry_after a duration (compared in milliseconds, rounded up), \"never\" or \
-            \"unknown\"\n\
-            \x20 name        shown when the case fails\n\
-            \x20 repeat      so many times in a row: `expect` and `rule` hold each time, the numbers \
-            after the last\n\
-            \x20 close_round true: the round of the domain is closed before\n\n\
+            \x20 at           when: a duration since the start such as \"1h30m\", or\n\
+            \x20              a time such as 2026-01-31T12:00:00Z; else the same\n\
+            \x20              time as the case before\n\
+            \x20 domain       default: \"default\"\n\
+            \x20 attributes   a table; whole numbers become decimal text\n\
+            \x20 cost         default: 1\n\
+            \x20 expect       \"allow\" or \"deny\"\n\
+            \x20 rule         the rule that tells: of those that refuse the one\n\
+            \x20              with the longest wait, else the one with the least\n\
+            \x20              left\n\
+            \x20 remaining    what is left under that rule\n\
+            \x20 retry_after  a duration (compared in milliseconds, rounded up),\n\
+            \x20              \"never\" or \"unknown\"\n\
+            \x20 name         shown when the case fails\n\
+            \x20 repeat       so many times in a row; `expect` and `rule` hold each\n\
+            \x20              time, `remaining` and `retry_after` after the last\n\
+            \x20 close_round  true: the round of the domain is closed before\n\n\
             The cases of one file run in their order on one fresh policy, by a clock that they set: \
             nothing waits. It starts at 2026-01-01T00:00:00Z, unless the file says `start` above its \
-            first case. In a domain with slots a request that is allowed keeps its place until it \
+            first case. Every key is enforced, whatever `enforce` in [server] says. In a domain with slots a request that is allowed keeps its place until it \
             expires.\n\n\
             Exits with 0 if all cases pass, with 1 if some fail, with 2 if a file has errors.",
         after_long_help = "\
@@ -152,6 +154,19 @@ Examples:
     Man(ManArgs),
 }
 
+impl Command {
+    /// The files that it reads.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let (first, more): (Option<&PathBuf>, &[PathBuf]) = match self {
+            Self::Validate(args) => (None, &args.policies),
+            Self::Explain(args) => (Some(&args.policy), &[]),
+            Self::Test(args) => (Some(&args.policy), &args.cases),
+            Self::Schema | Self::Completions(_) | Self::Man(_) => (None, &[]),
+        };
+        first.into_iter().chain(more).map(PathBuf::as_path)
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
     /// Policy files; `-` is stdin
@@ -161,7 +176,7 @@ pub(crate) struct ValidateArgs {
     #[arg(long)]
     pub(crate) explain: bool,
     /// Take warnings for errors
-    #[arg(long, env = "TOLLGATE_STRICT")]
+    #[arg(long, env = "TOLLGATE_STRICT", value_parser = FalseyValueParser::new())]
     pub(crate) strict: bool,
     /// How results are printed
     #[arg(long, value_enum, default_value_t = ReportFormat::Text, env = "TOLLGATE_FORMAT")]
@@ -200,7 +215,7 @@ pub(crate) struct TestArgs {
     /// The policy file; `-` is stdin
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) policy: PathBuf,
-    /// Files of cases
+    /// Files of cases; `-` is stdin
     #[arg(required = true, value_hint = ValueHint::FilePath)]
     pub(crate) cases: Vec<PathBuf>,
     /// How results are printed
@@ -262,6 +277,6 @@ fn time(text: &str) -> Result<jiff::Timestamp, crate::say::NotATime> {
 }
 
 /// Whether a path stands for stdin.
-pub(crate) fn is_stdin(path: &std::path::Path) -> bool {
+pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

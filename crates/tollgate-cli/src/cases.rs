@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::input::Input;
+use crate::names::Names;
 use crate::{say, similar};
 use table::{Problems, Table};
 
@@ -80,7 +81,12 @@ impl Cases {
         };
         let mut cases = Vec::new();
         if !problems.has_errors() {
-            let mut reader = Reader { policy, problems: &mut problems, start: START, last: None };
+            let mut reader = Reader {
+                names: Names::new(policy),
+                problems: &mut problems,
+                start: START,
+                last: None,
+            };
             cases = reader.file(file.get_ref());
         }
         let has_errors = problems.has_errors();
@@ -100,7 +106,7 @@ impl CaseErrors {
 
 /// Reads one file.
 struct Reader<'r, 's> {
-    policy: &'r Policy,
+    names: Names<'r>,
     problems: &'r mut Problems<'s>,
     /// What durations are counted from.
     start: Timestamp,
@@ -229,17 +235,15 @@ impl Reader<'_, '_> {
     /// Domains and rules that the policy does not have are probably typing mistakes.
     fn check_names(&mut self, table: &DeTable<'_>, domain: &str, rule: Option<&str>) {
         let span = |key: &str| table.get(key).map_or(0..0, Spanned::span);
-        if let Some(hint) = crate::explain::unknown_domain(self.policy, domain) {
+        if let Some(hint) = self.names.instead_of_domain(domain) {
             let at = if table.contains_key("domain") { span("domain") } else { span("expect") };
             let message = format!("no rule of the policy has the domain `{domain}`");
             self.problems.push(Severity::Warning, at, &message, Some(hint));
             return;
         }
         let Some(rule) = rule else { return };
-        let rules = self.policy.rules().iter().filter(|it| it.domain_name() == domain);
-        if !rules.clone().any(|it| it.name() == rule) {
+        if let Some(hint) = self.names.instead_of_rule(domain, rule) {
             let message = format!("domain `{domain}` has no rule `{rule}`");
-            let hint = similar::hint(rule, rules.map(Rule::name), "rules");
             self.problems.error(span("rule"), &message, Some(hint));
         }
     }

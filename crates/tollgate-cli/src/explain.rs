@@ -9,11 +9,11 @@ use tollgate::{
 };
 
 use crate::args::{ExplainArgs, Format};
-use crate::bench::{Answer, Bench};
+use crate::bench::{self, Answer, Bench};
 use crate::input;
 use crate::io::{Exit, Io};
+use crate::names::Names;
 use crate::say;
-use crate::similar;
 
 pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let policy = match input::policy(&args.policy, io.stdin) {
@@ -30,8 +30,10 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let attributes: Vec<(&str, &str)> =
         args.attributes.iter().map(|it| (&*it.name, &*it.value)).collect();
     let request = Request::new(&args.domain, &attributes).cost(args.cost);
-    note_oddities(args, &policy, io)?;
-    let asked = Asked { args, policy: &policy, request, now };
+    let names = Names::new(&policy);
+    note_oddities(args, &names, io)?;
+    bench::note_enforced(&policy, io)?;
+    let asked = Asked { args, policy: &policy, names, request, now };
     let explained = match asked.explain() {
         Ok(explained) => explained,
         Err(error) => {
@@ -50,8 +52,8 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
 }
 
 /// Says what was probably not meant.
-fn note_oddities(args: &ExplainArgs, policy: &Policy, io: &mut Io<'_>) -> io::Result<()> {
-    if let Some(hint) = unknown_domain(policy, &args.domain) {
+fn note_oddities(args: &ExplainArgs, names: &Names<'_>, io: &mut Io<'_>) -> io::Result<()> {
+    if let Some(hint) = names.instead_of_domain(&args.domain) {
         writeln!(io.stderr, "note: no rule has the domain `{}`; {hint}\n", args.domain)?;
     }
     for (at, attribute) in args.attributes.iter().enumerate() {
@@ -61,15 +63,6 @@ fn note_oddities(args: &ExplainArgs, policy: &Policy, io: &mut Io<'_>) -> io::Re
         }
     }
     Ok(())
-}
-
-/// What to try instead of a domain that no rule has.
-pub(crate) fn unknown_domain(policy: &Policy, domain: &str) -> Option<String> {
-    let mut known: Vec<&str> = policy.rules().iter().map(Rule::domain_name).collect();
-    known.sort_unstable();
-    known.dedup();
-    let is_known = known.binary_search(&domain).is_ok();
-    (!is_known).then(|| similar::hint(domain, known.iter().copied(), "domains"))
 }
 
 fn what_to_do(error: &CheckError) -> Option<String> {
@@ -88,6 +81,7 @@ fn what_to_do(error: &CheckError) -> Option<String> {
 struct Asked<'a> {
     args: &'a ExplainArgs,
     policy: &'a Policy,
+    names: Names<'a>,
     request: Request<'a>,
     now: Timestamp,
 }
@@ -129,10 +123,17 @@ impl Asked<'_> {
         if rules.peek().is_some() {
             writeln!(io.stdout, "\nrules of domain `{}`:", self.args.domain)?;
         }
+        let mut unmatched = 0;
         for it in rules {
-            writeln!(io.stdout, "  {}: {}", it.rule, self.applies(&it.rule, &it.applies))?;
+            unmatched += usize::from(matches!(it.applies, Applies::NoMatch { .. }));
+            if unmatched <= MOST_UNMATCHED || !matches!(it.applies, Applies::NoMatch { .. }) {
+                writeln!(io.stdout, "  {}: {}", it.rule, self.applies(&it.rule, &it.applies))?;
+            }
         }
-        Ok(())
+        match unmatched.saturating_sub(MOST_UNMATCHED) {
+            0 => Ok(()),
+            more => writeln!(io.stdout, "  and {more} more that do not match; json has them all"),
+        }
     }
 
     /// The reason that the policy gives. Without one, the rest of the answer says more.
@@ -163,8 +164,7 @@ impl Asked<'_> {
     }
 
     fn rule(&self, name: &str) -> Option<&Rule> {
-        let mut rules = self.policy.rules().iter();
-        rules.find(|rule| rule.domain_name() == self.args.domain && rule.name() == name)
+        self.names.rule(&self.args.domain, name)
     }
 
     /// The conditions of a rule that the request does not meet.
@@ -327,3 +327,6 @@ fn until(rule: Option<&Rule>) -> &'static str {
         _ => "when what is held is given back; nobody can know when",
     }
 }
+
+/// More would bury the rules that apply.
+const MOST_UNMATCHED: usize = 20;

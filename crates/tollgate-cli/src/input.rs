@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use tollgate::policy::{Parsed, Policy, PolicyErrors};
+use tollgate::policy::{Diagnostic, Parsed, Policy, PolicyErrors};
 
 use crate::args::is_stdin;
 use crate::similar::similar;
@@ -51,6 +51,18 @@ pub(crate) fn read(path: &Path, stdin: &mut dyn Read) -> Result<Input, Unreadabl
 pub(crate) fn policy(path: &Path, stdin: &mut dyn Read) -> Result<Parsed, NoPolicy> {
     let Input { name, bytes } = read(path, stdin).map_err(NoPolicy::Unreadable)?;
     Policy::parse(&name, &bytes).map_err(NoPolicy::Errors)
+}
+
+/// What is wrong with a file that should be a policy. Files of cases are often taken for one.
+pub(crate) fn diagnostics_of(errors: &PolicyErrors) -> Vec<Diagnostic> {
+    let mut diagnostics = errors.diagnostics().to_vec();
+    for diagnostic in &mut diagnostics {
+        if diagnostic.message == "unknown key `case` in the file" {
+            let hint = "this looks like a file of cases; run it with `tollgate test POLICY CASES`";
+            diagnostic.hint = Some(hint.into());
+        }
+    }
+    diagnostics
 }
 
 /// What a path is called in messages. Bytes that are not text are shown as `�`.

@@ -13,6 +13,7 @@ mod explain;
 mod input;
 mod io;
 mod manual;
+mod names;
 mod reference;
 mod say;
 mod similar;
@@ -23,7 +24,8 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::Parser;
+use clap::error::ErrorKind;
 
 use args::{Command, Tollgate};
 use io::UntilClosed;
@@ -59,12 +61,11 @@ fn dispatch(
     args: impl IntoIterator<Item = OsString>,
     io: &mut Io<'_>,
 ) -> Result<Exit, std::io::Error> {
-    let matches = Tollgate::command().try_get_matches_from(args);
-    let parsed = matches.and_then(|matches| Tollgate::from_arg_matches(&matches));
-    let command = match parsed {
+    let command = match Tollgate::try_parse_from(args) {
         Ok(Tollgate { command }) => command,
         Err(told) if told.use_stderr() => {
             write!(io.stderr, "{told}")?;
+            note_environment(told.kind(), io)?;
             return Ok(Exit::NoAnswer);
         }
         // Somebody asked for help or for the version.
@@ -73,6 +74,10 @@ fn dispatch(
             return Ok(Exit::Yes);
         }
     };
+    if command.paths().filter(|path| args::is_stdin(path)).count() > 1 {
+        writeln!(io.stderr, "error: stdin can be read only once, but `-` is given twice")?;
+        return Ok(Exit::NoAnswer);
+    }
     match command {
         Command::Validate(args) => validate::run(&args, io),
         Command::Explain(args) => explain::run(&args, io),
@@ -84,4 +89,15 @@ fn dispatch(
         Command::Completions(args) => manual::completions(&args, io),
         Command::Man(args) => manual::pages(&args, io),
     }
+}
+
+/// Says that a value that is wrong may not come from the arguments.
+fn note_environment(kind: ErrorKind, io: &mut Io<'_>) -> Result<(), std::io::Error> {
+    if kind == ErrorKind::InvalidValue
+        && let Some(format) = std::env::var_os("TOLLGATE_FORMAT")
+    {
+        let format = say::visible(&format.to_string_lossy());
+        writeln!(io.stderr, "note: the environment has TOLLGATE_FORMAT={format}")?;
+    }
+    Ok(())
 }

@@ -21,7 +21,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 pub(crate) fn wait_json(wait: Option<Wait>) -> (Value, Value) {
     match wait {
         None => (json!(0), Value::Null),
-        Some(Wait::After(wait)) => (json!(millis(wait)), json!("after")),
+        Some(Wait::After(wait)) => (json!(millis(wait)), Value::Null),
         Some(Wait::Never) => (Value::Null, json!("never")),
         Some(Wait::Unknown) => (Value::Null, json!("unknown")),
     }

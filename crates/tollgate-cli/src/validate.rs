@@ -80,7 +80,7 @@ fn check(path: &Path, strict: bool, io: &mut Io<'_>) -> Checked {
             Findings { policy: Some(parsed.policy), diagnostics, left_out }
         }
         Err(errors) => {
-            let (diagnostics, left_out) = (errors.diagnostics().to_vec(), errors.left_out());
+            let (diagnostics, left_out) = (input::diagnostics_of(&errors), errors.left_out());
             Findings { policy: None, diagnostics, left_out }
         }
     };

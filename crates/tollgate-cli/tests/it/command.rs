@@ -19,6 +19,8 @@ fn wrong_usage_is_told_on_stderr() {
         (&["explain", "x", "--time", "noon"], "2026-01-31T12:00:00Z"),
         (&["explain", "x", "--time", "1969-12-31T23:59:59Z"], "between 1970 and 2262"),
         (&["completions", "tcsh"], "bash"),
+        (&["test", "-", "-"], "`-` is given twice"),
+        (&["validate", "-", "x", "-"], "`-` is given twice"),
     ] {
         let _ = tollgate(args).with(2).err(&[said]).silent_out();
     }

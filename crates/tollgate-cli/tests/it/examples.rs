@@ -1,6 +1,22 @@
-//! The policies in `examples/policies` are fine, and do what their cases say.
+//! The policies in `examples/policies` and in the guide are fine, and do what their cases say.
 
-use crate::run::{root, tollgate};
+use crate::run::{folder, root, tollgate, tollgate_in};
+
+#[test]
+fn the_guide_to_testing_works_when_pasted() {
+    let guide = std::fs::read_to_string(root().join("docs/guides/testing.md")).unwrap();
+    let mut blocks = guide.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let (policy, cases) = (blocks.next().unwrap(), blocks.next().unwrap());
+    let folder = folder("guide", &[("policy.toml", policy), ("policy.test.toml", cases)]);
+    let run = |args: &[&str]| tollgate_in(&folder, args, b"").with(0).silent_err();
+    run(&["validate", "--strict", "policy.toml"]).out(&["policy.toml: ok"]);
+    let said = run(&["test", "policy.toml", "policy.test.toml"]).out;
+    assert!(guide.contains(&said), "the guide does not show {said}");
+    // What goes wrong in the guide goes wrong here.
+    std::fs::write(folder.join("policy.toml"), policy.replace("max = 5", "max = 6")).unwrap();
+    let failed = tollgate_in(&folder, &["test", "policy.toml", "policy.test.toml"], b"").with(1);
+    assert!(guide.contains(&failed.out), "the guide does not show {}", failed.out);
+}
 
 #[test]
 fn every_example_is_valid_and_passes_its_cases() {

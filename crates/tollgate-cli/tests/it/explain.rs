@@ -56,7 +56,7 @@ fn it_says_which_rules_apply_and_why_the_others_do_not() {
             "allowed; least is left under `all-methods`\nnext allowed: now\n",
             "reads: does not match: `method` is \"POST\", not `GET`; there is no `plan`, which must \
              be `free` or `trial`\n",
-            "all-methods: allows it\n    key: ip = \"192.0.2.1\"\n    state: 2 of 2 left, fresh; \
+            "all-methods: allows it\n    key: ip = \"192.0.2.1/32\"\n    state: 2 of 2 left, fresh; \
              the request costs 1\n",
         ]);
     explain("explain-group", "--domain api --attr ip=192.0.2.1 -a method=GET -a plan=free")
@@ -134,9 +134,22 @@ fn json_has_what_the_daemon_says_and_the_rules() {
     assert_eq!(json["reason"], "too fast");
     assert_eq!(json["rules"][0]["applies"], false);
     assert!(json["rules"][0]["why"].as_str().unwrap().contains("there is no `method`"));
-    assert_eq!(json["rules"][1]["key"]["ip"], "192.0.2.1");
+    assert_eq!(json["rules"][1]["key"]["ip"], "192.0.2.1/32");
     assert_eq!(json["rules"][1]["refuses"], true);
     assert_eq!(json["rules"][2]["mode"], "shadow");
     assert_eq!(json["rules"][2]["refuses"], false);
     assert_eq!(json["rules"][2]["allowed"], false);
+}
+
+#[test]
+fn rules_that_do_not_match_do_not_bury_those_that_do() {
+    let rule = |number: usize| {
+        format!("[[rule]]\nname = 'r{number}'\nmatch = {{ n = '{number}' }}\ncooldown = '1s'\n")
+    };
+    let policy: String = (0..100).map(rule).collect();
+    let folder = folder("explain-many", &[("policy.toml", &policy)]);
+    let ended = tollgate_in(&folder, &["explain", "policy.toml", "--attr", "n=99"], b"").with(0);
+    assert!(ended.out.lines().count() < 40, "{}", ended.out);
+    let _ =
+        ended.out(&["  r99: allows it\n", "  and 79 more that do not match; json has them all\n"]);
 }

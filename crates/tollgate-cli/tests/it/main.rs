@@ -1,6 +1,8 @@
 //! The `tollgate` command as a shell sees it: arguments, files and stdin in; stdout, stderr and an
 //! exit code out.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 mod command;
 mod examples;
 mod explain;

@@ -40,7 +40,7 @@ fn all_errors_of_all_files_are_told_at_once() {
             "^^^^^",
             "= hint: did you mean `burst`?",
             "a.toml:7:18: error: `max` must be at least 1",
-            "b.toml:7:1: warning: ",
+            "b.toml:7:8: warning: ",
         ])
         .out(&[
             "a.toml: not ok, 2 errors\n",
@@ -55,11 +55,13 @@ fn strict_takes_warnings_for_errors() {
     tollgate_in(&folder, &["validate", "odd.toml"], b"").with(0).err(&["warning: "]);
     tollgate_in(&folder, &["validate", "--strict", "odd.toml"], b"")
         .with(1)
-        .err(&["odd.toml:7:1: error: "])
+        .err(&["odd.toml:7:8: error: "])
         .out(&["odd.toml: not ok, 1 error\n"]);
     let mut by_environment = crate::run::command(&folder);
-    by_environment.args(["validate", "odd.toml"]).env("TOLLGATE_STRICT", "true");
+    by_environment.args(["validate", "odd.toml"]).env("TOLLGATE_STRICT", "1");
     let _ = finish(&mut by_environment, b"").with(1);
+    let _ = finish(by_environment.env("TOLLGATE_STRICT", "0"), b"").with(0);
+    let _ = finish(by_environment.env("TOLLGATE_STRICT", ""), b"").with(0);
 }
 
 #[test]
@@ -73,6 +75,16 @@ fn stdin_is_a_dash() {
 fn an_empty_policy_is_an_error_with_a_hint() {
     let folder = folder("empty", &[("empty.toml", "")]);
     let _ = tollgate_in(&folder, &["validate", "empty.toml"], b"").with(1).err(&["empty.toml:1:1"]);
+}
+
+#[test]
+fn files_of_cases_are_not_policies() {
+    let folder = folder("not-a-policy", &[("x.toml", "[[case]]\nexpect = 'allow'\n")]);
+    for args in [&["validate", "x.toml"][..], &["test", "x.toml", "x.toml"]] {
+        let ended = tollgate_in(&folder, args, b"");
+        let _ =
+            ended.err(&["x.toml:1:3: error: unknown key `case`", "`tollgate test POLICY CASES`"]);
+    }
 }
 
 #[test]
@@ -115,7 +127,7 @@ fn github_gets_workflow_commands() {
          hint: did you mean `burst`?"
     );
     assert!(ended.out.lines().all(|line| line.starts_with("::")), "{ended:#?}");
-    let _ = ended.out(&["::warning file=odd.toml,line=7,col=1::"]).err(&["typo,1.toml: not ok"]);
+    let _ = ended.out(&["::warning file=odd.toml,line=7,col=8::"]).err(&["typo,1.toml: not ok"]);
 }
 
 #[test]
@@ -125,4 +137,7 @@ fn the_environment_says_the_format_and_the_flag_wins() {
     command.args(["validate", "good.toml"]).env("TOLLGATE_FORMAT", "json");
     assert_eq!(finish(&mut command, b"").with(0).json()["ok"], true);
     let _ = finish(command.arg("--format=text"), b"").with(0).out(&["good.toml: ok"]);
+    let mut command = crate::run::command(&folder);
+    command.args(["explain", "good.toml"]).env("TOLLGATE_FORMAT", "github");
+    let _ = finish(&mut command, b"").with(2).err(&["the environment has TOLLGATE_FORMAT=github"]);
 }

@@ -37,7 +37,7 @@ pub(crate) struct Readable<'b> {
 /// The text of a file, unless it is too large, not UTF-8, or nested too deep.
 pub(crate) fn readable<'b>(file: &str, bytes: &'b [u8]) -> Result<Readable<'b>, PolicyErrors> {
     if bytes.len() > MOST_BYTES {
-        let message = format!("the file has {} bytes, more than {MOST_BYTES}", bytes.len());
+        let message = format!("the file has more than {MOST_BYTES} bytes");
         let hint = "split it, or use fewer rules with `override` and lists".into();
         return Err(whole_file(file, 0..0, message, Some(hint)));
     }
