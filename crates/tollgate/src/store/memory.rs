@@ -500,6 +500,7 @@ impl MemoryStore {
                 Spot::Side | Spot::Shared | Spot::Unkept | Spot::NoRoom | Spot::Lost => {}
             }
             if let Some(side) = side.as_deref_mut()
+                && matches!(spots[index], Spot::Slot { .. } | Spot::Side)
                 && after.held() != before.state.held()
             {
                 side.set_held(charge.hash, after.held());

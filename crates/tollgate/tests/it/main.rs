@@ -8,6 +8,7 @@ mod bounded;
 mod changes;
 mod clocks;
 mod engine_conformance;
+mod engine_full;
 mod engine_open;
 mod guard;
 mod layers;
