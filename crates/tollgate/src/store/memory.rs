@@ -534,6 +534,10 @@ impl MemoryStore {
                         now = self.no_earlier_than_reuse(charge.terms, now);
                         match side {
                             Some(side) => side.shared.estimate(charge, limits, now),
+                            // Somebody who knows the shared counters may have claimed it.
+                            None if self.is_sharing.load(Ordering::SeqCst) => {
+                                return Err(Blocked::NeedsSide);
+                            }
                             None => terms.fresh(charge.period),
                         }
                     }
