@@ -813,6 +813,8 @@ impl MemoryStore {
             let carried = Carried { tag, terms: counted, state: state.with_held(held) };
             let Carried { tag, terms, mut state } =
                 limits.current(carried, times.now, Some(moment.period.index));
+            // The limit that it has come to may count other periods.
+            let moment = limits.get(tag, times).map_or(moment, |(_, moment)| moment);
             let units = change(&terms, &mut state, moment);
             line.store(slot, tag, &state, moment);
             (units, state.held())
@@ -931,7 +933,7 @@ impl MemoryStore {
         self.modernise(&self.wide, &used);
         let side = lock(&self.side);
         let mut used = used.into_inner().unwrap_or_else(PoisonError::into_inner);
-        used.extend(side.tags());
+        used.extend(side.tags().chain(side.shared.tags()));
         let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
         limits.retain(|tag| used.contains(&tag));
     }

@@ -3,7 +3,10 @@
 use tollgate::policy::Policy;
 use tollgate::{Engine, ManualClock, Request, Timestamp};
 
-fn engine(when_full: &str, rules: &str) -> (Engine<tollgate::MemoryStore, ManualClock>, ManualClock) {
+fn engine(
+    when_full: &str,
+    rules: &str,
+) -> (Engine<tollgate::MemoryStore, ManualClock>, ManualClock) {
     let policy = format!("[server]\nmax_keys = 4\nwhen_full = \"{when_full}\"\n{rules}");
     let clock = ManualClock::default();
     (Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock.clone()), clock)

@@ -58,6 +58,11 @@ impl Shared {
         }
     }
 
+    /// The limits that something is counted under.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
+        self.by_family.values().flatten().flatten().map(|(tag, _)| *tag)
+    }
+
     /// How many rules have shared counters.
     pub(crate) fn families(&self) -> usize {
         self.by_family.len()
