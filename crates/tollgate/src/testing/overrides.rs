@@ -135,7 +135,10 @@ pub(super) fn stacked_ones_refill_nothing<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(ADA, "r"), 0, "nothing comes of dropping it");
     assert_eq!(desk.at(121_000).left(ADA, "r"), 10);
     // Nor of putting two that are for the same key in another order.
-    let two = ["{ key = { user = \"a*\" }, rate = \"1/day\" }", "{ key = { user = \"ada\" }, rate = \"1/s\" }"];
+    let two = [
+        "{ key = { user = \"a*\" }, rate = \"1/day\" }",
+        "{ key = { user = \"ada\" }, rate = \"1/s\" }",
+    ];
     let with =
         |first: usize| rule(&format!("{base}\noverride = [{}, {}]", two[first], two[1 - first]));
     let desk = Desk::new(make, &with(0));
