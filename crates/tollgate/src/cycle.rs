@@ -18,6 +18,16 @@ pub struct Times {
     pub(crate) wall: Timestamp,
 }
 
+impl Times {
+    /// When the clock will show, or has shown, a time of day, as far as can be told now.
+    pub(crate) fn by_the_clock(self, wall: Timestamp) -> Timestamp {
+        let (wall_ns, now_ns) = (self.wall.as_nanos(), self.now.as_nanos());
+        let ahead_ns = wall.as_nanos().saturating_sub(wall_ns);
+        let ago_ns = wall_ns.saturating_sub(wall.as_nanos());
+        Timestamp::from_nanos(now_ns.saturating_add(ahead_ns).saturating_sub(ago_ns))
+    }
+}
+
 /// What tells the period of a quota.
 #[derive(Debug)]
 pub(crate) enum CycleClock {

@@ -555,7 +555,15 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ) -> Answer<'_, Result<u64, GoneError>> {
         let (_, times) = self.begin(now);
         let settled = self.shared.store.settle(id, settlement, times);
-        settled.map(|settled| settled.map(|settled| settled.units).map_err(|Gone| GoneError))
+        let waiting = &self.shared.waiting;
+        settled.map(move |settled| match settled {
+            Ok(settled) => {
+                // Whoever waits for the place of a lease hears of it, however it was ended.
+                settled.line.into_iter().for_each(|line| waiting.wake(line));
+                Ok(settled.units)
+            }
+            Err(Gone) => Err(GoneError),
+        })
     }
 }
 

@@ -38,6 +38,14 @@ pub(crate) struct Moment {
     pub(crate) period: Period,
 }
 
+impl Moment {
+    /// The same time in another period.
+    pub(crate) const fn in_period(mut self, index: u64) -> Self {
+        self.period.index = index;
+        self
+    }
+}
+
 /// A period for limits that have none.
 pub(crate) const NO_PERIOD: Period = Period { index: 0, ends: None };
 

@@ -11,7 +11,7 @@ use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
 use crate::policy::{
-    Condition, Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
+    Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
 };
 use crate::store::{Adoption, NewLimit, Restored, Store, Succession};
 use crate::terms::Terms;
@@ -187,6 +187,15 @@ struct Numbers {
     adoption: Adoption,
 }
 
+/// What an edit of a rule does to its limits.
+struct Edit<'a> {
+    family: u64,
+    cycle: Option<&'a Arc<CycleClock>>,
+    is_same_cycle: bool,
+    effective: Effective,
+    period: u64,
+}
+
 impl Numbers {
     fn compile(
         &mut self,
@@ -196,11 +205,17 @@ impl Numbers {
         times: Times,
     ) -> Compiled {
         let cycle = cycle_of(&rule, old, store);
-        let effective = rule.effective;
+        let is_same_cycle = old.is_none_or(|old| match (&old.cycle, &cycle) {
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            (old, new) => old.is_none() == new.is_none(),
+        });
+        // There is no next period of a calendar that is not followed any more.
+        let effective = if is_same_cycle { rule.effective } else { Effective::Now };
         let period = cycle.as_ref().map_or(0, |cycle| cycle.period(times).index);
         let terms = terms_of(&rule.limit, &rule);
-        let (base, is_edited) =
-            self.number(terms, (family, cycle.as_ref(), None), old.map(|old| old.base));
+        let kept = old.map(|old| (old.base, is_same_cycle));
+        let new = (terms, None, None);
+        let (base, is_edited) = self.number(new, (family, cycle.as_ref()), kept);
         let mut outgoing = None;
         if let Some(old) = old {
             if is_edited {
@@ -211,41 +226,51 @@ impl Numbers {
                     period,
                 });
             }
-            outgoing = old.outgoing_at(is_edited, effective, times);
+            if is_same_cycle {
+                outgoing = old.outgoing_at(is_edited, effective, times);
+            }
         }
-        let exceptions =
-            self.compile_exceptions(&rule, (family, cycle.as_ref(), period), base, old);
+        let edit = Edit { family, cycle: cycle.as_ref(), is_same_cycle, effective, period };
+        let exceptions = self.compile_exceptions(&rule, &edit, base, old);
         Compiled { rule, family, base, exceptions, cycle, outgoing }
     }
 
     fn compile_exceptions(
         &mut self,
         rule: &Rule,
-        (family, cycle, period): (u64, Option<&Arc<CycleClock>>, u64),
+        edit: &Edit<'_>,
         base: Grade,
         old: Option<&Compiled>,
     ) -> Vec<Exception> {
-        let old_grade = |key: &[Condition]| {
-            let mut exceptions = old.into_iter().flat_map(|old| &old.exceptions);
-            exceptions.find(|exception| exception.rule.key == key)?.grade
-        };
+        let old_exceptions = old.map_or(&[][..], |old| &old.exceptions);
         let mut exceptions = Vec::new();
+        let mut last_place = 0;
         for given in &rule.overrides {
+            let is_it = |exception: &Exception| exception.rule.key == given.key;
+            let place = old_exceptions.iter().position(is_it);
+            // What ends at another time or comes after others than before is another limit.
+            let is_kept = place.is_some_and(|place| {
+                edit.is_same_cycle
+                    && place >= last_place
+                    && old_exceptions[place].rule.until_ns == given.until_ns
+            });
+            last_place = place.unwrap_or(0).max(last_place);
+            let old_grade = place.and_then(|place| old_exceptions[place].grade);
             let grade = match &given.grant {
-                Grant::Unlimited => None,
+                Grant::Unlimited => {
+                    // Nothing is charged meanwhile; what was spent goes the way of all others'.
+                    old_grade
+                        .into_iter()
+                        .for_each(|old| self.succeed(old, base, Effective::Now, 0));
+                    None
+                }
                 Grant::Limit(limit) => {
                     let until = given.until_ns.map(Timestamp::from_nanos);
-                    let old = old_grade(&given.key);
-                    let terms = terms_of(limit, rule);
-                    let (grade, is_edited) = self.number(terms, (family, cycle, until), old);
-                    if let (Some(old), true) = (old, is_edited) {
-                        let effective = rule.effective;
-                        self.adoption.successions.push(Succession {
-                            from: old.tag,
-                            to: grade.tag,
-                            effective,
-                            period,
-                        });
+                    let new = (terms_of(limit, rule), until, Some(base.tag));
+                    let kept = old_grade.map(|old| (old, is_kept));
+                    let (grade, is_edited) = self.number(new, (edit.family, edit.cycle), kept);
+                    if let (Some(old), true) = (old_grade, is_edited) {
+                        self.succeed(old, grade, edit.effective, edit.period);
                     }
                     Some(grade)
                 }
@@ -253,38 +278,39 @@ impl Numbers {
             exceptions.push(Exception { rule: given.clone(), grade });
         }
         // A key that has lost its override goes on under the common limit.
-        for gone in old.into_iter().flat_map(|old| &old.exceptions) {
+        for gone in old_exceptions {
             let is_gone = !exceptions.iter().any(|exception| exception.rule.key == gone.rule.key);
             if let (true, Some(grade)) = (is_gone, gone.grade) {
-                let effective = Effective::Now;
-                self.adoption.successions.push(Succession {
-                    from: grade.tag,
-                    to: base.tag,
-                    effective,
-                    period: 0,
-                });
+                self.succeed(grade, base, Effective::Now, 0);
             }
         }
         exceptions
     }
 
+    fn succeed(&mut self, from: Grade, to: Grade, effective: Effective, period: u64) {
+        let (from, to) = (from.tag, to.tag);
+        self.adoption.successions.push(Succession { from, to, effective, period });
+    }
+
     /// The old number if the limit is the same, else a new one; and whether it is an edit.
+    ///
+    /// `old` is the limit before, and whether everything else about it is the same.
     fn number(
         &mut self,
-        terms: Terms,
-        (family, cycle, until): (u64, Option<&Arc<CycleClock>>, Option<Timestamp>),
-        old: Option<Grade>,
+        (terms, until, common): (Terms, Option<Timestamp>, Option<u32>),
+        (family, cycle): (u64, Option<&Arc<CycleClock>>),
+        old: Option<(Grade, bool)>,
     ) -> (Grade, bool) {
-        if let Some(old) = old
+        if let Some((old, true)) = old
             && old.terms == terms
         {
             return (old, false);
         }
-        let terms = old.map_or(terms, |old| terms.succeeding(&old.terms));
+        let terms = old.map_or(terms, |(old, _)| terms.succeeding(&old.terms));
         let tag = self.next_tag;
         self.next_tag += 1;
         let cycle = cycle.cloned();
-        self.adoption.limits.push(NewLimit { tag, family, terms, cycle, until });
+        self.adoption.limits.push(NewLimit { tag, family, terms, cycle, until, common });
         (Grade { tag, terms }, old.is_some())
     }
 

@@ -30,7 +30,7 @@ use crate::table::{
 };
 use crate::terms::{Act, Ask, Decisions, INLINE, Moment, State, Terms, decide};
 use limits::{Carried, Limits};
-use side::{Hold, Item, OtherBody, Side};
+use side::{Answered, Hold, Item, OtherBody, Side};
 use slot::{AnyLine, AnyLocked, Slots};
 
 mod fast;
@@ -184,9 +184,15 @@ impl MemoryStore {
         self.expire_holds(&mut side, times);
         if let Some(named) = plan.name {
             match side.recall(named, times.now) {
-                Ok(Some((decided, remembered))) => {
-                    decisions.clone_from(remembered);
-                    return Ok(*decided);
+                Ok(Some(answered)) => {
+                    // The rules may be others by now; each is told what it said itself.
+                    decisions.clear();
+                    decisions.extend(plan.charges.iter().map(|charge| {
+                        let place = answered.hashes.iter().position(|hash| *hash == charge.hash);
+                        let said = place.and_then(|place| answered.decisions.get(place));
+                        said.copied().unwrap_or_else(|| charge.fresh_look(times.now))
+                    }));
+                    return Ok(answered.decided);
                 }
                 Ok(None) => {}
                 Err(OtherBody) => return Err(Undecided::OtherBody),
@@ -206,7 +212,9 @@ impl MemoryStore {
                 decided.hold = Some(self.write_hold(&mut side, items, hold.length, times.now));
             }
             if let Some(named) = plan.name {
-                side.remember(named, (decided, decisions.clone()), times.now);
+                let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
+                let answer = Answered { decided, decisions: decisions.clone(), hashes };
+                side.remember(named, answer, times.now);
             }
         }
         Ok(decided)
@@ -459,6 +467,7 @@ impl MemoryStore {
                 Spot::Side | Spot::Shared | Spot::Unkept | Spot::NoRoom | Spot::Lost => {}
             }
             if let Some(side) = side.as_deref_mut()
+                && matches!(spots[index], Spot::Slot { .. } | Spot::Side)
                 && after.held() != before.state.held()
             {
                 side.set_held(charge.hash, after.held());
@@ -469,7 +478,8 @@ impl MemoryStore {
             };
             if is_held && decisions[index].is_allowed() {
                 let Charge { hash, cost: units, is_by_request, .. } = *charge;
-                items.push(Item { tag: before.tag, hash, units, is_by_request });
+                let charged = None;
+                items.push(Item { tag: before.tag, hash, units, is_by_request, charged });
             }
         }
         Ok((is_allowed, items))
@@ -492,6 +502,10 @@ impl MemoryStore {
                         now = self.no_earlier_than_reuse(charge.terms, now);
                         match side {
                             Some(side) => side.shared.estimate(charge, limits, now),
+                            // Somebody who knows the shared counters may have claimed it.
+                            None if self.is_sharing.load(Ordering::SeqCst) => {
+                                return Err(Blocked::NeedsSide);
+                            }
                             None => terms.fresh(charge.period),
                         }
                     }
@@ -694,15 +708,16 @@ impl MemoryStore {
             side.renew(id, hold.expires);
         } else {
             for item in &mut hold.items {
-                let held = item.units;
-                let units =
-                    self.update(&mut side, *item, times, |terms, state, moment| match settlement {
+                let (held, outstanding) = (item.units, self.outstanding(item, times));
+                let is_by_request = item.is_by_request;
+                let (units, charged) =
+                    self.update(&mut side, item, times, |terms, state, moment| match settlement {
                         Settlement::Commit { actual } => {
-                            let actual = actual.filter(|_| item.is_by_request).unwrap_or(held);
+                            let actual = actual.filter(|_| is_by_request).unwrap_or(held);
                             terms.commit(state, held, actual, moment)
                         }
                         Settlement::Refund { units } => {
-                            terms.refund(state, units.min(held), moment)
+                            terms.refund(state, units.min(outstanding), moment)
                         }
                         Settlement::Cancel | Settlement::Renew => {
                             terms.cancel(state, held, moment);
@@ -710,14 +725,25 @@ impl MemoryStore {
                         }
                     });
                 most = most.max(units);
-                item.units = match settlement {
-                    Settlement::Refund { .. } => held - units.min(held),
-                    _ => units,
-                };
+                match settlement {
+                    Settlement::Refund { .. } => item.units = held - units.min(held),
+                    _ => (item.units, item.charged) = (units, charged.map(Box::new)),
+                }
             }
             side.settle(id, hold.items, times.now);
         }
         Ok(Settled { units: most, expires: hold.expires, fence: hold.fence, line })
+    }
+
+    /// How much of what an item has charged still counts: a closed window gives nothing back.
+    fn outstanding(&self, item: &Item, times: Times) -> u64 {
+        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let Some((tag, state)) = item.charged.as_deref().copied() else { return 0 };
+        let Some((terms, moment)) = limits.get(tag, times) else { return 0 };
+        let carried = Carried { tag, terms, state };
+        let mut carried = limits.current(carried, times.now, Some(moment.period.index));
+        let moment = limits.get(carried.tag, times).map_or(moment, |(_, moment)| moment);
+        carried.terms.refund(&mut carried.state, item.units, moment)
     }
 
     /// The name of the state whose places a hold takes, if it is about places.
@@ -732,7 +758,7 @@ impl MemoryStore {
         let mut expired = false;
         while let Some(hold) = side.next_expired(times.now) {
             let at = Times { now: hold.expires, ..times };
-            for item in hold.items {
+            for item in &hold.items {
                 self.update(side, item, at, |terms, state, moment| {
                     terms.cancel(state, item.units, moment);
                     0
@@ -743,22 +769,22 @@ impl MemoryStore {
         expired
     }
 
-    /// Changes the state that an item of a hold belongs to.
+    /// Changes the state that an item of a hold belongs to, and reports it with its limit.
     fn update(
         &self,
         side: &mut Side,
-        item: Item,
+        item: &Item,
         times: Times,
         change: impl FnOnce(&Terms, &mut State, Moment) -> u64,
-    ) -> u64 {
+    ) -> (u64, Option<(u32, State)>) {
         let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
-        let Some((terms, moment)) = limits.get(item.tag, times) else { return 0 };
+        let Some((terms, moment)) = limits.get(item.tag, times) else { return (0, None) };
         let held = side.held(item.hash);
         if Width::of(&terms) == Width::None {
             let mut state = State::Slots { held };
             let units = change(&terms, &mut state, moment);
             side.set_held(item.hash, state.held());
-            return units;
+            return (units, None);
         }
         let changed = self.with_slot(&terms, item.hash, |line, slot| {
             let tag = line.tag(slot);
@@ -767,13 +793,15 @@ impl MemoryStore {
             let carried = Carried { tag, terms: counted, state: state.with_held(held) };
             let Carried { tag, terms, mut state } =
                 limits.current(carried, times.now, Some(moment.period.index));
+            // The limit that it has come to may count other periods.
+            let moment = limits.get(tag, times).map_or(moment, |(_, moment)| moment);
             let units = change(&terms, &mut state, moment);
             line.store(slot, tag, &state, moment);
-            (units, state.held())
+            (units, (tag, state))
         });
-        let (units, held) = changed.unwrap_or((0, 0));
+        let held = changed.map_or(0, |(_, (_, state))| state.held());
         side.set_held(item.hash, held);
-        units
+        changed.map_or((0, None), |(units, left)| (units, Some(left)))
     }
 
     /// Gives back up to `units` to every limit of a plan, and reports the most that any gave.
@@ -782,10 +810,10 @@ impl MemoryStore {
         self.expire_holds(&mut side, times);
         let refund = |charge: &Charge<'_>| {
             let Charge { tag, hash, cost: units, is_by_request, .. } = *charge;
-            let item = Item { tag, hash, units, is_by_request };
-            self.update(&mut side, item, times, |terms, state, moment| {
-                terms.refund(state, units, moment)
-            })
+            let item = Item { tag, hash, units, is_by_request, charged: None };
+            let refund =
+                |terms: &Terms, state: &mut State, moment| terms.refund(state, units, moment);
+            self.update(&mut side, &item, times, refund).0
         };
         plan.charges.iter().map(refund).max().unwrap_or(0)
     }
@@ -907,7 +935,7 @@ impl MemoryStore {
         self.modernise(&self.wide, &used);
         let side = lock(&self.side);
         let mut used = used.into_inner().unwrap_or_else(PoisonError::into_inner);
-        used.extend(side.tags());
+        used.extend(side.tags().chain(side.shared.tags()));
         let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
         limits.retain(|tag| used.contains(&tag));
     }

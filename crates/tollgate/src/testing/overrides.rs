@@ -130,8 +130,21 @@ pub(super) fn stacked_ones_refill_nothing<S: Store>(make: Make<'_, S>) {
     let desk = Desk::new(make, &file);
     assert!(desk.at(60_000).allows(ADA, 100));
     let given = desk.set_override(base, "{ key = { user = \"ada\" }, rate = \"1/min\" }");
-    desk.at(120_000).engine.drop_override("test", ("default", "r"), given.key()).unwrap();
-    assert_eq!(desk.left(ADA, "r"), 1, "one in the minute that the slow one was in force");
-    assert_eq!(desk.at(121_000).left(ADA, "r"), 11);
+    assert!(desk.at(120_000).allows(ADA, 1), "one in the minute that the slow one was in force");
+    desk.engine.drop_override("test", ("default", "r"), given.key()).unwrap();
+    assert_eq!(desk.left(ADA, "r"), 0, "nothing comes of dropping it");
+    assert_eq!(desk.at(121_000).left(ADA, "r"), 10);
+    // Nor of putting two that are for the same key in another order.
+    let two = [
+        "{ key = { user = \"a*\" }, rate = \"1/day\" }",
+        "{ key = { user = \"ada\" }, rate = \"1/s\" }",
+    ];
+    let with =
+        |first: usize| rule(&format!("{base}\noverride = [{}, {}]", two[first], two[1 - first]));
+    let desk = Desk::new(make, &with(0));
+    assert!(desk.at(0).allows(ADA, 100));
+    desk.at(600_000).edit(&with(1));
+    assert_eq!(desk.left(ADA, "r"), 0);
+    assert_eq!(desk.at(601_000).left(ADA, "r"), 1);
     assert_eq!(read(&file).rules().len(), 1);
 }

@@ -21,9 +21,12 @@ fn memory_conforms_when_full_denies() {
 #[test]
 fn memory_passes_the_vectors_of_the_core() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tollgate-core/vectors");
-    for name in ["bucket", "window", "sliding", "cooldown", "quota"] {
+    // Most quotas of the core have periods of a second, which no calendar has.
+    for (name, least) in
+        [("bucket", 8), ("window", 8), ("sliding", 8), ("cooldown", 8), ("quota", 1)]
+    {
         let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
         let cases = testing::vectors(make, &text);
-        assert!(cases >= 4, "only {cases} of {name}");
+        assert!(cases >= least, "only {cases} of {name}");
     }
 }

@@ -10,6 +10,7 @@ mod changes;
 mod clocks;
 mod engine;
 mod engine_conformance;
+mod engine_full;
 mod engine_open;
 mod guard;
 mod layers;

@@ -1,6 +1,6 @@
 //! The limits that states count under, by number, with what became of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tollgate_core::Timestamp;
@@ -23,8 +23,10 @@ struct Known {
     cycle: Option<Arc<CycleClock>>,
     /// When it came into force.
     since: Times,
-    /// When it goes out of force by itself.
+    /// When it goes out of force by itself, by the clock that limits count by.
     until: Option<Timestamp>,
+    /// The limit that follows then.
+    common: Option<u32>,
     successor: Option<Successor>,
     /// Whether its rule is gone, so that nobody asks for its states any more.
     is_removed: bool,
@@ -45,8 +47,10 @@ pub(crate) struct NewLimit {
     pub(crate) family: u64,
     pub(crate) terms: Terms,
     pub(crate) cycle: Option<Arc<CycleClock>>,
-    /// When it goes out of force by itself.
+    /// When it goes out of force by itself, by the time of day.
     pub(crate) until: Option<Timestamp>,
+    /// The limit of its rule, where it is an override.
+    pub(crate) common: Option<u32>,
 }
 
 /// A limit that goes out of force, and the one that follows it.
@@ -94,6 +98,7 @@ impl Limits {
                     cycle: None,
                     since: zero,
                     until: None,
+                    common: None,
                     successor: None,
                     is_removed: false,
                 },
@@ -103,13 +108,15 @@ impl Limits {
 
     /// Takes new limits and says what follows the old ones, from `at` on.
     pub(crate) fn adopt(&mut self, adoption: &Adoption, at: Times) {
+        self.bring_back(adoption, at);
         for limit in &adoption.limits {
             self.known.entry(limit.tag).or_insert_with(|| Known {
                 family: limit.family,
                 terms: limit.terms,
                 cycle: limit.cycle.clone(),
                 since: at,
-                until: limit.until,
+                until: limit.until.map(|until| at.by_the_clock(until)),
+                common: limit.common,
                 successor: None,
                 is_removed: false,
             });
@@ -127,6 +134,21 @@ impl Limits {
         }
     }
 
+    /// States of a rule that was gone and is there again go on under its new limit.
+    fn bring_back(&mut self, adoption: &Adoption, at: Times) {
+        if !self.known.values().any(|known| known.is_removed) {
+            return;
+        }
+        for limit in adoption.limits.iter().filter(|limit| limit.common.is_none()) {
+            let is_back = |known: &&mut Known| known.is_removed && known.family == limit.family;
+            for known in self.known.values_mut().filter(is_back) {
+                let (effective, period) = (Effective::Now, 0);
+                known.is_removed = false;
+                known.successor.get_or_insert(Successor { tag: limit.tag, at, effective, period });
+            }
+        }
+    }
+
     /// Whether the rule of a limit is gone.
     pub(crate) fn is_removed(&self, tag: u32) -> bool {
         self.known.get(&tag).is_some_and(|known| known.is_removed)
@@ -134,12 +156,20 @@ impl Limits {
 
     /// How many limits are known that are no longer in force.
     pub(crate) fn superseded(&self) -> usize {
-        self.known.values().filter(|known| known.successor.is_some()).count()
+        self.known.values().filter(|known| known.is_past()).count()
     }
 
-    /// Forgets limits that nobody is counted under any more.
+    /// Forgets limits that nobody is counted under any more, nor on the way to the one in force.
     pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
-        self.known.retain(|tag, known| known.successor.is_none() || keep(*tag));
+        let is_kept =
+            |(tag, known): (&u32, &Known)| (!known.is_past() || keep(*tag)).then_some(*tag);
+        let mut to_see: Vec<u32> = self.known.iter().filter_map(is_kept).collect();
+        let mut kept: HashSet<u32> = to_see.iter().copied().collect();
+        while let Some(known) = to_see.pop().and_then(|tag| self.known.get(&tag)) {
+            let next = known.successor.map(|successor| successor.tag);
+            to_see.extend(next.into_iter().chain(known.common).filter(|&tag| kept.insert(tag)));
+        }
+        self.known.retain(|tag, _| kept.contains(tag));
     }
 
     /// A state as it stands now, under the limit that followed the one it was counted under.
@@ -148,33 +178,67 @@ impl Limits {
     /// that was not in force.
     ///
     /// `period` is the number of the period that a quota is in, if anybody knows.
-    pub(crate) fn current(
+    pub(crate) fn current(&self, carried: Carried, now: Timestamp, period: Option<u64>) -> Carried {
+        self.follow(carried, now, period).0
+    }
+
+    /// [`current`](Self::current), and when the last change took place.
+    fn follow(
         &self,
         mut carried: Carried,
         now: Timestamp,
         period: Option<u64>,
-    ) -> Carried {
-        while let Some(known) = self.known.get(&carried.tag)
-            && let Some(successor) = known.successor
-            && let Some(next) = self.known.get(&successor.tag)
-        {
-            let mut edited = known.moment(successor.at);
+    ) -> (Carried, Timestamp) {
+        let mut last = Timestamp::ZERO;
+        while let Some(known) = self.known.get(&carried.tag) {
+            let successor = known.successor.filter(|it| self.known.contains_key(&it.tag));
+            let ended = known.until.filter(|&until| {
+                until <= now && successor.is_none_or(|successor| until < successor.at.now)
+            });
+            if let (Some(until), Some(common)) = (ended, known.common)
+                && let Some(next) = self.known.get(&common)
+            {
+                last = last.max(until);
+                let edited = known.moment(Times { now: last, ..known.since });
+                // An override ends in whatever period a quota is in.
+                let edited = match (carried.state, period) {
+                    (State::Quota(_), None) => break,
+                    (State::Quota(_), Some(index)) => edited.in_period(index),
+                    _ => edited,
+                };
+                carried = next.take_over(common, known, &carried, edited);
+                continue;
+            }
+            let Some(successor) = successor else { break };
+            let Some(next) = self.known.get(&successor.tag) else { break };
+            let at = Times { now: last.max(successor.at.now), ..successor.at };
+            let mut edited = known.moment(at);
             if successor.effective == Effective::Next {
                 // The period of the edit is the last one of the old limit.
-                edited.period.index = successor.period;
                 let is_last = period.is_none_or(|period| period <= successor.period);
+                let is_last = is_last && self.has_its_cycle_to_the_end(known);
                 if carried.is_window_open(now) || (known.cycle.is_some() && is_last) {
                     break;
                 }
-                edited.period.index = edited.period.index.saturating_add(1);
+                edited = edited.in_period(successor.period.saturating_add(1));
             }
-            carried = Carried {
-                tag: successor.tag,
-                terms: next.terms,
-                state: next.terms.carry_over(&known.terms, &carried.state, edited),
-            };
+            last = at.now;
+            carried = next.take_over(successor.tag, known, &carried, edited);
+            if let (State::Quota(state), false) = (&mut carried.state, next.has_cycle_of(known)) {
+                // Periods of another calendar have other numbers.
+                state.period = next.moment(successor.at).period.index;
+            }
         }
-        carried
+        (carried, last)
+    }
+
+    /// Whether the limits that follow count the same periods.
+    fn has_its_cycle_to_the_end(&self, known: &Known) -> bool {
+        let mut last = known;
+        while let Some(next) = last.successor.and_then(|next| self.known.get(&next.tag)) {
+            last = next;
+        }
+        last.has_cycle_of(known)
     }
 
     /// A state as the charge finds it: under the charge's own limit, or under an older one that is
@@ -190,19 +254,15 @@ impl Limits {
             // Only a state that came from elsewhere has a number that nobody knows.
             return Carried { tag: charge.tag, terms: *charge.terms, state };
         };
-        let carried = self.current(
-            Carried { tag, terms: known.terms, state },
-            now,
-            Some(charge.period.index),
-        );
+        let carried = Carried { tag, terms: known.terms, state };
+        let (carried, last) = self.follow(carried, now, Some(charge.period.index));
         if carried.tag == charge.tag || carried.is_waiting_for_next(self) {
             return carried;
         }
-        // Both are in force: the key has come under an override, or an override has ended.
+        // Both are in force: the key has come under an override, or under another one.
         let from = self.known.get(&carried.tag).unwrap_or(known);
-        let ended = from.until.filter(|&until| until <= now);
         let since = self.known.get(&charge.tag).map_or(from.since, |to| to.since);
-        let at = Times { now: since.now.max(ended.unwrap_or(Timestamp::ZERO)), ..since };
+        let at = Times { now: since.now.max(last), ..since };
         let state = charge.terms.carry_over(&carried.terms, &carried.state, from.moment(at));
         Carried { tag: charge.tag, terms: *charge.terms, state }
     }
@@ -243,6 +303,26 @@ impl Carried {
 }
 
 impl Known {
+    /// Whether it is no longer in force.
+    fn is_past(&self) -> bool {
+        self.successor.is_some() || self.is_removed
+    }
+
+    /// Whether both count the same periods, if any.
+    fn has_cycle_of(&self, other: &Self) -> bool {
+        match (&self.cycle, &other.cycle) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// The state that goes on under this limit.
+    fn take_over(&self, tag: u32, old: &Self, carried: &Carried, edited: Moment) -> Carried {
+        let state = self.terms.carry_over(&old.terms, &carried.state, edited);
+        Carried { tag, terms: self.terms, state }
+    }
+
     fn moment(&self, times: Times) -> Moment {
         let period = self.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
         Moment { now: times.now, period }

@@ -57,6 +57,11 @@ impl Shared {
             cells[place] = Some((charge.tag, joined));
         }
     }
+
+    /// The limits that something is counted under.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
+        self.by_family.values().flatten().flatten().map(|(tag, _)| *tag)
+    }
 }
 
 /// A cell's state under the charge's limit; `None` if it is as good as fresh.

@@ -9,7 +9,7 @@ use tollgate_core::Timestamp;
 
 use super::shared::Shared;
 use crate::store::{Decided, HoldId, Named};
-use crate::terms::{Decisions, INLINE};
+use crate::terms::{Decisions, INLINE, State};
 
 #[derive(Debug, Default)]
 pub(crate) struct Side {
@@ -37,7 +37,7 @@ pub(crate) struct Hold {
 }
 
 /// A part of a hold.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) tag: u32,
     pub(crate) hash: u64,
@@ -45,6 +45,8 @@ pub(crate) struct Item {
     pub(crate) units: u64,
     /// Whether the rule takes what the request costs, and not a price of its own.
     pub(crate) is_by_request: bool,
+    /// The state that the charge has left behind, which tells how much of it still counts.
+    pub(crate) charged: Option<Box<(u32, State)>>,
 }
 
 /// The name belongs to another request.
@@ -54,7 +56,15 @@ pub(crate) struct OtherBody;
 #[derive(Clone, Debug)]
 struct Remembered {
     body: u64,
-    answer: (Decided, Decisions),
+    answer: Answered,
+}
+
+/// An answer, with the names of the states that it is about, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    pub(crate) decided: Decided,
+    pub(crate) decisions: Decisions,
+    pub(crate) hashes: SmallVec<[u64; INLINE]>,
 }
 
 impl Side {
@@ -82,12 +92,7 @@ impl Side {
 
     /// Knows a hold from an earlier life.
     pub(crate) fn restore_hold(&mut self, id: HoldId, hold: Hold) {
-        if hold.is_open {
-            self.insert_hold(id, hold);
-        } else {
-            self.settled.push_back((hold.expires, id));
-            self.holds.insert(id, hold);
-        }
+        self.insert_hold(id, hold);
     }
 
     pub(crate) fn last_fence(&self) -> u64 {
@@ -131,7 +136,7 @@ impl Side {
             if hold.is_open {
                 self.settled.push_back((now, id));
             }
-            *hold = Hold { items, is_open: false, ..*hold };
+            (hold.items, hold.is_open) = (items, false);
         }
         let oldest = now.saturating_sub(REMEMBERED_FOR);
         while let Some(&(at, id)) = self.settled.front()
@@ -166,7 +171,7 @@ impl Side {
         &mut self,
         named: Named,
         now: Timestamp,
-    ) -> Result<Option<&(Decided, Decisions)>, OtherBody> {
+    ) -> Result<Option<&Answered>, OtherBody> {
         let oldest = now.saturating_sub(REMEMBERED_FOR);
         while let Some(&(at, name)) = self.names_by_age.front()
             && at < oldest
@@ -182,7 +187,7 @@ impl Side {
     }
 
     /// Remembers what was answered under a name. Only charges are, never denials.
-    pub(crate) fn remember(&mut self, named: Named, answer: (Decided, Decisions), now: Timestamp) {
+    pub(crate) fn remember(&mut self, named: Named, answer: Answered, now: Timestamp) {
         if self.names_by_age.len() >= MOST_REMEMBERED
             && let Some((_, oldest)) = self.names_by_age.pop_front()
         {

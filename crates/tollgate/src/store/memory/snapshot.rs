@@ -7,12 +7,12 @@
 //! limits     (tag, family, terms): what the tags below mean
 //! narrow     watermark, then (hash, tag, high, low)
 //! wide       watermark, then (hash, tag, nine words)
-//! holds      (id, length, expires, fence, open, items), and the last fence
+//! holds      (id, length, expires, fence, items) of those that are open, and the last fence
 //! checksum   u64 over everything before
 //! ```
 //!
 //! Numbers are little-endian; every list begins with its length. Names of requests (idempotency
-//! keys) are not kept.
+//! keys) and settled reservations are not kept.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -91,7 +91,8 @@ impl MemoryStore {
         self.write_shelf(&mut out, &self.wide, |out, words| {
             words.into_iter().for_each(|word| out.u64(word));
         });
-        out.list(side.holds(), |out, (id, hold)| out.hold(*id, hold));
+        let open = side.holds().filter(|(_, hold)| hold.is_open);
+        out.list(open, |out, (id, hold)| out.hold(*id, hold));
         out.u64(side.last_fence());
         let checksum = checksum(&out.0);
         out.u64(checksum);
@@ -204,7 +205,7 @@ impl MemoryStore {
         let mut side = lock(&self.side);
         let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
         for (id, hold) in holds {
-            for item in hold.items.iter().filter(|_| hold.is_open) {
+            for item in &hold.items {
                 let units = side.held(item.hash).saturating_add(item.units);
                 match limits.terms(item.tag) {
                     // A cooldown holds nothing.
@@ -269,7 +270,6 @@ impl Writer {
         self.u64(u64::try_from(hold.length.as_nanos()).unwrap_or(u64::MAX));
         self.u64(hold.expires.as_nanos());
         self.u64(hold.fence);
-        self.u32(u32::from(hold.is_open));
         self.list(&hold.items, |out, item| {
             out.u32(item.tag);
             out.u64(item.hash);
@@ -350,16 +350,18 @@ impl<'a> Reader<'a> {
         let id = HoldId([self.u64()?, self.u64()?]);
         let length = Duration::from_nanos(self.u64()?);
         let expires = Timestamp::from_nanos(self.u64()?);
-        let (fence, is_open) = (self.u64()?, self.u32()? == 1);
+        let fence = self.u64()?;
         let items = self.list(|reader| {
             Ok(Item {
                 tag: reader.u32()?,
                 hash: reader.u64()?,
                 units: reader.u64()?,
                 is_by_request: reader.u32()? == 1,
+                charged: None,
             })
         })?;
-        Ok((id, Hold { items: SmallVec::from_vec(items), length, expires, fence, is_open }))
+        let items = SmallVec::from_vec(items);
+        Ok((id, Hold { items, length, expires, fence, is_open: true }))
     }
 }
 
