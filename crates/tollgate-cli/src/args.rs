@@ -97,7 +97,7 @@ Examples:
             \x20 close_round  true: the round of the domain is closed before\n\n\
             The cases of one file run in their order on one fresh policy, by a clock that they set: \
             nothing waits. It starts at 2026-01-01T00:00:00Z, unless the file says `start` above its \
-            first case. In a domain with slots a request that is allowed keeps its place until it \
+            first case. Every key is enforced, whatever `enforce` in [server] says. In a domain with slots a request that is allowed keeps its place until it \
             expires.\n\n\
             Exits with 0 if all cases pass, with 1 if some fail, with 2 if a file has errors.",
         after_long_help = "\

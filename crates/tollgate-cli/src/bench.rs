@@ -1,17 +1,28 @@
 //! A policy at work under a clock that is set by hand.
 
+use std::io;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tollgate::policy::Policy;
+use tollgate::policy::{Policy, Server};
 use tollgate::{
     CheckError, Engine, Explanation, ManualClock, MemoryStore, Report, Request, Timestamp, Wait,
     WaitError,
 };
 
+use crate::io::Io;
 use crate::say;
 
-/// A fresh engine and its clock.
+/// Says that the bench enforces more than the policy does.
+pub(crate) fn note_enforced(policy: &Policy, io: &mut Io<'_>) -> io::Result<()> {
+    if policy.server().enforce_ppm() == Server::ENFORCE_ALL_PPM {
+        return Ok(());
+    }
+    let note = "note: `enforce` in [server] is left out of account: here every key is enforced";
+    writeln!(io.stderr, "{note}\n")
+}
+
+/// A fresh engine and its clock. Every key is enforced, so that answers are the same each time.
 #[derive(Debug)]
 pub(crate) struct Bench {
     engine: Engine<MemoryStore, ManualClock>,
@@ -33,7 +44,7 @@ pub(crate) struct Answer {
 impl Bench {
     pub(crate) fn new(policy: Policy, now: Timestamp) -> Self {
         let clock = ManualClock::new(now);
-        Self { engine: Engine::with_clock(policy, clock.clone()), clock }
+        Self { engine: Engine::with_clock(policy.enforced_for_all(), clock.clone()), clock }
     }
 
     pub(crate) fn set_time(&self, now: Timestamp) {

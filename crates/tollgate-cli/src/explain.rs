@@ -9,7 +9,7 @@ use tollgate::{
 };
 
 use crate::args::{ExplainArgs, Format};
-use crate::bench::{Answer, Bench};
+use crate::bench::{self, Answer, Bench};
 use crate::input;
 use crate::io::{Exit, Io};
 use crate::names::Names;
@@ -32,6 +32,7 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let request = Request::new(&args.domain, &attributes).cost(args.cost);
     let names = Names::new(&policy);
     note_oddities(args, &names, io)?;
+    bench::note_enforced(&policy, io)?;
     let asked = Asked { args, policy: &policy, names, request, now };
     let explained = match asked.explain() {
         Ok(explained) => explained,

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use tollgate::policy::{Diagnostic, Policy, Severity};
 
 use crate::args::{ReportFormat, TestArgs};
+use crate::bench;
 use crate::cases::Cases;
 use crate::diagnostics::{self, Note};
 use crate::input::{self, NoPolicy, Unreadable};
@@ -18,7 +19,10 @@ mod outcome;
 
 pub(crate) fn run(args: &TestArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let files: Vec<Tested> = match input::policy(&args.policy, io.stdin) {
-        Ok(parsed) => args.cases.iter().map(|path| tested(path, &parsed.policy, io)).collect(),
+        Ok(parsed) => {
+            bench::note_enforced(&parsed.policy, io)?;
+            args.cases.iter().map(|path| tested(path, &parsed.policy, io)).collect()
+        }
         Err(why) => vec![Tested { name: input::name_of(&args.policy), result: Err(why.into()) }],
     };
     let exit = files.iter().map(Tested::exit).max().unwrap_or(Exit::Yes);

@@ -193,3 +193,20 @@ fn what_cannot_be_decided_fails() {
         "expected deny, but it cannot be decided: the cost table of rule `a` does not cover",
     ]);
 }
+
+/// A share of the keys, chosen by a hash with a random seed, would make tests fail now and then.
+#[test]
+fn tests_enforce_every_key() {
+    let policy = format!("[server]\nenforce = 0.5\n{GOOD}");
+    let case = |connection: usize, expect: &str, repeat: usize| {
+        format!(
+            "[[case]]\ndomain = 'relay'\nattributes = {{ connection = {connection} }}\n\
+             expect = '{expect}'\nrepeat = {repeat}\n"
+        )
+    };
+    let cases: String = (0..20).map(|it| case(it, "allow", 10) + &case(it, "deny", 1)).collect();
+    run("cases-enforce", &policy, &cases, &[])
+        .with(0)
+        .out(&["ok, 40 cases passed"])
+        .err(&["note: `enforce` in [server] is left out of account"]);
+}
