@@ -98,3 +98,6 @@ pub(crate) fn count(number: usize, one: &str) -> String {
 }
 
 const NS_PER_MS: u128 = 1_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -113,6 +113,14 @@ impl Policy {
         &self.server
     }
 
+    /// The same policy, enforced for all keys whatever share of them the file says: for tests, which
+    /// have to come out the same each time.
+    #[must_use]
+    pub fn enforced_for_all(mut self) -> Self {
+        self.server.enforce_ppm = Server::ENFORCE_ALL_PPM;
+        self
+    }
+
     /// What was probably not meant, for a policy that was built in code.
     #[must_use]
     pub fn warnings(&self) -> Vec<Diagnostic> {
