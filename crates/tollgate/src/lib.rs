@@ -223,6 +223,7 @@ mod engine;
 mod hash;
 mod keyed;
 mod limiter;
+mod locks;
 pub mod policy;
 mod request;
 mod store;

@@ -26,7 +26,6 @@ pub(crate) use line::{
     is_unchanged, read_header,
 };
 pub(crate) use shelf::{Keeper, Place, Shelf};
-pub(crate) use sync::lock;
 
 use crate::keyed::KeyedLimit;
 use chain::{Chain, Position};

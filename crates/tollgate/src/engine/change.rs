@@ -12,10 +12,10 @@ use super::ruleset::Ruleset;
 use super::{Engine, Shared};
 use crate::clock::Clock;
 use crate::cycle::Times;
+use crate::locks::lock;
 use crate::policy::{Condition, Override, Policy, PolicyErrors, Rule};
 use crate::request::Request;
 use crate::store::Store;
-use crate::table::lock;
 
 /// One thing that was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]

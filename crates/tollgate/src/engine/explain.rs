@@ -4,7 +4,7 @@ use tollgate_core::{Decision, Timestamp};
 
 use super::error::CheckError;
 use super::planning::Charged;
-use super::report::Report;
+use super::report::{Report, in_words};
 use super::ruleset::{Compiled, Ruleset};
 use super::{Engine, Verb};
 use crate::clock::Clock;
@@ -203,11 +203,13 @@ impl fmt::Display for Applies {
                 }
                 let (limit, left) = (decision.limit(), decision.remaining());
                 write!(f, "; cost {cost}, {left} of {limit} left; ")?;
-                match (decision.wait(), mode) {
+                match (&decision.wait(), mode) {
                     (None, _) => f.write_str("would allow it"),
-                    (Some(wait), Mode::Enforce) => write!(f, "would refuse it: wait {wait:?}"),
+                    (Some(wait), Mode::Enforce) => {
+                        write!(f, "would refuse it; retry {}", in_words(*wait))
+                    }
                     (Some(wait), Mode::Shadow) => {
-                        write!(f, "would refuse it, were it not in shadow mode: wait {wait:?}")
+                        write!(f, "would refuse it, but only watches; retry {}", in_words(*wait))
                     }
                 }
             }

@@ -8,7 +8,7 @@ use tollgate_core::{Decision, Timestamp, Wait};
 
 use super::planning::Refusal;
 use super::ruleset::{Domain, Ruleset};
-use crate::policy::Mode;
+use crate::policy::{Mode, duration_to_text};
 use crate::store::{Held, HoldId};
 use crate::terms::{Decisions, INLINE, Weight};
 
@@ -121,7 +121,7 @@ impl Report {
         }
         let name = &rule.name;
         Some(match self.wait()? {
-            Wait::After(wait) => format!("rule `{name}` refused: retry in {wait:?}"),
+            wait @ Wait::After(_) => format!("rule `{name}` refused: retry {}", in_words(wait)),
             Wait::Never => format!("rule `{name}` refused: the cost is more than it ever allows"),
             Wait::Unknown => format!("rule `{name}` refused: nobody knows for how long"),
         })
@@ -168,6 +168,18 @@ impl Report {
         });
         // The first of those that are equal.
         refusers.rev().max_by_key(|&index| rank(self.decisions[index].wait()))
+    }
+}
+
+/// A wait as people say it, in whole milliseconds, rounded up.
+pub(super) fn in_words(wait: Wait) -> String {
+    match wait {
+        Wait::After(wait) => {
+            let ms = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+            format!("in {}", duration_to_text(Duration::from_millis(ms)))
+        }
+        Wait::Never => "never".into(),
+        Wait::Unknown => "when something is given back".into(),
     }
 }
 

@@ -24,8 +24,9 @@ use super::{
 };
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
+use crate::locks::{lock, read, write};
 use crate::table::{
-    Ceiling, Header, Keeper, Locked, Place, Shelf, TaggedLine, WhenFull, WideLine, find, lock,
+    Ceiling, Header, Keeper, Locked, Place, Shelf, TaggedLine, WhenFull, WideLine, find,
     read_header,
 };
 use crate::terms::{Act, Ask, Decisions, INLINE, Moment, State, Terms, decide};
@@ -425,7 +426,7 @@ impl MemoryStore {
         if self.in_force(plan).is_err() {
             return Err(Blocked::Superseded);
         }
-        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let limits = read(&self.limits);
         let mut carried: Several<Carried> = Several::new();
         let mut moments: Several<Moment> = Several::new();
         for (charge, spot) in plan.charges.iter().zip(spots) {
@@ -668,7 +669,7 @@ enum Placed<'a> {
 impl<L: Slots> Keeper<L> for MemoryStore {
     fn is_idle(&self, line: &Locked<'_, L>, slot: usize, since: Timestamp) -> bool {
         let tag = line.line().tag(slot);
-        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let limits = read(&self.limits);
         let Some(terms) = limits.terms(tag).filter(|_| !limits.is_removed(tag)) else {
             return true;
         };
@@ -737,7 +738,7 @@ impl MemoryStore {
 
     /// How much of what an item has charged still counts: a closed window gives nothing back.
     fn outstanding(&self, item: &Item, times: Times) -> u64 {
-        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let limits = read(&self.limits);
         let Some((tag, state)) = item.charged.as_deref().copied() else { return 0 };
         let Some((terms, moment)) = limits.get(tag, times) else { return 0 };
         let carried = Carried { tag, terms, state };
@@ -748,7 +749,7 @@ impl MemoryStore {
 
     /// The name of the state whose places a hold takes, if it is about places.
     fn line_of(&self, hold: &Hold) -> Option<u64> {
-        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let limits = read(&self.limits);
         let is_slots = |item: &&Item| matches!(limits.terms(item.tag), Some(Terms::Slots(_)));
         hold.items.iter().find(is_slots).map(|item| item.hash)
     }
@@ -777,7 +778,7 @@ impl MemoryStore {
         times: Times,
         change: impl FnOnce(&Terms, &mut State, Moment) -> u64,
     ) -> (u64, Option<(u32, State)>) {
-        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let limits = read(&self.limits);
         let Some((terms, moment)) = limits.get(item.tag, times) else { return (0, None) };
         let held = side.held(item.hash);
         if Width::of(&terms) == Width::None {
@@ -863,7 +864,7 @@ impl sealed::Store for MemoryStore {
 
     fn settle_in(&self, charge: &Charge<'_>, times: Times) {
         let side = lock(&self.side);
-        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let limits = read(&self.limits);
         self.with_slot(charge.terms, charge.hash, |line, slot| {
             let tag = line.tag(slot);
             if tag != 0 && tag != charge.tag {
@@ -896,7 +897,7 @@ impl sealed::Store for MemoryStore {
     }
 
     fn known_limits(&self) -> Vec<Restored> {
-        self.limits.read().unwrap_or_else(PoisonError::into_inner).restorable()
+        read(&self.limits).restorable()
     }
 
     fn len(&self) -> usize {
@@ -915,7 +916,7 @@ impl MemoryStore {
     /// The time of the change is read after the new number is there to be seen, so no charge under
     /// the old rules is later than it.
     fn adopt_now(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
-        let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = write(&self.limits);
         if self.version.load(Ordering::SeqCst) >= adoption.version {
             return;
         }
@@ -936,14 +937,14 @@ impl MemoryStore {
         let side = lock(&self.side);
         let mut used = used.into_inner().unwrap_or_else(PoisonError::into_inner);
         used.extend(side.tags().chain(side.shared.tags()));
-        let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = write(&self.limits);
         limits.retain(|tag| used.contains(&tag));
     }
 
     fn modernise<L: Slots>(&self, shelf: &Shelf<L>, used: &Mutex<HashSet<u32>>) {
         for line in shelf.lines() {
             let mut line = Locked::new(line);
-            let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+            let limits = read(&self.limits);
             let occupied: Several<usize> = line.occupied().collect();
             for slot in occupied {
                 let tag = line.line().tag(slot);

@@ -45,7 +45,9 @@ fn replay<S: Store>(store: S, case: &Value) {
             if index < rounds || index - rounds > 100 {
                 return;
             }
-            (rounds..index).for_each(|_| drop(engine.close_round("default")));
+            for _ in rounds..index {
+                engine.close_round("default");
+            }
             rounds = index;
         }
         let request = |field: &str| Request::new("default", &[]).cost(number(&step[field]));

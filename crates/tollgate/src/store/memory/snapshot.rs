@@ -27,7 +27,8 @@ use super::side::{Hold, Item};
 use super::slot::Slots;
 use super::{HoldId, MemoryStore};
 use crate::hash::KeyedHash;
-use crate::table::{Line, Locked, Narrow, Place, Shelf, Tagged, WIDE_WORDS, WhenFull, lock};
+use crate::locks::{lock, read};
+use crate::table::{Line, Locked, Narrow, Place, Shelf, Tagged, WIDE_WORDS, WhenFull};
 use crate::terms::Terms;
 
 /// Why a snapshot was not restored.
@@ -78,7 +79,7 @@ impl MemoryStore {
             out.u64(closed.load(Ordering::Acquire));
         });
         let side = lock(&self.side);
-        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner).restorable();
+        let limits = read(&self.limits).restorable();
         out.list(limits, |out, Restored { tag, family, terms }| {
             out.u32(tag);
             out.u64(family);
@@ -108,7 +109,7 @@ impl MemoryStore {
         let mut slots = Vec::new();
         for line in shelf.lines() {
             let line = Locked::new(line);
-            let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+            let limits = read(&self.limits);
             for slot in line.occupied() {
                 let Tagged { tag, .. } = line.load(slot);
                 let Some(terms) = limits.terms(tag) else { continue };
@@ -203,7 +204,7 @@ impl MemoryStore {
 
     fn restore_holds(&self, holds: Vec<(HoldId, Hold)>, last_fence: u64) {
         let mut side = lock(&self.side);
-        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let limits = read(&self.limits);
         for (id, hold) in holds {
             for item in &hold.items {
                 let units = side.held(item.hash).saturating_add(item.units);
