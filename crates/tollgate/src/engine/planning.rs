@@ -1,5 +1,6 @@
 //! From a request to a plan: which limits, under which names, how much.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
 
@@ -137,7 +138,9 @@ impl<'a> Planning<'a, '_> {
         let compiled = self.rules.rule(number);
         let rule = &compiled.rule;
         let attributes = &request.attributes;
-        if let Some(part) = compiled.missing_part(attributes) {
+        let key = KeyOf { compiled, attributes, missing: Cell::new(None) };
+        let hash = spread(self.hash.hash_one(&key)).max(1);
+        if let Some(part) = key.missing.get() {
             match rule.missing {
                 Missing::Skip => return Ok(Charged::None),
                 Missing::Refuse if rule.mode == Mode::Enforce => {
@@ -158,8 +161,6 @@ impl<'a> Planning<'a, '_> {
         let Some(grade) = compiled.grade(attributes, period, self.times) else {
             return Ok(Charged::None);
         };
-        let key = KeyOf { compiled, attributes };
-        let hash = spread(self.hash.hash_one(key)).max(1);
         let is_enforced = rule.mode == Mode::Enforce && self.rules.is_enforced(hash);
         Ok(Charged::One(Charge {
             rule: number,
@@ -276,16 +277,21 @@ impl Compiled {
 struct KeyOf<'a> {
     compiled: &'a Compiled,
     attributes: &'a Attributes<'a>,
+    /// The first part that the request does not have, found on the way.
+    missing: Cell<Option<usize>>,
 }
 
 impl Hash for KeyOf<'_> {
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.compiled.family);
-        for part in &self.compiled.rule.key.parts {
+        for (index, part) in self.compiled.rule.key.parts.iter().enumerate() {
             let value = self.attributes.get(part.attribute());
             let Some(value) = value else {
                 state.write_u8(ABSENT);
+                if self.missing.get().is_none() {
+                    self.missing.set(Some(index));
+                }
                 continue;
             };
             match part {

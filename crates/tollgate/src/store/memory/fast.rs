@@ -3,10 +3,9 @@
 //! States stay packed, and answers are written where they are to be. Whatever is not that simple is
 //! left to the other ways, with nothing changed.
 
-use smallvec::SmallVec;
 use tollgate_core::{Decision, Timestamp};
 
-use super::{Charge, MemoryStore, Plan, Several};
+use super::{Charge, MemoryStore, Plan};
 use crate::keyed::sealed::Pack;
 use crate::table::{
     Header, Line, Locked, Narrow, NarrowLine, Tagged, TaggedLine, find, is_unchanged, read_header,
@@ -76,41 +75,47 @@ impl MemoryStore {
         now: Timestamp,
         decisions: &mut Decisions,
     ) -> Option<bool> {
-        let mut homes: Several<&TaggedLine> = SmallVec::new();
-        for charge in &plan.charges {
-            homes.push(self.narrow.fetch(charge.hash).home);
+        let mut homes = [None; MOST];
+        for (home, charge) in homes.iter_mut().zip(&plan.charges) {
+            *home = Some(self.narrow.fetch(charge.hash).home);
         }
-        let mut steps: Several<Step<'_>> = SmallVec::new();
-        for (charge, line) in plan.charges.iter().zip(homes) {
-            let (step, decision) = step(line, charge, now)?;
+        let mut steps = [None; MOST];
+        for ((place, home), charge) in steps.iter_mut().zip(homes).zip(&plan.charges) {
+            let (step, decision) = step(home?, charge, now)?;
             if !decision.is_allowed() && charge.weight == Weight::Binding {
                 // A refusal has to say what everybody has left.
                 return None;
             }
             decisions.push(decision);
-            steps.push(step);
+            *place = Some(step);
         }
-        steps.sort_unstable_by_key(|step| std::ptr::from_ref(step.line).addr());
-        let mut locked: Several<Locked<'_, TaggedLine>> = SmallVec::new();
+        let steps = &mut steps[..plan.charges.len()];
+        steps.sort_unstable_by_key(|step| step.map(|step| std::ptr::from_ref(step.line).addr()));
+        let mut locked = [const { None::<Locked<'_, TaggedLine>> }; MOST];
+        let mut owners = [0; MOST];
         for (index, step) in steps.iter().enumerate() {
-            match index.checked_sub(1).map(|before| &steps[before]) {
-                Some(before) if std::ptr::eq(before.line, step.line) => {
-                    // Both are in one line. Should it have changed between the two looks, the lock
-                    // was not to be had; the headers say whether.
-                    if before.header != step.header {
-                        return None;
-                    }
+            let step = (*step)?;
+            let before = index.checked_sub(1).and_then(|before| steps[before]);
+            match before.filter(|before| std::ptr::eq(before.line, step.line)) {
+                // Both are in one line, and were found there under the same header.
+                Some(before) if before.header == step.header => owners[index] = owners[index - 1],
+                Some(_) => return None,
+                None => {
+                    locked[index] = Some(Locked::if_unchanged(step.line, step.header)?);
+                    owners[index] = index;
                 }
-                _ => locked.push(Locked::if_unchanged(step.line, step.header)?),
             }
         }
-        let is_true = |step: &Step<'_>| locked.iter().any(|line| step.is_still_true(line));
-        if self.in_force(plan).is_err() || !steps.iter().all(is_true) {
+        if self.in_force(plan).is_err() {
             return None;
         }
-        for step in &steps {
-            let line = locked.iter_mut().find(|line| std::ptr::eq(line.line(), step.line))?;
-            step.store(line);
+        for (step, owner) in steps.iter().zip(owners) {
+            if !(*step)?.is_still_true(locked[owner].as_ref()?) {
+                return None;
+            }
+        }
+        for (step, owner) in steps.iter().zip(owners) {
+            (*step)?.store(locked[owner].as_mut()?);
         }
         Some(true)
     }
@@ -155,9 +160,7 @@ impl Step<'_> {
     /// the last word.
     #[inline(always)]
     fn is_still_true(&self, line: &Locked<'_, TaggedLine>) -> bool {
-        std::ptr::eq(line.line(), self.line)
-            && line.fingerprint(self.slot) == self.hash
-            && line.load(self.slot) == self.before
+        line.fingerprint(self.slot) == self.hash && line.load(self.slot) == self.before
     }
 
     #[inline(always)]
