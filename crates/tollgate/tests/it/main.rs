@@ -9,6 +9,7 @@ mod changes;
 mod clocks;
 mod engine_conformance;
 mod engine_full;
+mod engine_model;
 mod engine_open;
 mod guard;
 mod layers;
