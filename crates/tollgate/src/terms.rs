@@ -44,6 +44,12 @@ impl Moment {
         self.period.index = index;
         self
     }
+
+    /// The same time and period, unless the other ones are later.
+    pub(crate) fn no_earlier_than(self, other: Self) -> Self {
+        let index = self.period.index.max(other.period.index);
+        Self { now: self.now.max(other.now), ..self.in_period(index) }
+    }
 }
 
 /// A period for limits that have none.

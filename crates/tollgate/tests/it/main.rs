@@ -11,6 +11,7 @@ mod clocks;
 mod engine;
 mod engine_conformance;
 mod engine_full;
+mod engine_model;
 mod engine_open;
 mod guard;
 mod layers;

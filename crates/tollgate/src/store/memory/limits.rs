@@ -22,9 +22,9 @@ struct Known {
     terms: Terms,
     cycle: Option<Arc<CycleClock>>,
     /// When it came into force.
-    since: Times,
-    /// When it goes out of force by itself, by the clock that limits count by.
-    until: Option<Timestamp>,
+    since: Moment,
+    /// When it goes out of force by itself.
+    until: Option<Times>,
     /// The limit that follows then.
     common: Option<u32>,
     successor: Option<Successor>,
@@ -35,9 +35,11 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Successor {
     tag: u32,
-    at: Times,
+    /// When the edit was made, in the periods of the limit that it ended.
+    at: Moment,
+    /// The same in the periods of the limit that follows.
+    period_after: u64,
     effective: Effective,
-    period: u64,
 }
 
 /// A limit that comes into force.
@@ -110,21 +112,28 @@ impl Limits {
     pub(crate) fn adopt(&mut self, adoption: &Adoption, at: Times) {
         self.bring_back(adoption, at);
         for limit in &adoption.limits {
+            let until = limit.until.map(|wall| Times { now: at.by_the_clock(wall), wall });
             self.known.entry(limit.tag).or_insert_with(|| Known {
                 family: limit.family,
                 terms: limit.terms,
                 cycle: limit.cycle.clone(),
-                since: at,
-                until: limit.until.map(|until| at.by_the_clock(until)),
+                since: moment_of(limit.cycle.as_deref(), at),
+                until,
                 common: limit.common,
                 successor: None,
                 is_removed: false,
             });
         }
         for succession in &adoption.successions {
-            if let Some(known) = self.known.get_mut(&succession.from) {
-                let Succession { to: tag, effective, period, .. } = *succession;
-                known.successor.get_or_insert(Successor { tag, at, effective, period });
+            let Succession { from, to: tag, effective, period } = *succession;
+            let period_after = self.known.get(&tag).map_or(0, |to| to.moment(at).period.index);
+            if let Some(known) = self.known.get_mut(&from) {
+                let at = match effective {
+                    Effective::Now => known.moment(at),
+                    // As whoever made the rules has seen it.
+                    Effective::Next => known.moment(at).in_period(period),
+                };
+                known.successor.get_or_insert(Successor { tag, at, period_after, effective });
             }
         }
         for tag in &adoption.removed {
@@ -142,9 +151,10 @@ impl Limits {
         for limit in adoption.limits.iter().filter(|limit| limit.common.is_none()) {
             let is_back = |known: &&mut Known| known.is_removed && known.family == limit.family;
             for known in self.known.values_mut().filter(is_back) {
-                let (effective, period) = (Effective::Now, 0);
+                let (tag, effective, at) = (limit.tag, Effective::Now, known.moment(at));
+                let period_after = at.period.index;
                 known.is_removed = false;
-                known.successor.get_or_insert(Successor { tag: limit.tag, at, effective, period });
+                known.successor.get_or_insert(Successor { tag, at, period_after, effective });
             }
         }
     }
@@ -188,45 +198,38 @@ impl Limits {
         mut carried: Carried,
         now: Timestamp,
         period: Option<u64>,
-    ) -> (Carried, Timestamp) {
-        let mut last = Timestamp::ZERO;
+    ) -> (Carried, Moment) {
+        let mut last = Moment { now: Timestamp::ZERO, period: NO_PERIOD };
         while let Some(known) = self.known.get(&carried.tag) {
             let successor = known.successor.filter(|it| self.known.contains_key(&it.tag));
-            let ended = known.until.filter(|&until| {
-                until <= now && successor.is_none_or(|successor| until < successor.at.now)
+            let ended = known.until.filter(|until| {
+                until.now <= now && successor.is_none_or(|successor| until.now < successor.at.now)
             });
             if let (Some(until), Some(common)) = (ended, known.common)
                 && let Some(next) = self.known.get(&common)
             {
-                last = last.max(until);
-                let edited = known.moment(Times { now: last, ..known.since });
-                // An override ends in whatever period a quota is in.
-                let edited = match (carried.state, period) {
-                    (State::Quota(_), None) => break,
-                    (State::Quota(_), Some(index)) => edited.in_period(index),
-                    _ => edited,
-                };
-                carried = next.take_over(common, known, &carried, edited);
+                last = known.moment(until).no_earlier_than(last);
+                carried = next.take_over(common, known, &carried, last);
                 continue;
             }
             let Some(successor) = successor else { break };
             let Some(next) = self.known.get(&successor.tag) else { break };
-            let at = Times { now: last.max(successor.at.now), ..successor.at };
-            let mut edited = known.moment(at);
+            let mut edited = successor.at;
             if successor.effective == Effective::Next {
                 // The period of the edit is the last one of the old limit.
-                let is_last = period.is_none_or(|period| period <= successor.period);
+                let is_last = period.is_none_or(|period| period <= edited.period.index);
                 let is_last = is_last && self.has_its_cycle_to_the_end(known);
                 if carried.is_window_open(now) || (known.cycle.is_some() && is_last) {
                     break;
                 }
-                edited = edited.in_period(successor.period.saturating_add(1));
+                edited = edited.in_period(edited.period.index.saturating_add(1));
             }
-            last = at.now;
-            carried = next.take_over(successor.tag, known, &carried, edited);
+            last = edited.no_earlier_than(last);
+            carried = next.take_over(successor.tag, known, &carried, last);
             if let (State::Quota(state), false) = (&mut carried.state, next.has_cycle_of(known)) {
                 // Periods of another calendar have other numbers.
-                state.period = next.moment(successor.at).period.index;
+                state.period = successor.period_after;
+                last = last.in_period(successor.period_after);
             }
         }
         (carried, last)
@@ -262,8 +265,8 @@ impl Limits {
         // Both are in force: the key has come under an override, or under another one.
         let from = self.known.get(&carried.tag).unwrap_or(known);
         let since = self.known.get(&charge.tag).map_or(from.since, |to| to.since);
-        let at = Times { now: since.now.max(last), ..since };
-        let state = charge.terms.carry_over(&carried.terms, &carried.state, from.moment(at));
+        let at = since.no_earlier_than(last);
+        let state = charge.terms.carry_over(&carried.terms, &carried.state, at);
         Carried { tag: charge.tag, terms: *charge.terms, state }
     }
 
@@ -324,7 +327,11 @@ impl Known {
     }
 
     fn moment(&self, times: Times) -> Moment {
-        let period = self.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
-        Moment { now: times.now, period }
+        moment_of(self.cycle.as_deref(), times)
     }
+}
+
+fn moment_of(cycle: Option<&CycleClock>, times: Times) -> Moment {
+    let period = cycle.map_or(NO_PERIOD, |cycle| cycle.period(times));
+    Moment { now: times.now, period }
 }
