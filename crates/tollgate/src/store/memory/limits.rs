@@ -90,7 +90,7 @@ impl Limits {
 
     /// Knows limits from an earlier life.
     pub(crate) fn restore(&mut self, limits: Vec<Restored>) {
-        let zero = Times { now: Timestamp::ZERO, wall: Timestamp::ZERO };
+        let since = Moment { now: Timestamp::ZERO, period: NO_PERIOD };
         for Restored { tag, family, terms } in limits {
             self.known.insert(
                 tag,
@@ -98,7 +98,7 @@ impl Limits {
                     family,
                     terms,
                     cycle: None,
-                    since: zero,
+                    since,
                     until: None,
                     common: None,
                     successor: None,
