@@ -295,7 +295,7 @@ impl Hash for KeyOf<'_> {
                 continue;
             };
             match part {
-                KeyPart::Text(_) => value.hash(state),
+                KeyPart::Text(_) => write_text(value, state),
                 KeyPart::Address { v4_bits, v6_bits, .. } => match address_of(value) {
                     Some(IpAddr::V4(v4)) => {
                         state.write_u8(V4);
@@ -309,12 +309,19 @@ impl Hash for KeyOf<'_> {
                     }
                     None => {
                         state.write_u8(TEXT);
-                        value.hash(state);
+                        write_text(value, state);
                     }
                 },
             }
         }
     }
+}
+
+/// Text ends with a byte that no text has, as `str`'s own hash has it.
+#[inline(always)]
+fn write_text(text: &str, state: &mut impl Hasher) {
+    state.write(text.as_bytes());
+    state.write_u8(0xff);
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "each half goes to its place")]
