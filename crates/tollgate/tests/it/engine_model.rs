@@ -68,6 +68,10 @@ impl Any {
         }
     }
 
+    fn carries(&self) -> bool {
+        matches!(self, Self::Quota(limit, _) if limit.carry() != Carry::Nothing)
+    }
+
     fn fresh(&self, at: At) -> State {
         match self {
             Self::Bucket(limit) => State::Bucket(limit.fresh()),
@@ -296,6 +300,10 @@ impl Model {
         let mut items = Vec::new();
         for (number, key, before, mut after, cost, mut decision) in asked {
             let rule = &self.rules[number].given;
+            if verb != Verb::Peek && before.limit.carries() {
+                // What is carried over counts from the first request on, be it allowed or not.
+                self.states.entry(key.clone()).or_insert_with(|| before.clone());
+            }
             if is_allowed || (rule.charges_refused && verb == Verb::Check) {
                 if !is_allowed && !decision.is_allowed() {
                     let left = after.limit.peek(&after.state, 0, at).remaining();
