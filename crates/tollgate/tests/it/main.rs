@@ -13,6 +13,8 @@ mod engine_conformance;
 mod engine_full;
 mod engine_model;
 mod engine_open;
+mod engine_stories;
+mod engine_stress;
 mod guard;
 mod layers;
 mod model;
