@@ -72,10 +72,6 @@ impl Any {
         }
     }
 
-    fn carries(&self) -> bool {
-        matches!(self, Self::Quota(limit, _) if limit.carry() != Carry::Nothing)
-    }
-
     fn fresh(&self, at: At) -> State {
         match self {
             Self::Bucket(limit) => State::Bucket(limit.fresh()),

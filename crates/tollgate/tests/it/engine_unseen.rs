@@ -1,4 +1,4 @@
-//! What is known to be wrong and waits for a decision. Each of these fails.
+//! Keys that nobody has charged yet, and what an edit means for them.
 
 use tollgate::policy::Policy;
 use tollgate::{Engine, ManualClock, Request};
