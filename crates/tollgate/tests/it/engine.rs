@@ -174,3 +174,15 @@ fn a_snapshot_goes_on_where_it_was_made() {
         assert!(Engine::restore((*policy).clone(), clock, &bytes[..cut]).is_err(), "{cut}");
     }
 }
+
+#[test]
+fn everything_goes_from_thread_to_thread() {
+    fn travels<T: Send>() {}
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Engine>();
+    is_shared::<tollgate::PreparedDomain<MemoryStore, tollgate::SystemClock>>();
+    is_shared::<tollgate::Report>();
+    travels::<tollgate::Lease<MemoryStore, tollgate::SystemClock>>();
+    travels::<tollgate::Waiting<'static, tollgate::Report>>();
+    travels::<tollgate::Answer<'static, Result<tollgate::Report, tollgate::CheckError>>>();
+}

@@ -3,11 +3,9 @@
 use tollgate::policy::Policy;
 use tollgate::{Engine, ManualClock, Request};
 
-/// A governor who could not afford anything yet must be able to one day: closing a round adds two
-/// tokens for each, whether the store has seen them or not. A refusal leaves no state behind, so a
-/// key that was only ever refused stays as new and saves up nothing.
+/// A governor who could not afford anything yet must be able to one day: who was refused is known, and
+/// saves up from then on.
 #[test]
-
 fn unseen_keys_collect_what_is_carried() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
                   quota = { max = 2, per = \"round\", carry = \"all\" }";
@@ -21,7 +19,6 @@ fn unseen_keys_collect_what_is_carried() {
 /// An override that came and went while the key was not charged: its refill is forgotten, so the
 /// key has more after the override is dropped than it had a moment before.
 #[test]
-
 fn dropping_an_override_refills_nothing_that_was_never_charged_under_it() {
     let policy = |exception: &str| {
         let text = format!(
