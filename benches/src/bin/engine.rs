@@ -102,29 +102,39 @@ fn engine(policy: &str) -> Engine {
     Engine::new(Policy::from_toml(policy).expect("a valid policy"))
 }
 
+/// What tells rules apart.
+struct Kind {
+    what: &'static str,
+    condition: fn(usize) -> String,
+    /// What a request has that meets one of them.
+    met: (&'static str, &'static str),
+}
+
 /// The same request among few and among many rules.
 fn matching(rounds: usize) -> Vec<Line> {
-    let kinds: [(&'static str, fn(usize) -> String, &str, &str); 3] = [
-        ("10 000 rules told apart by equality / 10", |n| format!("plan = \"p{n}\""), "plan", "p7"),
-        (
-            "10 000 rules told apart by prefix / 10",
-            |n| format!("path = \"/v1/{n:05}/*\""),
-            "path",
-            "/v1/00007/items",
-        ),
-        (
-            "10 000 rules told apart by network / 10",
-            |n| format!("ip = \"10.{}.{}.0/24\"", n / 256, n % 256),
-            "ip",
-            "10.0.7.9",
-        ),
+    let kinds = [
+        Kind {
+            what: "10 000 rules told apart by equality / 10",
+            condition: |n| format!("plan = \"p{n}\""),
+            met: ("plan", "p7"),
+        },
+        Kind {
+            what: "10 000 rules told apart by prefix / 10",
+            condition: |n| format!("path = \"/v1/{n:05}/*\""),
+            met: ("path", "/v1/00007/items"),
+        },
+        Kind {
+            what: "10 000 rules told apart by network / 10",
+            condition: |n| format!("ip = \"10.{}.{}.0/24\"", n / 256, n % 256),
+            met: ("ip", "10.0.7.9"),
+        },
     ];
     let mut lines = Vec::new();
-    for (what, condition, attribute, value) in kinds {
+    for Kind { what, condition, met } in kinds {
         let policy =
             |rules: usize| -> String { (0..rules).map(|n| many(n, &condition(n))).collect() };
         let (few, lots) = (engine(&policy(10)), engine(&policy(10_000)));
-        let attributes = [("user", "ada"), (attribute, value)];
+        let attributes = [("user", "ada"), met];
         let request = Request::new("default", &attributes);
         let medians = interleaved(
             rounds,

@@ -294,7 +294,9 @@ mod proposals {
                 }
             });
             assert_eq!(won.into_inner(), 1, "round {round}");
-            ids.into_iter().for_each(|id| drop(desk.0.cancel(id).wait()));
+            for id in ids {
+                let _ = desk.0.cancel(id).wait();
+            }
         }
     }
 
