@@ -1,5 +1,9 @@
 //! The engine from outside: the verbs, one after the other.
 
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollgate::policy::Policy;
@@ -173,6 +177,45 @@ fn a_snapshot_goes_on_where_it_was_made() {
         let clock = ManualClock::default();
         assert!(Engine::restore((*policy).clone(), clock, &bytes[..cut]).is_err(), "{cut}");
     }
+}
+
+/// Polled in the worst order, with a waker that wakes nobody: only their own order counts.
+#[test]
+fn a_thousand_who_wait_for_three_places_are_served_in_the_order_of_their_arrival() {
+    let (engine, _) = engine("[[rule]]\nname = \"calls\"\nslots = { max = 3, queue = 1000 }\n");
+    let request = Request::new("default", &[]);
+    let mut places: VecDeque<_> =
+        (0..3).map(|_| engine.acquire(&request, None).block().unwrap()).collect();
+    let mut waiting: Vec<_> =
+        (0..1_000).map(|number| (number, engine.acquire(&request, None))).collect();
+    let full = engine.acquire(&request, None).block();
+    assert!(matches!(full, Err(WaitError::QueueFull)));
+    let mut context = Context::from_waker(Waker::noop());
+    let (mut served, mut given_up) = (Vec::new(), 0);
+    while !waiting.is_empty() {
+        places.pop_front();
+        if waiting.len() % 7 == 0 {
+            // Somebody in the middle gives up.
+            waiting.remove(waiting.len() / 2);
+            given_up += 1;
+        }
+        let mut polled: Vec<_> = waiting.iter_mut().rev().collect();
+        let ready = polled.iter_mut().find_map(|(number, waiter)| {
+            match Pin::new(waiter).poll(&mut context) {
+                Poll::Ready(lease) => Some((*number, lease.unwrap())),
+                Poll::Pending => None,
+            }
+        });
+        if let Some((number, lease)) = ready {
+            served.push(number);
+            waiting.retain(|(waits, _)| *waits != number);
+            places.push_back(lease);
+        }
+    }
+    assert_eq!(served.len() + given_up, 1_000);
+    assert!(served.is_sorted(), "in order");
+    drop(places);
+    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(3), "at rest all are free");
 }
 
 #[test]
