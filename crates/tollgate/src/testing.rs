@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::policy::{Override, Policy};
-use crate::{CheckError, Engine, HoldId, ManualClock, Report, Request, Store, Timestamp, Wait};
+use crate::{CheckError, Engine, HoldId, ManualClock, Report, Request, Store, Timestamp};
 
 pub use vectors::vectors;
 
@@ -128,11 +128,6 @@ impl<S: Store> Desk<S> {
 
     fn allows(&self, attributes: Attributes<'_>, cost: u64) -> bool {
         self.check(attributes, cost).is_allowed()
-    }
-
-    /// How long a refusal says to wait, in milliseconds rounded down to microseconds.
-    fn wait_of(&self, attributes: Attributes<'_>, cost: u64) -> Option<Wait> {
-        self.peek(attributes, cost).wait()
     }
 
     fn peek(&self, attributes: Attributes<'_>, cost: u64) -> Report {

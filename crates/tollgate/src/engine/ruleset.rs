@@ -11,7 +11,7 @@ use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
 use crate::policy::{
-    Condition, Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
+    Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
 };
 use crate::store::{Adoption, NewLimit, Store, Succession};
 use crate::terms::Terms;

@@ -7,6 +7,7 @@ mod basics;
 mod bounded;
 mod changes;
 mod clocks;
+mod engine_clocks;
 mod engine_conformance;
 mod engine_full;
 mod engine_model;
