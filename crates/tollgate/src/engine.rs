@@ -305,6 +305,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
         now: Option<Timestamp>,
     ) -> Answer<'_, Result<u64, CheckError>> {
         let (rules, times) = self.begin(now);
+        // The store may not know the newest rules yet.
+        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
         match self.plan(&rules, request, times) {
             Ok(planned) => self.shared.store.refund(&planned.plan, times).map(Ok),
             Err(error) => Answer::Now(Err(error)),
@@ -325,7 +327,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// Reports how many rounds of the domain have been closed.
     pub fn close_round(&self, domain: &str) -> u64 {
-        self.shared.store.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1
+        let closed = self.shared.store.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1;
+        self.shared.waiting.wake_all();
+        closed
     }
 
     /// How many keys have a state of their own.
@@ -558,8 +562,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let waiting = &self.shared.waiting;
         settled.map(move |settled| match settled {
             Ok(settled) => {
-                // Whoever waits for the place of a lease hears of it, however it was ended.
-                settled.line.into_iter().for_each(|line| waiting.wake(line));
+                // Whoever waits for what was given back hears of it.
+                match settled.line {
+                    Some(line) => waiting.wake(line),
+                    None => waiting.wake_all(),
+                }
                 Ok(settled.units)
             }
             Err(Gone) => Err(GoneError),

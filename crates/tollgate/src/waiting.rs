@@ -101,6 +101,17 @@ impl WaitList {
         ring(bell);
     }
 
+    /// Tells every line that an attempt may succeed now: more than one key may have got something.
+    pub(crate) fn wake_all(&self) {
+        if self.shared.is_unused() {
+            return;
+        }
+        for shard in &self.shared.shards {
+            let bells = lock(shard).wake_all();
+            ring(bells);
+        }
+    }
+
     /// Wakes all whose deadline or time to retry has come at `now`.
     ///
     /// For clocks that do not move by themselves: with any other the timer does it.

@@ -9,4 +9,5 @@ mod explain;
 mod manual;
 mod policy_tests;
 mod run;
+mod schema;
 mod validate;

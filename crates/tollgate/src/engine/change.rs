@@ -253,6 +253,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         store.adopt(&new.adoption, &read);
         self.settle_exceptions(&old, &new, read());
         changes.replaced.push(old);
+        self.shared.waiting.wake_all();
         changes.replaced.retain(|rules| Arc::strong_count(rules) > 1);
         for change in &made {
             changes.observers.iter().for_each(|observer| observer(change));

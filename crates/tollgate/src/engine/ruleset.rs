@@ -229,6 +229,10 @@ impl Numbers {
             if is_same_cycle {
                 outgoing = old.outgoing_at(is_edited, effective, times);
             }
+            // What was waiting for the next period waits no longer.
+            if let (Some(waiting), None) = (old.outgoing, outgoing) {
+                self.succeed(waiting.grade, base, Effective::Now, 0);
+            }
         }
         let edit = Edit { family, cycle: cycle.as_ref(), is_same_cycle, effective, period };
         let exceptions = self.compile_exceptions(&rule, &edit, base, old);
@@ -350,6 +354,7 @@ impl Compiled {
         // An edit that is still waiting keeps what it waits for.
         let waiting = self.outgoing.filter(|outgoing| period.index <= outgoing.last_period);
         match (is_edited, effective, waiting) {
+            (true, Effective::Now, _) => None,
             (_, _, Some(waiting)) => Some(waiting),
             (true, Effective::Next, None) => {
                 Some(Outgoing { grade: self.base, last_period: period.index })

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::RuleError;
+use super::key::attribute_name;
 use super::text::{TextError, quoted};
 use crate::request::Attributes;
 
@@ -37,6 +38,24 @@ pub struct Network {
 }
 
 impl Condition {
+    /// A condition that an attribute looks like one of the patterns, which are written as in a policy
+    /// file.
+    ///
+    /// ```
+    /// use tollgate::policy::Condition;
+    ///
+    /// let local = Condition::new("ip", ["10.0.0.0/8", "127.0.0.1"])?;
+    /// # Ok::<(), tollgate::policy::RuleError>(())
+    /// ```
+    pub fn new<'p>(
+        attribute: &str,
+        patterns: impl IntoIterator<Item = &'p str>,
+    ) -> Result<Self, RuleError> {
+        attribute_name(attribute)?;
+        let any_of = patterns.into_iter().map(Pattern::read).collect::<Result<_, _>>()?;
+        Ok(Self { attribute: attribute.into(), any_of })
+    }
+
     /// The attribute and its value, if only one will do.
     pub(crate) fn only_value(&self) -> Option<(&str, String)> {
         let value = match &*self.any_of {

@@ -3,7 +3,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::text::TextError;
-use super::{Condition, CostTable, Key, Limit, Override, Pattern, key};
+use super::{Condition, CostTable, Key, Limit, Override};
 use crate::request::Attributes;
 
 /// Who is limited, and how: match, key, limit.
@@ -86,9 +86,7 @@ impl Rule {
         attribute: &str,
         patterns: impl IntoIterator<Item = &'p str>,
     ) -> Result<Self, RuleError> {
-        key::attribute_name(attribute)?;
-        let any_of = patterns.into_iter().map(Pattern::read).collect::<Result<_, _>>()?;
-        self.conditions.push(Condition { attribute: attribute.into(), any_of });
+        self.conditions.push(Condition::new(attribute, patterns)?);
         Ok(self)
     }
 

@@ -776,7 +776,7 @@ impl MemoryStore {
         side: &mut Side,
         item: &Item,
         times: Times,
-        change: impl FnOnce(&Terms, &mut State, Moment) -> u64,
+        change: impl Fn(&Terms, &mut State, Moment) -> u64,
     ) -> (u64, Option<(u32, State)>) {
         let limits = read(&self.limits);
         let Some((terms, moment)) = limits.get(item.tag, times) else { return (0, None) };
@@ -800,9 +800,13 @@ impl MemoryStore {
             line.store(slot, tag, &state, moment);
             (units, (tag, state))
         });
-        let held = changed.map_or(0, |(_, (_, state))| state.held());
-        side.set_held(item.hash, held);
-        changed.map_or((0, None), |(units, left)| (units, Some(left)))
+        let Some((units, left)) = changed else {
+            // Only a key without anything on hold can have lost its slot.
+            side.set_held(item.hash, 0);
+            return (change(&terms, &mut terms.fresh(moment.period), moment), None);
+        };
+        side.set_held(item.hash, left.1.held());
+        (units, Some(left))
     }
 
     /// Gives back up to `units` to every limit of a plan, and reports the most that any gave.
@@ -942,8 +946,7 @@ impl MemoryStore {
     }
 
     fn modernise<L: Slots>(&self, shelf: &Shelf<L>, used: &Mutex<HashSet<u32>>) {
-        for line in shelf.lines() {
-            let mut line = Locked::new(line);
+        shelf.for_each_line(|line| {
             let limits = read(&self.limits);
             let occupied: Several<usize> = line.occupied().collect();
             for slot in occupied {
@@ -955,7 +958,7 @@ impl MemoryStore {
                 line.store(slot, packed);
                 lock(used).insert(carried.tag);
             }
-        }
+        });
     }
 }
 

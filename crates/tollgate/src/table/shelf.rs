@@ -129,6 +129,14 @@ impl<L: Line> Shelf<L> {
         self.directory.segments().flat_map(|entry| self.directory.lines(entry))
     }
 
+    /// Visits every line, with all lines of its segment locked: no key that is there when this begins
+    /// is missed, also if it moves meanwhile.
+    pub(crate) fn for_each_line(&self, mut visit: impl FnMut(&mut Locked<'_, L>)) {
+        for entry in self.directory.segments() {
+            grow::lock_all(self.directory.lines(entry)).iter_mut().for_each(&mut visit);
+        }
+    }
+
     /// Locks the home of a key, in the segment that it belongs to for as long as the lock is held.
     pub(crate) fn lock_chain(&self, hash: u64) -> (Entry<L>, Chain<'_, L>) {
         loop {

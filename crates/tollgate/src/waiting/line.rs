@@ -183,6 +183,11 @@ impl<B> Lines<B> {
         self.lines.get_mut(&line).and_then(Line::stir)
     }
 
+    /// Makes the first of every line look again, and returns their bells, to be rung.
+    pub(super) fn wake_all(&mut self) -> Vec<B> {
+        self.lines.values_mut().filter_map(Line::stir).collect()
+    }
+
     /// Makes all look again whose deadline or time to retry has come, and returns their bells.
     pub(super) fn tick(&mut self, now: Timestamp) -> Vec<B> {
         let mut bells = Vec::new();

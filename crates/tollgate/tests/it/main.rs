@@ -24,7 +24,6 @@ mod policy;
 mod policy_bad_input;
 mod policy_errors;
 mod policy_guide;
-mod policy_schema;
 mod policy_warnings;
 mod stories;
 mod threads;

@@ -133,7 +133,17 @@ impl Limits {
                     // As whoever made the rules has seen it.
                     Effective::Next => known.moment(at).in_period(period),
                 };
-                known.successor.get_or_insert(Successor { tag, at, period_after, effective });
+                let new = Successor { tag, at, period_after, effective };
+                match &mut known.successor {
+                    // An edit that counts at once comes before one that still waits.
+                    Some(old)
+                        if old.effective == Effective::Next && effective == Effective::Now =>
+                    {
+                        *old = new;
+                    }
+                    Some(_) => {}
+                    None => known.successor = Some(new),
+                }
             }
         }
         for tag in &adoption.removed {

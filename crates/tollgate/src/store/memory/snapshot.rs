@@ -28,7 +28,7 @@ use super::slot::Slots;
 use super::{HoldId, MemoryStore};
 use crate::hash::KeyedHash;
 use crate::locks::{lock, read};
-use crate::table::{Line, Locked, Narrow, Place, Shelf, Tagged, WIDE_WORDS, WhenFull};
+use crate::table::{Line, Narrow, Place, Shelf, Tagged, WIDE_WORDS, WhenFull};
 use crate::terms::Terms;
 
 /// Why a snapshot was not restored.
@@ -107,8 +107,7 @@ impl MemoryStore {
     {
         out.u64(shelf.no_earlier_than_reuse(Timestamp::ZERO).as_nanos());
         let mut slots = Vec::new();
-        for line in shelf.lines() {
-            let line = Locked::new(line);
+        shelf.for_each_line(|line| {
             let limits = read(&self.limits);
             for slot in line.occupied() {
                 let Tagged { tag, .. } = line.load(slot);
@@ -118,7 +117,7 @@ impl MemoryStore {
                 let packed = L::pack(carried.tag, &carried.state, line.line().moment(slot));
                 slots.push((line.fingerprint(slot), packed));
             }
-        }
+        });
         out.list(slots, |out, (hash, Tagged { tag, packed })| {
             out.u64(hash);
             out.u32(tag);

@@ -5,9 +5,9 @@ use std::path::Path;
 use serde_json::Value;
 use tollgate::policy::{Policy, schema};
 
-use crate::policy::SAMPLE;
+const SAMPLE: &str = include_str!("../../../tollgate/tests/it/policy/sample.toml");
 
-/// `TOLLGATE_BLESS=1 cargo test -p tollgate --test it policy_schema` writes the file anew.
+/// `TOLLGATE_BLESS=1 cargo test -p tollgate-cli --test it schema` writes the file anew.
 #[test]
 fn the_committed_schema_is_the_one_of_this_code() {
     let path =
