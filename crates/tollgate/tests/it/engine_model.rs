@@ -339,8 +339,11 @@ impl Model {
         let mut most = 0;
         for (key, units, is_by_request, charged) in &mut held.items {
             let actual = actual.filter(|_| *is_by_request).unwrap_or(*units);
-            // A cooldown's state is there as long as nobody forgets it.
-            let Some(entry) = self.states.get_mut(key) else { continue };
+            // Only a cooldown's state can be gone: nothing is held there, and an act is an act.
+            let Some(entry) = self.states.get_mut(key) else {
+                (*units, most) = (actual, most.max(actual));
+                continue;
+            };
             *units = entry.limit.commit(&mut entry.state, *units, actual, at);
             most = most.max(*units);
             *charged = Some(entry.clone());
