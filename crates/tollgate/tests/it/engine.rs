@@ -196,7 +196,7 @@ fn a_thousand_who_wait_for_three_places_are_served_in_the_order_of_their_arrival
         places.pop_front();
         if waiting.len() % 7 == 0 {
             // Somebody in the middle gives up.
-            waiting.remove(waiting.len() / 2);
+            drop(waiting.remove(waiting.len() / 2));
             given_up += 1;
         }
         let mut polled: Vec<_> = waiting.iter_mut().rev().collect();
