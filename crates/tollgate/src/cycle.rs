@@ -41,6 +41,14 @@ impl CycleClock {
         matches!(self, Self::Calendar(_))
     }
 
+    /// The number of the round, where it is the host that closes them.
+    pub(crate) fn round(&self) -> Option<u64> {
+        match self {
+            Self::Calendar(_) => None,
+            Self::Round(closed) => Some(closed.load(Ordering::Acquire)),
+        }
+    }
+
     pub(crate) fn period(&self, times: Times) -> Period {
         match self {
             Self::Calendar(calendar) => {

@@ -308,7 +308,13 @@ impl<S: Store, C: Clock> Engine<S, C> {
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
         match self.plan(&rules, request, times) {
-            Ok(planned) => self.shared.store.refund(&planned.plan, times).map(Ok),
+            Ok(planned) => {
+                let waiting = &self.shared.waiting;
+                self.shared.store.refund(&planned.plan, times).map(|units| {
+                    waiting.wake_all();
+                    Ok(units)
+                })
+            }
             Err(error) => Answer::Now(Err(error)),
         }
     }
@@ -318,15 +324,24 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn forget(&self, request: &Request<'_>) -> Answer<'_, Result<bool, CheckError>> {
         let (rules, times) = self.begin(None);
         match self.plan(&rules, request, times) {
-            Ok(planned) => self.shared.store.forget(&planned.plan).map(Ok),
+            Ok(planned) => {
+                let waiting = &self.shared.waiting;
+                self.shared.store.forget(&planned.plan).map(|forgotten| {
+                    waiting.wake_all();
+                    Ok(forgotten)
+                })
+            }
             Err(error) => Answer::Now(Err(error)),
         }
     }
 
     /// Ends the round of a domain: quotas per round begin anew, with what they carry over.
     ///
-    /// Reports how many rounds of the domain have been closed.
+    /// Reports how many rounds of the domain have been closed; 0 if the policy has no such domain.
     pub fn close_round(&self, domain: &str) -> u64 {
+        if self.shared.rules.load().domain(domain).is_none() {
+            return 0;
+        }
         let closed = self.shared.store.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1;
         self.shared.waiting.wake_all();
         closed
@@ -450,7 +465,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
             asked.clear();
             let ask = |charge: &Charge<'_>| Asked { rule: charge.rule, weight: charge.weight };
             asked.extend(planned.plan.charges.iter().map(ask));
-            if asked.is_empty() {
+            if asked.is_empty() && planned.plan.hold.is_none() {
                 return Filled::Now;
             }
             match self.shared.store.decide(&planned.plan, times, decisions) {
@@ -485,11 +500,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ) -> Result<(), CheckError> {
         planned.add((rules, domain), requests, self.shared.store.hash(), times)?;
         if let [request] = requests {
-            if request.cost == 0 {
+            if request.cost == 0 && verb != Verb::Acquire {
                 planned.plan.act = Act::Look;
             }
             if let Some(key) = request.idempotency_key
-                && verb != Verb::Peek
+                && matches!(verb, Verb::Check | Verb::Reserve)
                 && request.cost > 0
             {
                 planned.plan.name = Some(self.named(key, request, verb));
@@ -499,7 +514,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         {
             return Err(CheckError::SeveralDomains);
         }
-        if verb == Verb::Check && planned.slots.is_none() {
+        if verb == Verb::Check && planned.in_flight.is_none() {
             return Ok(());
         }
         self.check_verb(rules, requests, verb, planned)
@@ -514,26 +529,27 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ) -> Result<(), CheckError> {
         let slots = planned.slots.map(|index| rules.rule(planned.plan.charges[index].rule));
         match (verb, slots) {
-            (Verb::Check, None) | (Verb::Peek, _) => {}
-            (Verb::Acquire, Some(rule)) => {
-                let length = rule.slots().map_or(Duration::MAX, |slots| slots.expires);
-                planned.plan.hold = Some(HoldFor { length });
-            }
-            (Verb::Acquire, None) if planned.refusal.is_none() => {
-                let domain = requests.first().map_or("", |request| request.domain).into();
-                return Err(CheckError::NoSlots { domain });
-            }
-            (Verb::Acquire, None) => {}
+            (Verb::Peek, _) => {}
+            (Verb::Acquire, _) => match planned.in_flight.and_then(|it| rules.rule(it).slots()) {
+                Some(slots) => planned.plan.hold = Some(HoldFor { length: slots.expires }),
+                None if planned.refusal.is_some() => {}
+                None => {
+                    let domain = requests.first().map_or("", |request| request.domain).into();
+                    return Err(CheckError::NoSlots { domain });
+                }
+            },
             (Verb::Check | Verb::Reserve, Some(rule)) => {
                 return Err(CheckError::NeedsAcquire { rule: rule.rule.name.clone() });
             }
+            (Verb::Check, None) => planned.leave_slots(),
             (Verb::Reserve, None) => {
                 if planned.plan.act == Act::Look {
                     return Err(CheckError::NothingToReserve);
                 }
+                planned.leave_slots();
                 let lengths =
                     planned.plan.charges.iter().map(|it| rules.rule(it.rule).rule.reserve_for);
-                let length = lengths.min().unwrap_or(Duration::MAX);
+                let length = lengths.min().unwrap_or(RESERVED_FOR);
                 planned.plan.hold = Some(HoldFor { length });
             }
         }
@@ -563,10 +579,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         settled.map(move |settled| match settled {
             Ok(settled) => {
                 // Whoever waits for what was given back hears of it.
-                match settled.line {
-                    Some(line) => waiting.wake(line),
-                    None => waiting.wake_all(),
-                }
+                waiting.tell(settled.lines);
                 Ok(settled.units)
             }
             Err(Gone) => Err(GoneError),
@@ -664,3 +677,6 @@ impl<S: Store, C> fmt::Debug for Engine<S, C> {
             .finish_non_exhaustive()
     }
 }
+
+/// How long something is set aside where no rule says so, because none limits it.
+const RESERVED_FOR: Duration = Duration::from_secs(600);

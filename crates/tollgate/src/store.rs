@@ -128,8 +128,17 @@ pub struct Settled {
     pub(crate) units: u64,
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
-    /// The name of the state whose places were taken, if it was about places.
-    pub(crate) line: Option<u64>,
+    /// Who has to hear of it.
+    pub(crate) lines: Lines,
+}
+
+/// Who may be waiting for what was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// Those who wait for places of the state with this name.
+    One(u64),
+    /// Anybody.
+    All,
 }
 
 /// The hold is not there: it has expired, was settled, or never was.

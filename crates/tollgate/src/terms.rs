@@ -300,7 +300,11 @@ impl Terms {
             (Self::Quota(_), Self::Quota(old), State::Quota(state)) => {
                 State::Quota(old.current(state, edited.period))
             }
-            _ => *state,
+            (Self::Cooldown(_), _, State::Cooldown(_))
+            | (Self::Slots(_), _, State::Slots { .. }) => *state,
+            // Another algorithm has another name for its states, so this does not come about; if it
+            // did, one would know nothing about the key.
+            _ => self.fresh(edited.period),
         }
     }
 
@@ -346,6 +350,11 @@ impl State {
             Self::Quota(state) => state.held,
             Self::Slots { held } => *held,
         }
+    }
+
+    /// Whether it counts units, and not acts or places.
+    pub(crate) fn counts_units(&self) -> bool {
+        !matches!(self, Self::Cooldown(_) | Self::Slots { .. })
     }
 
     /// The same state with so many units set aside.

@@ -112,6 +112,14 @@ impl WaitList {
         }
     }
 
+    /// Tells those who have to hear of something that was given back.
+    pub(crate) fn tell(&self, lines: crate::store::Lines) {
+        match lines {
+            crate::store::Lines::One(line) => self.wake(line),
+            crate::store::Lines::All => self.wake_all(),
+        }
+    }
+
     /// Wakes all whose deadline or time to retry has come at `now`.
     ///
     /// For clocks that do not move by themselves: with any other the timer does it.

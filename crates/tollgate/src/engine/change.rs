@@ -72,7 +72,7 @@ impl fmt::Display for NoSuchRule {
 
 impl std::error::Error for NoSuchRule {}
 
-type Observer = Box<dyn Fn(&Change) + Send + Sync>;
+type Observer = Arc<dyn Fn(&Change) + Send + Sync>;
 
 /// What is kept about changes.
 #[derive(Default)]
@@ -145,11 +145,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
         given: Override,
     ) -> Result<Vec<Change>, OverrideError> {
         self.try_edit(who, None, |rules| {
-            rules.must_have(domain, rule)?;
+            let mut overridden = rules.must_have(domain, rule)?.clone();
+            overridden.overrides = vec![given.clone()];
+            Policy::new([overridden])?;
             let mut overlay = rules.overlay.clone();
             overlay.drop_override((domain, rule), &given.key);
             overlay.overrides.insert(0, (domain.into(), rule.into(), given));
-            Policy::new(overlay.over(&rules.policy.rules))?;
             Ok((Arc::clone(&rules.policy), overlay))
         })
     }
@@ -195,6 +196,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.edit(who, None, |rules| (Arc::clone(&rules.policy), Overlay::default()))
     }
 
+    /// Puts other edits into force, instead of those that are: for an overlay that was kept over a
+    /// restart.
+    pub fn replace_overlay(&self, who: &str, overlay: Overlay) -> Vec<Change> {
+        self.edit(who, None, |rules| (Arc::clone(&rules.policy), overlay))
+    }
+
     /// The edits that are in force over the policy.
     #[must_use]
     pub fn overlay(&self) -> Overlay {
@@ -216,9 +223,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
 
     /// Calls a function for every change from now on.
     ///
-    /// It must not change the engine itself.
+    /// It is called by whoever made the change, after it.
     pub fn on_change(&self, observer: impl Fn(&Change) + Send + Sync + 'static) {
-        lock(&self.shared.changes).observers.push(Box::new(observer));
+        lock(&self.shared.changes).observers.push(Arc::new(observer));
     }
 
     fn edit(
@@ -255,8 +262,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         changes.replaced.push(old);
         self.shared.waiting.wake_all();
         changes.replaced.retain(|rules| Arc::strong_count(rules) > 1);
+        let observers = changes.observers.clone();
+        drop(changes);
         for change in &made {
-            changes.observers.iter().for_each(|observer| observer(change));
+            observers.iter().for_each(|observer| observer(change));
         }
         Ok(made)
     }
@@ -326,12 +335,11 @@ impl From<PolicyErrors> for OverrideError {
 }
 
 impl Ruleset {
-    fn must_have(&self, domain: &str, name: &str) -> Result<(), NoSuchRule> {
-        let is_it = |number: &u32| &*self.rule(*number).rule.name == name;
-        match self.domain(domain) {
-            Some(rules) if rules.rules.iter().any(is_it) => Ok(()),
-            _ => Err(NoSuchRule { domain: domain.into(), name: name.into() }),
-        }
+    fn must_have(&self, domain: &str, name: &str) -> Result<&Rule, NoSuchRule> {
+        let numbers = self.domain(domain).map_or(&[][..], |domain| &domain.rules);
+        let mut rules = numbers.iter().map(|number| &self.rule(*number).rule);
+        let rule = rules.find(|rule| &*rule.name == name);
+        rule.ok_or_else(|| NoSuchRule { domain: domain.into(), name: name.into() })
     }
 }
 
@@ -381,7 +389,13 @@ fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Op
             None => differences.push((changed(&it.rule, true), None, Some(words(new, index)))),
             Some(&before) if old.rules[before].rule != it.rule => {
                 let starts_fresh = old.rules[before].family != it.family;
-                let (before, after) = (words(old, before), words(new, index));
+                let (mut before_words, mut after) = (words(old, before), words(new, index));
+                if before_words == after {
+                    // What words leave out.
+                    before_words = format!("{:?}", old.rules[before].rule);
+                    after = format!("{:?}", it.rule);
+                }
+                let before = before_words;
                 differences.push((changed(&it.rule, starts_fresh), Some(before), Some(after)));
             }
             Some(_) => {}

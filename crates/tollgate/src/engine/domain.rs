@@ -5,14 +5,14 @@ use super::error::CheckError;
 use super::report::Report;
 use super::ruleset::Ruleset;
 use super::{Engine, Verb};
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::request::Request;
-use crate::store::{Answer, Store};
+use crate::store::{Answer, MemoryStore, Store};
 
 /// A domain of an engine, for those who ask about it often: it is looked up once per policy.
 ///
 /// It follows changes of the policy, also when the domain comes or goes with one.
-pub struct PreparedDomain<S, C> {
+pub struct PreparedDomain<S = MemoryStore, C = SystemClock> {
     engine: Engine<S, C>,
     name: Box<str>,
     /// The number of the rules that the domain was looked up in, and the domain's in them; the lower
@@ -40,6 +40,18 @@ impl<S: Store, C: Clock> PreparedDomain<S, C> {
     pub fn check(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
         let find = |rules: &Ruleset| self.number(rules);
         self.engine.decide_in(find, std::slice::from_ref(request), Verb::Check, None)
+    }
+
+    /// [`Engine::peek`] of a request in this domain.
+    pub fn peek(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+        let find = |rules: &Ruleset| self.number(rules);
+        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Peek, None)
+    }
+
+    /// [`Engine::reserve`] of a request in this domain.
+    pub fn reserve(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+        let find = |rules: &Ruleset| self.number(rules);
+        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Reserve, None)
     }
 
     #[inline]

@@ -11,9 +11,9 @@ use tollgate_core::{Timestamp, Wait};
 use super::error::{CheckError, GoneError};
 use super::report::Report;
 use super::{Engine, Verb};
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::request::Request;
-use crate::store::{Answer, Gone, HoldId, Settlement, Store};
+use crate::store::{Answer, Gone, HoldId, MemoryStore, Settlement, Store};
 use crate::terms::Terms;
 use crate::waiting::{self, Attempt, GaveUp};
 
@@ -22,7 +22,7 @@ use crate::waiting::{self, Attempt, GaveUp};
 /// It also comes back by itself when it has [expired](Self::expires), should its holder hang; a
 /// holder that needs longer [renews](Self::renew) it.
 #[must_use = "dropping a lease gives its place back"]
-pub struct Lease<S: Store, C: Clock + Send + Sync + 'static> {
+pub struct Lease<S: Store = MemoryStore, C: Clock + Send + Sync + 'static = SystemClock> {
     engine: Engine<S, C>,
     report: Report,
     id: HoldId,
@@ -92,7 +92,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let (rules, times) = self.begin(None);
         let planned = match self.plan(&rules, request, times) {
             Ok(planned) => planned,
-            Err(error) => return Waiting::over(WaitError::Invalid(error)),
+            Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
         };
         let slots = planned.slots.and_then(|index| {
             let charge = &planned.plan.charges[index];
@@ -114,13 +114,23 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         Waiting::new(self.shared.waiting.wait(terms, attempt))
     }
 
-    /// Nothing limits how many are in flight here, or the request is refused before that.
+    /// Nothing limits how many are in flight for this request, or it is refused before that.
     fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease<S, C>> {
         let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, None);
         Waiting::over(match decided.wait() {
-            Ok(report) => WaitError::Denied(Box::new(report)),
-            Err(error) => WaitError::Invalid(error),
+            Ok(report) => self.lease(report),
+            Err(error) => Err(WaitError::Invalid(error)),
         })
+    }
+
+    /// The lease that a report is about, if it is allowed.
+    fn lease(&self, report: Report) -> Result<Lease<S, C>, WaitError> {
+        match report.hold() {
+            Some(id) if report.is_allowed() => {
+                Ok(Lease { engine: self.clone(), report, id, is_kept: false })
+            }
+            _ => Err(WaitError::Denied(Box::new(report))),
+        }
     }
 
     fn attempt_lease(
@@ -133,8 +143,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             Ok(report) => report,
             Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
         };
-        if let (true, Some(id)) = (report.is_allowed(), report.hold()) {
-            return Attempt::Done(Ok(Lease { engine: self.clone(), report, id, is_kept: false }));
+        if report.is_allowed() {
+            return Attempt::Done(self.lease(report));
         }
         let is_for_slots = report.asked.iter().zip(&report.decisions).any(|(asked, decision)| {
             let is_slots = matches!(report.rules.rule(asked.rule).base.terms, Terms::Slots(_));
@@ -159,7 +169,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let (rules, times) = self.begin(None);
         let planned = match self.plan(&rules, request, times) {
             Ok(planned) => planned,
-            Err(error) => return Waiting::over(WaitError::Invalid(error)),
+            Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
         };
         let terms = waiting::Terms {
             line: planned.plan.charges.first().map_or(0, |charge| !charge.hash),
@@ -200,7 +210,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let settled = self.shared.store.settle(id, Settlement::Cancel, times);
         settled.map(|settled| match settled {
             Ok(settled) => {
-                settled.line.into_iter().for_each(|line| self.shared.waiting.wake(line));
+                self.shared.waiting.tell(settled.lines);
                 Ok(())
             }
             Err(Gone) => Err(GoneError),
@@ -306,7 +316,7 @@ pub struct Waiting<'a, T> {
 }
 
 enum Stage<'a, T> {
-    Over(Option<WaitError>),
+    Over(Option<Result<T, WaitError>>),
     Waits(Box<dyn Waiter<T> + Send + 'a>),
 }
 
@@ -345,15 +355,15 @@ impl<'a, T> Waiting<'a, T> {
         Self { stage: Stage::Waits(Box::new(waiter)) }
     }
 
-    fn over(error: WaitError) -> Self {
-        Self { stage: Stage::Over(Some(error)) }
+    fn over(outcome: Result<T, WaitError>) -> Self {
+        Self { stage: Stage::Over(Some(outcome)) }
     }
 
     /// Blocks this thread until the waiting is over.
     pub fn block(self) -> Result<T, WaitError> {
         match self.stage {
             Stage::Waits(waiter) => waiter.block(),
-            Stage::Over(error) => Err(error.unwrap_or(WaitError::Closed)),
+            Stage::Over(outcome) => outcome.unwrap_or(Err(WaitError::Closed)),
         }
     }
 }
@@ -364,7 +374,7 @@ impl<T> Future for Waiting<'_, T> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.get_mut().stage {
             Stage::Waits(waiter) => waiter.poll(context),
-            Stage::Over(error) => Poll::Ready(Err(error.take().unwrap_or(WaitError::Closed))),
+            Stage::Over(outcome) => Poll::Ready(outcome.take().unwrap_or(Err(WaitError::Closed))),
         }
     }
 }

@@ -47,6 +47,24 @@ impl Ban {
         Self { reason: Some(reason.into()), ..self }
     }
 
+    /// The domain.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// Who is banned: all requests that meet the conditions.
+    #[must_use]
+    pub fn who(&self) -> &[Condition] {
+        &self.who
+    }
+
+    /// When it ends, by the time of day; `None`: never.
+    #[must_use]
+    pub const fn ends(&self) -> Option<Timestamp> {
+        self.until
+    }
+
     /// Whether it is for this request, at this time of day.
     pub(crate) fn applies(&self, attributes: &Attributes<'_>, wall: Timestamp) -> bool {
         self.until.is_none_or(|until| wall < until)
@@ -67,7 +85,9 @@ impl Overlay {
             let ours = self
                 .overrides
                 .iter()
-                .filter(|(domain, name, _)| (domain, name) == (&rule.domain, &rule.name));
+                .filter(|(domain, name, _)| (domain, name) == (&rule.domain, &rule.name))
+                // An override that does not fit the rule any more has to wait until it does again.
+                .filter(|(_, _, given)| rule.takes(given));
             let mut overrides: Vec<_> = ours.map(|(_, _, given)| given.clone()).collect();
             overrides.append(&mut rule.overrides);
             rule.overrides = overrides;
@@ -75,7 +95,7 @@ impl Overlay {
         })
     }
 
-    pub(crate) fn bans(&self, domain: &str) -> Vec<Ban> {
+    pub(crate) fn bans_in(&self, domain: &str) -> Vec<Ban> {
         self.bans.iter().filter(|ban| &*ban.domain == domain).cloned().collect()
     }
 }
@@ -85,6 +105,24 @@ impl Overlay {
         self.overrides.retain(|(of_domain, of_rule, given)| {
             (&**of_domain, &**of_rule, &*given.key) != (domain, rule, key)
         });
+    }
+
+    /// Rules that replace those of the policy, or add to them.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().map(|rule| &**rule)
+    }
+
+    /// Overrides, each with the domain and the name of its rule, in the order in which they count.
+    ///
+    /// One that does not fit its rule any more, because the policy was replaced, is not in force.
+    pub fn overrides(&self) -> impl Iterator<Item = (&str, &str, &Override)> {
+        self.overrides.iter().map(|(domain, rule, given)| (&**domain, &**rule, given))
+    }
+
+    /// Who is banned.
+    #[must_use]
+    pub fn bans(&self) -> &[Ban] {
+        &self.bans
     }
 
     /// Whether nothing was edited.
@@ -105,7 +143,10 @@ impl fmt::Display for Ban {
             f.write_str("everybody")?;
         }
         if let Some(until) = self.until {
-            write!(f, " until {until} after 1970")?;
+            match jiff::Timestamp::from_nanosecond(i128::from(until.as_nanos())) {
+                Ok(until) => write!(f, " until {until}")?,
+                Err(_) => write!(f, " until {until} after 1970")?,
+            }
         }
         match &self.reason {
             Some(reason) => write!(f, ": {reason}"),

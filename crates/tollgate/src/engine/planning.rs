@@ -24,8 +24,12 @@ pub(crate) struct Planned<'a> {
     pub(crate) plan: Plan<'a>,
     /// Why the request is refused without asking any limit.
     pub(crate) refusal: Option<Refusal>,
-    /// The rule that limits how many are in flight, and its charge.
+    /// The charge for a place in flight that must be had.
     pub(crate) slots: Option<usize>,
+    /// The first rule that limits how many are in flight, whether or not it applies.
+    pub(crate) in_flight: Option<u32>,
+    /// Whether any rule matches.
+    is_matched: bool,
 }
 
 /// Why a request is refused without asking any limit.
@@ -45,7 +49,12 @@ impl<'a> Planned<'a> {
     pub(crate) fn new(rules: &Ruleset, act: Act) -> Self {
         let (charges, version) = (SmallVec::new(), rules.version);
         let plan = Plan { version, act, charges, hold: None, name: None };
-        Self { plan, refusal: None, slots: None }
+        Self { plan, refusal: None, slots: None, in_flight: None, is_matched: false }
+    }
+
+    /// Leaves out places in flight that are only watched: nobody takes one here.
+    pub(crate) fn leave_slots(&mut self) {
+        self.plan.charges.retain(|charge| !matches!(charge.terms, Terms::Slots(_)));
     }
 
     /// Adds what the requests, all of one domain, come down to together.
@@ -63,8 +72,8 @@ impl<'a> Planned<'a> {
                 planning.add(self, domain, request)?;
             }
         }
-        let is_unmatched = self.plan.charges.is_empty() && self.refusal.is_none();
-        if is_unmatched && rules.server.unmatched == Unmatched::Deny {
+        let denies = rules.server.unmatched == Unmatched::Deny && rules.server.enforce_ppm > 0;
+        if denies && !self.is_matched && self.refusal.is_none() {
             self.refusal = Some(Refusal::Unmatched);
         }
         Ok(())
@@ -122,6 +131,10 @@ impl<'a> Planning<'a, '_> {
         number: u32,
         request: &Request<'_>,
     ) -> Result<(), CheckError> {
+        planned.is_matched = true;
+        if matches!(self.rules.rule(number).rule.limit, Limit::Slots(_)) {
+            planned.in_flight.get_or_insert(number);
+        }
         match self.charge(number, request)? {
             Charged::One(charge) => merge(planned, charge),
             Charged::None => {}
@@ -140,28 +153,30 @@ impl<'a> Planning<'a, '_> {
         let attributes = &request.attributes;
         let key = KeyOf { compiled, attributes, missing: Cell::new(None) };
         let hash = spread(self.hash.hash_one(&key)).max(1);
+        let is_enforced = rule.mode == Mode::Enforce && self.rules.is_enforced(hash);
         if let Some(part) = key.missing.get() {
             match rule.missing {
                 Missing::Skip => return Ok(Charged::None),
-                Missing::Refuse if rule.mode == Mode::Enforce => {
-                    return Ok(Charged::Missing { part });
-                }
+                Missing::Refuse if is_enforced => return Ok(Charged::Missing { part }),
                 Missing::Refuse => return Ok(Charged::None),
                 Missing::Share => {}
             }
         }
-        let (cost, is_by_request) = match &rule.cost {
-            None => (request.cost, true),
-            Some(table) if request.cost > 0 => {
-                (table.cost_of(attributes).ok_or_else(|| compiled.not_covered(attributes))?, false)
-            }
-            Some(_) => (0, false),
+        let (cost, is_by_request) = match (&rule.cost, &rule.limit) {
+            // A place is a place, whatever the request costs.
+            (_, Limit::Slots(_)) => (1, false),
+            (None, _) => (request.cost, true),
+            (Some(table), _) if request.cost > 0 => match table.cost_of(attributes) {
+                Some(cost) => (cost, false),
+                None if is_enforced => return Err(compiled.not_covered(attributes)),
+                None => return Ok(Charged::None),
+            },
+            (Some(_), _) => (0, false),
         };
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
         let Some(grade) = compiled.grade(attributes, period, self.times) else {
             return Ok(Charged::None);
         };
-        let is_enforced = rule.mode == Mode::Enforce && self.rules.is_enforced(hash);
         Ok(Charged::One(Charge {
             rule: number,
             tag: grade.tag,
@@ -189,7 +204,7 @@ pub(crate) enum Charged<'a> {
 #[inline(always)]
 fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
     let charges = &mut planned.plan.charges;
-    if matches!(charge.terms, Terms::Slots(_)) {
+    if matches!(charge.terms, Terms::Slots(_)) && charge.weight == Weight::Binding {
         planned.slots.get_or_insert(charges.len());
     }
     // One decision names a key once; only several requests decided together can name it twice.

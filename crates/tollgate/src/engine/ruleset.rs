@@ -108,7 +108,7 @@ impl Ruleset {
             let family = family(&rule, store.hash());
             let old = old_rules.get(&family).copied();
             let domain = *by_name.entry(rule.domain.clone()).or_insert_with(|| {
-                domains.push(Domain::new(&rule.domain, overlay.bans(&rule.domain)));
+                domains.push(Domain::new(&rule.domain, overlay.bans_in(&rule.domain)));
                 domains.len() - 1
             });
             let domain = &mut domains[domain];
@@ -118,7 +118,7 @@ impl Ruleset {
         // A domain without rules may have bans all the same.
         for ban in &overlay.bans {
             by_name.entry(ban.domain.clone()).or_insert_with(|| {
-                domains.push(Domain::new(&ban.domain, overlay.bans(&ban.domain)));
+                domains.push(Domain::new(&ban.domain, overlay.bans_in(&ban.domain)));
                 domains.len() - 1
             });
         }

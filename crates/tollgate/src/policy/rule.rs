@@ -1,9 +1,10 @@
 use std::error::Error;
 use std::fmt;
+use std::mem::discriminant;
 use std::time::Duration;
 
 use super::text::TextError;
-use super::{Condition, CostTable, Key, Limit, Override};
+use super::{Condition, CostTable, Grant, Key, Limit, Override};
 use crate::request::Attributes;
 
 /// Who is limited, and how: match, key, limit.
@@ -164,6 +165,20 @@ impl Rule {
     #[must_use]
     pub fn effective(self, effective: Effective) -> Self {
         Self { effective, ..self }
+    }
+
+    /// Whether an override fits the rule: it is about attributes of its key, and its limit is of the
+    /// same algorithm.
+    pub(crate) fn takes(&self, given: &Override) -> bool {
+        let is_in_key = |condition: &Condition| {
+            self.key.parts.iter().any(|part| part.attribute() == condition.attribute())
+        };
+        let is_alike = match (&given.grant, &self.limit) {
+            (Grant::Unlimited, _) => true,
+            (Grant::Limit(Limit::Quota(_, given)), Limit::Quota(_, own)) => given == own,
+            (Grant::Limit(given), own) => discriminant(given) == discriminant(own),
+        };
+        is_alike && given.key.iter().all(is_in_key)
     }
 
     /// Its name, unique in its domain.

@@ -19,8 +19,8 @@ use tollgate_core::{Carry, Timestamp};
 pub(crate) use limits::{NewLimit, Restored, Succession};
 
 use super::{
-    Adoption, Answer, Charge, Decided, Deciding, Gone, Held, HoldId, Plan, Settled, Settlement,
-    Undecided, sealed,
+    Adoption, Answer, Charge, Decided, Deciding, Gone, Held, HoldId, Lines, Plan, Settled,
+    Settlement, Undecided, sealed,
 };
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
@@ -210,7 +210,9 @@ impl MemoryStore {
         let mut decided = Decided { is_allowed, hold: None };
         if is_allowed {
             if let Some(hold) = plan.hold {
-                decided.hold = Some(self.write_hold(&mut side, items, hold.length, times.now));
+                let name = plan.name.map(|named| named.name);
+                decided.hold =
+                    Some(self.write_hold(&mut side, items, (hold.length, name), times.now));
             }
             if let Some(named) = plan.name {
                 let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
@@ -225,13 +227,13 @@ impl MemoryStore {
         &self,
         side: &mut Side,
         items: Several<Item>,
-        length: Duration,
+        (length, name): (Duration, Option<[u64; 2]>),
         now: Timestamp,
     ) -> Held {
         let fence = side.next_fence(now);
         let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
-        side.insert_hold(id, Hold { items, length, expires, fence, is_open: true });
+        side.insert_hold(id, Hold { items, length, expires, fence, is_open: true, name });
         Held { id, expires, fence }
     }
 
@@ -676,7 +678,8 @@ impl<L: Slots> Keeper<L> for MemoryStore {
         let state = line.line().load_state(slot, &terms);
         match (terms, state) {
             (Terms::Quota(quota), State::Quota(state)) => {
-                let is_over = line.line().ends_ns(slot) <= since.as_nanos();
+                let is_over = line.line().ends_ns(slot) <= since.as_nanos()
+                    || limits.is_round_over(tag, state.period);
                 let is_spent = state.used > 0 && !is_over;
                 quota.carry() == Carry::Nothing && !is_spent
             }
@@ -703,7 +706,7 @@ impl MemoryStore {
         if hold.is_open == matches!(settlement, Settlement::Refund { .. }) {
             return Err(Gone);
         }
-        let (mut most, line) = (0, self.line_of(&hold));
+        let (mut most, mut least, lines) = (0, None, self.lines_of(&hold));
         if settlement == Settlement::Renew {
             hold.expires = times.now.saturating_add(hold.length);
             side.renew(id, hold.expires);
@@ -726,14 +729,24 @@ impl MemoryStore {
                         }
                     });
                 most = most.max(units);
+                if is_by_request && charged.is_some_and(|(_, state)| state.counts_units()) {
+                    least = Some(least.map_or(units, |least: u64| least.min(units)));
+                }
                 match settlement {
                     Settlement::Refund { .. } => item.units = held - units.min(held),
                     _ => (item.units, item.charged) = (units, charged.map(Box::new)),
                 }
             }
-            side.settle(id, hold.items, times.now);
+            if settlement == Settlement::Cancel {
+                side.drop_hold(id);
+            } else {
+                side.settle(id, hold.items, times.now);
+            }
         }
-        Ok(Settled { units: most, expires: hold.expires, fence: hold.fence, line })
+        // What was not charged somewhere is for the host to book.
+        let is_commit = matches!(settlement, Settlement::Commit { .. });
+        let units = least.filter(|_| is_commit).unwrap_or(most);
+        Ok(Settled { units, expires: hold.expires, fence: hold.fence, lines })
     }
 
     /// How much of what an item has charged still counts: a closed window gives nothing back.
@@ -747,11 +760,15 @@ impl MemoryStore {
         carried.terms.refund(&mut carried.state, item.units, moment)
     }
 
-    /// The name of the state whose places a hold takes, if it is about places.
-    fn line_of(&self, hold: &Hold) -> Option<u64> {
+    /// Who has to hear when a hold is given back.
+    fn lines_of(&self, hold: &Hold) -> Lines {
         let limits = read(&self.limits);
         let is_slots = |item: &&Item| matches!(limits.terms(item.tag), Some(Terms::Slots(_)));
-        hold.items.iter().find(is_slots).map(|item| item.hash)
+        let mut slots = hold.items.iter().filter(is_slots);
+        match (slots.next(), slots.next()) {
+            (Some(only), None) => Lines::One(only.hash),
+            _ => Lines::All,
+        }
     }
 
     /// Each at its own time, so that what it gives back comes back then and not when somebody looks.

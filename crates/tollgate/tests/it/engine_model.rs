@@ -336,7 +336,7 @@ impl Model {
         if !std::mem::replace(&mut held.is_open, false) {
             return None;
         }
-        let mut most = 0;
+        let (mut most, mut least) = (0, None);
         for (key, units, is_by_request, charged) in &mut held.items {
             let actual = actual.filter(|_| *is_by_request).unwrap_or(*units);
             // Only a cooldown's state can be gone: nothing is held there, and an act is an act.
@@ -346,9 +346,13 @@ impl Model {
             };
             *units = entry.limit.commit(&mut entry.state, *units, actual, at);
             most = most.max(*units);
+            if *is_by_request && !matches!(entry.state, State::Cooldown(_)) {
+                least = Some(least.map_or(*units, |least: u64| least.min(*units)));
+            }
             *charged = Some(entry.clone());
         }
-        Some(most)
+        // What was not charged somewhere is for the host to book.
+        Some(least.unwrap_or(most))
     }
 
     fn cancel(&mut self, hold: usize, at: At) -> Option<u64> {

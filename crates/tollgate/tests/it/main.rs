@@ -11,6 +11,7 @@ mod clocks;
 mod engine;
 mod engine_clocks;
 mod engine_conformance;
+mod engine_corners;
 mod engine_full;
 mod engine_model;
 mod engine_stories;

@@ -290,6 +290,17 @@ impl Limits {
         Some((terms, known.moment(times)))
     }
 
+    /// Whether the round with this number has been closed, where a limit or the one that followed it
+    /// counts rounds.
+    pub(crate) fn is_round_over(&self, tag: u32, round: u64) -> bool {
+        let mut known = self.known.get(&tag);
+        while let Some(next) = known.and_then(|it| it.successor) {
+            known = self.known.get(&next.tag);
+        }
+        let cycle = known.and_then(|known| known.cycle.as_deref());
+        cycle.and_then(CycleClock::round).is_some_and(|now| round < now)
+    }
+
     /// Whether a state counts for nothing any more.
     pub(crate) fn is_idle(&self, carried: Carried, since: Timestamp) -> bool {
         let current = self.current(carried, since, None);

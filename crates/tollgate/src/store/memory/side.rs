@@ -1,7 +1,6 @@
 //! What does not fit into slots: units on hold, names of requests, and counters that keys share.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -16,8 +15,8 @@ pub(crate) struct Side {
     /// Units on hold, by the name of the state.
     held: HashMap<u64, u64>,
     holds: HashMap<HoldId, Hold>,
-    /// When holds end; some of them have been settled or renewed since.
-    due: BinaryHeap<Reverse<(Timestamp, HoldId)>>,
+    /// When open holds end.
+    due: BTreeSet<(Timestamp, HoldId)>,
     settled: VecDeque<(Timestamp, HoldId)>,
     names: HashMap<[u64; 2], Remembered>,
     names_by_age: VecDeque<(Timestamp, [u64; 2])>,
@@ -34,6 +33,8 @@ pub(crate) struct Hold {
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
     pub(crate) is_open: bool,
+    /// The name of the request that it was made by.
+    pub(crate) name: Option<[u64; 2]>,
 }
 
 /// A part of a hold.
@@ -55,6 +56,7 @@ pub(crate) struct OtherBody;
 
 #[derive(Clone, Debug)]
 struct Remembered {
+    at: Timestamp,
     body: u64,
     answer: Answered,
 }
@@ -115,7 +117,7 @@ impl Side {
     }
 
     pub(crate) fn insert_hold(&mut self, id: HoldId, hold: Hold) {
-        self.due.push(Reverse((hold.expires, id)));
+        self.due.insert((hold.expires, id));
         self.holds.insert(id, hold);
     }
 
@@ -125,8 +127,9 @@ impl Side {
 
     pub(crate) fn renew(&mut self, id: HoldId, expires: Timestamp) {
         if let Some(hold) = self.holds.get_mut(&id) {
+            self.due.remove(&(hold.expires, id));
+            self.due.insert((expires, id));
             hold.expires = expires;
-            self.due.push(Reverse((expires, id)));
         }
     }
 
@@ -134,6 +137,7 @@ impl Side {
     pub(crate) fn settle(&mut self, id: HoldId, items: SmallVec<[Item; INLINE]>, now: Timestamp) {
         if let Some(hold) = self.holds.get_mut(&id) {
             if hold.is_open {
+                self.due.remove(&(hold.expires, id));
                 self.settled.push_back((now, id));
             }
             (hold.items, hold.is_open) = (items, false);
@@ -147,23 +151,26 @@ impl Side {
         }
     }
 
+    /// Forgets an open hold that has come to nothing, and the name of its request: should that come
+    /// again, it is a new one.
+    pub(crate) fn drop_hold(&mut self, id: HoldId) -> Option<Hold> {
+        let hold = self.holds.remove(&id)?;
+        self.due.remove(&(hold.expires, id));
+        if let Some(name) = hold.name {
+            self.names.remove(&name);
+        }
+        Some(hold)
+    }
+
     /// A hold whose time has come, taken out.
     pub(crate) fn next_expired(&mut self, now: Timestamp) -> Option<Hold> {
-        while let Some(&Reverse((expires, id))) = self.due.peek()
-            && expires <= now
-        {
-            self.due.pop();
-            // Renewed or settled holds leave an old entry behind.
-            if self.holds.get(&id).is_some_and(|hold| hold.is_open && hold.expires == expires) {
-                return self.holds.remove(&id);
-            }
-        }
-        None
+        let (_, id) = *self.due.first().filter(|(expires, _)| *expires <= now)?;
+        self.drop_hold(id)
     }
 
     /// When the next hold ends, if nothing happens to it before.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        self.due.peek().map(|Reverse((expires, _))| *expires)
+        self.due.first().map(|(expires, _)| *expires)
     }
 
     /// What was answered under this name; an error if the request was another one.
@@ -177,7 +184,7 @@ impl Side {
             && at < oldest
         {
             self.names_by_age.pop_front();
-            self.names.remove(&name);
+            self.forget_name(name, at);
         }
         match self.names.get(&named.name) {
             None => Ok(None),
@@ -189,12 +196,19 @@ impl Side {
     /// Remembers what was answered under a name. Only charges are, never denials.
     pub(crate) fn remember(&mut self, named: Named, answer: Answered, now: Timestamp) {
         if self.names_by_age.len() >= MOST_REMEMBERED
-            && let Some((_, oldest)) = self.names_by_age.pop_front()
+            && let Some((at, oldest)) = self.names_by_age.pop_front()
         {
-            self.names.remove(&oldest);
+            self.forget_name(oldest, at);
         }
         self.names_by_age.push_back((now, named.name));
-        self.names.insert(named.name, Remembered { body: named.body, answer });
+        self.names.insert(named.name, Remembered { at: now, body: named.body, answer });
+    }
+
+    /// Forgets a name that was given at a time, unless it was given again since.
+    fn forget_name(&mut self, name: [u64; 2], at: Timestamp) {
+        if self.names.get(&name).is_some_and(|known| known.at == at) {
+            self.names.remove(&name);
+        }
     }
 }
 

@@ -361,7 +361,7 @@ impl<'a> Reader<'a> {
             })
         })?;
         let items = SmallVec::from_vec(items);
-        Ok((id, Hold { items, length, expires, fence, is_open: true }))
+        Ok((id, Hold { items, length, expires, fence, is_open: true, name: None }))
     }
 }
 
