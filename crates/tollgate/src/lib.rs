@@ -213,8 +213,8 @@
 //!   which clock, which hash.
 //! - [`Report`] is the engine's answer, [`Decision`] that of one limit; [`Verdict`] is what to match on.
 //! - [`MonotonicClock`] is a limiter's default and [`SystemClock`] an engine's; [`ManualClock`] is for
-//!   tests, [`CachedClock`] for loops that know when time has passed. Every verb has a twin that is
-//!   told the time.
+//!   tests, [`CachedClock`] for loops that know when time has passed. The verbs that decide have twins
+//!   that are told the time.
 
 mod calendar;
 mod clock;

@@ -1,6 +1,6 @@
 //! Changes while running: what was changed, by whom, and what it was before.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -280,9 +280,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let before: HashMap<u64, usize> = old.rules.iter().map(|it| it.family).zip(0..).collect();
         for (number, it) in (0..).zip(&new.rules) {
             let before = before.get(&it.family).map(|&index| &old.rules[index].exceptions);
+            let known: HashMap<&[Condition], &Override> = (before.into_iter().flatten())
+                .map(|known| (&*known.rule.key, &known.rule))
+                .collect();
             for exception in &it.exceptions {
-                let known = before.into_iter().flatten();
-                if known.into_iter().any(|known| known.rule == exception.rule) {
+                if known.get(&*exception.rule.key) == Some(&&exception.rule) {
                     continue;
                 }
                 let named = exception.rule.key.iter().map(Condition::only_value);
@@ -421,8 +423,9 @@ fn ban_differences(
     new: &[Ban],
 ) -> impl Iterator<Item = (Changed, Option<String>, Option<String>)> {
     let changed = |ban: &Ban| Changed::Bans { domain: ban.domain.clone() };
-    let gone = old.iter().filter(|ban| !new.contains(ban));
-    let come = new.iter().filter(|ban| !old.contains(ban));
+    let (before, after): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
+    let gone = old.iter().filter(move |ban| !after.contains(ban));
+    let come = new.iter().filter(move |ban| !before.contains(ban));
     let gone = gone.map(move |ban| (changed(ban), Some(ban.to_string()), None));
     gone.chain(come.map(move |ban| (changed(ban), None, Some(ban.to_string()))))
 }

@@ -130,9 +130,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let compiled = rules.rule(number);
         let times = self.times(rules, now);
         let wall_ns = times.wall.as_nanos();
-        let exceptions = &compiled.exceptions;
-        let exception =
-            exceptions.iter().position(|it| it.rule.applies(&request.attributes, wall_ns));
+        let exception = compiled.exception(&request.attributes, wall_ns);
         match rules.charge(number, request, self.shared.store.hash(), times)? {
             Charged::Missing { part } => Ok(compiled.missing(part, true)),
             Charged::None => Ok(match (compiled.missing_part(&request.attributes), exception) {

@@ -19,7 +19,7 @@ pub struct Overlay {
 }
 
 /// Somebody who is refused in a domain, whatever the limits say.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ban {
     pub(crate) domain: Box<str>,
     pub(crate) who: Vec<Condition>,

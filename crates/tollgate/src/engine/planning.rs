@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use tollgate_core::Period;
 
 use super::error::CheckError;
-use super::ruleset::{Compiled, Domain, Grade, Ruleset};
+use super::overlay::Ban;
+use super::ruleset::{Compiled, Domain, Exception, Grade, Ruleset};
 use crate::cycle::Times;
 use crate::hash::{KeyedHash, spread};
 use crate::policy::{
@@ -216,7 +217,8 @@ fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
 
 impl Domain {
     fn ban(&self, attributes: &Attributes<'_>, times: Times) -> Option<usize> {
-        self.bans.iter().position(|ban| ban.applies(attributes, times.wall))
+        let applies = |ban: &Ban| ban.applies(attributes, times.wall);
+        self.ban_finder.first(&self.bans, attributes, applies)
     }
 }
 
@@ -255,13 +257,20 @@ impl Compiled {
         self.rule.key.parts.iter().map(|part| (part.attribute().into(), value(part))).collect()
     }
 
+    /// The override that is for this request.
+    #[inline]
+    pub(crate) fn exception(&self, attributes: &Attributes<'_>, wall_ns: u64) -> Option<usize> {
+        let applies = |it: &Exception| it.rule.applies(attributes, wall_ns);
+        self.finder.first(&self.exceptions, attributes, applies)
+    }
+
     /// The limit for this request; `None` if there is none.
     #[inline]
     fn grade(&self, attributes: &Attributes<'_>, period: Period, times: Times) -> Option<&Grade> {
         let wall_ns = times.wall.as_nanos();
         let exceptions = &self.exceptions;
-        if let Some(found) = exceptions.iter().find(|it| it.rule.applies(attributes, wall_ns)) {
-            return found.grade.as_ref();
+        if let Some(found) = self.exception(attributes, wall_ns) {
+            return exceptions[found].grade.as_ref();
         }
         match &self.outgoing {
             Some(outgoing) if period.index <= outgoing.last_period => Some(&outgoing.grade),

@@ -1,6 +1,6 @@
 //! A policy as decisions need it: rules by domain, limits by number.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
 use crate::policy::{
-    Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
+    Condition, Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
 };
+use crate::request::Attributes;
 use crate::store::{Adoption, NewLimit, Restored, Store, Succession};
 use crate::terms::Terms;
 
@@ -45,6 +46,8 @@ pub(crate) struct Domain {
     /// Finds rules by their place among them.
     pub(crate) matcher: Matcher,
     pub(crate) bans: Vec<Ban>,
+    /// Finds bans.
+    pub(crate) ban_finder: Finder,
 }
 
 /// A rule with its limits, ready to be charged.
@@ -55,6 +58,8 @@ pub(crate) struct Compiled {
     pub(crate) family: u64,
     pub(crate) base: Grade,
     pub(crate) exceptions: Vec<Exception>,
+    /// Finds overrides.
+    pub(crate) finder: Finder,
     pub(crate) cycle: Option<Arc<CycleClock>>,
     /// The limit that is in force for the rest of the period of the last edit.
     pub(crate) outgoing: Option<Outgoing>,
@@ -167,10 +172,38 @@ impl Ruleset {
     }
 }
 
+/// Finds those of a list of conditions that a request meets, in order: one by one where they are few.
+#[derive(Debug)]
+pub(crate) struct Finder(Option<Matcher>);
+
+impl Finder {
+    fn new<'a>(lists: impl ExactSizeIterator<Item = &'a [Condition]>) -> Self {
+        Self((lists.len() > FEW_CONDITIONS).then(|| Matcher::of_conditions(lists)))
+    }
+
+    /// The first of a list that `is_met`, among those that may be.
+    #[inline]
+    pub(crate) fn first<T>(
+        &self,
+        list: &[T],
+        attributes: &Attributes<'_>,
+        is_met: impl Fn(&T) -> bool,
+    ) -> Option<usize> {
+        match &self.0 {
+            None => list.iter().position(is_met),
+            Some(matcher) => {
+                let found = matcher.find(attributes);
+                found.iter().find(|&place| list.get(place).is_some_and(&is_met))
+            }
+        }
+    }
+}
+
 impl Domain {
     fn new(name: &str, bans: Vec<Ban>) -> Self {
         let (rules, matcher) = (Vec::new(), Matcher::new([]));
-        Self { name: name.into(), is_unconditional: true, rules, matcher, bans }
+        let ban_finder = Finder::new(bans.iter().map(|ban| ban.who()));
+        Self { name: name.into(), is_unconditional: true, rules, matcher, bans, ban_finder }
     }
 }
 
@@ -236,7 +269,8 @@ impl Numbers {
         }
         let edit = Edit { family, cycle: cycle.as_ref(), is_same_cycle, effective, period };
         let exceptions = self.compile_exceptions(&rule, &edit, base, old);
-        Compiled { rule, family, base, exceptions, cycle, outgoing }
+        let finder = Finder::new(exceptions.iter().map(|exception| &*exception.rule.key));
+        Compiled { rule, family, base, exceptions, finder, cycle, outgoing }
     }
 
     fn compile_exceptions(
@@ -247,11 +281,14 @@ impl Numbers {
         old: Option<&Compiled>,
     ) -> Vec<Exception> {
         let old_exceptions = old.map_or(&[][..], |old| &old.exceptions);
+        let mut places = HashMap::new();
+        for (place, exception) in old_exceptions.iter().enumerate() {
+            places.entry(&*exception.rule.key).or_insert(place);
+        }
         let mut exceptions = Vec::new();
         let mut last_place = 0;
         for given in &rule.overrides {
-            let is_it = |exception: &Exception| exception.rule.key == given.key;
-            let place = old_exceptions.iter().position(is_it);
+            let place = places.get(&*given.key).copied();
             // What ends at another time or comes after others than before is another limit.
             let is_kept = place.is_some_and(|place| {
                 edit.is_same_cycle
@@ -282,9 +319,9 @@ impl Numbers {
             exceptions.push(Exception { rule: given.clone(), grade });
         }
         // A key that has lost its override goes on under the common limit.
-        for gone in old_exceptions {
-            let is_gone = !exceptions.iter().any(|exception| exception.rule.key == gone.rule.key);
-            if let (true, Some(grade)) = (is_gone, gone.grade) {
+        let kept: HashSet<&[Condition]> = rule.overrides.iter().map(|given| &*given.key).collect();
+        for gone in old_exceptions.iter().filter(|gone| !kept.contains(&*gone.rule.key)) {
+            if let Some(grade) = gone.grade {
                 self.succeed(grade, base, Effective::Now, 0);
             }
         }
@@ -338,7 +375,7 @@ impl Numbers {
     }
 
     fn note_removed(&mut self, old: &HashMap<u64, &Compiled>, rules: &[Compiled]) {
-        let kept: std::collections::HashSet<u64> = rules.iter().map(|rule| rule.family).collect();
+        let kept: HashSet<u64> = rules.iter().map(|rule| rule.family).collect();
         for gone in old.values().filter(|old| !kept.contains(&old.family)) {
             let exceptions = gone.exceptions.iter().filter_map(|exception| exception.grade);
             let grades = exceptions.chain([gone.base]);
@@ -419,3 +456,6 @@ fn cycle_of(rule: &Rule, old: Option<&Compiled>, store: &impl Store) -> Option<A
 
 /// Up to so many domains are looked through one by one.
 const FEW_DOMAINS: usize = 4;
+
+/// Up to so many overrides or bans are looked through one by one.
+const FEW_CONDITIONS: usize = 4;

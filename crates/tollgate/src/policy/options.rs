@@ -228,7 +228,7 @@ pub(crate) static SERVER: Section = Section {
         optional(
             "enforce",
             Kind::FractionOr(&["all", "none"]),
-            "Which part of the requests is enforced. Default: \"all\".",
+            "Which part of the keys is enforced. Default: \"all\".",
         ),
     ],
 };

@@ -18,7 +18,7 @@ pub struct Server {
     pub(crate) max_keys: u64,
     pub(crate) when_full: WhenFull,
     pub(crate) unmatched: Unmatched,
-    /// Which part of the requests is enforced, in millionths.
+    /// Which part of the keys is enforced, in millionths.
     pub(crate) enforce_ppm: u32,
 }
 
@@ -118,7 +118,7 @@ impl Server {
         self.unmatched
     }
 
-    /// Which part of the requests is enforced, in millionths.
+    /// Which part of the keys is enforced, in millionths.
     #[must_use]
     pub const fn enforce_ppm(&self) -> u32 {
         self.enforce_ppm

@@ -89,7 +89,8 @@ fn limit(limit: &Limit) -> String {
             let twice = u128::from(max) * 2;
             format!(
                 "At most {max} in each window of {per}; {opens}. \
-                 Around the end of a window up to {twice} can pass within {per}."
+                 Around the end of a window up to {twice} can pass within {per}. \
+                 It is full again when the window ends, {per} after it opened at most."
             )
         }
         Limit::Sliding(sliding) => {
@@ -97,8 +98,9 @@ fn limit(limit: &Limit) -> String {
             let steady = per.saturating_add(per / parts);
             format!(
                 "At most {max} in any {}. A steady {max} per {} always passes \
-                 (it is counted in {parts} parts).",
+                 (it is counted in {parts} parts). From empty it is full again after {} at most.",
                 say(per),
+                say(steady),
                 say(steady),
             )
         }
@@ -135,12 +137,24 @@ fn quota(quota: Quota, cycle: &Cycle) -> String {
         Cycle::Calendar(calendar) => calendar.to_string(),
         Cycle::Round => "round that the host closes".into(),
     };
+    let max = quota.max();
+    let edge = |most: u128| format!("up to {most} can pass in a row around the end of a period");
     let carry = match quota.carry() {
-        Carry::Nothing => "what is not spent lapses".into(),
-        Carry::UpTo(most) => format!("up to {most} that are not spent are added to the next"),
-        Carry::All => "what is not spent is added to the next".into(),
+        Carry::Nothing => format!("what is not spent lapses. So {}", edge(u128::from(max) * 2)),
+        Carry::UpTo(most) => format!(
+            "up to {most} that are not spent are added to the next. So {}",
+            edge(u128::from(max) * 2 + u128::from(most))
+        ),
+        Carry::All => {
+            "what is not spent is added to the next, without a bound, from a key's first request on"
+                .into()
+        }
     };
-    format!("At most {} per {per}; {carry}.", quota.max())
+    let full = match cycle {
+        Cycle::Calendar(_) => "It is full again when the period ends",
+        Cycle::Round => "It is full again when the round is closed",
+    };
+    format!("At most {max} per {per}; {carry}. {full}.")
 }
 
 fn slots(slots: &Slots) -> String {

@@ -217,3 +217,35 @@ fn a_commit_reports_what_the_tightest_limit_has_charged() {
     let held = engine.reserve(&Request::new("default", &[])).wait().unwrap().hold().unwrap();
     assert_eq!(engine.commit(held, Some(100)).wait(), Ok(5));
 }
+
+/// Overrides and bans are found as rules are where there are many: the first that applies counts.
+#[test]
+fn of_many_overrides_and_bans_the_first_that_applies_counts() {
+    let many: Vec<String> = (0..200)
+        .map(|user| format!("{{ key = {{ user = \"u{user}\" }}, max = {} }}", user + 10))
+        .collect();
+    let text = format!(
+        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = {{ max = 1, per = \"1h\" }}\noverride = [\
+         {{ key = {{ user = \"u7\" }}, max = 3, until = \"1970-01-01T00:20:00Z\" }}, {}, \
+         {{ key = {{ user = \"u*\" }}, max = 5 }}]\n",
+        many.join(", ")
+    );
+    let (engine, clock) = engine(&text);
+    let limit = |user: &str| {
+        engine.peek(&Request::new("default", &[("user", user)])).wait().unwrap().limit()
+    };
+    assert_eq!([limit("u7"), limit("u8"), limit("u900"), limit("x")], [3, 18, 5, 1].map(Some));
+    clock.set(Timestamp::from_secs(1_200));
+    assert_eq!(limit("u7"), Some(17), "the first one has ended");
+    for user in 0..50 {
+        let who = Condition::new("user", [format!("u{user}").as_str()]).unwrap();
+        engine.ban(
+            "ops",
+            tollgate::Ban::new("default", vec![who]).until(Timestamp::from_secs(1_300)),
+        );
+    }
+    let is_allowed = |user: &str| allows(&engine, &Request::new("default", &[("user", user)]));
+    assert!(!is_allowed("u49") && is_allowed("u50"));
+    clock.set(Timestamp::from_secs(1_300));
+    assert!(is_allowed("u49"));
+}
