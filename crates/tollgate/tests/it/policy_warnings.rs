@@ -152,8 +152,15 @@ fn rules_in_plain_words() {
         (
             "sliding = { max = 100, per = '1m' }\nmode = 'shadow'",
             "`a` applies to all requests of domain `default`. All of them share one limit. At most \
-             100 in any 1m. A steady 100 per 1m6s always passes (it is counted in 10 parts). It is \
-             only watched: a denial is counted, and the request goes on.",
+             100 in any 1m. A steady 100 per 1m6s always passes (it is counted in 10 parts). From \
+             empty it is full again after 1m6s at most. It is only watched: a denial is counted, \
+             and the request goes on.",
+        ),
+        (
+            "quota = { max = 2, per = 'day' }",
+            "`a` applies to all requests of domain `default`. All of them share one limit. At most 2 \
+             per day; what is not spent lapses. So up to 4 can pass in a row around the end of a \
+             period. It is full again when the period ends.",
         ),
     ] {
         let policy = Policy::from_toml(&format!("[[rule]]\nname = 'a'\n{lines}\n")).unwrap();
