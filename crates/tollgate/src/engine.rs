@@ -1,4 +1,4 @@
-//! Policy, store and clock: what a service or the daemon holds.
+//! Policy, store and clock: what a service or the daemon holds. Long, because every verb is told here.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tollgate_core::{Timestamp, Wait};
+use tollgate_core::Timestamp;
 
 pub use change::{Change, Changed, NoSuchRule, OverrideError};
 pub use domain::PreparedDomain;
@@ -20,13 +20,13 @@ pub use report::{Report, RuleReport};
 
 use crate::clock::{Clock, SystemClock};
 use crate::cycle::Times;
-use crate::policy::{OnError, Policy};
+use crate::policy::Policy;
 use crate::request::Request;
 use crate::store::{
-    Answer, Charge, Decided, DecidedLater, Deciding, Gone, HoldFor, HoldId, MemoryStore, Named,
-    Settlement, SnapshotError, Store, Undecided,
+    Answer, Charge, DecidedLater, Deciding, Gone, HoldFor, HoldId, MemoryStore, Named, Settlement,
+    SnapshotError, Store, Undecided,
 };
-use crate::terms::{Act, Decisions, Weight};
+use crate::terms::Act;
 use crate::waiting::WaitList;
 use change::Changes;
 use planning::Planned;
@@ -601,71 +601,6 @@ impl Verb {
             Self::Peek => Act::Look,
             Self::Reserve => Act::Hold,
         }
-    }
-}
-
-impl Report {
-    /// The answer where no rule matches.
-    #[inline(always)]
-    fn new(rules: Guard<Arc<Ruleset>>) -> Self {
-        Self {
-            rules,
-            asked: SmallVec::new(),
-            decisions: Decisions::new(),
-            refusal: None,
-            is_allowed: true,
-            is_outage: false,
-            hold: None,
-        }
-    }
-
-    #[inline]
-    fn set(&mut self, decided: Result<Decided, Undecided>) -> Result<(), CheckError> {
-        match decided {
-            Ok(Decided { is_allowed, hold }) => {
-                self.is_allowed = is_allowed;
-                self.hold = hold;
-            }
-            Err(Undecided::OtherBody) => return Err(CheckError::OtherRequest),
-            Err(Undecided::TooManyHolds) => return Err(CheckError::TooManyHolds),
-            Err(Undecided::Superseded | Undecided::NotAdopted | Undecided::Outage) => {
-                self.set_outage();
-            }
-        }
-        Ok(())
-    }
-
-    /// The report once the store has answered.
-    async fn later(mut self, decided: DecidedLater<'_>) -> Result<Self, CheckError> {
-        match decided.await {
-            Ok((decided, decisions)) => {
-                self.decisions = decisions;
-                self.set(Ok(decided)).map(|()| self)
-            }
-            Err(undecided) => self.set(Err(undecided)).map(|()| self),
-        }
-    }
-
-    /// What the rules say about a store that cannot answer: one that denies is enough.
-    fn set_outage(&mut self) {
-        let denies = |asked: &&Asked| {
-            let on_error = self.rules.rule(asked.rule).rule.on_error;
-            asked.weight == Weight::Binding && on_error == OnError::Deny
-        };
-        self.decisions.clear();
-        self.is_outage = true;
-        if let Some(asked) = self.asked.iter().find(denies) {
-            self.refuse(RefusalReport {
-                rule: Some(asked.rule),
-                reason: "the store cannot answer".into(),
-                wait: Wait::Unknown,
-            });
-        }
-    }
-
-    fn refuse(&mut self, refusal: RefusalReport) {
-        self.is_allowed = false;
-        self.refusal = Some(Box::new(refusal));
     }
 }
 

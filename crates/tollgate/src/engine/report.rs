@@ -6,10 +6,11 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{Decision, Timestamp, Wait};
 
+use super::error::CheckError;
 use super::planning::Refusal;
 use super::ruleset::{Domain, Ruleset};
-use crate::policy::{Mode, duration_to_text};
-use crate::store::{Held, HoldId};
+use crate::policy::{Mode, OnError, duration_to_text};
+use crate::store::{Decided, DecidedLater, Held, HoldId, Undecided};
 use crate::terms::{Decisions, INLINE, Weight};
 
 /// The answer to a request: whether it may go ahead, and what every rule said about it.
@@ -168,6 +169,72 @@ impl Report {
         });
         // The first of those that are equal.
         refusers.rev().max_by_key(|&index| rank(self.decisions[index].wait()))
+    }
+}
+
+/// How a report is made.
+impl Report {
+    /// The answer where no rule matches.
+    #[inline(always)]
+    pub(super) fn new(rules: Guard<Arc<Ruleset>>) -> Self {
+        Self {
+            rules,
+            asked: SmallVec::new(),
+            decisions: Decisions::new(),
+            refusal: None,
+            is_allowed: true,
+            is_outage: false,
+            hold: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, decided: Result<Decided, Undecided>) -> Result<(), CheckError> {
+        match decided {
+            Ok(Decided { is_allowed, hold }) => {
+                self.is_allowed = is_allowed;
+                self.hold = hold;
+            }
+            Err(Undecided::OtherBody) => return Err(CheckError::OtherRequest),
+            Err(Undecided::TooManyHolds) => return Err(CheckError::TooManyHolds),
+            Err(Undecided::Superseded | Undecided::NotAdopted | Undecided::Outage) => {
+                self.set_outage();
+            }
+        }
+        Ok(())
+    }
+
+    /// The report once the store has answered.
+    pub(super) async fn later(mut self, decided: DecidedLater<'_>) -> Result<Self, CheckError> {
+        match decided.await {
+            Ok((decided, decisions)) => {
+                self.decisions = decisions;
+                self.set(Ok(decided)).map(|()| self)
+            }
+            Err(undecided) => self.set(Err(undecided)).map(|()| self),
+        }
+    }
+
+    /// What the rules say about a store that cannot answer: one that denies is enough.
+    pub(super) fn set_outage(&mut self) {
+        let denies = |asked: &&Asked| {
+            let on_error = self.rules.rule(asked.rule).rule.on_error;
+            asked.weight == Weight::Binding && on_error == OnError::Deny
+        };
+        self.decisions.clear();
+        self.is_outage = true;
+        if let Some(asked) = self.asked.iter().find(denies) {
+            self.refuse(RefusalReport {
+                rule: Some(asked.rule),
+                reason: "the store cannot answer".into(),
+                wait: Wait::Unknown,
+            });
+        }
+    }
+
+    pub(super) fn refuse(&mut self, refusal: RefusalReport) {
+        self.is_allowed = false;
+        self.refusal = Some(Box::new(refusal));
     }
 }
 

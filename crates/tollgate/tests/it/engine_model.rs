@@ -2,6 +2,7 @@
 //!
 //! The model has no locks, no numbers of limits and no lazy edits: an edit goes through all states at
 //! once. What it shares with the engine is the arithmetic of the core, which has models of its own.
+//! It is one long file because it is one thing: a whole engine, small enough to be read at once.
 
 use std::collections::HashMap;
 use std::time::Duration;

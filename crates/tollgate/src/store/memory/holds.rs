@@ -1,0 +1,198 @@
+//! Holds, and changes to single keys.
+
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use tollgate_core::Timestamp;
+
+use super::limits::Carried;
+use super::side::{Hold, Item, Side};
+use super::{
+    Charge, Gone, Held, HoldId, Lines, MemoryStore, Moment, Plan, Settled, Settlement, Several,
+    Width,
+};
+use crate::cycle::Times;
+use crate::locks::{lock, read};
+use crate::terms::{State, Terms};
+
+impl MemoryStore {
+    pub(super) fn write_hold(
+        &self,
+        side: &mut Side,
+        items: Several<Item>,
+        (length, name): (Duration, Option<[u64; 2]>),
+        now: Timestamp,
+    ) -> Held {
+        let fence = side.next_fence(now);
+        let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
+        let expires = now.saturating_add(length);
+        side.insert_hold(id, Hold { items, length, expires, fence, is_open: true, name });
+        Held { id, expires, fence }
+    }
+
+    /// Ends a hold, or makes it longer.
+    pub(super) fn settle_now(
+        &self,
+        id: HoldId,
+        settlement: Settlement,
+        times: Times,
+    ) -> Result<Settled, Gone> {
+        let mut side = lock(&self.side);
+        self.expire_holds(&mut side, times);
+        let mut hold = side.hold(id).ok_or(Gone)?.clone();
+        if hold.is_open == matches!(settlement, Settlement::Refund { .. }) {
+            return Err(Gone);
+        }
+        let (mut most, mut least, lines) = (0, None, self.lines_of(&hold));
+        if settlement == Settlement::Renew {
+            hold.expires = times.now.saturating_add(hold.length);
+            side.renew(id, hold.expires);
+        } else {
+            for item in &mut hold.items {
+                let (held, outstanding) = (item.units, self.outstanding(item, times));
+                let is_by_request = item.is_by_request;
+                let (units, charged) =
+                    self.update(&mut side, item, times, |terms, state, moment| match settlement {
+                        Settlement::Commit { actual } => {
+                            let actual = actual.filter(|_| is_by_request).unwrap_or(held);
+                            terms.commit(state, held, actual, moment)
+                        }
+                        Settlement::Refund { units } => {
+                            terms.refund(state, units.min(outstanding), moment)
+                        }
+                        Settlement::Cancel | Settlement::Renew => {
+                            terms.cancel(state, held, moment);
+                            0
+                        }
+                    });
+                most = most.max(units);
+                if is_by_request && charged.is_some_and(|(_, state)| state.counts_units()) {
+                    least = Some(least.map_or(units, |least: u64| least.min(units)));
+                }
+                match settlement {
+                    Settlement::Refund { .. } => item.units = held - units.min(held),
+                    _ => (item.units, item.charged) = (units, charged.map(Box::new)),
+                }
+            }
+            if settlement == Settlement::Cancel {
+                side.drop_hold(id);
+            } else {
+                side.settle(id, hold.items, times.now);
+            }
+        }
+        // What was not charged somewhere is for the host to book.
+        let is_commit = matches!(settlement, Settlement::Commit { .. });
+        let units = least.filter(|_| is_commit).unwrap_or(most);
+        Ok(Settled { units, expires: hold.expires, fence: hold.fence, lines })
+    }
+
+    /// How much of what an item has charged still counts: a closed window gives nothing back.
+    pub(super) fn outstanding(&self, item: &Item, times: Times) -> u64 {
+        let limits = read(&self.limits);
+        let Some((tag, state)) = item.charged.as_deref().copied() else { return 0 };
+        let Some((terms, moment)) = limits.get(tag, times) else { return 0 };
+        let carried = Carried { tag, terms, state };
+        let mut carried = limits.current(carried, times.now, Some(moment.period.index));
+        let moment = limits.get(carried.tag, times).map_or(moment, |(_, moment)| moment);
+        carried.terms.refund(&mut carried.state, item.units, moment)
+    }
+
+    /// Who has to hear when a hold is given back.
+    pub(super) fn lines_of(&self, hold: &Hold) -> Lines {
+        let limits = read(&self.limits);
+        let is_slots = |item: &&Item| matches!(limits.terms(item.tag), Some(Terms::Slots(_)));
+        let mut slots = hold.items.iter().filter(is_slots);
+        match (slots.next(), slots.next()) {
+            (Some(only), None) => Lines::One(only.hash),
+            _ => Lines::All,
+        }
+    }
+
+    /// Each at its own time, so that what it gives back comes back then and not when somebody looks.
+    pub(super) fn expire_holds(&self, side: &mut Side, times: Times) -> bool {
+        let mut expired = false;
+        while let Some(hold) = side.next_expired(times.now) {
+            let at = Times { now: hold.expires, ..times };
+            for item in &hold.items {
+                self.update(side, item, at, |terms, state, moment| {
+                    terms.cancel(state, item.units, moment);
+                    0
+                });
+            }
+            expired = true;
+        }
+        expired
+    }
+
+    /// Changes the state that an item of a hold belongs to, and reports it with its limit.
+    pub(super) fn update(
+        &self,
+        side: &mut Side,
+        item: &Item,
+        times: Times,
+        change: impl Fn(&Terms, &mut State, Moment) -> u64,
+    ) -> (u64, Option<(u32, State)>) {
+        let limits = read(&self.limits);
+        let Some((terms, moment)) = limits.get(item.tag, times) else { return (0, None) };
+        let held = side.held(item.hash);
+        if Width::of(&terms) == Width::None {
+            let mut state = State::Slots { held };
+            let units = change(&terms, &mut state, moment);
+            side.set_held(item.hash, state.held());
+            return (units, None);
+        }
+        let changed = self.with_slot(&terms, item.hash, |line, slot| {
+            let tag = line.tag(slot);
+            let counted = limits.terms(tag).unwrap_or(terms);
+            let state = line.load_state(slot, &counted);
+            let carried = Carried { tag, terms: counted, state: state.with_held(held) };
+            let Carried { tag, terms, mut state } =
+                limits.current(carried, times.now, Some(moment.period.index));
+            // The limit that it has come to may count other periods.
+            let moment = limits.get(tag, times).map_or(moment, |(_, moment)| moment);
+            let units = change(&terms, &mut state, moment);
+            line.store(slot, tag, &state, moment);
+            (units, (tag, state))
+        });
+        let Some((units, left)) = changed else {
+            // Only a key without anything on hold can have lost its slot.
+            side.set_held(item.hash, 0);
+            return (change(&terms, &mut terms.fresh(moment.period), moment), None);
+        };
+        side.set_held(item.hash, left.1.held());
+        (units, Some(left))
+    }
+
+    /// Gives back up to `units` to every limit of a plan, and reports the most that any gave.
+    pub(super) fn refund_now(&self, plan: &Plan<'_>, times: Times) -> u64 {
+        let mut side = lock(&self.side);
+        self.expire_holds(&mut side, times);
+        let refund = |charge: &Charge<'_>| {
+            let Charge { tag, hash, cost: units, is_by_request, .. } = *charge;
+            let item = Item { tag, hash, units, is_by_request, charged: None };
+            let refund =
+                |terms: &Terms, state: &mut State, moment| terms.refund(state, units, moment);
+            self.update(&mut side, &item, times, refund).0
+        };
+        plan.charges.iter().map(refund).max().unwrap_or(0)
+    }
+
+    /// Drops what the keys of a plan have spent; true if there was anything. Holds stay.
+    pub(super) fn forget_now(&self, plan: &Plan<'_>) -> bool {
+        let side = lock(&self.side);
+        let forget = |charge: &Charge<'_>| {
+            self.with_slot(charge.terms, charge.hash, |line, slot| {
+                let held = side.held(charge.hash);
+                if held == 0 {
+                    line.clear(slot);
+                    self.uncount(charge.terms);
+                } else {
+                    let moment = Moment { now: Timestamp::ZERO, period: charge.period };
+                    let fresh = charge.terms.fresh(charge.period).with_held(held);
+                    line.store(slot, charge.tag, &fresh, moment);
+                }
+            })
+        };
+        plan.charges.iter().filter_map(forget).count() > 0
+    }
+}
