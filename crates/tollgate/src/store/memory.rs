@@ -294,8 +294,8 @@ impl sealed::Store for MemoryStore {
 
     fn settle_in(&self, charge: &Charge<'_>, times: Times) {
         let side = lock(&self.side);
-        let limits = read(&self.limits);
         self.with_slot(charge.terms, charge.hash, |line, slot| {
+            let limits = read(&self.limits);
             let tag = line.tag(slot);
             if tag != 0 && tag != charge.tag {
                 let held = side.held(charge.hash);

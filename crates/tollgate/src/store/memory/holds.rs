@@ -132,8 +132,9 @@ impl MemoryStore {
         times: Times,
         change: impl Fn(&Terms, &mut State, Moment) -> u64,
     ) -> (u64, Option<(u32, State)>) {
-        let limits = read(&self.limits);
-        let Some((terms, moment)) = limits.get(item.tag, times) else { return (0, None) };
+        // Limits are looked up after a line is locked, never before: see the order of locks.
+        let known = read(&self.limits).get(item.tag, times);
+        let Some((terms, moment)) = known else { return (0, None) };
         let held = side.held(item.hash);
         if Width::of(&terms) == Width::None {
             let mut state = State::Slots { held };
@@ -142,6 +143,7 @@ impl MemoryStore {
             return (units, None);
         }
         let changed = self.with_slot(&terms, item.hash, |line, slot| {
+            let limits = read(&self.limits);
             let tag = line.tag(slot);
             let counted = limits.terms(tag).unwrap_or(terms);
             let state = line.load_state(slot, &counted);

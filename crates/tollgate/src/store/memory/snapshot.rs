@@ -203,11 +203,11 @@ impl MemoryStore {
 
     fn restore_holds(&self, holds: Vec<(HoldId, Hold)>, last_fence: u64) {
         let mut side = lock(&self.side);
-        let limits = read(&self.limits);
         for (id, hold) in holds {
             for item in &hold.items {
                 let units = side.held(item.hash).saturating_add(item.units);
-                match limits.terms(item.tag) {
+                let terms = read(&self.limits).terms(item.tag);
+                match terms {
                     // A cooldown holds nothing.
                     Some(Terms::Cooldown(_)) | None => continue,
                     Some(Terms::Slots(_)) => {}
