@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         let is_missed = *value > *most;
         missed += usize::from(is_missed);
         let verdict = if is_missed { "missed" } else { "reached" };
-        println!("{what:52} {value:8.2} {unit:3} at most {most:5} {verdict}");
+        println!("{what:58} {value:8.2} {unit:3} at most {most:5} {verdict}");
     }
     println!("{missed} of {} targets missed", lines.len());
     ExitCode::from(u8::from(is_set("--assert") && missed > 0))
@@ -122,6 +122,11 @@ fn matching(rounds: usize) -> Vec<Line> {
             what: "10 000 rules told apart by prefix / 10",
             condition: |n| format!("path = \"/v1/{n:05}/*\""),
             met: ("path", "/v1/00007/items"),
+        },
+        Kind {
+            what: "10 000 rules told apart by prefixes of many lengths / 10",
+            condition: |n| format!("path = \"/v1/{}{n}/*\"", "x".repeat(n % 40)),
+            met: ("path", "/v1/xxxxxxx7/items"),
         },
         Kind {
             what: "10 000 rules told apart by network / 10",
