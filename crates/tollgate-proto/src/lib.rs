@@ -1,0 +1,4 @@
+//! Wire formats of rate limiting, without sockets.
+#![forbid(unsafe_code)]
+
+pub mod ipc;

@@ -1,0 +1,3 @@
+//! A recipe of tollgate.
+
+fn main() {}
