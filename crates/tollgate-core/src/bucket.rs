@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use crate::decision::Outcome;
 use crate::error::{LimitError, Problem, nonzero};
 use crate::rate::gcd;
@@ -165,6 +167,12 @@ impl Bucket {
 
 impl Algorithm for Bucket {
     type State = BucketState;
+
+    fn span(&self) -> Duration {
+        // Below 2^95 ticks; more nanoseconds than a clock can count are as many as it can.
+        let nanos = self.capacity_ticks.div_ceil(u128::from(self.ticks.per_ns));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
 
     #[inline(always)]
     fn fresh(&self) -> BucketState {

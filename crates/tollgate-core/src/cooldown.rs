@@ -52,6 +52,10 @@ impl Cooldown {
 impl Algorithm for Cooldown {
     type State = CooldownState;
 
+    fn span(&self) -> Duration {
+        self.gap()
+    }
+
     #[inline(always)]
     fn fresh(&self) -> CooldownState {
         CooldownState { since_ns_plus_1: 0 }

@@ -106,6 +106,10 @@ impl Sliding {
 impl Algorithm for Sliding {
     type State = SlidingState;
 
+    fn span(&self) -> Duration {
+        self.per()
+    }
+
     fn fresh(&self) -> SlidingState {
         SlidingState { record: SlidingRecord::EMPTY, held: 0 }
     }

@@ -120,6 +120,10 @@ impl Window {
 impl Algorithm for Window {
     type State = WindowState;
 
+    fn span(&self) -> Duration {
+        self.per()
+    }
+
     #[inline(always)]
     fn fresh(&self) -> WindowState {
         WindowState { ends_ns: 0, used: 0, held: 0 }

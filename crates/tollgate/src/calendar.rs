@@ -1,5 +1,7 @@
 //! Periods of the calendar, in a zone.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::{Offset, TimeZone};
@@ -59,6 +61,19 @@ pub struct CalendarPeriod {
 }
 
 impl Calendar {
+    /// How long every period is, but for the hours that clocks are put forward and back; `None` for
+    /// months and years.
+    #[must_use]
+    pub const fn usual_length(&self) -> Option<Duration> {
+        match self.unit {
+            Unit::Minute => Some(Duration::from_secs(60)),
+            Unit::Hour => Some(Duration::from_secs(3_600)),
+            Unit::Day => Some(Duration::from_secs(86_400)),
+            Unit::Week => Some(Duration::from_secs(604_800)),
+            Unit::Month | Unit::Year => None,
+        }
+    }
+
     /// The period that a time lies in, given in nanoseconds since 1970 in UTC.
     ///
     /// Later times never have smaller numbers. Time stands still in the year 2262, at 2^63 − 1

@@ -463,7 +463,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 return Filled::Now;
             }
             asked.clear();
-            let ask = |charge: &Charge<'_>| Asked { rule: charge.rule, weight: charge.weight };
+            let ask = |charge: &Charge<'_>| Asked {
+                rule: charge.rule,
+                place: charge.place,
+                weight: charge.weight,
+            };
             asked.extend(planned.plan.charges.iter().map(ask));
             if asked.is_empty() && planned.plan.hold.is_none() {
                 return Filled::Now;

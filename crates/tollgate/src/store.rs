@@ -20,7 +20,7 @@ mod plan;
 pub use memory::{MemoryStore, SnapshotError};
 
 pub(crate) use memory::{NewLimit, Restored, Succession};
-pub(crate) use plan::{Charge, HoldFor, Named, Plan};
+pub(crate) use plan::{Charge, HoldFor, Named, Place, Plan};
 
 /// The name of units on hold: a reservation or a lease.
 ///

@@ -10,7 +10,7 @@ use super::error::CheckError;
 use super::planning::Refusal;
 use super::ruleset::{Domain, Ruleset};
 use crate::policy::{Mode, OnError, duration_to_text};
-use crate::store::{Decided, DecidedLater, Held, HoldId, Undecided};
+use crate::store::{Decided, DecidedLater, Held, HoldId, Place, Undecided};
 use crate::terms::{Decisions, INLINE, Weight};
 
 /// The answer to a request: whether it may go ahead, and what every rule said about it.
@@ -29,6 +29,7 @@ pub struct Report {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) rule: u32,
+    pub(super) place: Place,
     pub(super) weight: Weight,
 }
 
@@ -49,6 +50,9 @@ pub struct RuleReport<'a> {
     pub mode: Mode,
     /// What it said.
     pub decision: &'a Decision,
+    /// Over what time the limit's whole capacity comes back; `None` where that differs, or nobody
+    /// can know.
+    pub span: Option<Duration>,
 }
 
 impl Report {
@@ -130,10 +134,14 @@ impl Report {
 
     /// What every rule said that the request met, in the order of the policy.
     pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
-        self.asked.iter().zip(&self.decisions).map(|(asked, decision)| RuleReport {
-            rule: &self.rules.rule(asked.rule).rule.name,
-            mode: asked.weight.mode(),
-            decision,
+        self.asked.iter().zip(&self.decisions).map(|(asked, decision)| {
+            let compiled = self.rules.rule(asked.rule);
+            RuleReport {
+                rule: &compiled.rule.name,
+                mode: asked.weight.mode(),
+                decision,
+                span: compiled.span(asked.place),
+            }
         })
     }
 

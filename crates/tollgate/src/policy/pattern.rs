@@ -167,6 +167,19 @@ impl Network {
     }
 }
 
+impl FromStr for Network {
+    type Err = RuleError;
+
+    /// A network (`10.0.0.0/8`, `2001:db8::/32`) or a single address.
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let no_network = || {
+            TextError::new(format!("{} is not an address or network", quoted(text)))
+                .hint("write \"192.0.2.7\", \"10.0.0.0/8\" or \"2001:db8::/32\"")
+        };
+        Ok(read_network(text)?.ok_or_else(no_network)?)
+    }
+}
+
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.bits)

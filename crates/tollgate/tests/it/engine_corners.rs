@@ -249,3 +249,30 @@ fn of_many_overrides_and_bans_the_first_that_applies_counts() {
     clock.set(Timestamp::from_secs(1_300));
     assert!(is_allowed("u49"));
 }
+
+#[test]
+fn every_rule_tells_over_what_time_its_capacity_comes_back() {
+    let rules = [
+        ("bucket = { rate = \"10/s\", burst = 25 }", Some(2_500)),
+        ("bucket = { rate = \"3/s\", burst = 1 }", Some(334)),
+        ("window = { max = 5, per = \"10s\" }", Some(10_000)),
+        ("sliding = { max = 100, per = \"1m\", parts = 10 }", Some(60_000)),
+        ("cooldown = \"3s\"", Some(3_000)),
+        ("quota = { max = 9, per = \"day in Europe/Helsinki\" }", Some(86_400_000)),
+        ("quota = { max = 9, per = \"month\" }", None),
+        ("quota = { max = 9, per = \"round\" }", None),
+        (
+            "window = { max = 5, per = \"10s\" }\n\
+             override = [{ key = { user = \"ada\" }, max = 7, per = \"20s\" }]",
+            Some(20_000),
+        ),
+    ];
+    for (limit, span_ms) in rules {
+        let (engine, _) = engine(&format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}\n"));
+        let report = engine.peek(&Request::new("default", &[("user", "ada")])).wait().unwrap();
+        let spans: Vec<_> = report.rules().map(|rule| rule.span).collect();
+        // Rounded up to whole milliseconds.
+        let ms = |span: Duration| u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap();
+        assert_eq!(spans.iter().map(|span| span.map(ms)).collect::<Vec<_>>(), [span_ms], "{limit}");
+    }
+}

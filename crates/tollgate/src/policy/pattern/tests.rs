@@ -97,3 +97,14 @@ fn a_glob_made_to_be_slow_is_not() {
     let glob = "*a".repeat(20_000) + "*b";
     assert!(!pattern(&glob).matches(&"a".repeat(200_000)));
 }
+
+#[test]
+fn a_network_is_read_from_text() {
+    let network = |text: &str| text.parse::<Network>().map(|network| network.to_string());
+    assert_eq!(network("10.0.0.0/8").unwrap(), "10.0.0.0/8");
+    assert_eq!(network("2001:db8::1").unwrap(), "2001:db8::1/128");
+    assert_eq!(network("::ffff:10.0.0.0/104").unwrap(), "10.0.0.0/8");
+    for wrong in ["", "localhost", "10.0.0.1/8", "10.0.0.0/33", "*"] {
+        assert!(network(wrong).is_err(), "{wrong:?}");
+    }
+}
