@@ -1,4 +1,19 @@
-//! Wire formats of rate limiting, without sockets.
+//! Wire formats of rate limiting, without sockets: bytes in, values out, and back.
+//!
+//! - [`headers`]: what an HTTP response tells about limits, in several dialects;
+//! - [`problem`]: the body of a refusal;
+//! - [`grpc`]: the same for gRPC;
+//! - [`client`]: whose request it is, where proxies stand in between;
+//! - [`proxy`]: the PROXY protocol, versions 1 and 2;
+//! - [`ipc`]: frames and messages of a local socket.
+//!
+//! Nothing here panics or allocates without bound, whatever the bytes are.
 #![forbid(unsafe_code)]
 
+pub mod client;
+pub mod grpc;
+pub mod headers;
 pub mod ipc;
+pub mod problem;
+pub mod proxy;
+mod rounding;
