@@ -1,5 +1,4 @@
 use std::fmt;
-use std::time::Duration;
 
 use crate::{Decision, Timestamp};
 
@@ -13,10 +12,6 @@ use crate::{Decision, Timestamp};
 pub trait Algorithm: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// What is kept for one key.
     type State: Copy + fmt::Debug + PartialEq + Send + Sync + 'static;
-
-    /// Over what time the whole capacity comes back: the length of a window, the time that an empty
-    /// bucket takes to fill.
-    fn span(&self) -> Duration;
 
     /// The state of a key that was never seen.
     fn fresh(&self) -> Self::State;

@@ -1,6 +1,4 @@
-use std::time::Duration;
-
-use crate::decision::Outcome;
+use crate::decision::{Outcome, Span};
 use crate::error::{LimitError, Problem, nonzero};
 use crate::rate::gcd;
 use crate::{Algorithm, Decision, Rate, Timestamp};
@@ -149,6 +147,7 @@ impl Bucket {
             spent_ticks: level_after,
             ticks_per_unit: self.ticks.per_unit,
             ticks_per_ns: self.ticks.per_ns,
+            span: Span::BY_TICKS,
         };
         (decision, level_after)
     }
@@ -167,12 +166,6 @@ impl Bucket {
 
 impl Algorithm for Bucket {
     type State = BucketState;
-
-    fn span(&self) -> Duration {
-        // Below 2^95 ticks; more nanoseconds than a clock can count are as many as it can.
-        let nanos = self.capacity_ticks.div_ceil(u128::from(self.ticks.per_ns));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
 
     #[inline(always)]
     fn fresh(&self) -> BucketState {

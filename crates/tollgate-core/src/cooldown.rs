@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::decision::Outcome;
+use crate::decision::{Outcome, Span};
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, LimitError, Timestamp};
 
@@ -52,10 +52,6 @@ impl Cooldown {
 impl Algorithm for Cooldown {
     type State = CooldownState;
 
-    fn span(&self) -> Duration {
-        self.gap()
-    }
-
     #[inline(always)]
     fn fresh(&self) -> CooldownState {
         CooldownState { since_ns_plus_1: 0 }
@@ -82,6 +78,7 @@ impl Algorithm for Cooldown {
             spent_ticks: left_ns,
             ticks_per_unit: 1,
             ticks_per_ns: 1,
+            span: Span(self.gap_ns),
         }
     }
 

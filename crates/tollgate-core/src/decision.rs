@@ -22,6 +22,20 @@ pub struct Decision {
     pub(crate) spent_ticks: u128,
     pub(crate) ticks_per_unit: u64,
     pub(crate) ticks_per_ns: u64,
+    /// Over what time the capacity comes back.
+    pub(crate) span: Span,
+}
+
+/// Over what time the whole capacity of a limit comes back, in nanoseconds: one word, as decisions are
+/// copied a lot. Periods are above zero and below 2^63.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) u64);
+
+impl Span {
+    /// As long as the capacity takes, in ticks.
+    pub(crate) const BY_TICKS: Self = Self(0);
+    /// Nobody can say.
+    pub(crate) const UNKNOWN: Self = Self(u64::MAX);
 }
 
 /// The bare answer, with the kind of wait that a refusal calls for.
@@ -72,6 +86,22 @@ impl Decision {
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// Over what time the whole capacity of the limit comes back: the length of a window, the time
+    /// that an empty bucket takes to fill. `None` for quotas and places, which do not say.
+    #[must_use]
+    pub fn span(&self) -> Option<Duration> {
+        let nanos = match self.span {
+            Span::UNKNOWN => return None,
+            Span::BY_TICKS => {
+                // At most 2^95.
+                let ticks = u128::from(self.limit) * u128::from(self.ticks_per_unit);
+                u64::try_from(ticks.div_ceil(u128::from(self.ticks_per_ns))).unwrap_or(u64::MAX)
+            }
+            Span(nanos) => nanos,
+        };
+        Some(Duration::from_nanos(nanos))
     }
 
     /// The time at which it was decided.
@@ -128,6 +158,7 @@ impl Decision {
             spent_ticks: if taken_after > 0 { u128::MAX } else { 0 },
             ticks_per_unit: 1,
             ticks_per_ns: 1,
+            span: Span::UNKNOWN,
         }
     }
 

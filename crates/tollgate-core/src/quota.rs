@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::decision::Outcome;
+use crate::decision::{Outcome, Span};
 use crate::error::{LimitError, nonzero};
 use crate::{Decision, Timestamp};
 
@@ -209,6 +209,7 @@ impl Quota {
             spent_ticks: if is_touched { u128::from(ends_ns.unwrap_or(u64::MAX)) } else { 0 },
             ticks_per_unit: 1,
             ticks_per_ns: 1,
+            span: Span::UNKNOWN,
         }
     }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::decision::Outcome;
+use crate::decision::{Outcome, Span};
 use crate::error::{LimitError, at_most, nonzero};
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, Timestamp};
@@ -99,16 +99,13 @@ impl Sliding {
             spent_ticks: until(empty_at_ns),
             ticks_per_unit: 1,
             ticks_per_ns: 1,
+            span: Span(self.per_ns),
         }
     }
 }
 
 impl Algorithm for Sliding {
     type State = SlidingState;
-
-    fn span(&self) -> Duration {
-        self.per()
-    }
 
     fn fresh(&self) -> SlidingState {
         SlidingState { record: SlidingRecord::EMPTY, held: 0 }

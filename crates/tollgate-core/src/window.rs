@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::decision::Outcome;
+use crate::decision::{Outcome, Span};
 use crate::error::{LimitError, at_most, nonzero};
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, Timestamp};
@@ -106,6 +106,7 @@ impl Window {
             spent_ticks: if taken_after > 0 { until_end_ns } else { 0 },
             ticks_per_unit: 1,
             ticks_per_ns: 1,
+            span: Span(self.per_ns),
         }
     }
 
@@ -119,10 +120,6 @@ impl Window {
 
 impl Algorithm for Window {
     type State = WindowState;
-
-    fn span(&self) -> Duration {
-        self.per()
-    }
 
     #[inline(always)]
     fn fresh(&self) -> WindowState {

@@ -44,13 +44,19 @@ pub struct Line<'a> {
 impl<'a> Line<'a> {
     /// What a decision says, under the name of its limit.
     #[must_use]
-    pub fn new(name: &'a str, decision: &Decision, span: Option<Duration>) -> Self {
+    pub fn new(name: &'a str, decision: &Decision) -> Self {
         let until = match decision.wait() {
             Some(Wait::After(wait)) => Some(wait),
             Some(Wait::Never | Wait::Unknown) => None,
             None => Some(decision.reset()).filter(|reset| *reset < Duration::MAX),
         };
-        Self { name, limit: decision.limit(), span, remaining: decision.remaining(), until }
+        Self {
+            name,
+            limit: decision.limit(),
+            span: decision.span(),
+            remaining: decision.remaining(),
+            until,
+        }
     }
 }
 
@@ -72,34 +78,37 @@ impl Dialect {
         self,
         lines: &[Line<'_>],
         telling: usize,
-        mut put: impl FnMut(&'static str, String),
+        mut put: impl FnMut(&'static str, &[u8]),
     ) {
         let Some(first) = lines.get(telling).or(lines.first()) else { return };
+        let reset = |name, put: &mut dyn FnMut(&'static str, &[u8])| {
+            if let Some(until) = first.until {
+                put(name, &number(seconds(until)));
+            }
+        };
         match self {
             Self::Ietf11 => {
-                put("ratelimit-policy", joined(lines, push_policy));
-                put("ratelimit", joined(lines, push_state));
+                put("ratelimit-policy", &joined(lines, push_policy));
+                put("ratelimit", &joined(lines, push_state));
             }
             Self::Ietf06 => {
-                put("ratelimit-policy", joined(lines, |out, line| push_quota(out, line, false)));
-                put("ratelimit-limit", number(first.limit));
-                put("ratelimit-remaining", number(first.remaining));
-                put_reset(first, |value| put("ratelimit-reset", value));
+                put("ratelimit-policy", &joined(lines, push_quota));
+                put("ratelimit-limit", &number(first.limit));
+                put("ratelimit-remaining", &number(first.remaining));
+                reset("ratelimit-reset", &mut put);
             }
             Self::XRateLimit => {
-                put("x-ratelimit-limit", number(first.limit));
-                put("x-ratelimit-remaining", number(first.remaining));
-                put_reset(first, |value| put("x-ratelimit-reset", value));
+                put("x-ratelimit-limit", &number(first.limit));
+                put("x-ratelimit-remaining", &number(first.remaining));
+                reset("x-ratelimit-reset", &mut put);
             }
             Self::Envoy03 => {
                 let mut limit = number(first.limit);
-                for line in lines {
-                    limit.push_str(", ");
-                    push_quota(&mut limit, line, true);
-                }
-                put("x-ratelimit-limit", limit);
-                put("x-ratelimit-remaining", number(first.remaining));
-                put_reset(first, |value| put("x-ratelimit-reset", value));
+                limit.extend_from_slice(b", ");
+                limit.extend_from_slice(&joined(lines, push_named_quota));
+                put("x-ratelimit-limit", &limit);
+                put("x-ratelimit-remaining", &number(first.remaining));
+                reset("x-ratelimit-reset", &mut put);
             }
             Self::None => {}
         }
@@ -115,12 +124,15 @@ pub fn retry_after(wait: Wait) -> Option<u64> {
     }
 }
 
+/// A value in the making.
+type Text = Vec<u8>;
+
 /// The members of a list.
-fn joined(lines: &[Line<'_>], push: impl Fn(&mut String, &Line<'_>)) -> String {
-    let mut out = String::with_capacity(lines.len() * USUAL_LENGTH);
+fn joined(lines: &[Line<'_>], push: fn(&mut Text, &Line<'_>)) -> Text {
+    let mut out = Text::with_capacity(lines.len() * USUAL_LENGTH);
     for line in lines {
         if !out.is_empty() {
-            out.push_str(", ");
+            out.extend_from_slice(b", ");
         }
         push(&mut out, line);
     }
@@ -128,86 +140,82 @@ fn joined(lines: &[Line<'_>], push: impl Fn(&mut String, &Line<'_>)) -> String {
 }
 
 /// `"search";q=100;w=60`
-fn push_policy(out: &mut String, line: &Line<'_>) {
+fn push_policy(out: &mut Text, line: &Line<'_>) {
     push_text(out, line.name);
-    out.push_str(";q=");
+    out.extend_from_slice(b";q=");
     push_number(out, line.limit);
     push_span(out, line);
 }
 
 /// `"search";r=50;t=30`
-fn push_state(out: &mut String, line: &Line<'_>) {
+fn push_state(out: &mut Text, line: &Line<'_>) {
     push_text(out, line.name);
-    out.push_str(";r=");
+    out.extend_from_slice(b";r=");
     push_number(out, line.remaining);
     if let Some(until) = line.until {
-        out.push_str(";t=");
+        out.extend_from_slice(b";t=");
         push_number(out, seconds(until));
     }
 }
 
-/// `100;w=60`, and `;name="search"` if it is wanted.
-fn push_quota(out: &mut String, line: &Line<'_>, with_name: bool) {
+/// `100;w=60`
+fn push_quota(out: &mut Text, line: &Line<'_>) {
     push_number(out, line.limit);
     push_span(out, line);
-    if with_name {
-        out.push_str(";name=");
-        push_text(out, line.name);
-    }
 }
 
-fn push_span(out: &mut String, line: &Line<'_>) {
+/// `100;w=60;name="search"`
+fn push_named_quota(out: &mut Text, line: &Line<'_>) {
+    push_quota(out, line);
+    out.extend_from_slice(b";name=");
+    push_text(out, line.name);
+}
+
+fn push_span(out: &mut Text, line: &Line<'_>) {
     if let Some(span) = line.span {
-        out.push_str(";w=");
+        out.extend_from_slice(b";w=");
         push_number(out, seconds(span));
     }
 }
 
-fn put_reset(line: &Line<'_>, put: impl FnOnce(String)) {
-    if let Some(until) = line.until {
-        put(number(seconds(until)));
-    }
-}
-
-fn number(number: u64) -> String {
-    let mut out = String::with_capacity(20);
+fn number(number: u64) -> Text {
+    let mut out = Text::with_capacity(USUAL_LENGTH);
     push_number(&mut out, number);
     out
 }
 
 /// An integer of a structured field: at most 15 digits.
-fn push_number(out: &mut String, number: u64) {
+fn push_number(out: &mut Text, number: u64) {
     let mut left = number.min(MOST);
-    let mut digits = [0_u8; 15];
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        digits[first] = b'0' + u8::try_from(left % 10).unwrap_or(0);
+    let mut digits = [b'0'; 15];
+    let mut first = digits.len() - 1;
+    while left >= 10 {
+        digits[first] += u8::try_from(left % 10).unwrap_or(0);
         left /= 10;
-        if left == 0 {
-            break;
-        }
+        first -= 1;
     }
-    out.extend(digits[first..].iter().map(|digit| char::from(*digit)));
+    digits[first] += u8::try_from(left).unwrap_or(0);
+    out.extend_from_slice(&digits[first..]);
 }
 
 /// A string of a structured field. What cannot be in one is written as `%` and two hex digits.
-fn push_text(out: &mut String, text: &str) {
-    out.push('"');
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => {
-                out.push('\\');
-                out.push(char::from(byte));
-            }
-            0x20..=0x7e => out.push(char::from(byte)),
-            _ => {
-                let hex = |nibble: u8| char::from(b"0123456789ABCDEF"[usize::from(nibble)]);
-                out.extend(['%', hex(byte >> 4), hex(byte & 15)]);
+fn push_text(out: &mut Text, text: &str) {
+    out.push(b'"');
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+        out.extend_from_slice(text.as_bytes());
+    } else {
+        for byte in text.bytes() {
+            match byte {
+                b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+                b' '..=b'~' => out.push(byte),
+                _ => {
+                    let hex = |nibble: u8| b"0123456789ABCDEF"[usize::from(nibble)];
+                    out.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+                }
             }
         }
     }
-    out.push('"');
+    out.push(b'"');
 }
 
 impl fmt::Display for Dialect {
@@ -242,7 +250,7 @@ impl FromStr for Dialect {
 /// The largest integer that a structured field can hold.
 const MOST: u64 = 999_999_999_999_999;
 /// What one member of a list usually takes.
-const USUAL_LENGTH: usize = 32;
+const USUAL_LENGTH: usize = 48;
 
 #[cfg(test)]
 mod tests;

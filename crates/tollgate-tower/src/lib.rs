@@ -1,2 +1,61 @@
-//! Rate limits as tower layers: for axum, hyper and tonic.
+//! Rate limits as [tower] layers: for axum, hyper and tonic.
+//!
+//! A limiter in axum:
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tollgate::{Bucket, Limiter, Rate};
+//! use tollgate_tower::{ClientIp, LimitLayer};
+//!
+//! // Ten requests per second and client, twenty at once.
+//! let limiter = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(LimitLayer::new(limiter, ClientIp::peer()));
+//! // axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())
+//! # Ok::<(), tollgate::LimitError>(())
+//! ```
+//!
+//! - [`LimitLayer`] is one [`Limiter`](tollgate::Limiter) over a key of the request.
+//! - [`PolicyLayer`] is a domain of an [`Engine`](tollgate::Engine): it checks, or
+//!   [settles later](PolicyLayer::settle), or limits [how many are in flight](PolicyLayer::places).
+//! - [`UpgradeGuard`] stands before a WebSocket.
+//! - Keys and attributes come from the [client's address](ClientIp), a [header](Header), a
+//!   [path parameter](PathParam), an [`extension`], or a closure over the request's head.
+//! - [`Admission`] shows a handler what was decided.
+//!
+//! Who is allowed gets [headers](Dialect) that tell what is left. Who is refused gets a 429 with
+//! `Retry-After` and a body of `application/problem+json`; a gRPC call gets `RESOURCE_EXHAUSTED` with
+//! `RetryInfo`, `QuotaFailure` and pushback. Neither the handler nor the body of a refused request is
+//! touched.
+//!
+//! [tower]: https://docs.rs/tower
 #![forbid(unsafe_code)]
+
+mod admission;
+mod body;
+mod gate;
+mod limit;
+mod peer;
+mod policy;
+#[cfg(feature = "proxy-protocol")]
+mod proxy_listener;
+mod refusal;
+mod source;
+mod upgrade;
+
+pub use admission::{Admission, Bill, Place};
+pub use body::GateBody;
+pub use gate::{Gate, GateFuture};
+pub use limit::LimitLayer;
+pub use peer::Peer;
+pub use policy::{PolicyLayer, Settle};
+#[cfg(feature = "proxy-protocol")]
+pub use proxy_listener::{ProxyListener, ProxyStream};
+pub use source::{
+    Attribute, ClientIp, Header, KeySource, PathParam, Uri, attribute, extension, host, method,
+    path,
+};
+pub use tollgate_proto::client::ForwardedHeader;
+pub use tollgate_proto::headers::Dialect;
+pub use upgrade::{GuardError, GuardLayer, UpgradeGuard};

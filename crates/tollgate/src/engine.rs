@@ -347,6 +347,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
         closed
     }
 
+    /// Whether every [`Answer`] is there at once, so that waiting for one never blocks. So it is in
+    /// memory.
+    #[inline]
+    #[must_use]
+    pub fn answers_at_once(&self) -> bool {
+        S::ANSWERS_AT_ONCE
+    }
+
     /// How many keys have a state of their own.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -463,11 +471,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 return Filled::Now;
             }
             asked.clear();
-            let ask = |charge: &Charge<'_>| Asked {
-                rule: charge.rule,
-                place: charge.place,
-                weight: charge.weight,
-            };
+            let ask = |charge: &Charge<'_>| Asked { rule: charge.rule, weight: charge.weight };
             asked.extend(planned.plan.charges.iter().map(ask));
             if asked.is_empty() && planned.plan.hold.is_none() {
                 return Filled::Now;

@@ -20,7 +20,7 @@ mod plan;
 pub use memory::{MemoryStore, SnapshotError};
 
 pub(crate) use memory::{NewLimit, Restored, Succession};
-pub(crate) use plan::{Charge, HoldFor, Named, Place, Plan};
+pub(crate) use plan::{Charge, HoldFor, Named, Plan};
 
 /// The name of units on hold: a reservation or a lease.
 ///
@@ -169,6 +169,9 @@ pub(crate) mod sealed {
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
+        /// Whether every answer is there at once.
+        const ANSWERS_AT_ONCE: bool;
+
         /// Makes one whole decision: everything is charged, or nothing.
         fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;
 

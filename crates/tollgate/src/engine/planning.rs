@@ -9,14 +9,14 @@ use tollgate_core::Period;
 
 use super::error::CheckError;
 use super::overlay::Ban;
-use super::ruleset::{Compiled, Domain, Exception, Ruleset};
+use super::ruleset::{Compiled, Domain, Exception, Grade, Ruleset};
 use crate::cycle::Times;
 use crate::hash::{KeyedHash, spread};
 use crate::policy::{
     KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask, v6_mask,
 };
 use crate::request::{Attributes, Request};
-use crate::store::{Charge, Place, Plan};
+use crate::store::{Charge, Plan};
 use crate::terms::{Act, NO_PERIOD, Terms, Weight};
 
 /// A plan, or the reason why there is nothing to decide.
@@ -175,11 +175,11 @@ impl<'a> Planning<'a, '_> {
             (Some(_), _) => (0, false),
         };
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
-        let place = compiled.place(attributes, period, self.times);
-        let Some(grade) = compiled.grade(place) else { return Ok(Charged::None) };
+        let Some(grade) = compiled.grade(attributes, period, self.times) else {
+            return Ok(Charged::None);
+        };
         Ok(Charged::One(Charge {
             rule: number,
-            place,
             tag: grade.tag,
             weight: if is_enforced { Weight::Binding } else { Weight::Advisory },
             charge_refused: rule.charge_refused,
@@ -264,15 +264,17 @@ impl Compiled {
         self.finder.first(&self.exceptions, attributes, applies)
     }
 
-    /// Which of the rule's limits is for this request.
+    /// The limit for this request; `None` if there is none.
     #[inline]
-    fn place(&self, attributes: &Attributes<'_>, period: Period, times: Times) -> Place {
-        if let Some(found) = self.exception(attributes, times.wall.as_nanos()) {
-            return Place::Exception(u32::try_from(found).unwrap_or(u32::MAX));
+    fn grade(&self, attributes: &Attributes<'_>, period: Period, times: Times) -> Option<&Grade> {
+        let wall_ns = times.wall.as_nanos();
+        let exceptions = &self.exceptions;
+        if let Some(found) = self.exception(attributes, wall_ns) {
+            return exceptions[found].grade.as_ref();
         }
         match &self.outgoing {
-            Some(outgoing) if period.index <= outgoing.last_period => Place::Outgoing,
-            _ => Place::Base,
+            Some(outgoing) if period.index <= outgoing.last_period => Some(&outgoing.grade),
+            _ => Some(&self.base),
         }
     }
 

@@ -9,8 +9,8 @@ use tollgate_core::{Decision, Timestamp, Wait};
 use super::error::CheckError;
 use super::planning::Refusal;
 use super::ruleset::{Domain, Ruleset};
-use crate::policy::{Mode, OnError, duration_to_text};
-use crate::store::{Decided, DecidedLater, Held, HoldId, Place, Undecided};
+use crate::policy::{Cycle, Limit, Mode, OnError, duration_to_text};
+use crate::store::{Decided, DecidedLater, Held, HoldId, Undecided};
 use crate::terms::{Decisions, INLINE, Weight};
 
 /// The answer to a request: whether it may go ahead, and what every rule said about it.
@@ -29,7 +29,6 @@ pub struct Report {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) rule: u32,
-    pub(super) place: Place,
     pub(super) weight: Weight,
 }
 
@@ -50,7 +49,7 @@ pub struct RuleReport<'a> {
     pub mode: Mode,
     /// What it said.
     pub decision: &'a Decision,
-    /// Over what time the limit's whole capacity comes back; `None` where that differs, or nobody
+    /// Over what time the limit's whole capacity comes back; `None` where that varies, or nobody
     /// can know.
     pub span: Option<Duration>,
 }
@@ -135,12 +134,16 @@ impl Report {
     /// What every rule said that the request met, in the order of the policy.
     pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
         self.asked.iter().zip(&self.decisions).map(|(asked, decision)| {
-            let compiled = self.rules.rule(asked.rule);
+            let rule = &self.rules.rule(asked.rule).rule;
+            let by_calendar = || match &rule.limit {
+                Limit::Quota(_, Cycle::Calendar(calendar)) => calendar.usual_length(),
+                _ => None,
+            };
             RuleReport {
-                rule: &compiled.rule.name,
+                rule: &rule.name,
                 mode: asked.weight.mode(),
                 decision,
-                span: compiled.span(asked.place),
+                span: decision.span().or_else(by_calendar),
             }
         })
     }

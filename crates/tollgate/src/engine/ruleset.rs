@@ -3,9 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tollgate_core::{Algorithm, Timestamp};
+use tollgate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
 use crate::calendar::CachedCalendar;
@@ -15,7 +14,7 @@ use crate::policy::{
     Condition, Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
 };
 use crate::request::Attributes;
-use crate::store::{Adoption, NewLimit, Place, Restored, Store, Succession};
+use crate::store::{Adoption, NewLimit, Restored, Store, Succession};
 use crate::terms::Terms;
 
 /// The rules in force, compiled. Never changes; an edit makes a new one.
@@ -85,30 +84,6 @@ pub(crate) struct Exception {
 pub(crate) struct Outgoing {
     pub(crate) grade: Grade,
     pub(crate) last_period: u64,
-}
-
-impl Compiled {
-    /// The limit at a place; `None` if there is none.
-    #[inline]
-    pub(crate) fn grade(&self, place: Place) -> Option<&Grade> {
-        match place {
-            Place::Base => Some(&self.base),
-            Place::Outgoing => self.outgoing.as_ref().map(|outgoing| &outgoing.grade),
-            Place::Exception(index) => self.exceptions.get(index as usize)?.grade.as_ref(),
-        }
-    }
-
-    /// Over what time the whole capacity of the limit at a place comes back, if that can be said.
-    pub(crate) fn span(&self, place: Place) -> Option<Duration> {
-        match (&self.grade(place)?.terms, &self.rule.limit) {
-            (Terms::Bucket(limit), _) => Some(limit.span()),
-            (Terms::Window(limit), _) => Some(limit.span()),
-            (Terms::Sliding(limit), _) => Some(limit.span()),
-            (Terms::Cooldown(limit), _) => Some(limit.span()),
-            (Terms::Quota(_), Limit::Quota(_, Cycle::Calendar(calendar))) => calendar.usual_length(),
-            (Terms::Quota(_) | Terms::Slots(_), _) => None,
-        }
-    }
 }
 
 impl Ruleset {

@@ -270,6 +270,8 @@ impl<L: Slots> Keeper<L> for MemoryStore {
 }
 
 impl sealed::Store for MemoryStore {
+    const ANSWERS_AT_ONCE: bool = true;
+
     #[inline(always)]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
         Deciding::Now(self.decide_now(plan, times, decisions))

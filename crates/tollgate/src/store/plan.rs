@@ -23,8 +23,6 @@ pub struct Plan<'a> {
 pub struct Charge<'a> {
     /// The number of the rule in its rule set.
     pub(crate) rule: u32,
-    /// Which of the rule's limits it is.
-    pub(crate) place: Place,
     /// The number of the limit: another one for every edit.
     pub(crate) tag: u32,
     pub(crate) weight: Weight,
@@ -39,16 +37,6 @@ pub struct Charge<'a> {
     pub(crate) is_by_request: bool,
     pub(crate) terms: &'a Terms,
     pub(crate) period: Period,
-}
-
-/// Which of a rule's limits is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Base,
-    /// The one that ends with the period.
-    Outgoing,
-    /// That of an override.
-    Exception(u32),
 }
 
 /// How long units are set aside.

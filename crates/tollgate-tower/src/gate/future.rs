@@ -1,0 +1,165 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::request::Parts;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::{After, Later, Passage, Ruling, Settled, Terms};
+use crate::body::Ending;
+use crate::refusal::{Refusal, is_grpc, put};
+use crate::{Admission, GateBody};
+
+pin_project! {
+    /// The response of a [`Gate`](crate::Gate). Dropping it gives back what was set aside.
+    pub struct GateFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        stage: Stage<S, S::Future, B, S::Response>,
+    }
+}
+
+pin_project! {
+    #[project = StageProjection]
+    enum Stage<S, F, B, R> {
+        Refused { refusal: Option<Box<Refusal>>, is_grpc: bool },
+        Deciding { ruling: Later<(Ruling, Admission)>, asking: Option<Asking<S, B>> },
+        Serving { #[pin] future: F, passage: Option<Passage> },
+        Settling { settling: Later<()>, response: Option<R> },
+    }
+}
+
+/// Somebody whose request is being decided about.
+struct Asking<S, B> {
+    terms: Terms,
+    service: S,
+    parts: Parts,
+    body: B,
+}
+
+impl<S, B> GateFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    pub(super) const fn refused(refusal: Box<Refusal>, is_grpc: bool) -> Self {
+        Self { stage: Stage::Refused { refusal: Some(refusal), is_grpc } }
+    }
+
+    pub(super) const fn serving(future: S::Future, passage: Passage) -> Self {
+        Self { stage: Stage::Serving { future, passage: Some(passage) } }
+    }
+
+    pub(super) fn deciding(
+        ruling: Later<(Ruling, Admission)>,
+        terms: Terms,
+        service: S,
+        (parts, body): (Parts, B),
+    ) -> Self {
+        let asking = Some(Asking { terms, service, parts, body });
+        Self { stage: Stage::Deciding { ruling, asking } }
+    }
+}
+
+impl<S, B, R> Future for GateFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Output = Result<Response<GateBody<R>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut stage = self.project().stage;
+        loop {
+            let next = match stage.as_mut().project() {
+                StageProjection::Refused { refusal, is_grpc } => {
+                    let refusal = refusal.take().expect(POLLED_AGAIN);
+                    return Poll::Ready(Ok(refusal.into_response(*is_grpc)));
+                }
+                StageProjection::Deciding { ruling, asking } => {
+                    let (ruling, admission) = ready!(ruling.as_mut().poll(context));
+                    asking.take().expect(POLLED_AGAIN).served(ruling, admission)
+                }
+                StageProjection::Serving { future, passage } => {
+                    let result = ready!(future.poll(context));
+                    let passage = passage.take().expect(POLLED_AGAIN);
+                    match finish(result?, passage) {
+                        Finished::Now(response) => return Poll::Ready(Ok(response)),
+                        Finished::Later(response, settling) => {
+                            Stage::Settling { settling, response: Some(response) }
+                        }
+                    }
+                }
+                StageProjection::Settling { settling, response } => {
+                    ready!(settling.as_mut().poll(context));
+                    let response = response.take().expect(POLLED_AGAIN);
+                    return Poll::Ready(Ok(
+                        response.map(|body| GateBody::served(body, Ending::Nothing))
+                    ));
+                }
+            };
+            stage.set(next);
+        }
+    }
+}
+
+impl<S, B> Asking<S, B>
+where
+    S: Service<Request<B>>,
+{
+    /// What comes after a ruling.
+    fn served(
+        mut self,
+        ruling: Ruling,
+        admission: Admission,
+    ) -> Stage<S, S::Future, B, S::Response> {
+        self.parts.extensions.insert(admission);
+        match self.terms.admit(ruling, &mut self.parts) {
+            Ok(passage) => {
+                let request = Request::from_parts(self.parts, self.body);
+                Stage::Serving { future: self.service.call(request), passage: Some(passage) }
+            }
+            Err(refusal) => {
+                Stage::Refused { refusal: Some(refusal), is_grpc: is_grpc(&self.parts) }
+            }
+        }
+    }
+}
+
+/// A response, as far as it is.
+enum Finished<R> {
+    Now(Response<GateBody<R>>),
+    Later(Response<R>, Later<()>),
+}
+
+/// Puts headers into a response, and does what is due now that there is one.
+fn finish<R>(response: Response<R>, passage: Passage) -> Finished<R> {
+    let (mut parts, body) = response.into_parts();
+    put(&mut parts.headers, passage.headers);
+    let ending = match passage.after {
+        After::Nothing => Ending::Nothing,
+        After::Release(place) => Ending::Release { _place: place },
+        After::Settle(reserved) => match reserved.settle(&parts) {
+            Settled::Done => Ending::Nothing,
+            Settled::AtEnd(ending) => ending,
+            Settled::Later(settling) => {
+                return Finished::Later(Response::from_parts(parts, body), settling);
+            }
+        },
+    };
+    Finished::Now(Response::from_parts(parts, GateBody::served(body, ending)))
+}
+
+impl<S, B> fmt::Debug for GateFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateFuture").finish_non_exhaustive()
+    }
+}
+
+const POLLED_AGAIN: &str = "a future is not polled after it is ready";

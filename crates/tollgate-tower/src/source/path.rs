@@ -1,0 +1,130 @@
+use std::borrow::Cow;
+
+use http::request::Parts;
+
+use super::{Attribute, KeySource};
+
+/// A part of the path, as key or attribute: `room` in `/rooms/{room}`.
+///
+/// The value is decoded: `%2F` in it is a slash. A request whose path does not fit has none.
+#[derive(Clone, Debug)]
+pub struct PathParam {
+    name: Box<str>,
+    pattern: Option<Box<str>>,
+}
+
+impl PathParam {
+    /// The parameter of this name, of whichever of axum's routes the request has met.
+    ///
+    /// For layers that are added to a route or a router with `layer` or `route_layer`; before
+    /// routing there are no parameters.
+    #[cfg(feature = "axum")]
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), pattern: None }
+    }
+
+    /// The parameter of this name in a pattern: `PathParam::of("/rooms/{room}/messages", "room")`.
+    ///
+    /// `{name}` is one segment, `{*name}` at the end all the rest.
+    #[must_use]
+    pub fn of(pattern: &str, name: &str) -> Self {
+        Self { name: name.into(), pattern: Some(pattern.into()) }
+    }
+
+    fn text<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
+        let raw = match &self.pattern {
+            Some(pattern) => captured(pattern, parts.uri.path(), &self.name)?,
+            None => captured(route(parts)?, asked_for(parts), &self.name)?,
+        };
+        decoded(raw)
+    }
+}
+
+impl KeySource<String> for PathParam {
+    fn key(&self, parts: &Parts) -> Option<String> {
+        self.text(parts).map(Cow::into_owned)
+    }
+}
+
+impl Attribute for PathParam {
+    fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
+        self.text(parts)
+    }
+}
+
+/// The path that the client asked for, whatever routers have cut off since.
+pub(super) fn asked_for(parts: &Parts) -> &str {
+    #[cfg(feature = "axum")]
+    if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
+        return original.0.path();
+    }
+    parts.uri.path()
+}
+
+/// The pattern of the route that the request has met.
+#[cfg(feature = "axum")]
+fn route(parts: &Parts) -> Option<&str> {
+    parts.extensions.get::<axum::extract::MatchedPath>().map(axum::extract::MatchedPath::as_str)
+}
+
+#[cfg(not(feature = "axum"))]
+fn route(_: &Parts) -> Option<&str> {
+    None
+}
+
+/// What stands in a path where the pattern has `{name}`; `None` if the path does not fit.
+fn captured<'a>(pattern: &str, path: &'a str, name: &str) -> Option<&'a str> {
+    let mut rest = Some(path.strip_prefix('/')?);
+    let mut found = None;
+    for piece in pattern.strip_prefix('/')?.split('/') {
+        let left = rest?;
+        if let Some(all) = inner(piece).and_then(|inner| inner.strip_prefix('*')) {
+            return if all == name { Some(left) } else { found };
+        }
+        let (segment, further) = match left.split_once('/') {
+            Some((segment, further)) => (segment, Some(further)),
+            None => (left, None),
+        };
+        match inner(piece) {
+            Some(_) if segment.is_empty() => return None,
+            Some(inner) if inner == name => found = Some(segment),
+            Some(_) => {}
+            None if piece == segment => {}
+            None => return None,
+        }
+        rest = further;
+    }
+    if rest.is_none() { found } else { None }
+}
+
+/// What is between braces.
+fn inner(piece: &str) -> Option<&str> {
+    piece.strip_prefix('{')?.strip_suffix('}')
+}
+
+/// The text with `%XX` decoded; `None` if that is not text.
+fn decoded(raw: &str) -> Option<Cow<'_, str>> {
+    if !raw.contains('%') {
+        return Some(Cow::Borrowed(raw));
+    }
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut rest = raw.as_bytes();
+    while let Some((byte, further)) = rest.split_first() {
+        rest = further;
+        match (byte, further) {
+            (b'%', [high, low, further @ ..]) => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                let value = digit(*high)? * 16 + digit(*low)?;
+                bytes.push(u8::try_from(value).ok()?);
+                rest = further;
+            }
+            (b'%', _) => return None,
+            (byte, _) => bytes.push(*byte),
+        }
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests;

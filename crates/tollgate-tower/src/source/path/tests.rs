@@ -1,0 +1,30 @@
+use super::{captured, decoded};
+
+#[test]
+fn a_parameter_is_found_where_the_pattern_has_it() {
+    let cases = [
+        ("/rooms/{room}", "/rooms/red", "room", Some("red")),
+        ("/rooms/{room}/say", "/rooms/red/say", "room", Some("red")),
+        ("/{a}/{b}", "/x/y", "b", Some("y")),
+        ("/files/{*rest}", "/files/a/b/c", "rest", Some("a/b/c")),
+        ("/{user}/files/{*rest}", "/ada/files/a", "user", Some("ada")),
+        ("/rooms/{room}", "/rooms/red/", "room", None),
+        ("/rooms/{room}", "/rooms/", "room", None),
+        ("/rooms/{room}", "/rooms", "room", None),
+        ("/rooms/{room}", "/halls/red", "room", None),
+        ("/rooms/{room}", "/rooms/red/more", "room", None),
+        ("/rooms/{room}", "/rooms/red", "other", None),
+        ("/rooms/{room}", "*", "room", None),
+    ];
+    for (pattern, path, name, expected) in cases {
+        assert_eq!(captured(pattern, path, name), expected, "{pattern} {path}");
+    }
+}
+
+#[test]
+fn values_are_decoded() {
+    assert_eq!(decoded("a%2Fb%20%C3%AB").as_deref(), Some("a/b ë"));
+    for wrong in ["%", "%1", "%zz", "%ff", "%+1"] {
+        assert_eq!(decoded(wrong), None, "{wrong}");
+    }
+}

@@ -1,0 +1,164 @@
+//! How many are in flight.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get as route;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use tokio::sync::oneshot;
+use tollgate_tower::{Admission, Place, PolicyLayer};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::support::{Answer, TestEngine, engine, get};
+
+const ONE_PLACE: &str = r#"
+    [[rule]]
+    name  = "calls"
+    slots = { max = 1, queue = 2, expires = "5m" }
+"#;
+
+fn layer(engine: &TestEngine, patience: Option<Duration>) -> PolicyLayer {
+    PolicyLayer::new(engine.clone(), "default").places(patience)
+}
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A service that answers when it is told to.
+fn told() -> (
+    impl Service<
+        Request<Body>,
+        Response = Response<Body>,
+        Error = Infallible,
+        Future = impl Future<Output = Result<Response<Body>, Infallible>> + Send,
+    > + Clone,
+    impl Fn(),
+) {
+    let waiting: Arc<Mutex<Vec<oneshot::Sender<()>>>> = Arc::default();
+    let served = Arc::clone(&waiting);
+    let service = service_fn(move |_: Request<Body>| {
+        let (sender, receiver) = oneshot::channel();
+        served.lock().unwrap().push(sender);
+        async move {
+            let _ = receiver.await;
+            Ok::<_, Infallible>(Response::new(Body::from("done")))
+        }
+    });
+    (service, move || drop(waiting.lock().unwrap().remove(0)))
+}
+
+#[tokio::test]
+async fn the_rest_wait_in_line_and_a_place_goes_on_when_the_body_is_sent() {
+    let (engine, _) = engine(ONE_PLACE);
+    let (service, finish_one) = told();
+    let mut service = layer(&engine, None).layer(service);
+    let mut first = pin!(service.call(get("/", &[])));
+    assert!(poll(first.as_mut()).is_pending());
+    let mut second = pin!(service.call(get("/", &[])));
+    let mut third = pin!(service.call(get("/", &[])));
+    assert!(poll(second.as_mut()).is_pending() && poll(third.as_mut()).is_pending());
+    let fourth = service.call(get("/", &[])).await.unwrap();
+    assert_eq!(fourth.status(), 503, "the queue holds two");
+
+    finish_one();
+    let Poll::Ready(Ok(response)) = poll(first.as_mut()) else { panic!("it is done") };
+    assert!(poll(second.as_mut()).is_pending());
+    // Its body is not sent yet, so nobody else has begun.
+    let body = response.into_body().collect().await.unwrap();
+    assert!(poll(third.as_mut()).is_pending(), "the second came before");
+    assert!(poll(second.as_mut()).is_pending());
+    finish_one();
+    let Poll::Ready(Ok(response)) = poll(second.as_mut()) else { panic!("it is done") };
+    drop(response);
+    drop(body);
+    assert!(poll(third.as_mut()).is_pending());
+    finish_one();
+    assert!(poll(third.as_mut()).is_ready());
+}
+
+#[tokio::test]
+async fn who_gives_up_waiting_leaves_the_line() {
+    let (engine, _) = engine(ONE_PLACE);
+    let (service, finish_one) = told();
+    let mut service = layer(&engine, None).layer(service);
+    let mut first = Box::pin(service.call(get("/", &[])));
+    assert!(poll(first.as_mut()).is_pending());
+    let mut second = Box::pin(service.call(get("/", &[])));
+    let mut third = Box::pin(service.call(get("/", &[])));
+    assert!(poll(second.as_mut()).is_pending() && poll(third.as_mut()).is_pending());
+    drop(second);
+    // A served request whose client goes away frees its place too.
+    drop(first);
+    assert!(poll(third.as_mut()).is_pending());
+    drop(finish_one);
+    drop(third);
+    let mut last = Box::pin(service.call(get("/", &[])));
+    assert!(poll(last.as_mut()).is_pending());
+    assert_eq!(service.call(get("/", &[])).now_or_waits(), "waits");
+}
+
+/// Whether a future is done at its first poll.
+trait NowOrWaits: Future + Sized {
+    fn now_or_waits(self) -> &'static str {
+        match poll(pin!(self)) {
+            Poll::Ready(_) => "now",
+            Poll::Pending => "waits",
+        }
+    }
+}
+
+impl<F: Future> NowOrWaits for F {}
+
+#[tokio::test]
+async fn patience_ends() {
+    let (engine, clock) = engine(ONE_PLACE);
+    let (service, _finish) = told();
+    let mut service = layer(&engine, Some(Duration::from_secs(2))).layer(service);
+    let mut first = Box::pin(service.call(get("/", &[])));
+    assert!(poll(first.as_mut()).is_pending());
+    let mut second = Box::pin(service.call(get("/", &[])));
+    assert!(poll(second.as_mut()).is_pending());
+    clock.advance(Duration::from_secs(2));
+    engine.tick();
+    let Poll::Ready(Ok(response)) = poll(second.as_mut()) else { panic!("its time is over") };
+    let answer = Answer::of(response).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (503, None));
+    assert!(answer.body.contains("#temporary-reduced-capacity"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_handler_can_take_its_place_along() {
+    let (engine, _) = engine(ONE_PLACE);
+    let taken: Arc<Mutex<Option<Place>>> = Arc::default();
+    let keep = Arc::clone(&taken);
+    let handler = move |admission: Admission| {
+        let keep = Arc::clone(&keep);
+        async move {
+            keep.lock().unwrap().get_or_insert_with(|| admission.place().unwrap().clone());
+            "a socket that lives on"
+        }
+    };
+    let no_patience = layer(&engine, Some(Duration::ZERO));
+    let app = Router::new().route("/", route(handler)).layer(no_patience);
+    let ask = async || Answer::of(app.clone().oneshot(get("/", &[])).await.unwrap()).await.status;
+    assert_eq!(ask().await, 200);
+    assert_eq!(ask().await, 503, "the place is still taken");
+    // What is kept is the first one; it goes back with the last handle.
+    drop(taken.lock().unwrap().take());
+    assert_eq!(ask().await, 200);
+}
+
+#[tokio::test]
+async fn places_need_a_rule_that_has_places() {
+    let (engine, _) = engine("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"1s\" }\n");
+    let app = Router::new().route("/", route(|| async { "served" })).layer(layer(&engine, None));
+    assert_eq!(app.oneshot(get("/", &[])).await.unwrap().status(), 500);
+}
