@@ -59,3 +59,16 @@ pub use source::{
 pub use tollgate_proto::client::ForwardedHeader;
 pub use tollgate_proto::headers::Dialect;
 pub use upgrade::{GuardError, GuardLayer, UpgradeGuard};
+
+/// The code of the guides is tested.
+#[cfg(all(doctest, feature = "axum", feature = "proxy-protocol"))]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/axum.md")]
+    struct Axum;
+
+    #[doc = include_str!("../../../docs/guides/behind-a-proxy.md")]
+    struct BehindAProxy;
+
+    #[doc = include_str!("../../../docs/guides/websockets.md")]
+    struct WebSockets;
+}

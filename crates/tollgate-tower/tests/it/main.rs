@@ -6,6 +6,7 @@
 mod addresses;
 mod grpc;
 mod guard;
+mod guides;
 mod limit;
 mod places;
 mod policy;

@@ -1,0 +1,39 @@
+//! A WebSocket service behind a guard: floods of connection attempts are refused before memory is
+//! spent on them.
+//!
+//! - [`guarded`] puts a guard in front of any axum routes, and a health check beside it;
+//! - [`echo`] is a WebSocket service to try it with;
+//! - [`serve`] serves routes, and bounds those who only connect;
+//! - [`GuardArgs`] are the guard's settings on a command line.
+#![forbid(unsafe_code)]
+
+mod echo;
+mod serve;
+mod settings;
+
+use axum::Router;
+use axum::routing::get;
+use tollgate::Clock;
+use tollgate_tower::{ClientIp, UpgradeGuard};
+
+pub use echo::echo;
+pub use serve::{serve, stopped};
+pub use settings::GuardArgs;
+
+/// Routes behind a guard, and `GET /healthz` which is not limited.
+///
+/// ```
+/// use axum::{Router, routing::any};
+/// use tollgate_tower::{ClientIp, UpgradeGuard};
+///
+/// let service: Router = Router::new().route("/ws", any(|| async { "any WebSocket service" }));
+/// let app = tollgate_upgrade_guard::guarded(service, &UpgradeGuard::default(), ClientIp::peer());
+/// ```
+pub fn guarded<C>(routes: Router, guard: &UpgradeGuard<C>, client: ClientIp) -> Router
+where
+    C: Clock + Send + Sync + 'static,
+{
+    routes
+        .route_layer(guard.layer(client))
+        .merge(Router::new().route("/healthz", get(|| async { "ok\n" })))
+}

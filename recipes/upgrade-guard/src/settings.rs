@@ -1,0 +1,70 @@
+use std::time::Duration;
+
+use clap::Args;
+use tollgate::policy::{Network, duration_from_text};
+use tollgate::{Clock, MonotonicClock, Rate};
+use tollgate_tower::{ClientIp, ForwardedHeader, GuardError, UpgradeGuard};
+
+/// The guard's settings, as flags and environment of a program.
+#[derive(Args, Clone, Debug)]
+pub struct GuardArgs {
+    /// How long an address waits for one more attempt
+    #[arg(long, value_name = "TIME", default_value = "6s", env = "UPGRADE_GUARD_EVERY",
+          value_parser = duration_from_text)]
+    pub every: Duration,
+
+    /// How many attempts of one address pass at once
+    #[arg(long, value_name = "N", default_value_t = 20, env = "UPGRADE_GUARD_BURST", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub burst: u64,
+
+    /// Within how long idle addresses are forgotten
+    #[arg(long, value_name = "TIME", default_value = "5m", env = "UPGRADE_GUARD_EVICT_EVERY",
+          value_parser = duration_from_text)]
+    pub evict_every: Duration,
+
+    /// Proxies whose word about their clients counts, such as 10.0.0.0/8
+    #[arg(
+        long,
+        value_name = "NETWORK",
+        value_delimiter = ',',
+        env = "UPGRADE_GUARD_TRUSTED_PROXIES"
+    )]
+    pub trusted_proxies: Vec<Network>,
+
+    /// The header that these proxies write
+    #[arg(long, value_name = "NAME", default_value = "x-forwarded-for",
+          env = "UPGRADE_GUARD_FORWARDED_HEADER", value_parser = header)]
+    pub forwarded_header: ForwardedHeader,
+}
+
+impl GuardArgs {
+    /// The guard that they describe.
+    pub fn guard(&self) -> Result<UpgradeGuard, GuardError> {
+        self.guard_with_clock(MonotonicClock)
+    }
+
+    /// The guard that they describe, by another clock.
+    pub fn guard_with_clock<C>(&self, clock: C) -> Result<UpgradeGuard<C>, GuardError>
+    where
+        C: Clock + Send + Sync + 'static,
+    {
+        let rate = Rate::one_every(self.every).map_err(GuardError::Limit)?;
+        UpgradeGuard::with_clock(rate, self.burst, self.evict_every, clock)
+    }
+
+    /// Whose address counts.
+    #[must_use]
+    pub fn client(&self) -> ClientIp {
+        ClientIp::behind_networks(self.trusted_proxies.iter().copied())
+            .header(self.forwarded_header)
+    }
+}
+
+fn header(text: &str) -> Result<ForwardedHeader, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "x-forwarded-for" => Ok(ForwardedHeader::XForwardedFor),
+        "forwarded" => Ok(ForwardedHeader::Forwarded),
+        _ => Err("it is x-forwarded-for or forwarded".to_owned()),
+    }
+}

@@ -1,0 +1,145 @@
+//! The program as its users start it.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use futures_util::StreamExt;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::support::{attempt, head, status, upgrade};
+
+/// The running program.
+struct Program {
+    child: Child,
+    address: SocketAddr,
+}
+
+async fn started(arguments: &[&str]) -> Program {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate-upgrade-guard"))
+        .args(["--listen", "127.0.0.1:0"])
+        .args(arguments)
+        .env_remove("RUST_LOG")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().unwrap();
+    let address = line.strip_prefix("listening on ").unwrap().parse().unwrap();
+    Program { child, address }
+}
+
+impl Program {
+    /// Asks it to stop; what it has logged.
+    async fn stopped(mut self) -> String {
+        let pid = self.child.id().unwrap().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().await.unwrap();
+        assert!(self.child.wait().await.unwrap().success());
+        let mut log = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
+        log
+    }
+
+    /// Memory in use, in KiB.
+    fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap()));
+        let status = status.unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn one_line_per_refusal_and_none_per_success() {
+    let program = started(&[]).await;
+    for _ in 0..20 {
+        assert_eq!(status(&attempt(program.address, "/ws", &[]).await), "101");
+    }
+    for _ in 0..3 {
+        assert_eq!(status(&attempt(program.address, "/ws", &[]).await), "429");
+    }
+    let log = program.stopped().await;
+    let refusals = log.lines().filter(|line| line.ends_with(r#"rate_limited remote="127.0.0.1""#));
+    assert_eq!((refusals.count(), log.lines().count()), (3, 4), "{log}");
+    assert!(log.ends_with("stopped\n"));
+}
+
+#[tokio::test]
+async fn settings_are_flags_and_wrong_ones_stop_the_start() {
+    let program =
+        started(&["--burst", "1", "--every", "1h", "--trusted-proxies", "127.0.0.1"]).await;
+    let from = async |client: &str| {
+        let header = format!("X-Forwarded-For: {client}");
+        attempt(program.address, "/ws", &[&header]).await
+    };
+    assert_eq!(status(&from("192.0.2.1").await), "101");
+    assert!(from("192.0.2.1").await.to_ascii_lowercase().contains("\r\nretry-after: 3600\r\n"));
+    assert_eq!(status(&from("192.0.2.2").await), "101");
+    for wrong in [
+        ["--burst", "0"],
+        ["--burst", "-1"],
+        ["--every", "0s"],
+        ["--evict-every", "0s"],
+        ["--every", "six"],
+        ["--trusted-proxies", "10.0.0.1/8"],
+        ["--forwarded-header", "x-real-ip"],
+        ["--max-sockets", "0"],
+    ] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_tollgate-upgrade-guard")).args(wrong).output();
+        let output = output.await.unwrap();
+        assert!(!output.status.success());
+        assert!(String::from_utf8_lossy(&output.stderr).contains(wrong[0]), "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn open_sockets_are_told_goodbye() {
+    let program = started(&[]).await;
+    let (mut socket, _) = connect_async(format!("ws://{}/ws", program.address)).await.unwrap();
+    let stopped = tokio::spawn(program.stopped());
+    let Some(Ok(Message::Close(Some(frame)))) = socket.next().await else { panic!("no goodbye") };
+    assert_eq!(u16::from(frame.code), 1001);
+    drop(socket);
+    stopped.await.unwrap();
+}
+
+#[tokio::test]
+async fn behind_a_balancer_its_header_counts() {
+    let program = started(&["--proxy-protocol", "--burst", "1"]).await;
+    let from = async |client: &str| {
+        let mut stream = TcpStream::connect(program.address).await.unwrap();
+        let line = format!("PROXY TCP4 {client} 10.0.0.1 1 80\r\n");
+        let whole = line + &upgrade("/ws", &["X-Forwarded-For: 6.6.6.6"]);
+        stream.write_all(whole.as_bytes()).await.unwrap();
+        status(&head(&mut stream).await).to_owned()
+    };
+    assert_eq!(from("192.0.2.1").await, "101");
+    assert_eq!(from("192.0.2.1").await, "429");
+    assert_eq!(from("192.0.2.2").await, "101");
+    assert_eq!(
+        status(&attempt(program.address, "/ws", &[]).await),
+        "none",
+        "no header, no service"
+    );
+}
+
+#[tokio::test]
+async fn memory_stays_flat_over_thousands_of_connections() {
+    let program = started(&["--burst", "1000000"]).await;
+    let cycle = async |count: u32| {
+        for _ in 0..count {
+            assert_eq!(status(&attempt(program.address, "/ws", &[]).await), "101");
+        }
+    };
+    cycle(1_000).await;
+    let before_kib = program.resident_kib();
+    cycle(10_000).await;
+    let grown_kib = program.resident_kib().saturating_sub(before_kib);
+    assert!(grown_kib < 8_192, "grown by {grown_kib} KiB");
+}

@@ -1,0 +1,142 @@
+//! What the guard does with attempts.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use axum::body::Body;
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tollgate_tower::{ClientIp, UpgradeGuard};
+use tollgate_upgrade_guard::guarded;
+use tower::ServiceExt;
+
+use crate::support::{attempt, head, server, server_of, status};
+
+#[tokio::test]
+async fn twenty_attempts_pass_and_then_one_every_six_seconds() {
+    let server = server(ClientIp::peer()).await;
+    for _ in 0..20 {
+        assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "101");
+    }
+    let refused = attempt(server.address, "/ws", &[]).await.to_ascii_lowercase();
+    assert_eq!(status(&refused), "429");
+    assert!(refused.contains("\r\nretry-after: 6\r\n"), "{refused}");
+    // Two half intervals make one token.
+    server.clock.advance(Duration::from_secs(3));
+    let refused = attempt(server.address, "/ws", &[]).await.to_ascii_lowercase();
+    assert!(refused.contains("\r\nretry-after: 3\r\n"), "{refused}");
+    server.clock.advance(Duration::from_secs(3));
+    assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "101");
+    assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "429");
+}
+
+#[tokio::test]
+async fn all_endpoints_share_one_limiter_and_health_is_not_limited() {
+    let server = server_of(2, ClientIp::peer(), "127.0.0.1:0").await;
+    assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "101");
+    assert_eq!(status(&attempt(server.address, "/other", &[]).await), "200");
+    assert_eq!(status(&attempt(server.address, "/other", &[]).await), "429");
+    for _ in 0..50 {
+        assert_eq!(status(&attempt(server.address, "/healthz", &[]).await), "200");
+    }
+    assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "429");
+    assert_eq!(status(&attempt(server.address, "/nowhere", &[]).await), "404");
+}
+
+#[tokio::test]
+async fn who_is_let_in_has_a_working_socket() {
+    let server = server_of(2, ClientIp::peer(), "127.0.0.1:0").await;
+    let url = format!("ws://{}/ws", server.address);
+    let (mut socket, _) = connect_async(&url).await.unwrap();
+    for text in ["hello", "", "wörld"] {
+        socket.send(Message::text(text)).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), Message::text(text));
+    }
+    // Sockets are not asked again: only attempts are.
+    for round in 0..50_u8 {
+        socket.send(Message::binary(vec![round])).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), Message::binary(vec![round]));
+    }
+    drop(connect_async(&url).await.unwrap());
+    match connect_async(&url).await {
+        Err(Error::Http(response)) => assert_eq!(response.status(), 429),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_determined_is_refused_without_touching_the_table() {
+    let guard = UpgradeGuard::default();
+    let service = axum::Router::new().route("/ws", axum::routing::any(|| async { "reached" }));
+    let app = guarded(service, &guard, ClientIp::peer());
+    let request = axum::http::Request::get("/ws").body(Body::empty()).unwrap();
+    let response = app.oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers().get("retry-after"), None, "no wait helps");
+    assert!(guard.is_empty());
+}
+
+#[tokio::test]
+async fn idle_addresses_are_forgotten_and_drained_ones_are_not() {
+    let server = server(ClientIp::peer()).await;
+    let guard = &server.guard;
+    for last in 0..200 {
+        assert!(guard.allow(IpAddr::V4(Ipv4Addr::new(198, 51, 100, last))));
+    }
+    for _ in 0..21 {
+        attempt(server.address, "/ws", &[]).await;
+    }
+    assert_eq!(guard.len(), 201);
+    server.clock.advance(Duration::from_secs(299));
+    // Hammered while it fills up, so it is never full.
+    while guard.allow("127.0.0.1".parse().unwrap()) {}
+    server.clock.advance(Duration::from_secs(1));
+    assert_eq!(guard.len(), 1, "all but the drained one");
+    assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "429");
+}
+
+#[tokio::test]
+async fn at_most_so_many_sockets_are_open() {
+    let server = server_of(1_000, ClientIp::peer(), "127.0.0.1:0").await;
+    let url = format!("ws://{}/ws", server.address);
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        open.push(connect_async(&url).await.unwrap().0);
+    }
+    assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "503");
+    let mut one = open.pop().unwrap();
+    one.close(None).await.unwrap();
+    while let Some(Ok(_)) = one.next().await {}
+    // The place comes back when the server has seen the end of the socket.
+    loop {
+        match status(&attempt(server.address, "/ws", &[]).await) {
+            "503" => tokio::task::yield_now().await,
+            other => break assert_eq!(other, "101"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn garbage_and_half_requests_harm_nobody_else() {
+    let server = server(ClientIp::peer()).await;
+    let mut half = Vec::new();
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(b"GET /ws HTTP/1.1\r\nHos").await.unwrap();
+        half.push(stream);
+    }
+    let huge = format!("GET /ws HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(40_000));
+    for garbage in ["\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "\u{16}\u{3}\u{1}", &huge] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let _ = stream.write_all(garbage.as_bytes()).await;
+        let _ = stream.shutdown().await;
+        let answer = head(&mut stream).await;
+        assert!(["none", "400", "431"].contains(&status(&answer)), "{answer}");
+    }
+    assert!(server.guard.is_empty(), "none of them was an attempt");
+    assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "101");
+    drop(half);
+}

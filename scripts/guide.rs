@@ -1,0 +1,101 @@
+//! Runs the commands of a guide in a shell, in their order, and compares what they print with what the
+//! guide shows. Test crates include this file by its path.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A guide, and how it is run.
+pub(crate) struct Guide<'a> {
+    /// The whole text.
+    pub(crate) text: &'a str,
+    /// An empty folder in which the commands run.
+    pub(crate) folder: &'a Path,
+    /// Shell functions that stand in for what a test does not do again, such as building.
+    pub(crate) prelude: &'a str,
+    /// What is shown or printed, without what is different each time.
+    pub(crate) without_varying: fn(&str) -> String,
+}
+
+/// A block of commands, and what it prints, if the guide says so.
+#[derive(Default)]
+struct Block {
+    commands: String,
+    shown: Option<String>,
+}
+
+impl Guide<'_> {
+    /// Runs it all. Blocks that show nothing may print what they like.
+    pub(crate) fn run(&self, shell: Command) {
+        let blocks = blocks(self.text);
+        let is_shown = |block: &&Block| block.shown.is_some();
+        assert!(blocks.iter().filter(is_shown).count() > 0, "the guide shows nothing");
+        let mut script = format!("{}\n", self.prelude);
+        for (number, block) in blocks.iter().enumerate() {
+            let out = self.folder.join(format!("printed-{number}"));
+            let _ = write!(script, "{{\n{}}} > '{}' 2>&1\n", block.commands, out.display());
+        }
+        let mut shell = shell;
+        let shell = shell.args(["-c", &script]).current_dir(self.folder).stdin(Stdio::null());
+        let status = shell.status().expect("there is a shell");
+        for (number, block) in blocks.iter().enumerate() {
+            let printed = fs::read_to_string(self.folder.join(format!("printed-{number}")));
+            let printed = printed.unwrap_or_default();
+            if let Some(shown) = &block.shown {
+                self.assert_alike(&printed, shown);
+            }
+        }
+        assert!(status.success(), "{status}");
+    }
+
+    /// The lines are the same; a line of `…` stands for any number of lines.
+    #[track_caller]
+    fn assert_alike(&self, printed: &str, shown: &str) {
+        let lines: Vec<String> = printed.lines().map(self.without_varying).collect();
+        let mut rest = &lines[..];
+        let mut may_skip = false;
+        for line in shown.lines() {
+            if line == "…" {
+                may_skip = true;
+                continue;
+            }
+            let wanted = (self.without_varying)(line);
+            match rest.iter().position(|printed| *printed == wanted) {
+                Some(at) if at == 0 || may_skip => rest = &rest[at + 1..],
+                _ => panic!("the guide shows {line:?}, printed was {printed}"),
+            }
+            may_skip = false;
+        }
+        assert!(rest.is_empty() || may_skip, "the guide does not show {rest:#?}");
+    }
+}
+
+/// The blocks of commands in a guide; a block of text right behind one is what it prints.
+fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut lines = text.lines();
+    let mut is_right_behind = false;
+    while let Some(line) = lines.next() {
+        match line {
+            "```sh" => {
+                blocks.push(Block { commands: body(&mut lines), shown: None });
+                is_right_behind = true;
+            }
+            "```text" if is_right_behind => {
+                if let Some(block) = blocks.last_mut() {
+                    block.shown = Some(body(&mut lines));
+                }
+                is_right_behind = false;
+            }
+            "" => {}
+            fence if fence.starts_with("```") => drop(body(&mut lines)),
+            _ => is_right_behind = false,
+        }
+    }
+    blocks
+}
+
+fn body<'l>(lines: &mut impl Iterator<Item = &'l str>) -> String {
+    lines.take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect()
+}
