@@ -8,7 +8,7 @@ import {
   type Envelope,
   type Payload,
 } from "./envelope.js";
-import { ClosedError, QueueFullError, TooLargeError, WireError } from "./errors.js";
+import { ClosedError, InvalidError, QueueFullError, TooLargeError, WireError } from "./errors.js";
 import { loadIdentity } from "./handshake.js";
 import { Inbox, throwLater, type MessageListener } from "./inbox.js";
 import { MessageType } from "./messages.js";
@@ -116,7 +116,8 @@ export class RelayConnection implements AsyncIterable<Envelope> {
    *
    * An id of 16 random bytes, the time and the own address are filled in where they are missing. The
    * relay acknowledges nothing, so this resolves as soon as the message has been taken. Rejects with a
-   * `TooLargeError`, a `QueueFullError`, a `ClosedError` or an `InvalidError`; then it has not.
+   * `TooLargeError`, a `QueueFullError`, a `ClosedError`, or an `InvalidError` for what the relay would
+   * drop without a word; then it has not.
    */
   async send(message: NewMessage | Envelope): Promise<Sent> {
     if (this.#closing || this.#end !== undefined) throw this.#closedError();
@@ -192,9 +193,14 @@ export class RelayConnection implements AsyncIterable<Envelope> {
     const { clock, randomBytes } = this.#settings;
     const now = BigInt(Math.trunc(clock.wallMs()));
     const hasId = message.messageId.length > 0;
+    if (message.fromAddress !== "" && message.fromAddress !== this.address) {
+      throw new InvalidError(
+        `the envelope is from ${message.fromAddress}, not from ${this.address}`,
+      );
+    }
     return {
       ...message,
-      fromAddress: message.fromAddress === "" ? this.address : message.fromAddress,
+      fromAddress: this.address,
       messageId: hasId ? message.messageId.slice() : randomBytes(MESSAGE_ID_BYTES),
       timestampMs: message.timestampMs === 0n ? now : message.timestampMs,
     };

@@ -123,7 +123,6 @@ export class RateLimitedHandler {
       attempts: 0,
       sentAtMs: 0,
       sinceLastMs: 0,
-      inRound: false,
     };
     if (!this.backingOff) {
       this.#transmit(entry);
@@ -178,7 +177,6 @@ export class RateLimitedHandler {
         message: {
           sinceLastMs: entry.sinceLastMs,
           roundTripMs: nowMs - entry.sentAtMs,
-          inRound: entry.inRound,
         },
       }),
     });
@@ -231,7 +229,7 @@ export class RateLimitedHandler {
   #sendRound(round: readonly Entry[]): void {
     for (const [index, entry] of round.entries()) {
       try {
-        this.#transmit({ ...entry, inRound: true });
+        this.#transmit(entry);
       } catch (error) {
         for (const unsent of round.slice(index)) this.#enqueue(unsent);
         this.#options.onTransmitError?.(error);

@@ -11,8 +11,6 @@ export interface Entry {
   sentAtMs: number;
   /** From the message before it to this one. */
   sinceLastMs: number;
-  /** Whether it was sent in a round, rather than before the first refusal. */
-  inRound: boolean;
 }
 
 /** What a `Recent` may hold. */
