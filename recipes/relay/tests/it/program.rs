@@ -84,7 +84,7 @@ pub(crate) async fn http(address: SocketAddr, method: &str, path: &str, more: &s
     let mut answer = Vec::new();
     let read = async {
         let mut byte = [0];
-        while !(answer.ends_with(b"\r\n\r\n") && !more.is_empty())
+        while (more.is_empty() || !answer.ends_with(b"\r\n\r\n"))
             && stream.read(&mut byte).await.unwrap() == 1
         {
             answer.push(byte[0]);
@@ -223,4 +223,23 @@ async fn other_requests_get_ordinary_answers() {
     let answer = http(program.address, "GET", "/health", &long).await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     assert_eq!(health(program.address).await["connections"], 0);
+}
+
+/// Ten seconds for the head of a request, also for the next one on the same connection.
+#[tokio::test]
+async fn who_only_connects_or_never_finishes_a_request_is_disconnected() {
+    let program = Program::start(&[]).await;
+    let beginnings =
+        ["", "GET /ws HTTP/1.1\r\nHost: x\r\n", "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"];
+    let ends = beginnings.map(|beginning| async move {
+        let mut stream = TcpStream::connect(program.address).await.unwrap();
+        stream.write_all(beginning.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+        answer.len()
+    });
+    let [nothing, half, whole] = ends;
+    let (nothing, _half, whole) = tokio::join!(nothing, half, whole);
+    assert_eq!(nothing, 0);
+    assert!(whole > 0);
 }
