@@ -18,27 +18,22 @@ pub fn address_of(public_key: &[u8; 32], host: &str) -> String {
 fn base58(bytes: &[u8]) -> String {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     // Least significant digit first.
-    let mut digits: Vec<u8> = Vec::with_capacity(bytes.len() * 2);
+    let mut digits: Vec<usize> = Vec::with_capacity(bytes.len() * 2);
     for byte in &bytes[zeros..] {
-        let mut carry = u32::from(*byte);
+        let mut carry = usize::from(*byte);
         for digit in &mut digits {
-            carry += u32::from(*digit) * 256;
-            *digit = remainder_58(carry);
+            carry += *digit * 256;
+            *digit = carry % 58;
             carry /= 58;
         }
         while carry > 0 {
-            digits.push(remainder_58(carry));
+            digits.push(carry % 58);
             carry /= 58;
         }
     }
     let ones = std::iter::repeat_n(ALPHABET[0], zeros);
-    let rest = digits.iter().rev().map(|digit| ALPHABET[usize::from(*digit)]);
+    let rest = digits.iter().rev().map(|digit| ALPHABET[*digit]);
     ones.chain(rest).map(char::from).collect()
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "below 58")]
-const fn remainder_58(number: u32) -> u8 {
-    (number % 58) as u8
 }
 
 /// Digits and letters without `0`, `O`, `I` and `l`.

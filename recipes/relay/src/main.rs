@@ -31,7 +31,8 @@ fn command() -> Command {
     let width = VARIABLES.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
     let mut help = String::from("Environment:\n");
     for variable in VARIABLES {
-        let (name, meaning, default) = (variable.name, variable.meaning, variable.default);
+        let (name, meaning, default) =
+            (variable.name, variable.meaning, variable.default.unwrap_or("required"));
         // Writing to a string does not fail.
         let _ = writeln!(help, "  {name:width$}  {meaning} [{default}]");
     }
@@ -47,7 +48,7 @@ fn command() -> Command {
 fn start() -> Result<(), Box<dyn std::error::Error>> {
     let settings = Settings::from_env(|name| std::env::var_os(name))?;
     let relay = Relay::builder(&settings.public_host)
-        .limit(Some(settings.limit()?))
+        .limit(Some(settings.limit))
         .max_connections(settings.max_connections)
         .build()?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(settings, relay))

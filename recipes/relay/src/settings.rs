@@ -2,24 +2,22 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use tollgate::{Bucket, Rate};
 
 use crate::builder::{HOST_RULE, is_host};
 
 /// What a relay is told when it starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
     /// Where it listens.
     pub listen: SocketAddr,
     /// What it is called by its clients.
     pub public_host: String,
-    /// Messages per second of one connection.
-    pub rate: Rate,
-    /// Messages at once of one connection.
-    pub burst: u64,
+    /// The bucket of every connection.
+    pub limit: Bucket,
     /// The most clients at a time.
     pub max_connections: usize,
     /// Whether connection attempts are to be limited by the client's network address. Kept for the
@@ -68,8 +66,8 @@ impl std::error::Error for SettingError {}
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it is when it is not set.
-    pub default: &'static str,
+    /// What it is when it is not set; `None` if it has to be.
+    pub default: Option<&'static str>,
     /// What it means.
     pub meaning: &'static str,
     expected: &'static str,
@@ -80,43 +78,43 @@ pub const VARIABLES: [Variable; 7] = [PUBLIC_HOST, PORT, HOST, RATE, BURST, CONN
 
 const PUBLIC_HOST: Variable = Variable {
     name: "PINCH_RELAY_PUBLIC_HOST",
-    default: "required",
+    default: None,
     meaning: "the host in its clients' addresses, and in what they sign",
     expected: HOST_RULE,
 };
 const PORT: Variable = Variable {
     name: "PINCH_RELAY_PORT",
-    default: "8080",
+    default: Some("8080"),
     meaning: "the port to listen on; 0 is any that is free",
     expected: "a port from 0 to 65535 (0 is any that is free)",
 };
 const HOST: Variable = Variable {
     name: "PINCH_RELAY_HOST",
-    default: "0.0.0.0",
+    default: Some("0.0.0.0"),
     meaning: "the address to listen on; :: is all interfaces with IPv6",
     expected: "an IP address such as 127.0.0.1, 0.0.0.0 or ::",
 };
 const RATE: Variable = Variable {
     name: "PINCH_RELAY_RATE_LIMIT",
-    default: "1.0",
+    default: Some("1.0"),
     meaning: "messages per second of one connection, a decimal number",
     expected: "messages per second: a decimal number above 0 and at most 1000000000, such as 1.5",
 };
 const BURST: Variable = Variable {
     name: "PINCH_RELAY_RATE_BURST",
-    default: "10",
+    default: Some("10"),
     meaning: "messages at once of one connection",
     expected: "messages at once: a whole number from 1 to 1000000000",
 };
 const CONNECTIONS: Variable = Variable {
     name: "PINCH_RELAY_MAX_CONNECTIONS",
-    default: "10000",
+    default: Some("10000"),
     meaning: "the most clients at a time",
     expected: "a whole number from 1 to 1000000",
 };
 const GUARD: Variable = Variable {
     name: "PINCH_RELAY_GUARD",
-    default: "on",
+    default: Some("on"),
     meaning: "on or off: reserved for limiting connection attempts, no effect yet",
     expected: "on or off",
 };
@@ -125,43 +123,21 @@ impl Settings {
     /// The settings in an environment, or the first that is wrong.
     pub fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
         let reader = Reader { read };
-        let host =
-            reader.parsed(HOST, IpAddr::V4(Ipv4Addr::UNSPECIFIED), |text| text.parse().ok())?;
-        let port = reader.parsed(PORT, 8080, |text| whole(text)?.try_into().ok())?;
-        let rate = reader.parsed(RATE, one_per_second(), rate)?;
-        let burst = reader.parsed(BURST, 10, |text| within(whole(text)?, MOST_MESSAGES))?;
+        let host = reader.parsed(HOST, |text| text.parse().ok())?;
+        let port = reader.parsed(PORT, |text| whole(text)?.try_into().ok())?;
+        let burst = reader.parsed(BURST, |text| within(whole(text)?, MOST_MESSAGES))?;
         let connections = |text: &str| within(whole(text)?, MOST_CONNECTIONS)?.try_into().ok();
-        let settings = Self {
+        Ok(Self {
             listen: SocketAddr::new(host, port),
-            public_host: reader.parsed(PUBLIC_HOST, String::new(), |text| {
-                is_host(text).then(|| text.to_owned())
-            })?,
-            rate,
-            burst,
-            max_connections: reader.parsed(CONNECTIONS, 10_000, connections)?,
-            guard: reader.parsed(GUARD, Guard::On, |text| match text {
+            public_host: reader.parsed(PUBLIC_HOST, |text| is_host(text).then(|| text.into()))?,
+            // Any burst in its range goes with any rate that a bucket can have at all.
+            limit: reader.parsed(RATE, |text| Bucket::new(rate(text)?, burst).ok())?,
+            max_connections: reader.parsed(CONNECTIONS, connections)?,
+            guard: reader.parsed(GUARD, |text| match text {
                 "on" => Some(Guard::On),
                 "off" => Some(Guard::Off),
                 _ => None,
             })?,
-        };
-        if settings.public_host.is_empty() {
-            return Err(wrong(PUBLIC_HOST, None));
-        }
-        settings.limit()?;
-        Ok(settings)
-    }
-
-    /// The bucket of every connection.
-    pub fn limit(&self) -> Result<Bucket, SettingError> {
-        Bucket::new(self.rate, self.burst).map_err(|error| {
-            let variable = if error.field() == "burst" { BURST } else { RATE };
-            let given = match error.field() {
-                "burst" => self.burst.to_string(),
-                _ => self.rate.to_string(),
-            };
-            let expected = format!("{}; {error}", variable.expected);
-            SettingError { expected, ..wrong(variable, Some(given)) }
         })
     }
 }
@@ -172,14 +148,14 @@ struct Reader<F> {
 }
 
 impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
-    /// The value of a variable; the default when it is not set, an error when it does not parse.
+    /// The value of a variable, or of its default when it is not set.
     fn parsed<T>(
         &self,
         variable: Variable,
-        default: T,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<T, SettingError> {
-        let Some(raw) = (self.read)(variable.name) else { return Ok(default) };
+        let raw = (self.read)(variable.name).or(variable.default.map(OsString::from));
+        let Some(raw) = raw else { return Err(wrong(variable, None)) };
         let parsed = raw.to_str().and_then(parse);
         parsed.ok_or_else(|| wrong(variable, Some(raw.to_string_lossy().into_owned())))
     }
@@ -202,10 +178,6 @@ fn rate(text: &str) -> Option<Rate> {
     let rate = Rate::per_second_decimal(text).ok()?;
     let per_second_times_period = u128::from(MOST_MESSAGES) * u128::from(rate.period().as_secs());
     (u128::from(rate.count()) <= per_second_times_period).then_some(rate)
-}
-
-fn one_per_second() -> Rate {
-    Rate::per_second(1).expect("one is a rate")
 }
 
 /// More than any connection can carry.
