@@ -171,7 +171,10 @@ test("messages that come before anybody listens are kept, in order", async () =>
 test("everybody who listens gets every message", async () => {
   const { connection, socket } = await connected();
   const heard: string[] = [];
-  const stop = connection.onMessage((message) => heard.push(`1${nameOf(message)}`));
+  const stop = connection.onMessage((...all) => {
+    assert.equal(all.length, 1);
+    heard.push(`1${nameOf(all[0])}`);
+  });
   connection.onMessage((message) => heard.push(`2${nameOf(message)}`));
   const messages = connection.messages();
   socket.receive(named("a"));

@@ -285,6 +285,21 @@ test("a relay's address without a path is that of its WebSocket", async () => {
   }
 });
 
+test("a WebSocket that the platform forbids is the caller's mistake", async () => {
+  class WebSocket {
+    constructor(url: string) {
+      throw new Error(`not to ${url}`);
+    }
+  }
+  const forbidden = WebSocket as never as WebSocketConstructor;
+  const connecting = RelayConnection.connect("ws://h", { key: SEED, WebSocket: forbidden });
+  await assert.rejects(connecting, (error) => {
+    assert.ok(error instanceof InvalidError);
+    assert.equal(error.message, "the platform opens no WebSocket to ws://h/ws");
+    return true;
+  });
+});
+
 test("the platform's WebSocket is used if there is one, and asked for if there is none", async () => {
   const platform = globalThis as { WebSocket?: WebSocketConstructor | undefined };
   const before = platform.WebSocket;

@@ -14,7 +14,7 @@ import { Inbox, throwLater, type MessageListener } from "./inbox.js";
 import { MessageType } from "./messages.js";
 import { checkOptions, type ConnectOptions, type Settings } from "./options.js";
 import { RateLimitedHandler } from "./rate-limited-handler.js";
-import { closedError, relayUrl, Socket, type SocketEnd } from "./socket.js";
+import { closedError, relayUrl, Socket, type SocketEnd, type WebSocketLike } from "./socket.js";
 
 /** A message to another client. */
 export interface NewMessage {
@@ -70,7 +70,7 @@ export class RelayConnection implements AsyncIterable<Envelope> {
     options.signal?.throwIfAborted();
     const identity = await loadIdentity(options.key);
     options.signal?.throwIfAborted();
-    const socket = new Socket(new settings.WebSocket(address), settings.clock);
+    const socket = new Socket(open(settings, address), settings.clock);
     return authenticate(socket, identity, settings, (assigned) => {
       return new RelayConnection(assigned, socket, settings);
     });
@@ -137,7 +137,7 @@ export class RelayConnection implements AsyncIterable<Envelope> {
    * that came before anybody listened come first.
    */
   onMessage(listener: MessageListener): () => void {
-    return this.#inbox.listen(listener);
+    return this.#inbox.listen((message) => listener(message));
   }
 
   /** Calls back when the connection has ended; also if it has already. */
@@ -226,6 +226,14 @@ export class RelayConnection implements AsyncIterable<Envelope> {
     return (
       this.#end?.error ?? new ClosedError("the connection has been closed", this.#end?.code ?? 1000)
     );
+  }
+}
+
+function open({ WebSocket }: Settings, address: string): WebSocketLike {
+  try {
+    return new WebSocket(address);
+  } catch (cause) {
+    throw new InvalidError(`the platform opens no WebSocket to ${address}`, { cause });
   }
 }
 
