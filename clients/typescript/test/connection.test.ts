@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { test } from "node:test";
 
 import {
@@ -330,7 +331,10 @@ test("aborting closes a connection that is up, and leaves no listener behind", a
 
   const later = new AbortController();
   const other = await connected({ signal: later.signal });
+  // Its own; that of the handshake is gone.
+  assert.equal(getEventListeners(later.signal, "abort").length, 1);
   await other.connection.close();
+  assert.equal(getEventListeners(later.signal, "abort").length, 0);
   later.abort();
   assert.equal(other.socket.closes, 1);
 });

@@ -183,6 +183,18 @@ test("a message that is refused again goes first again, and the next ones keep t
   assert.deepEqual(bench.sent, ["d"]);
 });
 
+test("when nothing waits any more, the pace is forgotten", () => {
+  const bench = new Bench();
+  bench.send("a");
+  bench.refuse("a", 5_000);
+  bench.clock.runOut(20_000);
+  bench.send("b", "c", "d");
+  bench.sent;
+  for (const name of ["c", "d"]) bench.refuse(name, 10);
+  bench.clock.advance(20);
+  assert.deepEqual(bench.sent, ["c", "d"]);
+});
+
 test("a second refusal can make the wait longer, never shorter", () => {
   const bench = new Bench();
   bench.send("a", "b", "c");

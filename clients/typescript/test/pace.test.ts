@@ -3,9 +3,46 @@ import { test } from "node:test";
 
 import { RateLimitedHandler, type SendLimits } from "tollgate/relay";
 
+// Not part of what the package exports.
+import { Pace } from "../dist/relay/pace.js";
 import { Random } from "./support/bytes.js";
 import { FakeClock } from "./support/fake-clock.js";
 import { message, SimulatedRelay } from "./support/simulated-relay.js";
+
+test("near a relay, one message at a time; after a while of quiet, a little sooner", () => {
+  const pace = new Pace(60_000);
+  pace.refused({ waitMs: 400, message: { sinceLastMs: 600, roundTripMs: 10 } });
+  pace.refused({ waitMs: 900, message: { sinceLastMs: 0, roundTripMs: 10 } });
+  for (let round = 0; round < 32; round++) {
+    assert.deepEqual(pace.round(), { count: 1, pauseMs: 1_000 });
+  }
+  assert.deepEqual(pace.round(), { count: 1, pauseMs: 875 });
+  pace.refused({ waitMs: 125, message: { sinceLastMs: 875, roundTripMs: 10 } });
+  assert.deepEqual(pace.round(), { count: 1, pauseMs: 1_000 });
+});
+
+test("far from a fast relay, rounds grow by one and are halved once by a refused round", () => {
+  const pace = new Pace(60_000);
+  const lesson = { waitMs: 5, message: { sinceLastMs: 0, roundTripMs: 100 } };
+  pace.refused(lesson);
+  for (const count of [1, 2, 3, 4, 5]) {
+    assert.deepEqual(pace.round(), { count, pauseMs: 200 });
+  }
+  for (let refused = 0; refused < 4; refused++) pace.refused(lesson);
+  for (const count of [3, 4]) assert.deepEqual(pace.round(), { count, pauseMs: 200 });
+});
+
+test("pauses have an upper end, and what was learned can be forgotten", () => {
+  const pace = new Pace(60_000);
+  pace.refused({ waitMs: 60_000, message: { sinceLastMs: 9_999, roundTripMs: 0 } });
+  assert.deepEqual(pace.round(), { count: 1, pauseMs: 60_000 });
+  pace.reset();
+  pace.refused({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs: 5_000 } });
+  assert.deepEqual(pace.round(), { count: 1, pauseMs: 2_000 });
+  pace.reset();
+  pace.refused({ waitMs: 7 });
+  assert.deepEqual(pace.round(), { count: 1, pauseMs: 7 });
+});
 
 /** A sender and a relay with a real bucket, in simulated time. */
 class World {
