@@ -24,6 +24,8 @@ pub enum Problem {
         /// What to change.
         hint: &'static str,
     },
+    /// It is a text that is not a decimal number.
+    NotDecimal,
 }
 
 impl LimitError {
@@ -52,6 +54,9 @@ impl fmt::Display for LimitError {
             Problem::AboveMax { max } => write!(f, "{field} must be at most {max}"),
             Problem::NotExact { hint } => {
                 write!(f, "{field} cannot be represented exactly: {hint}")
+            }
+            Problem::NotDecimal => {
+                write!(f, "{field} must be a decimal number above zero, such as 10, 1.5 or 2e-3")
             }
         }
     }

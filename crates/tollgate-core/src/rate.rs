@@ -2,8 +2,10 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::LimitError;
-use crate::error::nonzero;
+use crate::error::{Problem, nonzero};
 use crate::time::period_ns;
+
+mod decimal;
 
 /// A count per period, kept as the fraction it is: 600 million per second, one per day.
 ///
@@ -23,6 +25,26 @@ impl Rate {
     /// `count` per second (not one per `count` seconds).
     pub fn per_second(count: u64) -> Result<Self, LimitError> {
         Self::new(count, Duration::from_secs(1))
+    }
+
+    /// A decimal number per second, as it is written: `"1.5"` is 3 per 2 seconds, exactly.
+    ///
+    /// Digits, with a fraction (`0.25`, `.5`) and an exponent (`2e-3`) if there is need. No sign, no
+    /// spaces, no `inf` and no `nan`; nothing goes through a float. Refused when it is zero, and when
+    /// the count or the period that it makes does not fit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate_core::Rate;
+    ///
+    /// let rate = Rate::per_second_decimal("1.5")?;
+    /// assert_eq!((rate.count(), rate.period()), (3, Duration::from_secs(2)));
+    /// # Ok::<(), tollgate_core::LimitError>(())
+    /// ```
+    pub fn per_second_decimal(text: &str) -> Result<Self, LimitError> {
+        let fraction = decimal::fraction(text)
+            .map_err(|problem| LimitError::new("rate", Problem::from(problem)))?;
+        Self::new(fraction.numerator, Duration::from_secs(fraction.denominator))
     }
 
     /// `count` per minute.
@@ -90,3 +112,6 @@ pub(crate) const fn gcd(mut a: u64, mut b: u64) -> u64 {
     }
     a
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,3 +1,80 @@
-//! A recipe of tollgate.
+//! `tollgate-relay`: the relay as a program, told by its environment.
 
-fn main() {}
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Command;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
+use tollgate_relay::{Relay, Settings, VARIABLES, serve};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    command().get_matches();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    match start() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // There is nobody else to tell if this cannot be written.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command line: there is nothing to say on it but `--help` and `--version`.
+fn command() -> Command {
+    let width = VARIABLES.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
+    let mut help = String::from("Environment:\n");
+    for variable in VARIABLES {
+        let (name, meaning, default) =
+            (variable.name, variable.meaning, variable.default.unwrap_or("required"));
+        // Writing to a string does not fail.
+        let _ = writeln!(help, "  {name:width$}  {meaning} [{default}]");
+    }
+    let _ =
+        writeln!(help, "  {:width$}  what is logged: error, warn, info, debug [info]", "RUST_LOG");
+    help.push_str("\nA value that is not right stops the start.");
+    Command::new("tollgate-relay")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Passes envelopes between clients over WebSockets, with one bucket per connection")
+        .after_help(help)
+}
+
+fn start() -> Result<(), Box<dyn std::error::Error>> {
+    let settings = Settings::from_env(|name| std::env::var_os(name))?;
+    let relay = Relay::builder(&settings.public_host)
+        .limit(Some(settings.limit))
+        .max_connections(settings.max_connections)
+        .build()?;
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(settings, relay))
+}
+
+async fn run(settings: Settings, relay: Relay) -> Result<(), Box<dyn std::error::Error>> {
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .map_err(|error| format!("cannot listen on {}: {error}", settings.listen))?;
+    let address = listener.local_addr()?;
+    writeln!(io::stdout(), "listening on {address}")?;
+    let stop = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!(connections = relay.connections(), "going away");
+        if timeout(LONGEST_GOODBYE, relay.close()).await.is_err() {
+            tracing::warn!(connections = relay.connections(), "not everybody said goodbye");
+        }
+    };
+    serve(listener, relay.router(), stop).await;
+    Ok(())
+}
+
+/// How long clients may take to leave when the relay goes away.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(5);

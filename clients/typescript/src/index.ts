@@ -1,0 +1,3 @@
+/** tollgate for TypeScript. Each part is also a path of its own: `tollgate/relay`. */
+
+export * as relay from "./relay/index.js";

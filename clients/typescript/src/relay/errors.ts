@@ -1,0 +1,113 @@
+/**
+ * The errors of the relay client. Every one of them is a `RelayError` with a `code` to switch on;
+ * an abort is the exception: it is whatever reason the caller's signal has.
+ */
+
+/** What went wrong, for programs. The message is for people and may change. */
+export type RelayErrorCode =
+  | "malformed"
+  | "invalid"
+  | "too-large"
+  | "queue-full"
+  | "inbox-full"
+  | "auth"
+  | "timeout"
+  | "closed";
+
+/** The base of all errors of this client. */
+export abstract class RelayError extends Error {
+  abstract readonly code: RelayErrorCode;
+
+  constructor(message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** Bytes from outside that are not what they should be. */
+export class WireError extends RelayError {
+  readonly code = "malformed";
+  /** Where in the bytes it was noticed. */
+  readonly offset: number;
+
+  constructor(message: string, offset: number) {
+    super(`${message} (at byte ${offset})`);
+    this.offset = offset;
+  }
+}
+
+/** Something that the caller gave and that cannot be used: a key, an address, a number. */
+export class InvalidError extends RelayError {
+  readonly code = "invalid";
+}
+
+/** An envelope that the relay would charge for and then drop. It has not been sent. */
+export class TooLargeError extends RelayError {
+  readonly code = "too-large";
+  readonly bytes: number;
+  readonly bytesMax: number;
+
+  constructor(bytes: number, bytesMax: number) {
+    super(`the envelope has ${bytes} bytes, the relay takes ${bytesMax}`);
+    this.bytes = bytes;
+    this.bytesMax = bytesMax;
+  }
+}
+
+/** Too much is waiting to be sent. This message has not been taken. */
+export class QueueFullError extends RelayError {
+  readonly code = "queue-full";
+  /** How many messages wait to be sent. */
+  readonly waiting: number;
+
+  constructor(message: string, waiting: number) {
+    super(message);
+    this.waiting = waiting;
+  }
+}
+
+/** A received message that nobody fetched in time. It is lost. */
+export class InboxFullError extends RelayError {
+  readonly code = "inbox-full";
+}
+
+/** Why the handshake failed. */
+export type AuthFailure =
+  /** The relay sent something else than a challenge or a result. */
+  | "unexpected"
+  /** The challenge has an unknown version, a nonce of another length, or no host. */
+  | "bad-challenge"
+  /** The challenge is over, or not yet valid. */
+  | "expired"
+  /** The challenge names another relay than the caller expects: it was not signed. */
+  | "wrong-host"
+  /** The relay said no; the message has its words. */
+  | "rejected";
+
+/** A handshake that did not end with an address. */
+export class AuthError extends RelayError {
+  readonly code = "auth";
+  readonly failure: AuthFailure;
+
+  constructor(failure: AuthFailure, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.failure = failure;
+  }
+}
+
+/** The relay did not answer in time. */
+export class TimeoutError extends RelayError {
+  readonly code = "timeout";
+}
+
+/** The connection is closed, or could not be opened. */
+export class ClosedError extends RelayError {
+  readonly code = "closed";
+  /** The close code of the WebSocket; 1006 when there was no close frame. */
+  readonly closeCode: number;
+
+  constructor(message: string, closeCode: number, options?: { cause?: unknown }) {
+    super(message, options);
+    this.closeCode = closeCode;
+  }
+}

@@ -1,0 +1,279 @@
+/** The sender's side of the relay's limit: what to do when the relay says "too much". */
+
+import { systemClock, type Clock } from "./clock.js";
+import { readPayload, type Envelope } from "./envelope.js";
+import { ClosedError, InvalidError, QueueFullError } from "./errors.js";
+import { sendLimits, type SendLimits } from "./limits.js";
+import { consoleLogger, refusalLine, type Logger } from "./log.js";
+import { MessageType, rateLimited, type RateLimited } from "./messages.js";
+import { Pace } from "./pace.js";
+import { Recent, type Entry } from "./recent.js";
+
+/** A message that this sender has taken. */
+export interface OutgoingMessage {
+  readonly messageId: Uint8Array;
+  /** The envelope, encoded. */
+  readonly bytes: Uint8Array;
+  /** How often it has been sent. */
+  readonly attempts: number;
+}
+
+/** What became of a refused message. */
+export type RefusalOutcome =
+  /** It will be sent again. */
+  | "queued"
+  /** It has been sent as often as is allowed, and will not be sent again. */
+  | "gave-up"
+  /** Nobody knows which one it was: the relay named none, or one that is not remembered. */
+  | "unknown";
+
+/** One refusal. */
+export interface Refusal {
+  readonly reason: string;
+  /** What the relay asked for. */
+  readonly retryAfterMs: bigint;
+  /** How long this sender waits because of it. */
+  readonly waitMs: number;
+  /** The refused message's id; empty if the relay did not say. */
+  readonly messageId: Uint8Array;
+  readonly outcome: RefusalOutcome;
+}
+
+/** What a handler needs, and what it tells. */
+export interface RateLimitedHandlerOptions {
+  /** Hands bytes to the socket. May throw; then nothing has been sent. */
+  readonly transmit: (bytes: Uint8Array) => void;
+  readonly limits?: Partial<SendLimits>;
+  readonly logger?: Logger;
+  readonly clock?: Clock;
+  readonly onRateLimited?: (refusal: Refusal) => void;
+  /** A message is given up: it was refused as often as is allowed. */
+  readonly onGaveUp?: (message: OutgoingMessage) => void;
+  /** `transmit` failed for a message whose turn had come. It waits for the next turn. */
+  readonly onTransmitError?: (error: unknown) => void;
+}
+
+/** What a handler still had when it was stopped, in the order of sending. */
+export interface Leftovers {
+  /** Refused, or never sent. */
+  readonly unsent: OutgoingMessage[];
+  /** Sent lately, and not refused so far. Most of them will have arrived. */
+  readonly uncertain: OutgoingMessage[];
+}
+
+/**
+ * Sends messages, and sends them again when the relay refuses them.
+ *
+ * While it backs off, new messages queue up behind the refused ones, so that all of them go out in the
+ * order of `send`, at the pace that the relay grants. What was already on its way behind a refused
+ * message may still overtake it. The same bytes are sent again, with the same message id.
+ */
+export class RateLimitedHandler {
+  readonly #options: RateLimitedHandlerOptions;
+  readonly #limits: SendLimits;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #pace: Pace;
+  readonly #recent: Recent;
+  /** What waits, by its order. Whenever something waits, a timer runs. */
+  readonly #queue: Entry[] = [];
+  #queueBytes = 0;
+  #order = 0;
+  #lastSentAtMs: number | undefined;
+  #timer: { readonly dueMs: number; readonly cancel: () => void } | undefined;
+  #stopped = false;
+  #idle: { resolve: () => void; reject: (error: Error) => void }[] = [];
+
+  constructor(options: RateLimitedHandlerOptions) {
+    this.#options = options;
+    this.#limits = sendLimits(options.limits);
+    this.#clock = options.clock ?? systemClock;
+    this.#log = options.logger ?? consoleLogger;
+    this.#pace = new Pace(this.#limits.waitMsMax);
+    this.#recent = new Recent({
+      messagesMax: this.#limits.recentMessagesMax,
+      bytesMax: this.#limits.recentBytesMax,
+      ageMsMax: this.#limits.recentMsMax,
+    });
+  }
+
+  /** How many messages wait to be sent. */
+  get waiting(): number {
+    return this.#queue.length;
+  }
+
+  /** Whether new messages wait, rather than being sent at once. */
+  get backingOff(): boolean {
+    return this.#timer !== undefined;
+  }
+
+  /**
+   * Sends an encoded envelope, now or when its turn comes.
+   *
+   * Throws a `QueueFullError` when too much waits, an `InvalidError` for an empty id, a `ClosedError`
+   * after `stop`, and whatever `transmit` throws; in all these cases the message has not been taken.
+   */
+  send(messageId: Uint8Array, bytes: Uint8Array): "sent" | "queued" {
+    if (this.#stopped) throw new ClosedError("this sender has been stopped", 1000);
+    if (messageId.length === 0) throw new InvalidError("a message needs an id to be found by");
+    const entry: Entry = {
+      order: this.#order++,
+      messageId: messageId.slice(),
+      bytes,
+      attempts: 0,
+      sentAtMs: 0,
+      sinceLastMs: 0,
+    };
+    if (!this.backingOff) {
+      this.#transmit(entry);
+      return "sent";
+    }
+    this.#checkRoom(bytes.length);
+    this.#enqueue(entry);
+    return "queued";
+  }
+
+  /**
+   * Takes an envelope if it is the relay's refusal, and says whether it was. Throws a `WireError` if it
+   * is one and malformed.
+   *
+   * One with a recipient came from another client, by way of the relay. Who obeyed it could be silenced by
+   * anybody; so it is not taken.
+   */
+  handle(envelope: Envelope): boolean {
+    if (envelope.type !== MessageType.RATE_LIMITED || envelope.toAddress !== "") return false;
+    const said = readPayload(envelope, rateLimited) ?? { retryAfterMs: 0n, reason: "" };
+    if (!this.#stopped) this.#refused(said, envelope.messageId);
+    return true;
+  }
+
+  /** Resolves as soon as nothing waits; rejects with a `ClosedError` when the handler is stopped. */
+  idle(): Promise<void> {
+    if (this.#stopped) return Promise.reject(new ClosedError("this sender has been stopped", 1000));
+    if (!this.backingOff) return Promise.resolve();
+    return new Promise((resolve, reject) => this.#idle.push({ resolve, reject }));
+  }
+
+  /** Sends nothing more, and returns what is left. A second call returns nothing. */
+  stop(): Leftovers {
+    this.#stopped = true;
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    this.#queueBytes = 0;
+    const idle = this.#idle.splice(0);
+    for (const { reject } of idle) reject(new ClosedError("this sender has been stopped", 1000));
+    const uncertain = this.#recent.takeAll(this.#clock.monotonicMs());
+    uncertain.sort((a, b) => a.order - b.order);
+    return { unsent: this.#queue.splice(0), uncertain };
+  }
+
+  #refused(said: RateLimited, messageId: Uint8Array): void {
+    const nowMs = this.#clock.monotonicMs();
+    const entry = this.#recent.take(messageId, nowMs);
+    const waitMs = this.#waitMs(said.retryAfterMs, entry?.attempts ?? 1);
+    this.#pace.refused({
+      waitMs,
+      ...(entry && {
+        message: {
+          sinceLastMs: entry.sinceLastMs,
+          roundTripMs: nowMs - entry.sentAtMs,
+        },
+      }),
+    });
+    let outcome: RefusalOutcome = "unknown";
+    if (entry !== undefined) {
+      outcome = entry.attempts < this.#limits.attemptsMax ? "queued" : "gave-up";
+      // Also when the queue is full: it has been taken, so it is not dropped. There are at most as
+      // many of these as are remembered.
+      if (outcome === "queued") this.#enqueue(entry);
+    }
+    this.#wait(nowMs + waitMs);
+    this.#log(refusalLine(said));
+    this.#options.onRateLimited?.({ ...said, waitMs, messageId, outcome });
+    if (entry !== undefined && outcome === "gave-up") this.#options.onGaveUp?.(entry);
+  }
+
+  /** The relay's wait within the limits; doubled with every attempt if waiting so long does not help. */
+  #waitMs(retryAfterMs: bigint, attempts: number): number {
+    const { waitMsMin, waitMsMax } = this.#limits;
+    const asked = retryAfterMs > BigInt(waitMsMax) ? waitMsMax : Number(retryAfterMs);
+    const doublings = Math.max(0, Math.min(attempts, ATTEMPTS_COUNTED) - ATTEMPTS_TRUSTED);
+    return Math.min(Math.max(asked, waitMsMin) * 2 ** doublings, waitMsMax);
+  }
+
+  /** Makes sure that the next turn is not before this time. */
+  #wait(untilMs: number): void {
+    if (this.#timer !== undefined && this.#timer.dueMs >= untilMs) return;
+    this.#timer?.cancel();
+    const delayMs = Math.max(0, untilMs - this.#clock.monotonicMs());
+    const cancel = this.#clock.after(delayMs, () => this.#turn());
+    this.#timer = { dueMs: untilMs, cancel };
+  }
+
+  /** Sends the next round, or ends the back-off if nothing waits. */
+  #turn(): void {
+    this.#timer = undefined;
+    if (this.#queue.length === 0) {
+      this.#pace.reset();
+      for (const { resolve } of this.#idle.splice(0)) resolve();
+      return;
+    }
+    const { count, pauseMs } = this.#pace.round();
+    // The pause first: whoever sends while this round goes out has to queue up.
+    this.#wait(this.#clock.monotonicMs() + pauseMs);
+    const round = this.#queue.splice(0, count);
+    for (const entry of round) this.#queueBytes -= entry.bytes.length;
+    this.#sendRound(round);
+  }
+
+  #sendRound(round: readonly Entry[]): void {
+    for (const [index, entry] of round.entries()) {
+      try {
+        this.#transmit(entry);
+      } catch (error) {
+        for (const unsent of round.slice(index)) this.#enqueue(unsent);
+        this.#options.onTransmitError?.(error);
+        return;
+      }
+    }
+  }
+
+  #transmit(entry: Entry): void {
+    const nowMs = this.#clock.monotonicMs();
+    const sinceLastMs = nowMs - (this.#lastSentAtMs ?? nowMs);
+    this.#recent.add({ ...entry, attempts: entry.attempts + 1, sentAtMs: nowMs, sinceLastMs });
+    try {
+      this.#options.transmit(entry.bytes);
+    } catch (error) {
+      this.#recent.take(entry.messageId, nowMs);
+      throw error;
+    }
+    this.#lastSentAtMs = nowMs;
+  }
+
+  #enqueue(entry: Entry): void {
+    let at = this.#queue.length;
+    while (at > 0 && (this.#queue[at - 1]?.order ?? 0) > entry.order) at--;
+    this.#queue.splice(at, 0, entry);
+    this.#queueBytes += entry.bytes.length;
+  }
+
+  #checkRoom(bytes: number): void {
+    const { queueMessagesMax, queueBytesMax } = this.#limits;
+    const waiting = this.#queue.length;
+    if (waiting >= queueMessagesMax) {
+      throw new QueueFullError(
+        `${waiting} messages wait to be sent, the most is ${queueMessagesMax}`,
+        waiting,
+      );
+    }
+    if (this.#queueBytes + bytes > queueBytesMax) {
+      const all = `${this.#queueBytes} bytes wait to be sent`;
+      throw new QueueFullError(`${all}, ${bytes} more would be above ${queueBytesMax}`, waiting);
+    }
+  }
+}
+
+/** How often the same message may be refused before the relay's waits are thought to be too short. */
+const ATTEMPTS_TRUSTED = 2;
+const ATTEMPTS_COUNTED = 20;

@@ -1,0 +1,160 @@
+/** The WebSocket below a connection: bytes in, bytes out, and one end. */
+
+import type { Clock } from "./clock.js";
+import { ClosedError, InvalidError, WireError } from "./errors.js";
+import { printable } from "./log.js";
+
+/** As much of a WebSocket as this client uses: that of browsers, and that of the package `ws`. */
+export interface WebSocketLike {
+  binaryType: string;
+  readonly readyState: number;
+  readonly bufferedAmount: number;
+  send(data: ArrayBuffer): void;
+  close(code?: number, reason?: string): void;
+  addEventListener(type: "message", listener: (event: { readonly data: unknown }) => void): void;
+  addEventListener(
+    type: "close",
+    listener: (event: { readonly code: number; readonly reason: string }) => void,
+  ): void;
+  addEventListener(type: "error", listener: (event: object) => void): void;
+}
+
+/** Makes a WebSocket that connects to the address at once. */
+export type WebSocketConstructor = new (url: string) => WebSocketLike;
+
+/** How a connection ended. */
+export interface SocketEnd {
+  /** The close code; 1006 when there was no close frame. */
+  readonly code: number;
+  readonly reason: string;
+  /** What the WebSocket reported before it ended, if it did. */
+  readonly error?: unknown;
+}
+
+/** Who is told what happens on a socket. */
+export interface SocketListener {
+  /** A binary frame. */
+  frame(bytes: Uint8Array): void;
+  /** A frame that is not binary, or too large. */
+  badFrame(error: WireError): void;
+  /** The end. Nothing is told after it. */
+  end(end: SocketEnd): void;
+}
+
+/** A WebSocket with exactly one end, even if the other side never answers a close. */
+export class Socket {
+  listener: SocketListener | undefined;
+  readonly #webSocket: WebSocketLike;
+  readonly #clock: Clock;
+  #closing: (() => void) | undefined;
+  #error: unknown;
+  #ended = false;
+
+  constructor(webSocket: WebSocketLike, clock: Clock) {
+    this.#webSocket = webSocket;
+    this.#clock = clock;
+    webSocket.binaryType = "arraybuffer";
+    webSocket.addEventListener("message", (event) => this.#message(event.data));
+    webSocket.addEventListener("error", (event) => (this.#error ??= errorOf(event)));
+    webSocket.addEventListener("close", ({ code, reason }) => this.#end(code, reason));
+  }
+
+  /** Bytes that the WebSocket has not handed to the network yet. */
+  get bufferedBytes(): number {
+    return this.#webSocket.bufferedAmount;
+  }
+
+  /** Throws a `ClosedError` unless the WebSocket is open: a closed one would lose them silently. */
+  send(bytes: Uint8Array): void {
+    if (this.#ended || this.#webSocket.readyState !== OPEN) {
+      throw new ClosedError("the connection is closed", ABNORMAL);
+    }
+    this.#webSocket.send(new Uint8Array(bytes).buffer);
+  }
+
+  /** Begins to close; the end comes within two seconds. */
+  close(code: number, reason: string): void {
+    if (this.#ended || this.#closing !== undefined) return;
+    this.#closing = this.#clock.after(CLOSE_MS_MAX, () => {
+      terminate(this.#webSocket);
+      this.#end(ABNORMAL, "the other side did not answer the close");
+    });
+    this.#webSocket.close(code, reason);
+  }
+
+  #message(data: unknown): void {
+    if (this.#ended) return;
+    if (!(data instanceof ArrayBuffer)) {
+      this.listener?.badFrame(new WireError("a frame is not binary", 0));
+    } else if (data.byteLength > FRAME_BYTES_MAX) {
+      const message = `a frame has ${data.byteLength} bytes, the most is ${FRAME_BYTES_MAX}`;
+      this.listener?.badFrame(new WireError(message, FRAME_BYTES_MAX));
+    } else {
+      this.listener?.frame(new Uint8Array(data));
+    }
+  }
+
+  #end(code: number, reason: string): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#closing?.();
+    this.listener?.end({
+      code,
+      reason,
+      ...(this.#error !== undefined && { error: this.#error }),
+    });
+  }
+}
+
+/** The given constructor, or the one that the platform has. */
+export function webSocketConstructor(
+  given: WebSocketConstructor | undefined,
+): WebSocketConstructor {
+  const found: WebSocketConstructor | undefined = given ?? globalThis.WebSocket;
+  if (found === undefined) {
+    throw new InvalidError(
+      "this platform has no WebSocket: pass one as `WebSocket`, e.g. that of the package `ws`",
+    );
+  }
+  return found;
+}
+
+/** The address of a relay's WebSocket: `ws://host` means `ws://host/ws`. */
+export function relayUrl(given: string | URL): string {
+  let url: URL;
+  try {
+    url = new URL(given);
+  } catch {
+    throw new InvalidError(`\`${printable(String(given))}\` is not a URL`);
+  }
+  if (url.protocol !== "ws:" && url.protocol !== "wss:") {
+    throw new InvalidError(`a relay's URL begins with ws: or wss:, not ${printable(url.protocol)}`);
+  }
+  if (url.pathname === "/") url.pathname = "/ws";
+  url.hash = "";
+  return url.href;
+}
+
+/** The error for an end that nobody wanted. */
+export function closedError(end: SocketEnd): ClosedError {
+  const reason = end.reason === "" ? "" : `: ${printable(end.reason)}`;
+  const cause = end.error instanceof Error ? ` (${printable(end.error.message)})` : "";
+  const message = `the connection is closed, code ${end.code}${reason}${cause}`;
+  return new ClosedError(message, end.code, { cause: end.error });
+}
+
+/** The package `ws` puts the error into the event; browsers keep it to themselves. */
+function errorOf(event: object): unknown {
+  return "error" in event ? event.error : event;
+}
+
+function terminate(webSocket: WebSocketLike): void {
+  // Only the package `ws` has it. Browsers give up a close by themselves.
+  if ("terminate" in webSocket && typeof webSocket.terminate === "function") webSocket.terminate();
+}
+
+const OPEN = 1;
+const ABNORMAL = 1006;
+const CLOSE_MS_MAX = 2_000;
+/** What a relay takes from a socket, and so the most that it can pass on. */
+const FRAME_BYTES_MAX = 131_072;

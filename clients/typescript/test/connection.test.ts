@@ -1,0 +1,341 @@
+import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
+import { test } from "node:test";
+
+import {
+  ClosedError,
+  decodeEnvelope,
+  encodeEnvelope,
+  envelope,
+  InboxFullError,
+  InvalidError,
+  MessageType,
+  QueueFullError,
+  RelayConnection,
+  TooLargeError,
+  WireError,
+  type ConnectionEnd,
+  type ConnectOptions,
+  type Envelope,
+  type RelayError,
+} from "tollgate/relay";
+
+import { fromUtf8, hex, toHex, utf8 } from "./support/bytes.js";
+import { FakeClock } from "./support/fake-clock.js";
+import {
+  challenge,
+  fakeWebSocket,
+  nextSent,
+  NOW_MS,
+  result,
+  type FakeWebSocket,
+} from "./support/fake-web-socket.js";
+import { refusal } from "./support/simulated-relay.js";
+
+interface Bench {
+  readonly clock: FakeClock;
+  readonly socket: FakeWebSocket;
+  readonly connection: RelayConnection;
+  readonly problems: RelayError[];
+  readonly log: string[];
+}
+
+/** A connection that is up. `behind` comes in the same breath as the relay's result. */
+async function connected(
+  options: Partial<ConnectOptions> = {},
+  behind: Envelope[] = [],
+): Promise<Bench> {
+  const clock = new FakeClock();
+  const problems: RelayError[] = [];
+  const log: string[] = [];
+  const { WebSocket, made } = fakeWebSocket();
+  const connecting = RelayConnection.connect("ws://relay.example", {
+    key: new Uint8Array(32),
+    WebSocket,
+    clock,
+    logger: (line) => log.push(line),
+    onProblem: (problem) => problems.push(problem),
+    ...options,
+  });
+  const socket = await made;
+  const answered = nextSent(socket);
+  socket.receive(challenge());
+  await answered;
+  socket.onSend = () => {};
+  socket.sent.length = 0;
+  socket.receive(result());
+  for (const frame of behind) socket.receive(frame);
+  return { clock, socket, connection: await connecting, problems, log };
+}
+
+function named(name: string): Envelope {
+  return envelope({ type: MessageType.MESSAGE, messageId: utf8(name), toAddress: "pinch:me@h" });
+}
+
+function nameOf(message: Envelope | undefined): string {
+  return fromUtf8(message?.messageId ?? utf8("nothing"));
+}
+
+test("what a message lacks is filled in", async () => {
+  const { connection, socket } = await connected({ randomBytes: (n) => new Uint8Array(n).fill(5) });
+  const sent = await connection.send({ to: "pinch:you@h" });
+  assert.deepEqual(decodeEnvelope(socket.sent[0] ?? hex("")), {
+    version: 1,
+    fromAddress: "pinch:me@h",
+    toAddress: "pinch:you@h",
+    type: MessageType.MESSAGE,
+    messageId: new Uint8Array(16).fill(5),
+    timestampMs: NOW_MS,
+  });
+  assert.deepEqual(sent, { messageId: new Uint8Array(16).fill(5), state: "sent" });
+
+  const whole = { ...named("mine"), timestampMs: 7n, type: MessageType.HEARTBEAT };
+  await connection.send(whole);
+  const expected = { ...whole, fromAddress: "pinch:me@h" };
+  assert.deepEqual(decodeEnvelope(socket.sent[1] ?? hex("")), expected);
+});
+
+test("ids are random unless somebody says otherwise", async () => {
+  const { connection } = await connected();
+  const first = await connection.send({ to: "pinch:you@h" });
+  const second = await connection.send({ to: "pinch:you@h" });
+  assert.equal(first.messageId.length, 16);
+  assert.notEqual(toHex(first.messageId), toHex(second.messageId));
+});
+
+test("what the relay would drop without a word is refused", async () => {
+  const { connection, socket } = await connected({ envelopeBytesMax: 50 });
+  const foreign = { ...named("a"), fromAddress: "pinch:you@h" };
+  await assert.rejects(connection.send(foreign), InvalidError);
+  const large = { field: 10, bytes: new Uint8Array(50) };
+  await assert.rejects(connection.send({ to: "pinch:you@h", payload: large }), TooLargeError);
+  await assert.rejects(connection.send({ to: "\ud800" }), InvalidError);
+  assert.equal(socket.sent.length, 0);
+});
+
+test("a socket that the network does not empty takes no more", async () => {
+  const { connection, socket } = await connected({ bufferedBytesMax: 1_000 });
+  socket.bufferedAmount = 990;
+  await assert.rejects(connection.send({ to: "pinch:you@h" }), QueueFullError);
+  socket.bufferedAmount = 0;
+  await connection.send({ to: "pinch:you@h" });
+});
+
+test("a refusal is logged, not passed on, and the message is sent again", async () => {
+  const outcomes: string[] = [];
+  const { connection, socket, clock, log } = await connected({
+    onRateLimited: ({ outcome }) => outcomes.push(outcome),
+  });
+  const heard: string[] = [];
+  connection.onMessage((message) => heard.push(nameOf(message)));
+  await connection.send(named("a"));
+  socket.receive(refusal("a", 1000, "slow down"));
+  assert.deepEqual(log, ["Rate limited by relay: slow down. Retry after 1000ms"]);
+  assert.equal((await connection.send(named("b"))).state, "queued");
+  assert.ok(connection.backingOff);
+  assert.equal(connection.waiting, 2);
+  const flushed = connection.flush();
+  clock.runOut(10_000);
+  await flushed;
+  assert.deepEqual(socket.sent.map(decodeEnvelope).map(nameOf), ["a", "a", "b"]);
+  assert.equal(toHex(socket.sent[0] ?? hex("")), toHex(socket.sent[1] ?? hex("00")));
+  assert.deepEqual(outcomes, ["queued"]);
+  assert.deepEqual(heard, []);
+});
+
+test("a refusal from another client is a message like any other", async () => {
+  const { connection, socket, log } = await connected();
+  socket.receive({ ...refusal("forged", 60_000), toAddress: "pinch:me@h" });
+  assert.equal(nameOf((await connection.messages().next()).value), "forged");
+  assert.ok(!connection.backingOff);
+  assert.deepEqual(log, []);
+});
+
+test("messages that come before anybody listens are kept, in order", async () => {
+  const { connection, socket } = await connected({}, [named("a"), named("b")]);
+  const heard: string[] = [];
+  const stop = connection.onMessage((message) => {
+    heard.push(nameOf(message));
+    if (heard.length === 3) stop();
+  });
+  socket.receive(named("c"));
+  socket.receive(named("d"));
+  await Promise.resolve();
+  assert.deepEqual(heard, ["a", "b", "c"]);
+  // Nobody listens again.
+  socket.receive(named("e"));
+  const messages = connection.messages();
+  assert.equal(nameOf((await messages.next()).value), "d");
+  assert.equal(nameOf((await messages.next()).value), "e");
+});
+
+test("everybody who listens gets every message", async () => {
+  const { connection, socket } = await connected();
+  const heard: string[] = [];
+  const stop = connection.onMessage((...all) => {
+    assert.equal(all.length, 1);
+    heard.push(`1${nameOf(all[0])}`);
+  });
+  connection.onMessage((message) => heard.push(`2${nameOf(message)}`));
+  const messages = connection.messages();
+  socket.receive(named("a"));
+  stop();
+  socket.receive(named("b"));
+  assert.deepEqual(heard, ["1a", "2a", "2b"]);
+  assert.equal(nameOf((await messages.next()).value), "a");
+  assert.equal(nameOf((await messages.next()).value), "b");
+});
+
+test("a loop over messages ends with the connection, after the last message", async () => {
+  const { connection, socket } = await connected();
+  const messages = connection.messages();
+  socket.receive(named("a"));
+  const waiting = connection.messages().next();
+  socket.end(1001, "bye");
+  const heard: string[] = [];
+  for await (const message of messages) heard.push(nameOf(message));
+  assert.deepEqual(heard, ["a"]);
+  assert.equal((await waiting).done, true);
+  // Also one that begins after the end.
+  for await (const message of connection) assert.fail(nameOf(message));
+});
+
+test("a loop that is left lets messages go to the next one", async () => {
+  const { connection, socket } = await connected();
+  setImmediate(() => socket.receive(named("a")));
+  for await (const message of connection) {
+    assert.equal(nameOf(message), "a");
+    break;
+  }
+  socket.receive(named("b"));
+  assert.equal(nameOf((await connection.messages().next()).value), "b");
+});
+
+test("messages that nobody fetches are bounded, and their loss is told once", async () => {
+  const size = encodeEnvelope(named("0")).length;
+  for (const inboxLimits of [{ messagesMax: 3 }, { bytesMax: 3 * size }]) {
+    const { connection, socket, problems } = await connected({ inboxLimits });
+    for (let index = 0; index < 10; index++) socket.receive(named(String(index)));
+    assert.equal(problems.length, 1);
+    assert.ok(problems[0] instanceof InboxFullError);
+    const messages = connection.messages();
+    for (const name of ["0", "1", "2"]) assert.equal(nameOf((await messages.next()).value), name);
+    // The same for a loop that does not keep up.
+    for (let index = 0; index < 10; index++) socket.receive(named(String(index)));
+    assert.equal(problems.length, 2);
+  }
+});
+
+test("what other clients send malformed is told, and the connection stays", async () => {
+  const { connection, socket, problems } = await connected();
+  socket.receive(hex("08"));
+  socket.receive("text");
+  // Well-formed, but larger than anything that a relay takes.
+  socket.receive(envelope({ payload: { field: 10, bytes: new Uint8Array(131_072) } }));
+  socket.receive({ ...refusal("a", 1), payload: { field: 24, bytes: hex("0a") } });
+  assert.equal(problems.length, 4);
+  assert.ok(problems.every((problem) => problem instanceof WireError));
+  socket.receive(named("a"));
+  assert.equal(nameOf((await connection.messages().next()).value), "a");
+});
+
+test("by default problems are logged", async () => {
+  const clock = new FakeClock();
+  const { WebSocket, made } = fakeWebSocket();
+  const log: string[] = [];
+  const connecting = RelayConnection.connect("ws://h", {
+    key: new Uint8Array(32),
+    WebSocket,
+    clock,
+    logger: (line) => log.push(line),
+  });
+  const socket = await made;
+  const answered = nextSent(socket);
+  socket.receive(challenge());
+  await answered;
+  socket.receive(result());
+  await connecting;
+  socket.receive("text");
+  assert.deepEqual(log, ["Relay client: a frame is not binary (at byte 0)"]);
+});
+
+test("closing twice is closing once, and everybody is told the same", async () => {
+  const { connection, socket, clock } = await connected();
+  const told: ConnectionEnd[] = [];
+  connection.onClose((end) => told.push(end));
+  connection.onClose((end) => told.push(end))();
+  const [first, second] = [connection.close(), connection.close()];
+  await assert.rejects(connection.send({ to: "pinch:you@h" }), ClosedError);
+  const end = await first;
+  assert.equal(await second, end);
+  assert.equal(await connection.close(), end);
+  assert.deepEqual(end, { code: 1000, reason: "", unsent: [], uncertain: [] });
+  assert.deepEqual(told, [end]);
+  assert.equal(socket.closes, 1);
+  assert.equal(clock.timers, 0);
+  const late = await new Promise((resolve) => connection.onClose(resolve));
+  assert.equal(late, end);
+});
+
+test("a close that is never answered ends after two seconds", async () => {
+  const { connection, socket, clock } = await connected();
+  socket.answersClose = false;
+  const closed = connection.close();
+  clock.advance(1_999);
+  assert.ok(!socket.terminated);
+  clock.advance(1);
+  assert.ok(socket.terminated);
+  assert.equal((await closed).code, 1006);
+  // What the socket still says has no meaning any more.
+  socket.end(1000, "");
+  socket.receive(named("a"));
+});
+
+test("an end that nobody wanted is an error, with what the relay said", async () => {
+  const { connection, socket } = await connected();
+  await connection.send(named("a"));
+  await connection.send(named("b"));
+  socket.receive(refusal("a", 1000));
+  socket.fail(new Error("cable\ncut"));
+  socket.end(1008, "go\naway");
+  const { code, reason, error, unsent, uncertain } = await connection.closed;
+  assert.deepEqual([code, reason], [1008, "go\naway"]);
+  assert.equal(
+    error?.message,
+    "the connection is closed, code 1008: go\\u{a}away (cable\\u{a}cut)",
+  );
+  assert.deepEqual([unsent.map(nameOf), uncertain.map(nameOf)], [["a"], ["b"]]);
+  await assert.rejects(connection.send({ to: "pinch:you@h" }), error);
+});
+
+test("a socket that is closing takes no message, and loses none that waits", async () => {
+  const { connection, socket, clock } = await connected();
+  await connection.send(named("a"));
+  socket.receive(refusal("a", 100));
+  socket.readyState = 2;
+  clock.advance(100);
+  assert.equal(connection.waiting, 1);
+  socket.end(1006, "");
+  assert.deepEqual((await connection.closed).unsent.map(nameOf), ["a"]);
+
+  const other = await connected();
+  other.socket.readyState = 2;
+  await assert.rejects(other.connection.send(named("b")), ClosedError);
+});
+
+test("aborting closes a connection that is up, and leaves no listener behind", async () => {
+  const controller = new AbortController();
+  const { connection, socket } = await connected({ signal: controller.signal });
+  controller.abort();
+  assert.equal((await connection.closed).code, 1000);
+  assert.equal(socket.closes, 1);
+
+  const later = new AbortController();
+  const other = await connected({ signal: later.signal });
+  // Its own; that of the handshake is gone.
+  assert.equal(getEventListeners(later.signal, "abort").length, 1);
+  await other.connection.close();
+  assert.equal(getEventListeners(later.signal, "abort").length, 0);
+  later.abort();
+  assert.equal(other.socket.closes, 1);
+});

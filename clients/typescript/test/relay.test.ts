@@ -1,0 +1,330 @@
+/** The client against the real relay. Every wait is for something that the relay does. */
+
+import assert from "node:assert/strict";
+import { test, type TestContext } from "node:test";
+
+import {
+  AuthError,
+  ClosedError,
+  encodeEnvelope,
+  encrypted,
+  envelope,
+  payload,
+  readPayload,
+  RelayConnection,
+  TooLargeError,
+  type ConnectOptions,
+  type Envelope,
+  type Payload,
+} from "tollgate/relay";
+import { WebSocket } from "ws";
+
+import { fromUtf8, toHex, utf8 } from "./support/bytes.js";
+import { HOST, startRelay } from "./support/relay-process.js";
+
+const SEEDS = { ada: new Uint8Array(32).fill(1), bob: new Uint8Array(32).fill(2) };
+const REASON = "per-connection rate limit exceeded";
+/** Fast, so that the real waiting is short. */
+const FAST = { PINCH_RELAY_RATE_LIMIT: "50", PINCH_RELAY_RATE_BURST: "5" };
+const UNLIMITED = { PINCH_RELAY_RATE_LIMIT: "100000", PINCH_RELAY_RATE_BURST: "100000" };
+
+async function connect(
+  context: TestContext,
+  url: string,
+  key: ConnectOptions["key"],
+  options: Partial<ConnectOptions> = {},
+): Promise<RelayConnection> {
+  const connection = await RelayConnection.connect(url, {
+    key,
+    WebSocket,
+    relayHost: HOST,
+    onProblem: (problem) => assert.fail(problem),
+    ...options,
+  });
+  context.after(() => connection.close());
+  return connection;
+}
+
+function secret(text: string): Payload {
+  const nothing = new Uint8Array(0);
+  return payload(encrypted, { nonce: nothing, ciphertext: utf8(text), senderPublicKey: nothing });
+}
+
+function textOf(message: Envelope): string {
+  return fromUtf8(readPayload(message, encrypted)?.ciphertext ?? utf8("not encrypted"));
+}
+
+/** The texts of the next messages. */
+async function take(messages: AsyncIterator<Envelope>, count: number): Promise<string[]> {
+  const texts: string[] = [];
+  while (texts.length < count) {
+    const next = await messages.next();
+    if (next.done) throw new Error(`the connection ended after ${texts.length} of ${count}`);
+    texts.push(textOf(next.value));
+  }
+  return texts;
+}
+
+/** Something that happens once, and can be waited for. */
+function signal(): { give: () => void; wait: Promise<void>; readonly given: boolean } {
+  let given = false;
+  let resolve = (): void => {};
+  const wait = new Promise<void>((done) => (resolve = done));
+  const give = (): void => {
+    given = true;
+    resolve();
+  };
+  return {
+    give,
+    wait,
+    get given() {
+      return given;
+    },
+  };
+}
+
+function numbers(from: number, below: number): string[] {
+  return Array.from({ length: below - from }, (_, index) => String(from + index));
+}
+
+test("two clients exchange messages", async (context) => {
+  const relay = await startRelay(context);
+  const pair = (await crypto.subtle.generateKey({ name: "Ed25519" }, false, [
+    "sign",
+    "verify",
+  ])) as Exclude<ConnectOptions["key"], Uint8Array>;
+  const ada = await connect(context, relay.url, SEEDS.ada);
+  const bob = await connect(context, relay.url, pair);
+  assert.match(ada.address, /^pinch:[1-9A-HJ-NP-Za-km-z]+@localhost$/);
+  assert.notEqual(ada.address, bob.address);
+
+  const sent = await ada.send({ to: bob.address, payload: secret("hello, Bob") });
+  const { value: received } = await bob.messages().next();
+  assert.equal(textOf(received), "hello, Bob");
+  assert.equal(received.fromAddress, ada.address);
+  assert.equal(received.toAddress, bob.address);
+  assert.equal(received.messageId.length, 16);
+  assert.equal(toHex(received.messageId), toHex(sent.messageId));
+  assert.ok(Math.abs(Number(received.timestampMs) - Date.now()) < 60_000);
+
+  await bob.send({ to: ada.address, payload: secret("hello, Ada") });
+  const heard = await new Promise<Envelope>((resolve) => ada.onMessage(resolve));
+  assert.equal(textOf(heard), "hello, Ada");
+});
+
+test("the address of a seed is always the same", async (context) => {
+  const relay = await startRelay(context);
+  const first = await connect(context, relay.url, SEEDS.ada);
+  await first.close();
+  const second = await connect(context, relay.url, SEEDS.ada);
+  assert.equal(second.address, first.address);
+});
+
+test("burst + 1 is refused and logged, and all messages arrive once and in order", async (context) => {
+  const relay = await startRelay(context, FAST);
+  const log: string[] = [];
+  const refusal = signal();
+  const ada = await connect(context, relay.url, SEEDS.ada, {
+    logger: (line) => log.push(line),
+    onRateLimited: refusal.give,
+  });
+  const bob = await connect(context, relay.url, SEEDS.bob);
+  const messages = bob.messages();
+  const send = (text: string) => ada.send({ to: bob.address, payload: secret(text) });
+
+  for (const text of numbers(0, 5)) assert.equal((await send(text)).state, "sent");
+  const received = await take(messages, 5);
+  // One by one from here, each time until it has arrived or is refused: so nothing is on its way behind
+  // a refused message, however slow this machine is.
+  let next = 5;
+  while (!refusal.given) {
+    await send(String(next++));
+    const arrival = take(messages, 1).then((texts) => received.push(...texts));
+    await Promise.race([arrival, refusal.wait]);
+    // Twenty more, while it backs off.
+    if (refusal.given) {
+      const taken = await Promise.all(numbers(next, next + 20).map(send));
+      assert.ok(taken.every(({ state }) => state === "queued"));
+    }
+    await arrival;
+  }
+  received.push(...(await take(messages, next + 20 - received.length)));
+  assert.deepEqual(received, numbers(0, next + 20));
+  const line = new RegExp(`^Rate limited by relay: ${REASON}\\. Retry after [1-9]\\d*ms$`);
+  assert.match(log[0] ?? "", line);
+
+  // Nothing comes twice: what ada sends now is the next that bob gets.
+  await ada.flush();
+  await send("last");
+  assert.deepEqual(await take(messages, 1), ["last"]);
+});
+
+test("forty messages at once, eight times the burst, all arrive once", async (context) => {
+  const relay = await startRelay(context, FAST);
+  let refused = 0;
+  const ada = await connect(context, relay.url, SEEDS.ada, {
+    logger: () => {},
+    onRateLimited: () => refused++,
+  });
+  const bob = await connect(context, relay.url, SEEDS.bob);
+  const messages = bob.messages();
+  await Promise.all(
+    numbers(0, 40).map((text) => ada.send({ to: bob.address, payload: secret(text) })),
+  );
+  const received = await take(messages, 40);
+  assert.deepEqual(
+    received.toSorted((a, b) => Number(a) - Number(b)),
+    numbers(0, 40),
+  );
+  assert.ok(refused > 0);
+  await ada.flush();
+  await ada.send({ to: bob.address, payload: secret("last") });
+  assert.deepEqual(await take(messages, 1), ["last"]);
+});
+
+test("what was not sent when a connection ended can be given to the next one", async (context) => {
+  const relay = await startRelay(context, { PINCH_RELAY_RATE_LIMIT: "0.001" });
+  const refusal = signal();
+  const first = await connect(context, relay.url, SEEDS.ada, {
+    logger: () => {},
+    onRateLimited: refusal.give,
+  });
+  const bob = await connect(context, relay.url, SEEDS.bob);
+  const messages = bob.messages();
+  for (const text of numbers(0, 11)) await first.send({ to: bob.address, payload: secret(text) });
+  await refusal.wait;
+  for (const text of numbers(11, 14)) await first.send({ to: bob.address, payload: secret(text) });
+  assert.equal(first.waiting, 4);
+  const { unsent, uncertain, error } = await first.close();
+  assert.equal(error, undefined);
+  assert.deepEqual(unsent.map(textOf), numbers(10, 14));
+  assert.deepEqual(uncertain.map(textOf), numbers(0, 10));
+
+  const second = await connect(context, relay.url, SEEDS.ada);
+  for (const message of unsent) await second.send(message);
+  assert.deepEqual(await take(messages, 14), numbers(0, 14));
+});
+
+test("a key that is not the one it claims to be is not let in", async (context) => {
+  const relay = await startRelay(context);
+  const make = async () =>
+    (await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"])) as Exclude<
+      ConnectOptions["key"],
+      Uint8Array
+    >;
+  const [mine, yours] = [await make(), await make()];
+  const key = { publicKey: yours.publicKey, privateKey: mine.privateKey };
+  await assert.rejects(connect(context, relay.url, key), (error) => {
+    assert.ok(error instanceof AuthError);
+    assert.equal(error.failure, "rejected");
+    assert.equal(error.message, "the relay refused: authentication failed");
+    return true;
+  });
+});
+
+test("a relay that calls itself something else gets no signature", async (context) => {
+  const relay = await startRelay(context);
+  await assert.rejects(
+    connect(context, relay.url, SEEDS.ada, { relayHost: "relay.example" }),
+    (error) => error instanceof AuthError && error.failure === "wrong-host",
+  );
+});
+
+test("an address connects once at a time", async (context) => {
+  const relay = await startRelay(context);
+  const first = await connect(context, relay.url, SEEDS.ada);
+  await assert.rejects(connect(context, relay.url, SEEDS.ada), (error) => {
+    assert.ok(error instanceof AuthError);
+    assert.equal(error.failure, "rejected");
+    assert.equal(error.message, "the relay refused: address already connected");
+    return true;
+  });
+  // The first one has not noticed.
+  await first.send({ to: first.address, payload: secret("still here") });
+  assert.deepEqual(await take(first.messages(), 1), ["still here"]);
+});
+
+test("a relay that is killed ends the connection, and the messages on hold are handed back", async (context) => {
+  const relay = await startRelay(context, { PINCH_RELAY_RATE_LIMIT: "0.001" });
+  const refusal = signal();
+  const ada = await connect(context, relay.url, SEEDS.ada, {
+    logger: () => {},
+    onRateLimited: refusal.give,
+  });
+  for (const text of numbers(0, 11)) await ada.send({ to: ada.address, payload: secret(text) });
+  await refusal.wait;
+  const told = new Promise((resolve) => ada.onClose(resolve));
+  const texts: string[] = [];
+  const reading = (async () => {
+    for await (const message of ada) texts.push(textOf(message));
+  })();
+  await relay.end("SIGKILL");
+  const end = await ada.closed;
+  assert.equal(await told, end);
+  assert.equal(end.code, 1006);
+  assert.ok(end.error instanceof ClosedError);
+  assert.deepEqual(end.unsent.map(textOf), ["10"]);
+  await reading;
+  await assert.rejects(ada.send({ to: ada.address }), ClosedError);
+  await assert.rejects(ada.flush(), ClosedError);
+  assert.equal(await ada.close(), end);
+});
+
+test("a relay that goes away says so", async (context) => {
+  const relay = await startRelay(context);
+  const ada = await connect(context, relay.url, SEEDS.ada);
+  await relay.end("SIGTERM");
+  const { code, error } = await ada.closed;
+  assert.equal(code, 1001);
+  assert.ok(error instanceof ClosedError);
+});
+
+test("an envelope that the relay would drop is not sent", async (context) => {
+  const relay = await startRelay(context, UNLIMITED);
+  const ada = await connect(context, relay.url, SEEDS.ada, { envelopeBytesMax: 100_000 });
+  const strict = await connect(context, relay.url, SEEDS.bob);
+  const large = secret("x".repeat(65_536));
+  await assert.rejects(strict.send({ to: ada.address, payload: large }), (error) => {
+    assert.ok(error instanceof TooLargeError);
+    assert.equal(error.bytesMax, 65_536);
+    return true;
+  });
+  // Who sends it all the same finds that it is dropped, and that the connection stays.
+  await ada.send({ to: strict.address, payload: large });
+  await ada.send({ to: strict.address, payload: secret("small") });
+  assert.deepEqual(await take(strict.messages(), 1), ["small"]);
+  // The largest that fits arrives.
+  const messageId = new Uint8Array(16).fill(7);
+  const filled = {
+    toAddress: strict.address,
+    fromAddress: ada.address,
+    timestampMs: 1n,
+    messageId,
+  };
+  const sized = (length: number) => envelope({ ...filled, payload: secret("x".repeat(length)) });
+  const overhead = encodeEnvelope(sized(65_000)).length - 65_000;
+  const largest = sized(65_536 - overhead);
+  assert.equal(encodeEnvelope(largest).length, 65_536);
+  await ada.send(largest);
+  assert.equal((await take(strict.messages(), 1))[0]?.length, 65_536 - overhead);
+});
+
+test("nobody listens: no connection", async (context) => {
+  const relay = await startRelay(context);
+  await relay.end("SIGKILL");
+  await assert.rejects(connect(context, relay.url, SEEDS.ada), (error) => {
+    assert.ok(error instanceof ClosedError);
+    assert.match(error.message, /ECONNREFUSED/);
+    return true;
+  });
+});
+
+test("no WebSocket behind the address: no connection", async (context) => {
+  const relay = await startRelay(context);
+  const url = relay.url.replace(/ws$/, "health");
+  await assert.rejects(connect(context, url, SEEDS.ada), (error) => {
+    assert.ok(error instanceof ClosedError);
+    assert.match(error.message, /200/);
+    return true;
+  });
+});

@@ -1,0 +1,64 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { existsSync } from "node:fs";
+import { createInterface } from "node:readline";
+import type { TestContext } from "node:test";
+import { fileURLToPath } from "node:url";
+
+/** The relay's program, as the whole workspace builds it unless it is told otherwise. */
+const PROGRAM =
+  process.env["TOLLGATE_RELAY_BIN"] ??
+  fileURLToPath(new URL("../../../../target/debug/tollgate-relay", import.meta.url));
+
+/** What the relay calls itself. */
+export const HOST = "localhost";
+
+/** A relay in a process of its own. */
+export interface RelayProcess {
+  readonly url: string;
+  /** Sends it a signal, and waits until it is gone. */
+  end(signal: NodeJS.Signals): Promise<void>;
+}
+
+/** Starts a relay on a free port. It is gone when the test is over. */
+export async function startRelay(
+  context: TestContext,
+  environment: Record<string, string> = {},
+): Promise<RelayProcess> {
+  if (!existsSync(PROGRAM)) {
+    throw new Error(
+      `there is no relay at ${PROGRAM}: build it with ` +
+        "`cargo build --locked -p tollgate-recipe-relay`, or set TOLLGATE_RELAY_BIN",
+    );
+  }
+  const child = spawn(PROGRAM, {
+    env: {
+      ...process.env,
+      PINCH_RELAY_PORT: "0",
+      PINCH_RELAY_PUBLIC_HOST: HOST,
+      PINCH_RELAY_GUARD: "off",
+      RUST_LOG: "error",
+      ...environment,
+    },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const gone = new Promise<void>((resolve) => child.once("close", () => resolve()));
+  const end = (signal: NodeJS.Signals): Promise<void> => {
+    child.kill(signal);
+    return gone;
+  };
+  context.after(() => end("SIGKILL"));
+  return { url: `ws://127.0.0.1:${await portOf(child)}/ws`, end };
+}
+
+/** Waits for the line that says where it listens. */
+function portOf(child: ChildProcess): Promise<string> {
+  return new Promise((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (code) => reject(new Error(`the relay ended with ${code}`)));
+    if (child.stdout === null) return;
+    createInterface({ input: child.stdout }).on("line", (line) => {
+      const port = /^listening on .*:(\d+)$/.exec(line)?.[1];
+      if (port !== undefined) resolve(port);
+    });
+  });
+}

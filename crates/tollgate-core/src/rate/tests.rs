@@ -1,0 +1,77 @@
+use std::time::Duration;
+
+use super::Rate;
+use crate::Problem;
+
+#[test]
+fn a_decimal_rate_is_the_fraction_that_is_written() {
+    let cases = [
+        ("1", 1, 1),
+        ("1.0", 1, 1),
+        ("1.5", 3, 2),
+        ("0.25", 1, 4),
+        (".5", 1, 2),
+        ("5.", 5, 1),
+        ("10", 10, 1),
+        ("0.1", 1, 10),
+        ("0.3", 3, 10),
+        ("2e-3", 1, 500),
+        ("2E3", 2_000, 1),
+        ("1.5e+1", 15, 1),
+        ("12.50", 25, 2),
+        ("0000000000000000000000000000001.5", 3, 2),
+        ("1.50000000000000000000000000000000", 3, 2),
+        ("100000000000000000000000000000e-29", 1, 1),
+        ("0.00000000000000000000000000000001e32", 1, 1),
+        ("1.0000000005", 2_000_000_001, 2_000_000_000),
+        ("0.000000001", 1, 1_000_000_000),
+        ("18446744073709551615", u64::MAX, 1),
+    ];
+    for (text, count, secs) in cases {
+        let rate = Rate::per_second_decimal(text).unwrap();
+        assert_eq!((rate.count(), rate.period()), (count, Duration::from_secs(secs)), "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_a_decimal_number_is_no_rate() {
+    let texts = [
+        "", " ", ".", "e5", "1e", "1e+", "1e5.0", "-1", "+1", "1 ", " 1", "1,5", "1_000", "0x10",
+        "inf", "Infinity", "nan", "NaN", "1.5.0", "1e5e5", "1f", "one", "١", "1\0",
+    ];
+    for text in texts {
+        let error = Rate::per_second_decimal(text).unwrap_err();
+        assert_eq!((error.field(), error.problem()), ("rate", Problem::NotDecimal), "{text:?}");
+    }
+}
+
+#[test]
+fn zero_is_no_rate_however_it_is_written() {
+    for text in ["0", "0.0", ".0", "0.", "0e5", "0e-99999999999999999999999", "000.000e+7"] {
+        assert_eq!(Rate::per_second_decimal(text).unwrap_err().problem(), Problem::Zero, "{text}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_not_rounded() {
+    for text in ["18446744073709551616", "1e20", "1e300", "1e99999999999999999999999999"] {
+        let problem = Rate::per_second_decimal(text).unwrap_err().problem();
+        assert!(matches!(problem, Problem::AboveMax { .. }), "{text}: {problem:?}");
+    }
+    let fine =
+        ["1e-10", "1e-300", "1e-99999999999999999999999", "1.00000000001", "0.1234567890123"];
+    for text in fine {
+        let problem = Rate::per_second_decimal(text).unwrap_err().problem();
+        let is_told = matches!(problem, Problem::NotExact { .. } | Problem::AboveMax { .. });
+        assert!(is_told, "{text}: {problem:?}");
+    }
+}
+
+#[test]
+fn every_short_decimal_is_what_integers_say() {
+    for thousandths in 1..20_000_u64 {
+        let text = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
+        let rate = Rate::per_second_decimal(&text).unwrap();
+        assert_eq!(rate, Rate::new(thousandths, Duration::from_secs(1_000)).unwrap(), "{text}");
+    }
+}

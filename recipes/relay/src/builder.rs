@@ -1,0 +1,244 @@
+//! How a relay is made.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, watch};
+use tollgate::policy::Policy;
+use tollgate::{Bucket, Clock, Engine, Limiter, Rate, SystemClock};
+
+use crate::outbox::Capacity;
+use crate::registry::Registry;
+use crate::relay::{Relay, Shared};
+
+/// Builds a [`Relay`]. Every setting has a default.
+///
+/// ```
+/// use tollgate::{Bucket, ManualClock, Rate};
+/// use tollgate_relay::Relay;
+///
+/// let relay = Relay::builder("relay.example")
+///     .limit(Some(Bucket::new(Rate::per_second(1)?, 10)?))
+///     .clock(ManualClock::default())
+///     .build()?;
+/// assert_eq!(relay.connections(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+#[derive(Clone, Debug)]
+pub struct RelayBuilder<C = SystemClock> {
+    host: String,
+    limit: Option<Bucket>,
+    clock: C,
+    times: Times,
+    bounds: Bounds,
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) authenticate_within: Duration,
+    pub(crate) ping_every: Duration,
+    pub(crate) pong_within: Duration,
+    pub(crate) write_within: Duration,
+}
+
+/// How many there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) connections: usize,
+    pub(crate) handshakes: usize,
+    pub(crate) queue: Capacity,
+    /// Bytes in all queues together.
+    pub(crate) queued_bytes: usize,
+}
+
+/// Why a relay cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// The public host cannot be a part of addresses.
+    Host {
+        /// What was given.
+        given: String,
+    },
+    /// A bound or a time is zero or too large.
+    OutOfRange {
+        /// Which one.
+        setting: &'static str,
+    },
+}
+
+impl fmt::Display for RelayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host { given } => write!(f, "{given:?} is not a host: {HOST_RULE}"),
+            Self::OutOfRange { setting } => write!(f, "{setting} is zero or too large"),
+        }
+    }
+}
+
+impl std::error::Error for RelayError {}
+
+impl RelayBuilder {
+    pub(crate) fn new(host: String) -> Self {
+        Self {
+            host,
+            limit: Some(default_limit()),
+            clock: SystemClock::new(),
+            times: Times {
+                authenticate_within: Duration::from_secs(10),
+                ping_every: Duration::from_secs(25),
+                pong_within: Duration::from_secs(7),
+                write_within: Duration::from_secs(10),
+            },
+            bounds: Bounds {
+                connections: 10_000,
+                handshakes: 1_000,
+                queue: Capacity { messages: 256, bytes: 1 << 20 },
+                queued_bytes: 256 << 20,
+            },
+        }
+    }
+}
+
+impl<C> RelayBuilder<C> {
+    /// The bucket of every connection; `None` is a relay without any limiter. One message per
+    /// second with a burst of 10 unless said.
+    pub fn limit(mut self, limit: Option<Bucket>) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Takes the time of limits, challenges and envelopes from another clock.
+    ///
+    /// Time-outs of sockets are the runtime's.
+    pub fn clock<D>(self, clock: D) -> RelayBuilder<D> {
+        let Self { host, limit, clock: _, times, bounds } = self;
+        RelayBuilder { host, limit, clock, times, bounds }
+    }
+
+    /// How long a client has to say who it is, 10 s unless said.
+    pub fn authenticate_within(mut self, time: Duration) -> Self {
+        self.times.authenticate_within = time;
+        self
+    }
+
+    /// How often a client is pinged, and how long it may take to answer; 25 s and 7 s unless said.
+    pub fn ping(mut self, every: Duration, pong_within: Duration) -> Self {
+        self.times.ping_every = every;
+        self.times.pong_within = pong_within;
+        self
+    }
+
+    /// How long a client may take to read one message, 10 s unless said. A slower one is
+    /// disconnected.
+    pub fn write_within(mut self, time: Duration) -> Self {
+        self.times.write_within = time;
+        self
+    }
+
+    /// The most clients at a time, 10 000 unless said.
+    pub fn max_connections(mut self, most: usize) -> Self {
+        self.bounds.connections = most;
+        self
+    }
+
+    /// The most connections at a time that have not said yet who they are, 1 000 unless said.
+    pub fn max_handshakes(mut self, most: usize) -> Self {
+        self.bounds.handshakes = most;
+        self
+    }
+
+    /// How much may wait for one client that reads slowly, 256 messages and 1 MiB unless said. What
+    /// comes beyond that is dropped.
+    pub fn queue(mut self, messages: usize, bytes: usize) -> Self {
+        self.bounds.queue = Capacity { messages, bytes };
+        self
+    }
+
+    fn checked(&self) -> Result<(), RelayError> {
+        if !is_host(&self.host) {
+            return Err(RelayError::Host { given: self.host.clone() });
+        }
+        let (times, bounds) = (&self.times, &self.bounds);
+        let bounds = [
+            ("max_connections", bounds.connections),
+            ("max_handshakes", bounds.handshakes),
+            ("queue", bounds.queue.messages),
+            ("queue", bounds.queue.bytes),
+        ];
+        let times = [
+            ("authenticate_within", times.authenticate_within),
+            ("ping", times.ping_every),
+            ("ping", times.pong_within),
+            ("write_within", times.write_within),
+        ];
+        let bad_bound = bounds.iter().find(|(_, count)| !(1..=MOST).contains(count));
+        let bad_time = times.iter().find(|(_, time)| time.is_zero() || *time > LONGEST);
+        match bad_bound.map(|bad| bad.0).or(bad_time.map(|bad| bad.0)) {
+            Some(setting) => Err(RelayError::OutOfRange { setting }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<C: Clock + Clone + Send + Sync + 'static> RelayBuilder<C> {
+    /// The relay, or which setting is wrong.
+    pub fn build(self) -> Result<Relay<C>, RelayError> {
+        self.checked()?;
+        let handshakes = Engine::with_clock(self.handshake_policy(), self.clock.clone());
+        let limiter = self.limit.map(|limit| {
+            let builder = Limiter::builder(limit).clock(self.clock.clone());
+            builder.build().expect("the defaults of a limiter are right")
+        });
+        Ok(Relay::new(Shared {
+            host: self.host.into(),
+            clock: self.clock,
+            limiter,
+            handshakes,
+            registry: Registry::new(self.bounds.connections),
+            queue_room: Arc::new(Semaphore::new(self.bounds.queued_bytes)),
+            times: self.times,
+            bounds: self.bounds,
+            is_closing: watch::Sender::new(false),
+        }))
+    }
+
+    /// Places for those who are nobody yet. They are given back when it is known who somebody is;
+    /// should one be lost, it comes back by itself.
+    fn handshake_policy(&self) -> Policy {
+        let expires_ms = 2 * (self.times.authenticate_within + LONGEST_FAREWELL).as_millis();
+        let text = format!(
+            "[[rule]]\nname = \"handshakes\"\nslots = {{ max = {}, queue = 0, expires = \"{}ms\" }}",
+            self.bounds.handshakes, expires_ms
+        );
+        Policy::from_toml(&text).expect("bounds and times have been checked")
+    }
+}
+
+/// One message per second, ten at once.
+fn default_limit() -> Bucket {
+    let rate = Rate::per_second(1).expect("one is a rate");
+    Bucket::new(rate, 10).expect("ten is a burst")
+}
+
+/// Whether a text can be the host part of an address.
+pub(crate) fn is_host(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_graphic() && !b"@/\\\"'<>?#".contains(&byte);
+    (1..=255).contains(&text.len()) && text.bytes().all(is_allowed)
+}
+
+/// What [`is_host`] asks for, in words.
+pub(crate) const HOST_RULE: &str =
+    "expected a name such as relay.example or relay.example:8080, without scheme and path";
+
+/// The largest bound that makes sense on any machine.
+const MOST: usize = 1 << 28;
+
+/// The longest time-out that makes sense.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// How long a connection that is being closed may take.
+pub(crate) const LONGEST_FAREWELL: Duration = Duration::from_secs(2);

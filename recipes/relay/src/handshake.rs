@@ -1,0 +1,128 @@
+//! Who is there? A challenge, and whether an answer to it is right.
+
+use std::fmt;
+use std::time::Duration;
+
+use ed25519_dalek::{Signature, VerifyingKey};
+use prost::Message;
+use tollgate::{Clock, Timestamp};
+
+use crate::address::address_of;
+use crate::wire::{AuthChallenge, AuthResponse, Envelope, MessageType, Payload, VERSION};
+
+/// What one connection has to sign, once.
+#[derive(Debug)]
+pub(crate) struct Challenge {
+    nonce: [u8; 32],
+    /// On the clock that does not jump.
+    expires: Timestamp,
+    issued_at_ms: i64,
+    expires_at_ms: i64,
+}
+
+/// Why an answer is not believed. For the log; the client hears only that it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disbelief {
+    Malformed,
+    NotAnAnswer,
+    Version,
+    Lengths,
+    Expired,
+    Nonce,
+    Key,
+    Signature,
+}
+
+impl fmt::Display for Disbelief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "the answer is not an envelope",
+            Self::NotAnAnswer => "the envelope is not an AuthResponse",
+            Self::Version => "the answer is of another version",
+            Self::Lengths => "the key, signature or nonce is not as long as it should be",
+            Self::Expired => "the challenge has expired",
+            Self::Nonce => "the nonce is not the one that was sent",
+            Self::Key => "the key is not a point of the curve",
+            Self::Signature => "the signature is wrong",
+        })
+    }
+}
+
+impl Challenge {
+    /// A new challenge that is good for `lasts`.
+    pub(crate) fn new(clock: &impl Clock, lasts: Duration) -> Result<Self, getrandom::Error> {
+        let mut nonce = [0; 32];
+        getrandom::fill(&mut nonce)?;
+        Ok(Self {
+            nonce,
+            expires: clock.now().saturating_add(lasts),
+            issued_at_ms: millis(clock.wall()),
+            expires_at_ms: millis(clock.wall().saturating_add(lasts)),
+        })
+    }
+
+    /// The challenge as the client gets it.
+    pub(crate) fn envelope(&self, host: &str) -> Envelope {
+        let challenge = AuthChallenge {
+            version: VERSION,
+            nonce: self.nonce.to_vec(),
+            issued_at_ms: self.issued_at_ms,
+            expires_at_ms: self.expires_at_ms,
+            relay_host: host.to_owned(),
+        };
+        let payload = Payload::AuthChallenge(challenge);
+        Envelope::from_relay(MessageType::AuthChallenge, self.issued_at_ms, payload)
+    }
+
+    /// The address of whoever gave this answer. It takes the challenge: there is no second try.
+    pub(crate) fn judge(
+        self,
+        answer: &[u8],
+        host: &str,
+        now: Timestamp,
+    ) -> Result<String, Disbelief> {
+        let envelope = Envelope::decode(answer).map_err(|_| Disbelief::Malformed)?;
+        let answer = match (envelope.r#type(), envelope.payload) {
+            (MessageType::AuthResponse, Some(Payload::AuthResponse(answer))) => answer,
+            _ => return Err(Disbelief::NotAnAnswer),
+        };
+        let (key, signature) = self.parts(&answer)?;
+        if now > self.expires {
+            return Err(Disbelief::Expired);
+        }
+        if answer.nonce != self.nonce {
+            return Err(Disbelief::Nonce);
+        }
+        let verifying = VerifyingKey::from_bytes(&key).map_err(|_| Disbelief::Key)?;
+        verifying
+            .verify_strict(&signed_bytes(host, &self.nonce), &signature)
+            .map_err(|_| Disbelief::Signature)?;
+        Ok(address_of(&key, host))
+    }
+
+    fn parts(&self, answer: &AuthResponse) -> Result<([u8; 32], Signature), Disbelief> {
+        if answer.version != VERSION {
+            return Err(Disbelief::Version);
+        }
+        let key = answer.public_key.as_slice().try_into().map_err(|_| Disbelief::Lengths)?;
+        let signature = answer.signature.as_slice().try_into().map_err(|_| Disbelief::Lengths)?;
+        if answer.nonce.len() != self.nonce.len() {
+            return Err(Disbelief::Lengths);
+        }
+        Ok((key, Signature::from_bytes(signature)))
+    }
+}
+
+/// What a client signs: `pinch-auth-v1`, the host and the nonce, with zeros between.
+#[must_use]
+pub fn signed_bytes(host: &str, nonce: &[u8]) -> Vec<u8> {
+    [b"pinch-auth-v1".as_slice(), b"\0", host.as_bytes(), b"\0", nonce].concat()
+}
+
+/// Whole milliseconds of a time.
+pub(crate) fn millis(time: Timestamp) -> i64 {
+    i64::try_from(time.as_nanos() / 1_000_000).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! The relay: what its connections share, and its routes.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{ConnectInfo, State};
+use axum::http::{Extensions, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::json;
+use tokio::sync::{Semaphore, watch};
+use tollgate::{Bucket, Clock, Engine, Lease, Limiter, MemoryStore, Request, SystemClock};
+
+use crate::builder::{Bounds, RelayBuilder, Times};
+use crate::connection;
+use crate::registry::Registry;
+
+/// A relay of envelopes between clients, with one bucket per connected address.
+///
+/// Clones are the same relay.
+///
+/// ```no_run
+/// use std::future::pending;
+/// use tollgate_relay::{Relay, serve};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let relay = Relay::builder("relay.example").build()?;
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+/// serve(listener, relay.router(), pending()).await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Relay<C = SystemClock> {
+    shared: Arc<Shared<C>>,
+}
+
+/// A place among those who have not said yet who they are.
+pub(crate) type Place<C> = Lease<MemoryStore, C>;
+
+/// What all connections of a relay share.
+pub(crate) struct Shared<C> {
+    pub(crate) host: Box<str>,
+    pub(crate) clock: C,
+    pub(crate) limiter: Option<Limiter<str, Bucket, C>>,
+    pub(crate) handshakes: Engine<MemoryStore, C>,
+    pub(crate) registry: Registry,
+    /// Bytes that may wait in the queues of all clients together.
+    pub(crate) queue_room: Arc<Semaphore>,
+    pub(crate) times: Times,
+    pub(crate) bounds: Bounds,
+    /// Turns true when the relay goes away. Every connection holds a receiver.
+    pub(crate) is_closing: watch::Sender<bool>,
+}
+
+impl Relay {
+    /// A relay that is known to its clients as `public_host`: part of their addresses, and of what
+    /// they sign.
+    pub fn builder(public_host: impl Into<String>) -> RelayBuilder {
+        RelayBuilder::new(public_host.into())
+    }
+}
+
+impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
+    pub(crate) fn new(shared: Shared<C>) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Both routes: `GET /ws` and `GET /health`.
+    pub fn router(&self) -> Router {
+        self.ws().merge(self.health())
+    }
+
+    /// `GET /ws` alone, so that a layer can be put around it and leave `/health` as it is.
+    ///
+    /// ```
+    /// # use tollgate_relay::{Relay, RelayError};
+    /// # use tower::layer::util::Identity as Guard;
+    /// # let guard = Guard::new();
+    /// let relay = Relay::builder("relay.example").build()?;
+    /// let guarded: axum::Router = relay.ws().layer(guard).merge(relay.health());
+    /// # Ok::<(), RelayError>(())
+    /// ```
+    pub fn ws(&self) -> Router {
+        Router::new().route("/ws", get(upgrade::<C>)).with_state(self.clone())
+    }
+
+    /// `GET /health` alone: how many clients are connected, as JSON.
+    pub fn health(&self) -> Router {
+        Router::new().route("/health", get(health::<C>)).with_state(self.clone())
+    }
+
+    /// How many clients are connected and have said who they are.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.registry.len()
+    }
+
+    /// How many addresses have a bucket.
+    #[must_use]
+    pub fn buckets(&self) -> usize {
+        self.shared.limiter.as_ref().map_or(0, Limiter::len)
+    }
+
+    /// Says goodbye (1001) to all clients and lets nobody in any more; returns when all have left.
+    ///
+    /// A client that does not answer is left alone after two seconds.
+    pub async fn close(&self) {
+        self.shared.is_closing.send_replace(true);
+        self.shared.is_closing.closed().await;
+    }
+}
+
+impl<C> Clone for Relay<C> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<C> fmt::Debug for Relay<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay")
+            .field("host", &self.shared.host)
+            .field("limiter", &self.shared.limiter)
+            .field("connections", &self.shared.registry.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Integers only: that is how such relays' health has always been read.
+async fn health<C: Clock + Clone + Send + Sync + 'static>(relay: State<Relay<C>>) -> Response {
+    Json(json!({ "connections": relay.connections(), "buckets": relay.buckets() })).into_response()
+}
+
+/// Turns a request into a connection, if there is a place for one more that is nobody yet.
+async fn upgrade<C: Clock + Clone + Send + Sync + 'static>(
+    State(relay): State<Relay<C>>,
+    extensions: Extensions,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let shared = relay.shared;
+    // Taken before the closing is looked at: whoever closes the relay waits for this.
+    let closing = Closing(shared.is_closing.subscribe());
+    if closing.has_begun() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the relay is going away\n").into_response();
+    }
+    let place = shared.handshakes.acquire(&Request::new("default", &[]), None).await;
+    let Ok(place) = place else {
+        tracing::warn!("refused a connection: too many have not said who they are");
+        let text = "too many connections are being made, try again\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], text).into_response();
+    };
+    let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    upgrade
+        .max_message_size(MAX_MESSAGE_BYTES)
+        .max_frame_size(MAX_MESSAGE_BYTES)
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(0)
+        .max_write_buffer_size(MAX_WRITE_BUFFER_BYTES)
+        .on_upgrade(move |socket| connection::run(shared, socket, place, Arrival { peer, closing }))
+}
+
+/// What is known about a connection when it begins.
+pub(crate) struct Arrival {
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) closing: Closing,
+}
+
+/// Knows when the relay goes away. The relay waits for all of these to be dropped.
+pub(crate) struct Closing(watch::Receiver<bool>);
+
+impl Closing {
+    fn has_begun(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Waits until the relay goes away.
+    pub(crate) async fn begins(&mut self) {
+        // An error would mean that there is no relay any more.
+        let _ = self.0.wait_for(|is_closing| *is_closing).await;
+    }
+}
+
+/// The largest message that a socket takes; a larger one ends the connection.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 131_072;
+
+/// What a connection reads at a time. There is one such buffer per connection.
+const READ_BUFFER_BYTES: usize = 4_096;
+
+/// What can be waiting in a socket's own buffer: the largest message and many pongs. A client that
+/// sends pings and never reads would fill memory with pongs otherwise.
+const MAX_WRITE_BUFFER_BYTES: usize = 262_144;

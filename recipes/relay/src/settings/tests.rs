@@ -1,0 +1,121 @@
+use std::ffi::OsString;
+
+use tollgate::Rate;
+
+use super::{Guard, SettingError, Settings};
+
+fn read(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
+    let find = |name: &str| variables.iter().find(|variable| variable.0 == name);
+    Settings::from_env(|name| find(name).map(|variable| OsString::from(variable.1)))
+}
+
+fn with(name: &str, value: &str) -> Result<Settings, SettingError> {
+    read(&[("PINCH_RELAY_PUBLIC_HOST", "relay.example"), (name, value)])
+}
+
+#[test]
+fn what_is_not_set_has_a_default() {
+    let settings = with("UNRELATED", "x").unwrap();
+    assert_eq!(settings.listen.to_string(), "0.0.0.0:8080");
+    assert_eq!(settings.public_host, "relay.example");
+    assert_eq!(settings.limit.rate(), Rate::per_second(1).unwrap());
+    assert_eq!(settings.limit.burst(), 10);
+    assert_eq!(settings.guard, Guard::On);
+}
+
+#[test]
+fn rates_are_exact() {
+    let settings = with("PINCH_RELAY_RATE_LIMIT", "1.5").unwrap();
+    assert_eq!(settings.limit.rate().to_string(), "3 per 2s");
+    for value in ["0.1", "1e-3", "1000000000", "1e9", ".5"] {
+        assert!(with("PINCH_RELAY_RATE_LIMIT", value).is_ok(), "{value}");
+    }
+}
+
+#[test]
+fn the_host_is_required() {
+    let error = read(&[]).unwrap_err();
+    assert_eq!(error.name(), "PINCH_RELAY_PUBLIC_HOST");
+    assert!(error.to_string().starts_with("PINCH_RELAY_PUBLIC_HOST is not set: expected "));
+}
+
+#[test]
+fn every_value_that_is_not_right_is_named_with_its_variable() {
+    let cases: [(&str, &[&str]); 7] = [
+        (
+            "PINCH_RELAY_RATE_LIMIT",
+            &[
+                "",
+                " ",
+                "0",
+                "0.0",
+                "-1",
+                "-0.5",
+                "inf",
+                "-inf",
+                "Infinity",
+                "nan",
+                "NaN",
+                "abc",
+                "1,5",
+                "1e300",
+                "1e-300",
+                "1000000001",
+                "1000000000.5",
+                "1e10",
+                "1 ",
+                "+1",
+                "0x1",
+                "1.0000000000001",
+                "999999999.999999",
+            ],
+        ),
+        (
+            "PINCH_RELAY_RATE_BURST",
+            &["", "0", "-1", "1.5", "1e3", "ten", "+1", " 1", "1000000001", "99999999999999999999"],
+        ),
+        ("PINCH_RELAY_PORT", &["", "-1", "65536", "http", "80 ", "1e3"]),
+        ("PINCH_RELAY_HOST", &["", "localhost", "127.0.0.1:80", "::g"]),
+        (
+            "PINCH_RELAY_PUBLIC_HOST",
+            &["", " ", "a b", "https://relay.example", "a@b", "relay.example/ws", "a\nb", "ä"],
+        ),
+        ("PINCH_RELAY_MAX_CONNECTIONS", &["", "0", "-5", "1000001"]),
+        ("PINCH_RELAY_GUARD", &["", "yes", "ON", "0"]),
+    ];
+    for (name, values) in cases {
+        for value in values {
+            let error = with_overridden(name, value).unwrap_err();
+            assert_eq!(error.name(), name, "{value:?}");
+            let start = format!("{name} is {value:?}: expected ");
+            assert!(error.to_string().starts_with(&start), "{error}");
+        }
+    }
+}
+
+/// An empty bucket of the largest burst at the lowest rate still fills within the range of ticks.
+#[test]
+fn any_burst_goes_with_any_rate() {
+    for rate in ["1e-9", "1e9", "4.294967295", "0.999999937"] {
+        for burst in ["1", "1000000000"] {
+            let settings = read(&[
+                ("PINCH_RELAY_PUBLIC_HOST", "relay.example"),
+                ("PINCH_RELAY_RATE_LIMIT", rate),
+                ("PINCH_RELAY_RATE_BURST", burst),
+            ]);
+            assert_eq!(settings.unwrap().limit.burst().to_string(), burst, "{rate}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_value_that_is_not_text_is_named_too() {
+    use std::os::unix::ffi::OsStringExt;
+    let error = Settings::from_env(|_| Some(OsString::from_vec(vec![0xff]))).unwrap_err();
+    assert_eq!(error.name(), "PINCH_RELAY_HOST");
+}
+
+fn with_overridden(name: &str, value: &str) -> Result<Settings, SettingError> {
+    if name == "PINCH_RELAY_PUBLIC_HOST" { read(&[(name, value)]) } else { with(name, value) }
+}

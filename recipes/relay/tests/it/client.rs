@@ -1,0 +1,181 @@
+//! A client of the protocol, for tests.
+
+use std::net::SocketAddr;
+
+use ed25519_dalek::{Signer, SigningKey};
+use futures_util::{SinkExt, StreamExt};
+use prost::Message as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+use tollgate_relay::signed_bytes;
+use tollgate_relay::wire::{
+    AuthChallenge, AuthResponse, AuthResult, Envelope, MessageType, Payload, RateLimited,
+};
+
+use crate::server::PATIENCE;
+
+/// A client that is connected and let in.
+pub(crate) struct TestClient {
+    pub(crate) socket: WebSocketStream<TcpStream>,
+    pub(crate) address: String,
+}
+
+impl TestClient {
+    pub(crate) async fn join(relay: SocketAddr, number: u64) -> Self {
+        let (socket, result) = Self::try_join(relay, number).await;
+        assert!(result.success, "{result:?}");
+        Self { socket, address: result.assigned_address }
+    }
+
+    /// A whole handshake, and what the relay says to it.
+    pub(crate) async fn try_join(
+        relay: SocketAddr,
+        number: u64,
+    ) -> (WebSocketStream<TcpStream>, AuthResult) {
+        let mut socket = connect(relay).await;
+        let challenge = challenge(&mut socket).await;
+        let answer = answer(&key(number), &challenge);
+        socket.send(Message::binary(wrapped(answer))).await.unwrap();
+        let result = result(&mut socket).await;
+        (socket, result)
+    }
+
+    /// An envelope from this client, with an encrypted payload and a field that nobody knows.
+    pub(crate) fn envelope(&self, to: &str, message_id: &[u8]) -> Vec<u8> {
+        let envelope = Envelope {
+            version: 1,
+            from_address: self.address.clone(),
+            to_address: to.to_owned(),
+            r#type: MessageType::Message.into(),
+            message_id: message_id.to_vec(),
+            timestamp: 1_234,
+            payload: None,
+        };
+        [envelope.encode_to_vec().as_slice(), ENCRYPTED, FROM_THE_FUTURE].concat()
+    }
+
+    pub(crate) async fn send(&mut self, bytes: impl Into<Vec<u8>>) {
+        self.socket.send(Message::binary(bytes.into())).await.unwrap();
+    }
+
+    pub(crate) async fn send_to(&mut self, to: &str, message_id: &[u8]) {
+        self.send(self.envelope(to, message_id)).await;
+    }
+
+    /// The bytes of the next binary message.
+    pub(crate) async fn receive(&mut self) -> Vec<u8> {
+        receive(&mut self.socket).await
+    }
+
+    pub(crate) async fn receive_envelope(&mut self) -> Envelope {
+        Envelope::decode(&*self.receive().await).unwrap()
+    }
+
+    /// The next message, which must be a refusal; and which message it refuses.
+    pub(crate) async fn refused(&mut self) -> (RateLimited, Vec<u8>) {
+        let envelope = self.receive_envelope().await;
+        assert_eq!((envelope.version, envelope.r#type()), (1, MessageType::RateLimited));
+        match envelope.payload {
+            Some(Payload::RateLimited(limited)) => (limited, envelope.message_id),
+            other => panic!("not a refusal: {other:?}"),
+        }
+    }
+
+    /// Asserts that the relay has nothing to say to what was sent so far: it answers a ping next.
+    pub(crate) async fn hears_nothing(&mut self) {
+        self.socket.send(Message::Ping("still there?".into())).await.unwrap();
+        let answer = timeout(PATIENCE, self.socket.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(answer, Message::Pong("still there?".into()));
+    }
+
+    /// Leaves in an orderly way; when this returns the relay has said goodbye too.
+    pub(crate) async fn leave(mut self) {
+        self.socket.close(None).await.unwrap();
+        while timeout(PATIENCE, self.socket.next()).await.unwrap().is_some() {}
+    }
+}
+
+pub(crate) async fn connect(relay: SocketAddr) -> WebSocketStream<TcpStream> {
+    let stream = TcpStream::connect(relay).await.unwrap();
+    // Without this every second small message waits for an acknowledgement, 40 ms.
+    stream.set_nodelay(true).unwrap();
+    client_async(format!("ws://{relay}/ws"), stream).await.unwrap().0
+}
+
+pub(crate) async fn receive(socket: &mut WebSocketStream<TcpStream>) -> Vec<u8> {
+    loop {
+        match timeout(PATIENCE, socket.next()).await.expect("an answer").unwrap().unwrap() {
+            Message::Binary(bytes) => return bytes.to_vec(),
+            Message::Ping(_) | Message::Pong(_) => {}
+            other => panic!("not binary: {other:?}"),
+        }
+    }
+}
+
+pub(crate) async fn challenge(socket: &mut WebSocketStream<TcpStream>) -> AuthChallenge {
+    let envelope = Envelope::decode(&*receive(socket).await).unwrap();
+    assert_eq!((envelope.version, envelope.r#type()), (1, MessageType::AuthChallenge));
+    match envelope.payload {
+        Some(Payload::AuthChallenge(challenge)) => challenge,
+        other => panic!("not a challenge: {other:?}"),
+    }
+}
+
+pub(crate) async fn result(socket: &mut WebSocketStream<TcpStream>) -> AuthResult {
+    let envelope = Envelope::decode(&*receive(socket).await).unwrap();
+    assert_eq!((envelope.version, envelope.r#type()), (1, MessageType::AuthResult));
+    match envelope.payload {
+        Some(Payload::AuthResult(result)) => result,
+        other => panic!("not a result: {other:?}"),
+    }
+}
+
+/// The code and reason with which the relay closes; data before that is skipped.
+pub(crate) async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, String) {
+    loop {
+        match timeout(PATIENCE, socket.next()).await.expect("an end") {
+            Some(Ok(Message::Close(Some(frame)))) => {
+                return (frame.code.into(), frame.reason.to_string());
+            }
+            Some(Ok(Message::Close(None))) | None => panic!("closed without a code"),
+            Some(Ok(_)) => {}
+            Some(Err(Error::ConnectionClosed)) => panic!("closed without a word"),
+            Some(Err(error)) => panic!("{error}"),
+        }
+    }
+}
+
+pub(crate) fn key(number: u64) -> SigningKey {
+    let mut seed = [7; 32];
+    seed[..8].copy_from_slice(&number.to_be_bytes());
+    SigningKey::from_bytes(&seed)
+}
+
+pub(crate) fn answer(key: &SigningKey, challenge: &AuthChallenge) -> AuthResponse {
+    let signed = signed_bytes(&challenge.relay_host, &challenge.nonce);
+    AuthResponse {
+        version: 1,
+        public_key: key.verifying_key().to_bytes().to_vec(),
+        signature: key.sign(&signed).to_bytes().to_vec(),
+        nonce: challenge.nonce.clone(),
+    }
+}
+
+pub(crate) fn wrapped(answer: AuthResponse) -> Vec<u8> {
+    let payload = Payload::AuthResponse(answer);
+    let envelope = Envelope {
+        version: 1,
+        r#type: MessageType::AuthResponse.into(),
+        payload: Some(payload),
+        ..Envelope::default()
+    };
+    envelope.encode_to_vec()
+}
+
+/// Field 10: nonce, ciphertext and key of an encrypted payload.
+const ENCRYPTED: &[u8] = &[0x52, 9, 0x0a, 1, 1, 0x12, 1, 2, 0x1a, 1, 3];
+
+/// Field 1010, a varint.
+const FROM_THE_FUTURE: &[u8] = &[0x90, 0x3f, 5];

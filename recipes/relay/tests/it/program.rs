@@ -1,0 +1,245 @@
+//! The program itself: started with an environment, spoken to over sockets, stopped by signals.
+
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::client::{TestClient, closed};
+use crate::server::PATIENCE;
+
+/// The headers of a request that wants a WebSocket.
+pub(crate) const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
+     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// A running relay.
+pub(crate) struct Program {
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Program {
+    pub(crate) async fn start(variables: &[(&str, &str)]) -> Self {
+        let mut child = command(variables)
+            .env("PINCH_RELAY_HOST", "127.0.0.1")
+            .env("PINCH_RELAY_PORT", "0")
+            .env("PINCH_RELAY_PUBLIC_HOST", "relay.example")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+        let address = line.strip_prefix("listening on ").expect(&line).parse().unwrap();
+        Self { child, address }
+    }
+
+    /// What it has in memory.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most that it ever had in memory.
+    pub(crate) fn peak_kib(&self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    fn status_kib(&self, name: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id().unwrap());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    async fn signal(&self, name: &str) {
+        let id = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().await.unwrap().success());
+    }
+
+    async fn status(&mut self) -> Option<i32> {
+        timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap().code()
+    }
+}
+
+/// The program with nothing in its environment but this.
+fn command(variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate-relay"));
+    command.env_clear().envs(variables.iter().copied()).kill_on_drop(true);
+    command
+}
+
+async fn output(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+    timeout(PATIENCE, command(variables).args(arguments).output()).await.unwrap().unwrap()
+}
+
+/// The whole answer to a request, or its head if it became a WebSocket.
+pub(crate) async fn http(address: SocketAddr, method: &str, path: &str, more: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let close = if more.is_empty() { "Connection: close\r\n" } else { more };
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n{close}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = async {
+        let mut byte = [0];
+        while (more.is_empty() || !answer.ends_with(b"\r\n\r\n"))
+            && stream.read(&mut byte).await.unwrap() == 1
+        {
+            answer.push(byte[0]);
+        }
+    };
+    timeout(PATIENCE, read).await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+async fn health(address: SocketAddr) -> serde_json::Value {
+    let answer = http(address, "GET", "/health", "").await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    assert!(head.contains("content-type: application/json"), "{head}");
+    serde_json::from_str(body).unwrap()
+}
+
+#[tokio::test]
+async fn it_relays_limits_and_tells_its_health() {
+    let mut program =
+        Program::start(&[("PINCH_RELAY_RATE_LIMIT", "0.001"), ("PINCH_RELAY_RATE_BURST", "2")])
+            .await;
+    assert_eq!(health(program.address).await["connections"], 0);
+    let mut ada = TestClient::join(program.address, 1).await;
+    let mut bob = TestClient::join(program.address, 2).await;
+    assert_eq!(health(program.address).await["connections"], 2);
+    for id in 0..3 {
+        ada.send_to(&bob.address, &[id]).await;
+    }
+    for id in 0..2 {
+        assert_eq!(bob.receive_envelope().await.message_id, [id]);
+    }
+    let (limited, id) = ada.refused().await;
+    assert_eq!(id, [2]);
+    // One per 1000 s, less what this test has taken so far.
+    assert!((900_000..=1_000_000).contains(&limited.retry_after_ms), "{limited:?}");
+    bob.leave().await;
+    assert_eq!(health(program.address).await["connections"], 1);
+    program.signal("-TERM").await;
+    assert_eq!(closed(&mut ada.socket).await.0, 1001);
+    drop(ada);
+    assert_eq!(program.status().await, Some(0));
+}
+
+#[tokio::test]
+async fn without_a_setting_it_is_one_per_second_and_ten_at_once() {
+    let program = Program::start(&[]).await;
+    let mut ada = TestClient::join(program.address, 1).await;
+    for id in 0..11 {
+        ada.send_to("nobody", &[id]).await;
+    }
+    let (limited, id) = ada.refused().await;
+    assert_eq!(id, [10]);
+    assert!((1..=1_000).contains(&limited.retry_after_ms), "{limited:?}");
+}
+
+#[tokio::test]
+async fn it_stops_on_an_interrupt_though_somebody_does_not_say_goodbye() {
+    let mut program = Program::start(&[]).await;
+    let _silent = TestClient::join(program.address, 1).await;
+    let _half_a_request = {
+        let mut stream = TcpStream::connect(program.address).await.unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\n").await.unwrap();
+        stream
+    };
+    program.signal("-INT").await;
+    assert_eq!(program.status().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_wrong_value_stops_the_start_and_is_named() {
+    let host = ("PINCH_RELAY_PUBLIC_HOST", "relay.example");
+    for (name, value) in [
+        ("PINCH_RELAY_RATE_LIMIT", "fast"),
+        ("PINCH_RELAY_RATE_LIMIT", "0"),
+        ("PINCH_RELAY_RATE_LIMIT", "-1"),
+        ("PINCH_RELAY_RATE_LIMIT", "inf"),
+        ("PINCH_RELAY_RATE_LIMIT", "nan"),
+        ("PINCH_RELAY_RATE_LIMIT", "1e30"),
+        ("PINCH_RELAY_RATE_BURST", "0"),
+        ("PINCH_RELAY_RATE_BURST", "-1"),
+        ("PINCH_RELAY_RATE_BURST", "1.5"),
+        ("PINCH_RELAY_PORT", "65536"),
+        ("PINCH_RELAY_GUARD", "maybe"),
+    ] {
+        let output = output(&[host, (name, value)], &[]).await;
+        assert_eq!(output.status.code(), Some(1), "{name}={value}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        let start = format!("error: {name} is {value:?}: expected ");
+        assert!(message.starts_with(&start), "{message}");
+        assert_eq!(output.stdout, b"", "{name}={value}");
+    }
+    let message = String::from_utf8(output(&[], &[]).await.stderr).unwrap();
+    assert!(message.starts_with("error: PINCH_RELAY_PUBLIC_HOST is not set: "), "{message}");
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_told() {
+    let program = Program::start(&[]).await;
+    let port = program.address.port().to_string();
+    let variables = [
+        ("PINCH_RELAY_HOST", "127.0.0.1"),
+        ("PINCH_RELAY_PORT", &*port),
+        ("PINCH_RELAY_PUBLIC_HOST", "relay.example"),
+    ];
+    let output = output(&variables, &[]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains(&format!("cannot listen on 127.0.0.1:{port}: ")), "{message}");
+}
+
+#[tokio::test]
+async fn help_names_every_setting() {
+    let output = output(&[], &["--help"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    let help = String::from_utf8(output.stdout).unwrap();
+    for variable in tollgate_relay::VARIABLES {
+        assert!(help.contains(variable.name), "{help}");
+    }
+}
+
+#[tokio::test]
+async fn other_requests_get_ordinary_answers() {
+    let program = Program::start(&[]).await;
+    for (method, path, status) in [
+        ("GET", "/ws", 400),
+        ("POST", "/ws", 405),
+        ("GET", "/", 404),
+        ("POST", "/health", 405),
+        ("GET", "/health/", 404),
+    ] {
+        let answer = http(program.address, method, path, "").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {answer}");
+    }
+    let long = format!("X-Long: {}\r\n", "x".repeat(100_000));
+    let answer = http(program.address, "GET", "/health", &long).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert_eq!(health(program.address).await["connections"], 0);
+}
+
+/// Ten seconds for the head of a request, also for the next one on the same connection.
+#[tokio::test]
+async fn who_only_connects_or_never_finishes_a_request_is_disconnected() {
+    let program = Program::start(&[]).await;
+    let beginnings =
+        ["", "GET /ws HTTP/1.1\r\nHost: x\r\n", "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"];
+    let ends = beginnings.map(|beginning| async move {
+        let mut stream = TcpStream::connect(program.address).await.unwrap();
+        stream.write_all(beginning.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+        answer.len()
+    });
+    let [nothing, half, whole] = ends;
+    let (nothing, _half, whole) = tokio::join!(nothing, half, whole);
+    assert_eq!(nothing, 0);
+    assert!(whole > 0);
+}

@@ -1,0 +1,81 @@
+//! A relay in this process, on a port of its own.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tollgate::{Bucket, ManualClock, Rate, Timestamp};
+use tollgate_relay::{Relay, RelayBuilder, serve};
+
+use crate::client::TestClient;
+
+pub(crate) const HOST: &str = "relay.example";
+
+/// A relay whose clock stands still, and where it listens.
+pub(crate) struct Server {
+    pub(crate) relay: Relay<ManualClock>,
+    pub(crate) clock: ManualClock,
+    pub(crate) address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// A relay with one message per second and this burst.
+    pub(crate) async fn with_burst(burst: u64) -> Self {
+        Self::with_limit(Some(bucket(burst))).await
+    }
+
+    pub(crate) async fn with_limit(limit: Option<Bucket>) -> Self {
+        Self::start(|builder| builder.limit(limit)).await
+    }
+
+    pub(crate) async fn start(
+        set: impl FnOnce(RelayBuilder<ManualClock>) -> RelayBuilder<ManualClock>,
+    ) -> Self {
+        let clock = ManualClock::new(Timestamp::from_secs(1_700_000_000));
+        let relay = set(Relay::builder(HOST).clock(clock.clone())).build().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(serve(listener, relay.router(), std::future::pending()));
+        Self { relay, clock, address, task }
+    }
+
+    /// A client that has been let in; the same number is the same key.
+    pub(crate) async fn join(&self, number: u64) -> TestClient {
+        TestClient::join(self.address, number).await
+    }
+
+    pub(crate) fn advance_ms(&self, millis: u64) {
+        self.clock.advance(Duration::from_millis(millis));
+    }
+
+    /// Waits until this many clients are connected.
+    pub(crate) async fn until_connections(&self, count: usize) {
+        until(|| self.relay.connections() == count).await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One per second, and this many at once.
+pub(crate) fn bucket(burst: u64) -> Bucket {
+    Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap()
+}
+
+/// Lets others work until something is true.
+pub(crate) async fn until(mut is_true: impl FnMut() -> bool) {
+    let poll = async {
+        while !is_true() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, poll).await.expect("it should have become true by now");
+}
+
+/// Long enough for any machine; nothing that works takes this long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
