@@ -106,7 +106,8 @@ impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
 
     /// Says goodbye (1001) to all clients and lets nobody in any more; returns when all have left.
     ///
-    /// A client that does not answer is left alone after two seconds.
+    /// A client that does not answer is left alone after two seconds, one that is being written to
+    /// and does not read when its time to do so is over.
     pub async fn close(&self) {
         self.shared.is_closing.send_replace(true);
         self.shared.is_closing.closed().await;

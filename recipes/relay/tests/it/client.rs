@@ -7,7 +7,7 @@ use futures_util::{SinkExt, StreamExt};
 use prost::Message as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 use tollgate_relay::signed_bytes;
 use tollgate_relay::wire::{
@@ -93,7 +93,8 @@ impl TestClient {
     /// Leaves in an orderly way; when this returns the relay has said goodbye too.
     pub(crate) async fn leave(mut self) {
         self.socket.close(None).await.unwrap();
-        while timeout(PATIENCE, self.socket.next()).await.unwrap().is_some() {}
+        let end = async { while self.socket.next().await.is_some() {} };
+        timeout(PATIENCE, end).await.expect("an end in time");
     }
 }
 
@@ -105,13 +106,16 @@ pub(crate) async fn connect(relay: SocketAddr) -> WebSocketStream<TcpStream> {
 }
 
 pub(crate) async fn receive(socket: &mut WebSocketStream<TcpStream>) -> Vec<u8> {
-    loop {
-        match timeout(PATIENCE, socket.next()).await.expect("an answer").unwrap().unwrap() {
-            Message::Binary(bytes) => return bytes.to_vec(),
-            Message::Ping(_) | Message::Pong(_) => {}
-            other => panic!("not binary: {other:?}"),
+    let next = async {
+        loop {
+            match socket.next().await.expect("a message").unwrap() {
+                Message::Binary(bytes) => return bytes.to_vec(),
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("not binary: {other:?}"),
+            }
         }
-    }
+    };
+    timeout(PATIENCE, next).await.expect("an answer in time")
 }
 
 pub(crate) async fn challenge(socket: &mut WebSocketStream<TcpStream>) -> AuthChallenge {
@@ -134,17 +138,18 @@ pub(crate) async fn result(socket: &mut WebSocketStream<TcpStream>) -> AuthResul
 
 /// The code and reason with which the relay closes; data before that is skipped.
 pub(crate) async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, String) {
-    loop {
-        match timeout(PATIENCE, socket.next()).await.expect("an end") {
-            Some(Ok(Message::Close(Some(frame)))) => {
-                return (frame.code.into(), frame.reason.to_string());
+    let end = async {
+        loop {
+            match socket.next().await.expect("a farewell").expect("a farewell") {
+                Message::Close(Some(frame)) => {
+                    return (frame.code.into(), frame.reason.to_string());
+                }
+                Message::Close(None) => panic!("closed without a code"),
+                _ => {}
             }
-            Some(Ok(Message::Close(None))) | None => panic!("closed without a code"),
-            Some(Ok(_)) => {}
-            Some(Err(Error::ConnectionClosed)) => panic!("closed without a word"),
-            Some(Err(error)) => panic!("{error}"),
         }
-    }
+    };
+    timeout(PATIENCE, end).await.expect("an end in time")
 }
 
 pub(crate) fn key(number: u64) -> SigningKey {

@@ -8,7 +8,7 @@ use tollgate_relay::address_of;
 
 use crate::client::{TestClient, answer, challenge, closed, connect, key, result, wrapped};
 use crate::raw::{BINARY, FINAL, PING, PONG, Raw};
-use crate::server::{HOST, Server};
+use crate::server::{HOST, PATIENCE, Server};
 
 const NOT_LET_IN: (u16, &str) = (1008, "authentication failed");
 
@@ -152,8 +152,7 @@ async fn of_many_at_once_with_one_address_one_is_let_in() {
 async fn handshakes_in_progress_are_bounded() {
     let server = Server::start(|builder| builder.max_handshakes(2)).await;
     let (mut one, two) = (connect(server.address).await, connect(server.address).await);
-    let refused = raw_upgrade(&server).await;
-    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    is_refused(&server).await;
     drop(two);
     // Once one of them is let in, and the other is gone, there is room for two.
     let answer = answer(&key(1), &challenge(&mut one).await);
@@ -161,7 +160,7 @@ async fn handshakes_in_progress_are_bounded() {
     assert!(result(&mut one).await.success);
     let _third = connect_when_there_is_room(&server).await;
     let _fourth = connect_when_there_is_room(&server).await;
-    assert!(raw_upgrade(&server).await.starts_with("HTTP/1.1 503 "));
+    is_refused(&server).await;
 }
 
 #[tokio::test]
@@ -174,15 +173,18 @@ async fn clients_are_bounded() {
 }
 
 async fn connect_when_there_is_room(server: &Server) -> Raw {
-    loop {
-        if raw_upgrade(server).await.starts_with("HTTP/1.1 101 ") {
-            return Raw::connect(server.address).await;
+    let attempts = async {
+        loop {
+            match Raw::try_connect(server.address).await {
+                Ok(raw) => return raw,
+                Err(_) => tokio::task::yield_now().await,
+            }
         }
-        tokio::task::yield_now().await;
-    }
+    };
+    tokio::time::timeout(PATIENCE, attempts).await.expect("room in time")
 }
 
-/// The head of the answer to one attempt, whose connection is then gone.
-async fn raw_upgrade(server: &Server) -> String {
-    crate::program::http(server.address, "GET", "/ws", crate::program::UPGRADE).await
+async fn is_refused(server: &Server) {
+    let head = Raw::try_connect(server.address).await.err().expect("no place");
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
 }

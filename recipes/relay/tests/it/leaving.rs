@@ -1,7 +1,10 @@
 //! What is left when clients leave: nothing.
 
+use futures_util::StreamExt;
+
 use crate::client::{TestClient, closed};
-use crate::server::Server;
+use crate::raw::Raw;
+use crate::server::{PATIENCE, Server};
 
 #[tokio::test]
 async fn leaving_gives_a_fresh_full_burst() {
@@ -90,11 +93,12 @@ async fn a_relay_that_goes_away_says_so_and_lets_nobody_in() {
     );
     assert_eq!(closed(&mut ada.socket).await.0, 1001);
     assert_eq!(closed(&mut nobody).await.0, 1001);
-    while futures_util::StreamExt::next(&mut ada.socket).await.is_some() {}
-    while futures_util::StreamExt::next(&mut nobody).await.is_some() {}
-    closing.await.unwrap();
+    // Their answers to the farewell are sent when they read on.
+    while ada.socket.next().await.is_some() {}
+    while nobody.next().await.is_some() {}
+    tokio::time::timeout(PATIENCE, closing).await.unwrap().unwrap();
     assert_eq!((relay.connections(), relay.buckets()), (0, 0));
-    let head = crate::program::http(server.address, "GET", "/ws", crate::program::UPGRADE).await;
+    let head = Raw::try_connect(server.address).await.err().expect("no place");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
 }
 

@@ -39,6 +39,11 @@ impl Frame {
 impl Raw {
     /// A WebSocket on which nothing has been said yet.
     pub(crate) async fn connect(relay: SocketAddr) -> Self {
+        Self::try_connect(relay).await.unwrap()
+    }
+
+    /// A WebSocket, or the head of another answer.
+    pub(crate) async fn try_connect(relay: SocketAddr) -> Result<Self, String> {
         let mut stream = TcpStream::connect(relay).await.unwrap();
         let request = format!(
             "GET /ws HTTP/1.1\r\nHost: {relay}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -50,8 +55,7 @@ impl Raw {
             head.push(stream.read_u8().await.unwrap());
         }
         let head = String::from_utf8(head).unwrap();
-        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        Self { stream }
+        if head.starts_with("HTTP/1.1 101 ") { Ok(Self { stream }) } else { Err(head) }
     }
 
     /// A client that has been let in, and its address.

@@ -77,5 +77,6 @@ pub(crate) async fn until(mut is_true: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, poll).await.expect("it should have become true by now");
 }
 
-/// Long enough for any machine; nothing that works takes this long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Long enough for any machine; nothing that works takes this long. Less than a relay waits until it
+/// pings.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
