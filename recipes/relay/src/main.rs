@@ -5,11 +5,13 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use axum::serve::ListenerExt;
 use clap::Command;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
-use tollgate_relay::{Relay, Settings, VARIABLES, serve};
+use tollgate_relay::{Guard, Relay, Settings, VARIABLES, serve};
+use tollgate_tower::{ClientIp, UpgradeGuard};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -72,7 +74,16 @@ async fn run(settings: Settings, relay: Relay) -> Result<(), Box<dyn std::error:
             tracing::warn!(connections = relay.connections(), "not everybody said goodbye");
         }
     };
-    serve(listener, relay.router(), stop).await;
+    let routes = match settings.guard {
+        Guard::On => {
+            let client = ClientIp::behind_networks(settings.trusted_proxies);
+            relay.guarded(&UpgradeGuard::default(), client)
+        }
+        Guard::Off => relay.router(),
+    };
+    // Small messages should leave at once. If that cannot be had, they leave a little later.
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+    serve(listener, routes, stop).await;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use axum::{Json, Router};
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 use tollgate::{Bucket, Clock, Engine, Lease, Limiter, MemoryStore, Request, SystemClock};
+use tollgate_tower::{ClientIp, UpgradeGuard};
 
 use crate::builder::{Bounds, RelayBuilder, Times};
 use crate::connection;
@@ -73,16 +74,25 @@ impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
         self.ws().merge(self.health())
     }
 
-    /// `GET /ws` alone, so that a layer can be put around it and leave `/health` as it is.
+    /// Both routes, with a guard in front of `/ws`: coming back gives a full burst, so an address may
+    /// not come back as often as it likes. `/health` is not limited.
     ///
     /// ```
-    /// # use tollgate_relay::{Relay, RelayError};
-    /// # use tower::layer::util::Identity as Guard;
-    /// # let guard = Guard::new();
+    /// use tollgate_relay::{Relay, RelayError};
+    /// use tollgate_tower::{ClientIp, UpgradeGuard};
+    ///
     /// let relay = Relay::builder("relay.example").build()?;
-    /// let guarded: axum::Router = relay.ws().layer(guard).merge(relay.health());
+    /// let routes = relay.guarded(&UpgradeGuard::default(), ClientIp::peer());
     /// # Ok::<(), RelayError>(())
     /// ```
+    pub fn guarded<G>(&self, guard: &UpgradeGuard<G>, client: ClientIp) -> Router
+    where
+        G: Clock + Send + Sync + 'static,
+    {
+        self.ws().route_layer(guard.layer(client)).merge(self.health())
+    }
+
+    /// `GET /ws` alone, so that other layers can be put around it and leave `/health` as it is.
     pub fn ws(&self) -> Router {
         Router::new().route("/ws", get(upgrade::<C>)).with_state(self.clone())
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 
+use tollgate::policy::Network;
 use tollgate::{Bucket, Rate};
 
 use crate::builder::{HOST_RULE, is_host};
@@ -20,9 +21,10 @@ pub struct Settings {
     pub limit: Bucket,
     /// The most clients at a time.
     pub max_connections: usize,
-    /// Whether connection attempts are to be limited by the client's network address. Kept for the
-    /// guard in front of `/ws`; the relay itself does not look at it.
+    /// Whether connection attempts are limited by the client's network address.
     pub guard: Guard,
+    /// Proxies whose word about their clients counts.
+    pub trusted_proxies: Vec<Network>,
 }
 
 /// Whether something stands in front of `/ws`.
@@ -74,7 +76,8 @@ pub struct Variable {
 }
 
 /// Every variable that the relay reads.
-pub const VARIABLES: [Variable; 7] = [PUBLIC_HOST, PORT, HOST, RATE, BURST, CONNECTIONS, GUARD];
+pub const VARIABLES: [Variable; 8] =
+    [PUBLIC_HOST, PORT, HOST, RATE, BURST, CONNECTIONS, GUARD, TRUSTED_PROXIES];
 
 const PUBLIC_HOST: Variable = Variable {
     name: "PINCH_RELAY_PUBLIC_HOST",
@@ -115,8 +118,14 @@ const CONNECTIONS: Variable = Variable {
 const GUARD: Variable = Variable {
     name: "PINCH_RELAY_GUARD",
     default: Some("on"),
-    meaning: "on or off: reserved for limiting connection attempts, no effect yet",
+    meaning: "on or off: one connection attempt per 6 s and address, 20 at once",
     expected: "on or off",
+};
+const TRUSTED_PROXIES: Variable = Variable {
+    name: "PINCH_RELAY_TRUSTED_PROXIES",
+    default: Some(""),
+    meaning: "networks of proxies whose X-Forwarded-For counts, such as 10.0.0.0/8,fd00::/8",
+    expected: "networks such as 10.0.0.0/8,fd00::/8",
 };
 
 impl Settings {
@@ -138,6 +147,7 @@ impl Settings {
                 "off" => Some(Guard::Off),
                 _ => None,
             })?,
+            trusted_proxies: reader.parsed(TRUSTED_PROXIES, networks)?,
         })
     }
 }
@@ -168,6 +178,14 @@ fn wrong(variable: Variable, given: Option<String>) -> SettingError {
 /// A whole number: digits and nothing else.
 fn whole(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// Networks between commas, or none at all.
+fn networks(text: &str) -> Option<Vec<Network>> {
+    if text.trim().is_empty() {
+        return Some(Vec::new());
+    }
+    text.split(',').map(|network| network.trim().parse().ok()).collect()
 }
 
 fn within(number: u64, most: u64) -> Option<u64> {

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use axum::serve::ListenerExt;
 use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -72,7 +73,8 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     if arguments.proxy_protocol {
         serve(ProxyListener::new(listener), app, stop).await;
     } else {
-        serve(listener, app, stop).await;
+        // Small messages should leave at once. If that cannot be had, they leave a little later.
+        serve(listener.tap_io(|stream| drop(stream.set_nodelay(true))), app, stop).await;
     }
     stopping.closed().await;
     guard.close();

@@ -41,7 +41,7 @@ fn the_host_is_required() {
 
 #[test]
 fn every_value_that_is_not_right_is_named_with_its_variable() {
-    let cases: [(&str, &[&str]); 7] = [
+    let cases: [(&str, &[&str]); 8] = [
         (
             "PINCH_RELAY_RATE_LIMIT",
             &[
@@ -82,6 +82,7 @@ fn every_value_that_is_not_right_is_named_with_its_variable() {
         ),
         ("PINCH_RELAY_MAX_CONNECTIONS", &["", "0", "-5", "1000001"]),
         ("PINCH_RELAY_GUARD", &["", "yes", "ON", "0"]),
+        ("PINCH_RELAY_TRUSTED_PROXIES", &["proxy", "10.0.0.1/8", "10.0.0.0/8,", "10.0.0.0/8;::1"]),
     ];
     for (name, values) in cases {
         for value in values {

@@ -5,6 +5,7 @@
 
 mod client;
 mod frames;
+mod guard;
 mod handshake;
 mod leaving;
 mod limits;

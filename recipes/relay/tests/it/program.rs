@@ -19,7 +19,9 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) async fn start(variables: &[(&str, &str)]) -> Self {
-        let mut child = command(variables)
+        // Tests come back more often than the guard lets anybody; some of them want it on.
+        let variables = [&[("PINCH_RELAY_GUARD", "off")], variables].concat();
+        let mut child = command(&variables)
             .env("PINCH_RELAY_HOST", "127.0.0.1")
             .env("PINCH_RELAY_PORT", "0")
             .env("PINCH_RELAY_PUBLIC_HOST", "relay.example")

@@ -1,0 +1,97 @@
+//! Coming back gives a full burst, so the guard in front limits how often.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tollgate::{ManualClock, Rate};
+use tollgate_relay::{Relay, serve};
+use tollgate_tower::{ClientIp, UpgradeGuard};
+
+use crate::client::TestClient;
+use crate::program::Program;
+use crate::server::{HOST, PATIENCE, bucket};
+
+/// The head of the answer to a request for an upgrade.
+async fn attempt(relay: SocketAddr, path: &str, more: &str) -> String {
+    let mut stream = TcpStream::connect(relay).await.unwrap();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap());
+    }
+    String::from_utf8(head).unwrap().to_ascii_lowercase()
+}
+
+fn status(head: &str) -> &str {
+    head.split(' ').nth(1).unwrap()
+}
+
+/// A guarded relay: two attempts at once, one message at once.
+async fn guarded() -> (SocketAddr, ManualClock) {
+    let clock = ManualClock::default();
+    let rate = Rate::one_every(Duration::from_secs(6)).unwrap();
+    let evict = Duration::from_secs(300);
+    let guard = UpgradeGuard::with_clock(rate, 2, evict, clock.clone()).unwrap();
+    let relay = Relay::builder(HOST).clock(clock.clone()).limit(Some(bucket(1))).build().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let routes = relay.guarded(&guard, ClientIp::peer());
+    tokio::spawn(serve(listener, routes, std::future::pending()));
+    (address, clock)
+}
+
+#[tokio::test]
+async fn a_reconnect_is_not_a_way_around_the_limit() {
+    let (relay, clock) = guarded().await;
+    for _ in 0..2 {
+        let mut ada = TestClient::join(relay, 1).await;
+        ada.send_to("nobody", b"passes").await;
+        ada.send_to("nobody", b"too early").await;
+        assert_eq!(ada.refused().await.1, b"too early");
+        ada.leave().await;
+    }
+    let refused = attempt(relay, "/ws", "").await;
+    assert!(refused.starts_with("http/1.1 429 ") && refused.contains("\r\nretry-after: 6\r\n"));
+    assert_eq!(status(&attempt(relay, "/health", "").await), "200");
+    clock.advance(Duration::from_secs(6));
+    assert_eq!(status(&attempt(relay, "/ws", "").await), "101");
+}
+
+#[tokio::test]
+async fn the_program_has_its_guard_on_unless_told_otherwise() {
+    let guarded = Program::start(&[("PINCH_RELAY_GUARD", "on")]).await;
+    for _ in 0..20 {
+        assert_eq!(status(&attempt(guarded.address, "/ws", "").await), "101");
+    }
+    assert_eq!(status(&attempt(guarded.address, "/ws", "").await), "429");
+    // Nobody is taken at their word about who they are.
+    let forged = "X-Forwarded-For: 192.0.2.1\r\n";
+    assert_eq!(status(&attempt(guarded.address, "/ws", forged).await), "429");
+    let open = Program::start(&[("PINCH_RELAY_GUARD", "off")]).await;
+    for _ in 0..30 {
+        assert_eq!(status(&attempt(open.address, "/ws", "").await), "101");
+    }
+}
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_its_clients_are_counted() {
+    let variables =
+        [("PINCH_RELAY_GUARD", "on"), ("PINCH_RELAY_TRUSTED_PROXIES", "10.0.0.0/8, 127.0.0.1")];
+    let program = Program::start(&variables).await;
+    let from = async |client: &str| {
+        let header = format!("X-Forwarded-For: {client}\r\n");
+        status(&attempt(program.address, "/ws", &header).await).to_owned()
+    };
+    for _ in 0..20 {
+        assert_eq!(from("192.0.2.1, 10.0.0.7").await, "101");
+    }
+    assert_eq!(from("6.6.6.6, 192.0.2.1").await, "429");
+    assert_eq!(from("192.0.2.2").await, "101");
+}
