@@ -66,17 +66,25 @@ async fn what_only_a_relay_says_is_not_passed_on() {
 
 #[tokio::test]
 async fn forged_senders_are_dropped_and_charged() {
-    let server = Server::with_burst(4).await;
+    let server = Server::with_burst(3).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     let carol = server.join(3).await;
     let padded = format!("{} ", ada.address);
-    for from in [&*carol.address, "", &*bob.address, &*padded] {
+    for from in [&*carol.address, &*bob.address, &*padded] {
         ada.send(of_type(from, &bob.address, 4).encode_to_vec()).await;
     }
     ada.hears_nothing().await;
     bob.hears_nothing().await;
-    ada.send_to(&bob.address, b"fifth").await;
-    assert_eq!(ada.refused().await.1, b"fifth");
+    ada.send_to(&bob.address, b"fourth").await;
+    assert_eq!(ada.refused().await.1, b"fourth");
+}
+
+#[tokio::test]
+async fn who_claims_to_be_nobody_forges_nothing() {
+    let server = Server::with_burst(1).await;
+    let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
+    ada.send(of_type("", &bob.address, 4).encode_to_vec()).await;
+    assert_eq!(bob.receive_envelope().await.from_address, "");
 }
 
 /// The last of several `from_address` counts, as in every reader of the format.
