@@ -74,6 +74,30 @@ pub enum Wait {
     Unknown,
 }
 
+impl Wait {
+    /// Whole milliseconds, rounded up, so that nobody comes back too early; `None` where no wait
+    /// helps or nobody can know.
+    #[must_use]
+    pub fn whole_ms(self) -> Option<u64> {
+        self.whole(1_000_000)
+    }
+
+    /// [`whole_ms`](Self::whole_ms) in seconds.
+    #[must_use]
+    pub fn whole_secs(self) -> Option<u64> {
+        self.whole(1_000_000_000)
+    }
+
+    fn whole(self, unit_ns: u128) -> Option<u64> {
+        match self {
+            Self::After(wait) => {
+                Some(u64::try_from(wait.as_nanos().div_ceil(unit_ns)).unwrap_or(u64::MAX))
+            }
+            Self::Never | Self::Unknown => None,
+        }
+    }
+}
+
 impl Decision {
     /// Whether the caller may go ahead. The cost has been charged if so, and not otherwise.
     #[inline]

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use tollgate_core::Wait;
 
-use crate::rounding::milliseconds;
-
 /// The status of a refused call: `RESOURCE_EXHAUSTED`.
 pub const RESOURCE_EXHAUSTED: u32 = 8;
 /// The status of a call whose arguments no rule understands: `INVALID_ARGUMENT`.
@@ -55,10 +53,9 @@ impl Refusal<'_> {
     /// nobody knows, clients have their own pace.
     #[must_use]
     pub fn pushback(&self) -> Option<String> {
-        match self.wait {
-            Some(Wait::After(wait)) => Some(milliseconds(wait).to_string()),
-            Some(Wait::Never) => Some("-1".to_owned()),
-            Some(Wait::Unknown) | None => None,
+        match self.wait? {
+            Wait::Never => Some("-1".to_owned()),
+            wait => wait.whole_ms().map(|ms| ms.to_string()),
         }
     }
 }

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use tollgate_core::{Decision, Wait};
 
-use crate::rounding::seconds;
-
 /// Which headers tell a client about its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -115,15 +113,6 @@ impl Dialect {
     }
 }
 
-/// The value of `Retry-After`: whole seconds, rounded up. `None` where no wait can be told.
-#[must_use]
-pub fn retry_after(wait: Wait) -> Option<u64> {
-    match wait {
-        Wait::After(wait) => Some(seconds(wait)),
-        Wait::Never | Wait::Unknown => None,
-    }
-}
-
 /// A value in the making.
 type Text = Vec<u8>;
 
@@ -176,6 +165,11 @@ fn push_span(out: &mut Text, line: &Line<'_>) {
         out.extend_from_slice(b";w=");
         push_number(out, seconds(span));
     }
+}
+
+/// Whole seconds, rounded up, so that nobody comes back too early.
+fn seconds(duration: Duration) -> u64 {
+    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }
 
 fn number(number: u64) -> Text {

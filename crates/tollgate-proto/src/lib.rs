@@ -16,4 +16,3 @@ pub mod headers;
 pub mod ipc;
 pub mod problem;
 pub mod proxy;
-mod rounding;

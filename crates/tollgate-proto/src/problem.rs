@@ -3,8 +3,6 @@
 use serde::Serialize;
 use tollgate_core::Wait;
 
-use crate::rounding::milliseconds;
-
 /// The media type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
@@ -49,11 +47,10 @@ impl<'a> Problem<'a> {
         violated: impl Iterator<Item = &'a str>,
         wait: Option<Wait>,
     ) -> Self {
-        let (retry_after_ms, retry) = match wait {
-            Some(Wait::After(wait)) => (Some(milliseconds(wait)), None),
-            Some(Wait::Never) => (None, Some("never")),
-            Some(Wait::Unknown) => (None, Some("unknown")),
-            None => (None, None),
+        let retry = match wait {
+            Some(Wait::Never) => Some("never"),
+            Some(Wait::Unknown) => Some("unknown"),
+            Some(Wait::After(_)) | None => None,
         };
         Self {
             kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
@@ -61,7 +58,7 @@ impl<'a> Problem<'a> {
             status: 429,
             detail,
             violated_policies: violated.collect(),
-            retry_after_ms,
+            retry_after_ms: wait.and_then(Wait::whole_ms),
             retry,
         }
     }

@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use smallvec::SmallVec;
 use tollgate::{CheckError, Decision, Report, Wait};
-use tollgate_proto::headers::{Dialect, Line, retry_after};
+use tollgate_proto::headers::{Dialect, Line};
 use tollgate_proto::{grpc, problem};
 
 use crate::GateBody;
@@ -113,7 +113,7 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(seconds) = self.wait.and_then(retry_after) {
+        if let Some(seconds) = self.wait.and_then(Wait::whole_secs) {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         put(headers, self.headers);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
-use tollgate::policy::Policy;
+use tollgate::policy::{Limit, Policy, Rule, Slots};
 use tollgate::{Bucket, Clock, Engine, Limiter, Rate, SystemClock};
 
 use crate::outbox::Capacity;
@@ -209,12 +209,10 @@ impl<C: Clock + Clone + Send + Sync + 'static> RelayBuilder<C> {
     /// Places for those who are nobody yet. They are given back when it is known who somebody is;
     /// should one be lost, it comes back by itself.
     fn handshake_policy(&self) -> Policy {
-        let expires_ms = 2 * (self.times.authenticate_within + LONGEST_FAREWELL).as_millis();
-        let text = format!(
-            "[[rule]]\nname = \"handshakes\"\nslots = {{ max = {}, queue = 0, expires = \"{}ms\" }}",
-            self.bounds.handshakes, expires_ms
-        );
-        Policy::from_toml(&text).expect("bounds and times have been checked")
+        let expires = 2 * (self.times.authenticate_within + LONGEST_FAREWELL);
+        let places = Slots::new(self.bounds.handshakes as u64).queue(0).expires(expires);
+        let rule = Rule::new("handshakes", Limit::Slots(places));
+        Policy::new([rule]).expect("bounds and times have been checked")
     }
 }
 

@@ -99,12 +99,8 @@ fn refusal(decision: &Decision, sent: Sent<'_>, now_ms: i64) -> Vec<u8> {
 
 /// The true wait in whole milliseconds, rounded up. No time helps: the largest number.
 fn wait_ms(decision: &Decision) -> i64 {
-    match decision.wait() {
-        Some(Wait::After(wait)) => {
-            i64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX).max(1)
-        }
-        _ => i64::MAX,
-    }
+    let wait_ms = decision.wait().and_then(Wait::whole_ms);
+    wait_ms.map_or(i64::MAX, |ms| i64::try_from(ms).unwrap_or(i64::MAX).max(1))
 }
 
 /// The largest envelope; larger ones are charged and dropped.

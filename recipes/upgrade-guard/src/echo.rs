@@ -7,7 +7,7 @@ use axum::routing::any;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tollgate::Engine;
-use tollgate::policy::{Policy, PolicyErrors};
+use tollgate::policy::{Limit, Policy, PolicyErrors, Rule, Slots};
 use tollgate_tower::{Admission, Place, PolicyLayer};
 
 /// A WebSocket service at `/ws` that sends back what it gets, to at most `max_sockets` at a time.
@@ -15,12 +15,8 @@ use tollgate_tower::{Admission, Place, PolicyLayer};
 /// A socket keeps its place until it is closed, or nothing has come for a minute. When `stopping` turns
 /// true, all are told goodbye (1001); it is closed when the last one has gone.
 pub fn echo(max_sockets: u32, stopping: watch::Receiver<bool>) -> Result<Router, PolicyErrors> {
-    let policy = format!(
-        "[[rule]]\n\
-         name  = \"sockets\"\n\
-         slots = {{ max = {max_sockets}, queue = 0, expires = \"366d\" }}\n"
-    );
-    let sockets = Engine::new(Policy::from_toml(&policy)?);
+    let places = Slots::new(max_sockets.into()).queue(0).expires(FOR_EVER);
+    let sockets = Engine::new(Policy::new([Rule::new("sockets", Limit::Slots(places))])?);
     let nobody_waits = PolicyLayer::new(sockets, "default").places(Some(Duration::ZERO));
     let upgrade = move |admission: Admission, upgrade: WebSocketUpgrade| {
         let guest = Guest { place: admission.place().cloned(), stopping: stopping.clone() };
@@ -71,6 +67,9 @@ async fn stops(stopping: &mut watch::Receiver<bool>) {
 }
 
 const MAX_MESSAGE_BYTES: usize = 65_536;
+
+/// A task that ends gives its place back, however it ends, so none has to come back by itself.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// How long a socket may be silent.
 const MAX_SILENCE: Duration = Duration::from_secs(60);

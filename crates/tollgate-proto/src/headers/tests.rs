@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tollgate_core::{Algorithm, Bucket, Cooldown, Decision, Rate, Timestamp, Wait, Window};
 
-use super::{Dialect, Line, Text, push_text, retry_after};
+use super::{Dialect, Line, Text, push_text};
 
 fn written(dialect: Dialect, lines: &[Line<'_>], telling: usize) -> Vec<String> {
     let mut all = Vec::new();
@@ -83,7 +83,7 @@ fn a_refused_request_is_told_the_same_time_as_retry_after() {
         written(Dialect::Ietf11, &[line], 0),
         [r#"ratelimit-policy: "r";q=3;w=18"#, r#"ratelimit: "r";r=0;t=6"#]
     );
-    assert_eq!(refused.wait().and_then(retry_after), Some(6));
+    assert_eq!(refused.wait().and_then(Wait::whole_secs), Some(6));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn waits_that_nobody_knows_are_left_out() {
         written(Dialect::Ietf11, &[line], 0),
         [r#"ratelimit-policy: "r";q=2;w=10"#, r#"ratelimit: "r";r=2"#]
     );
-    assert_eq!(never.wait().and_then(retry_after), None);
+    assert_eq!(never.wait().and_then(Wait::whole_secs), None);
     let slots = Decision::of_slots(3, 1, 1, now);
     assert_eq!(Line::new("r", &slots).until, None);
 }
@@ -104,7 +104,7 @@ fn waits_that_nobody_knows_are_left_out() {
 #[test]
 fn times_are_rounded_up() {
     for (ns, s) in [(1, 1), (999_999_999, 1), (1_000_000_000, 1), (1_000_000_001, 2)] {
-        assert_eq!(retry_after(Wait::After(Duration::from_nanos(ns))), Some(s), "{ns}");
+        assert_eq!(Wait::After(Duration::from_nanos(ns)).whole_secs(), Some(s), "{ns}");
     }
     let cooldown = Cooldown::new(Duration::from_millis(1)).unwrap();
     let now = Timestamp::from_secs(0);
