@@ -87,7 +87,7 @@ impl Decoder {
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, IpcError> {
     let mut frame = vec![0; LENGTH_BYTES];
     serde_json::to_writer(&mut frame, message)
-        .map_err(|error| IpcError::WrongShape { reason: error.to_string() })?;
+        .map_err(|error| IpcError::WrongShape { reason: short(&error) })?;
     finish(frame)
 }
 
@@ -118,10 +118,19 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, IpcError> {
     serde_json::from_str(text).map_err(|error| {
         // A parser that looks for a message may stop before it has seen that it is not JSON.
         match serde_json::from_str::<IgnoredAny>(text) {
-            Ok(IgnoredAny) => IpcError::WrongShape { reason: error.to_string() },
-            Err(error) => IpcError::NotJson { reason: error.to_string() },
+            Ok(IgnoredAny) => IpcError::WrongShape { reason: short(&error) },
+            Err(error) => IpcError::NotJson { reason: short(&error) },
         }
     })
+}
+
+/// What the parser says, without all of what it may quote: a reason fits into an answer and a log.
+fn short(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    match said.char_indices().nth(REASON_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &said[..end]),
+        None => said,
+    }
 }
 
 /// As much of the input as there is, up to `most`.
@@ -132,3 +141,5 @@ fn take<'i>(input: &mut &'i [u8], most: usize) -> &'i [u8] {
 }
 
 const LENGTH_BYTES: usize = 4;
+
+const REASON_CHARS_MAX: usize = 160;

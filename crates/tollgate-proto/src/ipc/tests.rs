@@ -139,6 +139,17 @@ fn each_wrong_frame_has_its_own_error() {
     }
 }
 
+/// An error that quotes what it is about could be longer than the frame that it answers.
+#[test]
+fn a_reason_is_short_however_long_the_request_is() {
+    let version = "\u{1}é".repeat(8_000);
+    let text = serde_json::json!({ "type": "ping", "protocolVersion": version }).to_string();
+    let Err(error @ IpcError::WrongShape { .. }) = parse::<Request>(&text) else { panic!() };
+    assert!(error.to_string().len() < 1_000);
+    let answer: Response = Response::Error(Failure::new(error.to_string()));
+    assert!(encode(&answer).unwrap().len() < 2_000);
+}
+
 /// JSON that nests deeper than a stack could follow is refused or passed over, not followed.
 #[test]
 fn deep_nesting_is_no_danger() {
