@@ -74,7 +74,11 @@ impl Caller {
         }
         let mut buffer = [0; 1024];
         loop {
-            let count = self.stream.read(&mut buffer)?;
+            let count = match self.stream.read(&mut buffer) {
+                // A read that may time out is not taken up again by itself.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
             if count == 0 {
                 let message = "the service has closed the connection";
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));

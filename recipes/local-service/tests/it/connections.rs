@@ -1,7 +1,8 @@
 //! Many connections: bounded for all and for each, and nothing is left of those that have gone.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::iter;
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::Signal;
@@ -75,8 +76,14 @@ fn a_slow_reader_does_not_keep_others_waiting() {
     while slow.stream.write(&frames).is_ok() {}
     let mut quick = server.call();
     assert_eq!(quick.pings(100), 100);
+    // It is dropped: there is nobody any more who would take a request.
     slow.stream.set_nonblocking(false).unwrap();
-    while slow.next().is_some() {}
+    let refused = |written: io::Result<usize>| {
+        written.err().filter(|error| error.kind() != ErrorKind::Interrupted)
+    };
+    let gone = iter::repeat_with(|| slow.stream.write(&frames)).find_map(refused).unwrap();
+    assert!(matches!(gone.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{gone}");
+    assert_eq!(quick.pings(100), 100);
 }
 
 #[test]

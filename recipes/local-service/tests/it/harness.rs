@@ -186,6 +186,7 @@ impl Caller {
                 Ok(count) => self.unread.extend(&buffer[..count]),
                 // It was closed before all was read that this side has sent.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("no answer: {error}"),
             }
         }
@@ -336,12 +337,16 @@ pub(crate) fn can_be_others() -> bool {
     false
 }
 
-/// Copies of the command for users who cannot enter the build's folder.
+/// A copy of the command for users who cannot enter the build's folder.
+///
+/// Another process makes it: a file that this one has open for writing could not be run while a child
+/// that another test starts has it open too.
 pub(crate) fn copy_of_the_command(folder: &Folder) -> PathBuf {
     let copy = folder.path().join("tollgate-local-service");
     if !copy.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_tollgate-local-service"), &copy).unwrap();
-        fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+        let mut install = Command::new("install");
+        install.arg("--mode=0755").arg(env!("CARGO_BIN_EXE_tollgate-local-service")).arg(&copy);
+        assert!(install.status().unwrap().success());
     }
     copy
 }
