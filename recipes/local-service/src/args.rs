@@ -143,6 +143,10 @@ pub(crate) struct BoundArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLGATE_LOCAL_WRITE_TIMEOUT",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) write_timeout: Duration,
+    /// How long answers to what has arrived may take when the service ends
+    #[arg(long, value_name = "TIME", default_value = "5s", env = "TOLLGATE_LOCAL_CLOSE_TIMEOUT",
+        value_parser = time, allow_hyphen_values = true)]
+    pub(crate) close_timeout: Duration,
 }
 
 #[derive(Debug, Args)]

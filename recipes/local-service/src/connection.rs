@@ -19,13 +19,19 @@ pub struct Timeouts {
     pub idle: Duration,
     /// For taking an answer.
     pub write: Duration,
+    /// For what has arrived when the service ends.
+    pub close: Duration,
 }
 
 impl Default for Timeouts {
-    /// 30 seconds for a frame and between frames, 10 for an answer.
+    /// 30 seconds for a frame and between frames, 10 for an answer, 5 for the end.
     fn default() -> Self {
-        let frame = Duration::from_secs(30);
-        Self { frame, idle: frame, write: Duration::from_secs(10) }
+        Self {
+            frame: Duration::from_secs(30),
+            idle: Duration::from_secs(30),
+            write: Duration::from_secs(10),
+            close: Duration::from_secs(5),
+        }
     }
 }
 
@@ -53,7 +59,7 @@ pub enum Ended {
 
 /// Serves a peer's requests one after another, until either has had enough.
 ///
-/// `closing` turning true is the end between two frames.
+/// When `closing` turns true it ends as soon as nothing more has arrived.
 pub async fn serve_connection<S, C>(
     stream: S,
     peer: &Peer,
@@ -87,9 +93,6 @@ where
         }
         if reply.next == Next::Close {
             return Ended::Dismissed;
-        }
-        if *closing.borrow() {
-            return Ended::Closing;
         }
     }
 }

@@ -102,12 +102,17 @@ fn access(args: &ServeArgs) -> Result<Access, SettingError> {
 }
 
 fn settings(args: &ServeArgs) -> ServerSettings {
-    let BoundArgs { frame_timeout, idle_timeout, write_timeout, .. } = args.bounds;
+    let bounds = &args.bounds;
     let is_wide = args.allow_everybody || args.is_allowing();
     ServerSettings {
         socket: args.socket.clone(),
         mode: args.mode.unwrap_or(if is_wide { 0o666 } else { 0o600 }),
-        timeouts: Timeouts { frame: frame_timeout, idle: idle_timeout, write: write_timeout },
+        timeouts: Timeouts {
+            frame: bounds.frame_timeout,
+            idle: bounds.idle_timeout,
+            write: bounds.write_timeout,
+            close: bounds.close_timeout,
+        },
     }
 }
 

@@ -100,7 +100,7 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
                 note(ended);
             }
         };
-        if timeout(CLOSE_WITHIN, all_ended).await.is_err() {
+        if timeout(self.shared.timeouts.close, all_ended).await.is_err() {
             warn!("Connections that did not end in time are dropped");
         }
     }
@@ -162,6 +162,3 @@ fn note(ended: Result<(), JoinError>) {
 
 /// Long enough to let others end, short enough not to be missed.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
-
-/// How long a last answer may take.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);

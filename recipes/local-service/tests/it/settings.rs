@@ -31,9 +31,14 @@ fn zero_and_negative_values_stop_the_start_and_are_named() {
             assert!(said.contains(&format!("'{setting} <N>'")), "{setting} {value}: {said}");
         }
     }
-    for setting in
-        ["--user-per", "--global-per", "--frame-timeout", "--idle-timeout", "--write-timeout"]
-    {
+    for setting in [
+        "--user-per",
+        "--global-per",
+        "--frame-timeout",
+        "--idle-timeout",
+        "--write-timeout",
+        "--close-timeout",
+    ] {
         for value in ["0s", "-1s", "0", "10", "", "soon"] {
             let said = refused(&[setting, value], &[]);
             assert!(said.contains(&format!("'{setting} <TIME>'")), "{setting} {value}: {said}");
@@ -211,5 +216,5 @@ fn help_tells_every_setting() {
             count += 1;
         }
     }
-    assert_eq!(count, 20, "each setting has a variable");
+    assert_eq!(count, 21, "each setting has a variable");
 }

@@ -4,16 +4,21 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
+use tokio::runtime::Runtime;
 use tollgate_local_service::{BindError, SocketFile};
 
 use crate::harness::{Folder, Running, command};
 
 fn bind(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), BindError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(SocketFile::bind(path, mode))
+    runtime().block_on(SocketFile::bind(path, mode))
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// What a command that does not get to serve says.
@@ -129,8 +134,14 @@ fn of_many_that_start_over_a_dead_socket_one_gets_it() {
         // One of this process might live on in children that other tests start.
         let folder = Running::start(&[]).kill();
         let socket = folder.socket();
+        let barrier = Barrier::new(8);
+        let start = || {
+            let runtime = runtime();
+            barrier.wait();
+            runtime.block_on(SocketFile::bind(&socket, 0o600))
+        };
         let made: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| bind(&socket, 0o600))).collect();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         let winners: Vec<_> = made.iter().flatten().collect();

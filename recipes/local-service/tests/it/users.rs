@@ -197,6 +197,5 @@ fn a_user_without_a_name_in_the_database_is_nobody() {
     assert_eq!(town.pongs(ADA, 10), 4, "a number is a name as well");
     fs::write(town.running.folder.path().join("passwd"), ":x:20002:20002::/:/bin/sh\n").unwrap();
     let error = town.error(GRACE);
-    // Whether an empty name is a name at all is for the system's library to say.
-    assert!(error.is_empty() || error.starts_with("Access denied"), "{error}");
+    assert!(error.starts_with("Access denied"), "an empty name is nobody's: {error}");
 }
