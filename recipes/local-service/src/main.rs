@@ -1,3 +1,7 @@
-//! A recipe of tollgate.
+//! The `tollgate-local-service` command. Everything it does is in the library beside it.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tollgate_local_service::main()
+}

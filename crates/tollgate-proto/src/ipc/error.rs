@@ -1,0 +1,55 @@
+use std::error::Error;
+use std::fmt;
+
+use super::FRAME_BYTES_MAX;
+
+/// What is wrong with a frame or with the message in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IpcError {
+    /// The frame says that it is longer than frames may be, or a message would make such a frame.
+    ///
+    /// A reader cannot find the next frame after it.
+    TooLong {
+        /// How long, in bytes.
+        length: usize,
+    },
+    /// The frame says that it has no bytes.
+    Empty,
+    /// The bytes of the frame are not UTF-8.
+    NotUtf8,
+    /// The text is not one JSON value.
+    NotJson {
+        /// What the parser says.
+        reason: String,
+    },
+    /// The text is JSON, but not the message that was expected.
+    WrongShape {
+        /// What the parser says.
+        reason: String,
+    },
+}
+
+impl IpcError {
+    /// Whether the frames that follow can still be told apart.
+    #[must_use]
+    pub const fn is_in_step(&self) -> bool {
+        !matches!(self, Self::TooLong { .. })
+    }
+}
+
+impl fmt::Display for IpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { length } => {
+                write!(f, "the frame is too long: {length} bytes, {FRAME_BYTES_MAX} at most")
+            }
+            Self::Empty => f.write_str("the frame is empty"),
+            Self::NotUtf8 => f.write_str("the frame is not UTF-8"),
+            Self::NotJson { reason } => write!(f, "the frame is not JSON: {reason}"),
+            Self::WrongShape { reason } => write!(f, "the message has the wrong shape: {reason}"),
+        }
+    }
+}
+
+impl Error for IpcError {}

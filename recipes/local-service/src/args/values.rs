@@ -1,0 +1,49 @@
+//! What a value on the command line says.
+
+use tollgate::policy::duration_from_text;
+
+use crate::{Exception, Grant};
+
+/// A number of at least 1.
+pub(super) fn positive(text: &str) -> Result<u64, String> {
+    match text.trim().parse::<i128>() {
+        Ok(0) => Err("it must be at least 1 (zero does not mean unlimited)".into()),
+        Ok(number) if number < 0 => Err("it is negative; it must be at least 1".into()),
+        Ok(number) => u64::try_from(number).map_err(|_| "it is too large".into()),
+        Err(_) => Err("it is not a whole number".into()),
+    }
+}
+
+/// A mode in octal.
+pub(super) fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("it is not a mode in octal, such as 0600".into()),
+    }
+}
+
+/// An exception: `NAME=MAX`, `NAME=MAX/TIME`, `NAME=MAX/TIME:BURST`, `NAME=MAX:BURST` or
+/// `NAME=unlimited`.
+pub(super) fn exception(text: &str) -> Result<Exception, String> {
+    // A name may have a `=`, numbers have none.
+    let (users, numbers) = text.rsplit_once('=').ok_or("there is no `=`; write NAME=MAX")?;
+    if users.is_empty() {
+        return Err("there is no name before the `=`".into());
+    }
+    let users = users.to_owned();
+    if numbers == "unlimited" {
+        return Ok(Exception { users, grant: Grant::Unlimited });
+    }
+    let (numbers, burst) = match numbers.rsplit_once(':') {
+        Some((numbers, burst)) => (numbers, Some(positive(burst)?)),
+        None => (numbers, None),
+    };
+    let (max, per) = match numbers.split_once('/') {
+        Some((max, per)) => {
+            let per = duration_from_text(per).map_err(|error| error.to_string())?;
+            (max, Some(per))
+        }
+        None => (numbers, None),
+    };
+    Ok(Exception { users, grant: Grant::Numbers { max: positive(max)?, per, burst } })
+}

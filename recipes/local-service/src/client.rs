@@ -1,0 +1,93 @@
+//! Pings by hand.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use tollgate_proto::ipc::{self, Decoder, Request, Response};
+
+use crate::args::{Format, PingArgs};
+
+/// How many pings had which answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) succeeded: u32,
+    pub(crate) refused: u32,
+}
+
+/// Sends pings one after another over one connection, and prints the answers.
+pub(crate) fn ping(args: &PingArgs, out: &mut dyn Write) -> io::Result<Tally> {
+    let mut caller = Caller::connect(&args.socket, args.timeout)?;
+    let mut tally = Tally::default();
+    for number in 1..=args.count {
+        let text = caller.call(&Request::new("ping"))?;
+        let response = ipc::parse::<Response>(&text).map_err(io::Error::other)?;
+        if args.format == Format::Json {
+            writeln!(out, "{text}")?;
+        }
+        let line = match response {
+            Response::Ok(pong) => {
+                tally.succeeded += 1;
+                format!("ok: version {}, {}", pong.service_version, pong.time)
+            }
+            Response::Error(failure) => {
+                tally.refused += 1;
+                let limit = failure.limit.map(|limit| format!("limit {limit}"));
+                let retry = failure.retry_after_ms.map(|ms| format!("retry in {ms} ms"));
+                let more: Vec<String> = limit.into_iter().chain(retry).collect();
+                let more =
+                    if more.is_empty() { more.concat() } else { format!(" ({})", more.join(", ")) };
+                format!("refused: {}{more}", failure.error)
+            }
+        };
+        if args.format == Format::Text {
+            writeln!(out, "{number}: {}", line.escape_debug())?;
+        }
+    }
+    Ok(tally)
+}
+
+/// A connection that asks and waits for the answer.
+struct Caller {
+    stream: UnixStream,
+    decoder: Decoder,
+}
+
+impl Caller {
+    fn connect(socket: &Path, patience: Duration) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self { stream, decoder: Decoder::new() })
+    }
+
+    /// The text of the answer to a request.
+    fn call(&mut self, request: &Request) -> io::Result<String> {
+        let bytes = ipc::encode(request).map_err(io::Error::other)?;
+        let sent = self.stream.write_all(&bytes);
+        // Who was told to go away still has that answer to read.
+        if let Err(error) = &sent
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            sent?;
+        }
+        let mut buffer = [0; 1024];
+        loop {
+            let count = match self.stream.read(&mut buffer) {
+                // A read that may time out is not taken up again by itself.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            if count == 0 {
+                let message = "the service has closed the connection";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+            }
+            let mut input = &buffer[..count];
+            // One answer to one request: what is behind it is nothing.
+            if let Some(text) = self.decoder.next(&mut input).map_err(io::Error::other)? {
+                return Ok(text);
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+
+use nix::unistd::{Gid, Uid, User, getgrouplist};
+
+/// Who is at the other end of a connection, by the word of the kernel.
+///
+/// The kernel notes the credentials of the process that connects; nothing that is sent over the
+/// connection changes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The number of the user.
+    pub uid: u32,
+    /// The name of the user, which limits go by: that of the system's user database, or `uid:N` if
+    /// it has none. Case counts. An empty one is nobody's.
+    pub name: String,
+    /// The groups: that of the process that connected, and all that the user is a member of.
+    pub gids: Vec<u32>,
+}
+
+impl Peer {
+    /// The user with this number, whose process has this group.
+    ///
+    /// It asks the system's user database, which may take its time.
+    pub fn look_up(uid: u32, gid: u32) -> io::Result<Self> {
+        let mut peer = Self { uid, name: format!("uid:{uid}"), gids: vec![gid] };
+        if let Some(user) = User::from_uid(Uid::from_raw(uid))? {
+            // A name from the database has no NUL in it.
+            let name = CString::new(user.name.as_str())?;
+            let groups = getgrouplist(&name, user.gid)?;
+            peer.gids.extend(groups.into_iter().map(Gid::as_raw));
+            peer.name = user.name;
+        }
+        Ok(peer)
+    }
+}
+
+/// The name as it is fit for a log: on one line, and without anything that moves a cursor.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name.escape_debug())
+    }
+}

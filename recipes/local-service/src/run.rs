@@ -1,0 +1,129 @@
+//! The command: what becomes of the arguments.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tollgate::SystemClock;
+
+use crate::args::{BoundArgs, Cli, Command, LimitArgs, PingArgs, ServeArgs};
+use crate::client::{self, Tally};
+use crate::{
+    Access, Gate, Limits, Numbers, Places, Server, ServerSettings, Service, SettingError, Timeouts,
+    policy_from_file,
+};
+
+/// Runs the command of this process.
+///
+/// It ends with 0, with 1 if a ping was refused, and with 2 if it could not do what was wanted.
+pub fn main() -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(Cli { command }) => command,
+        Err(told) => {
+            let _ = told.print();
+            if told.use_stderr() {
+                note_environment();
+            }
+            return ExitCode::from(u8::from(told.use_stderr()) * COULD_NOT);
+        }
+    };
+    let done = match command {
+        Command::Serve(args) => serve(&args).map(|()| ExitCode::SUCCESS),
+        Command::Ping(args) => ping(&args),
+    };
+    done.unwrap_or_else(|error| {
+        let _ = writeln!(io::stderr(), "error: {error}");
+        ExitCode::from(COULD_NOT)
+    })
+}
+
+fn ping(args: &PingArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let mut out = io::stdout().lock();
+    let Tally { succeeded, refused } = client::ping(args, &mut out)
+        .map_err(|error| format!("{}: {error}", args.socket.display()))?;
+    out.flush()?;
+    writeln!(io::stderr(), "{succeeded} succeeded, {refused} refused")?;
+    Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn serve(args: &ServeArgs) -> Result<(), Box<dyn Error>> {
+    // A log that cannot be written is no reason to end.
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(args.log)
+        .with_ansi(false)
+        .with_target(false)
+        .log_internal_errors(false)
+        .init();
+    let clock = SystemClock::new();
+    let gate = gate(&args.limits, clock)?;
+    let service = Service::new(access(args)?, gate, clock);
+    let BoundArgs { max_connections, max_connections_per_user, .. } = args.bounds;
+    let places = Places::new(max_connections, max_connections_per_user, clock)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Before the file is there, so that whoever sees it can end the process in order.
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let server = Server::bind(&settings(args), places, service).await?;
+        let until = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        server.run(until).await;
+        Ok(())
+    })
+}
+
+fn gate(args: &LimitArgs, clock: SystemClock) -> Result<Gate<SystemClock>, SettingError> {
+    // Numbers that make no sense stop the start even where they are not used.
+    let user = Numbers { max: args.user_max, per: args.user_per, burst: args.user_burst };
+    let global = Numbers { max: args.global_max, per: args.global_per, burst: args.global_burst };
+    let policy = Limits { user, global, exceptions: args.user_override.clone() }.policy()?;
+    Ok(match &args.policy {
+        _ if args.no_limit => Gate::open(),
+        Some(path) => Gate::new(policy_from_file(path)?, clock),
+        None => Gate::new(policy, clock),
+    })
+}
+
+fn access(args: &ServeArgs) -> Result<Access, SettingError> {
+    if args.allow_everybody {
+        Ok(Access::Everybody)
+    } else if args.is_allowing() {
+        Access::only(&args.allow_user, &args.allow_group)
+    } else {
+        Ok(Access::own_user_and_root())
+    }
+}
+
+fn settings(args: &ServeArgs) -> ServerSettings {
+    let bounds = &args.bounds;
+    let is_wide = args.allow_everybody || args.is_allowing();
+    ServerSettings {
+        socket: args.socket.clone(),
+        mode: args.mode.unwrap_or(if is_wide { 0o666 } else { 0o600 }),
+        timeouts: Timeouts {
+            frame: bounds.frame_timeout,
+            idle: bounds.idle_timeout,
+            write: bounds.write_timeout,
+            close: bounds.close_timeout,
+        },
+    }
+}
+
+/// Says that a value that is wrong may not come from the arguments.
+fn note_environment() {
+    for (name, value) in std::env::vars_os() {
+        if let Some(name) = name.to_str().filter(|name| name.starts_with("TOLLGATE_LOCAL_")) {
+            let value = value.to_string_lossy();
+            let _ = writeln!(io::stderr(), "note: the environment has {name}={value:?}");
+        }
+    }
+}
+
+const COULD_NOT: u8 = 2;

@@ -1,0 +1,164 @@
+use std::future::Future;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+use tollgate::Clock;
+use tollgate_proto::ipc::{self, Failure, Pong, Response};
+use tracing::{debug, error, info, warn};
+
+use crate::places::Place;
+use crate::{BindError, Ended, Peer, Places, Service, SocketFile, Timeouts, serve_connection};
+
+/// Where and how a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// The path of the socket.
+    pub socket: PathBuf,
+    /// The mode of its file: who may connect. Who is answered is another matter.
+    pub mode: u32,
+    /// How long connections may take.
+    pub timeouts: Timeouts,
+}
+
+/// A socket, and a service behind it.
+#[derive(Debug)]
+pub struct Server<C> {
+    listener: UnixListener,
+    file: SocketFile,
+    places: Places<C>,
+    connections: JoinSet<()>,
+    shared: Arc<Shared<C>>,
+}
+
+/// What all connections have in common.
+#[derive(Debug)]
+struct Shared<C> {
+    service: Service<C>,
+    timeouts: Timeouts,
+    closing: watch::Sender<bool>,
+}
+
+impl<C: Clock + Send + Sync + 'static> Server<C> {
+    /// Listens. Callers can connect from now on, and are served once it [runs](Self::run).
+    pub async fn bind(
+        settings: &ServerSettings,
+        places: Places<C>,
+        service: Service<C>,
+    ) -> Result<Self, BindError> {
+        let (listener, file) = SocketFile::bind(&settings.socket, settings.mode).await?;
+        let listener = listener
+            .set_nonblocking(true)
+            .and_then(|()| UnixListener::from_std(listener))
+            .map_err(|error| {
+                let path = settings.socket.clone();
+                BindError::Failed { step: "listen at", path, error }
+            })?;
+        let (closing, _) = watch::channel(false);
+        let shared = Arc::new(Shared { service, timeouts: settings.timeouts, closing });
+        Ok(Self { listener, file, places, connections: JoinSet::new(), shared })
+    }
+
+    /// Serves until the future is done, then ends in order: no new connections, the file of the
+    /// socket is gone, requests that have arrived are answered.
+    pub async fn run(mut self, until: impl Future<Output = ()>) {
+        info!("Listening on {:?}", self.file.path());
+        let mut until = std::pin::pin!(until);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut until => break,
+                Some(ended) = self.connections.join_next() => note(ended),
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => self.admit(stream).await,
+                    // Out of descriptors, say. That passes, and is no reason to end.
+                    Err(error) => {
+                        warn!("Cannot accept a connection: {error}");
+                        tokio::select! {
+                            () = &mut until => break,
+                            () = sleep(ACCEPT_AGAIN_AFTER) => {}
+                        }
+                    }
+                },
+            }
+        }
+        self.close().await;
+    }
+
+    async fn close(mut self) {
+        info!("Closing");
+        drop(self.listener);
+        drop(self.file);
+        self.shared.closing.send_replace(true);
+        let all_ended = async {
+            while let Some(ended) = self.connections.join_next().await {
+                note(ended);
+            }
+        };
+        if timeout(self.shared.timeouts.close, all_ended).await.is_err() {
+            warn!("Connections that did not end in time are dropped");
+        }
+    }
+
+    /// Gives a connection a task of its own, if its user has a place left.
+    async fn admit(&mut self, stream: UnixStream) {
+        let credentials = match stream.peer_cred() {
+            Ok(credentials) => credentials,
+            Err(error) => return warn!("A connection of nobody knows whom is closed: {error}"),
+        };
+        let (uid, gid) = (credentials.uid(), credentials.gid());
+        let Some(place) = self.places.take(uid).await else {
+            warn!("Too many connections of client: uid:{uid}");
+            return turn_away(stream);
+        };
+        self.connections.spawn(serve(stream, (uid, gid), place, Arc::clone(&self.shared)));
+    }
+}
+
+/// The life of a connection. Its place is free again when this ends.
+async fn serve<C: Clock + Send + Sync + 'static>(
+    stream: UnixStream,
+    (uid, gid): (u32, u32),
+    _place: Place<C>,
+    shared: Arc<Shared<C>>,
+) {
+    // The user database may be on another machine.
+    let peer = match tokio::task::spawn_blocking(move || Peer::look_up(uid, gid)).await {
+        Ok(Ok(peer)) => peer,
+        failed => {
+            // Without a name nobody is admitted.
+            error!("Cannot look up the name of uid:{uid}: {failed:?}");
+            Peer { uid, name: String::new(), gids: Vec::new() }
+        }
+    };
+    let closing = shared.closing.subscribe();
+    match serve_connection(stream, &peer, &shared.service, shared.timeouts, closing).await {
+        ended @ (Ended::Left | Ended::Dismissed | Ended::Closing) => {
+            debug!("Connection of client {peer} ended: {ended:?}");
+        }
+        ended => info!("Connection of client {peer} ended: {ended:?}"),
+    }
+}
+
+/// Says why there is no place, as far as that can be said without waiting.
+fn turn_away(stream: UnixStream) {
+    let answer: Response<Pong> = Response::Error(Failure::new("Too many connections."));
+    if let (Ok(mut stream), Ok(bytes)) = (stream.into_std(), ipc::encode(&answer)) {
+        // The socket does not block, and a fresh one has room. If not, closing says enough.
+        let _ = stream.write(&bytes);
+    }
+}
+
+fn note(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        error!("A connection's task failed: {error}");
+    }
+}
+
+/// Long enough to let others end, short enough not to be missed.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);

@@ -1,0 +1,103 @@
+use tollgate::Clock;
+use tollgate_proto::ipc::{self, Failure, IpcError, PROTOCOL_VERSION, Pong, Request, Response};
+use tracing::{error, info, warn};
+
+use crate::{Access, Gate, Passage, Peer};
+
+/// What answers requests, whatever socket they came from.
+#[derive(Debug)]
+pub struct Service<C> {
+    access: Access,
+    gate: Gate<C>,
+    clock: C,
+}
+
+/// An answer, and what becomes of the connection after it.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// What is sent.
+    pub response: Response,
+    /// What follows.
+    pub next: Next,
+}
+
+/// What follows an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The next request.
+    Request,
+    /// The end of the connection: nothing that it could send would get another answer, or nobody
+    /// knows where its next request begins.
+    Close,
+}
+
+impl<C: Clock + Send + Sync + 'static> Service<C> {
+    /// A service that answers these users within these limits, and tells the time of this clock.
+    pub const fn new(access: Access, gate: Gate<C>, clock: C) -> Self {
+        Self { access, gate, clock }
+    }
+
+    /// The limits.
+    #[must_use]
+    pub const fn gate(&self) -> &Gate<C> {
+        &self.gate
+    }
+
+    /// Takes one frame of a peer through all the steps, in their order. A frame that fails before
+    /// the limits costs nothing.
+    pub fn answer(&self, peer: &Peer, frame: Result<&str, &IpcError>) -> Reply {
+        let request = match frame.map(ipc::parse::<Request>) {
+            Ok(Ok(request)) => request,
+            Ok(Err(error)) => return malformed(peer, &error),
+            Err(error) => return malformed(peer, error),
+        };
+        if !self.access.admits(peer) {
+            warn!("Access denied for client: {peer}");
+            return failed("Access denied. You are not on the list of this service.", Next::Close);
+        }
+        if !request.is_of_known_version() {
+            let error = format!("Unsupported protocol version. Send {PROTOCOL_VERSION}.");
+            return failed(error, Next::Request);
+        }
+        match self.gate.pass(&peer.name, &request.kind) {
+            Ok(Passage::Free) => self.process(&request),
+            Ok(Passage::Refused { limit, retry_after_ms }) => {
+                warn!("Rate limit exceeded for client: {peer}");
+                let failure = Failure { error: LIMITED.into(), retry_after_ms, limit };
+                Reply { response: Response::Error(failure), next: Next::Request }
+            }
+            // The policy has no answer for such a request, and none is not yes.
+            Err(why) => {
+                error!("No decision for client: {peer}: {why}");
+                failed("The request could not be decided about.", Next::Request)
+            }
+        }
+    }
+
+    fn process(&self, request: &Request) -> Reply {
+        if request.kind != "ping" {
+            return failed("Unknown type of request. Known is: ping.", Next::Request);
+        }
+        let pong = Pong { service_version: env!("CARGO_PKG_VERSION").into(), time: self.time() };
+        Reply { response: Response::Ok(pong), next: Next::Request }
+    }
+
+    /// The time of day, as in ISO 8601, in UTC.
+    fn time(&self) -> String {
+        let nanos = i128::from(self.clock.wall().as_nanos());
+        let time = jiff::Timestamp::from_nanosecond(nanos).unwrap_or(jiff::Timestamp::MAX);
+        format!("{time:.3}")
+    }
+}
+
+fn malformed(peer: &Peer, error: &IpcError) -> Reply {
+    info!("Bad request of client: {peer}: {}", error.to_string().escape_debug());
+    failed(format!("Bad request: {error}."), Next::Close)
+}
+
+fn failed(error: impl Into<String>, next: Next) -> Reply {
+    Reply { response: Response::Error(Failure::new(error)), next }
+}
+
+const LIMITED: &str = "Rate limit exceeded. Please wait before retrying.";

@@ -1,0 +1,207 @@
+//! The file of the socket: made with its final mode, for one process at a time, removed at the end.
+
+use std::error::Error;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixStream;
+
+/// The file of a socket that this process listens on. Dropping it removes the file.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and number of the file, so that nobody else's is removed.
+    inode: (u64, u64),
+    _lock: Lock,
+}
+
+/// Why there is no socket at a path.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BindError {
+    /// A process listens there.
+    InUse(PathBuf),
+    /// There is something that is not a socket, so it is left alone.
+    NotASocket(PathBuf),
+    /// The path is longer than paths of sockets may be.
+    TooLong(PathBuf),
+    /// The system says no.
+    Failed {
+        /// What could not be done.
+        step: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl SocketFile {
+    /// Listens at a path, with this mode from the first moment that the file is there.
+    ///
+    /// It is made in a directory of its own that nobody else may enter, gets its mode there, and is
+    /// then moved to its place. A socket that nobody listens on any more is replaced.
+    pub async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, Self), BindError> {
+        let lock = Lock::take(path)?;
+        refuse_live(path).await?;
+        let private = PrivateDir::beside(path)?;
+        let made = private.0.join("s");
+        for path in [path, &made] {
+            if path.as_os_str().as_bytes().len() > PATH_BYTES_MAX {
+                return Err(BindError::TooLong(path.to_owned()));
+            }
+        }
+        let listener = UnixListener::bind(&made).map_err(failed("listen at", &made))?;
+        fs::set_permissions(&made, Permissions::from_mode(mode))
+            .map_err(failed("set the mode of", &made))?;
+        let metadata = fs::symlink_metadata(&made).map_err(failed("look at", &made))?;
+        fs::rename(&made, path).map_err(failed("make", path))?;
+        let inode = (metadata.dev(), metadata.ino());
+        Ok((listener, Self { path: path.to_owned(), inode, _lock: lock }))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let found = fs::symlink_metadata(&self.path).map(|it| (it.dev(), it.ino()));
+        if found.is_ok_and(|found| found == self.inode) {
+            // There is nobody left to tell if it fails, and the next start replaces the file.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether the path is free, or has a socket that nobody listens on.
+async fn refuse_live(path: &Path) -> Result<(), BindError> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => {}
+        Ok(_) => return Err(BindError::NotASocket(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("look at", path)(error)),
+    }
+    match UnixStream::connect(path).await {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Its queue is full, or it is a socket of another kind.
+        Ok(_) | Err(_) => Err(BindError::InUse(path.to_owned())),
+    }
+}
+
+/// A file beside the socket that one process at a time has locked.
+///
+/// It is what tells two processes apart that start at the same time and both find a dead socket.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    fn take(socket: &Path) -> Result<Self, BindError> {
+        let mut name = socket.as_os_str().to_owned();
+        name.push(".lock");
+        let path = PathBuf::from(name);
+        loop {
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(nix::libc::O_NOFOLLOW)
+                .open(&path)
+                .map_err(failed("open", &path))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(BindError::InUse(socket.to_owned())),
+                Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
+            }
+            // Its last owner may have removed it between opening and locking.
+            let locked = file.metadata().map_err(failed("look at", &path))?;
+            let there = fs::symlink_metadata(&path).map(|it| (it.dev(), it.ino()));
+            if there.is_ok_and(|there| there == (locked.dev(), locked.ino())) {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Removed while it is locked, so it is nobody else's.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A directory that only this user may enter. Dropping it removes it.
+struct PrivateDir(PathBuf);
+
+impl PrivateDir {
+    fn beside(path: &Path) -> Result<Self, BindError> {
+        let parent = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let mut number = 0_u32;
+        loop {
+            let dir = parent.join(format!(".{:x}.{number:x}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&dir) {
+                Ok(()) => return Ok(Self(dir)),
+                // Left behind by a process that was killed, and had the same number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100 => {
+                    number += 1;
+                }
+                Err(error) => return Err(failed("make the directory", &dir)(error)),
+            }
+        }
+    }
+}
+
+impl Drop for PrivateDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BindError {
+    let path = path.to_owned();
+    move |error| BindError::Failed { step, path, error }
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse(path) => {
+                write!(f, "--socket: another process listens at {}; stop it first", path.display())
+            }
+            Self::NotASocket(path) => write!(
+                f,
+                "--socket: {} is there and not a socket; it is left alone, choose another path",
+                path.display()
+            ),
+            Self::TooLong(path) => write!(
+                f,
+                "--socket: {} is longer than {PATH_BYTES_MAX} bytes; choose a shorter path",
+                path.display()
+            ),
+            Self::Failed { step, path, error } => {
+                write!(f, "--socket: cannot {step} {}: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl Error for BindError {}
+
+/// What fits into the address of a socket, without the zero at its end.
+const PATH_BYTES_MAX: usize = 107;

@@ -1,0 +1,380 @@
+//! Starts the service in this process or as a command, and calls it.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tollgate::policy::Policy;
+use tollgate::{ManualClock, Timestamp};
+use tollgate_local_service::{
+    Access, Gate, Limits, Peer, Places, Server, ServerSettings, Service, Timeouts,
+};
+use tollgate_proto::ipc::{Decoder, encode_text};
+
+/// The request that everybody makes.
+pub(crate) const PING: &str = r#"{"type":"ping","protocolVersion":1}"#;
+
+/// A time in the clock of tests: the last second of January 2026.
+pub(crate) const START: Timestamp = Timestamp::from_secs(1_769_903_999);
+
+/// A folder that everybody may enter and that is gone after the test. Paths of sockets are short, so
+/// it is not among the build's files.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tgl-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.0.join("s.sock")
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The names in it.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A service without a socket.
+pub(crate) fn service(policy: Policy, clock: &ManualClock) -> Service<ManualClock> {
+    Service::new(Access::Everybody, Gate::new(policy, clock.clone()), clock.clone())
+}
+
+/// A peer of this name.
+pub(crate) fn peer(name: &str) -> Peer {
+    Peer { uid: 4_000_000, name: name.into(), gids: Vec::new() }
+}
+
+/// A server in this process, by a clock that stands still.
+pub(crate) struct InProcess {
+    pub(crate) folder: Folder,
+    pub(crate) clock: ManualClock,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How a server in this process is different from the usual one.
+pub(crate) struct Setup {
+    pub(crate) policy: Option<Policy>,
+    pub(crate) access: Access,
+    pub(crate) places: (u64, u64),
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let policy = Some(Limits::default().policy().unwrap());
+        Self { policy, access: Access::Everybody, places: (256, 64) }
+    }
+}
+
+impl InProcess {
+    pub(crate) fn start(setup: Setup) -> Self {
+        let folder = Folder::new();
+        let clock = ManualClock::new(START);
+        let gate = match setup.policy {
+            Some(policy) => Gate::new(policy, clock.clone()),
+            None => Gate::open(),
+        };
+        let service = Service::new(setup.access, gate, clock.clone());
+        let places = Places::new(setup.places.0, setup.places.1, clock.clone()).unwrap();
+        let settings = ServerSettings {
+            socket: folder.socket(),
+            mode: 0o666,
+            timeouts: Timeouts { write: Duration::from_millis(200), ..Timeouts::default() },
+        };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready, is_ready) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let server = Server::bind(&settings, places, service).await.unwrap();
+                ready.send(()).unwrap();
+                server.run(async { drop(stopped.await) }).await;
+            });
+        });
+        is_ready.recv().unwrap();
+        Self { folder, clock, stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub(crate) fn usual() -> Self {
+        Self::start(Setup::default())
+    }
+
+    pub(crate) fn call(&self) -> Caller {
+        Caller::connect(&self.folder.socket())
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || std::thread::panicking(), "the server has panicked");
+    }
+}
+
+/// Somebody who calls the service.
+pub(crate) struct Caller {
+    pub(crate) stream: UnixStream,
+    decoder: Decoder,
+    unread: Vec<u8>,
+}
+
+impl Caller {
+    pub(crate) fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self { stream, decoder: Decoder::new(), unread: Vec::new() }
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn send(&mut self, text: &str) {
+        self.send_bytes(&encode_text(text).unwrap());
+    }
+
+    /// The next answer; `None` if the service has closed the connection.
+    pub(crate) fn next(&mut self) -> Option<String> {
+        loop {
+            let mut input = &self.unread[..];
+            let next = self.decoder.next(&mut input).unwrap();
+            self.unread = input.to_vec();
+            if next.is_some() {
+                return next;
+            }
+            let mut buffer = [0; 4096];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(count) => self.unread.extend(&buffer[..count]),
+                // It was closed before all was read that this side has sent.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    pub(crate) fn ask(&mut self, text: &str) -> Value {
+        self.send(text);
+        serde_json::from_str(&self.next().expect("an answer")).unwrap()
+    }
+
+    /// Whether a ping was answered with a pong.
+    pub(crate) fn ping(&mut self) -> bool {
+        is_ok(&self.ask(PING))
+    }
+
+    /// Whether there was a place for this connection.
+    pub(crate) fn is_served(&mut self) -> bool {
+        // Who has no place may be gone before this is written.
+        let _ = self.stream.write_all(&encode_text(PING).unwrap());
+        self.next().is_some_and(|told| !told.contains("Too many connections."))
+    }
+
+    /// How many of so many pings in a row succeed.
+    pub(crate) fn pings(&mut self, count: usize) -> usize {
+        (0..count).filter(|_| self.ping()).count()
+    }
+}
+
+pub(crate) fn is_ok(answer: &Value) -> bool {
+    answer["ok"].as_bool().expect("every answer says whether it is one")
+}
+
+/// The real command, serving.
+pub(crate) struct Running {
+    pub(crate) folder: Folder,
+    child: Child,
+    log: Arc<(Mutex<Log>, Condvar)>,
+}
+
+#[derive(Default)]
+struct Log {
+    lines: Vec<String>,
+    is_over: bool,
+}
+
+impl Running {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_in(Folder::new(), command(), args)
+    }
+
+    /// Starts `command … serve` in a folder, and waits until it listens.
+    pub(crate) fn start_in(folder: Folder, mut command: Command, args: &[&str]) -> Self {
+        command.arg("serve").arg("--socket").arg(folder.socket()).args(args);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let log = Arc::new((Mutex::new(Log::default()), Condvar::new()));
+        let writer = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in stderr.lines() {
+                writer.0.lock().unwrap().lines.push(line.unwrap());
+                writer.1.notify_all();
+            }
+            writer.0.lock().unwrap().is_over = true;
+            writer.1.notify_all();
+        });
+        let running = Self { folder, child, log };
+        running.wait_for("Listening on", 1);
+        running
+    }
+
+    pub(crate) fn call(&self) -> Caller {
+        Caller::connect(&self.folder.socket())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The log once it has so many lines with this text, and how many those are.
+    pub(crate) fn wait_for(&self, text: &str, count: usize) -> (Vec<String>, usize) {
+        let (log, changed) = &*self.log;
+        let found = |log: &Log| log.lines.iter().filter(|line| line.contains(text)).count();
+        let log = log.lock().unwrap();
+        let is_missing = |log: &mut Log| found(log) < count && !log.is_over;
+        let (log, _) = changed.wait_timeout_while(log, PATIENCE, is_missing).unwrap();
+        assert!(found(&log) >= count, "no {count} × {text:?} in {:#?}", log.lines);
+        (log.lines.clone(), found(&log))
+    }
+
+    /// Ends it by a signal; how it ended, and its whole log.
+    pub(crate) fn stop(self, signal: Signal) -> (ExitStatus, Vec<String>) {
+        self.stop_keeping(signal, |_| {})
+    }
+
+    /// Ends it by a signal, and looks at what it has left.
+    pub(crate) fn stop_keeping(
+        mut self,
+        signal: Signal,
+        look: impl FnOnce(&Folder),
+    ) -> (ExitStatus, Vec<String>) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+        let status = self.child.wait().unwrap();
+        let (log, changed) = &*self.log;
+        let log = changed.wait_while(log.lock().unwrap(), |log| !log.is_over).unwrap();
+        look(&self.folder);
+        (status, log.lines.clone())
+    }
+
+    /// Kills it, so that it cannot tidy up; the folder is left.
+    pub(crate) fn kill(mut self) -> Folder {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.folder, Folder::new())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The real command, without the variables of the one who runs the tests.
+pub(crate) fn command() -> Command {
+    cleared(Command::new(env!("CARGO_BIN_EXE_tollgate-local-service")))
+}
+
+pub(crate) fn cleared(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TOLLGATE_LOCAL_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Whether this can be other users. In continuous integration it has to.
+#[expect(clippy::print_stdout, reason = "a test that tests nothing says so")]
+pub(crate) fn can_be_others() -> bool {
+    let has_tools = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    if geteuid().is_root() && has_tools("setpriv") && has_tools("unshare") {
+        return true;
+    }
+    let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!is_ci, "these tests need root, setpriv and unshare");
+    println!("not tested: this needs root, setpriv and unshare");
+    false
+}
+
+/// A copy of the command for users who cannot enter the build's folder.
+///
+/// Another process makes it: a file that this one has open for writing could not be run while a child
+/// that another test starts has it open too.
+pub(crate) fn copy_of_the_command(folder: &Folder) -> PathBuf {
+    let copy = folder.path().join("tollgate-local-service");
+    if !copy.exists() {
+        let mut install = Command::new("install");
+        install.arg("--mode=0755").arg(env!("CARGO_BIN_EXE_tollgate-local-service")).arg(&copy);
+        assert!(install.status().unwrap().success());
+    }
+    copy
+}
+
+/// Pings as another user, who has a group and no others.
+pub(crate) fn ping_as(folder: &Folder, uid: u32, gid: u32, count: u32) -> Output {
+    command_as(folder, uid, gid).arg("--count").arg(count.to_string()).output().unwrap()
+}
+
+/// The command that pings as another user.
+pub(crate) fn command_as(folder: &Folder, uid: u32, gid: u32) -> Command {
+    let mut command = cleared(Command::new("setpriv"));
+    command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}")).arg("--clear-groups");
+    command.arg(copy_of_the_command(folder)).args(["ping", "--format", "json", "--socket"]);
+    command.arg(folder.socket());
+    command
+}
+
+/// The answers that a ping command has printed.
+pub(crate) fn answers(output: &Output) -> Vec<Value> {
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
+}
+
+/// How many answers are pongs.
+pub(crate) fn pongs(output: &Output) -> usize {
+    answers(output).iter().filter(|answer| is_ok(answer)).count()
+}
+
+/// Longer than anything here takes: a test that gets here has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

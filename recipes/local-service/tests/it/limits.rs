@@ -1,0 +1,368 @@
+//! What is allowed and what is refused, by a clock that moves when told.
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tollgate::ManualClock;
+use tollgate::policy::Policy;
+use tollgate_local_service::{Exception, Grant, Limits, Numbers, Peer, Service};
+use tollgate_proto::ipc::{Failure, Response};
+
+use crate::harness::{InProcess, PING, START, Setup, peer, service};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn limits(user: u64, global: u64) -> Limits {
+    let numbers = |max| Numbers { max, per: 10 * SECOND, burst: None };
+    Limits { user: numbers(user), global: numbers(global), exceptions: Vec::new() }
+}
+
+fn policy(user: u64, global: u64) -> Policy {
+    limits(user, global).policy().unwrap()
+}
+
+fn ping(service: &Service<ManualClock>, peer: &Peer) -> Result<(), Failure> {
+    match service.answer(peer, Ok(PING)).response {
+        Response::Ok(_) => Ok(()),
+        Response::Error(failure) => Err(failure),
+    }
+}
+
+fn pings(service: &Service<ManualClock>, peer: &Peer, count: usize) -> usize {
+    (0..count).filter(|_| ping(service, peer).is_ok()).count()
+}
+
+#[test]
+fn of_twenty_rapid_pings_ten_succeed_and_ten_are_refused() {
+    let server = InProcess::usual();
+    let mut caller = server.call();
+    let answers: Vec<Value> = (0..20).map(|_| caller.ask(PING)).collect();
+    let pong = json!({
+        "ok": true,
+        "serviceVersion": env!("CARGO_PKG_VERSION"),
+        "time": "2026-01-31T23:59:59.000Z",
+        "protocolVersion": 1,
+    });
+    let refused = json!({
+        "ok": false,
+        "error": "Rate limit exceeded. Please wait before retrying.",
+        "retryAfterMs": 10_000,
+        "limit": "user",
+        "protocolVersion": 1,
+    });
+    assert!(answers[..10].iter().all(|answer| *answer == pong), "{answers:#?}");
+    assert!(answers[10..].iter().all(|answer| *answer == refused), "{answers:#?}");
+}
+
+#[test]
+fn the_window_opens_with_the_first_request_and_is_new_after_ten_seconds() {
+    let server = InProcess::usual();
+    let mut caller = server.call();
+    // Nothing has begun before the first request.
+    server.clock.advance(7 * SECOND);
+    assert!(caller.ping());
+    server.clock.advance(9 * SECOND);
+    assert_eq!(caller.pings(20), 9);
+    server.clock.advance(SECOND - Duration::from_nanos(1));
+    let refused = caller.ask(PING);
+    assert_eq!(refused["retryAfterMs"], 1, "a nanosecond is a millisecond, rounded up");
+    server.clock.advance(Duration::from_nanos(1));
+    assert_eq!(caller.pings(20), 10);
+}
+
+#[test]
+fn who_waits_as_long_as_the_answer_says_gets_through() {
+    let server = InProcess::usual();
+    let mut caller = server.call();
+    assert_eq!(caller.pings(10), 10);
+    server.clock.advance(Duration::from_nanos(1_234_567_891));
+    let wait_ms = caller.ask(PING)["retryAfterMs"].as_u64().unwrap();
+    assert_eq!(wait_ms, 8_766);
+    server.clock.advance(Duration::from_millis(wait_ms));
+    assert!(caller.ping());
+}
+
+#[test]
+fn connections_of_a_user_share_one_budget() {
+    let server = InProcess::usual();
+    let mut callers: Vec<_> = (0..4).map(|_| server.call()).collect();
+    let passed: usize = callers.iter_mut().map(|caller| caller.pings(4)).sum();
+    assert_eq!(passed, 10);
+    assert!(!server.call().ping(), "a new connection is no new budget");
+}
+
+#[test]
+fn users_do_not_spend_each_others_budget() {
+    let clock = ManualClock::new(START);
+    let service = service(policy(10, 30), &clock);
+    assert_eq!(pings(&service, &peer("ada"), 20), 10);
+    assert_eq!(pings(&service, &peer("grace"), 20), 10);
+}
+
+#[test]
+fn all_users_together_have_a_limit_too() {
+    let clock = ManualClock::new(START);
+    let service = service(policy(10, 30), &clock);
+    for name in ["a", "b", "c"] {
+        assert_eq!(pings(&service, &peer(name), 10), 10);
+    }
+    let refused = ping(&service, &peer("d")).unwrap_err();
+    assert_eq!(refused.limit.as_deref(), Some("global"));
+    assert_eq!(refused.retry_after_ms, Some(10_000));
+    clock.advance(10 * SECOND);
+    assert_eq!(pings(&service, &peer("d"), 20), 10);
+}
+
+#[test]
+fn a_refusal_by_the_global_limit_costs_the_user_nothing() {
+    let clock = ManualClock::new(START);
+    let service = service(policy(10, 10), &clock);
+    assert_eq!(pings(&service, &peer("ada"), 10), 10);
+    // Grace is refused by the limit for all, again and again …
+    clock.advance(9 * SECOND);
+    assert_eq!(pings(&service, &peer("grace"), 50), 0);
+    // … and has her whole budget when there is room.
+    clock.advance(SECOND);
+    assert_eq!(pings(&service, &peer("grace"), 20), 10);
+}
+
+#[test]
+fn a_refusal_by_a_users_limit_costs_the_others_nothing() {
+    let clock = ManualClock::new(START);
+    let service = service(policy(10, 30), &clock);
+    assert_eq!(pings(&service, &peer("ada"), 1_000), 10);
+    assert_eq!(pings(&service, &peer("grace"), 10), 10);
+    assert_eq!(pings(&service, &peer("edsger"), 10), 10);
+}
+
+#[test]
+fn when_both_refuse_the_longer_wait_is_told() {
+    let clock = ManualClock::new(START);
+    let service = service(policy(10, 10), &clock);
+    assert!(ping(&service, &peer("grace")).is_ok());
+    clock.advance(5 * SECOND);
+    assert_eq!(pings(&service, &peer("ada"), 9), 9);
+    clock.advance(5 * SECOND);
+    // A new window for all; Ada's own has 5 seconds to go, and one request left.
+    assert_eq!(pings(&service, &peer("grace"), 9), 9);
+    assert!(ping(&service, &peer("ada")).is_ok());
+    let refused = ping(&service, &peer("ada")).unwrap_err();
+    assert_eq!((refused.limit.as_deref(), refused.retry_after_ms), (Some("global"), Some(10_000)));
+}
+
+#[test]
+fn threads_get_exactly_as_much_as_there_is() {
+    for _ in 0..20 {
+        let clock = ManualClock::new(START);
+        let service = service(policy(100, 250), &clock);
+        let names = ["ada", "grace", "edsger"];
+        let barrier = Barrier::new(9);
+        let passed: Vec<usize> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..9)
+                .map(|number| {
+                    let (service, barrier) = (&service, &barrier);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        pings(service, &peer(names[number % 3]), 200)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(passed.iter().sum::<usize>(), 250);
+        for user in 0..3 {
+            let of_user: usize = passed.iter().skip(user).step_by(3).sum();
+            assert!(of_user <= 100, "{passed:?}");
+        }
+    }
+}
+
+#[test]
+fn connections_at_the_same_time_get_exactly_as_much_as_there_is() {
+    let setup = Setup { policy: Some(policy(100, 100)), ..Setup::default() };
+    let server = InProcess::start(setup);
+    let callers: Vec<_> = (0..16).map(|_| server.call()).collect();
+    let barrier = Barrier::new(callers.len());
+    let passed: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = callers
+            .into_iter()
+            .map(|mut caller| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    caller.pings(20)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(passed, 100);
+}
+
+#[test]
+fn numbers_that_are_zero_are_refused_and_named() {
+    let per_zero = Numbers { max: 10, per: Duration::ZERO, burst: None };
+    let burst_zero = Numbers { max: 10, per: SECOND, burst: Some(0) };
+    let usual = limits(10, 30);
+    for (limits, setting) in [
+        (limits(0, 30), "--user-max"),
+        (limits(10, 0), "--global-max"),
+        (limits(0, 0), "--user-max"),
+        (Limits { user: per_zero, ..usual.clone() }, "--user-per"),
+        (Limits { global: per_zero, ..usual.clone() }, "--global-per"),
+        (Limits { user: burst_zero, ..usual.clone() }, "--user-burst"),
+        (Limits { global: burst_zero, ..usual }, "--global-burst"),
+    ] {
+        assert_eq!(limits.policy().unwrap_err().setting(), setting);
+    }
+}
+
+#[test]
+fn a_global_limit_below_that_of_a_user_is_refused() {
+    let numbers = |max, seconds, burst| Numbers { max, per: seconds * SECOND, burst };
+    for (user, global, setting) in [
+        (numbers(10, 10, None), numbers(9, 10, None), "--global-max"),
+        // The same count in a longer time.
+        (numbers(10, 10, None), numbers(10, 11, None), "--global-per"),
+        (numbers(10, 10, Some(20)), numbers(30, 10, Some(19)), "--global-burst"),
+        (numbers(10, 10, Some(20)), numbers(30, 31, Some(20)), "--global-per"),
+        (numbers(10, 10, Some(31)), numbers(30, 10, None), "--global-max"),
+        (numbers(10, 10, None), numbers(30, 10, Some(9)), "--global-burst"),
+    ] {
+        let limits = Limits { user, global, exceptions: Vec::new() };
+        let refused = limits.policy().expect_err(&format!("{limits:?}"));
+        assert_eq!(refused.setting(), setting, "{limits:?}: {refused}");
+    }
+    assert!(limits(30, 30).policy().is_ok(), "equal is not below");
+}
+
+#[test]
+fn large_limits_are_as_exact_as_small_ones() {
+    let most = u64::from(u32::MAX);
+    let clock = ManualClock::new(START);
+    let large = service(policy(most, most), &clock);
+    assert_eq!(pings(&large, &peer("ada"), 10_000), 10_000);
+    assert_eq!(limits(most + 1, most + 1).policy().unwrap_err().setting(), "--user-max");
+    let service = service(policy(100_000, 150_000), &clock);
+    assert_eq!(pings(&service, &peer("ada"), 100_100), 100_000);
+    assert_eq!(pings(&service, &peer("grace"), 50_100), 50_000);
+}
+
+#[test]
+fn names_with_odd_characters_are_names() {
+    let clock = ManualClock::new(START);
+    let service = service(policy(2, 1_000), &clock);
+    let long = "x".repeat(10_000);
+    let names = [
+        "ada",
+        "Ada",
+        "ADA",
+        "ada ",
+        " ada",
+        "DOMAIN\\ada",
+        "ada@host",
+        "a/b",
+        "a:b",
+        "*",
+        "1..5",
+        "10.0.0.1",
+        "łukasz",
+        "Łukasz",
+        "é",
+        "e\u{301}",
+        "o'brien",
+        "\"",
+        "a\nb",
+        "a\r\nb",
+        "\u{202e}ada",
+        "\u{0}",
+        "🦀",
+        "uid:7",
+        &long,
+        &long[1..],
+    ];
+    for name in names {
+        assert_eq!(pings(&service, &peer(name), 5), 2, "{name:?} has a budget of its own");
+    }
+}
+
+#[test]
+fn users_who_stay_away_are_forgotten_as_others_come() {
+    let clock = ManualClock::new(START);
+    let service = service(policy(1, 1_000_000), &clock);
+    let mut bytes_after_first = 0;
+    for round in 0..40 {
+        for number in 0..2_000 {
+            assert!(ping(&service, &peer(&format!("{round}-{number}"))).is_ok());
+        }
+        clock.advance(11 * SECOND);
+        if round == 3 {
+            bytes_after_first = service.gate().bytes();
+        }
+    }
+    assert!(
+        service.gate().len() < 20_000,
+        "{} of 80 000 users are remembered",
+        service.gate().len()
+    );
+    assert!(service.gate().bytes() <= 2 * bytes_after_first);
+}
+
+#[test]
+fn a_bucket_allows_a_burst_and_refills_steadily() {
+    let user = Numbers { max: 1, per: SECOND, burst: Some(5) };
+    let global = Numbers { max: 100, per: SECOND, burst: Some(100) };
+    let clock = ManualClock::new(START);
+    let service =
+        service(Limits { user, global, exceptions: Vec::new() }.policy().unwrap(), &clock);
+    assert_eq!(pings(&service, &peer("ada"), 20), 5);
+    assert_eq!(ping(&service, &peer("ada")).unwrap_err().retry_after_ms, Some(1_000));
+    clock.advance(2 * SECOND);
+    assert_eq!(pings(&service, &peer("ada"), 20), 2);
+}
+
+#[test]
+fn some_users_have_other_numbers() {
+    let numbers = |max, per, burst| Grant::Numbers { max, per, burst };
+    let exception = |users: &str, grant| Exception { users: users.into(), grant };
+    let exceptions = vec![
+        exception("backup", numbers(25, None, None)),
+        exception("ci-*", numbers(3, Some(5 * SECOND), None)),
+        exception("root", Grant::Unlimited),
+    ];
+    let clock = ManualClock::new(START);
+    let service = service(Limits { exceptions, ..limits(10, 100) }.policy().unwrap(), &clock);
+    assert_eq!(pings(&service, &peer("ada"), 30), 10);
+    assert_eq!(pings(&service, &peer("backup"), 30), 25);
+    assert_eq!(pings(&service, &peer("ci-1"), 30), 3);
+    assert_eq!(pings(&service, &peer("ci-2"), 30), 3);
+    assert_eq!(pings(&service, &peer("root"), 100), 59, "the limit for all is for all");
+    clock.advance(5 * SECOND);
+    assert_eq!(ping(&service, &peer("ci-1")).unwrap_err().limit.as_deref(), Some("global"));
+}
+
+#[test]
+fn exceptions_that_make_no_sense_are_refused() {
+    let numbers = |max, burst| Grant::Numbers { max, per: None, burst };
+    for (users, grant) in [
+        ("ada", numbers(31, None)),
+        ("ada", numbers(0, None)),
+        ("ada", numbers(5, Some(5))),
+        ("9..1", numbers(5, None)),
+    ] {
+        let exceptions = vec![Exception { users: users.into(), grant }];
+        let refused = Limits { exceptions, ..limits(10, 30) }.policy().unwrap_err();
+        assert_eq!(refused.setting(), "--user-override", "{users} {grant:?}");
+    }
+    let twice =
+        ["a*", "ada"].map(|users| Exception { users: users.into(), grant: Grant::Unlimited });
+    let refused = Limits { exceptions: twice.into(), ..limits(10, 30) }.policy().unwrap_err();
+    assert_eq!(refused.setting(), "--user-override");
+}
+
+#[test]
+fn without_limits_everything_passes() {
+    let server = InProcess::start(Setup { policy: None, ..Setup::default() });
+    assert_eq!(server.call().pings(500), 500);
+}

@@ -1,0 +1,220 @@
+//! Settings: by flags, by environment, by a policy file; and those that stop the start.
+
+use std::process::Output;
+
+use crate::harness::{Folder, Running, command};
+
+/// A start that does not happen: what is said, without having listened.
+fn refused(args: &[&str], environment: &[(&str, &str)]) -> String {
+    let folder = Folder::new();
+    let mut command = command();
+    command.arg("serve").arg("--socket").arg(folder.socket()).args(args);
+    let output: Output = command.envs(environment.iter().copied()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{args:?} {environment:?} {output:?}");
+    assert!(output.stdout.is_empty());
+    assert_eq!(folder.names(), Vec::<String>::new());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn zero_and_negative_values_stop_the_start_and_are_named() {
+    for setting in [
+        "--user-max",
+        "--user-burst",
+        "--global-max",
+        "--global-burst",
+        "--max-connections",
+        "--max-connections-per-user",
+    ] {
+        for value in ["0", "-1", "-10", "1.5", "", "ten", "99999999999999999999999"] {
+            let said = refused(&[setting, value], &[]);
+            assert!(said.contains(&format!("'{setting} <N>'")), "{setting} {value}: {said}");
+        }
+    }
+    for setting in [
+        "--user-per",
+        "--global-per",
+        "--frame-timeout",
+        "--idle-timeout",
+        "--write-timeout",
+        "--close-timeout",
+    ] {
+        for value in ["0s", "-1s", "0", "10", "", "soon"] {
+            let said = refused(&[setting, value], &[]);
+            assert!(said.contains(&format!("'{setting} <TIME>'")), "{setting} {value}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_value_of_the_environment_is_named_too() {
+    let said = refused(&[], &[("TOLLGATE_LOCAL_USER_MAX", "0")]);
+    assert!(said.contains("'--user-max <N>'"), "{said}");
+    assert!(said.contains("the environment has TOLLGATE_LOCAL_USER_MAX=\"0\""), "{said}");
+}
+
+#[test]
+fn settings_that_do_not_fit_together_stop_the_start() {
+    for (args, said) in [
+        (&["--global-max", "9"][..], "--global-max: the limit for all is below"),
+        (&["--user-max", "31"], "--global-max: the limit for all is below"),
+        (&["--global-per", "1m"], "--global-per: "),
+        (&["--user-override", "ada=31"], "--user-override: \"ada\": it is more than"),
+        (&["--user-override", "ada=5:5"], "--user-override: \"ada\": a burst needs --user-burst"),
+        (&["--user-max", "4294967296", "--global-max", "4294967296"], "--user-max: max must be"),
+        (&["--max-connections", "128"], "--max-connections-per-user: one user could take all"),
+        (&["--allow-user", "nobody-of-this-name"], "--allow-user: the system does not know"),
+        (&["--allow-group", "no-such-group"], "--allow-group: the system does not know"),
+        (&["--allow-user", "uid:x"], "--allow-user: \"uid:x\" is not uid: and a number"),
+        (&["--policy", "/nowhere.toml"], "--policy: /nowhere.toml: No such file"),
+        (&["--allow-everybody", "--allow-user", "root"], "cannot be used with"),
+        (&["--mode", "0888"], "'--mode <OCTAL>'"),
+        (&["--mode", "17777"], "'--mode <OCTAL>'"),
+        (&["--user-override", "ada"], "'--user-override <NAME=…>'"),
+        (&["--user-override", "=5"], "'--user-override <NAME=…>'"),
+        (&["--user-override", "ada=0"], "'--user-override <NAME=…>'"),
+        (&["--user-override", "ada=5/0s"], "'--user-override <NAME=…>'"),
+    ] {
+        let text = refused(args, &[]);
+        assert!(text.contains(said), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn flags_change_the_limits() {
+    let running = Running::start(&["--user-max", "3", "--user-per", "1h", "--global-per", "1h"]);
+    assert_eq!(running.call().pings(10), 3);
+    let running = Running::start(&["--user-max", "1", "--user-per", "1h", "--user-burst", "7"]);
+    assert_eq!(running.call().pings(10), 7);
+    let running = Running::start(&[
+        "--global-max",
+        "1",
+        "--global-per",
+        "1h",
+        "--global-burst",
+        "12",
+        "--user-max",
+        "1",
+        "--user-per",
+        "1h",
+        "--user-burst",
+        "12",
+    ]);
+    assert_eq!(running.call().pings(20), 12);
+    let running = Running::start(&["--no-limit"]);
+    assert_eq!(running.call().pings(100), 100);
+}
+
+#[test]
+fn the_environment_changes_them_and_flags_come_first() {
+    let start = |args: &[&str]| {
+        let mut command = command();
+        command.envs([
+            ("TOLLGATE_LOCAL_USER_MAX", "4"),
+            ("TOLLGATE_LOCAL_USER_PER", "1h"),
+            ("TOLLGATE_LOCAL_GLOBAL_PER", "1h"),
+        ]);
+        Running::start_in(Folder::new(), command, args)
+    };
+    assert_eq!(start(&[]).call().pings(10), 4);
+    assert_eq!(start(&["--user-max", "6"]).call().pings(10), 6);
+    let mut command = command();
+    command.env("TOLLGATE_LOCAL_NO_LIMIT", "1");
+    let running = Running::start_in(Folder::new(), command, &[]);
+    assert_eq!(running.call().pings(100), 100);
+}
+
+#[test]
+fn some_users_have_other_numbers() {
+    let me = nix::unistd::geteuid();
+    let known = nix::unistd::User::from_uid(me).unwrap();
+    let name = known.map_or(format!("uid:{me}"), |user| user.name);
+    for (numbers, passed) in [("20", 20), ("2/1h", 2), ("unlimited", 30)] {
+        let numbers = format!("{name}={numbers}");
+        let running = Running::start(&["--user-override", &numbers]);
+        assert_eq!(running.call().pings(40), passed, "{numbers}");
+    }
+    let numbers = format!("{name}=1/1h:9");
+    let running = Running::start(&["--user-burst", "10", "--user-override", &numbers]);
+    assert_eq!(running.call().pings(40), 9);
+}
+
+#[test]
+fn a_policy_file_can_say_it_all() {
+    let folder = Folder::new();
+    let file = folder.write(
+        "policy.toml",
+        r#"
+            [[rule]]
+            name   = "user"
+            domain = "ipc"
+            key    = ["user"]
+            window = { max = 5, per = "1h" }
+
+            [[rule]]
+            name    = "global"
+            domain  = "ipc"
+            sliding = { max = 100, per = "1h" }
+
+            [[rule]]
+            name     = "one-report-an-hour"
+            domain   = "ipc"
+            match    = { type = "report" }
+            key      = ["user"]
+            cooldown = "1h"
+        "#,
+    );
+    let running = Running::start_in(folder, command(), &["--policy", file.to_str().unwrap()]);
+    let mut caller = running.call();
+    let report = r#"{"type":"report"}"#;
+    assert!(caller.ask(report)["error"].as_str().unwrap().starts_with("Unknown type"));
+    let refused = caller.ask(report);
+    assert_eq!(refused["limit"], "one-report-an-hour");
+    assert_eq!(caller.pings(10), 4);
+}
+
+#[test]
+fn a_policy_file_that_would_not_do_stops_the_start() {
+    let rule = |domain: &str, rest: &str| {
+        format!("[[rule]]\nname = \"user\"\ndomain = \"{domain}\"\n{rest}\n")
+    };
+    let window = "window = { max = 10, per = \"10s\" }";
+    let below = rule("ipc", &format!("key = [\"user\"]\n{window}"))
+        + "[[rule]]\nname = \"global\"\ndomain = \"ipc\"\nwindow = { max = 9, per = \"10s\" }\n";
+    for (text, said) in [
+        (String::new(), "the policy has no rule"),
+        (rule("icp", window), "rule `user` is not of domain `ipc`"),
+        (rule("ipc", "slots = { max = 3 }"), "use --max-connections"),
+        (rule("ipc", &format!("key = [\"ip\"]\n{window}")), "needs `ip`; a request here has"),
+        (rule("ipc", &format!("match = {{ path = \"/\" }}\n{window}")), "needs `path`"),
+        (rule("ipc", "window = { max = 0, per = \"10s\" }"), "policy.toml:4:"),
+        (below, "lets less through for all together"),
+    ] {
+        let folder = Folder::new();
+        let file = folder.write("policy.toml", &text);
+        let said_here = refused(&["--policy", file.to_str().unwrap()], &[]);
+        assert!(said_here.contains("--policy: ") && said_here.contains(said), "{said_here}");
+    }
+    let said = refused(&["--policy", "x.toml", "--user-max", "5"], &[]);
+    assert!(said.contains("cannot be used with"), "{said}");
+}
+
+#[test]
+fn help_tells_every_setting() {
+    let output = command().args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let readme = include_str!("../../README.md");
+    let mut count = 0;
+    for word in help.split_whitespace() {
+        let Some(name) = word.strip_prefix("[env:").or(word.strip_prefix("TOLLGATE_LOCAL_")) else {
+            continue;
+        };
+        if let Some(name) = name.strip_suffix("=]") {
+            let flag = format!("--{}", name.to_lowercase().replace('_', "-"));
+            assert!(help.contains(&flag), "{flag}");
+            assert!(readme.contains(&format!("`{flag}`")), "{flag} is not in the README");
+            count += 1;
+        }
+    }
+    assert_eq!(count, 21, "each setting has a variable");
+}

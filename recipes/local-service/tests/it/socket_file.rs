@@ -1,0 +1,190 @@
+//! The file of the socket: its mode, who may have it, what is left of it.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::Signal;
+use tokio::runtime::Runtime;
+use tollgate_local_service::{BindError, SocketFile};
+
+use crate::harness::{Folder, Running, command};
+
+fn bind(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), BindError> {
+    runtime().block_on(SocketFile::bind(path, mode))
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// What a command that does not get to serve says.
+fn refusal(socket: &Path) -> String {
+    let output = command().arg("serve").arg("--socket").arg(socket).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn the_file_has_its_final_mode_from_the_first_moment() {
+    let folder = Folder::new();
+    let socket = folder.socket();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut seen = std::collections::BTreeSet::new();
+            while !is_over.load(Ordering::Relaxed) {
+                if let Ok(metadata) = fs::symlink_metadata(&socket) {
+                    seen.insert(metadata.permissions().mode() & 0o7777);
+                }
+            }
+            seen
+        });
+        for _ in 0..500 {
+            drop(bind(&socket, 0o600).unwrap());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(Vec::from_iter(watcher.join().unwrap()), [0o600]);
+    });
+    assert_eq!(folder.names(), Vec::<String>::new());
+}
+
+/// While it is being made it is where nobody else can get at it.
+#[test]
+fn the_place_where_it_is_made_is_private() {
+    let folder = Folder::new();
+    let socket = folder.socket();
+    let is_over = AtomicBool::new(false);
+    let seen = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut seen = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                for name in folder.names() {
+                    let Ok(metadata) = fs::symlink_metadata(folder.path().join(&name)) else {
+                        continue;
+                    };
+                    if metadata.is_dir() {
+                        assert_eq!(metadata.permissions().mode() & 0o777, 0o700);
+                        seen += 1;
+                    } else if name.ends_with(".lock") {
+                        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+                    }
+                }
+            }
+            seen
+        });
+        for _ in 0..300 {
+            drop(bind(&socket, 0o666).unwrap());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        watcher.join().unwrap()
+    });
+    println!("seen {seen} times");
+}
+
+#[test]
+fn the_mode_follows_who_is_allowed_unless_it_is_given() {
+    for (args, mode) in [
+        (&[][..], 0o600),
+        (&["--allow-everybody"], 0o666),
+        (&["--allow-user", "uid:1"], 0o666),
+        (&["--allow-group", "gid:1"], 0o666),
+        (&["--allow-everybody", "--mode", "0660"], 0o660),
+        (&["--mode", "666"], 0o666),
+    ] {
+        let running = Running::start(args);
+        let metadata = fs::symlink_metadata(running.folder.socket()).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o7777, mode, "{args:?}");
+    }
+}
+
+#[test]
+fn the_socket_of_a_dead_process_is_replaced() {
+    let folder = Running::start(&[]).kill();
+    let socket = folder.socket();
+    let dead = fs::symlink_metadata(&socket).unwrap();
+    assert!(dead.file_type().is_socket());
+    let running = Running::start_in(folder, command(), &[]);
+    assert_ne!(fs::symlink_metadata(&socket).unwrap().ino(), dead.ino());
+    assert!(running.call().ping());
+    let (status, _) = running.stop(Signal::SIGTERM);
+    assert!(status.success());
+}
+
+#[test]
+fn the_socket_of_a_live_process_is_left_to_it() {
+    let running = Running::start(&[]);
+    let said = refusal(&running.folder.socket());
+    assert!(said.contains("another process listens at"), "{said}");
+    assert!(running.call().ping());
+    // A program that knows nothing of locks.
+    let folder = Folder::new();
+    let _listener = UnixListener::bind(folder.socket()).unwrap();
+    let said = refusal(&folder.socket());
+    assert!(said.contains("another process listens at"), "{said}");
+    assert!(folder.socket().exists());
+}
+
+#[test]
+fn of_many_that_start_over_a_dead_socket_one_gets_it() {
+    for _ in 0..20 {
+        // One of this process might live on in children that other tests start.
+        let folder = Running::start(&[]).kill();
+        let socket = folder.socket();
+        let barrier = Barrier::new(8);
+        let start = || {
+            let runtime = runtime();
+            barrier.wait();
+            runtime.block_on(SocketFile::bind(&socket, 0o600))
+        };
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let winners: Vec<_> = made.iter().flatten().collect();
+        assert_eq!(winners.len(), 1);
+        assert!(
+            made.iter()
+                .flat_map(|it| it.as_ref().err())
+                .all(|it| matches!(it, BindError::InUse(_)))
+        );
+        assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    }
+}
+
+#[test]
+fn what_is_not_a_socket_is_left_alone() {
+    let folder = Folder::new();
+    let file = folder.write("s.sock", "precious");
+    assert!(refusal(&file).contains("not a socket"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    let link = folder.path().join("link");
+    symlink(&file, &link).unwrap();
+    assert!(refusal(&link).contains("not a socket"));
+    assert!(refusal(folder.path()).contains("not a socket"));
+    assert_eq!(folder.names().len(), 2);
+}
+
+#[test]
+fn a_file_that_is_somebody_elses_by_now_is_not_removed() {
+    let folder = Folder::new();
+    let socket = folder.socket();
+    let (_listener, file) = bind(&socket, 0o600).unwrap();
+    fs::remove_file(&socket).unwrap();
+    fs::write(&socket, "another").unwrap();
+    drop(file);
+    assert_eq!(fs::read_to_string(&socket).unwrap(), "another");
+}
+
+#[test]
+fn a_path_that_cannot_be_is_an_error_that_says_so() {
+    let folder = Folder::new();
+    let long = folder.path().join("x".repeat(120));
+    assert!(refusal(&long).contains("choose a shorter path"));
+    let missing = folder.path().join("missing").join("s.sock");
+    assert!(refusal(&missing).contains("--socket: cannot open"));
+    assert_eq!(folder.names(), Vec::<String>::new(), "nothing is left behind");
+}

@@ -1,0 +1,172 @@
+//! Callers who take their time. Here time moves when nothing else does, so nobody waits.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tollgate::ManualClock;
+use tollgate_local_service::{Ended, Limits, Timeouts, serve_connection};
+use tollgate_proto::ipc::{FRAME_BYTES_MAX, encode_text};
+
+use crate::harness::{PING, Running, START, peer, service};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A connection with a service at its other end; `room` is how many bytes of an answer fit.
+struct Line {
+    stream: DuplexStream,
+    ended: JoinHandle<Ended>,
+    closing: watch::Sender<bool>,
+    began: Instant,
+}
+
+impl Line {
+    fn new(room: usize) -> Self {
+        let (stream, other) = duplex(room);
+        let (closing, is_closing) = watch::channel(false);
+        let began = Instant::now();
+        let ended = tokio::spawn(async move {
+            let policy = Limits::default().policy().unwrap();
+            let service = service(policy, &ManualClock::new(START));
+            serve_connection(other, &peer("ada"), &service, Timeouts::default(), is_closing).await
+        });
+        Self { stream, ended, closing, began }
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+
+    async fn ping(&mut self) {
+        self.send(&encode_text(PING).unwrap()).await;
+        self.answer().await;
+    }
+
+    async fn answer(&mut self) {
+        let length = self.stream.read_u32_le().await.unwrap();
+        let mut body = vec![0; length.try_into().unwrap()];
+        self.stream.read_exact(&mut body).await.unwrap();
+    }
+
+    /// How it ended, and how long that took.
+    async fn ended(self) -> (Ended, Duration) {
+        let ended = self.ended.await.unwrap();
+        (ended, self.began.elapsed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_has_thirty_seconds() {
+    let mut line = Line::new(1 << 20);
+    line.send(&encode_text(PING).unwrap()[..7]).await;
+    let (ended, after) = line.ended().await;
+    assert!(matches!(ended, Ended::SlowFrame), "{ended:?}");
+    assert_eq!(after, 30 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sending_byte_by_byte_does_not_make_the_time_longer() {
+    let mut line = Line::new(1 << 20);
+    line.send(&u32::try_from(FRAME_BYTES_MAX).unwrap().to_le_bytes()).await;
+    while !line.ended.is_finished() {
+        // It may just have been closed.
+        let _ = line.stream.write_all(b" ").await;
+        sleep(SECOND).await;
+    }
+    let (ended, after) = line.ended().await;
+    assert!(matches!(ended, Ended::SlowFrame), "{ended:?}");
+    assert!(after <= 31 * SECOND, "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_that_takes_a_little_less_is_served() {
+    let mut line = Line::new(1 << 20);
+    let frame = encode_text(PING).unwrap();
+    sleep(29 * SECOND).await;
+    line.send(&frame[..3]).await;
+    sleep(29 * SECOND).await;
+    line.send(&frame[3..]).await;
+    assert!(line.stream.read_u32_le().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_closed() {
+    let line = Line::new(1 << 20);
+    let (ended, after) = line.ended().await;
+    assert!(matches!(ended, Ended::Idle), "{ended:?}");
+    assert_eq!(after, 30 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_pings_now_and_then_stays() {
+    let mut line = Line::new(1 << 20);
+    for _ in 0..100 {
+        line.ping().await;
+        sleep(29 * SECOND).await;
+    }
+    line.ping().await;
+    let began = Instant::now();
+    let (ended, _) = line.ended().await;
+    assert!(matches!(ended, Ended::Idle), "{ended:?}");
+    assert_eq!(began.elapsed(), 30 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_does_not_read_is_dropped() {
+    let mut line = Line::new(64);
+    line.send(&encode_text(PING).unwrap()).await;
+    let (ended, after) = line.ended().await;
+    assert!(matches!(ended, Ended::SlowReader), "{ended:?}");
+    assert_eq!(after, 10 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_of_the_service_who_says_nothing_is_closed_at_once() {
+    let mut line = Line::new(1 << 20);
+    line.ping().await;
+    line.closing.send_replace(true);
+    let (ended, after) = line.ended().await;
+    assert!(matches!(ended, Ended::Closing), "{ended:?}");
+    assert_eq!(after, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_of_the_service_a_request_that_has_arrived_is_answered() {
+    let mut line = Line::new(1 << 20);
+    line.send(&encode_text(PING).unwrap().repeat(3)).await;
+    line.closing.send_replace(true);
+    for _ in 0..3 {
+        line.answer().await;
+    }
+    let (ended, after) = line.ended().await;
+    assert!(matches!(ended, Ended::Closing), "{ended:?}");
+    assert_eq!(after, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_has_left_or_left_halfway() {
+    let frame = encode_text(PING).unwrap();
+    for (bytes, is_halfway) in [(&frame[..0], false), (&frame[..2], true), (&frame[..9], true)] {
+        let mut line = Line::new(1 << 20);
+        line.send(bytes).await;
+        line.stream.shutdown().await.unwrap();
+        let (ended, _) = line.ended().await;
+        assert_eq!(matches!(ended, Ended::LeftHalfway), is_halfway, "{ended:?}");
+        assert_eq!(matches!(ended, Ended::Left), !is_halfway, "{ended:?}");
+    }
+}
+
+/// The same over a real socket, with times short enough to wait for.
+#[test]
+fn the_settings_of_the_times_are_those_that_count() {
+    let running = Running::start(&["--frame-timeout", "50ms", "--idle-timeout", "60ms"]);
+    let mut slow = running.call();
+    slow.send_bytes(&encode_text(PING).unwrap()[..7]);
+    assert_eq!(slow.next(), None);
+    running.wait_for("ended: SlowFrame", 1);
+    let mut silent = running.call();
+    assert_eq!(silent.next(), None);
+    running.wait_for("ended: Idle", 1);
+}
