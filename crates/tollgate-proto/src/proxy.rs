@@ -122,12 +122,11 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Parsed>, ProxyError> {
         _ => return Err(ProxyError::Version),
     };
     let Some(body) = rest.get(..body_length) else { return Ok(None) };
-    let header = match family >> 4 {
+    let header = match family {
         _ if is_local => ProxyHeader::Local,
-        1 => proxied::<4>(body)?,
-        2 => proxied::<16>(body)?,
-        // Unspecified, and sockets of the balancer's own machine.
-        0 | 3 => ProxyHeader::Local,
+        TCP_V4 => proxied::<4>(body)?,
+        TCP_V6 => proxied::<16>(body)?,
+        UNSPECIFIED | UNIX => ProxyHeader::Local,
         _ => return Err(ProxyError::Addresses),
     };
     Ok(Some(Parsed { header, length }))
@@ -151,6 +150,12 @@ where
     };
     read().ok_or(ProxyError::Addresses)
 }
+
+const UNSPECIFIED: u8 = 0x00;
+const TCP_V4: u8 = 0x11;
+const TCP_V6: u8 = 0x21;
+/// Of the balancer's own machine.
+const UNIX: u8 = 0x31;
 
 const SIGNATURE_V2: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 /// The longest line of version 1, with its end.

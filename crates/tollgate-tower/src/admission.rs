@@ -3,12 +3,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::Extensions;
 use tollgate::Decision;
 
 /// What was decided about a request, for its handler.
 ///
 /// In axum it is an extractor; elsewhere it is among the request's extensions. Where several layers
-/// have decided it is the innermost one's.
+/// have decided it is the innermost one's, with the place and the bill of the innermost that has one.
 ///
 /// ```
 /// use tollgate_tower::Admission;
@@ -31,6 +32,15 @@ pub struct Admission {
 }
 
 impl Admission {
+    /// Puts it where the handler finds it. What an outer layer wants to know from the handler stays.
+    pub(crate) fn show(mut self, extensions: &mut Extensions) {
+        if let Some(outer) = extensions.get::<Self>() {
+            self.place = self.place.or_else(|| outer.place.clone());
+            self.bill = self.bill.or_else(|| outer.bill.clone());
+        }
+        extensions.insert(self);
+    }
+
     /// The decision of the limit that tells most; `None` if no limit was asked.
     #[must_use]
     pub const fn decision(&self) -> Option<&Decision> {

@@ -3,6 +3,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -20,9 +22,19 @@ pin_project! {
 pin_project! {
     #[project = ContentProjection]
     enum Content<B> {
-        Served { #[pin] body: B, ending: Ending },
+        Served { #[pin] body: B, ending: Ending, left: Left },
         Refused { text: Option<Bytes> },
     }
+}
+
+/// How much of a body is still to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// So many bytes.
+    Bytes(u64),
+    Unknown,
+    /// It has said that there is nothing more, and must not be asked again.
+    Over,
 }
 
 /// What happens when a body has been sent, or is dropped.
@@ -45,8 +57,8 @@ pub(crate) trait Settling: Send {
 }
 
 impl<B> GateBody<B> {
-    pub(crate) const fn served(body: B, ending: Ending) -> Self {
-        Self { content: Content::Served { body, ending } }
+    pub(crate) const fn served(body: B) -> Self {
+        Self { content: Content::Served { body, ending: Ending::Nothing, left: Left::Unknown } }
     }
 
     pub(crate) const fn refused(text: Option<Bytes>) -> Self {
@@ -54,24 +66,50 @@ impl<B> GateBody<B> {
     }
 }
 
-impl Ending {
-    /// Goes on ending, now that the body is complete.
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        loop {
-            match std::mem::replace(self, Self::Nothing) {
-                Self::Nothing | Self::Release { .. } => return Poll::Ready(()),
-                Self::Settle(settling) => match settling.settle() {
-                    Some(later) => *self = Self::Settles(later),
-                    None => return Poll::Ready(()),
-                },
-                Self::Settles(mut later) => {
-                    if later.as_mut().poll(context).is_pending() {
-                        *self = Self::Settles(later);
-                        return Poll::Pending;
-                    }
-                }
-            }
+impl<B: Body<Data = Bytes>> GateBody<B> {
+    /// A body with something to do at its end. Its response may say how long it is.
+    ///
+    /// Servers do not ask for what is not there: neither for a body that says at once that it is at its
+    /// end, nor for more once as many bytes have come as were promised.
+    pub(crate) fn ending(body: B, mut ending: Ending, headers: &HeaderMap) -> Self {
+        let said =
+            headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let left = said.or(body.size_hint().exact()).map_or(Left::Unknown, Left::Bytes);
+        if left == Left::Bytes(0) || body.is_end_stream() {
+            ending.reached();
         }
+        Self { content: Content::Served { body, ending, left } }
+    }
+}
+
+impl Left {
+    fn after(self, frame: &Frame<Bytes>) -> Self {
+        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        match self {
+            Self::Bytes(left) => Self::Bytes(left.saturating_sub(length)),
+            other => other,
+        }
+    }
+}
+
+impl Ending {
+    /// Does what is to be done, now that the body is complete.
+    fn reached(&mut self) {
+        *self = match std::mem::replace(self, Self::Nothing) {
+            Self::Nothing | Self::Release { .. } => Self::Nothing,
+            Self::Settle(settling) => settling.settle().map_or(Self::Nothing, Self::Settles),
+            settles @ Self::Settles(_) => settles,
+        };
+    }
+
+    /// Waits until that is done.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.reached();
+        if let Self::Settles(later) = self {
+            ready!(later.as_mut().poll(context));
+            *self = Self::Nothing;
+        }
+        Poll::Ready(())
     }
 }
 
@@ -84,13 +122,23 @@ impl<B: Body<Data = Bytes>> Body for GateBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().content.project() {
-            ContentProjection::Served { body, ending } => match ready!(body.poll_frame(context)) {
-                Some(frame) => Poll::Ready(Some(frame)),
-                None => {
-                    ready!(ending.poll_end(context));
-                    Poll::Ready(None)
+            ContentProjection::Served { mut body, ending, left } => {
+                if *left != Left::Over {
+                    if let Some(frame) = ready!(body.as_mut().poll_frame(context)) {
+                        if let Ok(frame) = &frame {
+                            *left = left.after(frame);
+                            let is_last = frame.is_trailers() || body.is_end_stream();
+                            if is_last || *left == Left::Bytes(0) {
+                                ending.reached();
+                            }
+                        }
+                        return Poll::Ready(Some(frame));
+                    }
+                    *left = Left::Over;
                 }
-            },
+                ready!(ending.poll_end(context));
+                Poll::Ready(None)
+            }
             ContentProjection::Refused { text } => {
                 Poll::Ready(text.take().map(|text| Ok(Frame::data(text))))
             }
@@ -99,7 +147,7 @@ impl<B: Body<Data = Bytes>> Body for GateBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Served { body, ending } => {
+            Content::Served { body, ending, .. } => {
                 matches!(ending, Ending::Nothing) && body.is_end_stream()
             }
             Content::Refused { text } => text.is_none(),

@@ -6,15 +6,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response, response};
+use http_body::Body;
 use tollgate::policy::Mode;
 use tower_service::Service;
 
 pub use future::GateFuture;
 
 use crate::body::Ending;
-use crate::refusal::{Headers, Refusal, is_grpc};
+use crate::refusal::{GrpcType, Headers, Refusal};
 use crate::{Admission, Place};
 
 mod future;
@@ -76,6 +78,16 @@ pub(crate) struct Terms {
     pub(crate) door: Arc<dyn Door>,
     pub(crate) mode: Mode,
     pub(crate) skip: Option<Skip>,
+    pub(crate) kind: Kind,
+}
+
+/// What a gate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Requests of any kind: refusals are in the words of the request.
+    Layer,
+    /// Attempts to upgrade, which are HTTP and nothing else. The guard logs its refusals itself.
+    Guard,
 }
 
 /// Which requests are not asked.
@@ -104,6 +116,7 @@ impl<S> fmt::Debug for Gate<S> {
 impl<S, B, R> Service<Request<B>> for Gate<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body<Data = Bytes>,
 {
     type Response = Response<crate::GateBody<R>>;
     type Error = S::Error;
@@ -126,15 +139,25 @@ where
                 Ok(passage) => {
                     GateFuture::serving(self.inner.call(Request::from_parts(parts, body)), passage)
                 }
-                Err(refusal) => GateFuture::refused(refusal, is_grpc(&parts)),
+                Err(refusal) => {
+                    self.forgo();
+                    GateFuture::refused(refusal, self.terms.grpc_type(&parts))
+                }
             },
             Ruled::Later(ruling) => {
-                // The service that is ready goes along; the one that stays has to become so anew.
-                let another = self.inner.clone();
-                let ready = std::mem::replace(&mut self.inner, another);
-                GateFuture::deciding(ruling, self.terms.clone(), ready, (parts, body))
+                self.forgo();
+                let service = self.inner.clone();
+                GateFuture::deciding(ruling, self.terms.clone(), service, (parts, body))
             }
         }
+    }
+}
+
+impl<S: Clone> Gate<S> {
+    /// Does not call the service that is ready. It may have taken something to be so, a place among its
+    /// own for example, which is given back with it.
+    fn forgo(&mut self) {
+        self.inner = self.inner.clone();
     }
 }
 
@@ -148,12 +171,18 @@ impl Terms {
         let rule = refusal.rules.first().map(|rule| &**rule);
         if self.mode == Mode::Shadow {
             tracing::info!(rule, reason = &*refusal.reason, "would be refused");
-            parts.extensions.insert(watched(&refusal));
-            Ok(Passage::default())
-        } else {
-            tracing::debug!(rule, reason = &*refusal.reason, "refused");
-            Err(refusal)
+            watched(&refusal).show(&mut parts.extensions);
+            return Ok(Passage::default());
         }
+        if self.kind == Kind::Layer {
+            tracing::debug!(rule, reason = &*refusal.reason, "refused");
+        }
+        Err(refusal)
+    }
+
+    /// In which words of gRPC a refusal is told; `None` for those of HTTP.
+    fn grpc_type(&self, parts: &Parts) -> Option<GrpcType> {
+        if self.kind == Kind::Layer { GrpcType::of(parts) } else { None }
     }
 }
 

@@ -8,7 +8,7 @@ use tollgate::{Clock, KeyedLimit, Limiter, Wait};
 use tollgate_proto::headers::{Dialect, Line};
 use tower_layer::Layer;
 
-use crate::gate::{After, Door, Gate, Passage, Ruled, Skip, Terms};
+use crate::gate::{After, Door, Gate, Kind, Passage, Ruled, Skip, Terms};
 use crate::refusal::{Refusal, headers_of_one};
 use crate::{Admission, KeySource};
 
@@ -116,7 +116,7 @@ impl LimitLayer {
         self
     }
 
-    /// Requests that are served without being asked about.
+    /// Requests that are served without being asked about. The last call counts.
     #[must_use]
     pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Some(Arc::new(is_skipped));
@@ -133,7 +133,8 @@ impl<S> Layer<S> for LimitLayer {
             settings.dialect = Dialect::None;
         }
         let door = Arc::new(LimitDoor { limit: Arc::clone(&self.limit), settings });
-        Gate::new(inner, Terms { door, mode: self.mode, skip: self.skip.clone() })
+        let (mode, skip) = (self.mode, self.skip.clone());
+        Gate::new(inner, Terms { door, mode, skip, kind: Kind::Layer })
     }
 }
 
@@ -189,7 +190,8 @@ impl Door for LimitDoor {
         };
         let headers = headers_of_one(*dialect, || Line::new(name, &decision));
         if decision.is_allowed() {
-            parts.extensions.insert(Admission { decision: Some(decision), ..Admission::default() });
+            let admission = Admission { decision: Some(decision), ..Admission::default() };
+            admission.show(&mut parts.extensions);
             return Ruled::Now(Ok(Passage { headers, after: After::Nothing }));
         }
         let wait = decision.wait().unwrap_or(Wait::Unknown);

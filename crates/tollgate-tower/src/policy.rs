@@ -9,10 +9,11 @@ use tollgate::{Clock, Engine, Store};
 use tollgate_proto::headers::Dialect;
 use tower_layer::Layer;
 
-use crate::gate::{Door, Gate, Skip, Terms};
+use crate::gate::{Door, Gate, Kind, Skip, Terms};
 use crate::limit::CostOf;
 use crate::{Attribute, ClientIp, host, method, path};
 use door::EngineDoor;
+use reserved::SettleBy;
 
 mod door;
 mod reserved;
@@ -67,7 +68,7 @@ struct Settings {
 #[derive(Clone)]
 enum Verb {
     Check,
-    Reserve(Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>),
+    Reserve(SettleBy),
     Acquire { patience: Option<Duration> },
 }
 
@@ -131,15 +132,19 @@ impl PolicyLayer {
             .attribute("path", path())
     }
 
-    /// What a request costs, in place of 1. 0 is a look: it is not charged.
+    /// What a request costs, in place of 1. 0 is a look: nothing is charged or set aside.
     #[must_use]
     pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.settings.cost = Some(Arc::new(cost));
         self
     }
 
-    /// The name under which a request may be sent again without being charged again, such as
-    /// `Header::new("idempotency-key")`. It is told apart by the domain and the attributes.
+    /// The name under which a request may be sent again without being charged again. It is told apart
+    /// by the domain and the attributes.
+    ///
+    /// **Whoever repeats a name is served again, and pays nothing.** So names must come from somebody
+    /// you trust, or the handler has to recognise them too and do nothing twice. A header that any client
+    /// can write is a way around the limit.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Attribute) -> Self {
         self.settings.idempotency_key = Some(Arc::new(key));
@@ -180,9 +185,9 @@ impl PolicyLayer {
     /// let layer = PolicyLayer::new(engine, "default")
     ///     .attribute("team", Header::new("x-team"))
     ///     .cost(|_| 4_000)
-    ///     .settle(|response| match response.status.is_server_error() {
-    ///         true => Settle::Cancel,
-    ///         false => Settle::Commit(None),
+    ///     .settle(|response| match response.status.is_success() {
+    ///         true => Settle::Commit(None),
+    ///         false => Settle::Cancel,
     ///     });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -206,7 +211,7 @@ impl PolicyLayer {
         self
     }
 
-    /// Requests that are served without being asked about.
+    /// Requests that are served without being asked about. The last call counts.
     #[must_use]
     pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Some(Arc::new(is_skipped));
@@ -221,9 +226,14 @@ impl<S> Layer<S> for PolicyLayer {
         let mut settings = self.settings.clone();
         if self.mode == Mode::Shadow {
             settings.dialect = Dialect::None;
+            // Who would have to wait is served at once.
+            if let Verb::Acquire { patience } = &mut settings.verb {
+                *patience = Some(Duration::ZERO);
+            }
         }
         let door = self.engine.door(settings);
-        Gate::new(inner, Terms { door, mode: self.mode, skip: self.skip.clone() })
+        let (mode, skip) = (self.mode, self.skip.clone());
+        Gate::new(inner, Terms { door, mode, skip, kind: Kind::Layer })
     }
 }
 

@@ -43,7 +43,8 @@ mod stream;
 /// # }
 /// ```
 ///
-/// Headers are read while others connect, so one who is slow keeps nobody waiting.
+/// Headers are read while others connect, so one who is slow keeps nobody waiting; 1 024 may be slow at a
+/// time.
 #[derive(Debug)]
 pub struct ProxyListener {
     listener: TcpListener,
@@ -146,6 +147,8 @@ impl ProxyListener {
             tracing::debug!(%peer, "closed: not one of the balancers");
             return;
         }
+        // Small messages should leave at once. If that cannot be had, they leave a little later.
+        let _ = stream.set_nodelay(true);
         let patience = self.header_timeout;
         self.pending.push(Box::pin(async move {
             match timeout(patience, announced(stream, peer)).await {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 use smallvec::SmallVec;
 use tollgate::{CheckError, Decision, Report, Wait};
 use tollgate_proto::headers::{Dialect, Line};
@@ -90,8 +90,11 @@ impl Refusal {
     }
 
     /// The response, as HTTP or as gRPC.
-    pub(crate) fn into_response<B>(self, is_grpc: bool) -> Response<GateBody<B>> {
-        if is_grpc { self.into_grpc() } else { self.into_http() }
+    pub(crate) fn into_response<B>(self, grpc: Option<GrpcType>) -> Response<GateBody<B>> {
+        match grpc {
+            Some(content_type) => self.into_grpc(content_type),
+            None => self.into_http(),
+        }
     }
 
     fn into_http<B>(self) -> Response<GateBody<B>> {
@@ -121,10 +124,10 @@ impl Refusal {
     }
 
     /// A response that is over with its headers.
-    fn into_grpc<B>(self) -> Response<GateBody<B>> {
+    fn into_grpc<B>(self, GrpcType(content_type): GrpcType) -> Response<GateBody<B>> {
         let mut response = Response::new(GateBody::refused(None));
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(CONTENT_TYPE, content_type);
         let (status, message) = match self.kind {
             Kind::TooMuch => (grpc::RESOURCE_EXHAUSTED, &*self.reason),
             Kind::NotUnderstood => (grpc::INVALID_ARGUMENT, &*self.reason),
@@ -150,10 +153,24 @@ impl Refusal {
     }
 }
 
-/// Whether a request is a call of gRPC.
-pub(crate) fn is_grpc(parts: &Parts) -> bool {
-    let content_type = parts.headers.get(CONTENT_TYPE);
-    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+/// The content type of a call of gRPC, or of gRPC-Web: the answer has the same.
+pub(crate) struct GrpcType(HeaderValue);
+
+impl GrpcType {
+    /// The content type of a request, if it is a call of gRPC: a POST, and over HTTP/2 unless it is of
+    /// gRPC-Web. Anybody else who claims to be one hears HTTP.
+    pub(crate) fn of(parts: &Parts) -> Option<Self> {
+        const NAME: &[u8] = b"application/grpc";
+        let content_type = parts.headers.get(CONTENT_TYPE)?;
+        let (name, rest) = content_type.as_bytes().split_at_checked(NAME.len())?;
+        let is_grpc = name.eq_ignore_ascii_case(NAME)
+            && match rest.first() {
+                None | Some(b'+' | b';') => parts.version >= Version::HTTP_2,
+                Some(b'-') => true,
+                Some(_) => false,
+            };
+        (is_grpc && parts.method == Method::POST).then(|| Self(content_type.clone()))
+    }
 }
 
 /// The headers that one limit makes.

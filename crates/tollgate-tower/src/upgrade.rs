@@ -11,7 +11,7 @@ use tollgate::{
 use tower_layer::Layer;
 
 use crate::ClientIp;
-use crate::gate::{Door, Gate, Passage, Ruled, Skip, Terms};
+use crate::gate::{Door, Gate, Kind, Passage, Ruled, Skip, Terms};
 use crate::limit::reason;
 use crate::refusal::Refusal;
 
@@ -136,7 +136,7 @@ impl<C: Clock + Send + Sync + 'static> UpgradeGuard<C> {
     #[must_use]
     pub fn layer(&self, client: ClientIp) -> GuardLayer {
         let door = Arc::new(GuardDoor { guard: self.clone(), client });
-        GuardLayer { terms: Terms { door, mode: Mode::Enforce, skip: None } }
+        GuardLayer { terms: Terms { door, mode: Mode::Enforce, skip: None, kind: Kind::Guard } }
     }
 }
 

@@ -101,7 +101,8 @@ const RATE: Variable = Variable {
     name: "PINCH_RELAY_RATE_LIMIT",
     default: Some("1.0"),
     meaning: "messages per second of one connection, a decimal number",
-    expected: "messages per second: a decimal number above 0 and at most 1000000000, such as 1.5",
+    expected: "messages per second: a decimal number above 0 and at most 1000000000, such as 1.5, \
+               with at most 9 decimals",
 };
 const BURST: Variable = Variable {
     name: "PINCH_RELAY_RATE_BURST",

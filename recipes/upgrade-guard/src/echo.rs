@@ -10,6 +10,8 @@ use tollgate::Engine;
 use tollgate::policy::{Limit, Policy, PolicyErrors, Rule, Slots};
 use tollgate_tower::{Admission, Place, PolicyLayer};
 
+use crate::serve::FOR_EVER;
+
 /// A WebSocket service at `/ws` that sends back what it gets, to at most `max_sockets` at a time.
 ///
 /// A socket keeps its place until it is closed, or nothing has come for a minute. When `stopping` turns
@@ -67,9 +69,6 @@ async fn stops(stopping: &mut watch::Receiver<bool>) {
 }
 
 const MAX_MESSAGE_BYTES: usize = 65_536;
-
-/// A task that ends gives its place back, however it ends, so none has to come back by itself.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// How long a socket may be silent.
 const MAX_SILENCE: Duration = Duration::from_secs(60);

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,8 +13,10 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
+use tollgate::policy::{Limit, Policy, Rule, Slots};
+use tollgate::{Engine, Lease, Request};
 use tower::{Service, ServiceExt};
 
 /// Serves routes until `stop` is ready, then lets requests that have begun come to their end.
@@ -28,14 +29,17 @@ where
 {
     let mut stop = pin!(stop);
     let mut app = app.into_make_service_with_connect_info::<SocketAddr>();
-    let requests = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let places = places();
     let stopping = watch::Sender::new(false);
     loop {
         let (io, peer) = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut stop => break,
         };
-        match Arc::clone(&requests).try_acquire_owned() {
+        let address = peer.ip().to_canonical().to_string();
+        let attributes = [("address", address.as_str())];
+        let request = Request::new("default", &attributes);
+        match places.acquire(&request, Some(Duration::ZERO)).await {
             Ok(place) => {
                 let guest = Guest { peer, stopping: stopping.subscribe(), _place: place };
                 begin::<L>(&mut app, io, guest).await;
@@ -62,11 +66,20 @@ pub async fn stopped() {
     }
 }
 
+/// Places for connections that are still plain HTTP. One address cannot take them all.
+fn places() -> Engine {
+    let places = |max| Limit::Slots(Slots::new(max).queue(0).expires(FOR_EVER));
+    let address = Rule::new("address", places(MAX_REQUESTS / 2)).key(["address"]);
+    let address = address.expect("an address is an attribute");
+    let all = Rule::new("all", places(MAX_REQUESTS));
+    Engine::new(Policy::new([address, all]).expect("these rules are in order"))
+}
+
 /// Somebody who has connected.
 struct Guest {
     peer: SocketAddr,
     stopping: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
+    _place: Lease,
 }
 
 /// Serves one connection in a task of its own, until it is over or becomes a WebSocket.
@@ -113,7 +126,10 @@ async fn service_for(
 }
 
 /// The most connections at a time that are still plain HTTP.
-const MAX_REQUESTS: usize = 2_048;
+const MAX_REQUESTS: u64 = 2_048;
+
+/// A task that ends gives its place back, however it ends, so none has to come back by itself.
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// How long a client may take to send the head of a request.
 const MAX_HEADER_TIME: Duration = Duration::from_secs(10);

@@ -67,6 +67,7 @@ fn version_2_is_binary() {
         (v2(0x21, 0x31, &[0; 216]), Ok(ProxyHeader::Local)),
         (v2(0x21, 0x11, &v4[..11]), Err(ProxyError::Addresses)),
         (v2(0x21, 0x41, &v4), Err(ProxyError::Addresses)),
+        (v2(0x21, 0x12, &v4), Err(ProxyError::Addresses)),
         (v2(0x11, 0x11, &v4), Err(ProxyError::Version)),
         (v2(0x22, 0x11, &v4), Err(ProxyError::Version)),
         (v2(0x21, 0x11, &[0; LONGEST]), Err(ProxyError::TooLong)),

@@ -3,14 +3,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
+use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{After, Later, Passage, Ruling, Settled, Terms};
 use crate::body::Ending;
-use crate::refusal::{Refusal, is_grpc, put};
+use crate::refusal::{GrpcType, Refusal, put};
 use crate::{Admission, GateBody};
 
 pin_project! {
@@ -27,8 +29,9 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<S, F, B, R> {
-        Refused { refusal: Option<Box<Refusal>>, is_grpc: bool },
+        Refused { refusal: Option<Box<Refusal>>, grpc: Option<GrpcType> },
         Deciding { ruling: Later<(Ruling, Admission)>, asking: Option<Asking<S, B>> },
+        Readying { asking: Option<Asking<S, B>>, passage: Option<Passage> },
         Serving { #[pin] future: F, passage: Option<Passage> },
         Settling { settling: Later<()>, response: Option<R> },
     }
@@ -46,8 +49,8 @@ impl<S, B> GateFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) const fn refused(refusal: Box<Refusal>, is_grpc: bool) -> Self {
-        Self { stage: Stage::Refused { refusal: Some(refusal), is_grpc } }
+    pub(super) const fn refused(refusal: Box<Refusal>, grpc: Option<GrpcType>) -> Self {
+        Self { stage: Stage::Refused { refusal: Some(refusal), grpc } }
     }
 
     pub(super) const fn serving(future: S::Future, passage: Passage) -> Self {
@@ -68,6 +71,7 @@ where
 impl<S, B, R> Future for GateFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>>,
+    R: Body<Data = Bytes>,
 {
     type Output = Result<Response<GateBody<R>>, S::Error>;
 
@@ -75,13 +79,21 @@ where
         let mut stage = self.project().stage;
         loop {
             let next = match stage.as_mut().project() {
-                StageProjection::Refused { refusal, is_grpc } => {
+                StageProjection::Refused { refusal, grpc } => {
                     let refusal = refusal.take().expect(POLLED_AGAIN);
-                    return Poll::Ready(Ok(refusal.into_response(*is_grpc)));
+                    return Poll::Ready(Ok(refusal.into_response(grpc.take())));
                 }
                 StageProjection::Deciding { ruling, asking } => {
                     let (ruling, admission) = ready!(ruling.as_mut().poll(context));
-                    asking.take().expect(POLLED_AGAIN).served(ruling, admission)
+                    asking.take().expect(POLLED_AGAIN).admitted(ruling, admission)
+                }
+                StageProjection::Readying { asking, passage } => {
+                    let service = &mut asking.as_mut().expect(POLLED_AGAIN).service;
+                    ready!(service.poll_ready(context))?;
+                    let (mut asking, passage) = (asking.take(), passage.take());
+                    let Asking { service, parts, body, .. } = asking.take().expect(POLLED_AGAIN);
+                    let future = { service }.call(Request::from_parts(parts, body));
+                    Stage::Serving { future, passage }
                 }
                 StageProjection::Serving { future, passage } => {
                     let result = ready!(future.poll(context));
@@ -96,9 +108,7 @@ where
                 StageProjection::Settling { settling, response } => {
                     ready!(settling.as_mut().poll(context));
                     let response = response.take().expect(POLLED_AGAIN);
-                    return Poll::Ready(Ok(
-                        response.map(|body| GateBody::served(body, Ending::Nothing))
-                    ));
+                    return Poll::Ready(Ok(response.map(GateBody::served)));
                 }
             };
             stage.set(next);
@@ -110,20 +120,18 @@ impl<S, B> Asking<S, B>
 where
     S: Service<Request<B>>,
 {
-    /// What comes after a ruling.
-    fn served(
+    /// What comes after a ruling: the service has to be ready for who is let in.
+    fn admitted(
         mut self,
         ruling: Ruling,
         admission: Admission,
     ) -> Stage<S, S::Future, B, S::Response> {
-        self.parts.extensions.insert(admission);
+        admission.show(&mut self.parts.extensions);
         match self.terms.admit(ruling, &mut self.parts) {
-            Ok(passage) => {
-                let request = Request::from_parts(self.parts, self.body);
-                Stage::Serving { future: self.service.call(request), passage: Some(passage) }
-            }
+            Ok(passage) => Stage::Readying { asking: Some(self), passage: Some(passage) },
             Err(refusal) => {
-                Stage::Refused { refusal: Some(refusal), is_grpc: is_grpc(&self.parts) }
+                let grpc = self.terms.grpc_type(&self.parts);
+                Stage::Refused { refusal: Some(refusal), grpc }
             }
         }
     }
@@ -136,11 +144,13 @@ enum Finished<R> {
 }
 
 /// Puts headers into a response, and does what is due now that there is one.
-fn finish<R>(response: Response<R>, passage: Passage) -> Finished<R> {
+fn finish<R: Body<Data = Bytes>>(response: Response<R>, passage: Passage) -> Finished<R> {
     let (mut parts, body) = response.into_parts();
     put(&mut parts.headers, passage.headers);
     let ending = match passage.after {
-        After::Nothing => Ending::Nothing,
+        After::Nothing => {
+            return Finished::Now(Response::from_parts(parts, GateBody::served(body)));
+        }
         After::Release(place) => Ending::Release { _place: place },
         After::Settle(reserved) => match reserved.settle(&parts) {
             Settled::Done => Ending::Nothing,
@@ -150,7 +160,8 @@ fn finish<R>(response: Response<R>, passage: Passage) -> Finished<R> {
             }
         },
     };
-    Finished::Now(Response::from_parts(parts, GateBody::served(body, ending)))
+    let body = GateBody::ending(body, ending, &parts.headers);
+    Finished::Now(Response::from_parts(parts, body))
 }
 
 impl<S, B> fmt::Debug for GateFuture<S, B>

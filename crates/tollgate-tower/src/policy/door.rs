@@ -2,6 +2,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tollgate::{CheckError, Clock, Engine, Report, Request, Store, WaitError};
@@ -37,15 +38,18 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Door for EngineDoor<S, C> {
             let pairs: SmallVec<[(&str, &str); INLINE]> =
                 values.iter().map(|(name, value)| (*name, &**value)).collect();
             let key = settings.idempotency_key(parts);
-            let request = Request::new(&settings.domain, &pairs).cost(settings.cost(parts));
-            self.ask(match &key {
+            let cost = settings.cost(parts);
+            let request = Request::new(&settings.domain, &pairs).cost(cost);
+            let request = match &key {
                 Some(key) => request.idempotency_key(key),
                 None => request,
-            })
+            };
+            self.ask(request, cost)
         };
-        let (ruling, admission) = ruling(&self.engine, settings, answer);
+        let is_head = parts.method == Method::HEAD;
+        let (ruling, admission) = ruling(&self.engine, settings, answer, is_head);
         if ruling.is_ok() {
-            parts.extensions.insert(admission);
+            admission.show(&mut parts.extensions);
         }
         Ruled::Now(ruling)
     }
@@ -53,10 +57,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Door for EngineDoor<S, C> {
 
 impl<S: Store, C: Clock + Send + Sync + 'static> EngineDoor<S, C> {
     /// Asks an engine that answers at once.
-    fn ask(&self, request: Request<'_>) -> Result<Report, CheckError> {
+    fn ask(&self, request: Request<'_>, cost: u64) -> Result<Report, CheckError> {
         match self.settings.verb {
-            Verb::Reserve(_) => self.engine.reserve(&request).wait(),
-            Verb::Check | Verb::Acquire { .. } => self.engine.check(&request).wait(),
+            Verb::Reserve(_) if cost > 0 => self.engine.reserve(&request).wait(),
+            _ => self.engine.check(&request).wait(),
         }
     }
 }
@@ -87,6 +91,7 @@ struct Asked {
     values: Vec<(Box<str>, Box<str>)>,
     cost: u64,
     idempotency_key: Option<Box<str>>,
+    is_head: bool,
 }
 
 impl Asked {
@@ -97,6 +102,7 @@ impl Asked {
             values: values.map(|(name, value)| (name.into(), value.into())).collect(),
             cost: settings.cost(parts),
             idempotency_key: settings.idempotency_key(parts).map(Into::into),
+            is_head: parts.method == Method::HEAD,
         }
     }
 
@@ -122,10 +128,10 @@ async fn decided_later<S: Store, C: Clock + Send + Sync + 'static>(
     let pairs = asked.pairs();
     let request = asked.request(&pairs);
     let answer = match settings.verb {
-        Verb::Reserve(_) => engine.reserve(&request).await,
-        Verb::Check | Verb::Acquire { .. } => engine.check(&request).await,
+        Verb::Reserve(_) if asked.cost > 0 => engine.reserve(&request).await,
+        _ => engine.check(&request).await,
     };
-    ruling(&engine, &settings, answer)
+    ruling(&engine, &settings, answer, asked.is_head)
 }
 
 /// What a report means, with what the handler may know of it.
@@ -133,6 +139,7 @@ fn ruling<S: Store, C: Clock + Send + Sync + 'static>(
     engine: &Engine<S, C>,
     settings: &Settings,
     answer: Result<Report, CheckError>,
+    is_head: bool,
 ) -> (Ruling, Admission) {
     let report = match answer {
         Ok(report) => report,
@@ -148,7 +155,7 @@ fn ruling<S: Store, C: Clock + Send + Sync + 'static>(
             let bill = Bill::new();
             admission.bill = Some(bill.clone());
             let hold = Hold::new(engine.clone(), hold, bill, Arc::clone(settle));
-            After::Settle(Box::new(hold))
+            After::Settle(Box::new(hold.of_head(is_head)))
         }
         _ => After::Nothing,
     };

@@ -8,23 +8,29 @@ use crate::Bill;
 use crate::body::{Ending, Settling};
 use crate::gate::{Later, Reserved, Settled};
 
+/// How units that were set aside are settled, once there is a response.
+pub(super) type SettleBy = Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>;
+
 /// Units that were set aside for a request.
 pub(super) struct Hold<S: Store, C: Clock + Send + Sync + 'static> {
     engine: Engine<S, C>,
     id: HoldId,
     bill: Bill,
-    settle: Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>,
+    settle: SettleBy,
+    /// Whether nobody asks for the body of the response.
+    is_head: bool,
     is_open: bool,
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Hold<S, C> {
-    pub(super) fn new(
-        engine: Engine<S, C>,
-        id: HoldId,
-        bill: Bill,
-        settle: Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>,
-    ) -> Self {
-        Self { engine, id, bill, settle, is_open: true }
+    pub(super) fn new(engine: Engine<S, C>, id: HoldId, bill: Bill, settle: SettleBy) -> Self {
+        Self { engine, id, bill, settle, is_head: false, is_open: true }
+    }
+
+    /// The same, if the response to the request has no body.
+    pub(super) fn of_head(mut self, is_head: bool) -> Self {
+        self.is_head = is_head;
+        self
     }
 
     /// Charges so many units, or what was billed, or all.
@@ -52,6 +58,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Reserved for Hold<S, C> {
                 // Dropping it gives everything back.
                 None
             }
+            Settle::AtEnd if self.is_head => self.commit(None),
             Settle::AtEnd => return Settled::AtEnd(Ending::Settle(self)),
         };
         later.map_or(Settled::Done, Settled::Later)

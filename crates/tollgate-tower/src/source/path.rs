@@ -33,11 +33,10 @@ impl PathParam {
     }
 
     fn text<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
-        let raw = match &self.pattern {
-            Some(pattern) => captured(pattern, parts.uri.path(), &self.name)?,
-            None => captured(route(parts)?, asked_for(parts), &self.name)?,
-        };
-        decoded(raw)
+        match &self.pattern {
+            Some(pattern) => decoded(captured(pattern, parts.uri.path(), &self.name)?),
+            None => routed(parts, &self.name).map(Cow::Owned),
+        }
     }
 }
 
@@ -62,14 +61,28 @@ pub(super) fn asked_for(parts: &Parts) -> &str {
     parts.uri.path()
 }
 
-/// The pattern of the route that the request has met.
+/// A parameter of the route that axum has found, as axum itself reads it.
 #[cfg(feature = "axum")]
-fn route(parts: &Parts) -> Option<&str> {
-    parts.extensions.get::<axum::extract::MatchedPath>().map(axum::extract::MatchedPath::as_str)
+fn routed(parts: &Parts, name: &str) -> Option<String> {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use axum::extract::{FromRequestParts, RawPathParams};
+
+    let (mut head, ()) = http::Request::new(()).into_parts();
+    head.extensions = parts.extensions.clone();
+    let params = pin!(RawPathParams::from_request_parts(&mut head, &()));
+    // It is there, or it is not: nothing has to be waited for.
+    match params.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(params)) => {
+            params.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
+        }
+        Poll::Ready(Err(_)) | Poll::Pending => None,
+    }
 }
 
 #[cfg(not(feature = "axum"))]
-fn route(_: &Parts) -> Option<&str> {
+fn routed(_: &Parts, _: &str) -> Option<String> {
     None
 }
 
@@ -79,17 +92,24 @@ fn captured<'a>(pattern: &str, path: &'a str, name: &str) -> Option<&'a str> {
     let mut found = None;
     for piece in pattern.strip_prefix('/')?.split('/') {
         let left = rest?;
-        if let Some(all) = inner(piece).and_then(|inner| inner.strip_prefix('*')) {
+        let hole = Hole::of(piece);
+        if let Some(all) = hole.as_ref().and_then(|hole| hole.name.strip_prefix('*')) {
             return if all == name { Some(left) } else { found };
         }
         let (segment, further) = match left.split_once('/') {
             Some((segment, further)) => (segment, Some(further)),
             None => (left, None),
         };
-        match inner(piece) {
-            Some(_) if segment.is_empty() => return None,
-            Some(inner) if inner == name => found = Some(segment),
-            Some(_) => {}
+        match hole {
+            Some(hole) => {
+                let value = segment.strip_prefix(hole.before)?.strip_suffix(hole.behind)?;
+                if value.is_empty() {
+                    return None;
+                }
+                if hole.name == name {
+                    found = Some(value);
+                }
+            }
             None if piece == segment => {}
             None => return None,
         }
@@ -98,9 +118,19 @@ fn captured<'a>(pattern: &str, path: &'a str, name: &str) -> Option<&'a str> {
     if rest.is_none() { found } else { None }
 }
 
-/// What is between braces.
-fn inner(piece: &str) -> Option<&str> {
-    piece.strip_prefix('{')?.strip_suffix('}')
+/// A part of a pattern with a parameter in it: `user-{name}.json`.
+struct Hole<'p> {
+    before: &'p str,
+    name: &'p str,
+    behind: &'p str,
+}
+
+impl<'p> Hole<'p> {
+    fn of(piece: &'p str) -> Option<Self> {
+        let (before, rest) = piece.split_once('{')?;
+        let (name, behind) = rest.split_once('}')?;
+        Some(Self { before, name, behind })
+    }
 }
 
 /// The text with `%XX` decoded; `None` if that is not text.

@@ -204,6 +204,7 @@ async fn keys_come_from_paths_extensions_and_closures() {
             "/v1",
             Router::new()
                 .route("/rooms/{room}/say", route(|| async { "said" }))
+                .route("/room-{room}", route(|| async { "read" }))
                 .route_layer(LimitLayer::new(rooms, PathParam::new("room"))),
         )
         .route(
@@ -221,6 +222,8 @@ async fn keys_come_from_paths_extensions_and_closures() {
         ("/v1/rooms/red/say", 429),
         ("/v1/rooms/r%65d/say", 429),
         ("/v1/rooms/blue/say", 200),
+        ("/v1/room-blue", 429),
+        ("/v1/room-green", 200),
         ("/account", 200),
         ("/account", 429),
         ("/host", 200),

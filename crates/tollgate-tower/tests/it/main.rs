@@ -13,3 +13,4 @@ mod policy;
 mod proxy;
 mod settle;
 mod support;
+mod wire;

@@ -13,7 +13,10 @@ use axum::routing::get as route;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
-use tollgate_tower::{Admission, Place, PolicyLayer};
+use tollgate::policy::Mode;
+use tollgate::{Limiter, Window};
+use tollgate_tower::{Admission, Header, LimitLayer, Place, PolicyLayer};
+use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{Answer, TestEngine, engine, get};
@@ -161,4 +164,44 @@ async fn places_need_a_rule_that_has_places() {
     let (engine, _) = engine("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"1s\" }\n");
     let app = Router::new().route("/", route(|| async { "served" })).layer(layer(&engine, None));
     assert_eq!(app.oneshot(get("/", &[])).await.unwrap().status(), 500);
+}
+
+#[tokio::test]
+async fn in_shadow_mode_nobody_waits() {
+    let (engine, _) = engine(ONE_PLACE);
+    let (service, _finish) = told();
+    let mut service = layer(&engine, None).mode(Mode::Shadow).layer(service);
+    let mut first = Box::pin(service.call(get("/", &[])));
+    assert!(poll(first.as_mut()).is_pending());
+    let app = Router::new()
+        .route("/", route(|it: Admission| async move { it.is_allowed().to_string() }))
+        .layer(layer(&engine, None).mode(Mode::Shadow));
+    let answer = Answer::of(app.oneshot(get("/", &[])).await.unwrap()).await;
+    assert_eq!((answer.status, &*answer.body), (200, "false"));
+}
+
+#[tokio::test]
+async fn who_waits_or_is_refused_takes_nothing_of_the_service_behind() {
+    // The service behind serves one at a time; whoever is ready has that place.
+    let (engine, _) = engine(ONE_PLACE);
+    let (service, _finish) = told();
+    let one_at_a_time = ConcurrencyLimit::new(service, 1);
+    let mut first = layer(&engine, None).layer(one_at_a_time.clone());
+    let mut second = layer(&engine, Some(Duration::ZERO)).layer(one_at_a_time.clone());
+    let place = engine.acquire(&tollgate::Request::new("default", &[]), None).await.unwrap();
+    let mut waiting = pin!(first.ready().await.unwrap().call(get("/", &[])));
+    assert!(poll(waiting.as_mut()).is_pending());
+    let refused = second.ready().await.unwrap().call(get("/", &[])).await.unwrap();
+    assert_eq!(refused.status(), 503);
+    let mut limited = limiter_that_refuses().layer(one_at_a_time.clone());
+    let refused = limited.ready().await.unwrap().call(get("/", &[])).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    let mut another = one_at_a_time;
+    assert!(poll(pin!(another.ready())).is_ready(), "the place is free");
+    drop(place);
+}
+
+fn limiter_that_refuses() -> LimitLayer {
+    let window = Window::new(1, Duration::from_secs(1)).unwrap();
+    LimitLayer::new(Limiter::new(window), Header::new("x-user"))
 }

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::mpsc;
-use tollgate::Request as Asked;
-use tollgate_tower::{Admission, Header, PolicyLayer, Settle};
+use tollgate::{Bucket, Limiter, Rate, Request as Asked, Window};
+use tollgate_tower::{Admission, Header, LimitLayer, PolicyLayer, Settle};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{Answer, TestEngine, engine, get};
@@ -32,9 +32,9 @@ fn layer(engine: &TestEngine) -> PolicyLayer {
     PolicyLayer::new(engine.clone(), "default")
         .attribute("team", Header::new("x-team"))
         .cost(|_| 400)
-        .settle(|response| match response.status.is_server_error() {
-            true => Settle::Cancel,
-            false => Settle::Commit(None),
+        .settle(|response| match response.status.is_success() {
+            true => Settle::Commit(None),
+            false => Settle::Cancel,
         })
 }
 
@@ -216,4 +216,49 @@ async fn a_stream_that_breaks_off_is_charged_what_was_billed() {
         drop(body);
         assert_eq!(left(&engine), expected);
     }
+}
+
+#[tokio::test]
+async fn an_outer_layer_hears_the_bill_through_inner_ones() {
+    let (engine, _) = engine(TOKENS);
+    let bucket = Bucket::of(Rate::per_second(100).unwrap()).unwrap();
+    let inner = LimitLayer::new(Limiter::new(bucket), Header::new("x-team"));
+    let handler = |admission: Admission| async move {
+        assert_eq!(admission.decision().unwrap().remaining(), 99, "it is the inner one's");
+        admission.bill().unwrap().set(3);
+    };
+    let app = Router::new().route("/", route(handler)).layer(inner).layer(layer(&engine));
+    app.oneshot(red()).await.unwrap();
+    assert_eq!(left(&engine), 997);
+}
+
+#[tokio::test]
+async fn what_an_inner_layer_refuses_costs_nothing() {
+    let (engine, _) = engine(TOKENS);
+    let window = Window::new(1, Duration::from_secs(10)).unwrap();
+    let inner = LimitLayer::new(Limiter::new(window), Header::new("x-team"));
+    let app = Router::new().route("/", route(|| async {})).layer(inner).layer(layer(&engine));
+    for status in [200, 429, 429] {
+        assert_eq!(app.clone().oneshot(red()).await.unwrap().status().as_u16(), status);
+        assert_eq!(left(&engine), 600);
+    }
+}
+
+#[tokio::test]
+async fn a_cost_of_zero_is_a_look() {
+    let (engine, _) = engine(TOKENS);
+    let app = Router::new().route("/", route(|| async {})).layer(layer(&engine).cost(|_| 0));
+    assert_eq!(app.oneshot(red()).await.unwrap().status(), 200);
+    assert_eq!(left(&engine), 1000);
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_gives_everything_back() {
+    let (engine, _) = engine(TOKENS);
+    let broken = service_fn(async |_: Request<Body>| -> Result<Response<Body>, Infallible> {
+        panic!("a bug")
+    });
+    let service = layer(&engine).layer(broken);
+    assert!(tokio::spawn(service.oneshot(red())).await.unwrap_err().is_panic());
+    assert_eq!(left(&engine), 1000);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tollgate_tower::{ClientIp, UpgradeGuard};
@@ -139,4 +139,20 @@ async fn garbage_and_half_requests_harm_nobody_else() {
     assert!(server.guard.is_empty(), "none of them was an attempt");
     assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "101");
     drop(half);
+}
+
+#[tokio::test]
+async fn one_address_cannot_take_all_places_with_silent_connections() {
+    let server = server_of(10, ClientIp::peer(), "0.0.0.0:0").await;
+    let port = server.address.port();
+    let mut silent = Vec::new();
+    for _ in 0..1_100 {
+        silent.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+    }
+    // Another address of this machine is served.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut stream = socket.connect(([127, 0, 0, 1], port).into()).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    assert_eq!(status(&head(&mut stream).await), "200");
 }
