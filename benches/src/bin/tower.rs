@@ -149,9 +149,9 @@ where
 struct Hello;
 
 impl Service<Request<()>> for Hello {
-    type Response = Response<()>;
+    type Response = Response<String>;
     type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
+    type Future = Ready<Result<Response<String>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -159,7 +159,7 @@ impl Service<Request<()>> for Hello {
 
     fn call(&mut self, request: Request<()>) -> Self::Future {
         drop(black_box(request));
-        let mut response = Response::new(());
+        let mut response = Response::new(String::new());
         let text = http::HeaderValue::from_static("text/plain");
         response.headers_mut().insert(http::header::CONTENT_TYPE, text);
         ready(Ok(response))
