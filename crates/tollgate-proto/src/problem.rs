@@ -98,3 +98,6 @@ impl<'a> Problem<'a> {
         serde_json::to_string(self).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;
