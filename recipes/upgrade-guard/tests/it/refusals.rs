@@ -8,6 +8,8 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tollgate_tower::{ClientIp, UpgradeGuard};
 use tollgate_upgrade_guard::guarded;
@@ -117,6 +119,32 @@ async fn at_most_so_many_sockets_are_open() {
             other => break assert_eq!(other, "101"),
         }
     }
+}
+
+#[tokio::test]
+async fn who_sends_too_much_at_once_is_cut_off() {
+    let server = server(ClientIp::peer()).await;
+    let url = format!("ws://{}/ws", server.address);
+    let most = Message::binary(vec![7; 65_536]);
+    for is_split in [false, true] {
+        let (mut socket, _) = connect_async(&url).await.unwrap();
+        socket.send(most.clone()).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), most);
+        let frames = match is_split {
+            false => vec![frame(vec![7; 65_537], true, true)],
+            true => vec![frame(vec![7; 40_000], true, false), frame(vec![7; 40_000], false, true)],
+        };
+        for frame in frames {
+            let _ = socket.send(Message::Frame(frame)).await;
+        }
+        let answer = socket.next().await;
+        assert!(!matches!(answer, Some(Ok(Message::Binary(_)))), "it came back");
+    }
+}
+
+fn frame(bytes: Vec<u8>, is_first: bool, is_last: bool) -> Frame {
+    let kind = if is_first { Data::Binary } else { Data::Continue };
+    Frame::message(bytes, OpCode::Data(kind), is_last)
 }
 
 #[tokio::test]
