@@ -106,6 +106,30 @@ fn threads_are_admitted_exactly() {
 }
 
 #[test]
+fn by_default_it_is_twenty_at_once_and_one_every_six_seconds() {
+    let decision = UpgradeGuard::default().check(ip("192.0.2.1"));
+    assert_eq!((decision.limit(), decision.remaining()), (20, 19));
+    assert_eq!(decision.span(), Some(Duration::from_secs(20 * 6)));
+}
+
+#[tokio::test]
+async fn a_network_of_v6_is_one_client_and_what_is_skipped_is_no_attempt() {
+    let (guard, _) = guard(1);
+    let layer = guard.layer(ClientIp::peer()).skip(|parts| parts.method == "HEAD");
+    let hello = Hello::default();
+    for _ in 0..3 {
+        let mut skipped = from("[2001:db8::7]:1");
+        *skipped.method_mut() = http::Method::HEAD;
+        assert_eq!(ask(&layer, &hello, skipped).await.status, 200);
+    }
+    assert_eq!(ask(&layer, &hello, from("[2001:db8::7]:1")).await.status, 200);
+    let refused = ask(&layer, &hello, from("[2001:db8::8]:1")).await;
+    assert_eq!(refused.status, 429);
+    assert!(refused.body.contains(r#""violated-policies":["upgrade-guard"]"#), "{refused:?}");
+    assert_eq!(ask(&layer, &hello, from("[2001:db8:0:1::7]:1")).await.status, 200);
+}
+
+#[test]
 fn closing_twice_is_fine() {
     let guard = UpgradeGuard::default();
     guard.close();
