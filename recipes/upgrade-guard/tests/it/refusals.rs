@@ -11,8 +11,9 @@ use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tollgate_tower::{ClientIp, UpgradeGuard};
-use tollgate_upgrade_guard::guarded;
+use tollgate::ManualClock;
+use tollgate_tower::{ClientIp, ForwardedHeader, UpgradeGuard};
+use tollgate_upgrade_guard::{GuardArgs, guarded};
 use tower::ServiceExt;
 
 use crate::support::{attempt, head, server, server_of, status};
@@ -98,6 +99,23 @@ async fn idle_addresses_are_forgotten_and_drained_ones_are_not() {
     server.clock.advance(Duration::from_secs(1));
     assert_eq!(guard.len(), 1, "all but the drained one");
     assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "429");
+}
+
+#[test]
+fn how_soon_idle_addresses_are_forgotten_is_a_setting() {
+    let args = GuardArgs {
+        every: Duration::from_secs(1),
+        burst: 1,
+        evict_every: Duration::from_secs(10),
+        trusted_proxies: Vec::new(),
+        forwarded_header: ForwardedHeader::default(),
+    };
+    let clock = ManualClock::default();
+    let guard = args.guard_with_clock(clock.clone()).unwrap();
+    assert!(guard.allow("192.0.2.1".parse().unwrap()));
+    assert_eq!(guard.len(), 1);
+    clock.advance(Duration::from_secs(10));
+    assert!(guard.is_empty());
 }
 
 #[tokio::test]
