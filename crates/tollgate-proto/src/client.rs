@@ -131,7 +131,7 @@ fn is_escaped(bytes: &[u8], at: usize) -> bool {
 /// The address in the one `for` of an element of `Forwarded`.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
-    for pair in pairs(element) {
+    for pair in pairs(element).filter(|pair| !trimmed(pair).is_empty()) {
         let at = pair.iter().position(|byte| *byte == b'=')?;
         let (name, value) = (&pair[..at], &pair[at + 1..]);
         if trimmed(name).eq_ignore_ascii_case(b"for") {

@@ -95,3 +95,6 @@ impl<'a> Problem<'a> {
         serde_json::to_string(self).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,9 +65,10 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", arguments.listen))?;
     let address = listener.local_addr()?;
+    let asked_to_stop = stopped();
     writeln!(std::io::stdout().lock(), "listening on {address}")?;
     let stop = async {
-        stopped().await;
+        asked_to_stop.await;
         stopping.send_replace(true);
     };
     if arguments.proxy_protocol {

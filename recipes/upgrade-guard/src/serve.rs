@@ -54,15 +54,19 @@ where
     }
 }
 
-/// Waits until the process is asked to stop: by SIGTERM or SIGINT.
-pub async fn stopped() {
-    let Ok(mut terminated) = signal(SignalKind::terminate()) else {
-        tracing::error!("cannot hear SIGTERM");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminated.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+/// Waits until the process is asked to stop: by SIGTERM or SIGINT. It hears them from the call on, so
+/// call it before anybody is told that the process is there.
+pub fn stopped() -> impl Future<Output = ()> {
+    let heard = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    async {
+        let [Ok(mut terminated), Ok(mut interrupted)] = heard else {
+            tracing::error!("cannot hear SIGTERM and SIGINT");
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
     }
 }
 

@@ -77,6 +77,18 @@ fn forwarded_is_read_as_rfc_7239_says() {
         ("for=192.0.2.1;for=192.0.2.2", "10.0.0.1"),
         ("for=\"\\1\\9\\2.0.2.1\"", "10.0.0.1"),
         ("192.0.2.1", "10.0.0.1"),
+        ("for=192.0.2.60 ,\tfor=10.1.1.1 ", "192.0.2.60"),
+        // Pairs may be empty, but not without a value.
+        ("for=192.0.2.60;", "192.0.2.60"),
+        (";;for=192.0.2.60; ;proto=http", "192.0.2.60"),
+        ("for=192.0.2.60, ;", "10.0.0.1"),
+        ("for=192.0.2.60;secure", "10.0.0.1"),
+        // What is escaped ends no quotes, an escaped backslash escapes nothing, and there are no
+        // escapes outside of quotes.
+        (r#"for=192.0.2.1, for=10.7.7.7;host="x\", for=6.6.6.6""#, "192.0.2.1"),
+        (r#"for=192.0.2.1, for=10.7.7.7;host="x, for=6.6.6.6\\""#, "192.0.2.1"),
+        (r#"proto="a\";b";for=192.0.2.43"#, "192.0.2.43"),
+        (r"proto=\;for=192.0.2.43", "192.0.2.43"),
     ];
     for (line, expected) in cases {
         assert_eq!(client(Forwarded, "10.0.0.1", &[line]), expected, "{line}");
@@ -98,6 +110,7 @@ fn clients_are_counted_by_the_network_that_they_own() {
     assert_eq!(counted_as(ip("2001:db8:ffff::1"), 33), ip("2001:db8:8000::"));
     assert_eq!(counted_as(ip("2001:db8::1"), 0), ip("::"));
     assert_eq!(counted_as(ip("192.0.2.7"), 64), ip("192.0.2.7"));
+    assert_eq!(counted_as(ip("::ffff:192.0.2.7"), 64), ip("192.0.2.7"));
 }
 
 proptest! {

@@ -61,6 +61,8 @@ fn every_dialect_says_it_in_its_own_way() {
         assert_eq!(dialect.to_string(), name);
         assert_eq!(written(dialect, &two_lines(), 1), headers, "{name}");
     }
+    let beyond = written(Dialect::XRateLimit, &two_lines(), 2);
+    assert_eq!(beyond[0], "x-ratelimit-limit: 10", "there is no third: the first tells");
     assert_eq!("ietf-12".parse::<Dialect>().unwrap_err().to_string().matches(',').count(), 4);
 }
 
@@ -97,6 +99,7 @@ fn waits_that_nobody_knows_are_left_out() {
         [r#"ratelimit-policy: "r";q=2;w=10"#, r#"ratelimit: "r";r=2"#]
     );
     assert_eq!(never.wait().and_then(Wait::whole_secs), None);
+    assert_eq!(Wait::Unknown.whole_secs(), None);
     let slots = Decision::of_slots(3, 1, 1, now);
     assert_eq!(Line::new("r", &slots).until, None);
 }
@@ -126,7 +129,11 @@ fn numbers_and_names_stay_within_structured_fields() {
         headers[0],
         r#"ratelimit-policy: "a\"b\\c%0D%0Ad%E2%82%AC%E2%80%AE";q=999999999999999;w=999999999999999"#
     );
-    let mut out = Text::new();
-    push_text(&mut out, "");
-    assert_eq!(&*out, b"\"\"");
+    for (name, text) in
+        [("", r#""""#), ("a\"b", r#""a\"b""#), ("a\\b", r#""a\\b""#), ("~\x7f", r#""~%7F""#)]
+    {
+        let mut out = Text::new();
+        push_text(&mut out, name);
+        assert_eq!(out, text.as_bytes());
+    }
 }

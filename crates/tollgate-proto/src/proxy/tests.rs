@@ -34,6 +34,8 @@ fn version_1_is_a_line() {
         ("PROXY TCP4 192.0.2.7 10.0.0.1 01 2\r\n", Err(ProxyError::Addresses)),
         ("PROXY TCP4 192.0.2.7 10.0.0.1 65536 2\r\n", Err(ProxyError::Addresses)),
         ("PROXY TCP4 2001:db8::7 10.0.0.1 1 2\r\n", Err(ProxyError::Addresses)),
+        ("PROXY TCP6 192.0.2.7 10.0.0.1 1 2\r\n", Err(ProxyError::Addresses)),
+        ("PROXY TCP4 192.0.2.7 10.0.0.1 0 65535\r\n", Ok(proxied("192.0.2.7:0", "10.0.0.1:65535"))),
         ("PROXY UDP4 192.0.2.7 10.0.0.1 1 2\r\n", Err(ProxyError::Addresses)),
         ("PROXY \r\n", Err(ProxyError::Addresses)),
         ("GET / HTTP/1.1\r\n", Err(ProxyError::NotProxy)),
@@ -46,6 +48,13 @@ fn version_1_is_a_line() {
     }
     let endless = format!("PROXY TCP4 {}", "1".repeat(200));
     assert_eq!(parse(endless.as_bytes()), Err(ProxyError::TooLong));
+    // 107 bytes with its end are the most.
+    let of_length = |length: usize| format!("PROXY UNKNOWN {}\r\n", "x".repeat(length - 16));
+    let longest = Parsed { header: ProxyHeader::Local, length: 107 };
+    assert_eq!(parse(of_length(107).as_bytes()), Ok(Some(longest)));
+    assert_eq!(parse(&of_length(107).as_bytes()[..106]), Ok(None));
+    assert_eq!(parse(of_length(108).as_bytes()), Err(ProxyError::TooLong));
+    assert_eq!(parse(&of_length(108).as_bytes()[..107]), Err(ProxyError::TooLong));
 }
 
 #[test]
@@ -65,6 +74,9 @@ fn version_2_is_binary() {
         (v2(0x20, 0x00, &[]), Ok(ProxyHeader::Local)),
         (v2(0x20, 0x11, &v4), Ok(ProxyHeader::Local)),
         (v2(0x21, 0x31, &[0; 216]), Ok(ProxyHeader::Local)),
+        (v2(0x21, 0x00, &[]), Ok(ProxyHeader::Local)),
+        (v2(0x20, 0x00, &[0; LONGEST - 16]), Ok(ProxyHeader::Local)),
+        (v2(0x20, 0x00, &[0; LONGEST - 15]), Err(ProxyError::TooLong)),
         (v2(0x21, 0x11, &v4[..11]), Err(ProxyError::Addresses)),
         (v2(0x21, 0x41, &v4), Err(ProxyError::Addresses)),
         (v2(0x21, 0x12, &v4), Err(ProxyError::Addresses)),

@@ -10,7 +10,7 @@ use axum::routing::get as route;
 use http::Request;
 use tokio::net::TcpListener;
 use tollgate::{Limiter, Window};
-use tollgate_tower::{ClientIp, ForwardedHeader, KeySource, LimitLayer, Peer};
+use tollgate_tower::{Attribute, ClientIp, ForwardedHeader, KeySource, LimitLayer, Peer};
 
 use crate::support::{Answer, Hello, address, ask, from, get};
 
@@ -68,6 +68,24 @@ fn v6_addresses_are_counted_by_their_network() {
     let wider = client.v6_bits(48);
     let counted = key(&wider, from("[2001:db8:1:2:3:4:5:6]:1"), &[]);
     assert_eq!(counted.as_deref(), Some("2001:db8:1::"));
+}
+
+#[test]
+fn as_an_attribute_it_is_the_whole_address() {
+    for (peer, expected) in [
+        ("[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2:3:4:5:6"),
+        ("[::ffff:192.0.2.7]:1", "192.0.2.7"),
+    ] {
+        let parts = from(peer).into_parts().0;
+        assert_eq!(ClientIp::peer().value(&parts).as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn what_was_told_by_hand_counts_before_what_a_server_told() {
+    let mut request = from("192.0.2.7:1");
+    request.extensions_mut().insert(ConnectInfo(address("198.51.100.1:1")));
+    assert_eq!(key(&ClientIp::peer(), request, &[]).as_deref(), Some("192.0.2.7"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::{ManualClock, Rate};
 use tollgate_tower::{ClientIp, GuardError, UpgradeGuard};
+use tower::{Layer, Service};
 
 use crate::support::{Hello, ask, from, get};
 
@@ -21,6 +22,22 @@ fn every(seconds: u64) -> Rate {
 }
 
 fn guard(burst: u64) -> (UpgradeGuard<ManualClock>, ManualClock) {
+    // A line that is logged for the first time while another thread begins to listen may be lost for
+    // good, so all of them are logged once before anybody listens.
+    static KNOWN: Once = Once::new();
+    KNOWN.call_once(|| {
+        tracing::subscriber::with_default(subscriber(&Log::default()), || {
+            let (guard, _) = new_guard(1);
+            let mut service = guard.layer(ClientIp::peer()).layer(Hello::default());
+            for request in [from("192.0.2.1:1"), from("192.0.2.1:1"), get("/", &[])] {
+                drop(service.call(request));
+            }
+        });
+    });
+    new_guard(burst)
+}
+
+fn new_guard(burst: u64) -> (UpgradeGuard<ManualClock>, ManualClock) {
     let clock = ManualClock::default();
     let guard = UpgradeGuard::with_clock(every(6), burst, Duration::from_secs(300), clock.clone());
     (guard.unwrap(), clock)
@@ -106,6 +123,30 @@ fn threads_are_admitted_exactly() {
 }
 
 #[test]
+fn by_default_it_is_twenty_at_once_and_one_every_six_seconds() {
+    let decision = UpgradeGuard::default().check(ip("192.0.2.1"));
+    assert_eq!((decision.limit(), decision.remaining()), (20, 19));
+    assert_eq!(decision.span(), Some(Duration::from_secs(20 * 6)));
+}
+
+#[tokio::test]
+async fn a_network_of_v6_is_one_client_and_what_is_skipped_is_no_attempt() {
+    let (guard, _) = guard(1);
+    let layer = guard.layer(ClientIp::peer()).skip(|parts| parts.method == "HEAD");
+    let hello = Hello::default();
+    for _ in 0..3 {
+        let mut skipped = from("[2001:db8::7]:1");
+        *skipped.method_mut() = http::Method::HEAD;
+        assert_eq!(ask(&layer, &hello, skipped).await.status, 200);
+    }
+    assert_eq!(ask(&layer, &hello, from("[2001:db8::7]:1")).await.status, 200);
+    let refused = ask(&layer, &hello, from("[2001:db8::8]:1")).await;
+    assert_eq!(refused.status, 429);
+    assert!(refused.body.contains(r#""violated-policies":["upgrade-guard"]"#), "{refused:?}");
+    assert_eq!(ask(&layer, &hello, from("[2001:db8:0:1::7]:1")).await.status, 200);
+}
+
+#[test]
 fn closing_twice_is_fine() {
     let guard = UpgradeGuard::default();
     guard.close();
@@ -128,18 +169,21 @@ impl Write for Log {
     }
 }
 
-#[tokio::test]
-async fn a_refusal_is_a_429_with_retry_after_and_one_line_in_the_log() {
-    let log = Log::default();
+fn subscriber(log: &Log) -> impl tracing::Subscriber + use<> {
     let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
+    tracing_subscriber::fmt()
         .with_writer(move || writer.clone())
         .with_ansi(false)
         .without_time()
         .with_target(false)
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+        .finish()
+}
+
+#[tokio::test]
+async fn a_refusal_is_a_429_with_retry_after_and_one_line_in_the_log() {
     let (guard, _) = guard(2);
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(subscriber(&log));
     let (layer, hello) = (guard.layer(ClientIp::peer()), Hello::default());
     for status in [200, 200, 429, 429] {
         let answer = ask(&layer, &hello, from("[2001:db8::7]:1")).await;

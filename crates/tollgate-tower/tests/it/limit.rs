@@ -160,7 +160,14 @@ async fn in_shadow_mode_everybody_is_served_and_the_handler_knows() {
     let (limiter, _) = two_per_ten_seconds();
     let layer = by_user(&limiter).mode(Mode::Shadow);
     let app = Router::new()
-        .route("/", route(|admission: Admission| async move { admission.is_allowed().to_string() }))
+        .route(
+            "/",
+            route(|admission: Admission| async move {
+                let is_allowed = admission.decision().unwrap().is_allowed();
+                assert_eq!(is_allowed, admission.is_allowed());
+                is_allowed.to_string()
+            }),
+        )
         .layer(layer);
     for expected in ["true", "true", "false", "false"] {
         let response = app.clone().oneshot(get("/", &[("x-user", "ada")])).await.unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::type_complexity, reason = "tables of cases are told where they are")]
 
 mod addresses;
+mod gate;
 mod grpc;
 mod guard;
 mod guides;

@@ -160,6 +160,65 @@ async fn a_handler_can_take_its_place_along() {
 }
 
 #[tokio::test]
+async fn a_place_is_kept_until_the_end_of_the_body_and_not_longer() {
+    let (engine, _) = engine(ONE_PLACE);
+    let no_patience = layer(&engine, Some(Duration::ZERO));
+    let app = Router::new().route("/", route(|| async { "one frame" })).layer(no_patience);
+    let ask = async || app.clone().oneshot(get("/", &[])).await.unwrap();
+    let mut body = ask().await.into_body();
+    assert_eq!(ask().await.status(), 503, "the response is there, its body is not sent");
+    assert!(body.frame().await.is_some());
+    assert_eq!(ask().await.status(), 200, "all of it has come, though it is not dropped");
+    drop(body);
+}
+
+#[tokio::test]
+async fn a_place_is_kept_while_there_may_be_more() {
+    let (engine, _) = engine(ONE_PLACE);
+    let no_patience = layer(&engine, Some(Duration::ZERO));
+    let chunked = || async { Body::from_stream(tokio_stream::iter([Ok::<_, Infallible>("one")])) };
+    let app = Router::new().route("/", route(chunked)).layer(no_patience);
+    let ask = async || app.clone().oneshot(get("/", &[])).await.unwrap();
+    let mut body = ask().await.into_body();
+    assert!(body.frame().await.is_some());
+    assert_eq!(ask().await.status(), 503, "there may be more");
+    assert!(body.frame().await.is_none());
+    assert_eq!(ask().await.status(), 200, "it is sent, though not dropped");
+    drop(body);
+}
+
+#[tokio::test]
+async fn who_takes_a_place_meets_the_other_rules_too() {
+    let (engine, _) = engine(
+        r#"
+        [[rule]]
+        name  = "calls"
+        slots = { max = 5 }
+
+        [[rule]]
+        name   = "user"
+        key    = ["user"]
+        window = { max = 4, per = "10s" }
+        "#,
+    );
+    let layer =
+        layer(&engine, None).attribute("user", tollgate_tower::Header::new("x-user")).cost(|_| 3);
+    let hello = crate::support::Hello::default();
+    let ada = || get("/", &[("x-user", "ada")]);
+    let answer = crate::support::ask(&layer, &hello, ada()).await;
+    assert!(answer.header("ratelimit").unwrap().contains(r#""user";r=1;t=10"#), "{answer:?}");
+    let answer = crate::support::ask(&layer, &hello, ada()).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("10")));
+    assert!(answer.body.contains(r#""violated-policies":["user"]"#), "{}", answer.body);
+    let call = crate::gate::grpc("application/grpc", &[("x-user", "ada")]);
+    let answer = crate::support::ask(&layer, &hello, call).await;
+    assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("8")));
+    assert_eq!(hello.calls(), 1);
+    let bob = crate::support::ask(&layer, &hello, get("/", &[("x-user", "bob")])).await;
+    assert_eq!(bob.status, 200);
+}
+
+#[tokio::test]
 async fn places_need_a_rule_that_has_places() {
     let (engine, _) = engine("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"1s\" }\n");
     let app = Router::new().route("/", route(|| async { "served" })).layer(layer(&engine, None));

@@ -63,6 +63,34 @@ async fn dialects_that_tell_of_one_limit_tell_of_the_one_that_matters() {
     let limit = r#"2, 2;w=10;name="user", 30;w=30;name="everybody""#;
     assert_eq!(answer.header("x-ratelimit-limit"), Some(limit));
     assert_eq!(answer.header("x-ratelimit-remaining"), Some("1"));
+    // Here it is not the first one.
+    let (engine, _) = engine_of_thirty_costs();
+    let layer = self::layer(&engine).cost(|_| 30).dialect(Dialect::XRateLimit);
+    let answer = ask(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("30"));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("0"));
+}
+
+fn engine_of_thirty_costs() -> (TestEngine, tollgate::ManualClock) {
+    engine(&TWO_RULES.replace("max = 2", "max = 2000"))
+}
+
+#[tokio::test]
+async fn skipped_requests_meet_no_rule_and_the_first_of_two_attributes_counts() {
+    let (engine, _) = engine(TWO_RULES);
+    let layer = layer(&engine)
+        .attribute("user", Header::new("x-other"))
+        .skip(|parts| parts.uri.path() == "/healthz");
+    let hello = Hello::default();
+    let headers = [("x-user", "ada"), ("x-other", "bob")];
+    for _ in 0..5 {
+        let answer = ask(&layer, &hello, get("/healthz", &headers)).await;
+        assert_eq!((answer.status, answer.header("ratelimit")), (200, None));
+    }
+    for (other, status) in [("bob", 200), ("eve", 200), ("joe", 429)] {
+        let headers = [("x-user", "ada"), ("x-other", other)];
+        assert_eq!(ask(&layer, &hello, get("/", &headers)).await.status, status);
+    }
 }
 
 #[tokio::test]
@@ -71,6 +99,7 @@ async fn a_missing_attribute_is_the_rules_affair() {
     let answer = ask(&layer(&engine), &Hello::default(), get("/", &[])).await;
     assert_eq!((answer.status, answer.header("retry-after")), (429, None));
     assert!(answer.body.contains("rule `user` needs the attribute `user`"), "{}", answer.body);
+    assert!(answer.body.contains(r#""violated-policies":["user"]"#), "{}", answer.body);
 }
 
 #[tokio::test]
@@ -135,16 +164,20 @@ async fn a_request_sent_again_under_its_name_is_charged_once() {
     }
     assert_eq!(ask(&layer, &Hello::default(), named("order 18")).await.status, 200);
     assert_eq!(ask(&layer, &Hello::default(), named("order 19")).await.status, 429);
+    let other = layer.cost(|_| 2);
+    let answer = ask(&other, &Hello::default(), named("order 17")).await;
+    assert_eq!(answer.status, 422, "under this name something else was asked for: {answer:?}");
 }
 
 #[tokio::test]
 async fn in_shadow_mode_everybody_is_served() {
     let (engine, _) = engine(TWO_RULES);
     let told = |admission: Admission| async move {
-        format!("{} {:?}", admission.is_allowed(), admission.rule())
+        let left = admission.decision().unwrap().remaining();
+        format!("{} {:?} {left}", admission.is_allowed(), admission.rule())
     };
     let app = Router::new().route("/", route(told)).layer(layer(&engine).mode(Mode::Shadow));
-    for expected in ["true Some(\"user\")", "true Some(\"user\")", "false Some(\"user\")"] {
+    for expected in ["true Some(\"user\") 1", "true Some(\"user\") 0", "false Some(\"user\") 0"] {
         let response = app.clone().oneshot(get("/", &[("x-user", "ada")])).await.unwrap();
         let answer = Answer::of(response).await;
         assert_eq!((answer.status, &*answer.body), (200, expected));
@@ -184,6 +217,7 @@ async fn what_no_rule_understands_is_not_a_429() {
     // A layer that checks where it should acquire is a mistake of the server's.
     let answer = ask(&PolicyLayer::new(engine, "places"), &hello, get("/", &[])).await;
     assert_eq!(answer.status, 500);
+    assert!(answer.body.contains(r#""detail":"see the server's log""#), "{}", answer.body);
     assert_eq!(hello.calls(), 1);
 }
 

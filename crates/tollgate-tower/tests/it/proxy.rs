@@ -1,6 +1,7 @@
 //! Connections that begin with a header of the PROXY protocol.
 
 use std::net::SocketAddr;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use axum::Router;
@@ -74,23 +75,58 @@ async fn without_the_header_the_connection_is_closed_and_others_are_served() {
 
 #[tokio::test]
 async fn who_is_slow_keeps_nobody_waiting_and_is_closed() {
-    let server = serve(|listener| listener.header_timeout(Duration::from_millis(200))).await;
+    for timeout in [Duration::from_millis(200), Duration::from_secs(3_600)] {
+        let server = serve(|listener| listener.header_timeout(timeout)).await;
+        let mut slow = Vec::new();
+        for _ in 0..50 {
+            let mut stream = TcpStream::connect(server).await.unwrap();
+            stream.write_all(b"PROXY TC").await.unwrap();
+            slow.push(stream);
+        }
+        assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
+        for mut stream in slow {
+            if timeout > Duration::from_secs(1) {
+                // Who says that there will be no more is not waited for.
+                stream.shutdown().await.unwrap();
+            }
+            assert_eq!(stream.read(&mut [0; 8]).await.unwrap_or(0), 0, "closed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn at_most_so_many_are_listened_to_before_their_header() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut listener = ProxyListener::new(listener).header_timeout(Duration::from_secs(3_600));
+    let server = listener.local_addr().unwrap();
+    let is_pending = |listener: &mut ProxyListener| {
+        let accepting = std::pin::pin!(listener.accept());
+        accepting.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    };
     let mut slow = Vec::new();
-    for _ in 0..50 {
-        let mut stream = TcpStream::connect(server).await.unwrap();
-        stream.write_all(b"PROXY TC").await.unwrap();
-        slow.push(stream);
+    for _ in 0..1_024 {
+        slow.push(TcpStream::connect(server).await.unwrap());
+        assert!(is_pending(&mut listener));
     }
-    assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
-    for mut stream in slow {
-        assert_eq!(stream.read(&mut [0; 8]).await.unwrap_or(0), 0, "closed");
+    let mut next = TcpStream::connect(server).await.unwrap();
+    next.write_all(&v2(0x21)).await.unwrap();
+    for _ in 0..1_000 {
+        assert!(is_pending(&mut listener), "there is no place for it");
+        tokio::task::yield_now().await;
     }
+    drop(slow.pop());
+    let (stream, source) = listener.accept().await;
+    assert_eq!(source, "192.0.2.7:9".parse().unwrap());
+    assert_eq!(stream.source(), source);
+    let told = tonic::transport::server::Connected::connect_info(&stream);
+    assert_eq!(told.remote_addr(), Some(source), "tonic is told the same");
 }
 
 #[tokio::test]
 async fn only_balancers_are_listened_to() {
     let server = serve(|listener| listener.only_from(["10.0.0.0/8"]).unwrap()).await;
     assert_eq!(answer(server, &[&v2(0x21), GET]).await, "");
-    let server = serve(|listener| listener.only_from(["127.0.0.0/8"]).unwrap()).await;
+    let balancers = ["127.0.0.0/8", "10.0.0.0/8"];
+    let server = serve(|listener| listener.only_from(balancers).unwrap()).await;
     assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
 }

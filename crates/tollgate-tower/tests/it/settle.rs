@@ -67,6 +67,22 @@ async fn what_the_handler_bills_is_charged() {
 }
 
 #[tokio::test]
+async fn what_the_response_says_is_charged_whatever_the_bill() {
+    let (engine, _) = engine(TOKENS);
+    let handler = |admission: Admission| async move {
+        let bill = admission.bill().unwrap();
+        bill.set(u64::MAX);
+        assert_eq!(bill.actual(), Some(u64::MAX - 1), "as much as can be said");
+        bill.set(123);
+    };
+    let layer = layer(&engine).settle(|_| Settle::Commit(Some(30)));
+    let app = Router::new().route("/", route(handler)).layer(layer);
+    let answer = Answer::of(app.oneshot(red()).await.unwrap()).await;
+    assert_eq!(answer.header("ratelimit-policy"), Some(r#""tokens";q=1000;w=86400"#));
+    assert_eq!(left(&engine), 970);
+}
+
+#[tokio::test]
 async fn without_a_bill_all_that_was_set_aside_is_charged() {
     let (engine, _) = engine(TOKENS);
     let app = Router::new().route("/", route(|| async { "done" })).layer(layer(&engine));

@@ -6,4 +6,5 @@ mod addresses;
 mod guide;
 mod process;
 mod refusals;
+mod stopping;
 mod support;

@@ -36,9 +36,13 @@ async fn started(arguments: &[&str]) -> Program {
 
 impl Program {
     /// Asks it to stop; what it has logged.
-    async fn stopped(mut self) -> String {
+    async fn stopped(self) -> String {
+        self.stopped_by("-TERM").await
+    }
+
+    async fn stopped_by(mut self, signal: &str) -> String {
         let pid = self.child.id().unwrap().to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().await.unwrap();
+        Command::new("kill").args([signal, &pid]).status().await.unwrap();
         assert!(self.child.wait().await.unwrap().success());
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
@@ -80,6 +84,18 @@ async fn settings_are_flags_and_wrong_ones_stop_the_start() {
     assert_eq!(status(&from("192.0.2.1").await), "101");
     assert!(from("192.0.2.1").await.to_ascii_lowercase().contains("\r\nretry-after: 3600\r\n"));
     assert_eq!(status(&from("192.0.2.2").await), "101");
+    drop(program);
+    let trusting = ["--burst", "1", "--trusted-proxies", "127.0.0.1"];
+    let other = [&trusting[..], &["--forwarded-header", "Forwarded"]].concat();
+    let program = started(&other).await;
+    for (client, expected) in [("192.0.2.1", "101"), ("192.0.2.1", "429"), ("192.0.2.2", "101")] {
+        let header = format!("Forwarded: for={client}");
+        assert_eq!(status(&attempt(program.address, "/ws", &[&header]).await), expected);
+    }
+    drop(program);
+    let program = started(&["--max-sockets", "1"]).await;
+    let _open = connect_async(format!("ws://{}/ws", program.address)).await.unwrap();
+    assert_eq!(status(&attempt(program.address, "/ws", &[]).await), "503");
     for wrong in [
         ["--burst", "0"],
         ["--burst", "-1"],
@@ -95,6 +111,15 @@ async fn settings_are_flags_and_wrong_ones_stop_the_start() {
         let output = output.await.unwrap();
         assert!(!output.status.success());
         assert!(String::from_utf8_lossy(&output.stderr).contains(wrong[0]), "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn from_the_first_line_on_it_stops_in_order_when_asked_to() {
+    for signal in ["-TERM", "-INT"] {
+        // Nothing has happened yet: that it listens is all that is known of it.
+        let log = started(&[]).await.stopped_by(signal).await;
+        assert!(log.ends_with("stopped\n"), "{signal}: {log}");
     }
 }
 

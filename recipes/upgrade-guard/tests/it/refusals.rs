@@ -8,9 +8,12 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tollgate_tower::{ClientIp, UpgradeGuard};
-use tollgate_upgrade_guard::guarded;
+use tollgate::ManualClock;
+use tollgate_tower::{ClientIp, ForwardedHeader, UpgradeGuard};
+use tollgate_upgrade_guard::{GuardArgs, guarded};
 use tower::ServiceExt;
 
 use crate::support::{attempt, head, server, server_of, status};
@@ -98,6 +101,23 @@ async fn idle_addresses_are_forgotten_and_drained_ones_are_not() {
     assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "429");
 }
 
+#[test]
+fn how_soon_idle_addresses_are_forgotten_is_a_setting() {
+    let args = GuardArgs {
+        every: Duration::from_secs(1),
+        burst: 1,
+        evict_every: Duration::from_secs(10),
+        trusted_proxies: Vec::new(),
+        forwarded_header: ForwardedHeader::default(),
+    };
+    let clock = ManualClock::default();
+    let guard = args.guard_with_clock(clock.clone()).unwrap();
+    assert!(guard.allow("192.0.2.1".parse().unwrap()));
+    assert_eq!(guard.len(), 1);
+    clock.advance(Duration::from_secs(10));
+    assert!(guard.is_empty());
+}
+
 #[tokio::test]
 async fn at_most_so_many_sockets_are_open() {
     let server = server_of(1_000, ClientIp::peer(), "127.0.0.1:0").await;
@@ -117,6 +137,32 @@ async fn at_most_so_many_sockets_are_open() {
             other => break assert_eq!(other, "101"),
         }
     }
+}
+
+#[tokio::test]
+async fn who_sends_too_much_at_once_is_cut_off() {
+    let server = server(ClientIp::peer()).await;
+    let url = format!("ws://{}/ws", server.address);
+    let most = Message::binary(vec![7; 65_536]);
+    for is_split in [false, true] {
+        let (mut socket, _) = connect_async(&url).await.unwrap();
+        socket.send(most.clone()).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), most);
+        let frames = match is_split {
+            false => vec![frame(vec![7; 65_537], true, true)],
+            true => vec![frame(vec![7; 40_000], true, false), frame(vec![7; 40_000], false, true)],
+        };
+        for frame in frames {
+            let _ = socket.send(Message::Frame(frame)).await;
+        }
+        let answer = socket.next().await;
+        assert!(!matches!(answer, Some(Ok(Message::Binary(_)))), "it came back");
+    }
+}
+
+fn frame(bytes: Vec<u8>, is_first: bool, is_last: bool) -> Frame {
+    let kind = if is_first { Data::Binary } else { Data::Continue };
+    Frame::message(bytes, OpCode::Data(kind), is_last)
 }
 
 #[tokio::test]
