@@ -6,8 +6,9 @@ use axum::Router;
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
 use tokio::sync::{Notify, oneshot};
-use tollgate_upgrade_guard::serve;
+use tollgate_upgrade_guard::{serve, stopped};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 
@@ -70,5 +71,15 @@ async fn at_most_so_many_are_served_before_they_are_sockets() {
             0 => tokio::task::yield_now().await,
             _ => break,
         }
+    }
+}
+
+#[tokio::test]
+async fn a_signal_that_comes_before_anybody_waits_is_heard() {
+    for signal in ["-TERM", "-INT"] {
+        let asked_to_stop = stopped();
+        let pid = std::process::id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
+        asked_to_stop.await;
     }
 }
