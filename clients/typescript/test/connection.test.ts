@@ -11,7 +11,7 @@ import {
   InvalidError,
   MessageType,
   QueueFullError,
-  RelayConnection,
+  type RelayConnection,
   TooLargeError,
   WireError,
   type ConnectionEnd,
@@ -20,21 +20,13 @@ import {
   type RelayError,
 } from "tollgate/relay";
 
+import { attempt, letIn, type Attempt } from "./support/attempt.js";
 import { fromUtf8, hex, toHex, utf8 } from "./support/bytes.js";
-import { FakeClock } from "./support/fake-clock.js";
-import {
-  challenge,
-  fakeWebSocket,
-  nextSent,
-  NOW_MS,
-  result,
-  type FakeWebSocket,
-} from "./support/fake-web-socket.js";
+import { NOW_MS } from "./support/fake-web-socket.js";
 import { refusal } from "./support/simulated-relay.js";
+import { uncaught } from "./support/uncaught.js";
 
-interface Bench {
-  readonly clock: FakeClock;
-  readonly socket: FakeWebSocket;
+interface Bench extends Attempt {
   readonly connection: RelayConnection;
   readonly problems: RelayError[];
   readonly log: string[];
@@ -45,27 +37,16 @@ async function connected(
   options: Partial<ConnectOptions> = {},
   behind: Envelope[] = [],
 ): Promise<Bench> {
-  const clock = new FakeClock();
   const problems: RelayError[] = [];
   const log: string[] = [];
-  const { WebSocket, made } = fakeWebSocket();
-  const connecting = RelayConnection.connect("ws://relay.example", {
-    key: new Uint8Array(32),
-    WebSocket,
-    clock,
+  const trial = await attempt({
     logger: (line) => log.push(line),
     onProblem: (problem) => problems.push(problem),
     ...options,
   });
-  const socket = await made;
-  const answered = nextSent(socket);
-  socket.receive(challenge());
-  await answered;
-  socket.onSend = () => {};
-  socket.sent.length = 0;
-  socket.receive(result());
-  for (const frame of behind) socket.receive(frame);
-  return { clock, socket, connection: await connecting, problems, log };
+  await letIn(trial);
+  for (const frame of behind) trial.socket.receive(frame);
+  return { ...trial, connection: await trial.connecting, problems, log };
 }
 
 function named(name: string): Envelope {
@@ -240,23 +221,34 @@ test("what other clients send malformed is told, and the connection stays", asyn
 });
 
 test("by default problems are logged", async () => {
-  const clock = new FakeClock();
-  const { WebSocket, made } = fakeWebSocket();
   const log: string[] = [];
-  const connecting = RelayConnection.connect("ws://h", {
-    key: new Uint8Array(32),
-    WebSocket,
-    clock,
-    logger: (line) => log.push(line),
-  });
-  const socket = await made;
-  const answered = nextSent(socket);
-  socket.receive(challenge());
-  await answered;
-  socket.receive(result());
-  await connecting;
-  socket.receive("text");
+  const trial = await attempt({ logger: (line) => log.push(line) });
+  await letIn(trial);
+  trial.socket.receive("text");
   assert.deepEqual(log, ["Relay client: a frame is not binary (at byte 0)"]);
+});
+
+test("a listener for problems that throws is heard of, and the connection goes on", async (context) => {
+  const thrown = uncaught(context);
+  const failure = new Error("of the listener");
+  const { connection, socket } = await connected({
+    onProblem: () => {
+      throw failure;
+    },
+  });
+  socket.receive("text");
+  socket.receive(named("a"));
+  assert.equal(nameOf((await connection.messages().next()).value), "a");
+  assert.deepEqual(await thrown(1), [failure]);
+});
+
+test("an id that is in use is refused, until its message is forgotten", async () => {
+  const { connection, socket, clock } = await connected();
+  await connection.send(named("a"));
+  await assert.rejects(connection.send(named("a")), InvalidError);
+  clock.advance(60_000);
+  await connection.send(named("a"));
+  assert.equal(socket.sent.length, 2);
 });
 
 test("closing twice is closing once, and everybody is told the same", async () => {

@@ -18,6 +18,7 @@ import {
 import { fromUtf8, hex, toHex } from "./support/bytes.js";
 import { FakeClock } from "./support/fake-clock.js";
 import { message, nameOf, refusal } from "./support/simulated-relay.js";
+import { uncaught } from "./support/uncaught.js";
 
 /** A handler whose relay is the test. */
 class Bench {
@@ -195,6 +196,22 @@ test("when nothing waits any more, the pace is forgotten", () => {
   assert.deepEqual(bench.sent, ["c", "d"]);
 });
 
+test("nothing is sent again before all that was on its way is decided", () => {
+  const bench = new Bench();
+  bench.send("a");
+  bench.clock.advance(100);
+  bench.send("b");
+  bench.sent;
+  bench.clock.advance(50);
+  // 150 ms for a: b's refusal may come until 300 ms after it was sent.
+  bench.refuse("a", 1);
+  bench.clock.advance(249);
+  assert.deepEqual(bench.sent, []);
+  bench.refuse("b", 1);
+  bench.clock.runOut(10_000);
+  assert.deepEqual(bench.sent, ["a", "b"]);
+});
+
 test("a second refusal can make the wait longer, never shorter", () => {
   const bench = new Bench();
   bench.send("a", "b", "c");
@@ -267,7 +284,7 @@ test("by default a message is sent ten times", () => {
   for (let attempt = 1; attempt <= 10; attempt++) {
     assert.equal(bench.gaveUp.length, 0);
     bench.refuse("a", 1);
-    bench.clock.advance(bench.refusals.at(-1)?.waitMs ?? 0);
+    bench.clock.runOut(10_000);
   }
   assert.equal(bench.gaveUp.length, 1);
   assert.equal(bench.sent.length, defaultSendLimits.attemptsMax);
@@ -308,37 +325,149 @@ test("a queue is full by its bytes, too, and they are counted back", () => {
   assert.deepEqual(bench.sent, ["x", "x", "a", "b", "c", "d"]);
 });
 
-test("only so many sent messages are remembered, the latest ones", () => {
-  const bench = new Bench({ recentMessagesMax: 2 });
-  bench.send("a", "b", "c");
+test("what cannot be remembered is not sent: it waits until an older one cannot be refused", () => {
+  const size = message("a").bytes.length;
+  for (const bound of [{ recentMessagesMax: 2 }, { recentBytesMax: 2 * size }]) {
+    const bench = new Bench({ ...bound, recentMsMin: 1_000, queueMessagesMax: 3 });
+    assert.deepEqual(bench.send("a"), ["sent"]);
+    bench.clock.advance(10);
+    assert.deepEqual(bench.send("b", "c", "d", "e"), ["sent", "queued", "queued", "queued"]);
+    assert.throws(() => bench.send("f"), QueueFullError);
+    assert.ok(bench.handler.backingOff);
+    assert.deepEqual(bench.sent, ["a", "b"]);
+    bench.clock.advance(989);
+    assert.deepEqual(bench.sent, []);
+    bench.clock.advance(1);
+    assert.deepEqual(bench.sent, ["c"]);
+    bench.clock.advance(10);
+    assert.deepEqual(bench.sent, ["d"]);
+    assert.deepEqual(bench.send("f"), ["queued"]);
+    bench.clock.runOut(10_000);
+    assert.deepEqual(bench.sent, ["e", "f"]);
+    assert.equal(bench.log.length, 0);
+    // Once there is room, nothing waits.
+    bench.clock.advance(1_000);
+    assert.deepEqual(bench.send("g"), ["sent"]);
+  }
+});
+
+test("a full memory that is refused loses nothing, and does not wait for its age", () => {
+  const bench = new Bench({ recentMessagesMax: 3, recentMsMin: 10_000 });
+  bench.send("a", "b", "c", "d", "e");
+  assert.deepEqual(bench.sent, ["a", "b", "c"]);
   for (const name of ["a", "b", "c"]) bench.refuse(name, 100);
   assert.deepEqual(
     bench.refusals.map(({ outcome }) => outcome),
-    ["unknown", "queued", "queued"],
+    ["queued", "queued", "queued"],
   );
+  bench.clock.advance(300);
+  assert.deepEqual(bench.sent, ["a", "b", "c"]);
+  bench.clock.advance(9_799);
+  assert.deepEqual(bench.sent, []);
+  bench.clock.runOut(20_000);
+  assert.deepEqual(bench.sent, ["d", "e"]);
 });
 
-test("only so many bytes of sent messages are remembered", () => {
-  const bench = new Bench({ recentBytesMax: 2 * message("a").bytes.length });
-  bench.send("a", "b", "c");
-  for (const name of ["a", "b", "c"]) bench.refuse(name, 100);
-  assert.deepEqual(
-    bench.refusals.map(({ outcome }) => outcome),
-    ["unknown", "queued", "queued"],
-  );
+test("when there is room again, as much goes out at once as fits", () => {
+  const bench = new Bench({ recentMessagesMax: 100, recentMsMin: 1_000 });
+  const names = Array.from({ length: 250 }, (_, index) => String(index));
+  bench.send(...names);
+  for (const count of [100, 100, 50]) {
+    assert.deepEqual(bench.sent, names.splice(0, count));
+    bench.clock.advance(1_000);
+  }
 });
 
-test("sent messages are remembered for so long", () => {
-  const bench = new Bench({ recentMsMax: 1000 });
+test("a round that was cut for want of room is not taken for one that was granted", () => {
+  const bench = new Bench({ recentMessagesMax: 10, recentMsMin: 1_000 });
+  bench.send("a");
+  bench.clock.advance(50);
+  bench.send("b", "c", "d", "e", "f", "g", "h", "i", "j");
+  bench.clock.advance(50);
+  bench.refuse("j", 1);
+  bench.send("k", "l", "m", "n", "o");
+  bench.sent;
+  bench.clock.advance(50);
+  assert.deepEqual(bench.sent, ["j"]);
+  // There would be two now, but only the first message has become too old to be refused.
+  bench.clock.advance(850);
+  assert.deepEqual(bench.sent, ["k"]);
+  bench.clock.advance(100);
+  assert.deepEqual(bench.sent, ["l", "m"]);
+});
+
+test("a message that no memory has room for is an error", () => {
+  const bench = new Bench({ recentBytesMax: message("a").bytes.length });
+  assert.throws(() => bench.send("larger"), InvalidError);
+  assert.deepEqual(bench.send("a"), ["sent"]);
+});
+
+test("as long as there is room, messages are remembered for longer, up to an age", () => {
+  const outcomeAfter = (ms: number): string | undefined => {
+    const bench = new Bench({ recentMsMin: 1_000, recentMsMax: 5_000 });
+    bench.send("a");
+    bench.clock.advance(ms);
+    bench.send("b");
+    bench.refuse("a", 100);
+    return bench.refusals[0]?.outcome;
+  };
+  assert.deepEqual([1_000, 4_999, 5_000].map(outcomeAfter), ["queued", "queued", "unknown"]);
+});
+
+test("what was sent too long ago is not uncertain any more", () => {
+  const bench = new Bench({ recentMsMin: 1_000, recentMsMax: 5_000 });
   bench.send("a");
   bench.clock.advance(1);
   bench.send("b");
-  bench.clock.advance(999);
-  bench.refuse("a", 100);
-  bench.refuse("b", 100);
+  bench.clock.advance(4_999);
   assert.deepEqual(
-    bench.refusals.map(({ outcome }) => outcome),
-    ["unknown", "queued"],
+    bench.handler.stop().uncertain.map(({ bytes }) => nameOf(bytes)),
+    ["b"],
+  );
+});
+
+test("an id that waits or is remembered cannot be used again: one of the two would be lost", () => {
+  const bench = new Bench({ recentMsMin: 1_000, recentMsMax: 1_000, attemptsMax: 2 });
+  bench.send("a");
+  assert.throws(() => bench.send("a"), InvalidError);
+  bench.refuse("a", 100);
+  assert.throws(() => bench.send("a"), InvalidError);
+  bench.clock.advance(100);
+  assert.throws(() => bench.send("a"), InvalidError);
+  assert.deepEqual(bench.sent, ["a", "a"]);
+  // Given up, it is nobody's id; and so it is when it cannot be refused any more.
+  bench.refuse("a", 100);
+  assert.equal(bench.gaveUp.length, 1);
+  bench.clock.runOut(1_000);
+  assert.deepEqual(bench.send("a"), ["sent"]);
+  bench.clock.advance(1_000);
+  assert.deepEqual(bench.send("a"), ["sent"]);
+});
+
+test("a caller's function that throws is heard of, and the handler goes on", async (context) => {
+  const thrown = uncaught(context);
+  const clock = new FakeClock();
+  const transmitted: string[] = [];
+  const failing = (what: string) => (): never => {
+    throw new Error(what);
+  };
+  const handler = new RateLimitedHandler({
+    transmit: (bytes) => transmitted.push(nameOf(bytes)),
+    clock,
+    limits: { attemptsMax: 2 },
+    logger: failing("logger"),
+    onRateLimited: failing("onRateLimited"),
+    onGaveUp: failing("onGaveUp"),
+  });
+  const { messageId, bytes } = message("a");
+  handler.send(messageId, bytes);
+  assert.ok(handler.handle(refusal("a", 100)));
+  clock.advance(100);
+  assert.deepEqual(transmitted, ["a", "a"]);
+  assert.ok(handler.handle(refusal("a", 100)));
+  assert.deepEqual(
+    (await thrown(5)).map((error) => (error as Error).message),
+    ["logger", "onRateLimited", "logger", "onRateLimited", "onGaveUp"],
   );
 });
 
@@ -487,6 +616,7 @@ test("limits that make no sense are refused by name", () => {
     [{ recentMsMax: NaN }, /recentMsMax is NaN/],
     [{ waitMsMax: 2 ** 31 }, /waitMsMax is 2147483648/],
     [{ waitMsMin: 10, waitMsMax: 9 }, /waitMsMin \(10\) is above waitMsMax \(9\)/],
+    [{ recentMsMin: 10, recentMsMax: 9 }, /recentMsMin \(10\) is above recentMsMax \(9\)/],
   ];
   for (const [limits, expected] of table) {
     assert.throws(

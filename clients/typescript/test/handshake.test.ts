@@ -19,40 +19,14 @@ import {
   type WebSocketConstructor,
 } from "tollgate/relay";
 
+import { attempt, type Attempt } from "./support/attempt.js";
 import { hex, toHex } from "./support/bytes.js";
 import { FakeClock } from "./support/fake-clock.js";
-import {
-  challenge,
-  fakeWebSocket,
-  nextSent,
-  NOW_MS,
-  result,
-  type FakeWebSocket,
-} from "./support/fake-web-socket.js";
+import { challenge, fakeWebSocket, nextSent, NOW_MS, result } from "./support/fake-web-socket.js";
 
 /** The first test vector of RFC 8032. */
 const SEED = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
 const PUBLIC_KEY = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
-
-interface Attempt {
-  readonly clock: FakeClock;
-  readonly socket: FakeWebSocket;
-  readonly connecting: Promise<RelayConnection>;
-}
-
-async function attempt(options: Partial<ConnectOptions> = {}): Promise<Attempt> {
-  const clock = new FakeClock();
-  const { WebSocket, made } = fakeWebSocket();
-  const connecting = RelayConnection.connect("wss://relay.example/ws", {
-    key: SEED,
-    WebSocket,
-    clock,
-    ...options,
-  });
-  // Handled where it is awaited; a rejection before that is no accident.
-  connecting.catch(() => {});
-  return { clock, connecting, socket: await made };
-}
 
 async function assertFails(
   { socket, connecting, clock }: Attempt,
@@ -71,7 +45,7 @@ async function assertFails(
 }
 
 test("a challenge is signed as the protocol says, and the assigned address is the connection's", async () => {
-  const { socket, connecting } = await attempt({ relayHost: "relay.example" });
+  const { socket, connecting } = await attempt({ key: SEED, relayHost: "relay.example" });
   const answered = nextSent(socket);
   socket.receive(challenge());
   const answer = await answered;

@@ -11,19 +11,19 @@ import { message, SimulatedRelay } from "./support/simulated-relay.js";
 
 test("near a relay, one message at a time; after a while of quiet, a little sooner", () => {
   const pace = new Pace(60_000);
-  pace.refused({ waitMs: 400, message: { sinceLastMs: 600, roundTripMs: 10 } });
-  pace.refused({ waitMs: 900, message: { sinceLastMs: 0, roundTripMs: 10 } });
+  pace.refused({ waitMs: 400, message: { sinceLastMs: 600, roundTripMs: 10, inRound: true } });
+  pace.refused({ waitMs: 900, message: { sinceLastMs: 0, roundTripMs: 10, inRound: true } });
   for (let round = 0; round < 32; round++) {
     assert.deepEqual(pace.round(), { count: 1, pauseMs: 1_000 });
   }
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 875 });
-  pace.refused({ waitMs: 125, message: { sinceLastMs: 875, roundTripMs: 10 } });
+  pace.refused({ waitMs: 125, message: { sinceLastMs: 875, roundTripMs: 10, inRound: true } });
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 1_000 });
 });
 
 test("far from a fast relay, rounds grow by one and are halved once by a refused round", () => {
   const pace = new Pace(60_000);
-  const lesson = { waitMs: 5, message: { sinceLastMs: 0, roundTripMs: 100 } };
+  const lesson = { waitMs: 5, message: { sinceLastMs: 0, roundTripMs: 100, inRound: true } };
   pace.refused(lesson);
   for (const count of [1, 2, 3, 4, 5]) {
     assert.deepEqual(pace.round(), { count, pauseMs: 200 });
@@ -34,14 +34,68 @@ test("far from a fast relay, rounds grow by one and are halved once by a refused
 
 test("pauses have an upper end, and what was learned can be forgotten", () => {
   const pace = new Pace(60_000);
-  pace.refused({ waitMs: 60_000, message: { sinceLastMs: 9_999, roundTripMs: 0 } });
+  pace.refused({ waitMs: 60_000, message: { sinceLastMs: 9_999, roundTripMs: 0, inRound: true } });
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 60_000 });
   pace.reset();
-  pace.refused({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs: 5_000 } });
+  pace.refused({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs: 5_000, inRound: true } });
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 2_000 });
   pace.reset();
   pace.refused({ waitMs: 7 });
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 7 });
+});
+
+test("the distance is that of the quickest of a flood, then that of the last refused round", () => {
+  const pace = new Pace(60_000);
+  const after = (inRound: boolean, ...roundTripsMs: number[]): number => {
+    for (const roundTripMs of roundTripsMs) {
+      pace.refused({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs, inRound } });
+    }
+    return pace.round().pauseMs;
+  };
+  assert.equal(after(false, 700, 60, 400), 120);
+  assert.equal(after(true, 30, 40, 20), 80);
+  assert.equal(after(true, 10, 15), 30);
+  // Not less than a busy machine takes.
+  assert.equal(after(true, 1), 10);
+});
+
+test("a flood of a fast relay nearby is over nearly as soon as the relay allows, in order", () => {
+  // The sender is busy for 300 ms, in which it hears nothing.
+  const world = new World({ perMessageMs: 2, burst: 10 }, () => 1);
+  const heard: (() => void)[] = [];
+  const { onRefusal } = world.relay;
+  world.relay.onRefusal = (refused) => heard.push(() => onRefusal(refused));
+  for (let part = 0; part < 250; part++) {
+    world.send(10);
+    world.clock.advance(1.2);
+  }
+  world.relay.onRefusal = onRefusal;
+  const direct = new Set(world.relay.delivered);
+  for (const hear of heard) hear();
+  const tookMs = world.clock.runOut(60_000);
+  assert.deepEqual(world.relay.delivered.toSorted(byNumber), world.sent);
+  const waited = world.relay.delivered.filter((name) => !direct.has(name));
+  assert.deepEqual(waited, waited.toSorted(byNumber));
+  // 2 350 of them at 500 per second are 4.7 s.
+  assert.ok(tookMs < 6_500, `${tookMs} ms`);
+});
+
+test("as long as nothing is refused there is no pace to keep", () => {
+  const pace = new Pace(60_000);
+  assert.deepEqual(pace.round(), { count: Infinity, pauseMs: 0 });
+  pace.cut(5);
+  pace.refused({ waitMs: 7 });
+  assert.deepEqual(pace.round(), { count: 1, pauseMs: 7 });
+  pace.reset();
+  assert.deepEqual(pace.round(), { count: Infinity, pauseMs: 0 });
+});
+
+test("rounds grow from what was tried, not from what there was no room for", () => {
+  const pace = new Pace(60_000);
+  pace.refused({ waitMs: 5, message: { sinceLastMs: 0, roundTripMs: 100, inRound: true } });
+  for (const count of [1, 2, 3, 4, 5]) assert.equal(pace.round().count, count);
+  pace.cut(2);
+  for (const count of [3, 4]) assert.equal(pace.round().count, count);
 });
 
 /** A sender and a relay with a real bucket, in simulated time. */
@@ -166,6 +220,24 @@ test("all at once over a steady way: everything arrives in order", () => {
     world.clock.runOut(1_000_000);
     const story = `seed ${seed}: ${JSON.stringify({ ...bucket, latencyMs })}`;
     assert.deepEqual(world.relay.delivered, world.sent, story);
+  }
+});
+
+test("however little can be remembered: everything arrives, once", () => {
+  for (let seed = 1; seed <= 300; seed++) {
+    const random = new Random(seed);
+    const bucket = { perMessageMs: 1 + random.below(100), burst: 1 + random.below(20) };
+    const latencyMs = random.below(200);
+    const recentMessagesMax = 1 + random.below(30);
+    const world = new World(bucket, () => latencyMs, { recentMessagesMax, recentMsMin: 500 });
+    for (let wave = 0; wave < 5; wave++) {
+      world.send(random.below(60));
+      world.clock.advance(random.below(2_000));
+    }
+    world.clock.runOut(1_000_000);
+    const story = `seed ${seed}: ${JSON.stringify({ ...bucket, latencyMs, recentMessagesMax })}`;
+    assert.equal(world.gaveUp, 0, story);
+    assert.deepEqual(world.relay.delivered.toSorted(byNumber), world.sent, story);
   }
 });
 

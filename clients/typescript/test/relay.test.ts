@@ -6,6 +6,7 @@ import { test, type TestContext } from "node:test";
 import {
   AuthError,
   ClosedError,
+  decodeEnvelope,
   encodeEnvelope,
   encrypted,
   envelope,
@@ -83,8 +84,42 @@ function signal(): { give: () => void; wait: Promise<void>; readonly given: bool
   };
 }
 
+/** Watches the order in which messages with numbers as their ids are sent. */
+class Wire {
+  /** Messages that were sent although an earlier one was known to wait. */
+  readonly overtaking: number[] = [];
+  readonly WebSocket: typeof WebSocket;
+  readonly #waiting = new Set<number>();
+
+  constructor() {
+    const sent = (data: Uint8Array): void => this.#sent(decodeEnvelope(data).messageId);
+    this.WebSocket = class extends WebSocket {
+      override send(data: Buffer): void {
+        sent(new Uint8Array(data));
+        super.send(data);
+      }
+    };
+  }
+
+  refused(messageId: Uint8Array): void {
+    this.#waiting.add(Number(fromUtf8(messageId)));
+  }
+
+  #sent(messageId: Uint8Array): void {
+    const number = Number(fromUtf8(messageId));
+    this.#waiting.delete(number);
+    for (const earlier of this.#waiting) {
+      if (earlier < number) return void this.overtaking.push(number);
+    }
+  }
+}
+
 function numbers(from: number, below: number): string[] {
   return Array.from({ length: below - from }, (_, index) => String(from + index));
+}
+
+function byNumber(a: string, b: string): number {
+  return Number(a) - Number(b);
 }
 
 test("two clients exchange messages", async (context) => {
@@ -172,10 +207,7 @@ test("forty messages at once, eight times the burst, all arrive once", async (co
     numbers(0, 40).map((text) => ada.send({ to: bob.address, payload: secret(text) })),
   );
   const received = await take(messages, 40);
-  assert.deepEqual(
-    received.toSorted((a, b) => Number(a) - Number(b)),
-    numbers(0, 40),
-  );
+  assert.deepEqual(received.toSorted(byNumber), numbers(0, 40));
   assert.ok(refused > 0);
   await ada.flush();
   await ada.send({ to: bob.address, payload: secret("last") });
@@ -327,4 +359,40 @@ test("no WebSocket behind the address: no connection", async (context) => {
     assert.match(error.message, /200/);
     return true;
   });
+});
+
+test("2500 messages at once, far above the burst: all arrive once, and none is sent before its turn", async (context) => {
+  const relay = await startRelay(context, {
+    PINCH_RELAY_RATE_LIMIT: "500",
+    PINCH_RELAY_RATE_BURST: "10",
+  });
+  const outcomes = new Set<string>();
+  const refused = new Set<string>();
+  const wire = new Wire();
+  const ada = await connect(context, relay.url, SEEDS.ada, {
+    WebSocket: wire.WebSocket,
+    logger: () => {},
+    onRateLimited: ({ outcome, messageId }) => {
+      outcomes.add(outcome);
+      refused.add(fromUtf8(messageId));
+      wire.refused(messageId);
+    },
+  });
+  const bob = await connect(context, relay.url, SEEDS.bob);
+  const messages = bob.messages();
+  for (const text of numbers(0, 2_500)) {
+    const messageId = utf8(text);
+    await ada.send(envelope({ toAddress: bob.address, messageId, payload: secret(text) }));
+  }
+  const received = await take(messages, 2_500);
+  assert.deepEqual(received.toSorted(byNumber), numbers(0, 2_500));
+  assert.deepEqual([...outcomes], ["queued"]);
+  // What was on its way together may change places; what waits does not, nor what was never refused.
+  assert.deepEqual(wire.overtaking, []);
+  const direct = received.filter((text) => !refused.has(text));
+  assert.deepEqual(direct, direct.toSorted(byNumber));
+  await ada.flush();
+  const last = { toAddress: bob.address, messageId: utf8("2500"), payload: secret("last") };
+  await ada.send(envelope(last));
+  assert.deepEqual(await take(messages, 1), ["last"]);
 });

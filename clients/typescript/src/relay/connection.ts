@@ -10,11 +10,12 @@ import {
 } from "./envelope.js";
 import { ClosedError, InvalidError, QueueFullError, TooLargeError, WireError } from "./errors.js";
 import { loadIdentity } from "./handshake.js";
-import { Inbox, throwLater, type MessageListener } from "./inbox.js";
+import { Inbox, type MessageListener } from "./inbox.js";
 import { MessageType } from "./messages.js";
 import { checkOptions, type ConnectOptions, type Settings } from "./options.js";
 import { RateLimitedHandler } from "./rate-limited-handler.js";
 import { closedError, relayUrl, Socket, type SocketEnd, type WebSocketLike } from "./socket.js";
+import { tell } from "./tell.js";
 
 /** A message to another client. */
 export interface NewMessage {
@@ -27,7 +28,7 @@ export interface NewMessage {
 /** What `send` says about a message that it has taken. */
 export interface Sent {
   readonly messageId: Uint8Array;
-  /** Whether it has been given to the socket, or waits because the sender backs off. */
+  /** Whether it has been given to the socket, or waits for its turn. */
   readonly state: "sent" | "queued";
 }
 
@@ -101,7 +102,7 @@ export class RelayConnection implements AsyncIterable<Envelope> {
     options.signal?.addEventListener("abort", this.#abort, { once: true });
   }
 
-  /** How many messages wait because the relay asked for a pause. */
+  /** How many messages wait: the relay asked for a pause, or too many were sent lately. */
   get waiting(): number {
     return this.#handler.waiting;
   }
@@ -117,7 +118,7 @@ export class RelayConnection implements AsyncIterable<Envelope> {
    * An id of 16 random bytes, the time and the own address are filled in where they are missing. The
    * relay acknowledges nothing, so this resolves as soon as the message has been taken. Rejects with a
    * `TooLargeError`, a `QueueFullError`, a `ClosedError`, or an `InvalidError` for what the relay would
-   * drop without a word; then it has not.
+   * drop without a word, and for an id that is in use; then it has not.
    */
   async send(message: NewMessage | Envelope): Promise<Sent> {
     if (this.#closing || this.#end !== undefined) throw this.#closedError();
@@ -144,11 +145,7 @@ export class RelayConnection implements AsyncIterable<Envelope> {
   onClose(listener: (end: ConnectionEnd) => void): () => void {
     let listening = true;
     void this.closed.then((end) => {
-      try {
-        if (listening) listener(end);
-      } catch (error) {
-        throwLater(error);
-      }
+      if (listening) tell(() => listener(end));
     });
     return () => void (listening = false);
   }

@@ -2,6 +2,7 @@
 
 import type { Envelope } from "./envelope.js";
 import { InboxFullError } from "./errors.js";
+import { tell } from "./tell.js";
 
 /** Is called with every message. An error that it throws is nobody else's, and is not caught. */
 export type MessageListener = (message: Envelope) => void;
@@ -73,20 +74,9 @@ export class Inbox {
 
   #pass(message: Envelope, bytes: number): void {
     for (const listener of [...this.#listeners]) {
-      try {
-        listener(message, bytes);
-      } catch (error) {
-        throwLater(error);
-      }
+      tell(() => listener(message, bytes));
     }
   }
-}
-
-/** Throws where nobody but the platform's handler of uncaught errors catches it. */
-export function throwLater(error: unknown): void {
-  queueMicrotask(() => {
-    throw error;
-  });
 }
 
 interface Held {

@@ -4,13 +4,17 @@ import { InvalidError } from "./errors.js";
 
 /** How much a sender keeps, how long it waits, and how often it tries. */
 export interface SendLimits {
-  /** New messages that may wait while the sender backs off. */
+  /** New messages that may wait for their turn. */
   readonly queueMessagesMax: number;
   readonly queueBytesMax: number;
-  /** Sent messages that are remembered in case the relay refuses them. */
+  /** Sent messages that are remembered in case the relay refuses them. Without room, new ones wait. */
   readonly recentMessagesMax: number;
   readonly recentBytesMax: number;
-  /** For how long they are remembered, in milliseconds. */
+  /**
+   * For how long they are remembered, in milliseconds: at least as long as a refusal can take to come
+   * back, and at most, when their room is not needed.
+   */
+  readonly recentMsMin: number;
   readonly recentMsMax: number;
   /** How often one message is sent at most, the first time included. */
   readonly attemptsMax: number;
@@ -22,9 +26,10 @@ export interface SendLimits {
 export const defaultSendLimits: SendLimits = Object.freeze({
   queueMessagesMax: 1_024,
   queueBytesMax: 4 * 1_024 * 1_024,
-  recentMessagesMax: 1_024,
-  recentBytesMax: 4 * 1_024 * 1_024,
-  recentMsMax: 30_000,
+  recentMessagesMax: 32_768,
+  recentBytesMax: 16 * 1_024 * 1_024,
+  recentMsMin: 10_000,
+  recentMsMax: 60_000,
   attemptsMax: 10,
   waitMsMin: 1,
   waitMsMax: 60_000,
@@ -34,12 +39,14 @@ export const defaultSendLimits: SendLimits = Object.freeze({
 export function sendLimits(given: Partial<SendLimits> = {}): SendLimits {
   const limits = { ...defaultSendLimits, ...given };
   for (const [name, value] of Object.entries(limits)) positiveInteger(name, value);
-  if (limits.waitMsMin > limits.waitMsMax) {
-    throw new InvalidError(
-      `waitMsMin (${limits.waitMsMin}) is above waitMsMax (${limits.waitMsMax})`,
-    );
-  }
+  notAbove(limits, "waitMsMin", "waitMsMax");
+  notAbove(limits, "recentMsMin", "recentMsMax");
   return limits;
+}
+
+function notAbove(limits: SendLimits, min: keyof SendLimits, max: keyof SendLimits): void {
+  if (limits[min] <= limits[max]) return;
+  throw new InvalidError(`${min} (${limits[min]}) is above ${max} (${limits[max]})`);
 }
 
 /** The value, if it is a positive integer that a timer can take. */

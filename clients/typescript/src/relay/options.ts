@@ -8,6 +8,7 @@ import { positiveInteger, sendLimits, type SendLimits } from "./limits.js";
 import { consoleLogger, type Logger } from "./log.js";
 import type { OutgoingMessage, Refusal } from "./rate-limited-handler.js";
 import { webSocketConstructor, type WebSocketConstructor } from "./socket.js";
+import { tell } from "./tell.js";
 
 /** How to connect. Only `key` is required, and `WebSocket` where the platform has none. */
 export interface ConnectOptions {
@@ -70,6 +71,7 @@ export function checkOptions(options: ConnectOptions): Settings {
   if (!Number.isSafeInteger(clockSkewMs) || clockSkewMs < 0) {
     throw new InvalidError(`clockSkewMs is ${clockSkewMs}, not an integer from 0 on`);
   }
+  const onProblem = options.onProblem ?? ((problem) => logger(`Relay client: ${problem.message}`));
   const inbox = { messagesMax: 1_024, bytesMax: MIB_4, ...options.inboxLimits };
   return {
     options,
@@ -86,7 +88,7 @@ export function checkOptions(options: ConnectOptions): Settings {
     logger,
     clock: options.clock ?? systemClock,
     randomBytes: options.randomBytes ?? randomBytes,
-    onProblem: options.onProblem ?? ((problem) => logger(`Relay client: ${problem.message}`)),
+    onProblem: (problem) => tell(() => onProblem(problem)),
   };
 }
 

@@ -2,12 +2,14 @@
 
 import { systemClock, type Clock } from "./clock.js";
 import { readPayload, type Envelope } from "./envelope.js";
-import { ClosedError, InvalidError, QueueFullError } from "./errors.js";
+import { ClosedError, InvalidError } from "./errors.js";
 import { sendLimits, type SendLimits } from "./limits.js";
 import { consoleLogger, refusalLine, type Logger } from "./log.js";
 import { MessageType, rateLimited, type RateLimited } from "./messages.js";
-import { Pace } from "./pace.js";
-import { Recent, type Entry } from "./recent.js";
+import { Pace, settledInMs } from "./pace.js";
+import { Queue } from "./queue.js";
+import { keyOf, Recent, type Entry } from "./recent.js";
+import { tell } from "./tell.js";
 
 /** A message that this sender has taken. */
 export interface OutgoingMessage {
@@ -67,6 +69,9 @@ export interface Leftovers {
  * While it backs off, new messages queue up behind the refused ones, so that all of them go out in the
  * order of `send`, at the pace that the relay grants. What was already on its way behind a refused
  * message may still overtake it. The same bytes are sent again, with the same message id.
+ *
+ * Nothing is sent that could not be sent again: as long as there is no room to remember one more
+ * message, new ones queue up as well.
  */
 export class RateLimitedHandler {
   readonly #options: RateLimitedHandlerOptions;
@@ -76,11 +81,13 @@ export class RateLimitedHandler {
   readonly #pace: Pace;
   readonly #recent: Recent;
   /** What waits, by its order. Whenever something waits, a timer runs. */
-  readonly #queue: Entry[] = [];
-  #queueBytes = 0;
+  readonly #queue: Queue;
   #order = 0;
   #lastSentAtMs: number | undefined;
-  #timer: { readonly dueMs: number; readonly cancel: () => void } | undefined;
+  /** When a message was last sent by `send` itself. */
+  #lastDirectAtMs = 0;
+  #timer:
+    { readonly dueMs: number; readonly cause: Cause; readonly cancel: () => void } | undefined;
   #stopped = false;
   #idle: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
@@ -93,7 +100,12 @@ export class RateLimitedHandler {
     this.#recent = new Recent({
       messagesMax: this.#limits.recentMessagesMax,
       bytesMax: this.#limits.recentBytesMax,
+      ageMsMin: this.#limits.recentMsMin,
       ageMsMax: this.#limits.recentMsMax,
+    });
+    this.#queue = new Queue({
+      messagesMax: this.#limits.queueMessagesMax,
+      bytesMax: this.#limits.queueBytesMax,
     });
   }
 
@@ -110,26 +122,23 @@ export class RateLimitedHandler {
   /**
    * Sends an encoded envelope, now or when its turn comes.
    *
-   * Throws a `QueueFullError` when too much waits, an `InvalidError` for an empty id, a `ClosedError`
-   * after `stop`, and whatever `transmit` throws; in all these cases the message has not been taken.
+   * Throws a `QueueFullError` when too much waits, an `InvalidError` for an id that is empty or that of a
+   * message that waits or is remembered, a `ClosedError` after `stop`, and whatever `transmit` throws; in
+   * all these cases the message has not been taken.
    */
   send(messageId: Uint8Array, bytes: Uint8Array): "sent" | "queued" {
     if (this.#stopped) throw new ClosedError("this sender has been stopped", 1000);
-    if (messageId.length === 0) throw new InvalidError("a message needs an id to be found by");
-    const entry: Entry = {
-      order: this.#order++,
-      messageId: messageId.slice(),
-      bytes,
-      attempts: 0,
-      sentAtMs: 0,
-      sinceLastMs: 0,
-    };
-    if (!this.backingOff) {
-      this.#transmit(entry);
+    const nowMs = this.#clock.monotonicMs();
+    const roomInMs = this.#recent.makeRoom(1, bytes.length, nowMs);
+    const entry = this.#newEntry(messageId, bytes);
+    if (!this.backingOff && roomInMs === 0) {
+      this.#transmit(entry, false);
+      this.#lastDirectAtMs = nowMs;
       return "sent";
     }
-    this.#checkRoom(bytes.length);
-    this.#enqueue(entry);
+    this.#queue.checkRoom(bytes.length);
+    this.#queue.insert(entry);
+    if (!this.backingOff) this.#wait(nowMs + roomInMs, "room");
     return "queued";
   }
 
@@ -159,17 +168,42 @@ export class RateLimitedHandler {
     this.#stopped = true;
     this.#timer?.cancel();
     this.#timer = undefined;
-    this.#queueBytes = 0;
     const idle = this.#idle.splice(0);
     for (const { reject } of idle) reject(new ClosedError("this sender has been stopped", 1000));
     const uncertain = this.#recent.takeAll(this.#clock.monotonicMs());
     uncertain.sort((a, b) => a.order - b.order);
-    return { unsent: this.#queue.splice(0), uncertain };
+    return { unsent: this.#queue.takeAll(), uncertain };
+  }
+
+  #newEntry(messageId: Uint8Array, bytes: Uint8Array): Entry {
+    if (messageId.length === 0) throw new InvalidError("a message needs an id to be found by");
+    const key = keyOf(messageId);
+    if (this.#queue.has(key) || this.#recent.has(key)) {
+      // A refusal names only the id: of two that have the same, one would be lost.
+      throw new InvalidError(
+        "the id is that of a message that waits or was sent a short while ago",
+      );
+    }
+    const { recentBytesMax } = this.#limits;
+    if (bytes.length > recentBytesMax) {
+      const size = `the message has ${bytes.length} bytes`;
+      throw new InvalidError(`${size}, the most that can be remembered is ${recentBytesMax}`);
+    }
+    return {
+      order: this.#order++,
+      messageId: messageId.slice(),
+      key,
+      bytes,
+      attempts: 0,
+      sentAtMs: 0,
+      sinceLastMs: 0,
+      inRound: false,
+    };
   }
 
   #refused(said: RateLimited, messageId: Uint8Array): void {
     const nowMs = this.#clock.monotonicMs();
-    const entry = this.#recent.take(messageId, nowMs);
+    const entry = this.#recent.take(keyOf(messageId));
     const waitMs = this.#waitMs(said.retryAfterMs, entry?.attempts ?? 1);
     this.#pace.refused({
       waitMs,
@@ -177,6 +211,7 @@ export class RateLimitedHandler {
         message: {
           sinceLastMs: entry.sinceLastMs,
           roundTripMs: nowMs - entry.sentAtMs,
+          inRound: entry.inRound,
         },
       }),
     });
@@ -185,12 +220,16 @@ export class RateLimitedHandler {
       outcome = entry.attempts < this.#limits.attemptsMax ? "queued" : "gave-up";
       // Also when the queue is full: it has been taken, so it is not dropped. There are at most as
       // many of these as are remembered.
-      if (outcome === "queued") this.#enqueue(entry);
+      if (outcome === "queued") this.#queue.insert(entry);
     }
-    this.#wait(nowMs + waitMs);
-    this.#log(refusalLine(said));
-    this.#options.onRateLimited?.({ ...said, waitMs, messageId, outcome });
-    if (entry !== undefined && outcome === "gave-up") this.#options.onGaveUp?.(entry);
+    this.#wait(nowMs + waitMs, "pace");
+    if (entry?.inRound === false) {
+      // All that was sent with it is decided first, so that a round tells about itself and nothing else.
+      this.#wait(this.#lastDirectAtMs + settledInMs(nowMs - entry.sentAtMs), "pace");
+    }
+    tell(() => this.#log(refusalLine(said)));
+    tell(() => this.#options.onRateLimited?.({ ...said, waitMs, messageId, outcome }));
+    if (entry !== undefined && outcome === "gave-up") tell(() => this.#options.onGaveUp?.(entry));
   }
 
   /** The relay's wait within the limits; doubled with every attempt if waiting so long does not help. */
@@ -201,78 +240,87 @@ export class RateLimitedHandler {
     return Math.min(Math.max(asked, waitMsMin) * 2 ** doublings, waitMsMax);
   }
 
-  /** Makes sure that the next turn is not before this time. */
-  #wait(untilMs: number): void {
-    if (this.#timer !== undefined && this.#timer.dueMs >= untilMs) return;
+  /**
+   * Makes sure that the next turn is not before this time. It may be before a time that was waited for
+   * because of the room: a refused message has left some behind, and every turn looks for it.
+   */
+  #wait(untilMs: number, cause: Cause): void {
+    if (this.#timer?.cause === "pace" && this.#timer.dueMs >= untilMs) return;
     this.#timer?.cancel();
     const delayMs = Math.max(0, untilMs - this.#clock.monotonicMs());
     const cancel = this.#clock.after(delayMs, () => this.#turn());
-    this.#timer = { dueMs: untilMs, cancel };
+    this.#timer = { dueMs: untilMs, cause, cancel };
   }
 
   /** Sends the next round, or ends the back-off if nothing waits. */
   #turn(): void {
     this.#timer = undefined;
-    if (this.#queue.length === 0) {
+    const { first } = this.#queue;
+    if (first === undefined) {
       this.#pace.reset();
       for (const { resolve } of this.#idle.splice(0)) resolve();
       return;
     }
+    const nowMs = this.#clock.monotonicMs();
+    const roomInMs = this.#recent.makeRoom(1, first.bytes.length, nowMs);
+    if (roomInMs > 0) return this.#wait(nowMs + roomInMs, "room");
     const { count, pauseMs } = this.#pace.round();
     // The pause first: whoever sends while this round goes out has to queue up.
-    this.#wait(this.#clock.monotonicMs() + pauseMs);
-    const round = this.#queue.splice(0, count);
-    for (const entry of round) this.#queueBytes -= entry.bytes.length;
-    this.#sendRound(round);
+    this.#wait(nowMs + pauseMs, "pace");
+    this.#sendRound(this.#takeRound(count, nowMs));
+  }
+
+  /** The next so many that wait, or as many as there is room to remember. */
+  #takeRound(count: number, nowMs: number): Entry[] {
+    const round: Entry[] = [];
+    let bytes = 0;
+    for (let next = this.#queue.first; next !== undefined; next = this.#queue.first) {
+      if (round.length === count) break;
+      bytes += next.bytes.length;
+      if (this.#recent.makeRoom(round.length + 1, bytes, nowMs) > 0) {
+        this.#pace.cut(round.length);
+        break;
+      }
+      this.#queue.shift();
+      round.push(next);
+    }
+    return round;
   }
 
   #sendRound(round: readonly Entry[]): void {
     for (const [index, entry] of round.entries()) {
       try {
-        this.#transmit(entry);
+        this.#transmit(entry, true);
       } catch (error) {
-        for (const unsent of round.slice(index)) this.#enqueue(unsent);
-        this.#options.onTransmitError?.(error);
+        for (const unsent of round.slice(index)) this.#queue.insert(unsent);
+        tell(() => this.#options.onTransmitError?.(error));
         return;
       }
     }
   }
 
-  #transmit(entry: Entry): void {
+  #transmit(entry: Entry, inRound: boolean): void {
     const nowMs = this.#clock.monotonicMs();
     const sinceLastMs = nowMs - (this.#lastSentAtMs ?? nowMs);
-    this.#recent.add({ ...entry, attempts: entry.attempts + 1, sentAtMs: nowMs, sinceLastMs });
+    this.#recent.add({
+      ...entry,
+      attempts: entry.attempts + 1,
+      sentAtMs: nowMs,
+      sinceLastMs,
+      inRound,
+    });
     try {
       this.#options.transmit(entry.bytes);
     } catch (error) {
-      this.#recent.take(entry.messageId, nowMs);
+      this.#recent.take(entry.key);
       throw error;
     }
     this.#lastSentAtMs = nowMs;
   }
-
-  #enqueue(entry: Entry): void {
-    let at = this.#queue.length;
-    while (at > 0 && (this.#queue[at - 1]?.order ?? 0) > entry.order) at--;
-    this.#queue.splice(at, 0, entry);
-    this.#queueBytes += entry.bytes.length;
-  }
-
-  #checkRoom(bytes: number): void {
-    const { queueMessagesMax, queueBytesMax } = this.#limits;
-    const waiting = this.#queue.length;
-    if (waiting >= queueMessagesMax) {
-      throw new QueueFullError(
-        `${waiting} messages wait to be sent, the most is ${queueMessagesMax}`,
-        waiting,
-      );
-    }
-    if (this.#queueBytes + bytes > queueBytesMax) {
-      const all = `${this.#queueBytes} bytes wait to be sent`;
-      throw new QueueFullError(`${all}, ${bytes} more would be above ${queueBytesMax}`, waiting);
-    }
-  }
 }
+
+/** What a turn waits for: the relay's pace, or room to remember what is sent. */
+type Cause = "pace" | "room";
 
 /** How often the same message may be refused before the relay's waits are thought to be too short. */
 const ATTEMPTS_TRUSTED = 2;

@@ -1,0 +1,71 @@
+/** Messages that wait for their turn. */
+
+import { QueueFullError } from "./errors.js";
+import type { Entry } from "./recent.js";
+
+/** How many new messages a queue takes. */
+export interface QueueBounds {
+  readonly messagesMax: number;
+  readonly bytesMax: number;
+}
+
+/** Messages in the order in which the caller sent them. */
+export class Queue {
+  readonly #bounds: QueueBounds;
+  readonly #entries: Entry[] = [];
+  readonly #keys = new Set<string>();
+  #bytes = 0;
+
+  constructor(bounds: QueueBounds) {
+    this.#bounds = bounds;
+  }
+
+  get length(): number {
+    return this.#entries.length;
+  }
+
+  get first(): Entry | undefined {
+    return this.#entries[0];
+  }
+
+  has(key: string): boolean {
+    return this.#keys.has(key);
+  }
+
+  /** Throws a `QueueFullError` if there is no room for a new message. */
+  checkRoom(bytes: number): void {
+    const { messagesMax, bytesMax } = this.#bounds;
+    const { length } = this;
+    if (length >= messagesMax) {
+      const all = `${length} messages wait to be sent`;
+      throw new QueueFullError(`${all}, the most is ${messagesMax}`, length);
+    }
+    if (this.#bytes + bytes > bytesMax) {
+      const all = `${this.#bytes} bytes wait to be sent`;
+      throw new QueueFullError(`${all}, ${bytes} more would be above ${bytesMax}`, length);
+    }
+  }
+
+  /** Puts a message in its place, also if the queue is full: one that was taken is never dropped. */
+  insert(entry: Entry): void {
+    let at = this.#entries.length;
+    while (at > 0 && (this.#entries[at - 1]?.order ?? 0) > entry.order) at--;
+    this.#entries.splice(at, 0, entry);
+    this.#keys.add(entry.key);
+    this.#bytes += entry.bytes.length;
+  }
+
+  shift(): Entry | undefined {
+    const entry = this.#entries.shift();
+    if (entry === undefined) return undefined;
+    this.#keys.delete(entry.key);
+    this.#bytes -= entry.bytes.length;
+    return entry;
+  }
+
+  takeAll(): Entry[] {
+    this.#keys.clear();
+    this.#bytes = 0;
+    return this.#entries.splice(0);
+  }
+}

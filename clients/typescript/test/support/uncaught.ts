@@ -1,0 +1,19 @@
+import type { TestContext } from "node:test";
+
+/** Catches what nobody catches, for one test; what it returns waits for so many of them. */
+export function uncaught(context: TestContext): (count: number) => Promise<unknown[]> {
+  const errors: unknown[] = [];
+  const others = process.listeners("uncaughtException");
+  const collect = (error: unknown): void => void errors.push(error);
+  process.removeAllListeners("uncaughtException");
+  process.on("uncaughtException", collect);
+  context.after(() => {
+    process.off("uncaughtException", collect);
+    for (const other of others) process.on("uncaughtException", other);
+  });
+  return async (count) => {
+    // Each is thrown in a task of its own.
+    for (let turn = 0; turn <= count; turn++) await new Promise((done) => setImmediate(done));
+    return errors;
+  };
+}
