@@ -101,8 +101,8 @@ impl LimitLayer {
         self
     }
 
-    /// In [shadow](Mode::Shadow) mode everybody is served and charged; refusals are only logged,
-    /// and told to the handler by its [`Admission`]. Clients see nothing of it.
+    /// In [shadow](Mode::Shadow) mode everybody is served; refusals are charged nothing, as ever, and
+    /// are only logged, and told to the handler by its [`Admission`]. Clients see nothing of it.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;

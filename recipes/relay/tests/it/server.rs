@@ -71,7 +71,7 @@ pub(crate) fn bucket(burst: u64) -> Bucket {
 pub(crate) async fn until(mut is_true: impl FnMut() -> bool) {
     let poll = async {
         while !is_true() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(PATIENCE, poll).await.expect("it should have become true by now");
