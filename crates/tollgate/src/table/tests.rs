@@ -14,7 +14,7 @@ use super::grow::{Key, keys_of, lock_all, move_together, place, presized, stagge
 use super::line::{Line, Locked, Narrow, NarrowLine};
 use super::sync::Ordering;
 use super::{Ceiling, Table, WhenFull};
-use crate::hash::KeyedHash;
+use crate::hash::{KeyedHash, spread};
 use crate::keyed::KeyedLimit;
 
 const NOW: Timestamp = Timestamp::from_secs(1);
@@ -28,8 +28,11 @@ fn bytes_per_key(table: &Table<Bucket>) -> usize {
     table.shelf.counters.lines.load(Ordering::Relaxed) * size_of::<NarrowLine>() / table.len()
 }
 
+/// Inserts a key as a limiter does: keys that count up have hashes at equal distances, which a few
+/// seeds in a hundred would crowd into few lines.
 fn insert(table: &Table<Bucket>, hash: &KeyedHash, key: usize) {
-    let decision = table.check(table.fetch(hash.hash_one(key)), 1, NOW, |decision| decision);
+    let decision =
+        table.check(table.fetch(spread(hash.hash_one(key))), 1, NOW, |decision| decision);
     assert!(decision.is_allowed(), "key {key}");
 }
 
@@ -39,7 +42,7 @@ fn a_growing_table_takes_at_most_45_bytes_per_key() {
     for key in 0..2_500_000 {
         insert(&table, &hash, key);
         if key >= 1_000_000 && key % 25_000 == 0 {
-            assert!(bytes_per_key(&table) <= 43, "{} at {key}", bytes_per_key(&table));
+            assert!(bytes_per_key(&table) <= 45, "{} at {key}", bytes_per_key(&table));
         }
     }
 }
@@ -95,7 +98,7 @@ fn all_are_found(lines: &[Locked<'_, NarrowLine>], homes: usize, keys: &[Key<Nar
 fn some_keys(count: u64) -> Vec<Key<Narrow>> {
     let hash = KeyedHash::new();
     let key = |low| Key {
-        hash: hash.hash_one(low),
+        hash: spread(hash.hash_one(low)),
         packed: Narrow { high: 7, low },
         is_pinned: low % 5 == 0,
     };
