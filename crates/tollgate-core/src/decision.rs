@@ -201,6 +201,60 @@ impl Decision {
         }
     }
 
+    /// How many words a decision is.
+    pub const WORDS: usize = 12;
+
+    /// The decision as words, for those who keep what was answered.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; Self::WORDS] {
+        #[allow(clippy::cast_possible_truncation, reason = "each half goes to its place")]
+        let halves = |value: u128| [value as u64, (value >> 64) as u64];
+        let outcome = match self.outcome {
+            Outcome::Allow => 0,
+            Outcome::DenyForNow => 1,
+            Outcome::DenyForEver => 2,
+            Outcome::DenyUnknown => 3,
+        };
+        let [room, lack, spent] = [self.room_ticks, self.lack_ticks, self.spent_ticks].map(halves);
+        let Self { limit, now, ticks_per_unit, ticks_per_ns, span, .. } = *self;
+        [
+            outcome,
+            limit,
+            now.as_nanos(),
+            room[0],
+            room[1],
+            lack[0],
+            lack[1],
+            spent[0],
+            spent[1],
+            ticks_per_unit,
+            ticks_per_ns,
+            span.0,
+        ]
+    }
+
+    /// The decision that these are the words of. Words that no decision has give some decision.
+    pub fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let whole = |place: usize| u128::from(words[place]) | (u128::from(words[place + 1]) << 64);
+        Self {
+            outcome: match words[0] {
+                0 => Outcome::Allow,
+                1 => Outcome::DenyForNow,
+                2 => Outcome::DenyForEver,
+                _ => Outcome::DenyUnknown,
+            },
+            limit: words[1],
+            now: Timestamp::from_nanos(words[2]),
+            room_ticks: whole(3),
+            lack_ticks: whole(5),
+            spent_ticks: whole(7),
+            // Times are divided by these.
+            ticks_per_unit: words[9].max(1),
+            ticks_per_ns: words[10].max(1),
+            span: Span(words[11]),
+        }
+    }
+
     /// The decision as an enum to match on.
     pub fn verdict(&self) -> Verdict {
         match self.wait() {

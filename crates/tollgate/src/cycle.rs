@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_core::{Period, Timestamp};
 
 use crate::calendar::CachedCalendar;
+use crate::policy::Cycle;
 
 /// One reading of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +34,18 @@ impl Times {
 pub(crate) enum CycleClock {
     Calendar(CachedCalendar),
     /// Rounds that the host has closed in a domain.
-    Round(Arc<AtomicU64>),
+    Round { domain: Box<str>, closed: Arc<AtomicU64> },
 }
 
 impl CycleClock {
+    /// What it follows, and the domain whose rounds these may be.
+    pub(crate) fn named(&self) -> (Cycle, Box<str>) {
+        match self {
+            Self::Calendar(calendar) => (Cycle::Calendar(calendar.calendar().clone()), "".into()),
+            Self::Round { domain, .. } => (Cycle::Round, domain.clone()),
+        }
+    }
+
     pub(crate) fn is_calendar(&self) -> bool {
         matches!(self, Self::Calendar(_))
     }
@@ -45,7 +54,7 @@ impl CycleClock {
     pub(crate) fn round(&self) -> Option<u64> {
         match self {
             Self::Calendar(_) => None,
-            Self::Round(closed) => Some(closed.load(Ordering::Acquire)),
+            Self::Round { closed, .. } => Some(closed.load(Ordering::Acquire)),
         }
     }
 
@@ -57,7 +66,7 @@ impl CycleClock {
                 let ends = Timestamp::from_nanos(times.now.as_nanos().saturating_add(left_ns));
                 Period { index: period.index, ends: Some(ends) }
             }
-            Self::Round(closed) => Period { index: closed.load(Ordering::Acquire), ends: None },
+            Self::Round { closed, .. } => Period { index: closed.load(Ordering::Acquire), ends: None },
         }
     }
 }

@@ -10,9 +10,11 @@ use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tollgate_core::Timestamp;
 
+#[cfg(feature = "durable")]
+pub(crate) use change::MOST_CHANGES;
 pub use change::{Change, Changed, NoSuchRule, OverrideError};
 pub use domain::PreparedDomain;
-pub use error::{CheckError, GoneError};
+pub use error::{CheckError, SettleError};
 pub use explain::{Applies, Explanation, RuleExplanation};
 pub use lease::{Lease, WaitError, Waiting};
 pub use overlay::{Ban, Overlay};
@@ -23,13 +25,13 @@ use crate::cycle::Times;
 use crate::policy::Policy;
 use crate::request::Request;
 use crate::store::{
-    Answer, Charge, DecidedLater, Deciding, Gone, HoldFor, HoldId, MemoryStore, Named, Settlement,
-    SnapshotError, Store, Undecided,
+    Answer, Charge, Deciding, Edits, HoldFor, HoldId, MemoryStore, Named, Outage, Safe, Settled,
+    Settlement, SnapshotError, Store, Undecided,
 };
 use crate::terms::Act;
 use crate::waiting::WaitList;
 use change::Changes;
-use planning::Planned;
+use planning::{Planned, PlannedKeys};
 use report::{Asked, RefusalReport};
 use ruleset::{Domain, Ruleset};
 
@@ -148,7 +150,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     #[must_use]
     pub fn with_store(policy: Policy, store: S, clock: C) -> Self {
         let times = Times { now: clock.now(), wall: clock.wall() };
-        let rules = Ruleset::new(Arc::new(policy), Overlay::default(), None, &store, times);
+        let Edits { overlay, changes } = store.kept_edits();
+        let rules = Ruleset::new(Arc::new(policy), overlay, None, &store, times);
         store.adopt(&rules.adoption, &|| times);
         let clock = Arc::new(clock);
         let shared = Shared {
@@ -156,7 +159,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             store,
             waiting: WaitList::new(Arc::clone(&clock) as Arc<dyn Clock + Send + Sync>),
             clock,
-            changes: Mutex::new(Changes::default()),
+            changes: Mutex::new(Changes::kept(changes)),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -243,7 +246,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// Charges what was set aside: as much as was, or `actual` units, which may be fewer or more.
     ///
     /// Reports how many were charged: fewer than `actual` where a limit has no room for more.
-    pub fn commit(&self, id: HoldId, actual: Option<u64>) -> Answer<'_, Result<u64, GoneError>> {
+    pub fn commit(&self, id: HoldId, actual: Option<u64>) -> Answer<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Commit { actual }, None)
     }
 
@@ -253,24 +256,41 @@ impl<S: Store, C: Clock> Engine<S, C> {
         id: HoldId,
         actual: Option<u64>,
         now: Timestamp,
-    ) -> Answer<'_, Result<u64, GoneError>> {
+    ) -> Answer<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Commit { actual }, Some(now))
     }
 
     /// Gives back what was set aside.
-    pub fn cancel(&self, id: HoldId) -> Answer<'_, Result<u64, GoneError>> {
+    pub fn cancel(&self, id: HoldId) -> Answer<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Cancel, None)
     }
 
     /// [`cancel`](Self::cancel) at a given time.
-    pub fn cancel_at(&self, id: HoldId, now: Timestamp) -> Answer<'_, Result<u64, GoneError>> {
+    pub fn cancel_at(&self, id: HoldId, now: Timestamp) -> Answer<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Cancel, Some(now))
+    }
+
+    /// [`commit`](Self::commit), with a note that a store on disk writes down with it.
+    pub fn commit_noting(
+        &self,
+        id: HoldId,
+        actual: Option<u64>,
+        note: &str,
+    ) -> Answer<'_, Result<u64, SettleError>> {
+        let settlement = (Settlement::Commit { actual }, Some(note));
+        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
+    }
+
+    /// [`cancel`](Self::cancel), with a note that a store on disk writes down with it.
+    pub fn cancel_noting(&self, id: HoldId, note: &str) -> Answer<'_, Result<u64, SettleError>> {
+        let settlement = (Settlement::Cancel, Some(note));
+        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
     }
 
     /// Gives back units of a reservation that was committed, and reports how many.
     ///
     /// Never more than was charged, and nothing that a closed window or period has taken with it.
-    pub fn refund_hold(&self, id: HoldId, units: u64) -> Answer<'_, Result<u64, GoneError>> {
+    pub fn refund_hold(&self, id: HoldId, units: u64) -> Answer<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Refund { units }, None)
     }
 
@@ -280,7 +300,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         id: HoldId,
         units: u64,
         now: Timestamp,
-    ) -> Answer<'_, Result<u64, GoneError>> {
+    ) -> Answer<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Refund { units }, Some(now))
     }
 
@@ -312,7 +332,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 let waiting = &self.shared.waiting;
                 self.shared.store.refund(&planned.plan, times).map(|units| {
                     waiting.wake_all();
-                    Ok(units)
+                    Ok(units?)
                 })
             }
             Err(error) => Answer::Now(Err(error)),
@@ -326,9 +346,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         match self.plan(&rules, request, times) {
             Ok(planned) => {
                 let waiting = &self.shared.waiting;
-                self.shared.store.forget(&planned.plan).map(|forgotten| {
+                self.shared.store.forget(&planned.plan, times).map(|forgotten| {
                     waiting.wake_all();
-                    Ok(forgotten)
+                    Ok(forgotten?)
                 })
             }
             Err(error) => Answer::Now(Err(error)),
@@ -338,13 +358,29 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// Ends the round of a domain: quotas per round begin anew, with what they carry over.
     ///
     /// Reports how many rounds of the domain have been closed; 0 if the policy has no such domain.
-    pub fn close_round(&self, domain: &str) -> u64 {
-        if self.shared.rules.load().domain(domain).is_none() {
-            return 0;
+    pub fn close_round(&self, domain: &str) -> Answer<'_, Result<u64, Outage>> {
+        self.close_round_noting(domain, None)
+    }
+
+    /// [`close_round`](Self::close_round), with a note that a store on disk writes down with it.
+    pub fn close_round_noting(
+        &self,
+        domain: &str,
+        note: Option<&str>,
+    ) -> Answer<'_, Result<u64, Outage>> {
+        let (rules, times) = self.begin(None);
+        if rules.domain(domain).is_none() {
+            return Answer::Now(Ok(0));
         }
-        let closed = self.shared.store.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1;
+        let closed = self.shared.store.close_round(domain, note, times);
         self.shared.waiting.wake_all();
         closed
+    }
+
+    /// How many rounds of a domain have been closed.
+    #[must_use]
+    pub fn rounds(&self, domain: &str) -> u64 {
+        self.shared.store.rounds(domain).load(Ordering::Acquire)
     }
 
     /// Whether every [`Answer`] is there at once, so that waiting for one never blocks. So it is in
@@ -371,6 +407,17 @@ impl<S: Store, C: Clock> Engine<S, C> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(feature = "durable")]
+impl<S: Store, C: Clock> Engine<S, C> {
+    pub(crate) fn store(&self) -> &S {
+        &self.shared.store
+    }
+
+    pub(crate) fn now(&self) -> Times {
+        Times { now: self.shared.clock.now(), wall: self.shared.clock.wall() }
     }
 }
 
@@ -436,13 +483,29 @@ impl<S: Store, C: Clock> Engine<S, C> {
             match self.fill(report, &find, requests, (verb, now)) {
                 Filled::Now => {}
                 Filled::Error(error) => answer = Answer::Now(Err(error)),
-                Filled::Later(decided) => {
+                Filled::WhenSafe(safe) => {
                     let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
-                    answer = Answer::Later(Box::pin(report.later(decided)));
+                    answer = Answer::Later(Box::pin(report.when(safe)));
                 }
             }
         }
         answer
+    }
+
+    /// Decides, and tells what was decided before it is safe to rely on it.
+    fn decide_early(
+        &self,
+        request: &Request<'_>,
+        verb: Verb,
+        now: Option<Timestamp>,
+    ) -> Result<(Report, Option<Safe<'_>>), CheckError> {
+        let mut report = Report::new(self.shared.rules.load());
+        let find = |rules: &Ruleset| rules.domain_number(request.domain);
+        match self.fill(&mut report, &find, std::slice::from_ref(request), (verb, now)) {
+            Filled::Now => Ok((report, None)),
+            Filled::Error(error) => Err(error),
+            Filled::WhenSafe(safe) => Ok((report, Some(safe))),
+        }
     }
 
     /// Makes the decision that the report is about.
@@ -457,6 +520,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         loop {
             let Report { rules, asked, decisions, .. } = report;
             let times = self.times(rules, now);
+            let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
             let mut planned = Planned::new(rules, verb.act());
             let domain = find(rules).map(|number| &rules.domains[number]);
             if let Err(error) =
@@ -476,24 +540,27 @@ impl<S: Store, C: Clock> Engine<S, C> {
             if asked.is_empty() && planned.plan.hold.is_none() {
                 return Filled::Now;
             }
-            match self.shared.store.decide(&planned.plan, times, decisions) {
+            planned.plan.key_names = Some(&names);
+            let (decided, safe) = match self.shared.store.decide(&planned.plan, times, decisions) {
                 Deciding::Now(Err(Undecided::Superseded)) => {
                     drop(planned);
                     *rules = self.shared.rules.load();
+                    continue;
                 }
                 Deciding::Now(Err(Undecided::NotAdopted)) => {
                     let read = || self.times(rules, now);
                     self.shared.store.adopt(&rules.adoption, &read);
+                    continue;
                 }
-                Deciding::Now(decided) => {
-                    drop(planned);
-                    return match report.set(decided) {
-                        Ok(()) => Filled::Now,
-                        Err(error) => Filled::Error(error),
-                    };
-                }
-                Deciding::Later(decided) => return Filled::Later(decided),
-            }
+                Deciding::Now(decided) => (decided, None),
+                Deciding::WhenSafe(decided, safe) => (Ok(decided), Some(safe)),
+            };
+            drop(planned);
+            return match (report.set(decided), safe) {
+                (Err(error), _) => Filled::Error(error),
+                (Ok(()), None) => Filled::Now,
+                (Ok(()), Some(safe)) => Filled::WhenSafe(safe),
+            };
         }
     }
 
@@ -502,7 +569,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     fn plan_verb<'r>(
         &self,
         (rules, domain): (&'r Ruleset, Option<&'r Domain>),
-        requests: &[Request<'_>],
+        requests: &'r [Request<'r>],
         (verb, times): (Verb, Times),
         planned: &mut Planned<'r>,
     ) -> Result<(), CheckError> {
@@ -511,6 +578,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
             if request.cost == 0 && verb != Verb::Acquire {
                 planned.plan.act = Act::Look;
             }
+            planned.plan.note = request.note;
             if let Some(key) = request.idempotency_key
                 && matches!(verb, Verb::Check | Verb::Reserve)
                 && request.cost > 0
@@ -580,17 +648,28 @@ impl<S: Store, C: Clock> Engine<S, C> {
         id: HoldId,
         settlement: Settlement,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Result<u64, GoneError>> {
+    ) -> Answer<'_, Result<u64, SettleError>> {
+        self.settle_noting(id, (settlement, None), now).map(|settled| Ok(settled?.units))
+    }
+
+    fn settle_noting(
+        &self,
+        id: HoldId,
+        settlement: (Settlement, Option<&str>),
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<Settled, SettleError>> {
         let (_, times) = self.begin(now);
         let settled = self.shared.store.settle(id, settlement, times);
         let waiting = &self.shared.waiting;
-        settled.map(move |settled| match settled {
-            Ok(settled) => {
-                // Whoever waits for what was given back hears of it.
-                waiting.tell(settled.lines);
-                Ok(settled.units)
-            }
-            Err(Gone) => Err(GoneError),
+        if let Answer::Later(_) = &settled {
+            // It is done already, even if nobody awaits the answer.
+            waiting.wake_all();
+        }
+        settled.map(move |settled| {
+            let settled = settled?;
+            // Whoever waits for what was given back hears of it.
+            waiting.tell(settled.lines);
+            Ok(settled)
         })
     }
 }
@@ -599,7 +678,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
 enum Filled<'a> {
     Now,
     Error(CheckError),
-    Later(DecidedLater<'a>),
+    WhenSafe(Safe<'a>),
 }
 
 impl Verb {

@@ -5,6 +5,7 @@ pub struct Request<'a> {
     pub(crate) attributes: Attributes<'a>,
     pub(crate) cost: u64,
     pub(crate) idempotency_key: Option<&'a str>,
+    pub(crate) note: Option<&'a str>,
 }
 
 impl<'a> Request<'a> {
@@ -19,7 +20,7 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn new(domain: &'a str, attributes: &'a [(&'a str, &'a str)]) -> Self {
         let attributes = Attributes(attributes);
-        Self { domain, attributes, cost: 1, idempotency_key: None }
+        Self { domain, attributes, cost: 1, idempotency_key: None, note: None }
     }
 
     /// The same request at another cost. 0 is a look: it charges nothing.
@@ -33,6 +34,13 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn idempotency_key(self, key: &'a str) -> Self {
         Self { idempotency_key: Some(key), ..self }
+    }
+
+    /// The same request with a note, which a store on disk writes down together with what is charged:
+    /// both survive a crash, or neither does.
+    #[must_use]
+    pub const fn note(self, note: &'a str) -> Self {
+        Self { note: Some(note), ..self }
     }
 
     /// The domain.

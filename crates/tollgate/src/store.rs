@@ -11,16 +11,20 @@ use std::task::{Context, Poll, Wake, Waker};
 use tollgate_core::Timestamp;
 
 use crate::cycle::Times;
+use crate::engine::{Change, Overlay};
 use crate::hash::KeyedHash;
 use crate::terms::Decisions;
 
+#[cfg(feature = "durable")]
+pub(crate) mod file;
 mod memory;
 mod plan;
 
 pub use memory::{MemoryStore, SnapshotError};
+pub use plan::KeyName;
 
 pub(crate) use memory::{NewLimit, Restored, Succession};
-pub(crate) use plan::{Charge, HoldFor, Named, Plan};
+pub(crate) use plan::{Charge, HoldFor, KeyNames, Named, Plan};
 
 /// The name of units on hold: a reservation or a lease.
 ///
@@ -63,26 +67,37 @@ pub struct Decided {
     pub(crate) hold: Option<Held>,
 }
 
-/// A decision that takes a while, with the answers of the limits.
-pub(crate) type DecidedLater<'a> =
-    Pin<Box<dyn Future<Output = Result<(Decided, Decisions), Undecided>> + Send + 'a>>;
+/// What tells when a decision is safe.
+pub(crate) type Safe<'a> = Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>>;
 
-/// How a store answers a plan.
+/// How a store answers a plan. The answers of the limits are where the caller wanted them.
 pub enum Deciding<'a> {
-    /// The answers of the limits are where the caller wanted them.
+    /// It is decided.
     Now(Result<Decided, Undecided>),
-    /// They come with the answer.
-    Later(DecidedLater<'a>),
+    /// It is decided, and may be told as soon as it is safe.
+    WhenSafe(Decided, Safe<'a>),
 }
 
 impl fmt::Debug for Deciding<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Now(decided) => f.debug_tuple("Now").field(decided).finish(),
-            Self::Later(_) => f.write_str("Later(..)"),
+            Self::WhenSafe(decided, _) => f.debug_tuple("WhenSafe").field(decided).finish(),
         }
     }
 }
+
+/// The store cannot keep what it is told: its disk is full or broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage;
+
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store cannot write: its disk is full or broken")
+    }
+}
+
+impl std::error::Error for Outage {}
 
 /// Units that were set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +160,34 @@ pub(crate) enum Lines {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
+/// Why a hold was not settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsettled {
+    /// It is not there.
+    Gone,
+    /// The store cannot keep what becomes of it.
+    Outage,
+}
+
+impl From<Gone> for Unsettled {
+    fn from(Gone: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<Outage> for Unsettled {
+    fn from(Outage: Outage) -> Self {
+        Self::Outage
+    }
+}
+
+/// What a store knows about edits from an earlier life.
+#[derive(Clone, Debug, Default)]
+pub struct Edits {
+    pub(crate) overlay: Overlay,
+    pub(crate) changes: Vec<Change>,
+}
+
 /// A new set of rules, as a store needs to know it.
 #[derive(Clone, Debug, Default)]
 pub struct Adoption {
@@ -164,8 +207,9 @@ impl<S: sealed::Store> Store for S {}
 
 pub(crate) mod sealed {
     use super::{
-        Adoption, Answer, Arc, AtomicU64, Charge, Deciding, Decisions, Gone, HoldId, KeyedHash,
-        Plan, Restored, Settled, Settlement, Times, Timestamp, fmt,
+        Adoption, Answer, Arc, AtomicU64, Change, Charge, Deciding, Decisions, Edits, HoldId,
+        KeyedHash, Outage, Overlay, Plan, Restored, Settled, Settlement, Times, Timestamp,
+        Unsettled, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -175,19 +219,20 @@ pub(crate) mod sealed {
         /// Makes one whole decision: everything is charged, or nothing.
         fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;
 
-        /// Ends a hold, makes it longer, or gives back what it charged.
+        /// Ends a hold, makes it longer, or gives back what it charged. The note is written down
+        /// with it.
         fn settle(
             &self,
             id: HoldId,
-            settlement: Settlement,
+            settlement: (Settlement, Option<&str>),
             times: Times,
-        ) -> Answer<'_, Result<Settled, Gone>>;
+        ) -> Answer<'_, Result<Settled, Unsettled>>;
 
         /// Gives back the cost of a plan to each of its limits, as far as it was taken.
-        fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, u64>;
+        fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Outage>>;
 
         /// Drops what the keys of a plan have spent.
-        fn forget(&self, plan: &Plan<'_>) -> Answer<'_, bool>;
+        fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>>;
 
         /// Puts a key's state under the charge's limit as of the last edit.
         fn settle_in(&self, charge: &Charge<'_>, times: Times);
@@ -203,6 +248,24 @@ pub(crate) mod sealed {
 
         /// The number of rounds that were closed in a domain.
         fn rounds(&self, domain: &str) -> Arc<AtomicU64>;
+
+        /// Closes a round of a domain, and reports how many were closed.
+        fn close_round(
+            &self,
+            domain: &str,
+            note: Option<&str>,
+            times: Times,
+        ) -> Answer<'_, Result<u64, Outage>>;
+
+        /// Keeps edits beyond the process, if it keeps anything.
+        fn keep_edits(&self, _overlay: &Overlay, _changes: &[Change]) -> Result<(), Outage> {
+            Ok(())
+        }
+
+        /// Edits from an earlier life.
+        fn kept_edits(&self) -> Edits {
+            Edits::default()
+        }
 
         /// The hash that names states.
         fn hash(&self) -> &KeyedHash;
@@ -221,8 +284,9 @@ pub(crate) mod sealed {
 /// What a store answers: at once, or when it knows.
 ///
 /// Await it, or [`wait`](Self::wait) for it in blocking code. The in-memory store always answers at
-/// once, so that neither costs anything.
-#[must_use = "an answer that nobody looks at may never be made"]
+/// once, so that neither costs anything. A store on disk has done what it was asked when the answer is
+/// there to be awaited, and tells it as soon as that is safe.
+#[must_use = "what is not awaited may not be safe yet"]
 pub enum Answer<'a, T> {
     /// Here it is.
     Now(T),

@@ -24,6 +24,13 @@ impl SystemClock {
         Self::beginning_at(monotonic::wall())
     }
 
+    /// A clock that begins at the system's time of day, or at `earliest` if that is later: for states
+    /// that were kept until then, should the system's clock have been set back meanwhile.
+    #[must_use]
+    pub fn no_earlier_than(earliest: Timestamp) -> Self {
+        Self::beginning_at(monotonic::wall().max(earliest))
+    }
+
     fn beginning_at(began: Timestamp) -> Self {
         Self { began, origin: MonotonicClock.now() }
     }

@@ -258,6 +258,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let made = changes.write(who, times.wall, differences(&old, &new));
         rules.store(Arc::clone(&new));
         store.adopt(&new.adoption, &read);
+        if !made.is_empty() || old.overlay != new.overlay {
+            // In an outage it is in force all the same, and written down when the disk is back.
+            let _ = store.keep_edits(&new.overlay, &made);
+        }
         self.settle_exceptions(&old, &new, read());
         changes.replaced.push(old);
         self.shared.waiting.wake_all();
@@ -346,6 +350,19 @@ impl Ruleset {
 }
 
 impl Changes {
+    /// Changes that were kept from an earlier life.
+    pub(super) fn kept(changes: Vec<Change>) -> Self {
+        let mut kept = Self { last: changes.last().map_or(0, |last| last.number), ..Self::default() };
+        kept.log.extend(changes);
+        kept.forget_oldest();
+        kept
+    }
+
+    fn forget_oldest(&mut self) {
+        let excess = self.log.len().saturating_sub(MOST_CHANGES);
+        self.log.drain(..excess);
+    }
+
     fn write(
         &mut self,
         who: &str,
@@ -365,8 +382,7 @@ impl Changes {
             .collect();
         self.last += made.len() as u64;
         self.log.extend(made.iter().cloned());
-        let excess = self.log.len().saturating_sub(MOST_CHANGES);
-        self.log.drain(..excess);
+        self.forget_oldest();
         made
     }
 }
@@ -430,4 +446,4 @@ fn ban_differences(
     gone.chain(come.map(move |ban| (changed(ban), None, Some(ban.to_string()))))
 }
 
-const MOST_CHANGES: usize = 1_024;
+pub(crate) const MOST_CHANGES: usize = 1_024;

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::store::{Outage, Unsettled};
+
 /// Why a request was not decided: it cannot be understood, or does not belong here.
 ///
 /// A denial is not an error.
@@ -33,6 +35,16 @@ pub enum CheckError {
     NothingToReserve,
     /// Requests that are decided together must be of one domain.
     SeveralDomains,
+    /// The store cannot write: its disk is full or broken.
+    ///
+    /// Checks and reservations do not fail with this: there the rule's `on_error` decides.
+    Outage,
+}
+
+impl From<Outage> for CheckError {
+    fn from(Outage: Outage) -> Self {
+        Self::Outage
+    }
 }
 
 impl fmt::Display for CheckError {
@@ -63,20 +75,42 @@ impl fmt::Display for CheckError {
             Self::SeveralDomains => {
                 f.write_str("requests that are decided together must be of one domain")
             }
+            Self::Outage => Outage.fmt(f),
         }
     }
 }
 
 impl std::error::Error for CheckError {}
 
-/// The reservation or lease is gone: it has expired, was ended before, or never was.
+/// Why a reservation or lease was not ended, renewed or refunded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GoneError;
+#[non_exhaustive]
+pub enum SettleError {
+    /// It is gone: it has expired, was ended before, or never was.
+    Gone,
+    /// The store cannot write: its disk is full or broken. It may have been done all the same; if it
+    /// was, asking again finds it gone.
+    Outage,
+}
 
-impl fmt::Display for GoneError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the reservation or lease is gone: it has expired, was ended, or never was")
+impl From<Unsettled> for SettleError {
+    fn from(unsettled: Unsettled) -> Self {
+        match unsettled {
+            Unsettled::Gone => Self::Gone,
+            Unsettled::Outage => Self::Outage,
+        }
     }
 }
 
-impl std::error::Error for GoneError {}
+impl fmt::Display for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str(
+                "the reservation or lease is gone: it has expired, was ended, or never was",
+            ),
+            Self::Outage => Outage.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SettleError {}

@@ -3,17 +3,17 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tollgate_core::{Timestamp, Wait};
 
-use super::error::{CheckError, GoneError};
+use super::error::{CheckError, SettleError};
 use super::report::Report;
 use super::{Engine, Verb};
 use crate::clock::{Clock, SystemClock};
 use crate::request::Request;
-use crate::store::{Answer, Gone, HoldId, MemoryStore, Settlement, Store};
+use crate::store::{Answer, HoldId, MemoryStore, Outage, Safe, Settlement, Store, block_on};
 use crate::terms::Terms;
 use crate::waiting::{self, Attempt, GaveUp};
 
@@ -111,7 +111,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         };
         let request = *request;
         let attempt = move |now| self.attempt_lease(&request, now);
-        Waiting::new(self.shared.waiting.wait(terms, attempt))
+        Waiting::new(self.shared.waiting.wait(terms, attempt), Lease::in_outage)
     }
 
     /// Nothing limits how many are in flight for this request, or it is refused before that.
@@ -137,14 +137,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Attempt<Result<Lease<S, C>, WaitError>> {
-        let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, self.told(now));
-        let report = match decided.wait() {
-            Ok(report) => report,
+    ) -> Attempt<Result<Early<'_, Lease<S, C>>, WaitError>> {
+        let decided = self.decide_early(request, Verb::Acquire, self.told(now));
+        let (report, safe) = match decided {
+            Ok(decided) => decided,
             Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
         };
         if report.is_allowed() {
-            return Attempt::Done(self.lease(report));
+            return Attempt::Done(self.lease(report).map(|lease| (lease, safe)));
         }
         let is_for_slots = report.asked.iter().zip(&report.decisions).any(|(asked, decision)| {
             let is_slots = matches!(report.rules.rule(asked.rule).base.terms, Terms::Slots(_));
@@ -179,11 +179,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         };
         let request = *request;
         let attempt = move |now: Timestamp| {
-            let decided = self.decide(std::slice::from_ref(&request), Verb::Check, self.told(now));
-            match decided.wait() {
+            match self.decide_early(&request, Verb::Check, self.told(now)) {
                 Err(error) => Attempt::Done(Err(WaitError::Invalid(error))),
-                Ok(report) => match report.wait() {
-                    None => Attempt::Done(Ok(report)),
+                Ok((report, safe)) => match report.wait() {
+                    None => Attempt::Done(Ok((report, safe))),
                     Some(Wait::After(wait)) => {
                         Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) }
                     }
@@ -194,27 +193,19 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                 },
             }
         };
-        Waiting::new(self.shared.waiting.wait(terms, attempt))
+        Waiting::new(self.shared.waiting.wait(terms, attempt), Report::in_outage)
     }
 
     /// Makes a lease or a reservation last as long again, from now. Reports until when.
-    pub fn renew(&self, id: HoldId) -> Answer<'_, Result<Timestamp, GoneError>> {
+    pub fn renew(&self, id: HoldId) -> Answer<'_, Result<Timestamp, SettleError>> {
         let (_, times) = self.begin(None);
-        let settled = self.shared.store.settle(id, Settlement::Renew, times);
-        settled.map(|settled| settled.map(|settled| settled.expires).map_err(|Gone| GoneError))
+        let settled = self.shared.store.settle(id, (Settlement::Renew, None), times);
+        settled.map(|settled| Ok(settled?.expires))
     }
 
     /// Gives a place back by the name of its lease.
-    pub fn release(&self, id: HoldId) -> Answer<'_, Result<(), GoneError>> {
-        let (_, times) = self.begin(None);
-        let settled = self.shared.store.settle(id, Settlement::Cancel, times);
-        settled.map(|settled| match settled {
-            Ok(settled) => {
-                self.shared.waiting.tell(settled.lines);
-                Ok(())
-            }
-            Err(Gone) => Err(GoneError),
-        })
+    pub fn release(&self, id: HoldId) -> Answer<'_, Result<(), SettleError>> {
+        self.settle(id, Settlement::Cancel, None).map(|settled| settled.map(drop))
     }
 
     /// Does what is due at the clock's time: gives back what has expired, and wakes those whose
@@ -244,6 +235,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
+    fn in_outage(mut self) -> Result<Self, WaitError> {
+        let rules = self.engine.shared.rules.load();
+        let report = std::mem::replace(&mut self.report, Report::new(rules));
+        self.report = report.in_outage()?;
+        Ok(self)
+    }
+
     /// Its name, for [`Engine::renew`] and [`Engine::release`].
     #[must_use]
     pub fn id(&self) -> HoldId {
@@ -269,7 +267,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     }
 
     /// Makes it last as long again, from now; an error if it has expired.
-    pub fn renew(&mut self) -> Result<Timestamp, GoneError> {
+    pub fn renew(&mut self) -> Result<Timestamp, SettleError> {
         let expires = self.engine.renew(self.id).wait()?;
         if let Some(hold) = &mut self.report.hold {
             hold.expires = expires;
@@ -278,7 +276,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     }
 
     /// Gives the place back; an error if it had expired.
-    pub fn release(mut self) -> Result<(), GoneError> {
+    pub fn release(mut self) -> Result<(), SettleError> {
         self.is_kept = true;
         self.engine.release(self.id).wait()
     }
@@ -309,33 +307,47 @@ impl<S: Store, C: Clock + Send + Sync + 'static> fmt::Debug for Lease<S, C> {
     }
 }
 
+impl Report {
+    fn in_outage(mut self) -> Result<Self, WaitError> {
+        self.set_outage();
+        if self.is_allowed() { Ok(self) } else { Err(WaitError::Denied(Box::new(self))) }
+    }
+}
+
 /// Somebody who waits: to be awaited, or blocked on. Dropping it gives up.
 #[must_use = "nobody waits unless it is awaited or blocked on"]
 pub struct Waiting<'a, T> {
     stage: Stage<'a, T>,
+    /// What is left of it if the store could not keep it: the rules decide.
+    in_outage: fn(T) -> Result<T, WaitError>,
 }
 
 enum Stage<'a, T> {
     Over(Option<Result<T, WaitError>>),
-    Waits(Box<dyn Waiter<T> + Send + 'a>),
+    Waits(Box<dyn Waiter<'a, T> + Send + 'a>),
+    /// It has what it waited for, and may be told when that is safe.
+    Has(Option<T>, Safe<'a>),
 }
+
+/// What somebody waited for, and when it may be told.
+type Early<'a, T> = (T, Option<Safe<'a>>);
 
 /// A waiter whose attempt nobody can name.
-trait Waiter<T> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, WaitError>>;
+trait Waiter<'a, T> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Early<'a, T>, WaitError>>;
 
-    fn block(self: Box<Self>) -> Result<T, WaitError>;
+    fn block(self: Box<Self>) -> Result<Early<'a, T>, WaitError>;
 }
 
-impl<T, F> Waiter<T> for waiting::Wait<'_, Result<T, WaitError>, F>
+impl<'a, T, F> Waiter<'a, T> for waiting::Wait<'_, Result<Early<'a, T>, WaitError>, F>
 where
-    F: FnMut(Timestamp) -> Attempt<Result<T, WaitError>>,
+    F: FnMut(Timestamp) -> Attempt<Result<Early<'a, T>, WaitError>>,
 {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, WaitError>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Early<'a, T>, WaitError>> {
         Pin::new(self).poll(context).map(flatten)
     }
 
-    fn block(self: Box<Self>) -> Result<T, WaitError> {
+    fn block(self: Box<Self>) -> Result<Early<'a, T>, WaitError> {
         flatten((*self).block())
     }
 }
@@ -351,19 +363,27 @@ fn flatten<T>(outcome: Result<Result<T, WaitError>, GaveUp>) -> Result<T, WaitEr
 }
 
 impl<'a, T> Waiting<'a, T> {
-    fn new(waiter: impl Waiter<T> + Send + 'a) -> Self {
-        Self { stage: Stage::Waits(Box::new(waiter)) }
+    fn new(
+        waiter: impl Waiter<'a, T> + Send + 'a,
+        in_outage: fn(T) -> Result<T, WaitError>,
+    ) -> Self {
+        Self { stage: Stage::Waits(Box::new(waiter)), in_outage }
     }
 
     fn over(outcome: Result<T, WaitError>) -> Self {
-        Self { stage: Stage::Over(Some(outcome)) }
+        Self { stage: Stage::Over(Some(outcome)), in_outage: Ok }
     }
 
     /// Blocks this thread until the waiting is over.
     pub fn block(self) -> Result<T, WaitError> {
-        match self.stage {
-            Stage::Waits(waiter) => waiter.block(),
-            Stage::Over(outcome) => outcome.unwrap_or(Err(WaitError::Closed)),
+        let (it, safe) = match self.stage {
+            Stage::Over(outcome) => return outcome.unwrap_or(Err(WaitError::Closed)),
+            Stage::Waits(waiter) => waiter.block()?,
+            Stage::Has(it, safe) => (it.ok_or(WaitError::Closed)?, Some(safe)),
+        };
+        match safe.map_or(Ok(()), block_on) {
+            Ok(()) => Ok(it),
+            Err(Outage) => (self.in_outage)(it),
         }
     }
 }
@@ -372,9 +392,29 @@ impl<T> Future for Waiting<'_, T> {
     type Output = Result<T, WaitError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.get_mut().stage {
-            Stage::Waits(waiter) => waiter.poll(context),
-            Stage::Over(outcome) => Poll::Ready(outcome.take().unwrap_or(Err(WaitError::Closed))),
+        let Self { stage, in_outage } = self.get_mut();
+        loop {
+            return match stage {
+                Stage::Over(outcome) => {
+                    Poll::Ready(outcome.take().unwrap_or(Err(WaitError::Closed)))
+                }
+                Stage::Waits(waiter) => {
+                    *stage = match ready!(waiter.poll(context)) {
+                        Ok((it, Some(safe))) => Stage::Has(Some(it), safe),
+                        Ok((it, None)) => Stage::Over(Some(Ok(it))),
+                        Err(error) => Stage::Over(Some(Err(error))),
+                    };
+                    continue;
+                }
+                Stage::Has(it, safe) => {
+                    let is_safe = ready!(safe.as_mut().poll(context));
+                    let it = it.take().ok_or(WaitError::Closed);
+                    Poll::Ready(match is_safe {
+                        Ok(()) => it,
+                        Err(Outage) => it.and_then(*in_outage),
+                    })
+                }
+            };
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::policy::{
     KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask, v6_mask,
 };
 use crate::request::{Attributes, Request};
-use crate::store::{Charge, Plan};
+use crate::store::{Charge, KeyName, KeyNames, Plan};
 use crate::terms::{Act, NO_PERIOD, Terms, Weight};
 
 /// A plan, or the reason why there is nothing to decide.
@@ -49,7 +49,8 @@ impl<'a> Planned<'a> {
     #[inline(always)]
     pub(crate) fn new(rules: &Ruleset, act: Act) -> Self {
         let (charges, version) = (SmallVec::new(), rules.version);
-        let plan = Plan { version, act, charges, hold: None, name: None };
+        let (hold, name, note, key_names) = (None, None, None, None);
+        let plan = Plan { version, act, charges, hold, name, note, key_names };
         Self { plan, refusal: None, slots: None, in_flight: None, is_matched: false }
     }
 
@@ -183,6 +184,7 @@ impl<'a> Planning<'a, '_> {
             tag: grade.tag,
             weight: if is_enforced { Weight::Binding } else { Weight::Advisory },
             charge_refused: rule.charge_refused,
+            durability: compiled.durability,
             family: compiled.family,
             hash,
             cost,
@@ -190,6 +192,31 @@ impl<'a> Planning<'a, '_> {
             terms: &grade.terms,
             period,
         }))
+    }
+}
+
+/// Whose states the charges of a plan are about.
+#[derive(Debug)]
+pub(super) struct PlannedKeys<'a> {
+    pub(super) rules: &'a Ruleset,
+    pub(super) requests: &'a [Request<'a>],
+    pub(super) hash: &'a KeyedHash,
+    pub(super) times: Times,
+}
+
+impl KeyNames for PlannedKeys<'_> {
+    fn key_name(&self, charge: &Charge<'_>) -> KeyName {
+        let compiled = self.rules.rule(charge.rule);
+        let is_its = |request: &&Request<'_>| {
+            let charged = self.rules.charge(charge.rule, request, self.hash, self.times);
+            matches!(charged, Ok(Charged::One(it)) if it.hash == charge.hash)
+        };
+        let request = self.requests.iter().find(is_its).or(self.requests.first());
+        KeyName {
+            domain: compiled.rule.domain.clone(),
+            rule: compiled.rule.name.clone(),
+            parts: request.map_or_else(Vec::new, |it| compiled.key_of(&it.attributes)),
+        }
     }
 }
 

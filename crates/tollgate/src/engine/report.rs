@@ -10,7 +10,7 @@ use super::error::CheckError;
 use super::planning::Refusal;
 use super::ruleset::{Domain, Ruleset};
 use crate::policy::{Cycle, Limit, Mode, OnError, duration_to_text};
-use crate::store::{Decided, DecidedLater, Held, HoldId, Undecided};
+use crate::store::{Decided, Held, HoldId, Outage, Safe, Undecided};
 use crate::terms::{Decisions, INLINE, Weight};
 
 /// The answer to a request: whether it may go ahead, and what every rule said about it.
@@ -215,15 +215,12 @@ impl Report {
         Ok(())
     }
 
-    /// The report once the store has answered.
-    pub(super) async fn later(mut self, decided: DecidedLater<'_>) -> Result<Self, CheckError> {
-        match decided.await {
-            Ok((decided, decisions)) => {
-                self.decisions = decisions;
-                self.set(Ok(decided)).map(|()| self)
-            }
-            Err(undecided) => self.set(Err(undecided)).map(|()| self),
+    /// The report once it is safe.
+    pub(super) async fn when(mut self, safe: Safe<'_>) -> Result<Self, CheckError> {
+        if let Err(Outage) = safe.await {
+            self.set_outage();
         }
+        Ok(self)
     }
 
     /// What the rules say about a store that cannot answer: one that denies is enough.
@@ -233,6 +230,8 @@ impl Report {
             asked.weight == Weight::Binding && on_error == OnError::Deny
         };
         self.decisions.clear();
+        self.hold = None;
+        self.is_allowed = true;
         self.is_outage = true;
         if let Some(asked) = self.asked.iter().find(denies) {
             self.refuse(RefusalReport {

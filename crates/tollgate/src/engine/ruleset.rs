@@ -11,7 +11,7 @@ use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
 use crate::policy::{
-    Condition, Cycle, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
+    Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
 };
 use crate::request::Attributes;
 use crate::store::{Adoption, NewLimit, Restored, Store, Succession};
@@ -63,6 +63,7 @@ pub(crate) struct Compiled {
     pub(crate) cycle: Option<Arc<CycleClock>>,
     /// The limit that is in force for the rest of the period of the last edit.
     pub(crate) outgoing: Option<Outgoing>,
+    pub(crate) durability: Durability,
 }
 
 /// A limit and its number.
@@ -111,7 +112,8 @@ impl Ruleset {
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash().clone());
         for rule in overlay.over(&policy.rules) {
             let family = family(&rule, store.hash());
-            let old = old_rules.get(&family).copied();
+            let revived = Compiled::revive(&rule, family, &restored, times);
+            let old = old_rules.get(&family).copied().or(revived.as_ref());
             let domain = *by_name.entry(rule.domain.clone()).or_insert_with(|| {
                 domains.push(Domain::new(&rule.domain, overlay.bans_in(&rule.domain)));
                 domains.len() - 1
@@ -270,7 +272,8 @@ impl Numbers {
         let edit = Edit { family, cycle: cycle.as_ref(), is_same_cycle, effective, period };
         let exceptions = self.compile_exceptions(&rule, &edit, base, old);
         let finder = Finder::new(exceptions.iter().map(|exception| &*exception.rule.key));
-        Compiled { rule, family, base, exceptions, finder, cycle, outgoing }
+        let durability = rule.durability_on_disk();
+        Compiled { rule, family, base, exceptions, finder, cycle, outgoing, durability }
     }
 
     fn compile_exceptions(
@@ -364,6 +367,10 @@ impl Numbers {
                 self.adoption.removed.push(limit.tag);
                 continue;
             };
+            if limit.is_base || limit.successor.is_some() {
+                // It is in force, or what follows it is known.
+                continue;
+            }
             let base = &mut rules[index].base;
             base.terms = base.terms.succeeding(&limit.terms);
             for new in self.adoption.limits.iter_mut().filter(|new| new.tag == base.tag) {
@@ -385,6 +392,43 @@ impl Numbers {
 }
 
 impl Compiled {
+    /// A rule as it was in an earlier life, if that is known: as far as an edit of it has to know.
+    fn revive(rule: &Rule, family: u64, restored: &[Restored], times: Times) -> Option<Self> {
+        let of_rule = || restored.iter().filter(|limit| limit.family == family);
+        let last = of_rule().find(|limit| limit.is_base)?;
+        let mut rule = rule.clone();
+        if let (Limit::Quota(_, cycle), Some(clock)) = (&mut rule.limit, &last.cycle) {
+            *cycle = clock.named().0;
+        }
+        let leads_to_last = |limit: &&Restored| {
+            let mut next = limit.successor.map(|successor| successor.tag);
+            while let Some(tag) = next.filter(|tag| *tag != last.tag) {
+                let follower = of_rule().find(|limit| limit.tag == tag);
+                next = follower.and_then(|it| it.successor).map(|successor| successor.tag);
+            }
+            next.is_some()
+        };
+        let period = last.cycle.as_ref().map_or(u64::MAX, |cycle| cycle.period(times).index);
+        let waits = |limit: &Restored| {
+            let successor = limit.successor.filter(|it| it.effective == Effective::Next)?;
+            let last_period = successor.at.period.index;
+            let grade = Grade { tag: limit.tag, terms: limit.terms };
+            (period <= last_period).then_some(Outgoing { grade, last_period })
+        };
+        let outgoing = of_rule().filter(leads_to_last).filter_map(waits);
+        let (exceptions, finder) = (Vec::new(), Finder::new(std::iter::empty()));
+        Some(Self {
+            durability: rule.durability_on_disk(),
+            rule,
+            family,
+            base: Grade { tag: last.tag, terms: last.terms },
+            exceptions,
+            finder,
+            cycle: last.cycle.clone(),
+            outgoing: outgoing.min_by_key(|outgoing| outgoing.grade.tag),
+        })
+    }
+
     /// What stays in force for the rest of the period, where the rule's edits wait for the next.
     fn outgoing_at(&self, is_edited: bool, effective: Effective, times: Times) -> Option<Outgoing> {
         let period = self.cycle.as_ref()?.period(times);
@@ -449,7 +493,10 @@ fn cycle_of(rule: &Rule, old: Option<&Compiled>, store: &impl Store) -> Option<A
             Cycle::Calendar(calendar) => {
                 CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
             }
-            Cycle::Round => CycleClock::Round(store.rounds(&rule.domain)),
+            Cycle::Round => CycleClock::Round {
+                domain: rule.domain.clone(),
+                closed: store.rounds(&rule.domain),
+            },
         })
     }))
 }

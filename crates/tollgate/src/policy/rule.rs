@@ -265,6 +265,15 @@ impl Rule {
         self.durability
     }
 
+    /// How safe its charges are on a store that keeps them: quotas as safe as can be, unless the rule
+    /// says otherwise.
+    pub(crate) fn durability_on_disk(&self) -> Durability {
+        self.durability.unwrap_or(match self.limit {
+            Limit::Quota(..) => Durability::Fsync,
+            _ => Durability::Memory,
+        })
+    }
+
     /// How long reservations hold units.
     #[must_use]
     pub const fn held_for(&self) -> Duration {

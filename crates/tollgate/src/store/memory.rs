@@ -15,24 +15,39 @@ use std::sync::{Arc, Mutex, RwLock};
 use smallvec::SmallVec;
 use tollgate_core::{Carry, Timestamp};
 
-pub(crate) use limits::{NewLimit, Restored, Succession};
+#[cfg(feature = "durable")]
+pub(crate) use images::{Image, Undo};
+#[cfg(feature = "durable")]
+pub(crate) use journal::Journal;
+pub(crate) use journal::{Act as Happened, ActKind, Booking, Entry, Sink};
+#[cfg(feature = "durable")]
+pub(crate) use limits::{KnownImage, Successor};
+pub(crate) use limits::{Limits, NewLimit, Restored, Succession};
+#[cfg(feature = "durable")]
+pub(crate) use side::Remembered;
+pub(crate) use side::{Answered, Hold, Item, Side};
 
 use super::{
-    Adoption, Answer, Charge, Decided, Deciding, Gone, Held, HoldId, Lines, Plan, Settled,
-    Settlement, Undecided, sealed,
+    Adoption, Answer, Charge, Decided, Deciding, Gone, Held, HoldId, Lines, Outage, Plan, Settled,
+    Settlement, Undecided, Unsettled, sealed,
 };
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
 use crate::locks::{lock, read};
+use crate::policy::Durability;
 use crate::table::{Ceiling, Header, Keeper, Locked, Shelf, TaggedLine, WhenFull, WideLine};
 use crate::terms::{Act, Decisions, INLINE, Moment, State, Terms};
-use limits::{Carried, Limits};
-use side::{Answered, OtherBody, Side};
+use journal::SideGuard;
+use limits::Carried;
+use side::OtherBody;
 use slot::{AnyLocked, Slots};
 
 mod edits;
 mod fast;
 mod holds;
+#[cfg(feature = "durable")]
+mod images;
+mod journal;
 mod limits;
 mod locked;
 mod shared;
@@ -61,6 +76,10 @@ pub struct MemoryStore {
     hash: KeyedHash,
     /// Makes names of holds. They are told to everybody, so the hash of the keys must not.
     ids: RandomState,
+    /// Writes changes down, where they are to outlive the process.
+    sink: Option<Arc<dyn Sink>>,
+    /// What rules that want less get all the same.
+    least_durability: Durability,
 }
 
 /// Why a decision cannot be made this way.
@@ -73,7 +92,7 @@ enum Blocked {
 
 /// Which table a state is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Width {
+pub(crate) enum Width {
     Narrow,
     Wide,
     None,
@@ -107,6 +126,8 @@ impl MemoryStore {
             rounds: Mutex::new(HashMap::new()),
             hash: KeyedHash::new(),
             ids: RandomState::new(),
+            sink: None,
+            least_durability: Durability::Memory,
         })
     }
 
@@ -157,7 +178,18 @@ impl MemoryStore {
                 Err(Blocked::NeedsSide) => {}
             }
         }
-        let mut side = lock(&self.side);
+        self.decide_aside(plan, times, decisions)
+    }
+
+    /// Makes one whole decision with the side tables locked.
+    pub(crate) fn decide_aside(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Result<Decided, Undecided> {
+        self.in_force(plan)?;
+        let mut side = self.side();
         self.expire_holds(&mut side, times);
         if let Some(named) = plan.name {
             match side.recall(named, times.now) {
@@ -178,12 +210,15 @@ impl MemoryStore {
         if plan.hold.is_some() && side.open_holds() >= self.narrow.ceiling().max_keys {
             return Err(Undecided::TooManyHolds);
         }
+        self.name_keys(&mut side, plan);
         let locked = self.decide_locked(plan, times.now, Some(&mut side), decisions);
         let (is_allowed, items) = match locked {
             Ok(decided) => decided,
             Err(_) => return Err(self.undecided(plan)),
         };
         let mut decided = Decided { is_allowed, hold: None };
+        let kind = if plan.act == Act::Hold { ActKind::Reserve } else { ActKind::Check };
+        let mut happened = Happened::new(kind, times.now);
         if is_allowed {
             if let Some(hold) = plan.hold {
                 let name = plan.name.map(|named| named.name);
@@ -195,8 +230,27 @@ impl MemoryStore {
                 let answer = Answered { decided, decisions: decisions.clone(), hashes };
                 side.remember(named, answer, times.now);
             }
+            happened.note = plan.note.map(Into::into);
         }
+        happened.hold = decided.hold.map(|hold| hold.id);
+        side.end_act(happened);
         Ok(decided)
+    }
+
+    /// The side tables, locked.
+    fn side(&self) -> SideGuard<'_> {
+        SideGuard::new(self, lock(&self.side))
+    }
+
+    /// Tells whoever writes it down whose states the charges of a plan are about.
+    fn name_keys(&self, side: &mut Side, plan: &Plan<'_>) {
+        let (Some(sink), Some(names)) = (&self.sink, plan.key_names) else { return };
+        let Some(journal) = &mut side.journal else { return };
+        for charge in &plan.charges {
+            if self.durability(charge) > Durability::Memory && !sink.knows(charge.hash) {
+                journal.keys.push((charge.hash, names.key_name(charge)));
+            }
+        }
     }
 
     fn no_earlier_than_reuse(&self, terms: &Terms, now: Timestamp) -> Timestamp {
@@ -280,32 +334,36 @@ impl sealed::Store for MemoryStore {
     fn settle(
         &self,
         id: HoldId,
-        settlement: Settlement,
+        settlement: (Settlement, Option<&str>),
         times: Times,
-    ) -> Answer<'_, Result<Settled, Gone>> {
-        Answer::Now(self.settle_now(id, settlement, times))
+    ) -> Answer<'_, Result<Settled, Unsettled>> {
+        Answer::Now(self.settle_now(id, settlement, times).map_err(Into::into))
     }
 
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, u64> {
-        Answer::Now(self.refund_now(plan, times))
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Outage>> {
+        Answer::Now(Ok(self.refund_now(plan, times)))
     }
 
-    fn forget(&self, plan: &Plan<'_>) -> Answer<'_, bool> {
-        Answer::Now(self.forget_now(plan))
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>> {
+        Answer::Now(Ok(self.forget_now(plan, times.now)))
     }
 
     fn settle_in(&self, charge: &Charge<'_>, times: Times) {
-        let side = lock(&self.side);
-        self.with_slot(charge.terms, charge.hash, |line, slot| {
+        let mut side = self.side();
+        let held = side.held(charge.hash);
+        let carried = self.with_slot(charge.terms, charge.hash, |line, slot| {
             let limits = read(&self.limits);
             let tag = line.tag(slot);
             if tag != 0 && tag != charge.tag {
-                let held = side.held(charge.hash);
                 let state = line.load_state(slot, charge.terms).with_held(held);
                 let carried = limits.carry(tag, state, charge, times.now);
                 line.store(slot, carried.tag, &carried.state, charge.ask(times.now).moment);
             }
         });
+        if carried.is_some() {
+            side.note_state(self.durability(charge), (charge.terms, charge.hash));
+            side.end_act(Happened::new(ActKind::Carry, times.now));
+        }
     }
 
     fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
@@ -313,7 +371,7 @@ impl sealed::Store for MemoryStore {
     }
 
     fn expire(&self, times: Times) -> bool {
-        self.expire_holds(&mut lock(&self.side), times)
+        self.expire_holds(&mut self.side(), times)
     }
 
     fn next_due(&self) -> Option<Timestamp> {
@@ -322,6 +380,15 @@ impl sealed::Store for MemoryStore {
 
     fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
         Arc::clone(lock(&self.rounds).entry(domain.into()).or_default())
+    }
+
+    fn close_round(
+        &self,
+        domain: &str,
+        _note: Option<&str>,
+        _times: Times,
+    ) -> Answer<'_, Result<u64, Outage>> {
+        Answer::Now(Ok(self.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1))
     }
 
     fn hash(&self) -> &KeyedHash {

@@ -1,8 +1,10 @@
+use std::fmt;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate_core::{Decision, Period, Timestamp};
 
+use crate::policy::Durability;
 use crate::terms::{Act, Ask, INLINE, Moment, Terms, Weight};
 
 /// What one request comes down to: which limits it is charged to, under which names, how much.
@@ -16,6 +18,24 @@ pub struct Plan<'a> {
     pub(crate) charges: SmallVec<[Charge<'a>; INLINE]>,
     pub(crate) hold: Option<HoldFor>,
     pub(crate) name: Option<Named>,
+    /// What the caller wants to be written down with it.
+    pub(crate) note: Option<&'a str>,
+    /// Tells whose states these are, to a store that writes it down.
+    pub(crate) key_names: Option<&'a dyn KeyNames>,
+}
+
+/// Tells whose state a charge is about.
+pub(crate) trait KeyNames: fmt::Debug {
+    /// The name of a charge's key.
+    fn key_name(&self, charge: &Charge<'_>) -> KeyName;
+}
+
+/// Whose state it is: the rule, and the attributes of its key with their values.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyName {
+    pub(crate) domain: Box<str>,
+    pub(crate) rule: Box<str>,
+    pub(crate) parts: Vec<(Box<str>, Option<Box<str>>)>,
 }
 
 /// One limit's part in a plan.
@@ -28,6 +48,7 @@ pub struct Charge<'a> {
     pub(crate) weight: Weight,
     /// Whether a refused request is charged as well.
     pub(crate) charge_refused: bool,
+    pub(crate) durability: Durability,
     /// The rule that the state belongs to, as long as its key and algorithm stay the same.
     pub(crate) family: u64,
     /// The name of the state: a hash of the family and the key.

@@ -1,7 +1,7 @@
 //! Reservations, names of requests, and places in flight.
 
 use super::{ADA, BOB, Desk, Make, ms, rule};
-use crate::{CheckError, GoneError, Request, Store, Timestamp, Wait, WaitError};
+use crate::{CheckError, SettleError, Request, Store, Timestamp, Wait, WaitError};
 
 /// Limits of ten units that do not come back while a test runs.
 const TEN: [&str; 6] = [
@@ -42,8 +42,8 @@ pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
             desk.cancel(id);
             let after = desk.peek(ADA, 1);
             assert_eq!(before.decision(), after.decision(), "{limit} at {now}");
-            assert_eq!(desk.engine.cancel(id).wait(), Err(GoneError));
-            assert_eq!(desk.engine.commit(id, None).wait(), Err(GoneError));
+            assert_eq!(desk.engine.cancel(id).wait(), Err(SettleError::Gone));
+            assert_eq!(desk.engine.commit(id, None).wait(), Err(SettleError::Gone));
         }
     }
 }
@@ -78,14 +78,14 @@ pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
         let id = report.hold().unwrap();
         assert!(!desk.at(30_999).allows(ADA, 1), "{limit}");
         assert!(desk.at(31_000).allows(ADA, 9), "{limit}");
-        assert_eq!(desk.engine.commit(id, None).wait(), Err(GoneError), "{limit}");
+        assert_eq!(desk.engine.commit(id, None).wait(), Err(SettleError::Gone), "{limit}");
         assert_eq!(desk.left(ADA, "r"), 1, "{limit}");
         // Renewed, it lasts as long again.
         let id = desk.hold(BOB, 10);
         desk.at(50_000).engine.renew(id).wait().unwrap();
         assert!(!desk.at(79_999).allows(BOB, 1), "{limit}");
         assert!(desk.at(80_000).allows(BOB, 10), "{limit}");
-        assert_eq!(desk.engine.renew(id).wait(), Err(GoneError), "{limit}");
+        assert_eq!(desk.engine.renew(id).wait(), Err(SettleError::Gone), "{limit}");
     }
     // Each of several at its own time: the second is still held when the first is over.
     let desk = Desk::new(make, &rule("window = { max = 10, per = \"1h\" }\nreserve_for = \"30s\""));
@@ -111,7 +111,7 @@ pub(super) fn refunds_are_never_more_than_taken<S: Store>(make: Make<'_, S>) {
         assert_eq!((desk.refund(ADA, 9), desk.left(ADA, "r")), (3, 10), "{limit}");
         let id = desk.hold(ADA, 6);
         assert_eq!(desk.refund(ADA, 9), 0, "what is held was not spent: {limit}");
-        assert_eq!(desk.engine.refund_hold(id, 1).wait(), Err(GoneError), "{limit}");
+        assert_eq!(desk.engine.refund_hold(id, 1).wait(), Err(SettleError::Gone), "{limit}");
         assert_eq!(desk.commit(id, 5), 5);
         let refund = |units| desk.engine.refund_hold(id, units).wait().unwrap();
         assert_eq!([refund(2), refund(9), refund(9)], [2, 3, 0], "{limit}");
@@ -144,7 +144,7 @@ pub(super) fn closed_windows_give_nothing_back_to_holds<S: Store>(make: Make<'_,
         let desk = Desk::new(make, &rule(limit));
         let id = desk.at(0).hold(ADA, 6);
         assert_eq!(desk.commit(id, 6), 6);
-        desk.at(later).engine.close_round("default");
+        desk.at(later).engine.close_round("default").wait().unwrap();
         assert_eq!(desk.admits(ADA), 10, "{limit}");
         assert_eq!(desk.engine.refund_hold(id, 6).wait(), Ok(0), "{limit}");
         assert_eq!(desk.admits(ADA), 0, "it was of another window: {limit}");
@@ -228,8 +228,8 @@ pub(super) fn slots_are_never_more_than_there_are<S: Store>(make: Make<'_, S>) {
     desk.at(30_000);
     let fourth = acquire().unwrap();
     assert!(fourth.fence() > fence);
-    assert_eq!(desk.engine.renew(second).wait(), Err(GoneError));
-    assert_eq!(desk.engine.release(second).wait(), Err(GoneError));
+    assert_eq!(desk.engine.renew(second).wait(), Err(SettleError::Gone));
+    assert_eq!(desk.engine.release(second).wait(), Err(SettleError::Gone));
     assert!(acquire().is_err(), "a late release frees nothing");
     third.release().unwrap();
     let fifth = acquire().unwrap();

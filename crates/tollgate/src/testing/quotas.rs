@@ -41,13 +41,13 @@ pub(super) fn rounds_carry_over<S: Store>(make: Make<'_, S>) {
         for who in [ADA, BOB] {
             assert!(desk.allows(who, 3));
         }
-        assert_eq!(desk.engine.close_round("default"), 1);
-        desk.engine.close_round("elsewhere");
+        assert_eq!(desk.engine.close_round("default").wait().unwrap(), 1);
+        desk.engine.close_round("elsewhere").wait().unwrap();
         assert_eq!(desk.admits(ADA), after_one, "{carry}");
         assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::Unknown), "{carry}");
         assert_eq!(desk.refund(ADA, 1), 1);
-        desk.engine.close_round("default");
-        assert_eq!(desk.engine.close_round("default"), 3);
+        desk.engine.close_round("default").wait().unwrap();
+        assert_eq!(desk.engine.close_round("default").wait().unwrap(), 3);
         assert_eq!(desk.admits(BOB), after_three, "{carry}");
         assert_eq!(desk.refund(ADA, 5), 0, "a closed round gives nothing back: {carry}");
     }

@@ -56,7 +56,7 @@ pub(super) fn one_token_for_two<S: Store>(make: Make<'_, S>) {
             }
         });
         assert_eq!(won.into_inner(), 1, "in round {round}");
-        desk.engine.close_round("default");
+        desk.engine.close_round("default").wait().unwrap();
     }
 }
 

@@ -46,7 +46,7 @@ fn replay<S: Store>(store: S, case: &Value) {
                 return;
             }
             for _ in rounds..index {
-                engine.close_round("default");
+                engine.close_round("default").wait().unwrap();
             }
             rounds = index;
         }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollgate::policy::Policy;
-use tollgate::{Engine, GoneError, ManualClock, MemoryStore, Request, Timestamp, Wait, WaitError};
+use tollgate::{Engine, SettleError, ManualClock, MemoryStore, Request, Timestamp, Wait, WaitError};
 
 type TestEngine = Engine<MemoryStore, ManualClock>;
 
@@ -67,7 +67,7 @@ fn a_reservation_shrinks_the_capacity_and_comes_back_when_it_expires() {
     );
     clock.advance(Duration::from_secs(30));
     assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(10), "expired");
-    assert_eq!(engine.commit(held, None).wait(), Err(GoneError));
+    assert_eq!(engine.commit(held, None).wait(), Err(SettleError::Gone));
 
     let held = engine.reserve(&request.cost(6)).wait().unwrap().hold().unwrap();
     assert_eq!(engine.commit(held, Some(2)).wait(), Ok(2));
@@ -102,7 +102,7 @@ fn three_in_flight_and_the_rest_wait_in_order() {
     leases.push(engine.acquire(&request, now).block().unwrap());
     clock.advance(Duration::from_secs(300));
     let fresh = engine.acquire(&request, now).block().unwrap();
-    assert_eq!(leases.pop().unwrap().release(), Err(GoneError), "it has expired");
+    assert_eq!(leases.pop().unwrap().release(), Err(SettleError::Gone), "it has expired");
     drop((leases, fresh));
     assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(3), "at rest all are free");
 }
@@ -150,7 +150,7 @@ fn a_cap_that_is_changed_for_the_next_round_bites_then() {
     engine.replace_policy("a vote", Policy::from_toml(&policy(1)).unwrap());
     assert!(allows(&engine, &ada) && allows(&engine, &ada) && !allows(&engine, &ada));
     assert!(allows(&engine, &bob) && allows(&engine, &bob), "also who comes first after the vote");
-    engine.close_round("default");
+    engine.close_round("default").wait().unwrap();
     for request in [ada, bob] {
         assert!(allows(&engine, &request) && !allows(&engine, &request));
     }

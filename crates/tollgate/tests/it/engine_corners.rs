@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tollgate::policy::{Condition, Grant, Limit, Override, Policy};
 use tollgate::{
-    CheckError, Engine, GoneError, ManualClock, MemoryStore, Request, Timestamp, WaitError,
+    CheckError, Engine, SettleError, ManualClock, MemoryStore, Request, Timestamp, WaitError,
     Waiting, Window,
 };
 
@@ -98,7 +98,7 @@ fn a_name_does_not_multiply_a_place_and_dies_with_its_reservation() {
     assert_ne!(second, third, "and what has expired");
     engine.commit(third, None).wait().unwrap();
     assert_eq!(reserve(), third, "but not what was charged");
-    assert_eq!(engine.refund_hold(first, 1).wait(), Err(GoneError));
+    assert_eq!(engine.refund_hold(first, 1).wait(), Err(SettleError::Gone));
 }
 
 #[test]
@@ -123,13 +123,13 @@ fn those_who_wait_hear_of_whatever_may_help_them() {
     assert!(is_ready(&mut waits), "what was given back");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
-    engine.close_round("default");
+    engine.close_round("default").wait().unwrap();
     assert!(is_ready(&mut waits), "a new round");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
     engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2")));
     assert!(is_ready(&mut waits), "a larger limit");
-    assert_eq!(engine.close_round("nowhere"), 0);
+    assert_eq!(engine.close_round("nowhere").wait().unwrap(), 0);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn keys_of_closed_rounds_make_room() {
             refused += usize::from(!allows(&engine, &Request::new("default", &attributes)));
         }
         assert!(refused <= 20, "{refused} in round {round}");
-        engine.close_round("default");
+        engine.close_round("default").wait().unwrap();
     }
 }
 

@@ -695,7 +695,7 @@ impl Run {
             }
             Op::CloseRound => {
                 self.rounds += 1;
-                prop_assert_eq!(self.engine.close_round("default"), self.rounds);
+                prop_assert_eq!(self.engine.close_round("default").wait().unwrap(), self.rounds);
             }
             Op::Edit(rule, numbers, exception) => {
                 self.engine.tick();
@@ -733,7 +733,7 @@ impl Run {
             Op::Cancel(_) | Op::Advance(_) | Op::CloseRound => {
                 if let Op::CloseRound = op {
                     self.rounds += 1;
-                    self.engine.close_round("default");
+                    self.engine.close_round("default").wait().unwrap();
                 } else if let Op::Advance(us) = *op {
                     self.clock.advance(Duration::from_micros(us));
                 } else {

@@ -230,7 +230,7 @@ mod proposals {
         assert_eq!(refused.rule(), Some("cap"));
         let tokens = refused.rules().find(|it| it.rule == "tokens").unwrap();
         assert_eq!(tokens.decision.remaining(), 1, "it is charged by none");
-        desk.0.close_round("proposals");
+        desk.0.close_round("proposals").wait().unwrap();
         minute(&desk, 2);
         assert!(propose(&desk, "ada", "7").is_allowed(), "three of three tokens");
     }
@@ -267,7 +267,7 @@ mod proposals {
         desk.0.replace_policy("governance", Policy::from_toml(&policy(2, "60s")).unwrap());
         minute(&desk, 1);
         assert_eq!(propose(&desk, "ada", "1").rule(), Some("cap"), "this one keeps its own");
-        desk.0.close_round("proposals");
+        desk.0.close_round("proposals").wait().unwrap();
         for (at, is_allowed) in [(2, true), (3, true), (4, false)] {
             minute(&desk, at);
             let report = propose(&desk, "ada", "1");

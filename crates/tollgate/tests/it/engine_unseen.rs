@@ -12,7 +12,7 @@ fn unseen_keys_collect_what_is_carried() {
     let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), ManualClock::default());
     let request = Request::new("default", &[("user", "ada")]).cost(3);
     assert!(!engine.check(&request).wait().unwrap().is_allowed());
-    engine.close_round("default");
+    engine.close_round("default").wait().unwrap();
     assert!(engine.check(&request).wait().unwrap().is_allowed());
 }
 

@@ -18,6 +18,7 @@ mod engine_stories;
 mod engine_stress;
 mod engine_threads;
 mod engine_unseen;
+mod file_conformance;
 mod guard;
 mod layers;
 mod model;

@@ -23,7 +23,11 @@ impl MemoryStore {
             return;
         }
         self.version.store(adoption.version, Ordering::SeqCst);
-        limits.adopt(adoption, times());
+        let changed = limits.adopt(adoption, times());
+        if let Some(sink) = &self.sink {
+            // Nobody decides by the new limits before they are written down.
+            sink.adopted(&limits, &changed);
+        }
         let is_crowded = limits.superseded() > MOST_SUPERSEDED;
         drop(limits);
         if is_crowded {

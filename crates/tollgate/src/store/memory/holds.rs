@@ -6,13 +6,14 @@ use std::time::Duration;
 use tollgate_core::Timestamp;
 
 use super::limits::Carried;
-use super::side::{Hold, Item, Side};
 use super::{
-    Charge, Gone, Held, HoldId, Lines, MemoryStore, Moment, Plan, Settled, Settlement, Several,
+    ActKind, Booking, Charge, Entry, Gone, Happened, Hold, Item, Side, Held, HoldId, Lines, MemoryStore, Moment, Plan, Settled, Settlement, Several,
     Width,
 };
 use crate::cycle::Times;
-use crate::locks::{lock, read};
+use crate::locks::read;
+#[cfg(feature = "durable")]
+use crate::policy::Durability;
 use crate::terms::{State, Terms};
 
 impl MemoryStore {
@@ -26,7 +27,8 @@ impl MemoryStore {
         let fence = side.next_fence(now);
         let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
-        side.insert_hold(id, Hold { items, length, expires, fence, is_open: true, name });
+        items.iter().for_each(|item| side.note(item.durability));
+        side.insert_hold(id, Hold { items, length, expires, fence, settled: None, name });
         Held { id, expires, fence }
     }
 
@@ -34,23 +36,24 @@ impl MemoryStore {
     pub(super) fn settle_now(
         &self,
         id: HoldId,
-        settlement: Settlement,
+        (settlement, note): (Settlement, Option<&str>),
         times: Times,
     ) -> Result<Settled, Gone> {
-        let mut side = lock(&self.side);
+        let mut side = self.side();
         self.expire_holds(&mut side, times);
         let mut hold = side.hold(id).ok_or(Gone)?.clone();
-        if hold.is_open == matches!(settlement, Settlement::Refund { .. }) {
+        if hold.settled.is_none() == matches!(settlement, Settlement::Refund { .. }) {
             return Err(Gone);
         }
         let (mut most, mut least, lines) = (0, None, self.lines_of(&hold));
+        hold.items.iter().for_each(|item| side.note(item.durability));
         if settlement == Settlement::Renew {
             hold.expires = times.now.saturating_add(hold.length);
             side.renew(id, hold.expires);
         } else {
             for item in &mut hold.items {
                 let (held, outstanding) = (item.units, self.outstanding(item, times));
-                let is_by_request = item.is_by_request;
+                let Item { is_by_request, durability, hash, .. } = *item;
                 let (units, charged) =
                     self.update(&mut side, item, times, |terms, state, moment| match settlement {
                         Settlement::Commit { actual } => {
@@ -65,6 +68,11 @@ impl MemoryStore {
                             0
                         }
                     });
+                if self.counts_units(item) {
+                    for (entry, units) in booked(settlement, held, units) {
+                        side.book(durability, Booking { hash, entry, units });
+                    }
+                }
                 most = most.max(units);
                 if is_by_request && charged.is_some_and(|(_, state)| state.counts_units()) {
                     least = Some(least.map_or(units, |least: u64| least.min(units)));
@@ -80,10 +88,25 @@ impl MemoryStore {
                 side.settle(id, hold.items, times.now);
             }
         }
+        let kind = match settlement {
+            Settlement::Commit { .. } => ActKind::Commit,
+            Settlement::Cancel => ActKind::Cancel,
+            Settlement::Renew => ActKind::Renew,
+            Settlement::Refund { .. } => ActKind::Refund,
+        };
+        let note = note.map(Into::into);
+        side.end_act(Happened { hold: Some(id), note, ..Happened::new(kind, times.now) });
         // What was not charged somewhere is for the host to book.
         let is_commit = matches!(settlement, Settlement::Commit { .. });
         let units = least.filter(|_| is_commit).unwrap_or(most);
         Ok(Settled { units, expires: hold.expires, fence: hold.fence, lines })
+    }
+
+    /// How safe an end of a hold has to be.
+    #[cfg(feature = "durable")]
+    pub(crate) fn durability_of_hold(&self, id: HoldId) -> Option<Durability> {
+        let side = self.side();
+        side.hold(id)?.items.iter().map(|item| item.durability).max()
     }
 
     /// How much of what an item has charged still counts: a closed window gives nothing back.
@@ -95,6 +118,12 @@ impl MemoryStore {
         let mut carried = limits.current(carried, times.now, Some(moment.period.index));
         let moment = limits.get(carried.tag, times).map_or(moment, |(_, moment)| moment);
         carried.terms.refund(&mut carried.state, item.units, moment)
+    }
+
+    /// Whether an item is about units, and not acts or places.
+    fn counts_units(&self, item: &Item) -> bool {
+        let terms = read(&self.limits).terms(item.tag);
+        !matches!(terms, None | Some(Terms::Cooldown(_) | Terms::Slots(_)))
     }
 
     /// Who has to hear when a hold is given back.
@@ -111,14 +140,18 @@ impl MemoryStore {
     /// Each at its own time, so that what it gives back comes back then and not when somebody looks.
     pub(super) fn expire_holds(&self, side: &mut Side, times: Times) -> bool {
         let mut expired = false;
-        while let Some(hold) = side.next_expired(times.now) {
+        while let Some((id, hold)) = side.next_expired(times.now) {
             let at = Times { now: hold.expires, ..times };
             for item in &hold.items {
                 self.update(side, item, at, |terms, state, moment| {
                     terms.cancel(state, item.units, moment);
                     0
                 });
+                let units = if self.counts_units(item) { item.units } else { 0 };
+                let booking = Booking { hash: item.hash, entry: Entry::Expired, units };
+                side.book(item.durability, booking);
             }
+            side.end_act(Happened { hold: Some(id), ..Happened::new(ActKind::Expire, at.now) });
             expired = true;
         }
         expired
@@ -162,29 +195,38 @@ impl MemoryStore {
             return (change(&terms, &mut terms.fresh(moment.period), moment), None);
         };
         side.set_held(item.hash, left.1.held());
+        side.note_state(item.durability, (&terms, item.hash));
         (units, Some(left))
     }
 
     /// Gives back up to `units` to every limit of a plan, and reports the most that any gave.
     pub(super) fn refund_now(&self, plan: &Plan<'_>, times: Times) -> u64 {
-        let mut side = lock(&self.side);
+        let mut side = self.side();
         self.expire_holds(&mut side, times);
         let refund = |charge: &Charge<'_>| {
             let Charge { tag, hash, cost: units, is_by_request, .. } = *charge;
-            let item = Item { tag, hash, units, is_by_request, charged: None };
+            let durability = self.durability(charge);
+            let item = Item { tag, hash, units, is_by_request, durability, charged: None };
             let refund =
                 |terms: &Terms, state: &mut State, moment| terms.refund(state, units, moment);
-            self.update(&mut side, &item, times, refund).0
+            let (units, left) = self.update(&mut side, &item, times, refund);
+            if left.is_some() {
+                side.book(durability, Booking { hash, entry: Entry::Refunded, units });
+            }
+            units
         };
-        plan.charges.iter().map(refund).max().unwrap_or(0)
+        let units = plan.charges.iter().map(refund).max().unwrap_or(0);
+        let note = plan.note.map(Into::into);
+        side.end_act(Happened { note, ..Happened::new(ActKind::Refund, times.now) });
+        units
     }
 
     /// Drops what the keys of a plan have spent; true if there was anything. Holds stay.
-    pub(super) fn forget_now(&self, plan: &Plan<'_>) -> bool {
-        let side = lock(&self.side);
-        let forget = |charge: &Charge<'_>| {
-            self.with_slot(charge.terms, charge.hash, |line, slot| {
-                let held = side.held(charge.hash);
+    pub(super) fn forget_now(&self, plan: &Plan<'_>, now: Timestamp) -> bool {
+        let mut side = self.side();
+        let mut forget = |charge: &Charge<'_>| {
+            let held = side.held(charge.hash);
+            let forgotten = self.with_slot(charge.terms, charge.hash, |line, slot| {
                 if held == 0 {
                     line.clear(slot);
                     self.uncount(charge.terms);
@@ -193,8 +235,39 @@ impl MemoryStore {
                     let fresh = charge.terms.fresh(charge.period).with_held(held);
                     line.store(slot, charge.tag, &fresh, moment);
                 }
-            })
+            });
+            if forgotten.is_some() {
+                side.note_state(self.durability(charge), (charge.terms, charge.hash));
+            }
+            forgotten
         };
-        plan.charges.iter().filter_map(forget).count() > 0
+        let count = plan.charges.iter().filter_map(&mut forget).count();
+        let note = plan.note.map(Into::into);
+        side.end_act(Happened { note, ..Happened::new(ActKind::Forget, now) });
+        count > 0
     }
+}
+
+/// How units that were set aside are booked when `units` of them were charged or given back.
+fn booked(
+    settlement: Settlement,
+    held: u64,
+    units: u64,
+) -> impl Iterator<Item = (Entry, u64)> {
+    let entries = match settlement {
+        // What was charged beyond is granted at the same time, so that nothing comes from nowhere.
+        Settlement::Commit { .. } => [
+            (Entry::Committed, units.min(held)),
+            (Entry::Cancelled, held.saturating_sub(units)),
+            (Entry::Charged, units.saturating_sub(held)),
+        ],
+        Settlement::Cancel => {
+            [(Entry::Cancelled, held), (Entry::Held, 0), (Entry::Held, 0)]
+        }
+        Settlement::Refund { .. } => {
+            [(Entry::Refunded, units), (Entry::Held, 0), (Entry::Held, 0)]
+        }
+        Settlement::Renew => [(Entry::Held, 0); 3],
+    };
+    entries.into_iter().filter(|(_, units)| *units > 0)
 }

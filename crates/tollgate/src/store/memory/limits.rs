@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_core::Timestamp;
 
 use crate::cycle::{CycleClock, Times};
-use crate::policy::Effective;
+use crate::policy::{Cycle, Effective};
 use crate::store::{Adoption, Charge};
 use crate::terms::{Moment, NO_PERIOD, State, Terms};
 
@@ -30,16 +30,34 @@ struct Known {
     successor: Option<Successor>,
     /// Whether its rule is gone, so that nobody asks for its states any more.
     is_removed: bool,
+    /// Whether more than its numbers is known of it.
+    is_whole: bool,
 }
 
+/// The limit that follows another one.
 #[derive(Clone, Copy, Debug)]
-struct Successor {
-    tag: u32,
+pub(crate) struct Successor {
+    pub(crate) tag: u32,
     /// When the edit was made, in the periods of the limit that it ended.
-    at: Moment,
+    pub(crate) at: Moment,
     /// The same in the periods of the limit that follows.
-    period_after: u64,
-    effective: Effective,
+    pub(crate) period_after: u64,
+    pub(crate) effective: Effective,
+}
+
+/// Everything about a limit, to be kept beyond the process.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownImage {
+    pub(crate) tag: u32,
+    pub(crate) family: u64,
+    pub(crate) terms: Terms,
+    /// What a quota's periods follow, and the domain whose rounds these may be.
+    pub(crate) cycle: Option<(Cycle, Box<str>)>,
+    pub(crate) since: Moment,
+    pub(crate) until: Option<Times>,
+    pub(crate) common: Option<u32>,
+    pub(crate) successor: Option<Successor>,
+    pub(crate) is_removed: bool,
 }
 
 /// A limit that comes into force.
@@ -74,24 +92,82 @@ pub(crate) struct Carried {
 }
 
 /// A limit from an earlier life.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Restored {
     pub(crate) tag: u32,
     pub(crate) family: u64,
     pub(crate) terms: Terms,
+    pub(crate) cycle: Option<Arc<CycleClock>>,
+    pub(crate) successor: Option<Successor>,
+    /// Whether it is known to be what its rule said last, for keys without an override.
+    pub(crate) is_base: bool,
+}
+
+impl Restored {
+    /// A limit of which nothing else is known.
+    pub(crate) const fn alone(tag: u32, family: u64, terms: Terms) -> Self {
+        Self { tag, family, terms, cycle: None, successor: None, is_base: false }
+    }
 }
 
 impl Limits {
     /// What has to be known to understand the states later.
     pub(crate) fn restorable(&self) -> Vec<Restored> {
-        let known = self.known.iter();
-        known.map(|(tag, it)| Restored { tag: *tag, family: it.family, terms: it.terms }).collect()
+        let restored = |(tag, it): (&u32, &Known)| Restored {
+            tag: *tag,
+            family: it.family,
+            terms: it.terms,
+            cycle: it.cycle.clone(),
+            successor: it.successor,
+            is_base: it.is_whole && !it.is_past() && it.common.is_none(),
+        };
+        self.known.iter().map(restored).collect()
+    }
+
+    /// Everything about a limit.
+    pub(crate) fn image(&self, tag: u32) -> Option<KnownImage> {
+        let known = self.known.get(&tag)?;
+        Some(KnownImage {
+            tag,
+            family: known.family,
+            terms: known.terms,
+            cycle: known.cycle.as_ref().map(|cycle| cycle.named()),
+            since: known.since,
+            until: known.until,
+            common: known.common,
+            successor: known.successor,
+            is_removed: known.is_removed,
+        })
+    }
+
+    /// Every limit that is known.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
+        self.known.keys().copied()
+    }
+
+    /// Knows all about a limit from an earlier life.
+    pub(crate) fn restore_whole(&mut self, image: KnownImage, cycle: Option<Arc<CycleClock>>) {
+        let KnownImage { tag, family, terms, since, until, common, successor, is_removed, .. } =
+            image;
+        let is_whole = true;
+        let known = Known {
+            family,
+            terms,
+            cycle,
+            since,
+            until,
+            common,
+            successor,
+            is_removed,
+            is_whole,
+        };
+        self.known.insert(tag, known);
     }
 
     /// Knows limits from an earlier life.
     pub(crate) fn restore(&mut self, limits: Vec<Restored>) {
         let since = Moment { now: Timestamp::ZERO, period: NO_PERIOD };
-        for Restored { tag, family, terms } in limits {
+        for Restored { tag, family, terms, .. } in limits {
             self.known.insert(
                 tag,
                 Known {
@@ -103,14 +179,18 @@ impl Limits {
                     common: None,
                     successor: None,
                     is_removed: false,
+                    is_whole: false,
                 },
             );
         }
     }
 
-    /// Takes new limits and says what follows the old ones, from `at` on.
-    pub(crate) fn adopt(&mut self, adoption: &Adoption, at: Times) {
-        self.bring_back(adoption, at);
+    /// Takes new limits and says what follows the old ones, from `at` on. Reports which have changed.
+    pub(crate) fn adopt(&mut self, adoption: &Adoption, at: Times) -> Vec<u32> {
+        let mut changed = self.bring_back(adoption, at);
+        changed.extend(adoption.limits.iter().map(|limit| limit.tag));
+        changed.extend(adoption.successions.iter().map(|succession| succession.from));
+        changed.extend(&adoption.removed);
         for limit in &adoption.limits {
             let until = limit.until.map(|wall| Times { now: at.by_the_clock(wall), wall });
             self.known.entry(limit.tag).or_insert_with(|| Known {
@@ -122,6 +202,7 @@ impl Limits {
                 common: limit.common,
                 successor: None,
                 is_removed: false,
+                is_whole: true,
             });
         }
         for succession in &adoption.successions {
@@ -151,22 +232,28 @@ impl Limits {
                 known.is_removed = true;
             }
         }
+        changed
     }
 
     /// States of a rule that was gone and is there again go on under its new limit.
-    fn bring_back(&mut self, adoption: &Adoption, at: Times) {
+    fn bring_back(&mut self, adoption: &Adoption, at: Times) -> Vec<u32> {
+        let mut back = Vec::new();
         if !self.known.values().any(|known| known.is_removed) {
-            return;
+            return back;
         }
         for limit in adoption.limits.iter().filter(|limit| limit.common.is_none()) {
-            let is_back = |known: &&mut Known| known.is_removed && known.family == limit.family;
-            for known in self.known.values_mut().filter(is_back) {
+            let is_back = |(_, known): &(&u32, &mut Known)| {
+                known.is_removed && known.family == limit.family
+            };
+            for (gone, known) in self.known.iter_mut().filter(is_back) {
+                back.push(*gone);
                 let (tag, effective, at) = (limit.tag, Effective::Now, known.moment(at));
                 let period_after = at.period.index;
                 known.is_removed = false;
                 known.successor.get_or_insert(Successor { tag, at, period_after, effective });
             }
         }
+        back
     }
 
     /// Whether the rule of a limit is gone.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use tollgate_core::Timestamp;
 
+use super::journal::{Booking, Entry};
 use super::limits::{Carried, Limits};
 use super::side::{Item, Side};
 use super::slot::{AnyLine, AnyLocked, Slots};
@@ -13,6 +14,7 @@ use super::{
     Act, Blocked, Charge, Decisions, MemoryStore, Moment, Plan, Several, Shelf, Undecided, Width,
 };
 use crate::locks::read;
+use crate::policy::Durability;
 use crate::table::{Place, WhenFull};
 use crate::terms::{Ask, State, decide};
 
@@ -116,6 +118,10 @@ impl MemoryStore {
                         self.uncount(charge.terms);
                     } else if after != before.state || line.tag(slot) != before.tag {
                         line.store(slot, before.tag, &after, moments[index]);
+                        if let Some(side) = side.as_deref_mut() {
+                            let state = (charge.terms, charge.hash);
+                            side.note_state(self.durability(charge), state);
+                        }
                     }
                 }
                 Spot::Shared if after != before.state => {
@@ -138,8 +144,28 @@ impl MemoryStore {
             };
             if is_held && decisions[index].is_allowed() {
                 let Charge { hash, cost: units, is_by_request, .. } = *charge;
-                let charged = None;
-                items.push(Item { tag: before.tag, hash, units, is_by_request, charged });
+                let (charged, durability) = (None, self.durability(charge));
+                let tag = before.tag;
+                items.push(Item { tag, hash, units, is_by_request, durability, charged });
+            }
+            if let Some(side) = side.as_deref_mut() {
+                let taken = match (decisions[index].is_allowed(), is_allowed) {
+                    (true, true) => charge.cost,
+                    (true, false) if charge.charge_refused => charge.cost,
+                    (false, false) if charge.charge_refused => {
+                        asks[index].terms.look(&before.state, 0, moments[index]).remaining()
+                    }
+                    _ => 0,
+                };
+                let entry = match plan.act {
+                    Act::Charge if !is_held => Entry::Charged,
+                    Act::Charge | Act::Hold => Entry::Held,
+                    Act::Look => continue,
+                };
+                if before.state.counts_units() && matches!(spots[index], Spot::Slot { .. }) {
+                    let booking = Booking { hash: charge.hash, entry, units: taken };
+                    side.book(self.durability(charge), booking);
+                }
             }
         }
         Ok((is_allowed, items))
@@ -258,6 +284,10 @@ impl MemoryStore {
                 Place::Full(_) => match (shelf.ceiling().when_full, act) {
                     (WhenFull::Allow, _) => return Ok(Placed::Spot(Spot::Unkept)),
                     (WhenFull::Deny, _) | (WhenFull::Share, Act::Hold) => {
+                        return Ok(Placed::Spot(Spot::NoRoom));
+                    }
+                    // What has to survive cannot be counted together with others.
+                    (WhenFull::Share, _) if self.durability(charge) > Durability::Memory => {
                         return Ok(Placed::Spot(Spot::NoRoom));
                     }
                     (WhenFull::Share, _) if side.is_none() => return Err(Blocked::NeedsSide),

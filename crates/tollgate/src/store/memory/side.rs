@@ -6,7 +6,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tollgate_core::Timestamp;
 
+use super::journal::Journal;
 use super::shared::Shared;
+use crate::policy::Durability;
 use crate::store::{Decided, HoldId, Named};
 use crate::terms::{Decisions, INLINE, State};
 
@@ -22,6 +24,8 @@ pub(crate) struct Side {
     names_by_age: VecDeque<(Timestamp, [u64; 2])>,
     last_fence: u64,
     pub(crate) shared: Shared,
+    /// What has changed, where somebody writes it down.
+    pub(crate) journal: Option<Journal>,
 }
 
 /// Units that were set aside together.
@@ -32,7 +36,8 @@ pub(crate) struct Hold {
     pub(crate) length: Duration,
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
-    pub(crate) is_open: bool,
+    /// When it was settled; `None` while it is open.
+    pub(crate) settled: Option<Timestamp>,
     /// The name of the request that it was made by.
     pub(crate) name: Option<[u64; 2]>,
 }
@@ -46,6 +51,7 @@ pub(crate) struct Item {
     pub(crate) units: u64,
     /// Whether the rule takes what the request costs, and not a price of its own.
     pub(crate) is_by_request: bool,
+    pub(crate) durability: Durability,
     /// The state that the charge has left behind, which tells how much of it still counts.
     pub(crate) charged: Option<Box<(u32, State)>>,
 }
@@ -54,11 +60,12 @@ pub(crate) struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OtherBody;
 
+/// What is remembered about a request that was charged.
 #[derive(Clone, Debug)]
-struct Remembered {
-    at: Timestamp,
-    body: u64,
-    answer: Answered,
+pub(crate) struct Remembered {
+    pub(crate) at: Timestamp,
+    pub(crate) body: u64,
+    pub(crate) answer: Answered,
 }
 
 /// An answer, with the names of the states that it is about, in order.
@@ -92,9 +99,59 @@ impl Side {
         self.holds.iter()
     }
 
-    /// Knows a hold from an earlier life.
+    /// Knows an open hold from an earlier life.
     pub(crate) fn restore_hold(&mut self, id: HoldId, hold: Hold) {
         self.insert_hold(id, hold);
+    }
+
+    /// Knows settled holds from an earlier life.
+    pub(crate) fn restore_settled(&mut self, mut holds: Vec<(HoldId, Hold)>) {
+        holds.sort_unstable_by_key(|(id, hold)| (hold.settled, *id));
+        for (id, hold) in holds {
+            self.settled.push_back((hold.settled.unwrap_or(Timestamp::ZERO), id));
+            self.holds.insert(id, hold);
+        }
+    }
+
+    /// Knows names from an earlier life.
+    pub(crate) fn restore_names(&mut self, mut names: Vec<([u64; 2], Remembered)>) {
+        names.sort_unstable_by_key(|(name, known)| (known.at, *name));
+        for (name, known) in names {
+            self.names_by_age.push_back((known.at, name));
+            self.names.insert(name, known);
+        }
+    }
+
+    /// What is remembered about a request.
+    pub(crate) fn name(&self, name: &[u64; 2]) -> Option<&Remembered> {
+        self.names.get(name)
+    }
+
+    /// All names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u64; 2], &Remembered)> {
+        self.names.iter()
+    }
+
+    /// Forgets what was answered under a name, so that the request may be made anew.
+    pub(crate) fn forget_answer(&mut self, name: [u64; 2]) {
+        self.note_name(name);
+        self.names.remove(&name);
+    }
+
+    /// Forgets everything that was answered about a state, and holds of it that are settled.
+    pub(crate) fn forget_state(&mut self, hash: u64) {
+        let is_about = |(_, known): &(&[u64; 2], &Remembered)| known.answer.hashes.contains(&hash);
+        let names: Vec<[u64; 2]> = self.names.iter().filter(is_about).map(|(it, _)| *it).collect();
+        names.into_iter().for_each(|name| self.forget_answer(name));
+        let is_of = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
+        let settled: Vec<HoldId> = (self.settled.iter().map(|(_, id)| *id))
+            .filter(|id| self.holds.get(id).is_some_and(is_of))
+            .collect();
+        self.settled.retain(|(_, id)| !settled.contains(id));
+        for id in settled {
+            self.holds.remove(&id);
+            self.note_hold(id, None);
+        }
     }
 
     pub(crate) fn last_fence(&self) -> u64 {
@@ -117,6 +174,7 @@ impl Side {
     }
 
     pub(crate) fn insert_hold(&mut self, id: HoldId, hold: Hold) {
+        self.note_hold(id, None);
         self.due.insert((hold.expires, id));
         self.holds.insert(id, hold);
     }
@@ -126,6 +184,7 @@ impl Side {
     }
 
     pub(crate) fn renew(&mut self, id: HoldId, expires: Timestamp) {
+        self.note_hold(id, None);
         if let Some(hold) = self.holds.get_mut(&id) {
             self.due.remove(&(hold.expires, id));
             self.due.insert((expires, id));
@@ -135,12 +194,14 @@ impl Side {
 
     /// Keeps a settled hold for a while, for refunds.
     pub(crate) fn settle(&mut self, id: HoldId, items: SmallVec<[Item; INLINE]>, now: Timestamp) {
+        self.note_hold(id, None);
         if let Some(hold) = self.holds.get_mut(&id) {
-            if hold.is_open {
+            if hold.settled.is_none() {
+                hold.settled = Some(now);
                 self.due.remove(&(hold.expires, id));
                 self.settled.push_back((now, id));
             }
-            (hold.items, hold.is_open) = (items, false);
+            hold.items = items;
         }
         let oldest = now.saturating_sub(REMEMBERED_FOR);
         while let Some(&(at, id)) = self.settled.front()
@@ -159,13 +220,14 @@ impl Side {
         if let Some(name) = hold.name {
             self.names.remove(&name);
         }
+        self.note_hold(id, hold.name);
         Some(hold)
     }
 
     /// A hold whose time has come, taken out.
-    pub(crate) fn next_expired(&mut self, now: Timestamp) -> Option<Hold> {
+    pub(crate) fn next_expired(&mut self, now: Timestamp) -> Option<(HoldId, Hold)> {
         let (_, id) = *self.due.first().filter(|(expires, _)| *expires <= now)?;
-        self.drop_hold(id)
+        Some((id, self.drop_hold(id)?))
     }
 
     /// When the next hold ends, if nothing happens to it before.
@@ -200,6 +262,7 @@ impl Side {
         {
             self.forget_name(oldest, at);
         }
+        self.note_name(named.name);
         self.names_by_age.push_back((now, named.name));
         self.names.insert(named.name, Remembered { at: now, body: named.body, answer });
     }

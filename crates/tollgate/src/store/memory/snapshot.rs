@@ -28,6 +28,7 @@ use super::slot::Slots;
 use super::{HoldId, MemoryStore};
 use crate::hash::KeyedHash;
 use crate::locks::{lock, read};
+use crate::policy::Durability;
 use crate::table::{Line, Narrow, Place, Shelf, Tagged, WIDE_WORDS, WhenFull};
 use crate::terms::Terms;
 
@@ -80,7 +81,7 @@ impl MemoryStore {
         });
         let side = lock(&self.side);
         let limits = read(&self.limits).restorable();
-        out.list(limits, |out, Restored { tag, family, terms }| {
+        out.list(limits, |out, Restored { tag, family, terms, .. }| {
             out.u32(tag);
             out.u64(family);
             out.terms(&terms);
@@ -92,7 +93,7 @@ impl MemoryStore {
         self.write_shelf(&mut out, &self.wide, |out, words| {
             words.into_iter().for_each(|word| out.u64(word));
         });
-        let open = side.holds().filter(|(_, hold)| hold.is_open);
+        let open = side.holds().filter(|(_, hold)| hold.settled.is_none());
         out.list(open, |out, (id, hold)| out.hold(*id, hold));
         out.u64(side.last_fence());
         let checksum = checksum(&out.0);
@@ -201,7 +202,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    fn restore_holds(&self, holds: Vec<(HoldId, Hold)>, last_fence: u64) {
+    pub(super) fn restore_holds(&self, holds: Vec<(HoldId, Hold)>, last_fence: u64) {
         let mut side = lock(&self.side);
         for (id, hold) in holds {
             for item in &hold.items {
@@ -343,7 +344,7 @@ impl<'a> Reader<'a> {
             6 => Terms::Slots(words[0]),
             _ => return Err(SnapshotError::Damaged),
         };
-        Ok(Restored { tag, family, terms })
+        Ok(Restored::alone(tag, family, terms))
     }
 
     fn hold(&mut self) -> Result<(HoldId, Hold), SnapshotError> {
@@ -357,11 +358,12 @@ impl<'a> Reader<'a> {
                 hash: reader.u64()?,
                 units: reader.u64()?,
                 is_by_request: reader.u32()? == 1,
+                durability: Durability::Memory,
                 charged: None,
             })
         })?;
         let items = SmallVec::from_vec(items);
-        Ok((id, Hold { items, length, expires, fence, is_open: true, name: None }))
+        Ok((id, Hold { items, length, expires, fence, settled: None, name: None }))
     }
 }
 

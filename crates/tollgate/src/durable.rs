@@ -1,0 +1,70 @@
+//! States that outlive the process: kept in a folder, one process at a time.
+//!
+//! ```
+//! use tollgate::policy::Policy;
+//! use tollgate::{Engine, Request};
+//!
+//! # let folder = std::env::temp_dir().join(format!("tollgate-doc-{}", std::process::id()));
+//! let policy = Policy::from_toml(r#"
+//!     [[rule]]
+//!     name  = "calls"
+//!     key   = ["user"]
+//!     quota = { max = 2, per = "day" }
+//! "#)?;
+//! let engine = Engine::open(policy.clone(), &folder)?;
+//! let ada = Request::new("default", &[("user", "ada")]);
+//! assert!(engine.check(&ada).wait()?.is_allowed());
+//! drop(engine);
+//!
+//! // After a restart, or a crash, what was spent is spent.
+//! let engine = Engine::open(policy, &folder)?;
+//! assert_eq!(engine.check(&ada).wait()?.remaining(), Some(0));
+//! assert!(!engine.check(&ada).wait()?.is_allowed());
+//! # drop(engine);
+//! # std::fs::remove_dir_all(&folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What is kept, and how safe it is when it is answered, is a matter of each rule's `durability`: quotas
+//! are safe against a loss of power unless they say otherwise, everything else is in memory unless it says
+//! otherwise.
+
+use std::path::Path;
+
+use crate::clock::{Clock, SystemClock};
+use crate::engine::Engine;
+use crate::policy::Policy;
+use crate::store::{Answer, Outage};
+
+pub use crate::store::KeyName;
+pub use crate::store::file::{Counts, Disk, DiskFile, FileOptions, FileStore, Folder, OpenError};
+
+impl Engine<FileStore> {
+    /// An engine that keeps its states in a folder, and goes on from what is there.
+    ///
+    /// Its clock is the system's, but never earlier than the last thing that happened.
+    pub fn open(policy: Policy, path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let server = policy.server();
+        let max_keys = usize::try_from(server.max_keys).unwrap_or(usize::MAX);
+        let options = FileOptions::default().max_keys(max_keys).when_full(server.when_full);
+        let store = options.open(path.as_ref())?;
+        let clock = SystemClock::no_earlier_than(store.last_time());
+        Ok(Self::with_store(policy, store, clock))
+    }
+}
+
+impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
+    /// Writes down something that the host wants to remember, and tells when it is safe.
+    ///
+    /// Notes that belong to a decision are better given [with it](crate::Request::note): then both
+    /// survive a crash, or neither does.
+    pub fn note(&self, domain: &str, text: &str) -> Answer<'_, Result<(), Outage>> {
+        self.store().write_note(domain, text, self.now())
+    }
+
+    /// The store: how much it has written, whether its disk works.
+    #[must_use]
+    pub fn file_store(&self) -> &FileStore {
+        self.store()
+    }
+}

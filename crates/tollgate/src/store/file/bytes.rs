@@ -1,0 +1,158 @@
+//! Numbers and texts as bytes: small numbers take few.
+
+/// Writes values one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Writer(pub(super) Vec<u8>);
+
+/// Reads what a [`Writer`] has written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+/// The bytes do not say what they should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl Writer {
+    pub(super) fn byte(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    /// Seven bits to a byte, the lowest first; the top bit says that there is more.
+    pub(super) fn number(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            #[allow(clippy::cast_possible_truncation, reason = "seven bits at a time")]
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "below 128")]
+        self.0.push(value as u8);
+    }
+
+    /// For numbers that use all of their bits, such as hashes.
+    pub(super) fn word(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Whether it is there, and then what it is.
+    pub(super) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        self.byte(u8::from(value.is_some()));
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
+    pub(super) fn list<T>(
+        &mut self,
+        items: impl ExactSizeIterator<Item = T>,
+        mut write: impl FnMut(&mut Self, T),
+    ) {
+        self.number(items.len() as u64);
+        items.for_each(|item| write(self, item));
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, Malformed> {
+        let (first, rest) = self.0.split_first().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return Err(Malformed);
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+
+    pub(super) fn small<T: TryFrom<u64>>(&mut self) -> Result<T, Malformed> {
+        T::try_from(self.number()?).map_err(|_| Malformed)
+    }
+
+    pub(super) fn word(&mut self) -> Result<u64, Malformed> {
+        let (word, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*word))
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = self.small::<usize>()?;
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    pub(super) fn text(&mut self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
+    }
+
+    pub(super) fn option<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Option<T>, Malformed> {
+        match self.byte()? {
+            0 => Ok(None),
+            1 => read(self).map(Some),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub(super) fn list<T>(
+        &mut self,
+        mut read: impl FnMut(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let count = self.small::<usize>()?;
+        // Nothing takes less than a byte, so a length that lies does not cost memory.
+        if count > self.0.len() {
+            return Err(Malformed);
+        }
+        (0..count).map(|_| read(self)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Malformed, Reader, Writer};
+
+    #[test]
+    fn numbers_come_back() {
+        let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX];
+        let mut writer = Writer::default();
+        numbers.iter().for_each(|number| writer.number(*number));
+        let mut reader = Reader(&writer.0);
+        numbers.iter().for_each(|number| assert_eq!(reader.number(), Ok(*number)));
+        assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn what_lies_is_refused() {
+        assert_eq!(Reader(&[0xff; 10]).number(), Err(Malformed), "more than 64 bits");
+        assert_eq!(Reader(&[0x80]).number(), Err(Malformed), "cut off");
+        assert_eq!(Reader(&[9, b'a']).text(), Err(Malformed), "shorter than it says");
+        assert_eq!(Reader(&[1, 0xff]).text(), Err(Malformed), "not UTF-8");
+        let huge = [0xff, 0xff, 0xff, 0xff, 0x0f];
+        assert_eq!(Reader(&huge).list(Reader::byte), Err(Malformed), "a list longer than all");
+    }
+}

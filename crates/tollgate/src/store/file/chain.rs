@@ -1,0 +1,146 @@
+//! The segments of a log in their order, and how far each of them counts.
+
+use std::collections::BTreeMap;
+
+use super::bytes::Reader;
+use super::disk::Disk;
+use super::error::OpenError;
+use super::frame::{Batches, End, Ending, FileKind, Header, HeaderError};
+use super::record::Record;
+use super::tail::Continue;
+
+/// The segments that count, oldest first.
+#[derive(Debug)]
+pub(super) struct Chain {
+    links: Vec<Link>,
+    /// A number that no file has had.
+    next_segment: u64,
+}
+
+/// One segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub(super) header: Header,
+    /// How many of its bytes count, as the next segment says; `None` for the last one.
+    pub(super) counts_len: Option<u64>,
+}
+
+/// How the log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finish {
+    pub(super) from: Continue,
+    /// Whether something was cut off that had never been safe.
+    pub(super) is_torn: bool,
+}
+
+impl Chain {
+    /// The segments from number `from` on; 0 for all that are there.
+    pub(super) fn read(disk: &dyn Disk, from: u64) -> Result<Self, OpenError> {
+        let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
+        let numbers: Vec<u64> =
+            names.iter().filter_map(|name| FileKind::Log.number_of(name)).collect();
+        let next_segment = numbers.iter().max().map_or(1, |last| last + 1);
+        let mut headers = BTreeMap::new();
+        for number in numbers.into_iter().filter(|number| *number >= from) {
+            match read_header(disk, number)? {
+                Some(header) => headers.insert(number, header),
+                // It was being made when everything stopped, so nothing in it was ever safe.
+                None => None,
+            };
+        }
+        let mut links = Vec::new();
+        let mut next = headers.last_key_value().map(|(number, _)| *number);
+        let mut counts_len = None;
+        while let Some(number) = next {
+            let Some(header) = headers.get(&number).copied() else {
+                return Err(OpenError::Damaged {
+                    file: FileKind::Log.file_name(number),
+                    at: 0,
+                    what: "the segment is missing, or its header is broken",
+                });
+            };
+            links.push(Link { header, counts_len });
+            counts_len = Some(header.after.len);
+            next = (header.after.number != 0 && number > from).then_some(header.after.number);
+        }
+        links.reverse();
+        Ok(Self { links, next_segment })
+    }
+
+    pub(super) fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// Calls a function for every record, in order, with where its batch is.
+    pub(super) fn for_each(
+        &self,
+        disk: &dyn Disk,
+        mut then: impl FnMut(Record, &Place) -> Result<(), OpenError>,
+    ) -> Result<Finish, OpenError> {
+        let mut finish = Finish {
+            from: Continue { end: End::default(), next_segment: self.next_segment, next_batch: 1 },
+            is_torn: false,
+        };
+        for link in &self.links {
+            let number = link.header.number;
+            let file = FileKind::Log.file_name(number);
+            let bytes =
+                disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+            let counted = link.counted(&bytes);
+            let mut batches = Batches::new(counted, link.header.first_batch);
+            let mut place = Place { file, at: batches.position() as u64 };
+            while let Some(batch) = batches.next() {
+                let mut records = Reader(batch.records);
+                while !records.is_empty() {
+                    let record = Record::read(&mut records).map_err(|_| place.broken())?;
+                    then(record, &place)?;
+                }
+                place.at = batches.position() as u64;
+            }
+            let is_whole = match link.counts_len {
+                Some(len) => place.at == len,
+                None => batches.ending() != Ending::Damaged,
+            };
+            if !is_whole {
+                return Err(place.broken());
+            }
+            finish.is_torn = link.counts_len.is_none() && batches.ending() == Ending::Torn;
+            finish.from.end = End { number, len: place.at };
+            finish.from.next_batch = batches.next_number();
+        }
+        Ok(finish)
+    }
+}
+
+impl Link {
+    /// The bytes that count.
+    pub(super) fn counted<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let len = self.counts_len.and_then(|len| usize::try_from(len).ok());
+        len.and_then(|len| bytes.get(..len)).unwrap_or(bytes)
+    }
+}
+
+/// Where a record is.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) file: String,
+    pub(super) at: u64,
+}
+
+impl Place {
+    pub(super) fn broken(&self) -> OpenError {
+        let what = "a batch that was safe cannot be read";
+        OpenError::Damaged { file: self.file.clone(), at: self.at, what }
+    }
+}
+
+fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<Header>, OpenError> {
+    let file = FileKind::Log.file_name(number);
+    let bytes =
+        disk.read_start(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+    match Header::from_bytes(FileKind::Log, &bytes) {
+        Ok(header) => Ok(Some(header).filter(|header| header.number == number)),
+        Err(HeaderError::NotOurs) => Ok(None),
+        Err(HeaderError::Version(version)) => Err(OpenError::Version { file, version }),
+    }
+}

@@ -1,0 +1,138 @@
+//! What the log needs of a disk, so that a test can put one of its own under it.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A folder of files.
+///
+/// What was written is safe only once the file is [synced](DiskFile::sync), and names are safe only
+/// once the [folder is](Self::sync_names). Until then a crash may keep any part of it.
+pub trait Disk: fmt::Debug + Send + Sync + 'static {
+    /// The names of all files.
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// Everything that is in a file.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+
+    /// The first bytes of a file: at least 64, if there are as many.
+    fn read_start(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.read(name)
+    }
+
+    /// A new, empty file. One of that name must not be there.
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Gives a file another name, instead of the file that had it.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes names safe: of new files, of those renamed and removed.
+    fn sync_names(&self) -> io::Result<()>;
+}
+
+/// A file that is written.
+pub trait DiskFile: fmt::Debug + Send {
+    /// Writes bytes at a place, all of them or an error.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes safe what was written.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A folder of the file system, owned by this process for as long as this value lives.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Locked; `None` for readers.
+    _lock: Option<File>,
+}
+
+impl Folder {
+    /// Takes a folder into possession, and makes it if it is not there.
+    ///
+    /// The error is of kind [`WouldBlock`](io::ErrorKind::WouldBlock) if another process has it.
+    pub fn own(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        let lock = path.join(LOCK);
+        let mut lock =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(lock)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut owner = String::new();
+                lock.read_to_string(&mut owner)?;
+                let message = format!("process {} has it", owner.trim());
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, message));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        lock.set_len(0)?;
+        writeln!(lock, "{}", std::process::id())?;
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            File::open(parent)?.sync_all()?;
+        }
+        Ok(Self { path: path.into(), _lock: Some(lock) })
+    }
+
+    /// A folder to look into, whoever has it.
+    pub fn look(path: &Path) -> io::Result<Self> {
+        fs::read_dir(path)?;
+        Ok(Self { path: path.into(), _lock: None })
+    }
+}
+
+impl Disk for Folder {
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            // A name that is not text is none of ours.
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.path.join(name))
+    }
+
+    fn read_start(&self, name: &str) -> io::Result<Vec<u8>> {
+        let mut start = Vec::new();
+        File::open(self.path.join(name))?.take(64).read_to_end(&mut start)?;
+        Ok(start)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let path = self.path.join(name);
+        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// The file by which a folder is locked. It stays when the lock is given back.
+const LOCK: &str = "lock";

@@ -1,0 +1,112 @@
+//! Numbers that stand for keys, and what was booked under every rule.
+
+use std::collections::HashMap;
+
+use super::record::ENTRIES;
+use crate::store::KeyName;
+use crate::store::memory::Entry;
+
+/// The keys that are known by a number.
+///
+/// Records name keys by numbers, and one record for each says whose it is: destroy that, and nobody can
+/// tell any more.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    by_hash: HashMap<u64, Known>,
+    /// Domain and name of every rule that has had a key, with what was booked under it.
+    rules: Vec<((Box<str>, Box<str>), Totals)>,
+    rule_numbers: HashMap<(Box<str>, Box<str>), u32>,
+    /// The last number that was given; 0 is nobody's.
+    last: u64,
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: u64,
+    rule: u32,
+}
+
+/// Units booked, by where they went.
+pub(super) type Totals = [u64; ENTRIES.len()];
+
+impl Keys {
+    pub(super) fn knows(&self, hash: u64) -> bool {
+        self.by_hash.contains_key(&hash)
+    }
+
+    pub(super) fn number(&self, hash: u64) -> Option<u64> {
+        self.by_hash.get(&hash).map(|known| known.number)
+    }
+
+    /// Gives a key a number.
+    pub(super) fn add(&mut self, hash: u64, name: &KeyName) -> u64 {
+        let number = self.last + 1;
+        self.insert(number, hash, (&name.domain, &name.rule));
+        number
+    }
+
+    /// Knows a key by the number that it has.
+    pub(super) fn insert(&mut self, number: u64, hash: u64, rule: (&str, &str)) {
+        let rule = self.rule(rule);
+        self.by_hash.insert(hash, Known { number, rule });
+        self.last = self.last.max(number);
+    }
+
+    pub(super) fn reserve(&mut self, keys: usize) {
+        self.by_hash.reserve(keys);
+    }
+
+    pub(super) fn remove(&mut self, hash: u64) {
+        self.by_hash.remove(&hash);
+    }
+
+    /// The number of a rule.
+    pub(super) fn rule(&mut self, (domain, name): (&str, &str)) -> u32 {
+        let name: (Box<str>, Box<str>) = (domain.into(), name.into());
+        if let Some(number) = self.rule_numbers.get(&name) {
+            return *number;
+        }
+        let number = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
+        self.rules.push((name.clone(), [0; ENTRIES.len()]));
+        self.rule_numbers.insert(name, number);
+        number
+    }
+
+    /// Counts units of a key.
+    pub(super) fn book(&mut self, hash: u64, entry: Entry, units: u64) {
+        if let Some(Known { rule, .. }) = self.by_hash.get(&hash).copied() {
+            self.book_rule(rule, entry, units);
+        }
+    }
+
+    pub(super) fn book_rule(&mut self, rule: u32, entry: Entry, units: u64) {
+        let place = ENTRIES.iter().position(|it| *it == entry).unwrap_or(0);
+        if let Some((_, totals)) = self.rules.get_mut(rule as usize) {
+            totals[place] = totals[place].saturating_add(units);
+        }
+    }
+
+    pub(super) fn set_totals(&mut self, rule: (&str, &str), totals: Totals) {
+        let rule = self.rule(rule);
+        if let Some((_, known)) = self.rules.get_mut(rule as usize) {
+            *known = totals;
+        }
+    }
+
+    /// Every rule that has had a key, with what was booked under it.
+    pub(super) fn rules(&self) -> impl Iterator<Item = ((&str, &str), Totals)> {
+        self.rules.iter().map(|((domain, name), totals)| ((&**domain, &**name), *totals))
+    }
+
+    /// All keys by rule: rule, then number and hash of each.
+    pub(super) fn by_rule(&self) -> Vec<((&str, &str), Vec<(u64, u64)>)> {
+        let mut lists: Vec<_> = self.rules().map(|(name, _)| (name, Vec::new())).collect();
+        for (hash, Known { number, rule }) in &self.by_hash {
+            if let Some((_, list)) = lists.get_mut(*rule as usize) {
+                list.push((*number, *hash));
+            }
+        }
+        lists
+    }
+}

@@ -1,0 +1,300 @@
+//! The log as decisions see it: records go in, and somebody is told when they are safe.
+//!
+//! One thread writes. While it waits for the disk, records collect; the next write takes all of them.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::tail::{Sync, Tail};
+use crate::locks::lock;
+use crate::policy::Durability;
+use crate::store::Outage;
+
+/// A log that takes records from any thread.
+#[derive(Debug)]
+pub(super) struct Log {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// The thread that writes waits here for something to do.
+    work: Condvar,
+    /// Who rotates, or waits for the disk to work again, waits here.
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    records: Vec<u8>,
+    /// How many records were ever taken, written, and made safe.
+    taken: u64,
+    written: u64,
+    synced: u64,
+    /// How safe those who wait want their records.
+    wanted: Option<Durability>,
+    waiting: Vec<(Goal, Waker)>,
+    /// What the disk said when it last refused to take anything.
+    failure: Option<Arc<io::Error>>,
+    /// How often it has begun to refuse.
+    outages: u64,
+    is_idle: bool,
+    /// Somebody wants a new segment.
+    wants_rotation: bool,
+    rotated: Option<io::Result<u64>>,
+    is_closing: bool,
+    counts: Counts,
+}
+
+/// What the log has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Records of decisions and changes.
+    pub records: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// How often the disk was told to make them safe.
+    pub syncs: u64,
+}
+
+/// A record, and how safe it has to be.
+#[derive(Clone, Copy, Debug)]
+struct Goal {
+    record: u64,
+    durability: Durability,
+    outages: u64,
+}
+
+impl Log {
+    /// A log that goes on where `tail` ends.
+    pub(super) fn new(tail: Tail, on_growth: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+        });
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("tollgate-log".into())
+            .spawn(move || of_thread.run(tail, on_growth))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Takes a record, which is written as soon as the disk is free.
+    pub(super) fn take(&self, record: &[u8], durability: Durability) {
+        let mut state = lock(&self.shared.state);
+        state.records.extend_from_slice(record);
+        state.taken += 1;
+        state.wanted = state.wanted.max(Some(durability));
+        self.shared.wake(&mut state);
+    }
+
+    /// When everything that was taken so far is as safe as that.
+    pub(super) fn when_safe(&self, durability: Durability) -> WhenSafe {
+        let mut state = lock(&self.shared.state);
+        let goal = Goal { record: state.taken, durability, outages: state.outages };
+        if state.reached(&goal).is_none() {
+            // What was taken for somebody who wanted less has to become as safe.
+            state.wanted = state.wanted.max(Some(durability));
+            self.shared.wake(&mut state);
+        }
+        WhenSafe { shared: Arc::clone(&self.shared), goal }
+    }
+
+    /// What the disk said, if it takes nothing.
+    pub(super) fn failure(&self) -> Option<Arc<io::Error>> {
+        lock(&self.shared.state).failure.clone()
+    }
+
+    /// Blocks until the disk takes what has to be written, or the log is closed.
+    pub(super) fn wait_until_it_works(&self) {
+        let mut state = lock(&self.shared.state);
+        while state.failure.is_some() && !state.is_closing {
+            state = self.shared.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Begins another segment, with everything taken so far before it and safe; reports its number.
+    pub(super) fn rotate(&self) -> io::Result<u64> {
+        let mut state = lock(&self.shared.state);
+        state.wants_rotation = true;
+        self.shared.wake(&mut state);
+        loop {
+            if let Some(rotated) = state.rotated.take() {
+                return rotated;
+            }
+            state = self.shared.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let state = lock(&self.shared.state);
+        Counts { records: state.taken, ..state.counts }
+    }
+
+    /// Ends the log: what was taken is written and made safe, if the disk lets it.
+    pub(super) fn close(&mut self) {
+        let mut state = lock(&self.shared.state);
+        state.is_closing = true;
+        self.shared.wake(&mut state);
+        drop(state);
+        if let Some(thread) = self.thread.take() {
+            // It ends by itself; a panic there has been told.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn wake(&self, state: &mut State) {
+        if state.is_idle {
+            state.is_idle = false;
+            self.work.notify_one();
+        }
+    }
+
+    fn run(&self, mut tail: Tail, on_growth: impl Fn(u64)) {
+        let mut is_last = false;
+        while !is_last {
+            let mut state = self.next_work();
+            let (records, upto) = (std::mem::take(&mut state.records), state.taken);
+            let (wanted, rotates) = (state.wanted.take(), state.wants_rotation);
+            is_last = state.is_closing;
+            drop(state);
+            let is_safe = match wanted {
+                Some(Durability::Fsync) => Sync::Now,
+                _ if rotates || is_last => Sync::Now,
+                _ => Sync::Later,
+            };
+            let written = tail.write(&records, is_safe);
+            let rotated = match (&written, rotates) {
+                (Ok(()), true) => Some(tail.rotate()),
+                (Err(error), true) => Some(Err(copy(error))),
+                (_, false) => None,
+            };
+            on_growth(self.note(&tail, (upto, is_safe), written, rotated));
+        }
+    }
+
+    /// Waits until there is something to write; while the disk refuses, for a while at most.
+    fn next_work(&self) -> std::sync::MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        loop {
+            let has_work = state.wanted.is_some() || state.wants_rotation || state.is_closing;
+            if has_work && (state.failure.is_none() || state.is_closing || state.wants_rotation) {
+                return state;
+            }
+            state.is_idle = true;
+            let woken = match state.failure {
+                None => self.work.wait(state).map_err(PoisonError::into_inner),
+                Some(_) => match self.work.wait_timeout(state, RETRY_AFTER) {
+                    // Whatever could not be written has to be tried again.
+                    Ok((state, timeout)) if timeout.timed_out() => return state,
+                    Ok((state, _)) => Ok(state),
+                    Err(poisoned) => Err(poisoned.into_inner().0),
+                },
+            };
+            state = woken.unwrap_or_else(|state| state);
+        }
+    }
+
+    /// Tells everybody what became of the records up to one.
+    fn note(
+        &self,
+        tail: &Tail,
+        (upto, is_safe): (u64, Sync),
+        written: io::Result<()>,
+        rotated: Option<io::Result<u64>>,
+    ) -> u64 {
+        let mut state = lock(&self.state);
+        state.counts = Counts { records: 0, bytes: tail.written_len, syncs: tail.syncs };
+        match written {
+            Ok(()) => {
+                state.written = upto;
+                if is_safe == Sync::Now || tail.is_all_safe() {
+                    state.synced = upto;
+                }
+                state.failure = None;
+            }
+            Err(error) => {
+                if state.failure.is_none() {
+                    state.outages += 1;
+                }
+                state.failure = Some(Arc::new(error));
+            }
+        }
+        if rotated.is_some() {
+            state.wants_rotation = false;
+            state.rotated = rotated;
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        let (over, waiting) = waiting.into_iter().partition(|(goal, _)| state.reached(goal).is_some());
+        state.waiting = waiting;
+        drop(state);
+        self.done.notify_all();
+        let over: Vec<(Goal, Waker)> = over;
+        over.into_iter().for_each(|(_, waker)| waker.wake());
+        tail.written_len
+    }
+}
+
+impl State {
+    /// Whether a record is as safe as it has to be, or nobody can know any more; `None`: not yet.
+    fn reached(&self, goal: &Goal) -> Option<Result<(), Outage>> {
+        let reached = match goal.durability {
+            Durability::Memory => u64::MAX,
+            Durability::Flush => self.written,
+            Durability::Fsync => self.synced,
+        };
+        if reached >= goal.record {
+            Some(Ok(()))
+        } else if self.failure.is_some() || self.outages != goal.outages {
+            Some(Err(Outage))
+        } else {
+            None
+        }
+    }
+}
+
+/// Waits until records are safe.
+#[derive(Debug)]
+pub(crate) struct WhenSafe {
+    shared: Arc<Shared>,
+    goal: Goal,
+}
+
+impl Future for WhenSafe {
+    type Output = Result<(), Outage>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = lock(&self.shared.state);
+        match state.reached(&self.goal) {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                state.waiting.push((self.goal, context.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+fn copy(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}
+
+/// How long to wait before a disk that refused is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
