@@ -39,6 +39,7 @@ mod error;
 mod explain;
 mod lease;
 mod overlay;
+mod overlay_text;
 mod planning;
 mod report;
 mod ruleset;
