@@ -41,6 +41,7 @@ mod error;
 mod explain;
 mod lease;
 mod overlay;
+mod overlay_text;
 mod planning;
 mod report;
 mod ruleset;

@@ -24,13 +24,15 @@ mod lints;
 mod matcher;
 mod options;
 mod overrides;
-mod parse;
+pub(crate) mod parse;
 mod pattern;
 mod rule;
+mod sayable;
 mod schema;
 mod server;
 mod text;
 mod words;
+pub(crate) mod write;
 
 use std::time::Duration;
 
@@ -87,7 +89,7 @@ impl Policy {
         let mut found: Vec<_> =
             check::check(&rules).into_iter().map(|f| named(f, &rules)).collect();
         for rule in &rules {
-            found.extend(said_by_the_parser(rule).map(|message| {
+            found.extend(sayable::problem(rule).map(|message| {
                 let message =
                     format!("rule `{}` of domain `{}`: {message}", rule.name, rule.domain);
                 diagnostic::without_place(Severity::Error, message, None)
@@ -138,19 +140,6 @@ impl Parsed {
             warning.severity = Severity::Error;
         }
         Err(PolicyErrors::new(self.warnings, self.left_out))
-    }
-}
-
-/// What is wrong with a rule that the parser would not have let through.
-fn said_by_the_parser(rule: &Rule) -> Option<&'static str> {
-    let mut conditions =
-        rule.conditions.iter().chain(rule.overrides.iter().flat_map(|exception| &exception.key));
-    if rule.name.is_empty() || rule.domain.is_empty() {
-        Some("the name or the domain is empty")
-    } else if conditions.any(|condition| condition.any_of.is_empty()) {
-        Some("an attribute can be nothing")
-    } else {
-        None
     }
 }
 

@@ -116,20 +116,24 @@ fn check_rule(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
     if let Some(cost) = &rule.cost {
         check_cost(index, rule, cost, findings);
     }
-    if let Limit::Slots(slots) = &rule.limit {
-        if slots.max == 0 || slots.expires.is_zero() {
-            let message = "slots need a `max` of at least 1, and time until they expire".into();
-            findings.push(error(index, "slots", message));
-        }
-        if slots.wait.is_some_and(|wait| wait.is_zero()) {
-            let message = "`wait` must be above zero".into();
-            findings.push(error(index, "slots", message).hint("use `queue = 0` if nobody waits"));
-        }
-    }
+    findings.extend(check_slots(index, "slots", &rule.limit));
     if rule.reserve_for.is_zero() {
         findings.push(error(index, "reserve_for", "`reserve_for` must be above zero".into()));
     }
     check_overrides(index, rule, findings);
+}
+
+fn check_slots(index: usize, field: &'static str, limit: &Limit) -> Option<Finding> {
+    let Limit::Slots(slots) = limit else { return None };
+    if slots.max == 0 || slots.expires.is_zero() {
+        let message = "slots need a `max` of at least 1, and time until they expire".into();
+        return Some(error(index, field, message));
+    }
+    let is_zero = slots.wait.is_some_and(|wait| wait.is_zero());
+    is_zero.then(|| {
+        error(index, field, "`wait` must be above zero".into())
+            .hint("use `queue = 0` if nobody waits")
+    })
 }
 
 fn check_overrides(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
@@ -153,12 +157,16 @@ fn check_overrides(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
                 findings.push(error(index, "override", message).element(at).hint(hint));
             }
         }
-        if let Grant::Limit(limit) = &exception.grant
-            && discriminant(limit) != discriminant(&rule.limit)
-        {
+        let Grant::Limit(limit) = &exception.grant else { continue };
+        findings.extend(check_slots(index, "override", limit).map(|it| it.element(at)));
+        if discriminant(limit) != discriminant(&rule.limit) {
             let (own, other) = (rule.limit.algorithm(), limit.algorithm());
             let message = format!("a `{own}` cannot be overridden by a `{other}`");
             findings.push(error(index, "override", message).element(at));
+        } else if !limit.is_like(&rule.limit) {
+            let message = "an override cannot change `align`, a quota's `per` or `priority`".into();
+            let hint = "give it the rule's own";
+            findings.push(error(index, "override", message).element(at).hint(hint));
         }
     }
 }

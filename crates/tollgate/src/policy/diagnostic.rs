@@ -295,6 +295,6 @@ fn visible(c: char) -> char {
 }
 
 /// Characters without width, and those that change the direction of the text around them.
-const fn is_invisible(c: char) -> bool {
+pub(crate) const fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

@@ -130,5 +130,5 @@ fn is_there_twice(text: &str) -> TextError {
     TextError::new(format!("{} is in the key twice", quoted(text)))
 }
 
-const V4_BITS: u8 = 32;
-const V6_BITS: u8 = 64;
+pub(crate) const V4_BITS: u8 = 32;
+pub(crate) const V6_BITS: u8 = 64;

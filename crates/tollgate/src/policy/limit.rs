@@ -1,7 +1,9 @@
+use std::mem::discriminant;
 use std::time::Duration;
 
 use tollgate_core::{Bucket, Cooldown, Quota, Sliding, Window};
 
+use super::text::LONGEST;
 use crate::calendar::Calendar;
 
 /// One constraint: an algorithm and its numbers.
@@ -54,6 +56,17 @@ impl Limit {
             Self::Slots(_) => "slots",
         }
     }
+
+    /// Whether one can stand for the other in an override: the same algorithm, with other numbers at
+    /// most.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Window(a), Self::Window(b)) => a.is_aligned() == b.is_aligned(),
+            (Self::Quota(_, a), Self::Quota(_, b)) => a == b,
+            (Self::Slots(a), Self::Slots(b)) => a.priority == b.priority,
+            (a, b) => discriminant(a) == discriminant(b),
+        }
+    }
 }
 
 impl Slots {
@@ -76,16 +89,17 @@ impl Slots {
         Self { queue, ..self }
     }
 
-    /// The same slots, for which nobody waits longer than this.
+    /// The same slots, for which nobody waits longer than this; 584 years at most.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
-        Self { wait: Some(wait), ..self }
+        Self { wait: Some(wait.min(LONGEST)), ..self }
     }
 
-    /// The same slots, whose holders lose their place when they do not renew it for so long.
+    /// The same slots, whose holders lose their place when they do not renew it for so long; 584
+    /// years at most.
     #[must_use]
     pub fn expires(self, expires: Duration) -> Self {
-        Self { expires, ..self }
+        Self { expires: expires.min(LONGEST), ..self }
     }
 
     /// The same slots, for which the higher integer in this attribute goes first.

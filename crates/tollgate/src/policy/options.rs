@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Integer { min: u64, max: u64 },
     /// Text such as `10s`.
     Duration,
+    /// Text such as `10s`, or one of some words.
+    DurationOr(&'static [&'static str]),
     /// Text such as `100 per 15m`.
     Rate,
     /// One of some words.
@@ -70,13 +72,16 @@ const fn optional(name: &'static str, kind: Kind, about: &'static str) -> Field 
     Field { name, kind, need: Need::Optional, about }
 }
 
-/// The largest integer that TOML has.
-const MOST: u64 = i64::MAX.cast_unsigned();
+/// The largest count. TOML promises half of it, but code can build limits of as much, and every policy
+/// can be written down.
+pub(crate) const MOST: u64 = u64::MAX;
+/// The longest queue that a file can say.
+pub(crate) const MOST_QUEUE: u64 = u32::MAX as u64;
 const COUNT: Kind = Kind::Integer { min: 1, max: MOST };
 /// Windows keep their counts in 32 bits.
 const WINDOW_COUNT: Kind = Kind::Integer { min: 1, max: u32::MAX as u64 };
 const PARTS: Kind = Kind::Integer { min: 1, max: tollgate_core::Sliding::MAX_PARTS as u64 };
-const QUEUE: Kind = Kind::Integer { min: 0, max: u32::MAX as u64 };
+const QUEUE: Kind = Kind::Integer { min: 0, max: MOST_QUEUE };
 
 pub(crate) static FILE: Section = Section {
     name: "the file",
@@ -163,16 +168,20 @@ pub(crate) static QUOTA: Section = Section {
 
 const CARRY: Kind = Kind::IntegerOr(&["none", "all"]);
 
+const WAIT: Kind = Kind::DurationOr(&["none"]);
+
 pub(crate) static SLOTS: Section = Section {
     name: "slots",
     fields: &[
         required("max", COUNT, "How many may be in flight."),
         optional("queue", QUEUE, "How many may wait. Default: 1024."),
-        optional("wait", Kind::Duration, "How long anybody waits. Default: no deadline."),
+        optional("wait", WAIT, "How long anybody waits. Default: \"none\", no deadline."),
         optional("expires", Kind::Duration, "When an unrenewed place is lost. Default: \"10m\"."),
         optional("priority", Kind::Text, "An attribute: the higher integer goes first."),
     ],
 };
+
+const DEBT: Kind = Kind::Integer { min: 0, max: MOST };
 
 pub(crate) static OVERRIDE: Section = Section {
     name: "an override",
@@ -182,14 +191,14 @@ pub(crate) static OVERRIDE: Section = Section {
         optional("until", Kind::Time, "When the override ends."),
         optional("rate", Kind::Rate, "For a bucket."),
         optional("burst", COUNT, "For a bucket."),
-        optional("debt", COUNT, "For a bucket."),
+        optional("debt", DEBT, "For a bucket; 0: none, where the rule has some."),
         optional("max", COUNT, "For a window, sliding window, quota or slots."),
         optional("per", Kind::Duration, "For a window or sliding window."),
         optional("parts", PARTS, "For a sliding window."),
         optional("cooldown", Kind::Duration, "For a cooldown."),
         optional("carry", CARRY, "For a quota."),
         optional("queue", QUEUE, "For slots."),
-        optional("wait", Kind::Duration, "For slots."),
+        optional("wait", WAIT, "For slots."),
         optional("expires", Kind::Duration, "For slots."),
     ],
 };
@@ -230,5 +239,43 @@ pub(crate) static SERVER: Section = Section {
             Kind::FractionOr(&["all", "none"]),
             "Which part of the keys is enforced. Default: \"all\".",
         ),
+    ],
+};
+
+/// Edits over a policy, as they are kept.
+pub(crate) static OVERLAY: Section = Section {
+    name: "the overlay",
+    fields: &[
+        optional("rule", Kind::Tables(&RULE), "A rule, over the policy's rule of that name."),
+        optional("override", Kind::Tables(&OVERLAY_OVERRIDE), "Another limit for some keys."),
+        optional("ban", Kind::Tables(&BAN), "Somebody who is refused."),
+    ],
+};
+
+/// An override of a rule that is somewhere else, so it says its limit in full.
+pub(crate) static OVERLAY_OVERRIDE: Section = Section {
+    name: "an override",
+    fields: &[
+        required("domain", Kind::Text, "The domain of its rule."),
+        required("rule", Kind::Text, "The name of its rule."),
+        required("key", Kind::Patterns, "Which keys: attributes of the rule's key."),
+        optional("unlimited", Kind::Bool, "No limit for these keys."),
+        optional("until", Kind::Time, "When the override ends."),
+        optional("bucket", Kind::Table(&BUCKET), "A token bucket."),
+        optional("window", Kind::Table(&WINDOW), "A fixed window."),
+        optional("sliding", Kind::Table(&SLIDING), "A sliding window."),
+        optional("cooldown", Kind::Duration, "The least time between two admissions."),
+        optional("quota", Kind::Table(&QUOTA), "An amount per calendar period or round."),
+        optional("slots", Kind::Table(&SLOTS), "So many in flight at once."),
+    ],
+};
+
+pub(crate) static BAN: Section = Section {
+    name: "a ban",
+    fields: &[
+        required("domain", Kind::Text, "Where they are refused."),
+        required("who", Kind::Patterns, "Whose requests: all that look so. {} is everybody."),
+        optional("until", Kind::Time, "When the ban ends."),
+        optional("reason", Kind::Text, "Words for those who are refused."),
     ],
 };

@@ -14,6 +14,7 @@ use report::Report;
 use shape::{Excess, Shape};
 
 mod limits;
+pub(crate) mod overlay;
 mod reader;
 mod report;
 mod rule;
@@ -65,7 +66,7 @@ fn parse_text(source: &Source<'_>, text: &str, shape: &Shape) -> Result<Parsed, 
     let table = read_toml(text, shape, &mut report);
     let mut file = Reader::new(&mut report, table.get_ref(), 0..0, &options::FILE);
     let server = file.table("server").map(|mut reader| server::read(&mut reader));
-    let places = rule_tables(&mut file);
+    let places = tables(&mut file, "rule");
     let rules: Vec<_> = places
         .iter()
         .map(|place| {
@@ -130,26 +131,29 @@ fn syntax(error: &toml::de::Error, text: &str) -> Problem {
     problem
 }
 
-/// Where a rule stands in the file.
+/// Where a rule, or another table of a list, stands in the file.
 struct Place<'t, 'i> {
     table: &'t DeTable<'i>,
     span: Range<usize>,
 }
 
-fn rule_tables<'t, 'i>(file: &mut Reader<'_, 't, 'i>) -> Vec<Place<'t, 'i>> {
-    let Some(value) = file.value("rule") else { return Vec::new() };
-    let DeValue::Array(rules) = value.get_ref() else {
-        let message = "`rule` is not a list of rules";
-        file.report.error(value.span(), message).hint = Some("write `[[rule]]`".into());
+/// The tables of a key that has a list of them.
+fn tables<'t, 'i>(file: &mut Reader<'_, 't, 'i>, name: &str) -> Vec<Place<'t, 'i>> {
+    let Some(value) = file.value(name) else { return Vec::new() };
+    let hint = || Some(format!("write `[[{name}]]`"));
+    let DeValue::Array(list) = value.get_ref() else {
+        let message = format!("`{name}` is not a list of {name}s");
+        file.report.error(value.span(), message).hint = hint();
         return Vec::new();
     };
     let mut places = Vec::new();
-    for rule in rules.iter() {
-        match rule.get_ref() {
-            DeValue::Table(table) => places.push(Place { table, span: rule.span() }),
+    for item in list.iter() {
+        match item.get_ref() {
+            DeValue::Table(table) => places.push(Place { table, span: item.span() }),
             other => {
-                let message = format!("a rule is a table, not {}", reader::kind_of(other));
-                file.report.error(rule.span(), message).hint = Some("write `[[rule]]`".into());
+                let a = if name.starts_with('o') { "an" } else { "a" };
+                let message = format!("{a} {name} is a table, not {}", reader::kind_of(other));
+                file.report.error(item.span(), message).hint = hint();
             }
         }
     }

@@ -1,9 +1,8 @@
 use std::error::Error;
 use std::fmt;
-use std::mem::discriminant;
 use std::time::Duration;
 
-use super::text::TextError;
+use super::text::{LONGEST, TextError};
 use super::{Condition, CostTable, Grant, Key, Limit, Override};
 use crate::request::Attributes;
 
@@ -149,10 +148,11 @@ impl Rule {
         Self { durability: Some(durability), ..self }
     }
 
-    /// The same rule, whose reservations hold units for so long.
+    /// The same rule, whose reservations hold units for so long; 584 years at most, which is as long as
+    /// a policy file can say.
     #[must_use]
     pub fn reserve_for(self, reserve_for: Duration) -> Self {
-        Self { reserve_for, ..self }
+        Self { reserve_for: reserve_for.min(LONGEST), ..self }
     }
 
     /// The same rule, which charges what it can even when another rule refuses.
@@ -167,16 +167,15 @@ impl Rule {
         Self { effective, ..self }
     }
 
-    /// Whether an override fits the rule: it is about attributes of its key, and its limit is of the
-    /// same algorithm.
+    /// Whether an override fits the rule: it is about attributes of its key, and its limit has
+    /// other numbers at most.
     pub(crate) fn takes(&self, given: &Override) -> bool {
         let is_in_key = |condition: &Condition| {
             self.key.parts.iter().any(|part| part.attribute() == condition.attribute())
         };
-        let is_alike = match (&given.grant, &self.limit) {
-            (Grant::Unlimited, _) => true,
-            (Grant::Limit(Limit::Quota(_, given)), Limit::Quota(_, own)) => given == own,
-            (Grant::Limit(given), own) => discriminant(given) == discriminant(own),
+        let is_alike = match &given.grant {
+            Grant::Unlimited => true,
+            Grant::Limit(given) => given.is_like(&self.limit),
         };
         is_alike && given.key.iter().all(is_in_key)
     }

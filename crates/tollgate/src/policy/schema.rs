@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::options::{self, Field, Kind, Need, Section};
+use super::options::{self, Field, Kind, MOST, Need, Section};
 
 /// The schema of the policy file: JSON Schema, draft 2020-12.
 ///
@@ -53,6 +53,9 @@ fn kind(kind: &Kind) -> Json {
         Kind::Bool => object([("type", text("boolean"))]),
         Kind::Integer { min, max } => integer(*min, *max),
         Kind::Duration => object([string(), ("pattern", text(DURATION))]),
+        Kind::DurationOr(words) => {
+            any([object([string(), ("pattern", text(DURATION))]), one_of(words)])
+        }
         Kind::Rate => object([string(), ("pattern", text(RATE))]),
         Kind::Choice(words) => one_of(words),
         Kind::IntegerOr(words) => any([integer(1, MOST), one_of(words)]),
@@ -161,6 +164,5 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     write!(f, "\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-const MOST: u64 = i64::MAX.cast_unsigned();
 const DURATION: &str = r"^\s*([0-9][0-9_]*(\.[0-9_]+)?\s*[a-zµμ]+\s*)+$";
 const RATE: &str = r"^\s*[0-9][0-9_]*\s*(/| per )\s*[0-9a-zµμ._ ]+$";

@@ -130,6 +130,15 @@ pub(crate) fn say(duration: Duration) -> String {
     said
 }
 
+/// A rate in the words of the policy file, exact: `10/s`, `100 per 15m`.
+pub(crate) fn say_rate(rate: Rate) -> String {
+    let period = say(rate.period());
+    match period.strip_prefix('1') {
+        Some(unit) if unit.chars().all(char::is_alphabetic) => format!("{}/{unit}", rate.count()),
+        _ => format!("{} per {period}", rate.count()),
+    }
+}
+
 /// The digits of a whole number; `_` may stand between two of them.
 fn digits(text: &str) -> Option<String> {
     let is_fine = text
@@ -192,6 +201,8 @@ fn unit_ns(unit: &str) -> Option<u64> {
     })
 }
 
+/// The longest duration that can be said.
+pub(crate) const LONGEST: Duration = Duration::from_nanos(u64::MAX);
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;

@@ -515,6 +515,17 @@ fn limit(algorithm: u8, numbers: Numbers) -> Any {
     }
 }
 
+/// An override of a window is aligned where its rule is.
+fn like_its_rule(exception: Any, rule: Any) -> Any {
+    match (exception, rule) {
+        (Any::Window(exception), Any::Window(rule)) => {
+            let window = Window::new(exception.max(), exception.per()).unwrap();
+            Any::Window(if rule.is_aligned() { window.aligned() } else { window })
+        }
+        (exception, _) => exception,
+    }
+}
+
 fn numbers() -> impl Strategy<Value = Numbers> {
     (1_u64..9, prop_oneof![1_u64..4_000, Just(1_000), Just(30_000)], 1_u64..8, any::<u8>())
         .prop_map(|(max, per_ms, count, flavour)| Numbers { max, per_ms, count, flavour })
@@ -525,17 +536,19 @@ fn given() -> impl Strategy<Value = (u8, Given)> {
     let numbers = (numbers(), proptest::option::of(numbers()), 0..6_u8, 1_u64..60, 1_u64..4);
     (flags, numbers).prop_map(|(flags, (common, exception, algorithm, reserve_s, cost))| {
         let (by_user, by_org, shadow, refused, fixed, group) = flags;
+        let own = limit(algorithm, common);
+        let exception = exception.map(|numbers| like_its_rule(limit(algorithm, numbers), own));
         (
             algorithm,
             Given {
-                limit: limit(algorithm, common),
+                limit: own,
                 by_user,
                 by_org,
                 is_shadow: shadow == 0,
                 charges_refused: refused == 0,
                 fixed_cost: (fixed == 0).then_some(cost),
                 group,
-                exception: exception.map(|numbers| limit(algorithm, numbers)).filter(|_| by_user),
+                exception: exception.filter(|_| by_user),
                 reserve_s,
             },
         )
@@ -626,6 +639,7 @@ impl Run {
         if let (Some(exception), Some(numbers)) = (&mut given.exception, exception) {
             *exception = like(numbers, *exception);
         }
+        given.exception = given.exception.map(|exception| like_its_rule(exception, given.limit));
         let rules: Vec<Given> = self.rules.iter().map(|(_, given)| given.clone()).collect();
         let at = self.at();
         // A hold that is over by now comes back under the limit before.

@@ -72,7 +72,9 @@ impl Draft {
                 if let Some(queue) = table.integer("queue") {
                     rest.queue = usize::try_from(queue).unwrap_or(usize::MAX);
                 }
-                replace(&mut rest.wait, table.duration("wait"));
+                if let Some(wait) = read_wait(table) {
+                    rest.wait = wait;
+                }
                 if let Some(expires) = table.duration("expires") {
                     rest.expires = expires;
                 }
@@ -140,6 +142,14 @@ fn read_carry(table: &mut Reader<'_, '_, '_>) -> Option<Carry> {
     match table.choice("carry")? {
         "all" => Some(Carry::All),
         _ => Some(Carry::Nothing),
+    }
+}
+
+/// How long anybody waits at most: a duration, or without a deadline.
+fn read_wait(table: &mut Reader<'_, '_, '_>) -> Option<Option<Duration>> {
+    match table.value("wait")?.get_ref() {
+        DeValue::String(text) if text == "none" => Some(None),
+        _ => table.duration("wait").map(Some),
     }
 }
 

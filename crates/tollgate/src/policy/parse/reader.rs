@@ -9,7 +9,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::report::Report;
 use crate::policy::diagnostic::Origin;
-use crate::policy::options::{Field, Kind, Need, Section};
+use crate::policy::options::{Field, Kind, MOST, Need, Section};
 use crate::policy::text::{self, TextError, quoted};
 
 /// Reads one table. What is absent, and what is wrong and has been reported, is `None`.
@@ -94,6 +94,15 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
         }
     }
 
+    /// A text that may be empty.
+    pub(super) fn any_text(&mut self, name: &str) -> Option<&'t str> {
+        let value = self.value(name)?;
+        match value.get_ref() {
+            DeValue::String(text) => Some(text),
+            other => self.wrong_kind(name, value.span(), "text", other),
+        }
+    }
+
     /// What a function makes of a text.
     pub(super) fn parsed<T>(
         &mut self,
@@ -160,7 +169,7 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
         let value = self.value(name)?;
         let (min, max) = match self.section.field(name) {
             Some(Field { kind: Kind::Integer { min, max }, .. }) => (*min, *max),
-            _ => (1, i64::MAX.cast_unsigned()),
+            _ => (1, MOST),
         };
         self.integer_in(name, value, min..=max)
     }

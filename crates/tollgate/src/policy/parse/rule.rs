@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::limits::{Draft, refused};
 use super::reader::{Reader, Value, whole};
 use crate::policy::diagnostic::Origin;
-use crate::policy::options::{ALGORITHMS, OVERRIDE, overridable};
+use crate::policy::options::{ALGORITHMS, MOST, OVERRIDE, overridable};
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{
     Condition, CostTable, Durability, Effective, Grant, Key, Limit, Missing, Mode, OnError,
@@ -25,7 +25,7 @@ pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Rule {
         rule.domain = domain.into();
     }
     if let Some(value) = table.value("match") {
-        rule.conditions = read_conditions(table, "match", value);
+        rule.conditions = read_conditions(table, "match", value, Nothing::Refused);
     }
     rule.key = read_key(table);
     rule.cost = read_cost(table);
@@ -86,7 +86,11 @@ fn read_algorithm(table: &mut Reader<'_, '_, '_>) -> Option<(&'static str, Draft
     }
 }
 
-fn build(table: &mut Reader<'_, '_, '_>, algorithm: &'static str, draft: &Draft) -> Option<Limit> {
+pub(super) fn build(
+    table: &mut Reader<'_, '_, '_>,
+    algorithm: &'static str,
+    draft: &Draft,
+) -> Option<Limit> {
     match draft.build()? {
         Ok(limit) => Some(limit),
         Err(error) if algorithm == "cooldown" => {
@@ -125,22 +129,30 @@ fn read_key(table: &mut Reader<'_, '_, '_>) -> Key {
     key
 }
 
-/// Attributes and their patterns.
-fn read_conditions<'t, 'i>(
+/// Whether an attribute may have no pattern at all, so that no value will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nothing {
+    Refused,
+    Fine,
+}
+
+/// Attributes and their patterns, in the order in which they are written.
+pub(super) fn read_conditions<'t, 'i>(
     table: &mut Reader<'_, 't, 'i>,
     name: &str,
     value: &'t Value<'i>,
+    nothing: Nothing,
 ) -> Vec<Condition> {
     let DeValue::Table(attributes) = value.get_ref() else {
         let _: Option<()> = table.wrong_kind(name, value.span(), "a table", value.get_ref());
         return Vec::new();
     };
     let mut conditions = Vec::new();
-    for (attribute, patterns) in attributes.iter() {
+    for (attribute, patterns) in in_file_order(attributes) {
         table.or_report_at(attribute.span(), key::attribute_name(attribute.get_ref()));
         let any_of = match patterns.get_ref() {
             DeValue::Array(list) => {
-                if list.is_empty() {
+                if list.is_empty() && nothing == Nothing::Refused {
                     let message = format!("{} can be nothing", quoted(attribute.get_ref()));
                     table.report.error(patterns.span(), message).hint =
                         Some("leave the attribute out, or list what it may be".into());
@@ -187,7 +199,7 @@ fn read_cost(table: &mut Reader<'_, '_, '_>) -> Option<CostTable> {
     for (pattern, cost) in in_file_order(rows).into_iter().filter(|(key, _)| key.get_ref() != "by")
     {
         let pattern_read = table.or_report_at(pattern.span(), Pattern::read(pattern.get_ref()));
-        let cost = table.integer_in(pattern.get_ref(), cost, 1..=i64::MAX.cast_unsigned());
+        let cost = table.integer_in(pattern.get_ref(), cost, 1..=MOST);
         if let (Some(pattern), Some(cost)) = (pattern_read, cost) {
             costs = costs.row(pattern, cost);
         }
@@ -219,16 +231,22 @@ fn read_overrides(
         };
         let mut reader = Reader::new(table.report, inner, value.span(), &OVERRIDE);
         let grant = read_grant(&mut reader, algorithm, draft);
-        let key = reader.value("key").map(|key| read_conditions(&mut reader, "key", key));
+        let key = read_override_key(&mut reader);
         let until_ns = read_until(&mut reader);
         overrides.push(Override {
-            key: key.unwrap_or_default(),
+            key,
             // As with a rule, only good for finding out what else is wrong.
             grant: grant.unwrap_or(Grant::Unlimited),
             until_ns,
         });
     }
     overrides
+}
+
+/// Which keys an override is for.
+pub(super) fn read_override_key(table: &mut Reader<'_, '_, '_>) -> Vec<Condition> {
+    let key = table.value("key");
+    key.map(|key| read_conditions(table, "key", key, Nothing::Refused)).unwrap_or_default()
 }
 
 fn read_grant(
@@ -283,7 +301,7 @@ fn read_grant(
 }
 
 /// A time in nanoseconds since 1970.
-fn read_until(table: &mut Reader<'_, '_, '_>) -> Option<u64> {
+pub(super) fn read_until(table: &mut Reader<'_, '_, '_>) -> Option<u64> {
     let value = table.value("until")?;
     let text = match value.get_ref() {
         DeValue::Datetime(time) => time.to_string(),
