@@ -34,7 +34,10 @@ impl Times {
 pub(crate) enum CycleClock {
     Calendar(CachedCalendar),
     /// Rounds that the host has closed in a domain.
-    Round { domain: Box<str>, closed: Arc<AtomicU64> },
+    Round {
+        domain: Box<str>,
+        closed: Arc<AtomicU64>,
+    },
 }
 
 impl CycleClock {
@@ -66,7 +69,9 @@ impl CycleClock {
                 let ends = Timestamp::from_nanos(times.now.as_nanos().saturating_add(left_ns));
                 Period { index: period.index, ends: Some(ends) }
             }
-            Self::Round { closed, .. } => Period { index: closed.load(Ordering::Acquire), ends: None },
+            Self::Round { closed, .. } => {
+                Period { index: closed.load(Ordering::Acquire), ends: None }
+            }
         }
     }
 }

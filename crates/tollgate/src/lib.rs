@@ -238,15 +238,17 @@ mod waiting;
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, Engine, Explanation, SettleError, Lease, NoSuchRule,
-    Overlay, OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport, WaitError,
+    Applies, Ban, Change, Changed, CheckError, Engine, Explanation, Lease, NoSuchRule, Overlay,
+    OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport, SettleError, WaitError,
     Waiting,
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
 pub use request::{Attributes, Request};
-pub use store::{Answer, Answering, HoldId, HoldIdError, KeyName, MemoryStore, Outage, SnapshotError, Store};
+pub use store::{
+    Answer, Answering, HoldId, HoldIdError, KeyName, MemoryStore, Outage, SnapshotError, Store,
+};
 pub use table::WhenFull;
 pub use tollgate_core::{
     Algorithm, Bucket, Carry, Cooldown, Decision, LimitError, Period, Problem, Quota, Rate,

@@ -352,7 +352,8 @@ impl Ruleset {
 impl Changes {
     /// Changes that were kept from an earlier life.
     pub(super) fn kept(changes: Vec<Change>) -> Self {
-        let mut kept = Self { last: changes.last().map_or(0, |last| last.number), ..Self::default() };
+        let mut kept =
+            Self { last: changes.last().map_or(0, |last| last.number), ..Self::default() };
         kept.log.extend(changes);
         kept.forget_oldest();
         kept

@@ -178,8 +178,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             deadline: patience.map(|wait| times.now.saturating_add(wait)),
         };
         let request = *request;
-        let attempt = move |now: Timestamp| {
-            match self.decide_early(&request, Verb::Check, self.told(now)) {
+        let attempt =
+            move |now: Timestamp| match self.decide_early(&request, Verb::Check, self.told(now)) {
                 Err(error) => Attempt::Done(Err(WaitError::Invalid(error))),
                 Ok((report, safe)) => match report.wait() {
                     None => Attempt::Done(Ok((report, safe))),
@@ -191,8 +191,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
                     }
                     Some(Wait::Never) => Attempt::Done(Err(WaitError::Denied(Box::new(report)))),
                 },
-            }
-        };
+            };
         Waiting::new(self.shared.waiting.wait(terms, attempt), Report::in_outage)
     }
 

@@ -154,9 +154,3 @@ impl fmt::Display for Ban {
         }
     }
 }
-// STUB-BEGIN
-impl Overlay {
-    pub(crate) fn to_toml(&self) -> String { String::new() }
-    pub(crate) fn from_toml(_text: &str) -> Result<Self, crate::policy::PolicyErrors> { Ok(Self::default()) }
-}
-// STUB-END

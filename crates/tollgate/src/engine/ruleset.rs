@@ -11,7 +11,8 @@ use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
 use crate::policy::{
-    Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy, Rule, Server,
+    Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
+    Rule, Server,
 };
 use crate::request::Attributes;
 use crate::store::{Adoption, NewLimit, Restored, Store, Succession};

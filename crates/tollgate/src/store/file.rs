@@ -167,8 +167,7 @@ impl FileOptions {
         let tail = Tail::new(Arc::clone(&disk), sizes, finish.from);
         let log = Log::new(tail, move |len| of_log.note(len, sizes.snapshot_after_len))
             .map_err(|error| OpenError::disk("start a thread", error))?;
-        let recorder =
-            Arc::new(Recorder { log, keys: Mutex::new(keys), last: Mutex::new(last) });
+        let recorder = Arc::new(Recorder { log, keys: Mutex::new(keys), last: Mutex::new(last) });
         let mut memory = memory;
         memory.write_down(Arc::clone(&recorder) as _, self.least_durability);
         let shared = Arc::new(Shared {
@@ -295,8 +294,7 @@ impl FileStore {
             other => return Deciding::Now(other),
         };
         let undo = self.undo_of(plan, &decided, decisions);
-        let safe: Safe<'s> =
-            Box::pin(self.kept_or_undone(self.when_safe(durability), undo, times));
+        let safe: Safe<'s> = Box::pin(self.kept_or_undone(self.when_safe(durability), undo, times));
         Deciding::WhenSafe(decided, safe)
     }
 

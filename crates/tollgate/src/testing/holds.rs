@@ -1,7 +1,7 @@
 //! Reservations, names of requests, and places in flight.
 
 use super::{ADA, BOB, Desk, Make, ms, rule};
-use crate::{CheckError, SettleError, Request, Store, Timestamp, Wait, WaitError};
+use crate::{CheckError, Request, SettleError, Store, Timestamp, Wait, WaitError};
 
 /// Limits of ten units that do not come back while a test runs.
 const TEN: [&str; 6] = [

@@ -7,7 +7,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollgate::policy::Policy;
-use tollgate::{Engine, SettleError, ManualClock, MemoryStore, Request, Timestamp, Wait, WaitError};
+use tollgate::{
+    Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, Wait, WaitError,
+};
 
 type TestEngine = Engine<MemoryStore, ManualClock>;
 

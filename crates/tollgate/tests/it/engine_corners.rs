@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tollgate::policy::{Condition, Grant, Limit, Override, Policy};
 use tollgate::{
-    CheckError, Engine, SettleError, ManualClock, MemoryStore, Request, Timestamp, WaitError,
+    CheckError, Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, WaitError,
     Waiting, Window,
 };
 

@@ -169,9 +169,8 @@ impl<'a> Batches<'a> {
         }
         // A batch further on that knows this one as safe proves that it was there.
         let is_proof = |at: usize| {
-            batch_at(self.bytes, at).is_some_and(|later| {
-                later.number > self.next && later.synced >= self.next
-            })
+            batch_at(self.bytes, at)
+                .is_some_and(|later| later.number > self.next && later.synced >= self.next)
         };
         let is_damaged = (self.at..self.bytes.len()).step_by(8).any(is_proof);
         if is_damaged { Ending::Damaged } else { Ending::Torn }

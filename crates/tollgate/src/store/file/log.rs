@@ -242,7 +242,8 @@ impl Shared {
             state.rotated = rotated;
         }
         let waiting = std::mem::take(&mut state.waiting);
-        let (over, waiting) = waiting.into_iter().partition(|(goal, _)| state.reached(goal).is_some());
+        let (over, waiting) =
+            waiting.into_iter().partition(|(goal, _)| state.reached(goal).is_some());
         state.waiting = waiting;
         drop(state);
         self.done.notify_all();

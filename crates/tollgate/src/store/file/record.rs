@@ -448,8 +448,7 @@ fn read_hold(from: &mut Reader<'_>) -> Result<Hold, Malformed> {
                 units: from.number()?,
                 is_by_request: from.byte()? == 1,
                 durability: read_durability(from)?,
-                charged: from
-                    .option(|from| Ok(Box::new((from.small()?, read_state(from)?))))?,
+                charged: from.option(|from| Ok(Box::new((from.small()?, read_state(from)?))))?,
             })
         })?),
     })
@@ -529,8 +528,7 @@ fn read_limit(from: &mut Reader<'_>) -> Result<KnownImage, Malformed> {
             Ok((cycle, from.text()?.into()))
         })?,
         since: read_moment(from)?,
-        until: from
-            .option(|from| Ok(Times { now: read_time(from)?, wall: read_time(from)? }))?,
+        until: from.option(|from| Ok(Times { now: read_time(from)?, wall: read_time(from)? }))?,
         common: from.option(Reader::small)?,
         successor: from.option(|from| {
             Ok(Successor {

@@ -10,9 +10,7 @@ use super::log::Log;
 use super::record::{Acts, Key, KeyedAct, Record};
 use crate::locks::lock;
 use crate::policy::Durability;
-use crate::store::memory::{
-    Hold, Journal, Limits, MemoryStore, Remembered, Side, Sink, Width,
-};
+use crate::store::memory::{Hold, Journal, Limits, MemoryStore, Remembered, Side, Sink, Width};
 
 /// Writes down what changes in memory.
 #[derive(Debug)]

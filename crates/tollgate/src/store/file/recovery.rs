@@ -87,7 +87,8 @@ struct Replay {
 
 impl Replay {
     fn new(room: Room) -> Result<Self, OpenError> {
-        let memory = MemoryStore::new(room.max_keys, room.when_full).ok_or(OpenError::TooManyKeys)?;
+        let memory =
+            MemoryStore::new(room.max_keys, room.when_full).ok_or(OpenError::TooManyKeys)?;
         Ok(Self {
             memory,
             keys: Keys::default(),
@@ -108,10 +109,11 @@ impl Replay {
         let bytes =
             disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
         let mut place = Place { file: file.clone(), at: 0 };
-        let header = Header::from_bytes(FileKind::Snapshot, &bytes).map_err(|error| match error {
-            HeaderError::NotOurs => place.broken(),
-            HeaderError::Version(version) => OpenError::Version { file, version },
-        })?;
+        let header =
+            Header::from_bytes(FileKind::Snapshot, &bytes).map_err(|error| match error {
+                HeaderError::NotOurs => place.broken(),
+                HeaderError::Version(version) => OpenError::Version { file, version },
+            })?;
         let (mut batches, mut read) = (Batches::new(&bytes, header.first_batch), 0);
         let mut is_whole = false;
         while let Some(batch) = batches.next() {
@@ -184,10 +186,9 @@ impl Replay {
                 Cycle::Calendar(calendar) => {
                     CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
                 }
-                Cycle::Round => CycleClock::Round {
-                    domain: domain.clone(),
-                    closed: self.memory.rounds(domain),
-                },
+                Cycle::Round => {
+                    CycleClock::Round { domain: domain.clone(), closed: self.memory.rounds(domain) }
+                }
             });
             self.cycles.push((cycle.clone(), domain.clone(), Arc::clone(&clock)));
             clock

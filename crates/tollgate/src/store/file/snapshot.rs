@@ -44,9 +44,9 @@ impl Shared {
 
     fn write_rules(&self, file: &mut SnapshotFile) -> io::Result<()> {
         file.add(&Record::Seed(self.memory.hash().to_words()))?;
-        let limits: Vec<_> = self.memory.with_limits(|limits| {
-            limits.tags().filter_map(|tag| limits.image(tag)).collect()
-        });
+        let limits: Vec<_> = self
+            .memory
+            .with_limits(|limits| limits.tags().filter_map(|tag| limits.image(tag)).collect());
         for image in limits {
             file.add(&Record::Limit(Box::new(image)))?;
         }

@@ -7,8 +7,8 @@ use tollgate_core::Timestamp;
 
 use super::limits::Carried;
 use super::{
-    ActKind, Booking, Charge, Entry, Gone, Happened, Hold, Item, Side, Held, HoldId, Lines, MemoryStore, Moment, Plan, Settled, Settlement, Several,
-    Width,
+    ActKind, Booking, Charge, Entry, Gone, Happened, Held, Hold, HoldId, Item, Lines, MemoryStore,
+    Moment, Plan, Settled, Settlement, Several, Side, Width,
 };
 use crate::cycle::Times;
 use crate::locks::read;
@@ -249,11 +249,7 @@ impl MemoryStore {
 }
 
 /// How units that were set aside are booked when `units` of them were charged or given back.
-fn booked(
-    settlement: Settlement,
-    held: u64,
-    units: u64,
-) -> impl Iterator<Item = (Entry, u64)> {
+fn booked(settlement: Settlement, held: u64, units: u64) -> impl Iterator<Item = (Entry, u64)> {
     let entries = match settlement {
         // What was charged beyond is granted at the same time, so that nothing comes from nowhere.
         Settlement::Commit { .. } => [
@@ -261,12 +257,8 @@ fn booked(
             (Entry::Cancelled, held.saturating_sub(units)),
             (Entry::Charged, units.saturating_sub(held)),
         ],
-        Settlement::Cancel => {
-            [(Entry::Cancelled, held), (Entry::Held, 0), (Entry::Held, 0)]
-        }
-        Settlement::Refund { .. } => {
-            [(Entry::Refunded, units), (Entry::Held, 0), (Entry::Held, 0)]
-        }
+        Settlement::Cancel => [(Entry::Cancelled, held), (Entry::Held, 0), (Entry::Held, 0)],
+        Settlement::Refund { .. } => [(Entry::Refunded, units), (Entry::Held, 0), (Entry::Held, 0)],
         Settlement::Renew => [(Entry::Held, 0); 3],
     };
     entries.into_iter().filter(|(_, units)| *units > 0)

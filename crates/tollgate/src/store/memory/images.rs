@@ -166,9 +166,8 @@ impl MemoryStore {
         }
         let mut side = self.side();
         for item in &undo.items {
-            let refund = |terms: &Terms, state: &mut State, moment| {
-                terms.refund(state, item.units, moment)
-            };
+            let refund =
+                |terms: &Terms, state: &mut State, moment| terms.refund(state, item.units, moment);
             let (units, left) = self.update(&mut side, item, times, refund);
             if left.is_some() {
                 side.book_refund(item, units);

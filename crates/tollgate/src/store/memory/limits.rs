@@ -150,17 +150,8 @@ impl Limits {
         let KnownImage { tag, family, terms, since, until, common, successor, is_removed, .. } =
             image;
         let is_whole = true;
-        let known = Known {
-            family,
-            terms,
-            cycle,
-            since,
-            until,
-            common,
-            successor,
-            is_removed,
-            is_whole,
-        };
+        let known =
+            Known { family, terms, cycle, since, until, common, successor, is_removed, is_whole };
         self.known.insert(tag, known);
     }
 
@@ -242,9 +233,8 @@ impl Limits {
             return back;
         }
         for limit in adoption.limits.iter().filter(|limit| limit.common.is_none()) {
-            let is_back = |(_, known): &(&u32, &mut Known)| {
-                known.is_removed && known.family == limit.family
-            };
+            let is_back =
+                |(_, known): &(&u32, &mut Known)| known.is_removed && known.family == limit.family;
             for (gone, known) in self.known.iter_mut().filter(is_back) {
                 back.push(*gone);
                 let (tag, effective, at) = (limit.tag, Effective::Now, known.moment(at));
