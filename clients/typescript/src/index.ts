@@ -1,3 +1,4 @@
-/** tollgate for TypeScript. Each part is also a path of its own: `tollgate/relay`. */
+/** tollgate for TypeScript. Each part is also a path of its own: `tollgate/relay`, `tollgate/core`. */
 
+export * as core from "./core/index.js";
 export * as relay from "./relay/index.js";
