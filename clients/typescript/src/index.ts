@@ -1,3 +1,5 @@
-/** tollgate for TypeScript. Each part is also a path of its own: `tollgate/relay`. */
+/** tollgate for TypeScript. Each part is also a path of its own: `tollgate/relay`, `tollgate/kv`. */
 
+export * as core from "./core/index.js";
+export * as kv from "./kv/index.js";
 export * as relay from "./relay/index.js";

@@ -1,5 +1,6 @@
 /** A connection to a relay. */
 
+import { tell } from "../shared/tell.js";
 import { authenticate } from "./authenticate.js";
 import {
   decodeEnvelope,
@@ -15,7 +16,6 @@ import { MessageType } from "./messages.js";
 import { checkOptions, type ConnectOptions, type Settings } from "./options.js";
 import { RateLimitedHandler } from "./rate-limited-handler.js";
 import { closedError, relayUrl, Socket, type SocketEnd, type WebSocketLike } from "./socket.js";
-import { tell } from "./tell.js";
 
 /** A message to another client. */
 export interface NewMessage {

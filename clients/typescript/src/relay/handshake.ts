@@ -1,8 +1,8 @@
 /** Proving to a relay whose connection this is. */
 
+import { printable } from "../shared/log.js";
 import { decodeEnvelope, encodeEnvelope, envelope, payload, readPayload } from "./envelope.js";
 import { AuthError, InvalidError, RelayError } from "./errors.js";
-import { printable } from "./log.js";
 import {
   authChallenge,
   authResponse,

@@ -1,8 +1,8 @@
 /** Received messages on their way to those who listen. */
 
+import { tell } from "../shared/tell.js";
 import type { Envelope } from "./envelope.js";
 import { InboxFullError } from "./errors.js";
-import { tell } from "./tell.js";
 
 /** Is called with every message. An error that it throws is nobody else's, and is not caught. */
 export type MessageListener = (message: Envelope) => void;

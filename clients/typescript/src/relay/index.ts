@@ -1,6 +1,6 @@
 /** A client of the message relay. */
 
-export { systemClock, type Clock } from "./clock.js";
+export { systemClock, type Clock } from "../shared/clock.js";
 export { RelayConnection, type ConnectionEnd, type NewMessage, type Sent } from "./connection.js";
 export {
   decodeEnvelope,
@@ -27,7 +27,7 @@ export {
 export type { RelayKey, WebCryptoKey } from "./handshake.js";
 export type { InboxLimits, MessageListener } from "./inbox.js";
 export { defaultSendLimits, type SendLimits } from "./limits.js";
-export type { Logger } from "./log.js";
+export type { Logger } from "../shared/log.js";
 export {
   authChallenge,
   authResponse,

@@ -1,14 +1,14 @@
 /** What a connection can be told, and its defaults. */
 
-import { systemClock, type Clock } from "./clock.js";
+import { systemClock, type Clock } from "../shared/clock.js";
+import { consoleLogger, type Logger } from "../shared/log.js";
+import { tell } from "../shared/tell.js";
 import { InvalidError, type RelayError } from "./errors.js";
 import type { RelayKey } from "./handshake.js";
 import type { InboxLimits } from "./inbox.js";
 import { positiveInteger, sendLimits, type SendLimits } from "./limits.js";
-import { consoleLogger, type Logger } from "./log.js";
 import type { OutgoingMessage, Refusal } from "./rate-limited-handler.js";
 import { webSocketConstructor, type WebSocketConstructor } from "./socket.js";
-import { tell } from "./tell.js";
 
 /** How to connect. Only `key` is required, and `WebSocket` where the platform has none. */
 export interface ConnectOptions {

@@ -1,15 +1,16 @@
 /** The sender's side of the relay's limit: what to do when the relay says "too much". */
 
-import { systemClock, type Clock } from "./clock.js";
+import { systemClock, type Clock } from "../shared/clock.js";
+import { consoleLogger, type Logger } from "../shared/log.js";
+import { tell } from "../shared/tell.js";
 import { readPayload, type Envelope } from "./envelope.js";
 import { ClosedError, InvalidError } from "./errors.js";
 import { sendLimits, type SendLimits } from "./limits.js";
-import { consoleLogger, refusalLine, type Logger } from "./log.js";
+import { refusalLine } from "./log.js";
 import { MessageType, rateLimited, type RateLimited } from "./messages.js";
 import { Pace, settledInMs } from "./pace.js";
 import { Queue } from "./queue.js";
 import { keyOf, Recent, type Entry } from "./recent.js";
-import { tell } from "./tell.js";
 
 /** A message that this sender has taken. */
 export interface OutgoingMessage {

@@ -1,8 +1,8 @@
 /** The WebSocket below a connection: bytes in, bytes out, and one end. */
 
-import type { Clock } from "./clock.js";
+import type { Clock } from "../shared/clock.js";
+import { printable } from "../shared/log.js";
 import { ClosedError, InvalidError, WireError } from "./errors.js";
-import { printable } from "./log.js";
 
 /** As much of a WebSocket as this client uses: that of browsers, and that of the package `ws`. */
 export interface WebSocketLike {

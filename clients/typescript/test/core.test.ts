@@ -1,0 +1,149 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Bucket, Cooldown, LimitError, Sliding, Window, type Algorithm } from "tollgate/core";
+
+import { amount, spelled, vectors, type Case, type Given } from "./support/vectors.js";
+
+type Build<Limit> = (given: Given) => Limit;
+
+/** Replays a case, and returns how many steps it has. */
+function replay<Limit extends Algorithm<Limit, State>, State>(
+  build: Build<Limit>,
+  { name, limit: given, steps }: Case,
+): number {
+  let limit = build(given);
+  let state = limit.fresh();
+  for (const [index, step] of steps.entries()) {
+    const nowNs = BigInt(step.at_ns);
+    const units = (field: string): bigint => amount(step, field);
+    const meets = (answer: unknown): void =>
+      assert.deepEqual(answer, step.expect, `${name}, step ${index}: ${JSON.stringify(step)}`);
+    switch (step.op) {
+      case "check": {
+        const answer = limit.check(state, units("cost"), nowNs);
+        meets(spelled(answer.decision));
+        state = answer.state;
+        break;
+      }
+      case "peek":
+        meets(spelled(limit.peek(state, units("cost"), nowNs)));
+        break;
+      case "hold": {
+        const answer = limit.hold(state, units("units"), nowNs);
+        meets(spelled(answer.decision));
+        state = answer.state;
+        break;
+      }
+      case "commit": {
+        const answer = limit.commit(state, units("units"), units("actual"), nowNs);
+        meets({ charged: answer.charged.toString() });
+        state = answer.state;
+        break;
+      }
+      case "cancel":
+        state = limit.cancel(state, units("units"), nowNs);
+        break;
+      case "refund": {
+        const answer = limit.refund(state, units("units"), nowNs);
+        meets({ given: answer.given.toString() });
+        state = answer.state;
+        break;
+      }
+      case "edit": {
+        assert.ok(step.limit);
+        const next = build(step.limit).succeeding(limit);
+        state = next.carryOver(limit, state, nowNs);
+        limit = next;
+        break;
+      }
+      default:
+        assert.fail(`${name}, step ${index} has an unknown verb: ${JSON.stringify(step)}`);
+    }
+  }
+  return steps.length;
+}
+
+function all<Limit extends Algorithm<Limit, State>, State>(
+  kind: string,
+  build: Build<Limit>,
+): { cases: number; steps: number } {
+  const cases = vectors(kind);
+  const steps = cases.map((one) => replay<Limit, State>(build, one));
+  return { cases: cases.length, steps: steps.reduce((sum, count) => sum + count, 0) };
+}
+
+// How many there are, so that none can drop out unnoticed. More of them is good news: change it here.
+test("every vector of buckets", () => {
+  const build = (given: Given): Bucket =>
+    Bucket.of({
+      count: amount(given, "count"),
+      periodNs: amount(given, "period_ns"),
+      burst: amount(given, "burst"),
+      debt: amount(given, "debt"),
+    });
+  assert.deepEqual(all("bucket", build), { cases: 23, steps: 326 });
+});
+
+test("every vector of windows", () => {
+  const build = (given: Given): Window =>
+    Window.of({
+      max: amount(given, "max"),
+      perNs: amount(given, "per_ns"),
+      aligned: given["aligned"] === true,
+    });
+  assert.deepEqual(all("window", build), { cases: 21, steps: 290 });
+});
+
+test("every vector of sliding windows", () => {
+  const build = (given: Given): Sliding =>
+    Sliding.of({
+      max: amount(given, "max"),
+      perNs: amount(given, "per_ns"),
+      parts: Number(amount(given, "parts")),
+    });
+  assert.deepEqual(all("sliding", build), { cases: 24, steps: 322 });
+});
+
+test("every vector of cooldowns", () => {
+  const build = (given: Given): Cooldown =>
+    Cooldown.of({
+      gapNs: amount(given, "gap_ns"),
+      extendedByRefusals: given["extended_by_refusals"] === true,
+    });
+  assert.deepEqual(all("cooldown", build), { cases: 20, steps: 198 });
+});
+
+test("limits that cannot be", () => {
+  const bucket = { count: 1n, periodNs: 1_000n, burst: 1n };
+  const window = { max: 1n, perNs: 1n, aligned: true };
+  const sliding = { max: 1n, perNs: 1_000n, parts: 10 };
+  for (const [field, make] of [
+    ["rate", () => Bucket.of({ ...bucket, count: 0n })],
+    ["rate", () => Bucket.of({ ...bucket, count: 2n ** 32n + 1n })],
+    ["period", () => Bucket.of({ ...bucket, periodNs: 0n })],
+    ["period", () => Bucket.of({ ...bucket, periodNs: 2n ** 63n })],
+    ["burst", () => Bucket.of({ ...bucket, burst: 0n })],
+    ["burst", () => Bucket.of({ ...bucket, periodNs: 2n ** 62n - 1n, burst: 2n ** 34n })],
+    ["debt", () => Bucket.of({ ...bucket, periodNs: 2n ** 62n - 1n, debt: 2n ** 34n })],
+    ["max", () => Window.of({ ...window, max: 0n })],
+    ["max", () => Window.of({ ...window, max: 2n ** 32n })],
+    ["per", () => Window.of({ ...window, perNs: -1n })],
+    ["max", () => Sliding.of({ ...sliding, max: 2n ** 32n })],
+    ["per", () => Sliding.of({ ...sliding, perNs: 0n })],
+    ["parts", () => Sliding.of({ ...sliding, parts: 0 })],
+    ["parts", () => Sliding.of({ ...sliding, parts: 16 })],
+    ["parts", () => Sliding.of({ ...sliding, perNs: 9n })],
+    ["cooldown", () => Cooldown.of({ gapNs: 0n, extendedByRefusals: false })],
+  ] as const) {
+    const named = (error: unknown): boolean => error instanceof LimitError && error.field === field;
+    assert.throws(make, named, `${field}: ${String(make)}`);
+  }
+});
+
+test("times and costs that cannot be", () => {
+  const limit = Window.of({ max: 1n, perNs: 1n, aligned: true });
+  assert.throws(() => limit.check(limit.fresh(), 1n, -1n), RangeError);
+  assert.throws(() => limit.check(limit.fresh(), -1n, 0n), RangeError);
+  assert.throws(() => limit.check(limit.fresh(), 2n ** 64n, 0n), RangeError);
+});
