@@ -37,7 +37,10 @@ use crate::policy::Policy;
 use crate::store::{Answer, Outage};
 
 pub use crate::store::KeyName;
-pub use crate::store::file::{Counts, Disk, DiskFile, FileOptions, FileStore, Folder, OpenError};
+pub use crate::store::file::{
+    Booked, Booking, Counts, Disk, DiskFile, Entries, Entry, FileOptions, FileStore, Filter, Folder,
+    Ledger, OpenError, Totals, What,
+};
 
 impl Engine<FileStore> {
     /// An engine that keeps its states in a folder, and goes on from what is there.
@@ -60,6 +63,12 @@ impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
     /// survive a crash, or neither does.
     pub fn note(&self, domain: &str, text: &str) -> Answer<'_, Result<(), Outage>> {
         self.store().write_note(domain, text, self.now())
+    }
+
+    /// Everything that was written down so far and is safe.
+    pub fn ledger(&self) -> Result<Ledger, Outage> {
+        self.store().sync().wait()?;
+        Ok(self.store().ledger())
     }
 
     /// The store: how much it has written, whether its disk works.

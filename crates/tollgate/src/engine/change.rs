@@ -35,6 +35,26 @@ pub struct Change {
     pub after: Option<String>,
 }
 
+impl Change {
+    /// The rule that it was about, if it was about one.
+    #[must_use]
+    pub fn rule(&self) -> Option<&str> {
+        match &self.what {
+            Changed::Rule { name, .. } => Some(name),
+            Changed::Bans { .. } | Changed::Server => None,
+        }
+    }
+
+    /// The domain that it was about, if it was about one.
+    #[must_use]
+    pub fn domain(&self) -> Option<&str> {
+        match &self.what {
+            Changed::Rule { domain, .. } | Changed::Bans { domain } => Some(domain),
+            Changed::Server => None,
+        }
+    }
+}
+
 /// What a change was about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

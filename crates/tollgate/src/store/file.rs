@@ -33,6 +33,7 @@ use tail::{Sizes, Tail};
 
 pub use disk::{Disk, DiskFile, Folder};
 pub use error::OpenError;
+pub use ledger::{Booked, Booking, Entries, Entry, Filter, Ledger, Totals, What};
 pub use log::Counts;
 
 mod bytes;
@@ -42,6 +43,7 @@ mod disk;
 mod error;
 mod frame;
 mod keys;
+mod ledger;
 mod log;
 mod record;
 mod recorder;
@@ -230,6 +232,12 @@ impl FileStore {
         self.shared.recorder.log.counts()
     }
 
+    /// Everything that was written down.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        Ledger::on(Arc::clone(&self.shared.disk))
+    }
+
     /// Takes a snapshot now, so that the next start has little to read.
     pub fn take_snapshot(&self) -> io::Result<()> {
         self.shared.take_snapshot()
@@ -247,6 +255,11 @@ impl FileStore {
         }
         let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
         self.shared.recorder.take(&record, Durability::Fsync);
+        Answer::Later(Box::pin(self.when_safe(Durability::Fsync)))
+    }
+
+    /// Makes everything safe that was written down so far.
+    pub(crate) fn sync(&self) -> Answer<'_, Result<(), Outage>> {
         Answer::Later(Box::pin(self.when_safe(Durability::Fsync)))
     }
 

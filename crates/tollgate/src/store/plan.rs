@@ -31,11 +31,30 @@ pub(crate) trait KeyNames: fmt::Debug {
 }
 
 /// Whose state it is: the rule, and the attributes of its key with their values.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyName {
     pub(crate) domain: Box<str>,
     pub(crate) rule: Box<str>,
     pub(crate) parts: Vec<(Box<str>, Option<Box<str>>)>,
+}
+
+impl KeyName {
+    /// The domain of the rule.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The name of the rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// The attributes of the key, with their values as they count; `None` where one was missing.
+    pub fn parts(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.parts.iter().map(|(attribute, value)| (&**attribute, value.as_deref()))
+    }
 }
 
 /// One limit's part in a plan.

@@ -53,6 +53,10 @@ impl Chain {
         let mut counts_len = None;
         while let Some(number) = next {
             let Some(header) = headers.get(&number).copied() else {
+                if headers.range(..number).next().is_none() {
+                    // What is older was removed; a snapshot knows what it said.
+                    break;
+                }
                 return Err(OpenError::Damaged {
                     file: FileKind::Log.file_name(number),
                     at: 0,

@@ -151,6 +151,11 @@ impl<'a> Batches<'a> {
         Self { bytes, at: HEADER_LEN, next: first_batch }
     }
 
+    /// The batches from a place on, where the one with number `next` begins.
+    pub(super) fn from(bytes: &'a [u8], at: usize, next: u64) -> Self {
+        Self { bytes, at, next }
+    }
+
     /// Where the next batch begins.
     pub(super) fn position(&self) -> usize {
         self.at
