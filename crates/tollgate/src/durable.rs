@@ -38,8 +38,8 @@ use crate::store::{Answer, Outage};
 
 pub use crate::store::KeyName;
 pub use crate::store::file::{
-    Booked, Booking, Counts, Disk, DiskFile, Entries, Entry, FileOptions, FileStore, Filter, Folder,
-    Ledger, OpenError, Totals, What,
+    Booked, Booking, Checked, Counts, Disk, DiskFile, Entries, Entry, FileOptions, FileStore, Filter,
+    Folder, Ledger, OpenError, Repaired, Totals, What, check, repair, repair_on,
 };
 
 impl Engine<FileStore> {
@@ -63,6 +63,18 @@ impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
     /// survive a crash, or neither does.
     pub fn note(&self, domain: &str, text: &str) -> Answer<'_, Result<(), Outage>> {
         self.store().write_note(domain, text, self.now())
+    }
+
+    /// Destroys whose all keys were in which an attribute has this value, and notes about them; reports
+    /// how many. What they add up to stays in the ledger, under no name.
+    ///
+    /// What such a key had spent is forgotten, what it had set aside is given back. Should somebody come
+    /// again under that name, it is a new key.
+    ///
+    /// This reads and partly rewrites the whole log. Edits of the policy that name somebody, and notes
+    /// that belong to no key, are not touched.
+    pub fn erase(&self, attribute: &str, value: &str) -> Result<u64, OpenError> {
+        self.store().erase(attribute, value, self.now())
     }
 
     /// Everything that was written down so far and is safe.

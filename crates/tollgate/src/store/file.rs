@@ -35,11 +35,13 @@ pub use disk::{Disk, DiskFile, Folder};
 pub use error::OpenError;
 pub use ledger::{Booked, Booking, Entries, Entry, Filter, Ledger, Totals, What};
 pub use log::Counts;
+pub use repair::{Checked, Repaired, check, repair, repair_on};
 
 mod bytes;
 mod chain;
 mod crc;
 mod disk;
+mod erase;
 mod error;
 mod frame;
 mod keys;
@@ -48,6 +50,7 @@ mod log;
 mod record;
 mod recorder;
 mod recovery;
+mod repair;
 mod snapshot;
 mod tail;
 
@@ -150,13 +153,7 @@ impl FileOptions {
 
     /// Opens the states in a folder; an empty or missing one begins anew.
     pub fn open(self, path: &Path) -> Result<FileStore, OpenError> {
-        let folder = Folder::own(path).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => {
-                OpenError::InUse { path: path.into(), owner: error.to_string() }
-            }
-            _ => OpenError::disk(format!("open {}", path.display()), error),
-        })?;
-        self.open_on(Arc::new(folder))
+        self.open_on(Arc::new(own(path)?))
     }
 
     /// Opens the states on a disk of one's own.
@@ -186,6 +183,7 @@ impl FileOptions {
         if is_new {
             shared.begin_anew()?;
         }
+        shared.finish_erasing(Times { now: last, wall: last })?;
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("tollgate-snapshots".into())
@@ -193,6 +191,16 @@ impl FileOptions {
             .map_err(|error| OpenError::disk("start a thread", error))?;
         Ok(FileStore { shared, thread: Some(thread) })
     }
+}
+
+/// Takes a folder into possession.
+fn own(path: &Path) -> Result<Folder, OpenError> {
+    Folder::own(path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            OpenError::InUse { path: path.into(), owner: error.to_string() }
+        }
+        _ => OpenError::disk(format!("open {}", path.display()), error),
+    })
 }
 
 impl FileStore {

@@ -120,7 +120,7 @@ pub(super) fn frame(number: u64, synced: u64, records: &[u8]) -> Vec<u8> {
 pub(super) struct Batch<'a> {
     pub(super) number: u64,
     /// The last batch that was known to be safe when this one was written.
-    synced: u64,
+    pub(super) synced: u64,
     pub(super) records: &'a [u8],
     /// Where the next one begins.
     end: usize,

@@ -195,6 +195,8 @@ impl MemoryStore {
         side.forget_state(hash);
         take_out(&self.narrow, hash);
         take_out(&self.wide, hash);
+        side.note_gone(hash);
+        side.end_act(Happened::new(ActKind::Forget, times.now));
     }
 }
 

@@ -142,6 +142,15 @@ impl Side {
         }
     }
 
+    /// A state is gone, wherever it was.
+    #[cfg(feature = "durable")]
+    pub(crate) fn note_gone(&mut self, hash: u64) {
+        if let Some(journal) = &mut self.journal {
+            journal.note(Durability::Fsync);
+            journal.states.extend([(hash, Width::Narrow), (hash, Width::Wide)]);
+        }
+    }
+
     /// An item's units were given back.
     #[cfg(feature = "durable")]
     pub(crate) fn book_refund(&mut self, item: &Item, units: u64) {

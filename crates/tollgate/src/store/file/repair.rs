@@ -1,0 +1,187 @@
+//! What to do about damage: see how far the log can be read, and cut off the rest.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::disk::{Disk, Folder};
+use super::error::OpenError;
+use super::frame::FileKind;
+use super::ledger::{Filter, Ledger};
+use super::recovery::{Room, newest_snapshot, recover};
+use super::own;
+use crate::table::WhenFull;
+
+/// What a check has found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Checked {
+    /// How many entries of the ledger can be read.
+    pub entries: u64,
+    /// Where the ledger cannot be read.
+    pub ledger: Option<OpenError>,
+    /// Why a process would not start on it.
+    pub start: Option<OpenError>,
+    /// Whether the last process stopped in the middle of writing something. Nobody had been told about
+    /// it, and it is left out.
+    pub is_torn: bool,
+}
+
+/// Something that a repair has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Repaired {
+    /// A file was cut off at a byte. All of it was kept under another name.
+    Cut {
+        /// The file.
+        file: String,
+        /// How many bytes are left.
+        at: u64,
+        /// The copy of all of it.
+        kept_as: String,
+    },
+    /// A file was put aside under another name.
+    PutAside {
+        /// The file.
+        file: String,
+        /// Its name now.
+        kept_as: String,
+    },
+}
+
+/// Reads everything in a folder, and changes nothing.
+pub fn check(path: impl AsRef<Path>) -> Result<Checked, OpenError> {
+    let path = path.as_ref();
+    let folder = Folder::look(path)
+        .map_err(|error| OpenError::disk(format!("open {}", path.display()), error))?;
+    Ok(check_on(&(Arc::new(folder) as Arc<dyn Disk>)))
+}
+
+fn check_on(disk: &Arc<dyn Disk>) -> Checked {
+    let mut checked = Checked { entries: 0, ledger: None, start: None, is_torn: false };
+    match recover(&**disk, EVERYTHING) {
+        Ok(recovered) => checked.is_torn = recovered.finish.is_torn,
+        Err(error) => checked.start = Some(error),
+    }
+    match Ledger::on(Arc::clone(disk)).entries(&Filter::new()) {
+        Err(error) => checked.ledger = Some(error),
+        Ok(entries) => {
+            for entry in entries {
+                match entry {
+                    Ok(_) => checked.entries += 1,
+                    Err(error) => checked.ledger = Some(error),
+                }
+            }
+        }
+    }
+    checked
+}
+
+/// Cuts off what cannot be read, so that a process starts with what is before it. Whatever is taken away
+/// is kept under other names.
+///
+/// What was spent after the cut is forgotten: a backup is better, if there is one.
+pub fn repair(path: impl AsRef<Path>) -> Result<Vec<Repaired>, OpenError> {
+    repair_on(&(Arc::new(own(path.as_ref())?) as Arc<dyn Disk>))
+}
+
+/// [`repair`] on a disk of one's own.
+pub fn repair_on(disk: &Arc<dyn Disk>) -> Result<Vec<Repaired>, OpenError> {
+    let mut done = Vec::new();
+    // Every turn takes something away.
+    loop {
+        let Checked { start, ledger, .. } = check_on(disk);
+        match start.or(ledger) {
+            None => break,
+            Some(OpenError::Damaged { file, at, .. }) => {
+                let before = done.len();
+                mend(&**disk, &file, at, &mut done)?;
+                if done.len() == before {
+                    return Err(OpenError::Damaged { file, at, what: "it cannot be repaired" });
+                }
+            }
+            Some(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+fn mend(
+    disk: &dyn Disk,
+    file: &str,
+    at: u64,
+    done: &mut Vec<Repaired>,
+) -> Result<(), OpenError> {
+    let Some(number) = FileKind::Log.number_of(file) else { return put_aside(disk, file, done) };
+    let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
+    let numbers = names.iter().filter_map(|name| FileKind::Log.number_of(name));
+    let snapshot = newest_snapshot(disk)?.unwrap_or(0);
+    if number < snapshot {
+        // A start does not need it, and the ledger can begin after it.
+        let older = numbers.filter(|other| *other <= number);
+        return put_all_aside(disk, older.collect(), done);
+    }
+    put_all_aside(disk, numbers.filter(|other| *other > number).collect(), done)?;
+    if at > 0 { cut(disk, file, at, done) } else { put_all_aside(disk, vec![number], done) }
+}
+
+fn put_all_aside(
+    disk: &dyn Disk,
+    mut numbers: Vec<u64>,
+    done: &mut Vec<Repaired>,
+) -> Result<(), OpenError> {
+    // The newest first: should this stop half-way, what is left is still a log.
+    numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
+    for number in numbers {
+        let file = FileKind::Log.file_name(number);
+        if disk.names().is_ok_and(|names| names.contains(&file)) {
+            put_aside(disk, &file, done)?;
+        }
+    }
+    Ok(())
+}
+
+fn put_aside(disk: &dyn Disk, file: &str, done: &mut Vec<Repaired>) -> Result<(), OpenError> {
+    let kept_as = free_name(disk, file)?;
+    disk.rename(file, &kept_as)
+        .and_then(|()| disk.sync_names())
+        .map_err(|error| OpenError::disk(format!("put {file} aside"), error))?;
+    done.push(Repaired::PutAside { file: file.into(), kept_as });
+    Ok(())
+}
+
+fn cut(
+    disk: &dyn Disk,
+    file: &str,
+    at: u64,
+    done: &mut Vec<Repaired>,
+) -> Result<(), OpenError> {
+    let failed = |error| OpenError::disk(format!("cut {file}"), error);
+    let bytes = disk.read(file).map_err(failed)?;
+    let len = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+    let kept_as = free_name(disk, file)?;
+    let write = |name: &str, bytes: &[u8]| {
+        let _ = disk.remove(name);
+        let mut copy = disk.create(name)?;
+        copy.write_at(0, bytes)?;
+        copy.sync()
+    };
+    write(&kept_as, &bytes).map_err(failed)?;
+    write(TEMPORARY, &bytes[..len])
+        .and_then(|()| disk.rename(TEMPORARY, file))
+        .and_then(|()| disk.sync_names())
+        .map_err(failed)?;
+    done.push(Repaired::Cut { file: file.into(), at, kept_as });
+    Ok(())
+}
+
+/// A name under which nothing is kept yet.
+fn free_name(disk: &dyn Disk, file: &str) -> Result<String, OpenError> {
+    let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
+    let name = |number: u64| format!("{file}.damaged-{number}");
+    Ok((1..).map(name).find(|name| !names.contains(name)).unwrap_or_else(|| name(0)))
+}
+
+/// As much as there is.
+const EVERYTHING: Room = Room { max_keys: usize::MAX >> 16, when_full: WhenFull::Deny };
+
+const TEMPORARY: &str = "repair.tmp";
