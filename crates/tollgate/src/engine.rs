@@ -448,10 +448,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
     fn plan<'r>(
         &self,
         rules: &'r Ruleset,
-        request: &Request<'_>,
+        request: &Request<'r>,
         times: Times,
     ) -> Result<Planned<'r>, CheckError> {
         let mut planned = Planned::new(rules, Act::Charge);
+        planned.plan.note = request.note;
         let domain = rules.domain(request.domain);
         let hash = self.shared.store.hash();
         planned.add((rules, domain), std::slice::from_ref(request), hash, times)?;

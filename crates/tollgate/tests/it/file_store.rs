@@ -1,0 +1,334 @@
+//! What a store on disk knows after a restart, and what its ledger says.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tollgate::durable::{
+    self, Booking, FileOptions, FileStore, Filter, Ledger, OpenError, Repaired, What,
+};
+use tollgate::policy::{Durability, Policy};
+use tollgate::{Ban, Engine, ManualClock, Request, SettleError, Timestamp};
+
+type Desk = Engine<FileStore, ManualClock>;
+
+/// A folder that is removed at the end.
+pub(crate) struct TempFolder(PathBuf);
+
+impl TempFolder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tollgate-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn open(&self, policy: &str, clock: &ManualClock) -> Desk {
+        let store = FileOptions::default().max_keys(10_000).fill_ahead(4_096).open(&self.0);
+        Engine::with_store(Policy::from_toml(policy).unwrap(), store.unwrap(), clock.clone())
+    }
+
+    /// The names of the files that end so, in order.
+    fn files(&self, ending: &str) -> Vec<String> {
+        let names = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<String> =
+            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name.ends_with(ending));
+        names.sort();
+        names
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const QUOTA: &str = r#"
+    [[rule]]
+    name  = "calls"
+    key   = ["user"]
+    quota = { max = 10, per = "day" }
+"#;
+
+fn ada(cost: u64) -> Request<'static> {
+    Request::new("default", &[("user", "ada")]).cost(cost)
+}
+
+fn left(desk: &Desk, request: &Request<'_>) -> u64 {
+    desk.peek(request).wait().unwrap().remaining().unwrap()
+}
+
+#[test]
+fn what_was_spent_is_spent_after_a_restart() {
+    let (folder, clock) = (TempFolder::new("spent"), ManualClock::new(Timestamp::from_secs(100)));
+    let desk = folder.open(QUOTA, &clock);
+    assert!(desk.check(&ada(4)).wait().unwrap().is_allowed());
+    let held = desk.reserve(&ada(3)).wait().unwrap().hold().unwrap();
+    let cancelled = desk.reserve(&ada(2)).wait().unwrap().hold().unwrap();
+    desk.cancel(cancelled).wait().unwrap();
+    drop(desk);
+
+    let desk = folder.open(QUOTA, &clock);
+    assert_eq!(desk.file_store().last_time(), Timestamp::from_secs(100));
+    assert_eq!(left(&desk, &ada(1)), 3);
+    assert!(!desk.check(&ada(4)).wait().unwrap().is_allowed());
+    assert_eq!(desk.commit(held, Some(1)).wait(), Ok(1));
+    assert_eq!(desk.commit(cancelled, None).wait(), Err(SettleError::Gone));
+    assert_eq!(left(&desk, &ada(1)), 5);
+    drop(desk);
+
+    let desk = folder.open(QUOTA, &clock);
+    assert_eq!(desk.refund_hold(held, 5).wait(), Ok(1), "no more than was charged");
+    assert_eq!(left(&desk, &ada(1)), 6);
+}
+
+#[test]
+fn reservations_expire_at_their_own_time_whoever_is_there() {
+    let (folder, clock) = (TempFolder::new("expiry"), ManualClock::default());
+    let desk = folder.open(QUOTA, &clock);
+    let held = desk.reserve(&ada(10)).wait().unwrap().hold().unwrap();
+    drop(desk);
+    clock.advance(Duration::from_secs(599));
+    let desk = folder.open(QUOTA, &clock);
+    assert!(!desk.check(&ada(1)).wait().unwrap().is_allowed());
+    drop(desk);
+    clock.advance(Duration::from_secs(1));
+    let desk = folder.open(QUOTA, &clock);
+    assert!(desk.check(&ada(10)).wait().unwrap().is_allowed());
+    assert_eq!(desk.commit(held, None).wait(), Err(SettleError::Gone));
+    let totals = desk.ledger().unwrap().totals(&Filter::new()).unwrap();
+    assert_eq!((totals.granted, totals.committed, totals.expired), (20, 10, 10));
+}
+
+#[test]
+fn names_of_requests_are_known_after_a_restart() {
+    let (folder, clock) = (TempFolder::new("names"), ManualClock::default());
+    let desk = folder.open(QUOTA, &clock);
+    let named = ada(4).idempotency_key("once");
+    let first = desk.reserve(&named).wait().unwrap();
+    drop(desk);
+    let desk = folder.open(QUOTA, &clock);
+    let again = desk.reserve(&named).wait().unwrap();
+    assert_eq!((again.hold(), again.remaining()), (first.hold(), first.remaining()));
+    assert!(desk.reserve(&ada(5).idempotency_key("once")).wait().is_err(), "another request");
+    assert_eq!(left(&desk, &ada(1)), 6);
+}
+
+#[test]
+fn rules_say_what_is_kept() {
+    let policy = |durability: &str| {
+        format!(
+            "[[rule]]\nname = \"w\"\nkey = [\"user\"]\nwindow = {{ max = 10, per = \"1h\" }}\n{durability}"
+        )
+    };
+    for (durability, kept) in [("", 10), ("durability = \"flush\"", 7), ("durability = \"fsync\"", 7)]
+    {
+        let (folder, clock) = (TempFolder::new("kept"), ManualClock::default());
+        let desk = folder.open(&policy(durability), &clock);
+        assert!(desk.check(&ada(3)).wait().unwrap().is_allowed());
+        drop(desk);
+        let desk = folder.open(&policy(durability), &clock);
+        assert_eq!(left(&desk, &ada(1)), kept, "{durability}");
+    }
+}
+
+#[test]
+fn rounds_edits_and_bans_are_known_after_a_restart() {
+    const CAP: &str = r#"
+        [[rule]]
+        name      = "cap"
+        key       = ["user"]
+        quota     = { max = 3, per = "round" }
+        effective = "next"
+    "#;
+    let (folder, clock) = (TempFolder::new("edits"), ManualClock::default());
+    let desk = folder.open(CAP, &clock);
+    assert_eq!(desk.close_round("default").wait(), Ok(1));
+    assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+    let lower = Policy::from_toml(&CAP.replace("max = 3", "max = 1")).unwrap();
+    let made = desk.replace_rule("council", lower.rules()[0].clone()).unwrap();
+    assert_eq!(made.len(), 1);
+    let banned = Policy::from_toml(
+        "[[rule]]\nname = \"x\"\nmatch = { user = \"eve\" }\nwindow = { max = 1, per = \"1s\" }",
+    );
+    let eve = banned.unwrap().rules()[0].conditions().to_vec();
+    desk.ban("admin", Ban::new("default", eve).reason("too loud"));
+    drop(desk);
+
+    // The edit waits for the next round, also across restarts.
+    let desk = folder.open(CAP, &clock);
+    assert_eq!((desk.rounds("default"), left(&desk, &ada(1))), (1, 2));
+    assert_eq!(desk.overlay().rules().count(), 1);
+    assert_eq!(desk.changes_since(0).len(), 2);
+    let eve = Request::new("default", &[("user", "eve")]);
+    assert_eq!(desk.check(&eve).wait().unwrap().reason().as_deref(), Some("too loud"));
+    drop(desk);
+    let desk = folder.open(CAP, &clock);
+    assert!(desk.check(&ada(2)).wait().unwrap().is_allowed(), "the old cap is good for this round");
+    assert_eq!(desk.close_round("default").wait(), Ok(2));
+    assert_eq!(left(&desk, &ada(1)), 1);
+    let last = desk.changes_since(0).last().unwrap().number;
+    let made = desk.drop_overlay("admin");
+    assert!(made.iter().all(|change| change.number > last));
+}
+
+#[test]
+fn snapshots_say_what_the_log_says() {
+    let (folder, clock) = (TempFolder::new("snapshots"), ManualClock::default());
+    let desk = folder.open(QUOTA, &clock);
+    let users: Vec<String> = (0..3_000).map(|user| format!("user-{user}")).collect();
+    let spend = |desk: &Desk, user: &str, cost| {
+        let attributes = [("user", user)];
+        let request = Request::new("default", &attributes).cost(cost);
+        desk.check(&request).wait().unwrap().is_allowed()
+    };
+    for (user, cost) in users.iter().zip((1..=10).cycle()) {
+        assert!(spend(&desk, user, cost));
+    }
+    let held = desk.reserve(&ada(3)).wait().unwrap().hold().unwrap();
+    desk.file_store().take_snapshot().unwrap();
+    assert!(desk.check(&ada(3)).wait().unwrap().is_allowed());
+    desk.file_store().take_snapshot().unwrap();
+    assert_eq!(folder.files("snapshot").len(), 1, "older ones are removed");
+    drop(desk);
+    let desk = folder.open(QUOTA, &clock);
+    for (user, cost) in users.iter().zip((1..=10).cycle()) {
+        let attributes = [("user", user.as_str())];
+        assert_eq!(left(&desk, &Request::new("default", &attributes)), 10 - cost, "{user}");
+    }
+    assert_eq!(left(&desk, &ada(1)), 4);
+    assert_eq!(desk.commit(held, None).wait(), Ok(3));
+    // The ledger still has everything.
+    let totals = desk.ledger().unwrap().totals(&Filter::new()).unwrap();
+    assert_eq!(totals.granted, 3_000 / 10 * 55 + 6);
+    assert_eq!(totals.committed, totals.granted);
+}
+
+#[test]
+fn the_ledger_tells_what_happened() {
+    let (folder, clock) = (TempFolder::new("ledger"), ManualClock::new(Timestamp::from_secs(1)));
+    let desk = folder.open(QUOTA, &clock);
+    let held = desk.reserve(&ada(5).note("a draft")).wait().unwrap().hold().unwrap();
+    clock.advance(Duration::from_secs(1));
+    desk.commit_noting(held, Some(7), "longer than thought").wait().unwrap();
+    desk.note("default", "a remark").wait().unwrap();
+    clock.advance(Duration::from_secs(1));
+    desk.refund(&ada(2).note("sorry")).wait().unwrap();
+    let bob = Request::new("default", &[("user", "bob")]);
+    assert!(desk.check(&bob).wait().unwrap().is_allowed());
+    let ledger = desk.ledger().unwrap();
+    let all: Vec<_> =
+        ledger.entries(&Filter::new()).unwrap().collect::<Result<_, _>>().unwrap();
+    let told: Vec<_> = all.iter().map(|entry| (entry.what.clone(), entry.note.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            (What::Reserve, Some("a draft")),
+            (What::Commit, Some("longer than thought")),
+            (What::Note, Some("a remark")),
+            (What::Refund, Some("sorry")),
+            (What::Check, None),
+        ]
+    );
+    assert_eq!((all[0].hold, all[1].hold), (Some(held), Some(held)));
+    let booked: Vec<_> = all[1].bookings.iter().map(|it| (it.booking, it.units)).collect();
+    assert_eq!(booked, [(Booking::Committed, 5), (Booking::Charged, 2)], "overdrafts are granted");
+    let totals = ledger.totals(&Filter::new().key("user", "ada")).unwrap();
+    assert_eq!((totals.granted, totals.committed, totals.refunded), (7, 5, 2));
+    let late = Filter::new().since(Timestamp::from_secs(3)).rule("calls");
+    assert_eq!(ledger.entries(&late).unwrap().count(), 2);
+    let by_key = ledger.totals_by_key(&Filter::new()).unwrap();
+    assert_eq!(by_key.len(), 2);
+    assert_eq!(by_key[1].0.parts().collect::<Vec<_>>(), [("user", Some("bob"))]);
+    // Also from outside, while the process has it.
+    assert_eq!(Ledger::open(folder.path()).unwrap().entries(&Filter::new()).unwrap().count(), 5);
+}
+
+#[test]
+fn a_person_can_be_erased_and_the_sums_stay() {
+    let (folder, clock) = (TempFolder::new("erase"), ManualClock::default());
+    let desk = folder.open(QUOTA, &clock);
+    let secret = "ada.lovelace@example.org";
+    let attributes = [("user", secret)];
+    let person = Request::new("default", &attributes);
+    assert!(desk.check(&person.cost(4).note("for lovelace")).wait().unwrap().is_allowed());
+    let held = desk.reserve(&person.cost(2)).wait().unwrap().hold().unwrap();
+    assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+    assert_eq!(desk.erase("user", "nobody").unwrap(), 0);
+    assert_eq!(desk.erase("user", secret).unwrap(), 1);
+    assert_eq!(desk.commit(held, None).wait(), Err(SettleError::Gone));
+    let totals = desk.ledger().unwrap().totals(&Filter::new()).unwrap();
+    assert_eq!((totals.granted, totals.committed, totals.refunded), (7, 5, 2));
+    let of_person = desk.ledger().unwrap().totals(&Filter::new().key("user", secret)).unwrap();
+    assert_eq!(of_person.granted, 0);
+    assert_eq!(left(&desk, &person), 10, "whoever comes again is new");
+    drop(desk);
+    for file in folder.files("") {
+        let bytes = std::fs::read(folder.path().join(&file)).unwrap();
+        let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        assert!(!has("lovelace"), "{file}");
+    }
+    let desk = folder.open(QUOTA, &clock);
+    assert_eq!((left(&desk, &ada(1)), left(&desk, &person)), (9, 10));
+}
+
+#[test]
+fn one_process_has_the_folder() {
+    let (folder, clock) = (TempFolder::new("lock"), ManualClock::default());
+    let _desk = folder.open(QUOTA, &clock);
+    let error = FileStore::open(folder.path()).unwrap_err();
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    let (text, process) = (error.to_string(), std::process::id().to_string());
+    assert!(text.contains("is in use") && text.contains(&process), "{text}");
+}
+
+#[test]
+fn damage_stops_the_start_and_can_be_cut_off() {
+    let (folder, clock) = (TempFolder::new("damage"), ManualClock::default());
+    let desk = folder.open(QUOTA, &clock);
+    for _ in 0..6 {
+        assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+    }
+    drop(desk);
+    let file = folder.path().join(&folder.files("log")[0]);
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The third of the charges.
+    let places: Vec<usize> = (0..bytes.len() / 8)
+        .map(|word| word * 8)
+        .filter(|at| bytes[at + 8..].starts_with(&[5, 0, 0, 0, 0, 0, 0, 0]))
+        .collect();
+    let at = *places.first().unwrap();
+    bytes[at + 30] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let error = FileStore::open(folder.path()).unwrap_err();
+    let OpenError::Damaged { at: told, .. } = &error else { panic!("{error}") };
+    assert_eq!(*told, at as u64);
+    assert!(error.to_string().contains("tollgate ledger FOLDER repair"), "{error}");
+    assert!(durable::check(folder.path()).unwrap().start.is_some());
+    let done = durable::repair(folder.path()).unwrap();
+    assert!(matches!(&done[..], [Repaired::Cut { at: cut, .. }] if *cut == *told), "{done:?}");
+    let desk = folder.open(QUOTA, &clock);
+    assert!(left(&desk, &ada(1)) > 4, "what came after is forgotten");
+    drop(desk);
+    assert!(durable::check(folder.path()).unwrap().ledger.is_none());
+}
+
+#[test]
+fn a_least_durability_keeps_all_rules() {
+    let (folder, clock) = (TempFolder::new("least"), ManualClock::default());
+    let policy = "[[rule]]\nname = \"b\"\nkey = [\"user\"]\nbucket = { rate = \"1/s\", burst = 5 }";
+    let open = || {
+        let options = FileOptions::default().least_durability(Durability::Fsync);
+        let store = options.open(folder.path()).unwrap();
+        Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock.clone())
+    };
+    let desk = open();
+    assert!(desk.check(&ada(5)).wait().unwrap().is_allowed());
+    drop(desk);
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(left(&open(), &ada(1)), 2);
+}
