@@ -30,7 +30,8 @@ Exit codes:
 Examples:
   tollgate validate policy.toml --explain
   tollgate explain policy.toml --domain api --attr ip=192.0.2.1 --attr method=GET
-  tollgate test policy.toml policy.test.toml"
+  tollgate test policy.toml policy.test.toml
+  tollgate ledger ./state totals"
 )]
 pub(crate) struct Tollgate {
     #[command(subcommand)]
@@ -121,6 +122,22 @@ Examples:
   tollgate test policy.toml tests/*.toml --format json"
     )]
     Test(TestArgs),
+    /// Read what a store on disk has written down, and mend it
+    #[command(
+        long_about = "Read what a store on disk has written down, and mend it.\n\n\
+            A store on disk (`file:FOLDER`) keeps a log of everything that was granted, spent, set \
+            aside and given back, by rule and key. Reading it changes nothing, and may be done while \
+            another process has the folder; `repair` and `erase` need it for themselves.\n\n\
+            What was granted is always what was committed, refunded, held and expired together.",
+        after_long_help = "\
+Examples:
+  tollgate ledger ./state list --rule calls --key user=ada --since 2026-01-31T00:00:00Z
+  tollgate ledger ./state list --format json > events.jsonl
+  tollgate ledger ./state totals --by key
+  tollgate ledger ./state check
+  tollgate ledger ./state erase user=ada"
+    )]
+    Ledger(LedgerArgs),
     /// Print the JSON schema of the policy file
     #[command(
         long_about = "Print the JSON schema of the policy file.\n\n\
@@ -161,7 +178,7 @@ impl Command {
             Self::Validate(args) => (None, &args.policies),
             Self::Explain(args) => (Some(&args.policy), &[]),
             Self::Test(args) => (Some(&args.policy), &args.cases),
-            Self::Schema | Self::Completions(_) | Self::Man(_) => (None, &[]),
+            Self::Schema | Self::Completions(_) | Self::Man(_) | Self::Ledger(_) => (None, &[]),
         };
         first.into_iter().chain(more).map(PathBuf::as_path)
     }
@@ -221,6 +238,95 @@ pub(crate) struct TestArgs {
     /// How results are printed
     #[arg(long, value_enum, default_value_t = ReportFormat::Text, env = "TOLLGATE_FORMAT")]
     pub(crate) format: ReportFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerArgs {
+    /// The folder of the store
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) folder: PathBuf,
+    #[command(subcommand)]
+    pub(crate) command: LedgerCommand,
+}
+
+#[derive(Debug, Subcommand)]
+#[command(disable_help_subcommand = true)]
+pub(crate) enum LedgerCommand {
+    /// Print what happened, oldest first; as json, one object to a line
+    List {
+        #[command(flatten)]
+        filter: LedgerFilter,
+        /// How entries are printed
+        #[arg(long, value_enum, default_value_t = Format::Text, env = "TOLLGATE_FORMAT")]
+        format: Format,
+    },
+    /// Print what it adds up to
+    Totals {
+        #[command(flatten)]
+        filter: LedgerFilter,
+        /// For whom
+        #[arg(long, value_enum, default_value_t = By::Rule)]
+        by: By,
+        /// How totals are printed
+        #[arg(long, value_enum, default_value_t = Format::Text, env = "TOLLGATE_FORMAT")]
+        format: Format,
+    },
+    /// Read everything, and say what cannot be read; exits with 1 if there is damage
+    Check {
+        /// How the result is printed
+        #[arg(long, value_enum, default_value_t = Format::Text, env = "TOLLGATE_FORMAT")]
+        format: Format,
+    },
+    /// Cut off what cannot be read, so that a process can start on it again
+    #[command(
+        long_about = "Cut off what cannot be read, so that a process can start on it again.\n\n\
+            What was written after the damage is forgotten, so that it can be spent again: if there \
+            is a backup, that is better. Files are kept under other names before they are cut."
+    )]
+    Repair,
+    /// Destroy whose keys they were in which an attribute has a value; the sums stay
+    #[command(
+        long_about = "Destroy whose keys they were in which an attribute has a value; the sums stay.\n\n\
+            The name of each such key and the notes about it are overwritten, what it had spent is \
+            forgotten, and what it had set aside is given back. Edits of the policy that name \
+            somebody, and notes that belong to no key, stay: see `list`."
+    )]
+    Erase {
+        /// Whom
+        #[arg(value_name = "NAME=VALUE", value_parser = attribute)]
+        who: Attribute,
+    },
+}
+
+/// Which entries of a ledger are of interest.
+#[derive(Debug, Args)]
+pub(crate) struct LedgerFilter {
+    /// Only what happened in this domain
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: Option<String>,
+    /// Only what is about this rule
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rule: Option<String>,
+    /// Only what is about keys with this value; may be given many times
+    #[arg(long, short = 'k', value_name = "NAME=VALUE", value_parser = attribute)]
+    pub(crate) key: Vec<Attribute>,
+    /// Only what happened at this time or later, as in RFC 3339: 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) since: Option<jiff::Timestamp>,
+    /// Only what happened before this time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) until: Option<jiff::Timestamp>,
+}
+
+/// For whom totals are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// All together
+    All,
+    /// Each rule
+    Rule,
+    /// Each key of each rule
+    Key,
 }
 
 #[derive(Debug, Args)]

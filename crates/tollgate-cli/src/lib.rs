@@ -12,6 +12,7 @@ mod diagnostics;
 mod explain;
 mod input;
 mod io;
+mod ledger;
 mod manual;
 mod names;
 mod reference;
@@ -86,6 +87,7 @@ fn dispatch(
             io.stdout.write_all(tollgate::policy::schema().as_bytes())?;
             Ok(Exit::Yes)
         }
+        Command::Ledger(args) => ledger::run(&args, io),
         Command::Completions(args) => manual::completions(&args, io),
         Command::Man(args) => manual::pages(&args, io),
     }

@@ -38,6 +38,12 @@ pub(crate) fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
+/// A time since 1970 as in RFC 3339, exact.
+pub(crate) fn exact_time(at: Timestamp) -> String {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(at.as_nanos()));
+    time.unwrap_or(jiff::Timestamp::MAX).to_string()
+}
+
 /// Why a text is not a time, and what to write instead.
 #[derive(Clone, Debug)]
 pub(crate) struct NotATime {

@@ -38,8 +38,8 @@ use crate::store::{Answer, Outage};
 
 pub use crate::store::KeyName;
 pub use crate::store::file::{
-    Booked, Booking, Checked, Counts, Disk, DiskFile, Entries, Entry, FileOptions, FileStore, Filter,
-    Folder, Ledger, OpenError, Repaired, Totals, What, check, repair, repair_on,
+    Booked, Booking, Checked, Counts, Disk, DiskFile, Entries, Entry, FileOptions, FileStore,
+    Filter, Folder, Ledger, OpenError, Repaired, Totals, What, check, repair, repair_on,
 };
 
 impl Engine<FileStore> {
@@ -74,7 +74,7 @@ impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
     /// This reads and partly rewrites the whole log. Edits of the policy that name somebody, and notes
     /// that belong to no key, are not touched.
     pub fn erase(&self, attribute: &str, value: &str) -> Result<u64, OpenError> {
-        self.store().erase(attribute, value, self.now())
+        self.store().erase(attribute, value, self.now().now)
     }
 
     /// Everything that was written down so far and is safe.

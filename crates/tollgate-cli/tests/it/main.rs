@@ -6,6 +6,7 @@
 mod command;
 mod examples;
 mod explain;
+mod ledger;
 mod manual;
 mod policy_tests;
 mod run;

@@ -125,7 +125,8 @@ fn rules_say_what_is_kept() {
             "[[rule]]\nname = \"w\"\nkey = [\"user\"]\nwindow = {{ max = 10, per = \"1h\" }}\n{durability}"
         )
     };
-    for (durability, kept) in [("", 10), ("durability = \"flush\"", 7), ("durability = \"fsync\"", 7)]
+    for (durability, kept) in
+        [("", 10), ("durability = \"flush\"", 7), ("durability = \"fsync\"", 7)]
     {
         let (folder, clock) = (TempFolder::new("kept"), ManualClock::default());
         let desk = folder.open(&policy(durability), &clock);
@@ -221,9 +222,9 @@ fn the_ledger_tells_what_happened() {
     let bob = Request::new("default", &[("user", "bob")]);
     assert!(desk.check(&bob).wait().unwrap().is_allowed());
     let ledger = desk.ledger().unwrap();
-    let all: Vec<_> =
-        ledger.entries(&Filter::new()).unwrap().collect::<Result<_, _>>().unwrap();
-    let told: Vec<_> = all.iter().map(|entry| (entry.what.clone(), entry.note.as_deref())).collect();
+    let all: Vec<_> = ledger.entries(&Filter::new()).unwrap().collect::<Result<_, _>>().unwrap();
+    let told: Vec<_> =
+        all.iter().map(|entry| (entry.what.clone(), entry.note.as_deref())).collect();
     assert_eq!(
         told,
         [

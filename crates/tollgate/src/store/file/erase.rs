@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::io;
 
+use tollgate_core::Timestamp;
+
 use super::bytes::{Reader, Writer};
 use super::chain::Chain;
 use super::disk::Disk;
@@ -20,13 +22,10 @@ use crate::policy::Durability;
 use crate::store::block_on;
 
 impl FileStore {
-    /// Destroys the names of all keys in which an attribute has a value; reports how many.
-    pub(crate) fn erase(
-        &self,
-        attribute: &str,
-        value: &str,
-        times: Times,
-    ) -> Result<u64, OpenError> {
+    /// Destroys the names of all keys in which an attribute has a value; reports how many. See
+    /// [`Engine::erase`](crate::Engine::erase), for which this is without an engine.
+    pub fn erase(&self, attribute: &str, value: &str, now: Timestamp) -> Result<u64, OpenError> {
+        let times = Times { now, wall: now };
         let is_named = |key: &Key| {
             let has = |(name, known): &(Box<str>, Option<Box<str>>)| {
                 &**name == attribute && known.as_deref() == Some(value)

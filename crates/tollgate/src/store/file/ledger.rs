@@ -161,6 +161,20 @@ pub struct Totals {
     pub expired: u64,
 }
 
+impl Totals {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            granted: self.granted.saturating_add(other.granted),
+            committed: self.committed.saturating_add(other.committed),
+            refunded: self.refunded.saturating_add(other.refunded),
+            held: self.held.saturating_add(other.held),
+            expired: self.expired.saturating_add(other.expired),
+        }
+    }
+}
+
 impl Ledger {
     /// The ledger in a folder.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
