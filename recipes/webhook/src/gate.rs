@@ -1,7 +1,8 @@
 use std::fmt;
 
 use tollgate::{
-    CheckError, Clock, Engine, HoldId, MemoryStore, Report, Request, Store, SystemClock,
+    CheckError, Clock, Engine, HoldId, MemoryStore, Report, Request, SettleError, Store,
+    SystemClock,
 };
 
 use crate::limits::{DOMAIN, USER};
@@ -87,11 +88,17 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Gate<S, C> {
     }
 
     /// Charges what was set aside for a message, and reports whether it is the first to be.
+    ///
+    /// A store that cannot answer lets it pass, and the log says so.
     pub async fn claim(&self, checked: Checked) -> Claimed {
         match checked.ticket {
             Ticket::Held(hold) => match self.engine.commit(hold, None).await {
                 Ok(_) => Claimed::First,
-                Err(_) => Claimed::Again,
+                Err(SettleError::Gone) => Claimed::Again,
+                Err(error) => {
+                    tracing::warn!("perhaps not counted, and let through: {error}");
+                    Claimed::First
+                }
             },
             Ticket::Nothing if checked.allowed => Claimed::First,
             Ticket::Nothing => Claimed::Again,

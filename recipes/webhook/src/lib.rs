@@ -11,6 +11,7 @@
 mod access;
 mod client;
 mod gate;
+mod kept;
 mod limits;
 mod outbox;
 mod settings;
@@ -20,6 +21,7 @@ mod webhook;
 pub use access::{Access, Secret};
 pub use client::{Client, TrustError, client};
 pub use gate::{Checked, Claimed, Gate};
+pub use kept::{Kept, opened};
 pub use limits::{Algorithm, Limits, LimitsError, UserLimit};
 pub use settings::{SettingError, Settings, Shown, VARIABLES, Variable};
 pub use update::{Message, UpdateError, message_of};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tollgate::policy::{Condition, Grant, Limit, OnError, Override, Policy, Rule};
+use tollgate::policy::{Condition, Durability, Grant, Limit, OnError, Override, Policy, Rule};
 use tollgate::{Bucket, LimitError, Rate, Sliding, Window};
 
 /// How many messages of each user reach the agent.
@@ -60,12 +60,14 @@ impl Default for Limits {
 impl Limits {
     /// The policy that they are, unless they make no sense.
     ///
-    /// A store that cannot answer lets messages pass.
+    /// A store that cannot answer lets messages pass. What is charged survives the process, if the
+    /// store keeps anything beyond it.
     pub fn policy(&self) -> Result<Policy, LimitsError> {
         let limit = self.limit(self.max).map_err(LimitsError::everybody)?;
         let mut rule = Rule::new(RULE, limit)
             .domain(DOMAIN)
             .on_error(OnError::Allow)
+            .durability(Durability::Flush)
             .key([USER])
             .map_err(LimitsError::everybody)?;
         for (index, UserLimit { user, max }) in self.users.iter().enumerate() {

@@ -10,7 +10,7 @@ use clap::Command;
 use tokio::net::TcpListener;
 use tollgate::{Clock, Engine, Store};
 use tollgate_upgrade_guard::{serve, stopped};
-use tollgate_webhook::{Gate, PATH, Settings, VARIABLES, Webhook};
+use tollgate_webhook::{Gate, Kept, PATH, Settings, VARIABLES, Webhook, opened};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -51,7 +51,15 @@ fn command() -> Command {
 fn start() -> Result<(), Box<dyn Error>> {
     let settings = Settings::from_env(|name| std::env::var_os(name))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run(&settings, Engine::new(settings.policy.clone())))
+    let policy = settings.policy.clone();
+    match &settings.kept {
+        Kept::InMemory => runtime.block_on(run(&settings, Engine::new(policy))),
+        Kept::InFolder(path) => {
+            let engine =
+                opened(policy, path).map_err(|error| format!("RATE_LIMIT_STORE: {error}"))?;
+            runtime.block_on(run(&settings, engine))
+        }
+    }
 }
 
 async fn run<S: Store, C: Clock + Send + Sync + 'static>(

@@ -15,6 +15,7 @@ pub use reader::SettingError;
 pub use variables::{Shown, VARIABLES, Variable};
 
 use crate::access::{Access, Secret};
+use crate::kept::Kept;
 use crate::limits::{Algorithm, Limits, UserLimit};
 use reader::{Reader, whole};
 use variables as var;
@@ -29,6 +30,8 @@ pub struct Settings {
     pub access: Access,
     /// The limits as a policy.
     pub policy: Policy,
+    /// Where counts are kept.
+    pub kept: Kept,
     /// Where messages go.
     pub agent_url: Uri,
     /// How many messages the agent works on at a time.
@@ -65,6 +68,7 @@ impl Settings {
             listen: reader.parsed(var::LISTEN, |text| text.parse().ok())?,
             access: access(&reader)?,
             policy: policy(&reader)?,
+            kept: reader.parsed(var::STORE, Kept::from_text)?,
             agent_url: reader.parsed(var::AGENT_URL, url)?,
             agent_calls: reader.parsed(var::AGENT_CALLS, |text| within(text, MOST_CALLS))?,
             agent_queue: reader.parsed(var::AGENT_QUEUE, |text| within(text, MOST_WAITING))?,

@@ -1,13 +1,13 @@
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tollgate::{Engine, ManualClock, MemoryStore, Timestamp, WhenFull};
-use tracing::subscriber::DefaultGuard;
+use tollgate::{Clock, Engine, ManualClock, MemoryStore, Store, Timestamp, WhenFull};
 
 use super::{Claimed, Gate};
 use crate::limits::{Algorithm, Limits, UserLimit};
 use crate::update::Message;
+
+mod log;
+mod outage;
 
 fn gate(limits: &Limits, clock: &ManualClock) -> Gate<MemoryStore, ManualClock> {
     Gate::new(Engine::with_clock(limits.policy().unwrap(), clock.clone()))
@@ -22,9 +22,10 @@ fn message(user: u64, update_id: i64) -> Message {
 }
 
 /// What remains after a message that passes; `None` if it does not.
-async fn pass<C>(gate: &Gate<MemoryStore, C>, message: Message) -> Option<u64>
+async fn pass<S, C>(gate: &Gate<S, C>, message: Message) -> Option<u64>
 where
-    C: tollgate::Clock + Send + Sync + 'static,
+    S: Store,
+    C: Clock + Send + Sync + 'static,
 {
     let checked = gate.check(&message).await;
     let remaining = checked.remaining;
@@ -140,12 +141,12 @@ async fn what_is_never_claimed_costs_nothing_and_can_come_again() {
     assert_eq!(pass(&gate, message(7, 1)).await, Some(0), "as if it had never been there");
 }
 
-/// No store in memory ever fails, but one that has room for one reservation cannot answer a second.
+/// No store in memory ever fails, but one that has room for one reservation cannot make a second.
 #[tokio::test]
-async fn a_store_that_cannot_answer_lets_messages_through_and_the_log_says_so() {
+async fn a_reservation_that_cannot_be_made_lets_messages_through_and_the_log_says_so() {
     let store = MemoryStore::new(1, WhenFull::Share).unwrap();
     let engine = Engine::with_store(three().policy().unwrap(), store, ManualClock::default());
-    let (log, _guard) = log();
+    let (log, _guard) = log::begun();
     let gate = Gate::new(engine);
     let _held = gate.check(&message(7, 1)).await;
     assert_eq!(log.text(), "");
@@ -155,32 +156,4 @@ async fn a_store_that_cannot_answer_lets_messages_through_and_the_log_says_so() 
     let text = log.text();
     assert!(text.contains("WARN") && text.contains("not counted, and let through: "), "{text}");
     assert!(text.contains("user=7") && text.contains("update_id=2"), "{text}");
-}
-
-/// What this thread logs from now on.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-fn log() -> (Log, DefaultGuard) {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber =
-        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    (log, tracing::subscriber::set_default(subscriber))
-}
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tollgate::policy::{Grant, Limit, OnError, Policy};
+use tollgate::policy::{Durability, Grant, Limit, OnError, Policy};
 
 use super::{Algorithm, Limits, UserLimit};
 
@@ -18,6 +18,7 @@ fn without_a_word_it_is_twenty_per_hour_in_windows_since_1970() {
     assert!(window.is_aligned());
     assert_eq!(rule.domain_name(), "ratelimit");
     assert_eq!(rule.without_store(), OnError::Allow);
+    assert_eq!(rule.how_durable(), Some(Durability::Flush));
     assert!(!rule.charges_refused());
 }
 

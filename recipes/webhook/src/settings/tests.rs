@@ -4,6 +4,7 @@ use std::time::Duration;
 use tollgate::policy::{Grant, Limit};
 
 use super::{SettingError, Settings, VARIABLES};
+use crate::kept::Kept;
 
 const REQUIRED: [(&str, &str); 3] = [
     ("TELEGRAM_WEBHOOK_SECRET", "s3cret"),
@@ -29,6 +30,7 @@ fn what_is_not_set_has_a_default() {
     assert_eq!((window.max(), window.per()), (20, Duration::from_secs(3_600)));
     assert!(settings.access.secret.as_ref().unwrap().is(b"s3cret"));
     assert_eq!(settings.access.users, None);
+    assert_eq!(settings.kept, Kept::InFolder("./webhook-state".into()));
     let address = "https://api.telegram.org/bot123456:ABC-DEF_g/sendMessage";
     assert_eq!(settings.send_message().to_string(), address);
     assert!(!settings.is_token_in_the_clear());
@@ -96,7 +98,7 @@ fn the_chat_api_can_be_elsewhere() {
 fn every_value_that_is_not_right_is_named_with_its_variable() {
     let numbers = &["", " ", "0", "-1", "1.5", "1e3", "ten", "+1", " 1", "99999999999999999999"];
     let urls = &["", "localhost", "/x", "ftp://x/", "http://", "http://u:p@x/", "http://a b/"];
-    let cases: [(&str, &[&str]); 16] = [
+    let cases: [(&str, &[&str]); 17] = [
         ("RATE_LIMIT_MAX", numbers),
         ("RATE_LIMIT_MAX", &["4294967296"]),
         ("RATE_LIMIT_WINDOW_MS", numbers),
@@ -107,6 +109,7 @@ fn every_value_that_is_not_right_is_named_with_its_variable() {
             &["", "1", "1=", "=1", "1=0", "1=-1", "a=1", "1=1,", "1=1,1=2", "1=Unlimited"],
         ),
         ("ALLOWED_USER_IDS", &["", " ", "0", "-5", "ada", "1;2", "1,", "1,,2"]),
+        ("RATE_LIMIT_STORE", &["", "file", "file:", "Memory", "redis://x", "./state"]),
         ("AGENT_URL", urls),
         ("TELEGRAM_API_BASE", urls),
         ("TELEGRAM_API_BASE", &["https://x/?a=b", "https://x/#a"]),

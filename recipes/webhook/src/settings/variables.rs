@@ -24,7 +24,7 @@ pub enum Shown {
 }
 
 /// Every variable that the webhook reads.
-pub const VARIABLES: [Variable; 16] = [
+pub const VARIABLES: [Variable; 17] = [
     SECRET,
     AUTH,
     TOKEN,
@@ -34,6 +34,7 @@ pub const VARIABLES: [Variable; 16] = [
     WINDOW,
     ALGORITHM,
     USERS,
+    STORE,
     AGENT_URL,
     AGENT_CALLS,
     AGENT_QUEUE,
@@ -121,6 +122,12 @@ pub(super) const USERS: Variable = without_default(
     "none",
     "users with another number, such as 123=100,456=unlimited",
     "users and their numbers such as 123=100,456=unlimited",
+);
+pub(super) const STORE: Variable = variable(
+    "RATE_LIMIT_STORE",
+    "file:./webhook-state",
+    "where counts are kept: file: and a folder of its own, or memory (gone after a restart)",
+    "file: and a folder, such as file:./webhook-state, or memory",
 );
 pub(super) const AGENT_URL: Variable = without_default(
     "AGENT_URL",

@@ -41,23 +41,32 @@ impl Answer {
     }
 }
 
-pub(crate) async fn request(server: SocketAddr, head: &str, body: &[u8]) -> Answer {
-    let mut stream = TcpStream::connect(server).await.unwrap();
+/// The whole answer to a request; `None` if the server is not there any more.
+async fn try_request(server: SocketAddr, head: &str, body: &[u8]) -> Option<Answer> {
     let length = body.len();
     let head = format!("{head}Host: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
     let mut answer = Vec::new();
     let sent = async {
-        stream.write_all(head.as_bytes()).await?;
+        let mut stream = TcpStream::connect(server).await.ok()?;
+        stream.write_all(head.as_bytes()).await.ok()?;
         // A server that has heard enough may hang up on the rest.
         let _ = stream.write_all(body).await;
         let _ = stream.read_to_end(&mut answer).await;
-        Ok::<_, std::io::Error>(())
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Some(Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() })
     };
-    timeout(PATIENCE, sent).await.expect("an answer in time").unwrap();
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    timeout(PATIENCE, sent).await.expect("an answer in time")
+}
+
+pub(crate) async fn request(server: SocketAddr, head: &str, body: &[u8]) -> Answer {
+    try_request(server, head, body).await.expect("an answer")
+}
+
+/// Sends an update to a server that may not be there any more.
+pub(crate) async fn try_post(server: SocketAddr, headers: &str, body: &[u8]) -> Option<Answer> {
+    try_request(server, &format!("POST /telegram/webhook HTTP/1.1\r\n{headers}"), body).await
 }
 
 /// Sends an update with more headers than those that every request has.

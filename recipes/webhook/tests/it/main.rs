@@ -10,6 +10,7 @@ mod http;
 mod limits;
 mod process;
 mod readme;
+mod restart;
 mod server;
 mod stand_in;
 mod tls;

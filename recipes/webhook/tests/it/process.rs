@@ -107,6 +107,7 @@ async fn a_wrong_value_stops_the_start_and_is_named() {
         ("RATE_LIMIT_WINDOW_MS", "-3600000"),
         ("RATE_LIMIT_ALGORITHM", "leaky"),
         ("RATE_LIMIT_USERS", "ada=1"),
+        ("RATE_LIMIT_STORE", "redis://localhost"),
         ("ALLOWED_USER_IDS", ""),
         ("AGENT_URL", "agent"),
     ] {

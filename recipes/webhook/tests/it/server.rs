@@ -86,6 +86,7 @@ pub(crate) fn environment(agent: &StandIn, chat: &StandIn) -> Vec<(&'static str,
         ("TELEGRAM_BOT_TOKEN", "123:token".to_owned()),
         ("TELEGRAM_API_BASE", chat.url()),
         ("AGENT_URL", agent.url() + "/agent"),
+        ("RATE_LIMIT_STORE", "memory".to_owned()),
     ]
 }
 

@@ -77,6 +77,11 @@ impl StandIn {
         self.next().await.body["message"]["text"].as_str().unwrap().to_owned()
     }
 
+    /// What it has been sent so far and nobody has asked for.
+    pub(crate) fn received(&mut self) -> Option<Call> {
+        self.received.try_recv().ok()
+    }
+
     /// Whether it has been sent nothing else so far.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.received.try_recv().is_err()
