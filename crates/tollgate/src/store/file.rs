@@ -166,7 +166,12 @@ impl FileOptions {
         let tail = Tail::new(Arc::clone(&disk), sizes, finish.from);
         let log = Log::new(tail, move |len| of_log.note(len, sizes.snapshot_after_len))
             .map_err(|error| OpenError::disk("start a thread", error))?;
-        let recorder = Arc::new(Recorder { log, keys: Mutex::new(keys), last: Mutex::new(last) });
+        let recorder = Arc::new(Recorder {
+            log,
+            keys: Mutex::new(keys),
+            last: Mutex::new(last),
+            least_durability: self.least_durability,
+        });
         let mut memory = memory;
         memory.write_down(Arc::clone(&recorder) as _, self.least_durability);
         let shared = Arc::new(Shared {

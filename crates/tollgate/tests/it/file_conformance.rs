@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::durable::{FileOptions, FileStore};
-use tollgate::policy::Durability;
-use tollgate::{WhenFull, testing};
+use tollgate::policy::{Durability, Policy};
+use tollgate::{Engine, ManualClock, Request, WhenFull, testing};
 
 /// A folder of its own for every store, removed at the end.
 struct Folders {
@@ -42,4 +42,36 @@ fn files_conform() {
 fn files_conform_when_everything_is_kept() {
     let folders = Folders::new("conform-flush");
     testing::conformance(|| folders.store(Durability::Flush));
+}
+
+/// Whoever commits first does what was asked for; in another life, nobody does it again.
+#[test]
+fn what_no_rule_limits_is_kept_where_everything_is() {
+    let folders = Folders::new("unlimited");
+    let policy = Policy::from_toml(
+        r#"
+        [[rule]]
+        name     = "messages"
+        key      = ["user"]
+        window   = { max = 1, per = "1h" }
+        override = [{ key = { user = "ada" }, unlimited = true }]
+        "#,
+    );
+    let (policy, clock) = (policy.unwrap(), ManualClock::default());
+    let opened = || {
+        let options = FileOptions::default().least_durability(Durability::Flush);
+        let store = options.open(&folders.base.join("kept")).unwrap();
+        Engine::with_store(policy.clone(), store, clock.clone())
+    };
+    let open = Request::new("default", &[("user", "ada")]).idempotency_key("open");
+    let done = open.idempotency_key("done");
+    let engine = opened();
+    let hold = |engine: &Engine<_, _>, request| engine.reserve(request).wait().unwrap().hold();
+    let (open_hold, done_hold) = (hold(&engine, &open), hold(&engine, &done));
+    assert!(engine.commit(done_hold.unwrap(), None).wait().is_ok());
+    drop(engine);
+    let engine = opened();
+    assert_eq!((hold(&engine, &open), hold(&engine, &done)), (open_hold, done_hold));
+    assert!(engine.commit(open_hold.unwrap(), None).wait().is_ok());
+    assert!(engine.commit(done_hold.unwrap(), None).wait().is_err());
 }

@@ -33,6 +33,21 @@ fn crates_depend_on_each_other_in_one_direction_only() {
     }
 }
 
+/// What the recipes may use: what everybody can, and the server that one of them offers to the others.
+const RECIPES_MAY_USE: [&str; 4] =
+    ["tollgate", "tollgate-proto", "tollgate-tower", "tollgate-recipe-upgrade-guard"];
+
+#[test]
+fn recipes_are_built_on_nothing_but_the_public_crates() {
+    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+    for folder in fs::read_dir(recipes).unwrap().map(|folder| folder.unwrap().path()) {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        for used in dependencies(&manifest).iter().filter(|used| used.starts_with("tollgate")) {
+            assert!(RECIPES_MAY_USE.contains(&used.as_str()), "{} uses {used}", folder.display());
+        }
+    }
+}
+
 /// The names in the `[dependencies]` table of a manifest, not those for tests or model checking.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let table = manifest.split("\n[dependencies]\n").nth(1).unwrap_or("");

@@ -19,6 +19,8 @@ pub(super) struct Recorder {
     pub(super) keys: Mutex<Keys>,
     /// The latest time at which anything happened.
     pub(super) last: Mutex<Timestamp>,
+    /// How safe everything is, whatever rules say.
+    pub(super) least_durability: Durability,
 }
 
 impl Recorder {
@@ -37,7 +39,9 @@ impl Recorder {
             item.hash = number.unwrap_or(0);
             item.durability > Durability::Memory && number.is_some()
         });
-        (!image.items.is_empty()).then_some(image)
+        // What no rule limits has no items; it is kept where everything is.
+        let is_unlimited = hold.items.is_empty() && self.least_durability > Durability::Memory;
+        (is_unlimited || !image.items.is_empty()).then_some(image)
     }
 
     /// What was answered, with numbers for keys; those that are not kept have none.

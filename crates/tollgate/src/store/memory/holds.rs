@@ -28,6 +28,8 @@ impl MemoryStore {
         let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
         items.iter().for_each(|item| side.note(item.durability));
+        // A reservation that no rule limits has no items.
+        side.note(self.least_durability);
         side.insert_hold(id, Hold { items, length, expires, fence, settled: None, name });
         Held { id, expires, fence }
     }
@@ -47,6 +49,7 @@ impl MemoryStore {
         }
         let (mut most, mut least, lines) = (0, None, self.lines_of(&hold));
         hold.items.iter().for_each(|item| side.note(item.durability));
+        side.note(self.least_durability);
         if settlement == Settlement::Renew {
             hold.expires = times.now.saturating_add(hold.length);
             side.renew(id, hold.expires);
@@ -106,7 +109,8 @@ impl MemoryStore {
     #[cfg(feature = "durable")]
     pub(crate) fn durability_of_hold(&self, id: HoldId) -> Option<Durability> {
         let side = self.side();
-        side.hold(id)?.items.iter().map(|item| item.durability).max()
+        let most = side.hold(id)?.items.iter().map(|item| item.durability).max();
+        most.max(Some(self.least_durability))
     }
 
     /// How much of what an item has charged still counts: a closed window gives nothing back.

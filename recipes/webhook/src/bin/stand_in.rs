@@ -1,0 +1,48 @@
+//! An agent and a chat API to try the webhook with: tells what it is sent, and is content with it.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use axum::extract::OriginalUri;
+use axum::{Json, Router};
+use clap::{Arg, Command};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tollgate_upgrade_guard::{serve, stopped};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let address =
+        Arg::new("address").required(true).help("Where to listen, such as 127.0.0.1:9000");
+    let arguments = Command::new("tollgate-webhook-stand-in")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Plays the agent and the chat API of a webhook: prints what it is sent")
+        .arg(address)
+        .get_matches();
+    let address: &String = arguments.get_one("address").expect("it is required");
+    match TcpListener::bind(address).await {
+        Ok(listener) => {
+            let stop = stopped();
+            serve(listener, Router::new().fallback(called), stop).await;
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            // There is nobody else to tell if this cannot be written.
+            let _ = writeln!(io::stderr(), "error: cannot listen on {address}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The chat API has methods of bots; everything else is for the agent.
+async fn called(OriginalUri(uri): OriginalUri, body: Option<Json<Value>>) -> Json<Value> {
+    let body = body.map(|Json(body)| body).unwrap_or_default();
+    let line = if uri.path().ends_with("/sendMessage") {
+        format!("chat {}: {}", body["chat_id"], body["text"])
+    } else {
+        format!("agent: {} from user {}", body["message"]["text"], body["message"]["from"]["id"])
+    };
+    // Whoever reads it may be gone.
+    let _ = writeln!(io::stdout(), "{line}");
+    Json(json!({ "ok": true }))
+}

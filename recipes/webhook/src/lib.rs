@@ -1,0 +1,28 @@
+//! A bot's webhook in front of an expensive agent: who writes too much is told so, and nothing of
+//! it reaches the agent.
+//!
+//! - [`Settings`] are read from the environment, and stop the start where they are wrong;
+//! - [`Limits`] are the numbers, as a [policy](tollgate::policy::Policy);
+//! - [`Gate`] is the check: whether a message of a user may pass, how many are left, and whether
+//!   the message has passed before;
+//! - [`Webhook`] puts it between Telegram and the agent.
+#![forbid(unsafe_code)]
+
+mod access;
+mod client;
+mod gate;
+mod kept;
+mod limits;
+mod outbox;
+mod settings;
+mod update;
+mod webhook;
+
+pub use access::{Access, Secret};
+pub use client::{Client, TrustError, client};
+pub use gate::{Checked, Claimed, Gate};
+pub use kept::{Kept, opened};
+pub use limits::{Algorithm, Limits, LimitsError, UserLimit};
+pub use settings::{SettingError, Settings, Shown, VARIABLES, Variable};
+pub use update::{Message, UpdateError, message_of};
+pub use webhook::{PATH, TOO_MANY, Webhook};

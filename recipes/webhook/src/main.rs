@@ -1,0 +1,88 @@
+//! `tollgate-webhook`: the webhook as a program, told by its environment.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use axum::serve::ListenerExt;
+use clap::Command;
+use tokio::net::TcpListener;
+use tollgate::{Clock, Engine, Store};
+use tollgate_upgrade_guard::{serve, stopped};
+use tollgate_webhook::{Gate, Kept, PATH, Settings, VARIABLES, Webhook, opened};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    command().get_matches();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    match start() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // There is nobody else to tell if this cannot be written.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command line: there is nothing to say on it but `--help` and `--version`.
+fn command() -> Command {
+    let width = VARIABLES.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
+    let mut help = String::from("Environment:\n");
+    for variable in VARIABLES {
+        let (name, meaning) = (variable.name, variable.meaning);
+        let default = variable.default.unwrap_or(variable.unset);
+        // Writing to a string does not fail.
+        let _ = writeln!(help, "  {name:width$}  {meaning} [{default}]");
+    }
+    let _ =
+        writeln!(help, "  {:width$}  what is logged: error, warn, info, debug [info]", "RUST_LOG");
+    help.push_str("\nA value that is not right stops the start.");
+    Command::new("tollgate-webhook")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(
+            "A bot's webhook that limits how many messages of each user reach an expensive agent",
+        )
+        .after_help(help)
+}
+
+fn start() -> Result<(), Box<dyn Error>> {
+    let settings = Settings::from_env(|name| std::env::var_os(name))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let policy = settings.policy.clone();
+    match &settings.kept {
+        Kept::InMemory => runtime.block_on(run(&settings, Engine::new(policy))),
+        Kept::InFolder(path) => {
+            let engine =
+                opened(policy, path).map_err(|error| format!("RATE_LIMIT_STORE: {error}"))?;
+            runtime.block_on(run(&settings, engine))
+        }
+    }
+}
+
+async fn run<S: Store, C: Clock + Send + Sync + 'static>(
+    settings: &Settings,
+    engine: Engine<S, C>,
+) -> Result<(), Box<dyn Error>> {
+    let webhook = Webhook::new(settings, Gate::new(engine))?;
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .map_err(|error| format!("cannot listen on {}: {error}", settings.listen))?;
+    let address = listener.local_addr()?;
+    if settings.access.secret.is_none() {
+        tracing::warn!("anybody may send updates: TELEGRAM_WEBHOOK_AUTH is off");
+    }
+    if settings.is_token_in_the_clear() {
+        tracing::warn!("TELEGRAM_API_BASE is not https: whoever listens on the way sees the token");
+    }
+    let asked_to_stop = stopped();
+    writeln!(io::stdout(), "listening on {address}, updates go to http://{address}{PATH}")?;
+    // Small answers should leave at once. If that cannot be had, they leave a little later.
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+    serve(listener, webhook.router(), asked_to_stop).await;
+    webhook.finish().await;
+    tracing::info!("stopped");
+    Ok(())
+}

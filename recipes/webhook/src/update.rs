@@ -1,0 +1,80 @@
+//! What Telegram sends: an `Update`, of which only messages matter here.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// A message that somebody has written to the bot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The update that brought it; the same if Telegram sends it again.
+    pub update_id: i64,
+    /// Who wrote it.
+    pub user: u64,
+    /// Where an answer goes.
+    pub chat: i64,
+}
+
+/// The message in an update; `None` if it is an update of another kind.
+///
+/// What counts is a new message of a user. Edits, posts of channels, which have no user, presses of
+/// buttons, polls and everything else are other kinds.
+///
+/// ```
+/// use tollgate_webhook::{Message, message_of};
+///
+/// let update = br#"{"update_id":7,"message":{"message_id":1,"date":0,"text":"hello",
+///     "from":{"id":42,"is_bot":false,"first_name":"Ada"},"chat":{"id":-100,"type":"group"}}}"#;
+/// let message = Message { update_id: 7, user: 42, chat: -100 };
+/// assert_eq!(message_of(update)?, Some(message));
+///
+/// let edit = br#"{"update_id":8,"edited_message":{"from":{"id":42},"chat":{"id":-100}}}"#;
+/// assert_eq!(message_of(edit)?, None);
+/// # Ok::<(), tollgate_webhook::UpdateError>(())
+/// ```
+pub fn message_of(bytes: &[u8]) -> Result<Option<Message>, UpdateError> {
+    let Update { update_id, message } = serde_json::from_slice(bytes).map_err(UpdateError)?;
+    let Some(Received { from: Some(from), chat }) = message else { return Ok(None) };
+    Ok(Some(Message { update_id, user: from.id, chat: chat.id }))
+}
+
+/// The bytes are not an update: what is wrong, and where.
+#[derive(Debug)]
+pub struct UpdateError(serde_json::Error);
+
+impl fmt::Display for UpdateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this is not an update of Telegram: {}", self.0)
+    }
+}
+
+impl std::error::Error for UpdateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[derive(Deserialize)]
+struct Update {
+    update_id: i64,
+    message: Option<Received>,
+}
+
+#[derive(Deserialize)]
+struct Received {
+    from: Option<User>,
+    chat: Chat,
+}
+
+#[derive(Deserialize)]
+struct User {
+    id: u64,
+}
+
+#[derive(Deserialize)]
+struct Chat {
+    id: i64,
+}
+
+#[cfg(test)]
+mod tests;

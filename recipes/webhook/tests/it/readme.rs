@@ -1,0 +1,41 @@
+//! The README, as somebody follows it.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+#[path = "../../../../scripts/guide.rs"]
+mod run;
+
+use run::Guide;
+
+#[test]
+fn the_commands_of_the_readme_do_what_it_says() {
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let (webhook, stand_in) = (free(), free());
+    let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
+    let (webhook_address, stand_in_address) = (address(&webhook), address(&stand_in));
+    drop((webhook, stand_in));
+    let text = include_str!("../../README.md")
+        .replace("127.0.0.1:8080", &webhook_address)
+        .replace("127.0.0.1:9000", &stand_in_address)
+        .replace(
+            "target/debug/tollgate-webhook-stand-in",
+            env!("CARGO_BIN_EXE_tollgate-webhook-stand-in"),
+        )
+        .replace(
+            "target/debug/tollgate-webhook ",
+            concat!(env!("CARGO_BIN_EXE_tollgate-webhook"), " "),
+        );
+    let folder = std::env::temp_dir().join(format!("tollgate-webhook-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut shell = Command::new("bash");
+    shell.env("WEBHOOK_LISTEN", &webhook_address);
+    let guide = Guide {
+        text: &text,
+        folder: &folder,
+        prelude: "cargo() { :; }",
+        without_varying: ToOwned::to_owned,
+    };
+    guide.run(shell);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
