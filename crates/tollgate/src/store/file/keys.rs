@@ -1,6 +1,7 @@
 //! Numbers that stand for keys, and what was booked under every rule.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::record::ENTRIES;
 use crate::store::KeyName;
@@ -12,10 +13,12 @@ use crate::store::memory::Entry;
 /// tell any more.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    by_hash: HashMap<u64, Known>,
+    by_hash: HashMap<u64, Known, Mixing>,
     /// Domain and name of every rule that has had a key, with what was booked under it.
     rules: Vec<((Box<str>, Box<str>), Totals)>,
     rule_numbers: HashMap<(Box<str>, Box<str>), u32>,
+    /// The rule that was last asked for: it often is the next one, too.
+    last_rule: u32,
     /// The last number that was given; 0 is nobody's.
     last: u64,
 }
@@ -63,13 +66,18 @@ impl Keys {
 
     /// The number of a rule.
     pub(super) fn rule(&mut self, (domain, name): (&str, &str)) -> u32 {
-        let name: (Box<str>, Box<str>) = (domain.into(), name.into());
-        if let Some(number) = self.rule_numbers.get(&name) {
-            return *number;
+        if let Some(((last_domain, last_name), _)) = self.rules.get(self.last_rule as usize)
+            && (&**last_domain, &**last_name) == (domain, name)
+        {
+            return self.last_rule;
         }
-        let number = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
-        self.rules.push((name.clone(), [0; ENTRIES.len()]));
-        self.rule_numbers.insert(name, number);
+        let name: (Box<str>, Box<str>) = (domain.into(), name.into());
+        let next = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
+        let number = *self.rule_numbers.entry(name.clone()).or_insert(next);
+        if number == next {
+            self.rules.push((name, [0; ENTRIES.len()]));
+        }
+        self.last_rule = number;
         number
     }
 
@@ -108,5 +116,27 @@ impl Keys {
             }
         }
         lists
+    }
+}
+
+/// Hashes numbers that nobody from outside can choose: numbers of keys, and names of states.
+pub(super) type Mixing = BuildHasherDefault<Mixer>;
+
+/// The [`Hasher`] of [`Mixing`].
+#[derive(Debug, Default)]
+pub(super) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }

@@ -11,7 +11,7 @@ use super::chain::{Chain, Finish, Place};
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{Batches, FileKind, Header, HeaderError};
-use super::keys::Keys;
+use super::keys::{Keys, Mixing};
 use super::record::{Acts, Edit, EditedThing, EditedWhat, Record, Round};
 use crate::calendar::CachedCalendar;
 use crate::cycle::CycleClock;
@@ -79,7 +79,7 @@ struct Replay {
     memory: MemoryStore,
     keys: Keys,
     /// Hashes of keys, by number.
-    hashes: HashMap<u64, u64>,
+    hashes: HashMap<u64, u64, Mixing>,
     holds: HashMap<HoldId, Hold>,
     names: HashMap<[u64; 2], Remembered>,
     cycles: Vec<(Cycle, Box<str>, Arc<CycleClock>)>,
@@ -97,7 +97,7 @@ impl Replay {
         Ok(Self {
             memory,
             keys: Keys::default(),
-            hashes: HashMap::new(),
+            hashes: HashMap::default(),
             holds: HashMap::new(),
             names: HashMap::new(),
             cycles: Vec::new(),
