@@ -22,11 +22,12 @@ use tollgate::{Engine, MemoryStore, Request, SystemClock, WhenFull};
 const HELP: &str = "\
 Measures the store on disk, in a folder of the current directory that is removed at the end.
 
-usage: durable [--quick] [--assert] [--folder FOLDER]
+usage: durable [--quick] [--assert] [--folder FOLDER] [--part grouped|start|memory]
 
   --quick          fewer decisions and keys: for a look, not for a claim
   --assert         exit with 1 if a promised number was not reached
   --folder FOLDER  where to write; the disk that is measured
+  --part PART      measure only this
 ";
 
 const CALLERS: usize = 64;
@@ -71,15 +72,25 @@ fn main() -> ExitCode {
         print!("{HELP}");
         return ExitCode::SUCCESS;
     }
-    let place = args.iter().position(|arg| arg == "--folder").and_then(|at| args.get(at + 1));
-    let base = place.map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let given = |flag: &str| {
+        args.iter().position(|arg| arg == flag).and_then(|at| args.get(at + 1)).cloned()
+    };
+    let base = given("--folder").map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let part = given("--part");
+    let is_wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
     let folder = base.join(format!("tollgate-bench-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder to write to");
     let mut results = Results { all: 0, missed: 0 };
     let quick = is_set("--quick");
-    grouped(&folder, if quick { 100 } else { 1_000 }, &mut results);
-    start(&folder, if quick { 100_000 } else { 1_000_000 }, &mut results);
-    in_memory(&folder, if quick { 7 } else { 51 }, &mut results);
+    if is_wanted("grouped") {
+        grouped(&folder, if quick { 100 } else { 1_000 }, &mut results);
+    }
+    if is_wanted("start") {
+        start(&folder, if quick { 100_000 } else { 1_000_000 }, &mut results);
+    }
+    if is_wanted("memory") {
+        in_memory(&folder, if quick { 7 } else { 51 }, &mut results);
+    }
     fs::remove_dir_all(&folder).expect("the folder can be removed");
     println!("{} of {} targets missed", results.missed, results.all);
     ExitCode::from(u8::from(is_set("--assert") && results.missed > 0))

@@ -15,13 +15,19 @@ use crate::store::memory::Entry;
 pub(super) struct Keys {
     by_hash: HashMap<u64, Known, Mixing>,
     /// Domain and name of every rule that has had a key, with what was booked under it.
-    rules: Vec<((Box<str>, Box<str>), Totals)>,
-    rule_numbers: HashMap<(Box<str>, Box<str>), u32>,
+    rules: Vec<(RuleName, Totals)>,
+    rule_numbers: HashMap<RuleName, u32>,
     /// The rule that was last asked for: it often is the next one, too.
     last_rule: u32,
     /// The last number that was given; 0 is nobody's.
     last: u64,
 }
+
+/// The domain and the name of a rule.
+type RuleName = (Box<str>, Box<str>);
+
+/// Keys of a rule: the number and the hash of each.
+pub(super) type KeysOfRule<'a> = ((&'a str, &'a str), Vec<(u64, u64)>);
 
 /// What is known of a key.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +77,7 @@ impl Keys {
         {
             return self.last_rule;
         }
-        let name: (Box<str>, Box<str>) = (domain.into(), name.into());
+        let name: RuleName = (domain.into(), name.into());
         let next = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
         let number = *self.rule_numbers.entry(name.clone()).or_insert(next);
         if number == next {
@@ -107,8 +113,8 @@ impl Keys {
         self.rules.iter().map(|((domain, name), totals)| ((&**domain, &**name), *totals))
     }
 
-    /// All keys by rule: rule, then number and hash of each.
-    pub(super) fn by_rule(&self) -> Vec<((&str, &str), Vec<(u64, u64)>)> {
+    /// All keys, by rule.
+    pub(super) fn by_rule(&self) -> Vec<KeysOfRule<'_>> {
         let mut lists: Vec<_> = self.rules().map(|(name, _)| (name, Vec::new())).collect();
         for (hash, Known { number, rule }) in &self.by_hash {
             if let Some((_, list)) = lists.get_mut(*rule as usize) {

@@ -1,6 +1,6 @@
 //! States as they lie in their slots: to be written down, and to be put back.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use tollgate_core::Timestamp;
@@ -147,10 +147,8 @@ impl MemoryStore {
     /// How many rounds were closed, by domain.
     pub(crate) fn all_rounds(&self) -> Vec<(Box<str>, u64)> {
         let rounds = lock(&self.rounds);
-        let closed = |(domain, closed): (&Box<str>, &Arc<AtomicU64>)| {
-            (domain.clone(), closed.load(Ordering::Acquire))
-        };
-        rounds.iter().map(closed).collect()
+        let rounds = rounds.iter();
+        rounds.map(|(domain, closed)| (domain.clone(), closed.load(Ordering::Acquire))).collect()
     }
 
     /// Does something with the side tables, locked.

@@ -135,8 +135,8 @@ impl Side {
     /// Units went from one account to another.
     pub(crate) fn book(&mut self, durability: Durability, booking: Booking) {
         if let Some(journal) = self.journal.as_mut().filter(|_| durability > Durability::Memory) {
-            journal.note(durability);
             if booking.units > 0 {
+                journal.note(durability);
                 journal.bookings.push(booking);
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use tollgate_core::Timestamp;
+use tollgate_core::{Decision, Timestamp};
 
 use super::journal::{Booking, Entry};
 use super::limits::{Carried, Limits};
@@ -16,7 +16,7 @@ use super::{
 use crate::locks::read;
 use crate::policy::Durability;
 use crate::table::{Place, WhenFull};
-use crate::terms::{Ask, State, decide};
+use crate::terms::{Ask, State, Terms, decide};
 
 /// Where the state of a charge is, with all lines locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,27 +148,24 @@ impl MemoryStore {
                 let tag = before.tag;
                 items.push(Item { tag, hash, units, is_by_request, durability, charged });
             }
-            if let Some(side) = side.as_deref_mut() {
-                let taken = match (decisions[index].is_allowed(), is_allowed) {
-                    (true, true) => charge.cost,
-                    (true, false) if charge.charge_refused => charge.cost,
-                    (false, false) if charge.charge_refused => {
-                        asks[index].terms.look(&before.state, 0, moments[index]).remaining()
-                    }
-                    _ => 0,
-                };
-                let entry = match plan.act {
-                    Act::Charge if !is_held => Entry::Charged,
-                    Act::Charge | Act::Hold => Entry::Held,
-                    Act::Look => continue,
-                };
-                if before.state.counts_units() && matches!(spots[index], Spot::Slot { .. }) {
-                    let booking = Booking { hash: charge.hash, entry, units: taken };
-                    side.book(self.durability(charge), booking);
-                }
+            if let (Some(side), Spot::Slot { .. }) = (side.as_deref_mut(), spots[index]) {
+                let units = taken(&asks[index], &before.state, (&decisions[index], is_allowed));
+                self.book(side, plan.act, charge, units);
             }
         }
         Ok((is_allowed, items))
+    }
+
+    /// Writes down that a charge has taken units, if it counts any.
+    fn book(&self, side: &mut Side, act: Act, charge: &Charge<'_>, units: u64) {
+        let entry = match act {
+            Act::Charge => Entry::Charged,
+            Act::Hold => Entry::Held,
+            Act::Look => return,
+        };
+        if !matches!(charge.terms, Terms::Cooldown(_) | Terms::Slots(_)) {
+            side.book(self.durability(charge), Booking { hash: charge.hash, entry, units });
+        }
     }
 
     /// The state of a charge as it stands, and the time at which to decide about it.
@@ -312,5 +309,15 @@ impl MemoryStore {
             });
         }
         Undecided::Superseded
+    }
+}
+
+/// How many units a limit gave, to a request that it or another one may have refused.
+fn taken(ask: &Ask<'_>, before: &State, (decision, is_allowed): (&Decision, bool)) -> u64 {
+    match (decision.is_allowed(), is_allowed) {
+        (true, true) => ask.cost,
+        (true, false) if ask.charge_refused => ask.cost,
+        (false, false) if ask.charge_refused => ask.terms.look(before, 0, ask.moment).remaining(),
+        _ => 0,
     }
 }
