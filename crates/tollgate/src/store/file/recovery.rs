@@ -60,13 +60,15 @@ pub(super) fn recover(disk: &dyn Disk, room: Room) -> Result<Recovered, OpenErro
         return Err(OpenError::Damaged { file, at: 0, what: "the segment is missing" });
     }
     let finish = chain.for_each(disk, |record, place| replay.apply(record, place))?;
-    if let (Some(first), false) = (chain.links().first(), replay.has_seed) {
+    let is_begun = finish.from.end.number != 0;
+    if let (Some(first), true, false) = (chain.links().first(), is_begun, replay.has_seed) {
         let file = FileKind::Log.file_name(first.header.number);
         let what = "the log does not begin here, and there is no snapshot";
         return Err(OpenError::Damaged { file, at: 0, what });
     }
     let log_len = chain.links().iter().filter_map(|link| link.counts_len).sum::<u64>();
-    replay.finish(finish, log_len + finish.from.end.len)
+    let log_len = log_len + finish.from.end.len;
+    replay.finish(finish, log_len)
 }
 
 /// The number of the newest snapshot.

@@ -69,7 +69,13 @@ pub(super) struct Continue {
 }
 
 impl Tail {
-    pub(super) fn new(disk: Arc<dyn Disk>, sizes: Sizes, from: Continue) -> Self {
+    /// The end of a log that goes on from a place, with records after it that may not be safe.
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        sizes: Sizes,
+        from: Continue,
+        unsynced: Vec<u8>,
+    ) -> Self {
         Self {
             disk,
             sizes,
@@ -78,7 +84,7 @@ impl Tail {
             next_segment: from.next_segment,
             next_batch: from.next_batch,
             synced_batch: from.next_batch.saturating_sub(1),
-            unsynced: Vec::new(),
+            unsynced,
             unwritten: Vec::new(),
             written_len: 0,
             syncs: 0,
