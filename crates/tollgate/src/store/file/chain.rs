@@ -162,7 +162,6 @@ impl Proof {
         self.unproven.extend_from_slice(batch.records);
         self.ends.push((batch.number, end, self.unproven.len()));
     }
-
 }
 
 impl Link {
