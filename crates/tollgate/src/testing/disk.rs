@@ -153,9 +153,8 @@ impl CrashDisk {
     #[must_use]
     pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let state = lock(&self.state);
-        let content = |(name, file): (&String, &usize)| {
-            (name.clone(), state.files[*file].bytes().to_vec())
-        };
+        let content =
+            |(name, file): (&String, &usize)| (name.clone(), state.files[*file].bytes().to_vec());
         state.names.iter().map(content).collect()
     }
 
