@@ -276,12 +276,13 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let times = read();
         let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), store, times));
         let made = changes.write(who, times.wall, differences(&old, &new));
-        rules.store(Arc::clone(&new));
-        store.adopt(&new.adoption, &read);
         if !made.is_empty() || old.overlay != new.overlay {
-            // In an outage it is in force all the same, and written down when the disk is back.
+            // First of all: a crash before the rest makes it an edit at the next start, not half of
+            // one. In an outage it is in force all the same, and written down when the disk is back.
             let _ = store.keep_edits(&new.overlay, &made);
         }
+        rules.store(Arc::clone(&new));
+        store.adopt(&new.adoption, &read);
         self.settle_exceptions(Some(&old), &new, read());
         changes.replaced.push(old);
         self.shared.waiting.wake_all();
