@@ -21,6 +21,7 @@ mod engine_unseen;
 mod file_conformance;
 mod file_crash;
 mod file_store;
+mod file_crash;
 mod guard;
 mod layers;
 mod model;
