@@ -21,7 +21,6 @@ mod engine_unseen;
 mod file_conformance;
 mod file_crash;
 mod file_store;
-mod file_crash;
 mod guard;
 mod layers;
 mod model;
