@@ -162,7 +162,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             clock,
             changes: Mutex::new(Changes::kept(changes)),
         };
-        Self { shared: Arc::new(shared) }
+        let engine = Self { shared: Arc::new(shared) };
+        // Keys from an earlier life count under the rule's own limit until they are under its override.
+        engine.settle_exceptions(None, &engine.shared.rules.load(), times);
+        engine
     }
 }
 

@@ -17,8 +17,12 @@ use std::time::Duration;
 use crate::policy::{Override, Policy};
 use crate::{CheckError, Engine, HoldId, ManualClock, Report, Request, Store, Timestamp};
 
+#[cfg(feature = "durable")]
+pub use disk::{CrashDisk, Dice, Fault};
 pub use vectors::vectors;
 
+#[cfg(feature = "durable")]
+mod disk;
 mod edits;
 mod holds;
 mod limits;

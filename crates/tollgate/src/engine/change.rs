@@ -8,7 +8,7 @@ use tollgate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
 use super::planning::Charged;
-use super::ruleset::Ruleset;
+use super::ruleset::{Compiled, Ruleset};
 use super::{Engine, Shared};
 use crate::clock::Clock;
 use crate::cycle::Times;
@@ -276,13 +276,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let times = read();
         let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), store, times));
         let made = changes.write(who, times.wall, differences(&old, &new));
-        rules.store(Arc::clone(&new));
-        store.adopt(&new.adoption, &read);
         if !made.is_empty() || old.overlay != new.overlay {
-            // In an outage it is in force all the same, and written down when the disk is back.
+            // First of all: a crash before the rest makes it an edit at the next start, not half of
+            // one. In an outage it is in force all the same, and written down when the disk is back.
             let _ = store.keep_edits(&new.overlay, &made);
         }
-        self.settle_exceptions(&old, &new, read());
+        rules.store(Arc::clone(&new));
+        store.adopt(&new.adoption, &read);
+        self.settle_exceptions(Some(&old), &new, read());
         changes.replaced.push(old);
         self.shared.waiting.wake_all();
         changes.replaced.retain(|rules| Arc::strong_count(rules) > 1);
@@ -300,10 +301,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// again by then, nobody would know that it was there.
     ///
     /// Overrides by pattern can be for any number of keys; those come under it when they come.
-    fn settle_exceptions(&self, old: &Ruleset, new: &Ruleset, times: Times) {
-        let before: HashMap<u64, usize> = old.rules.iter().map(|it| it.family).zip(0..).collect();
+    pub(super) fn settle_exceptions(&self, old: Option<&Ruleset>, new: &Ruleset, times: Times) {
+        let before: HashMap<u64, &Compiled> =
+            old.iter().flat_map(|old| &old.rules).map(|it| (it.family, it)).collect();
         for (number, it) in (0..).zip(&new.rules) {
-            let before = before.get(&it.family).map(|&index| &old.rules[index].exceptions);
+            let before = before.get(&it.family).map(|before| &before.exceptions);
             let known: HashMap<&[Condition], &Override> = (before.into_iter().flatten())
                 .map(|known| (&*known.rule.key, &known.rule))
                 .collect();

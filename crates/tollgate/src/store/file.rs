@@ -163,7 +163,7 @@ impl FileOptions {
         let growth = Arc::new(Growth::default());
         lock(&growth.state).is_due = log_len > self.sizes.snapshot_after_len;
         let (of_log, sizes) = (Arc::clone(&growth), self.sizes);
-        let tail = Tail::new(Arc::clone(&disk), sizes, finish.from);
+        let tail = Tail::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
         let log = Log::new(tail, move |len| of_log.note(len, sizes.snapshot_after_len))
             .map_err(|error| OpenError::disk("start a thread", error))?;
         let recorder = Arc::new(Recorder {

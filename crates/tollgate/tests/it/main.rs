@@ -19,6 +19,7 @@ mod engine_stress;
 mod engine_threads;
 mod engine_unseen;
 mod file_conformance;
+mod file_crash;
 mod file_store;
 mod guard;
 mod layers;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::bytes::Reader;
 use super::disk::Disk;
 use super::error::OpenError;
-use super::frame::{Batches, End, Ending, FileKind, Header, HeaderError};
+use super::frame::{Batch, Batches, End, Ending, FileKind, HEADER_LEN, Header, HeaderError};
 use super::record::Record;
 use super::tail::Continue;
 
@@ -13,6 +13,8 @@ use super::tail::Continue;
 #[derive(Debug)]
 pub(super) struct Chain {
     links: Vec<Link>,
+    /// The first segment that has to be there, because of a snapshot; 0 is none.
+    from: u64,
     /// A number that no file has had.
     next_segment: u64,
 }
@@ -26,9 +28,12 @@ pub(super) struct Link {
 }
 
 /// How the log ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finish {
     pub(super) from: Continue,
+    /// Records at the end that can be read, while nothing proves that they are safe: a process that
+    /// was killed may have left them to the system, or a sync of them may have failed.
+    pub(super) unproven: Vec<u8>,
     /// Whether something was cut off that had never been safe.
     pub(super) is_torn: bool,
 }
@@ -68,7 +73,7 @@ impl Chain {
             next = (header.after.number != 0 && number > from).then_some(header.after.number);
         }
         links.reverse();
-        Ok(Self { links, next_segment })
+        Ok(Self { links, from, next_segment })
     }
 
     pub(super) fn links(&self) -> &[Link] {
@@ -83,6 +88,7 @@ impl Chain {
     ) -> Result<Finish, OpenError> {
         let mut finish = Finish {
             from: Continue { end: End::default(), next_segment: self.next_segment, next_batch: 1 },
+            unproven: Vec::new(),
             is_torn: false,
         };
         for link in &self.links {
@@ -93,7 +99,9 @@ impl Chain {
             let counted = link.counted(&bytes);
             let mut batches = Batches::new(counted, link.header.first_batch);
             let mut place = Place { file, at: batches.position() as u64 };
+            let mut proof = Proof::new(self.from, &link.header);
             while let Some(batch) = batches.next() {
+                proof.add(&batch, batches.position() as u64);
                 let mut records = Reader(batch.records);
                 while !records.is_empty() {
                     let record = Record::read(&mut records).map_err(|_| place.broken())?;
@@ -109,10 +117,50 @@ impl Chain {
                 return Err(place.broken());
             }
             finish.is_torn = link.counts_len.is_none() && batches.ending() == Ending::Torn;
-            finish.from.end = End { number, len: place.at };
-            finish.from.next_batch = batches.next_number();
+            (finish.from.end, finish.from.next_batch) = match link.counts_len {
+                Some(len) => (End { number, len }, batches.next_number()),
+                None => proof.safe,
+            };
+            finish.unproven = proof.unproven;
         }
         Ok(finish)
+    }
+}
+
+/// How much of the last segment is safe for certain.
+///
+/// A batch says which batches were safe when it was written. Only what is proven so may be built upon:
+/// that something can be read says nothing about what a loss of power would leave of it.
+struct Proof {
+    number: u64,
+    /// Batches that may still be proven: number, where they end, and where their records do.
+    ends: Vec<(u64, u64, usize)>,
+    /// Where the log goes on, and with which batch.
+    safe: (End, u64),
+    /// The records after what is safe.
+    unproven: Vec<u8>,
+}
+
+impl Proof {
+    fn new(from: u64, header: &Header) -> Self {
+        // A snapshot is made after its segment is safe.
+        let is_begun = header.number == from;
+        let end = End { number: header.number, len: HEADER_LEN as u64 };
+        let safe = (if is_begun { end } else { header.after }, header.first_batch);
+        Self { number: header.number, ends: Vec::new(), safe, unproven: Vec::new() }
+    }
+
+    fn add(&mut self, batch: &Batch<'_>, end: u64) {
+        let known = self.ends.iter().rposition(|(number, ..)| *number <= batch.synced);
+        if let Some(last) = known {
+            let (number, len, records_len) = self.ends[last];
+            self.safe = (End { number: self.number, len }, number + 1);
+            self.unproven.drain(..records_len);
+            self.ends.drain(..=last);
+            self.ends.iter_mut().for_each(|(_, _, len)| *len -= records_len);
+        }
+        self.unproven.extend_from_slice(batch.records);
+        self.ends.push((batch.number, end, self.unproven.len()));
     }
 }
 

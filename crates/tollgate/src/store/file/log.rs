@@ -76,8 +76,12 @@ struct Goal {
 impl Log {
     /// A log that goes on where `tail` ends.
     pub(super) fn new(tail: Tail, on_growth: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
+        // What an earlier life has left unsafe is as if it had just been written.
+        let left = u64::from(!tail.is_all_safe());
+        let wanted = (left > 0).then_some(Durability::Fsync);
+        let state = State { taken: left, written: left, wanted, ..State::default() };
         let shared = Arc::new(Shared {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             work: Condvar::new(),
             done: Condvar::new(),
         });

@@ -1,6 +1,6 @@
 //! From what is on disk to a store that goes on: the newest snapshot, and what happened since.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use crate::cycle::CycleClock;
 use crate::engine::{Change, Changed, MOST_CHANGES, Overlay};
 use crate::hash::KeyedHash;
 use crate::policy::Cycle;
-use crate::store::memory::{Hold, KnownImage, MemoryStore, Remembered};
+use crate::store::memory::{Hold, Image, KnownImage, MemoryStore, Remembered};
 use crate::store::sealed::Store as _;
 use crate::store::{Edits, HoldId};
 use crate::table::WhenFull;
@@ -60,13 +60,15 @@ pub(super) fn recover(disk: &dyn Disk, room: Room) -> Result<Recovered, OpenErro
         return Err(OpenError::Damaged { file, at: 0, what: "the segment is missing" });
     }
     let finish = chain.for_each(disk, |record, place| replay.apply(record, place))?;
-    if let (Some(first), false) = (chain.links().first(), replay.has_seed) {
+    let is_begun = finish.from.end.number != 0;
+    if let (Some(first), true, false) = (chain.links().first(), is_begun, replay.has_seed) {
         let file = FileKind::Log.file_name(first.header.number);
         let what = "the log does not begin here, and there is no snapshot";
         return Err(OpenError::Damaged { file, at: 0, what });
     }
     let log_len = chain.links().iter().filter_map(|link| link.counts_len).sum::<u64>();
-    replay.finish(finish, log_len + finish.from.end.len)
+    let log_len = log_len + finish.from.end.len;
+    replay.finish(finish, log_len)
 }
 
 /// The number of the newest snapshot.
@@ -80,6 +82,9 @@ struct Replay {
     keys: Keys,
     /// Hashes of keys, by number.
     hashes: HashMap<u64, u64, Mixing>,
+    /// States by hash. Only the last one of each key matters, and which of them have something on
+    /// hold is known at the end.
+    states: HashMap<u64, Image, Mixing>,
     holds: HashMap<HoldId, Hold>,
     names: HashMap<[u64; 2], Remembered>,
     cycles: Vec<(Cycle, Box<str>, Arc<CycleClock>)>,
@@ -98,6 +103,7 @@ impl Replay {
             memory,
             keys: Keys::default(),
             hashes: HashMap::default(),
+            states: HashMap::default(),
             holds: HashMap::new(),
             names: HashMap::new(),
             cycles: Vec::new(),
@@ -155,7 +161,7 @@ impl Replay {
                 }
             }
             Record::Limit(image) => self.apply_limit(*image),
-            Record::Acts(acts) => self.apply_acts(*acts)?,
+            Record::Acts(acts) => self.apply_acts(*acts),
             Record::Round(Round { at, domain, closed, .. }) => {
                 self.memory.rounds(&domain).store(closed, Ordering::Release);
                 self.last = self.last.max(at);
@@ -166,6 +172,7 @@ impl Replay {
                 self.last = self.last.max(at);
                 for hash in keys.iter().filter_map(|number| self.hashes.remove(number)) {
                     self.keys.remove(hash);
+                    self.states.remove(&hash);
                 }
             }
             Record::Clock { now, reuse, fence } => {
@@ -201,11 +208,13 @@ impl Replay {
         self.memory.limits_mut().restore_whole(image, cycle);
     }
 
-    fn apply_acts(&mut self, acts: Acts) -> Result<(), OpenError> {
+    fn apply_acts(&mut self, acts: Acts) {
         for (number, image) in acts.states {
-            if let Some(hash) = self.hashes.get(&number) {
-                self.memory.put_back(*hash, image).map_err(|_| OpenError::TooManyKeys)?;
-            }
+            match (self.hashes.get(&number), image) {
+                (Some(hash), Some(image)) => self.states.insert(*hash, image),
+                (Some(hash), None) => self.states.remove(hash),
+                (None, _) => None,
+            };
         }
         for (id, hold) in acts.holds {
             match hold {
@@ -228,12 +237,14 @@ impl Replay {
             }
         }
         self.fence = self.fence.max(acts.fence);
-        Ok(())
     }
 
     fn apply_edit(&mut self, edit: Edit) {
         self.overlay = Some(edit.overlay);
-        self.changes.extend(edit.changes.into_iter().map(Change::from));
+        // A snapshot may have what the log says again.
+        let last = self.changes.last().map_or(0, |last| last.number);
+        let new = edit.changes.into_iter().filter(|change| change.number > last);
+        self.changes.extend(new.map(Change::from));
         let excess = self.changes.len().saturating_sub(MOST_CHANGES);
         self.changes.drain(..excess);
     }
@@ -255,13 +266,15 @@ impl Replay {
             });
             (id, hold)
         });
+        let holds: Vec<(HoldId, Hold)> = holds.collect();
+        put_back(&self.memory, std::mem::take(&mut self.states), &holds, self.last)?;
         let names = std::mem::take(&mut self.names).into_iter().map(|(name, mut remembered)| {
             for number in &mut remembered.answer.hashes {
                 *number = hashes.get(number).copied().unwrap_or(0);
             }
             (name, remembered)
         });
-        self.memory.put_back_side(holds.collect(), names.collect(), self.fence);
+        self.memory.put_back_side(holds, names.collect(), self.fence);
         Ok(Recovered {
             memory: self.memory,
             keys: self.keys,
@@ -272,6 +285,23 @@ impl Replay {
             log_len,
         })
     }
+}
+
+/// Puts all states back. There may be more than there is room for, as far as they have become idle.
+fn put_back(
+    memory: &MemoryStore,
+    states: HashMap<u64, Image, Mixing>,
+    holds: &[(HoldId, Hold)],
+    last: Timestamp,
+) -> Result<(), OpenError> {
+    let open = holds.iter().filter(|(_, hold)| hold.settled.is_none());
+    let held: HashSet<u64> =
+        open.flat_map(|(_, hold)| hold.items.iter().map(|item| item.hash)).collect();
+    for state in states {
+        let is_held = held.contains(&state.0);
+        memory.put_back(state, last, is_held).map_err(|_| OpenError::TooManyKeys)?;
+    }
+    Ok(())
 }
 
 impl From<EditedThing> for Change {

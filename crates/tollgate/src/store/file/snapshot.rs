@@ -4,6 +4,7 @@
 //! be later than that, but never contains what the log does not say again from there on, and states in
 //! the log are whole. So reading the snapshot and then the log from that segment on gives what was there.
 
+use std::collections::HashMap;
 use std::io;
 
 use tollgate_core::Timestamp;
@@ -65,7 +66,11 @@ impl Shared {
 
     fn write_states(&self, file: &mut SnapshotFile) -> io::Result<()> {
         let keys = lock(&self.recorder.keys);
+        // Whoever writes something down locks the keys first and then a line, so here, with a line
+        // locked, nobody may lock the keys.
+        let mut numbers = HashMap::new();
         for ((domain, rule), list) in keys.by_rule() {
+            numbers.extend(list.iter().map(|(number, hash)| (*hash, *number)));
             for keys in list.chunks(CHUNK) {
                 let (domain, rule) = (domain.into(), rule.into());
                 file.add(&Record::Keys { domain, rule, keys: keys.to_vec() })?;
@@ -80,8 +85,7 @@ impl Shared {
         let mut written = Ok(());
         self.memory.for_each_image(|hash, image| {
             // A key that is known only since is in the log.
-            let number = lock(&self.recorder.keys).number(hash);
-            acts.states.extend(number.map(|number| (number, Some(image))));
+            acts.states.extend(numbers.get(&hash).map(|number| (*number, Some(image))));
             if acts.states.len() >= CHUNK && written.is_ok() {
                 written = file.add(&Record::Acts(Box::new(std::mem::take(&mut acts))));
             }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
-use super::frame::{End, FileKind, Header, frame};
+use super::frame::{End, FileKind, HEADER_LEN, Header, frame};
 
 /// Writes batches of records, and moves on to another segment when one is full or has failed.
 ///
@@ -69,7 +69,13 @@ pub(super) struct Continue {
 }
 
 impl Tail {
-    pub(super) fn new(disk: Arc<dyn Disk>, sizes: Sizes, from: Continue) -> Self {
+    /// The end of a log that goes on from a place, with records after it that may not be safe.
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        sizes: Sizes,
+        from: Continue,
+        unsynced: Vec<u8>,
+    ) -> Self {
         Self {
             disk,
             sizes,
@@ -78,7 +84,7 @@ impl Tail {
             next_segment: from.next_segment,
             next_batch: from.next_batch,
             synced_batch: from.next_batch.saturating_sub(1),
-            unsynced: Vec::new(),
+            unsynced,
             unwritten: Vec::new(),
             written_len: 0,
             syncs: 0,
@@ -166,17 +172,20 @@ impl Tail {
             after: self.end,
             first_batch: self.synced_batch + 1,
         };
-        let mut bytes = header.to_bytes().to_vec();
         let mut records = self.unsynced.clone();
         records.extend_from_slice(&self.unwritten);
-        if !records.is_empty() {
-            bytes.extend_from_slice(&frame(header.first_batch, self.synced_batch, &records));
-        }
+        let batch = match records.len() {
+            0 => Vec::new(),
+            _ => frame(header.first_batch, self.synced_batch, &records),
+        };
         let name = FileKind::Log.file_name(number);
         let file = self.disk.create(&name)?;
         let mut segment = Segment::new(file, number);
         self.syncs += 1;
-        let begun = segment.write(&bytes, self.sizes.fill_len).and_then(|()| segment.sync());
+        let begun = match self.unsynced.is_empty() {
+            true => segment.begin(&header, &batch, self.sizes.fill_len),
+            false => segment.begin_again(&header, &batch, self.sizes.fill_len),
+        };
         if let Err(error) = begun.and_then(|()| self.disk.sync_names()) {
             // Should it stay after all, its successor does not name it, so it is not read.
             let _ = self.disk.remove(&name);
@@ -184,7 +193,7 @@ impl Tail {
         }
         self.next_batch = header.first_batch + u64::from(!records.is_empty());
         self.synced_batch = self.next_batch - 1;
-        self.written_len += bytes.len() as u64;
+        self.written_len += segment.len;
         self.end = End { number, len: segment.len };
         self.unsynced.clear();
         self.unwritten.clear();
@@ -203,6 +212,22 @@ pub(super) enum Sync {
 impl Segment {
     fn new(file: Box<dyn DiskFile>, number: u64) -> Self {
         Self { file, number, len: 0, synced_len: 0, filled_len: 0, has_failed_to_sync: false }
+    }
+
+    /// Writes the header, and records that nobody knows of yet.
+    fn begin(&mut self, header: &Header, batch: &[u8], fill_len: u64) -> io::Result<()> {
+        self.write(&[&header.to_bytes(), batch].concat(), fill_len)?;
+        self.sync()
+    }
+
+    /// Writes records that are in an older segment as well, and only then the header: from there on
+    /// the older ones do not count, and these must not be torn.
+    fn begin_again(&mut self, header: &Header, batch: &[u8], fill_len: u64) -> io::Result<()> {
+        self.len = HEADER_LEN as u64;
+        self.write(batch, fill_len)?;
+        self.sync()?;
+        self.file.write_at(0, &header.to_bytes())?;
+        self.sync()
     }
 
     fn sync(&mut self) -> io::Result<()> {

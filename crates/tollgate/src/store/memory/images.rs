@@ -68,30 +68,32 @@ impl MemoryStore {
         }
     }
 
-    /// Puts a state back.
-    pub(crate) fn put_back(&self, hash: u64, image: Option<Image>) -> Result<(), NoRoom> {
+    /// Puts a state back, as it was at some time; one with something on hold is not taken away again.
+    pub(crate) fn put_back(
+        &self,
+        (hash, image): (u64, Image),
+        now: Timestamp,
+        is_held: bool,
+    ) -> Result<(), NoRoom> {
         match image {
-            Some(Image::Narrow(packed)) => self.put_into(&self.narrow, hash, packed),
-            Some(Image::Wide(packed)) => self.put_into(&self.wide, hash, packed),
-            None => {
-                take_out(&self.narrow, hash);
-                take_out(&self.wide, hash);
-                Ok(())
-            }
+            Image::Narrow(packed) => self.put_into(&self.narrow, (hash, packed), now, is_held),
+            Image::Wide(packed) => self.put_into(&self.wide, (hash, packed), now, is_held),
         }
     }
 
     fn put_into<L: Slots>(
         &self,
         shelf: &Shelf<L>,
-        hash: u64,
-        packed: L::Packed,
+        (hash, packed): (u64, L::Packed),
+        now: Timestamp,
+        is_held: bool,
     ) -> Result<(), NoRoom> {
-        match shelf.enter(hash, Timestamp::ZERO, self) {
+        match shelf.enter(hash, now, self) {
             Place::Claimed(mut chain, at) | Place::Known(mut chain, at) => {
                 let line = chain.line(at.line);
                 line.set_fingerprint(at.slot, hash);
                 line.store(at.slot, packed);
+                line.header.set_pinned(at.slot, is_held);
                 Ok(())
             }
             Place::Full(_) => Err(NoRoom),

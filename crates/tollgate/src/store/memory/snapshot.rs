@@ -25,7 +25,7 @@ use tollgate_core::{Algorithm, Bucket, Carry, Cooldown, Quota, Sliding, Timestam
 use super::limits::{Carried, Restored};
 use super::side::{Hold, Item};
 use super::slot::Slots;
-use super::{HoldId, MemoryStore};
+use super::{HoldId, MemoryStore, Several};
 use crate::hash::KeyedHash;
 use crate::locks::{lock, read};
 use crate::policy::Durability;
@@ -172,7 +172,21 @@ impl MemoryStore {
         let holds = reader.list(Reader::hold)?;
         let last_fence = reader.u64()?;
         store.restore_holds(holds, last_fence);
+        store.unpin(&store.narrow);
+        store.unpin(&store.wide);
         Ok(store)
+    }
+
+    /// Lets go of keys that have nothing on hold.
+    fn unpin<L: Slots>(&self, shelf: &Shelf<L>) {
+        let side = lock(&self.side);
+        shelf.for_each_line(|line| {
+            let occupied: Several<usize> = line.occupied().collect();
+            for slot in occupied {
+                let is_held = side.held(line.fingerprint(slot)) > 0;
+                line.header.set_pinned(slot, is_held);
+            }
+        });
     }
 
     fn read_shelf<P, L>(
@@ -195,6 +209,8 @@ impl MemoryStore {
                     let line = chain.line(at.line);
                     line.set_fingerprint(at.slot, hash);
                     line.store(at.slot, packed);
+                    // Not to be taken away before it is known what is on hold.
+                    line.header.set_pinned(at.slot, true);
                 }
                 Place::Full(_) => return Err(SnapshotError::TooManyKeys),
             }
