@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use http::response;
-use tollgate::{Answer, Clock, Engine, HoldId, Store};
+use tollgate::{Clock, Engine, HoldId, Store};
 
 use super::Settle;
 use crate::Bill;
@@ -37,14 +37,38 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Hold<S, C> {
     fn commit(&mut self, actual: Option<u64>) -> Option<Later<()>> {
         self.is_open = false;
         let actual = actual.or(self.bill.actual());
+        let commit = Commit { engine: self.engine.clone(), id: self.id, actual, is_safe: false };
         if self.engine.answers_at_once() {
-            told(self.engine.commit(self.id, actual));
+            // Dropping it commits.
             return None;
         }
-        let (engine, id) = (self.engine.clone(), self.id);
-        Some(Box::pin(async move {
-            let _ = engine.commit(id, actual).await;
-        }))
+        Some(Box::pin(commit.made()))
+    }
+}
+
+/// A commit that is made even if nobody waits for it.
+struct Commit<S: Store, C: Clock + Send + Sync + 'static> {
+    engine: Engine<S, C>,
+    id: HoldId,
+    actual: Option<u64>,
+    is_safe: bool,
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Commit<S, C> {
+    /// Makes it, and waits until it is safe.
+    async fn made(mut self) {
+        // A reservation that has expired was given back before.
+        let _ = self.engine.commit(self.id, self.actual).await;
+        self.is_safe = true;
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Drop for Commit<S, C> {
+    fn drop(&mut self) {
+        if !self.is_safe {
+            // If it was made before, the reservation is gone, and nothing happens.
+            drop(self.engine.commit(self.id, self.actual));
+        }
     }
 }
 
@@ -75,15 +99,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Settling for Hold<S, C> {
 impl<S: Store, C: Clock + Send + Sync + 'static> Drop for Hold<S, C> {
     fn drop(&mut self) {
         if self.is_open {
-            told(match self.bill.actual() {
+            // It is done when this returns; nobody has to wait until it is safe. A reservation that has
+            // expired was given back before.
+            drop(match self.bill.actual() {
                 Some(actual) => self.engine.commit(self.id, Some(actual)),
                 None => self.engine.cancel(self.id),
             });
         }
     }
-}
-
-/// Waits for the answer. A reservation that has expired is given back already.
-fn told<T>(answer: Answer<'_, Result<u64, T>>) {
-    let _ = answer.wait();
 }

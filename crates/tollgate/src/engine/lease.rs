@@ -290,8 +290,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
 impl<S: Store, C: Clock + Send + Sync + 'static> Drop for Lease<S, C> {
     fn drop(&mut self) {
         if !self.is_kept {
-            // If it has expired, the place is back already.
-            let _ = self.engine.release(self.id).wait();
+            // The place is back when this returns; nobody has to wait until that is safe. If it has
+            // expired, it was back before.
+            drop(self.engine.release(self.id));
         }
     }
 }

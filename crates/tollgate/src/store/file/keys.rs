@@ -1,11 +1,9 @@
-//! Numbers that stand for keys, and what was booked under every rule.
+//! Numbers that stand for keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::record::ENTRIES;
 use crate::store::KeyName;
-use crate::store::memory::Entry;
 
 /// The keys that are known by a number.
 ///
@@ -14,8 +12,8 @@ use crate::store::memory::Entry;
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     by_hash: HashMap<u64, Known, Mixing>,
-    /// Domain and name of every rule that has had a key, with what was booked under it.
-    rules: Vec<(RuleName, Totals)>,
+    /// Every rule that has had a key.
+    rules: Vec<RuleName>,
     rule_numbers: HashMap<RuleName, u32>,
     /// The rule that was last asked for: it often is the next one, too.
     last_rule: u32,
@@ -35,9 +33,6 @@ struct Known {
     number: u64,
     rule: u32,
 }
-
-/// Units booked, by where they went.
-pub(super) type Totals = [u64; ENTRIES.len()];
 
 impl Keys {
     pub(super) fn knows(&self, hash: u64) -> bool {
@@ -71,8 +66,8 @@ impl Keys {
     }
 
     /// The number of a rule.
-    pub(super) fn rule(&mut self, (domain, name): (&str, &str)) -> u32 {
-        if let Some(((last_domain, last_name), _)) = self.rules.get(self.last_rule as usize)
+    fn rule(&mut self, (domain, name): (&str, &str)) -> u32 {
+        if let Some((last_domain, last_name)) = self.rules.get(self.last_rule as usize)
             && (&**last_domain, &**last_name) == (domain, name)
         {
             return self.last_rule;
@@ -81,41 +76,16 @@ impl Keys {
         let next = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
         let number = *self.rule_numbers.entry(name.clone()).or_insert(next);
         if number == next {
-            self.rules.push((name, [0; ENTRIES.len()]));
+            self.rules.push(name);
         }
         self.last_rule = number;
         number
     }
 
-    /// Counts units of a key.
-    pub(super) fn book(&mut self, hash: u64, entry: Entry, units: u64) {
-        if let Some(Known { rule, .. }) = self.by_hash.get(&hash).copied() {
-            self.book_rule(rule, entry, units);
-        }
-    }
-
-    pub(super) fn book_rule(&mut self, rule: u32, entry: Entry, units: u64) {
-        let place = ENTRIES.iter().position(|it| *it == entry).unwrap_or(0);
-        if let Some((_, totals)) = self.rules.get_mut(rule as usize) {
-            totals[place] = totals[place].saturating_add(units);
-        }
-    }
-
-    pub(super) fn set_totals(&mut self, rule: (&str, &str), totals: Totals) {
-        let rule = self.rule(rule);
-        if let Some((_, known)) = self.rules.get_mut(rule as usize) {
-            *known = totals;
-        }
-    }
-
-    /// Every rule that has had a key, with what was booked under it.
-    pub(super) fn rules(&self) -> impl Iterator<Item = ((&str, &str), Totals)> {
-        self.rules.iter().map(|((domain, name), totals)| ((&**domain, &**name), *totals))
-    }
-
     /// All keys, by rule.
     pub(super) fn by_rule(&self) -> Vec<KeysOfRule<'_>> {
-        let mut lists: Vec<_> = self.rules().map(|(name, _)| (name, Vec::new())).collect();
+        let names = self.rules.iter().map(|(domain, name)| (&**domain, &**name));
+        let mut lists: Vec<_> = names.map(|name| (name, Vec::new())).collect();
         for (hash, Known { number, rule }) in &self.by_hash {
             if let Some((_, list)) = lists.get_mut(*rule as usize) {
                 list.push((*number, *hash));

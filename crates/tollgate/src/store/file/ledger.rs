@@ -398,7 +398,6 @@ impl Entries {
             Record::Seed(_)
             | Record::Limit(_)
             | Record::Clock { .. }
-            | Record::Totals { .. }
             | Record::End { .. }
             | Record::Keys { .. } => {}
         }

@@ -42,8 +42,6 @@ pub(super) enum Record {
     Erased { at: Timestamp, keys: Vec<u64> },
     /// How far the clock had come, and how late slots were given to other keys.
     Clock { now: Timestamp, reuse: [Timestamp; 2], fence: u64 },
-    /// What was booked for a rule before this snapshot.
-    Totals { domain: Box<str>, rule: Box<str>, totals: [u64; 6] },
     /// A snapshot is complete, with so many records.
     End { records: u64 },
     /// Numbers and hashes of keys of a rule, in a snapshot: whose they are is in the log.
@@ -166,18 +164,12 @@ impl Record {
                 [*now, reuse[0], reuse[1]].into_iter().for_each(|at| time(out, at));
                 out.number(*fence);
             }
-            Self::Totals { domain, rule, totals } => {
-                out.byte(10);
-                out.text(domain);
-                out.text(rule);
-                totals.iter().for_each(|total| out.number(*total));
-            }
             Self::End { records } => {
-                out.byte(11);
+                out.byte(10);
                 out.number(*records);
             }
             Self::Keys { domain, rule, keys } => {
-                out.byte(12);
+                out.byte(11);
                 out.text(domain);
                 out.text(rule);
                 out.list(keys.iter(), |out, (number, hash)| {
@@ -218,16 +210,8 @@ impl Record {
                 reuse: [read_time(from)?, read_time(from)?],
                 fence: from.number()?,
             },
-            10 => {
-                let (domain, rule) = (from.text()?.into(), from.text()?.into());
-                let mut totals = [0; 6];
-                for total in &mut totals {
-                    *total = from.number()?;
-                }
-                Self::Totals { domain, rule, totals }
-            }
-            11 => Self::End { records: from.number()? },
-            12 => Self::Keys {
+            10 => Self::End { records: from.number()? },
+            11 => Self::Keys {
                 domain: from.text()?.into(),
                 rule: from.text()?.into(),
                 keys: from.list(|from| Ok((from.number()?, from.word()?)))?,
@@ -712,8 +696,8 @@ const KINDS: [ActKind; 9] = [
     ActKind::Carry,
 ];
 
-/// By their numbers in a record, and among totals.
-pub(super) const ENTRIES: [Entry; 6] = [
+/// By their numbers in a record.
+const ENTRIES: [Entry; 6] = [
     Entry::Charged,
     Entry::Held,
     Entry::Committed,

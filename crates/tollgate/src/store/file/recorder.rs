@@ -70,9 +70,6 @@ impl Sink for Recorder {
         }
         let mut acts = Acts { fence: side.last_fence(), ..Acts::default() };
         for act in journal.acts {
-            for booking in &act.bookings {
-                keys.book(booking.hash, booking.entry, booking.units);
-            }
             let mut last = lock(&self.last);
             *last = last.max(act.at);
             acts.acts.push(KeyedAct::new(act, |hash| keys.number(hash)));

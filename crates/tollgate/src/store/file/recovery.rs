@@ -180,9 +180,6 @@ impl Replay {
                 self.last = self.last.max(now);
                 self.fence = self.fence.max(fence);
             }
-            Record::Totals { domain, rule, totals } => {
-                self.keys.set_totals((&domain, &rule), totals);
-            }
             Record::End { .. } => {}
         }
         Ok(())
@@ -230,11 +227,6 @@ impl Replay {
         }
         for act in acts.acts {
             self.last = self.last.max(act.at);
-            for (number, entry, units) in act.bookings {
-                if let Some(hash) = self.hashes.get(&number) {
-                    self.keys.book(*hash, entry, units);
-                }
-            }
         }
         self.fence = self.fence.max(acts.fence);
     }

@@ -7,8 +7,8 @@ use super::disk::{Disk, Folder};
 use super::error::OpenError;
 use super::frame::FileKind;
 use super::ledger::{Filter, Ledger};
-use super::recovery::{Room, newest_snapshot, recover};
 use super::own;
+use super::recovery::{Room, newest_snapshot, recover};
 use crate::table::WhenFull;
 
 /// What a check has found.
@@ -105,12 +105,7 @@ pub fn repair_on(disk: &Arc<dyn Disk>) -> Result<Vec<Repaired>, OpenError> {
     Ok(done)
 }
 
-fn mend(
-    disk: &dyn Disk,
-    file: &str,
-    at: u64,
-    done: &mut Vec<Repaired>,
-) -> Result<(), OpenError> {
+fn mend(disk: &dyn Disk, file: &str, at: u64, done: &mut Vec<Repaired>) -> Result<(), OpenError> {
     let Some(number) = FileKind::Log.number_of(file) else { return put_aside(disk, file, done) };
     let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
     let numbers = names.iter().filter_map(|name| FileKind::Log.number_of(name));
@@ -149,12 +144,7 @@ fn put_aside(disk: &dyn Disk, file: &str, done: &mut Vec<Repaired>) -> Result<()
     Ok(())
 }
 
-fn cut(
-    disk: &dyn Disk,
-    file: &str,
-    at: u64,
-    done: &mut Vec<Repaired>,
-) -> Result<(), OpenError> {
+fn cut(disk: &dyn Disk, file: &str, at: u64, done: &mut Vec<Repaired>) -> Result<(), OpenError> {
     let failed = |error| OpenError::disk(format!("cut {file}"), error);
     let bytes = disk.read(file).map_err(failed)?;
     let len = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());

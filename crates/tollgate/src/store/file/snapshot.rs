@@ -17,6 +17,7 @@ use super::record::{Acts, Edit, Record, Round};
 use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::block_on;
+use crate::store::memory::Width;
 use crate::store::sealed::Store as _;
 
 impl Shared {
@@ -76,22 +77,34 @@ impl Shared {
                 file.add(&Record::Keys { domain, rule, keys: keys.to_vec() })?;
             }
         }
-        for ((domain, rule), totals) in keys.rules() {
-            let (domain, rule) = (domain.into(), rule.into());
-            file.add(&Record::Totals { domain, rule, totals })?;
-        }
         drop(keys);
         let mut acts = Acts::default();
         let mut written = Ok(());
         self.memory.for_each_image(|hash, image| {
             // A key that is known only since is in the log.
-            acts.states.extend(numbers.get(&hash).map(|number| (*number, Some(image))));
+            acts.states.extend(numbers.remove(&hash).map(|number| (number, Some(image))));
             if acts.states.len() >= CHUNK && written.is_ok() {
                 written = file.add(&Record::Acts(Box::new(std::mem::take(&mut acts))));
             }
         });
         written?;
+        self.forget_idle(numbers.keys().copied());
         file.add(&Record::Acts(Box::new(acts)))
+    }
+
+    /// Forgets the numbers of keys that have no state any more: should they come again, they get others.
+    fn forget_idle(&self, idle: impl Iterator<Item = u64>) {
+        self.memory.with_side(|side| {
+            let mut keys = lock(&self.recorder.keys);
+            let mentioned = side.mentioned();
+            for hash in idle {
+                let is_back = self.memory.image(hash, Width::Narrow).is_some()
+                    || self.memory.image(hash, Width::Wide).is_some();
+                if !is_back && !mentioned.contains(&hash) {
+                    keys.remove(hash);
+                }
+            }
+        });
     }
 
     fn write_side(&self, file: &mut SnapshotFile) -> io::Result<()> {

@@ -134,11 +134,10 @@ impl Side {
 
     /// Units went from one account to another.
     pub(crate) fn book(&mut self, durability: Durability, booking: Booking) {
-        if let Some(journal) = self.journal.as_mut().filter(|_| durability > Durability::Memory) {
-            if booking.units > 0 {
-                journal.note(durability);
-                journal.bookings.push(booking);
-            }
+        let is_kept = durability > Durability::Memory && booking.units > 0;
+        if let Some(journal) = self.journal.as_mut().filter(|_| is_kept) {
+            journal.note(durability);
+            journal.bookings.push(booking);
         }
     }
 

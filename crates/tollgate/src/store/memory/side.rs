@@ -1,5 +1,7 @@
 //! What does not fit into slots: units on hold, names of requests, and counters that keys share.
 
+#[cfg(feature = "durable")]
+use std::collections::HashSet;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -120,6 +122,14 @@ impl Side {
             self.names_by_age.push_back((known.at, name));
             self.names.insert(name, known);
         }
+    }
+
+    /// The states that holds and names of requests are about.
+    #[cfg(feature = "durable")]
+    pub(crate) fn mentioned(&self) -> HashSet<u64> {
+        let of_holds = self.holds.values().flat_map(|hold| hold.items.iter().map(|it| it.hash));
+        let of_names = self.names.values().flat_map(|known| known.answer.hashes.iter().copied());
+        of_holds.chain(of_names).collect()
     }
 
     /// What is remembered about a request.
