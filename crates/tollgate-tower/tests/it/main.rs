@@ -9,6 +9,7 @@ mod grpc;
 mod guard;
 mod guides;
 mod limit;
+mod on_disk;
 mod places;
 mod policy;
 mod proxy;
