@@ -164,3 +164,14 @@ fn what_was_answered_survives_a_loss_of_power_at_every_call_of_the_disk() {
 fn what_was_flushed_survives_the_end_of_the_process_at_every_call_of_the_disk() {
     at_every_call("flush", &[End::Kill], 25);
 }
+
+#[test]
+fn a_restart_after_every_step_changes_nothing() {
+    for seed in 0..60 {
+        let (mut run, disk) = (Run::new(seed, "fsync"), CrashDisk::new());
+        for life in 0..40 {
+            assert!(run.live(&disk, 1).is_none());
+            assert!(!run.verify(&disk, None), "seed {seed}, life {life}");
+        }
+    }
+}
