@@ -65,6 +65,8 @@ impl FromStr for HoldId {
 pub struct Decided {
     pub(crate) is_allowed: bool,
     pub(crate) hold: Option<Held>,
+    /// Whether it was decided before, for the same request.
+    pub(crate) is_repeat: bool,
 }
 
 /// What tells when a decision is safe.
