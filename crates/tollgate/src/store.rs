@@ -23,7 +23,7 @@ mod plan;
 pub use memory::{MemoryStore, SnapshotError};
 pub use plan::KeyName;
 
-pub(crate) use memory::{NewLimit, Restored, Succession};
+pub(crate) use memory::{NewLimit, Restored, Succession, Successor};
 pub(crate) use plan::{Charge, HoldFor, KeyNames, Named, Plan};
 
 /// The name of units on hold: a reservation or a lease.
@@ -65,6 +65,8 @@ impl FromStr for HoldId {
 pub struct Decided {
     pub(crate) is_allowed: bool,
     pub(crate) hold: Option<Held>,
+    /// Whether it was decided before, for the same request.
+    pub(crate) is_repeat: bool,
 }
 
 /// What tells when a decision is safe.

@@ -202,7 +202,7 @@ impl Report {
     #[inline]
     pub(super) fn set(&mut self, decided: Result<Decided, Undecided>) -> Result<(), CheckError> {
         match decided {
-            Ok(Decided { is_allowed, hold }) => {
+            Ok(Decided { is_allowed, hold, .. }) => {
                 self.is_allowed = is_allowed;
                 self.hold = hold;
             }

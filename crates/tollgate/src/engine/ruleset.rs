@@ -15,7 +15,7 @@ use crate::policy::{
     Rule, Server,
 };
 use crate::request::Attributes;
-use crate::store::{Adoption, NewLimit, Restored, Store, Succession};
+use crate::store::{Adoption, NewLimit, Restored, Store, Succession, Successor};
 use crate::terms::Terms;
 
 /// The rules in force, compiled. Never changes; an edit makes a new one.
@@ -396,22 +396,25 @@ impl Compiled {
     /// A rule as it was in an earlier life, if that is known: as far as an edit of it has to know.
     fn revive(rule: &Rule, family: u64, restored: &[Restored], times: Times) -> Option<Self> {
         let of_rule = || restored.iter().filter(|limit| limit.family == family);
-        let last = of_rule().find(|limit| limit.is_base)?;
+        // An edit that never came into force, because another one came first, looks like one in force.
+        let last = of_rule().filter(|limit| limit.is_base).max_by_key(|limit| limit.tag)?;
         let mut rule = rule.clone();
         if let (Limit::Quota(_, cycle), Some(clock)) = (&mut rule.limit, &last.cycle) {
             *cycle = clock.named().0;
         }
+        let is_next = |successor: &Successor| successor.effective == Effective::Next;
+        // An edit that counts at once ends all waiting.
         let leads_to_last = |limit: &&Restored| {
-            let mut next = limit.successor.map(|successor| successor.tag);
-            while let Some(tag) = next.filter(|tag| *tag != last.tag) {
-                let follower = of_rule().find(|limit| limit.tag == tag);
-                next = follower.and_then(|it| it.successor).map(|successor| successor.tag);
+            let mut next = limit.successor.filter(is_next);
+            while let Some(successor) = next.filter(|successor| successor.tag != last.tag) {
+                let follower = of_rule().find(|limit| limit.tag == successor.tag);
+                next = follower.and_then(|it| it.successor).filter(is_next);
             }
             next.is_some()
         };
         let period = last.cycle.as_ref().map_or(u64::MAX, |cycle| cycle.period(times).index);
         let waits = |limit: &Restored| {
-            let successor = limit.successor.filter(|it| it.effective == Effective::Next)?;
+            let successor = limit.successor.filter(is_next)?;
             let last_period = successor.at.period.index;
             let grade = Grade { tag: limit.tag, terms: limit.terms };
             (period <= last_period).then_some(Outgoing { grade, last_period })

@@ -334,11 +334,13 @@ impl FileStore {
             durability: self.shared.memory.durability(charge),
             charged: None,
         };
-        let is_charged = plan.act == Act::Charge && decided.is_allowed;
+        // Whoever asks again has taken nothing, so there is nothing to give back.
+        let is_new = !decided.is_repeat;
+        let is_charged = plan.act == Act::Charge && decided.is_allowed && is_new;
         Undo {
-            hold: decided.hold.map(|hold| hold.id),
+            hold: decided.hold.filter(|_| is_new).map(|hold| hold.id),
             items: items.filter(|_| is_charged).map(|(charge, _)| item(charge)).collect(),
-            name: plan.name.map(|named| named.name),
+            name: plan.name.filter(|_| is_new).map(|named| named.name),
         }
     }
 }

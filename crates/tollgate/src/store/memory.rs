@@ -21,8 +21,8 @@ pub(crate) use images::{Image, Undo};
 pub(crate) use journal::Journal;
 pub(crate) use journal::{Act as Happened, ActKind, Booking, Entry, Sink};
 #[cfg(feature = "durable")]
-pub(crate) use limits::{KnownImage, Successor};
-pub(crate) use limits::{Limits, NewLimit, Restored, Succession};
+pub(crate) use limits::KnownImage;
+pub(crate) use limits::{Limits, NewLimit, Restored, Succession, Successor};
 #[cfg(feature = "durable")]
 pub(crate) use side::Remembered;
 pub(crate) use side::{Answered, Hold, Item, Side};
@@ -143,7 +143,7 @@ impl MemoryStore {
         if plan.is_plain()
             && let Some(is_allowed) = self.decide_fast(plan, times.now, decisions)
         {
-            return Ok(Decided { is_allowed, hold: None });
+            return Ok(Decided { is_allowed, hold: None, is_repeat: false });
         }
         self.decide_any(plan, times, decisions)
     }
@@ -169,11 +169,11 @@ impl MemoryStore {
         if is_plain {
             for _ in 0..UNLOCKED_TRIES {
                 if let Some(is_allowed) = self.decide_unlocked(plan, times.now, decisions)? {
-                    return Ok(Decided { is_allowed, hold: None });
+                    return Ok(Decided { is_allowed, hold: None, is_repeat: false });
                 }
             }
             match self.decide_locked(plan, times.now, None, decisions) {
-                Ok((is_allowed, _)) => return Ok(Decided { is_allowed, hold: None }),
+                Ok((is_allowed, _)) => return Ok(Decided { is_allowed, hold: None, is_repeat: false }),
                 Err(Blocked::Superseded) => return Err(self.undecided(plan)),
                 Err(Blocked::NeedsSide) => {}
             }
@@ -201,7 +201,7 @@ impl MemoryStore {
                         let said = place.and_then(|place| answered.decisions.get(place));
                         said.copied().unwrap_or_else(|| charge.fresh_look(times.now))
                     }));
-                    return Ok(answered.decided);
+                    return Ok(Decided { is_repeat: true, ..answered.decided });
                 }
                 Ok(None) => {}
                 Err(OtherBody) => return Err(Undecided::OtherBody),
@@ -216,7 +216,7 @@ impl MemoryStore {
             Ok(decided) => decided,
             Err(_) => return Err(self.undecided(plan)),
         };
-        let mut decided = Decided { is_allowed, hold: None };
+        let mut decided = Decided { is_allowed, hold: None, is_repeat: false };
         let kind = if plan.act == Act::Hold { ActKind::Reserve } else { ActKind::Check };
         let mut happened = Happened::new(kind, times.now);
         if is_allowed {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub use dice::Dice;
 use file::{Cut, File};
@@ -36,6 +36,7 @@ mod file;
 #[derive(Clone, Debug, Default)]
 pub struct CrashDisk {
     state: Arc<Mutex<State>>,
+    resumed: Arc<Condvar>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,7 @@ struct State {
     faults: BTreeMap<u64, Fault>,
     dead_from: Option<u64>,
     is_full: bool,
+    is_paused: bool,
     distrusted_syncs: u64,
     dice: Dice,
 }
@@ -116,6 +118,17 @@ impl CrashDisk {
         lock(&self.state).is_full = is_full;
     }
 
+    /// While it is paused, every call waits.
+    pub fn pause(&self) {
+        lock(&self.state).is_paused = true;
+    }
+
+    /// Lets calls go on.
+    pub fn resume(&self) {
+        lock(&self.state).is_paused = false;
+        self.resumed.notify_all();
+    }
+
     /// How often a file was synced after a sync of it had failed. Such a sync says nothing.
     #[must_use]
     pub fn distrusted_syncs(&self) -> u64 {
@@ -145,8 +158,8 @@ impl CrashDisk {
     pub fn kill(&self) -> Self {
         let before = lock(&self.state).clone();
         let (calls, distrusted_syncs) = (0, 0);
-        let (faults, dead_from, is_full) = (BTreeMap::new(), None, false);
-        Self::of(State { calls, faults, dead_from, is_full, distrusted_syncs, ..before })
+        let (faults, dead_from, is_full, is_paused) = (BTreeMap::new(), None, false, false);
+        Self::of(State { calls, faults, dead_from, is_full, is_paused, distrusted_syncs, ..before })
     }
 
     /// What is in all files, by their names.
@@ -171,12 +184,19 @@ impl CrashDisk {
     }
 
     fn of(state: State) -> Self {
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Mutex::new(state)), resumed: Arc::default() }
+    }
+
+    /// The state, as soon as calls may go on.
+    fn enter(&self) -> MutexGuard<'_, State> {
+        let state = lock(&self.state);
+        let going_on = self.resumed.wait_while(state, |state| state.is_paused);
+        going_on.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call, and tells whether it is to fail.
     fn call<R>(&self, then: impl FnOnce(&mut State) -> io::Result<R>) -> io::Result<R> {
-        let mut state = lock(&self.state);
+        let mut state = self.enter();
         state.count_call()?;
         then(&mut state)
     }
@@ -305,10 +325,10 @@ struct OpenFile {
 
 impl DiskFile for OpenFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        lock(&self.disk.state).write(self.file, offset, bytes)
+        self.disk.enter().write(self.file, offset, bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        lock(&self.disk.state).sync(self.file)
+        self.disk.enter().sync(self.file)
     }
 }

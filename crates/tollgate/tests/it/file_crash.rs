@@ -21,6 +21,15 @@ enum End {
     Kill,
 }
 
+/// What became of what was under way at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnderWay {
+    Kept,
+    Lost,
+    /// It changes nothing that can be seen.
+    Unclear,
+}
+
 /// Several lives of one store, determined by a number.
 struct Run {
     durability: &'static str,
@@ -62,31 +71,36 @@ impl Run {
     }
 
     /// Fails unless everything that was answered is on a disk, and what was under way wholly or not.
-    /// Reports whether that is there.
-    fn verify(&mut self, disk: &CrashDisk, under_way: Option<Step>) -> bool {
+    fn verify(&mut self, disk: &CrashDisk, under_way: Option<Step>) -> UnderWay {
         let world = self.open(disk).unwrap_or_else(|error| panic!("{error}"));
+        world.audit();
         let story = &mut self.story;
         story.twin.set_time(story.now);
         let (seen, expected) = (world.look(), story.twin.look());
-        let has_more = seen != expected;
-        if has_more {
-            let wrong = format!("{}\n{}", story.told(), differ(&expected, &seen));
-            let step = under_way.unwrap_or_else(|| panic!("{wrong}"));
-            let mut history = story.history.clone();
-            history.push(step);
-            let twin = Twin::after(self.durability, &history);
-            twin.set_time(story.now);
-            let with_it = twin.look();
-            assert!(
-                with_it == seen,
-                "{wrong}\nnor with what was under way: {:?}\n{}",
+        let wrong = || format!("{}\n{}", story.told(), differ(&expected, &seen));
+        let Some(step) = under_way else {
+            assert!(seen == expected, "{}", wrong());
+            return UnderWay::Lost;
+        };
+        let mut history = story.history.clone();
+        history.push(step);
+        let twin = Twin::after(self.durability, &history);
+        twin.set_time(story.now);
+        let with_it = twin.look();
+        match (seen == expected, seen == with_it) {
+            (true, true) => UnderWay::Unclear,
+            (true, false) => UnderWay::Lost,
+            (false, true) => {
+                (story.twin, story.history) = (twin, history);
+                UnderWay::Kept
+            }
+            (false, false) => panic!(
+                "{}\nnor with what was under way: {:?}\n{}",
+                wrong(),
                 history.last(),
                 differ(&with_it, &seen)
-            );
-            (story.twin, story.history) = (twin, history);
+            ),
         }
-        world.audit();
-        has_more
     }
 }
 
@@ -116,11 +130,13 @@ fn lives(seed: u64, durability: &'static str, ends: (u64, &[End]), crash: u64) -
         let under_way = run.live(&disk, 25);
         disk = after(&disk, dice.one_of(ends), dice.bits());
         let copy = disk.kill();
-        if run.verify(&copy, under_way) {
-            // Somebody has seen it, so it has to stay.
-            disk = copy;
-        }
         images += 1;
+        match run.verify(&copy, under_way) {
+            // Somebody has seen it, so it has to stay.
+            UnderWay::Kept => disk = copy,
+            UnderWay::Lost => {}
+            UnderWay::Unclear => break,
+        }
         if life < 2 {
             disk.die_at(1 + dice.below(60));
         }
@@ -163,4 +179,15 @@ fn what_was_answered_survives_a_loss_of_power_at_every_call_of_the_disk() {
 #[test]
 fn what_was_flushed_survives_the_end_of_the_process_at_every_call_of_the_disk() {
     at_every_call("flush", &[End::Kill], 25);
+}
+
+#[test]
+fn a_restart_after_every_step_changes_nothing() {
+    for seed in 0..60 {
+        let (mut run, disk) = (Run::new(seed, "fsync"), CrashDisk::new());
+        for life in 0..40 {
+            assert!(run.live(&disk, 1).is_none());
+            assert_eq!(run.verify(&disk, None), UnderWay::Lost, "seed {seed}, life {life}");
+        }
+    }
 }

@@ -20,6 +20,7 @@ mod engine_threads;
 mod engine_unseen;
 mod file_conformance;
 mod file_crash;
+mod file_faults;
 mod file_store;
 mod guard;
 mod layers;

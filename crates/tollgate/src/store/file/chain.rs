@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::bytes::Reader;
 use super::disk::Disk;
 use super::error::OpenError;
-use super::frame::{Batch, Batches, End, Ending, FileKind, HEADER_LEN, Header, HeaderError};
+use super::frame::{Batch, Batches, End, Ending, FileKind, HEADER_LEN, Header, HeaderError, was_in_use};
 use super::record::Record;
 use super::tail::Continue;
 
@@ -190,9 +190,16 @@ fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<Header>, OpenError
     let file = FileKind::Log.file_name(number);
     let bytes =
         disk.read_start(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+    let damaged = |what| OpenError::Damaged { file: file.clone(), at: 0, what };
     match Header::from_bytes(FileKind::Log, &bytes) {
-        Ok(header) => Ok(Some(header).filter(|header| header.number == number)),
-        Err(HeaderError::NotOurs) => Ok(None),
+        Ok(header) if header.number == number => Ok(Some(header)),
+        Ok(_) => Err(damaged("it is another segment under a wrong name")),
+        Err(HeaderError::NotOurs) => {
+            let bytes = disk.read(&file);
+            let bytes = bytes.map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+            let is_new = !was_in_use(&bytes);
+            is_new.then_some(None).ok_or_else(|| damaged("its header is broken"))
+        }
         Err(HeaderError::Version(version)) => Err(OpenError::Version { file, version }),
     }
 }

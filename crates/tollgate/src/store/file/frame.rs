@@ -89,7 +89,8 @@ impl Header {
             return Err(HeaderError::NotOurs);
         }
         let version = u32_at(bytes, 16);
-        if version != VERSION {
+        // There is no version 0: that is a header of which only the beginning was written.
+        if version != VERSION && version != 0 {
             return Err(HeaderError::Version(version));
         }
         if crc32c(0, &bytes[..HEADER_LEN - 4]) != u32_at(bytes, HEADER_LEN - 4) {
@@ -191,6 +192,11 @@ impl<'a> Iterator for Batches<'a> {
         self.next += 1;
         Some(batch)
     }
+}
+
+/// Whether a segment was in use: with its header, at most one batch is written.
+pub(super) fn was_in_use(bytes: &[u8]) -> bool {
+    (HEADER_LEN + 8..bytes.len()).step_by(8).any(|at| batch_at(bytes, at).is_some())
 }
 
 /// The batch at a place, if there is a whole one.

@@ -467,7 +467,7 @@ fn read_name(from: &mut Reader<'_>) -> Result<Remembered, Malformed> {
         }
         Ok((hash, Decision::from_words(words)))
     })?;
-    let decided = Decided { is_allowed: true, hold };
+    let decided = Decided { is_allowed: true, hold, is_repeat: false };
     let (hashes, decisions) = said.into_iter().unzip();
     Ok(Remembered { at, body, answer: Answered { decided, decisions, hashes } })
 }

@@ -50,7 +50,7 @@ impl Story {
         let dice = &mut self.dice;
         let pause = match dice.below(40) {
             0 => Duration::from_secs(70),
-            1 if dice.once_in(4) => Duration::from_secs(25 * 3_600),
+            1 if dice.once_in(4) => Duration::from_secs(3_600),
             2..8 => Duration::from_secs(dice.below(12)),
             _ => MOMENT * u32::try_from(dice.below(5)).unwrap(),
         };
