@@ -77,7 +77,7 @@ impl Limits {
     }
 
     /// The rule of the cap, with another number.
-    pub(crate) fn cap_rule(&self, proposals_per_window: u64) -> Result<Rule, PolicyErrors> {
+    pub fn cap_rule(&self, proposals_per_window: u64) -> Result<Rule, PolicyErrors> {
         let policy = Self { proposals_per_window, ..self.clone() }.policy()?;
         let rule = policy.rules().iter().find(|rule| rule.name() == CAP);
         Ok(rule.cloned().expect("the policy has this rule"))

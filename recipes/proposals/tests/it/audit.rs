@@ -39,7 +39,10 @@ async fn every_token_that_came_or_went_is_there_with_its_reason() {
     assert_eq!(brief(&events), expected);
     assert_eq!(events[1]["proposal"], json!(first));
     for (who, left) in [("ada", 3), ("bob", 4), ("cy", 4)] {
-        assert_eq!((http.left(who).await.0, http.sum(who).await), (left, i64::try_from(left).unwrap()));
+        assert_eq!(
+            (http.left(who).await.0, http.sum(who).await),
+            (left, i64::try_from(left).unwrap())
+        );
     }
     let all = brief(&http.events("").await);
     for other in ["proposal.interpreted", "round.played", "proposal.failed", "window.tallied"] {

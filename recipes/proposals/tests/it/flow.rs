@@ -17,10 +17,7 @@ async fn the_whole_flow() {
     let http = &server.http;
     let proposal = http.propose("ada", 2, "three-point shots count four").await.ok();
     assert_eq!(proposal["status"], "interpreted");
-    assert_eq!(
-        proposal["interpretation"]["summary"],
-        "three-point shots count four, as I see it"
-    );
+    assert_eq!(proposal["interpretation"]["summary"], "three-point shots count four, as I see it");
     assert_eq!(proposal["governor"], "ada");
     let id = proposal["id"].as_str().unwrap();
     http.vote("bob", id, "yes").await.refused(
@@ -56,7 +53,10 @@ async fn the_whole_flow() {
             { "proposal": other, "yes": 1, "no": 2, "passed": false },
         ] })
     );
-    assert_eq!((http.status(id).await.as_str(), http.status(&other).await.as_str()), ("passed", "failed"));
+    assert_eq!(
+        (http.status(id).await.as_str(), http.status(&other).await.as_str()),
+        ("passed", "failed")
+    );
     let window = http.get("ada", "/v1/window").await.ok();
     assert_eq!(
         window,
@@ -65,7 +65,9 @@ async fn the_whole_flow() {
             "closed": [{ "window": 1, "proposals_per_window": 3 }] })
     );
     assert_eq!((http.left("ada").await, http.left("bob").await), ((3, 3), (2, 3)));
-    http.vote("cy", id, "no").await.refused(409, "The proposal cannot be voted about: it has passed.");
+    http.vote("cy", id, "no")
+        .await
+        .refused(409, "The proposal cannot be voted about: it has passed.");
 }
 
 #[tokio::test]
@@ -80,10 +82,9 @@ async fn cancelling_gives_tokens_and_the_place_back_but_not_the_cooldown() {
     assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(cancelled["reason"], "its governor cancelled it");
     assert_eq!(http.left("ada").await, (2, 1));
-    http.propose("ada", 1, "another").await.refused(
-        429,
-        "Please wait 60 seconds before submitting another proposal.",
-    );
+    http.propose("ada", 1, "another")
+        .await
+        .refused(429, "Please wait 60 seconds before submitting another proposal.");
     for act in ["cancel", "confirm"] {
         assert_eq!(http.act("ada", &id, act).await.status, 409);
     }

@@ -131,13 +131,38 @@ async fn what_cannot_be_interpreted_is_refunded_with_the_reason() {
     let http = &server.http;
     let ok = StatusCode::OK;
     let cases: [(StatusCode, Value, u16, &str); 7] = [
-        (StatusCode::INTERNAL_SERVER_ERROR, Value::Null, 502, "the interpreter answered 500 Internal Server Error"),
+        (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            Value::Null,
+            502,
+            "the interpreter answered 500 Internal Server Error",
+        ),
         (ok, json!("what?"), 502, "the interpreter's answer cannot be understood: "),
         (ok, json!({ "tier": 4 }), 502, "the interpreter's answer cannot be understood: "),
-        (ok, json!({ "tier": 5, "summary": "" }), 422, "it is of tier 5, and was proposed as tier 4"),
-        (ok, json!({ "tier": 4, "summary": "", "proposals_per_window": 11 }), 422, "proposals_per_window can be 1 to 10, not 11"),
-        (ok, json!({ "tier": 4, "summary": "", "proposals_per_window": 0 }), 422, "proposals_per_window can be 1 to 10, not 0"),
-        (ok, json!({ "tier": 4, "summary": "x".repeat(5_000) }), 502, "the interpreter's summary is longer than 4096 bytes"),
+        (
+            ok,
+            json!({ "tier": 5, "summary": "" }),
+            422,
+            "it is of tier 5, and was proposed as tier 4",
+        ),
+        (
+            ok,
+            json!({ "tier": 4, "summary": "", "proposals_per_window": 11 }),
+            422,
+            "proposals_per_window can be 1 to 10, not 11",
+        ),
+        (
+            ok,
+            json!({ "tier": 4, "summary": "", "proposals_per_window": 0 }),
+            422,
+            "proposals_per_window can be 1 to 10, not 0",
+        ),
+        (
+            ok,
+            json!({ "tier": 4, "summary": "x".repeat(5_000) }),
+            502,
+            "the interpreter's summary is longer than 4096 bytes",
+        ),
     ];
     for (status, body, expected, reason) in cases {
         let (asking, answering) = (http.propose("ada", 4, "a change"), async {
