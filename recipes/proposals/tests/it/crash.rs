@@ -125,7 +125,7 @@ impl Crowd {
             let (status, body) = self.ask(who, "/v1/proposals", draft).await?;
             if status == 201 {
                 let id = body["id"].as_str().unwrap().to_owned();
-                self.note(|told| drop(told.proposed.insert(id.clone())));
+                self.note(|told| told.proposed.extend([id.clone()]));
                 let act = if random.below(3) == 0 { "cancel" } else { "confirm" };
                 let path = format!("/v1/proposals/{id}/{act}");
                 if self.ask(who, &path, json!({})).await?.0 == 200 {
@@ -143,7 +143,7 @@ impl Crowd {
                     let id = proposal["id"].as_str().unwrap().to_owned();
                     let path = format!("/v1/proposals/{id}/vote");
                     if self.ask(who, &path, json!({ "vote": "yes" })).await?.0 == 200 {
-                        self.note(|told| drop(told.votes.insert((id, who.to_owned()))));
+                        self.note(|told| told.votes.extend([(id, who.to_owned())]));
                     }
                 }
             }
@@ -158,7 +158,7 @@ impl Crowd {
             assert_eq!(status, 200, "{tally}");
             let window = tally["window"].as_u64().unwrap();
             let cap = tally["proposals_per_window"].as_u64();
-            self.note(|told| drop(told.tallies.insert(window, cap)));
+            self.note(|told| told.tallies.extend([(window, cap)]));
         }
     }
 }
@@ -172,7 +172,8 @@ async fn killed_again_and_again_it_never_forgets_what_it_has_answered() {
         // Also while it starts.
         Program::spawned(&scratch, ai, &[]).killed().await;
         let program = Program::started(&scratch, ai, &[]).await;
-        check(&program.http, &told.lock().unwrap().copy()).await;
+        let so_far = told.lock().unwrap().copy();
+        check(&program.http, &so_far).await;
         let last = program.http.get("host", "/v1/window").await.ok()["rounds"]["last"].as_u64();
         let (answers, mut counted) = watch::channel(0);
         let crowd = Crowd { http: program.http.clone(), told: Arc::clone(&told), answers };
