@@ -94,6 +94,7 @@ impl Desk {
             closed.wait().map_err(|_| Refusal::Outage)?;
             let fact = Fact { deed: Deed::WindowClosed, hold: None, note: Some(note) };
             self.state().apply(fact);
+            tracing::info!(window, "closed a governance window");
         }
         Ok(())
     }
