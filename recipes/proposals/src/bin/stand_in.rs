@@ -1,0 +1,49 @@
+//! An interpreter to try the desk with: it takes everybody at their word.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run(std::env::args().nth(1)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // There is nobody else to tell if this cannot be written.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(address: Option<String>) -> Result<(), Box<dyn std::error::Error>> {
+    let address = address.ok_or("say where to listen, such as 127.0.0.1:9000")?;
+    let listener = TcpListener::bind(&address)
+        .await
+        .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    writeln!(io::stdout(), "interpreting on {}", listener.local_addr()?)?;
+    axum::serve(listener, Router::new().route("/interpret", post(interpret))).await?;
+    Ok(())
+}
+
+/// `proposals_per_window = 5` in a text changes the cap. Everything else is just said again.
+async fn interpret(Json(question): Json<Value>) -> Json<Value> {
+    let text = question["text"].as_str().unwrap_or_default();
+    let mut words = text.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+    let cap = words
+        .find(|word| *word == "proposals_per_window")
+        .and_then(|_| words.find_map(|word| word.parse::<u64>().ok()));
+    let summary = match cap {
+        Some(cap) => format!("set proposals_per_window to {cap}"),
+        None => text.to_owned(),
+    };
+    let mut answer = json!({ "summary": summary, "tier": question["tier"] });
+    if let Some(cap) = cap {
+        answer["proposals_per_window"] = cap.into();
+    }
+    Json(answer)
+}

@@ -1,0 +1,193 @@
+//! The command line: the desk itself, and its client.
+
+use std::error::Error;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use axum::serve::ListenerExt;
+use clap::{Parser, Subcommand};
+use tokio::net::TcpListener;
+use tollgate_upgrade_guard::{serve, stopped};
+use tracing_subscriber::EnvFilter;
+
+use crate::desk::Desk;
+use crate::settings::ServeArgs;
+use calling::{Ask, ClientArgs};
+
+mod calling;
+mod showing;
+
+/// The proposal desk of a game: governors propose changes, an AI interprets them, and all vote.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tollgate-proposals",
+    version,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the desk
+    #[command(after_long_help = "\
+Example:
+  PROPOSALS_GOVERNORS=ada:secret-a,bob:secret-b PROPOSALS_HOST_SECRET=secret-h \\
+      tollgate-proposals serve --store desk --interpreter-url http://127.0.0.1:9000/interpret
+
+It ends in order when it gets SIGTERM or SIGINT. RUST_LOG says how much is logged, on standard error.")]
+    Serve(Box<ServeArgs>),
+    /// Ask the desk for something
+    #[command(flatten)]
+    Ask(Asked),
+}
+
+/// What the desk can be asked for: each with where it is, and who asks.
+#[derive(Debug, Subcommand)]
+enum Asked {
+    /// Hand in a proposal, and wait until it is interpreted
+    Propose {
+        /// How far it reaches, from 1 up: tiers 1 to 4 cost 1 token, 5 and 6 cost 2, others 3
+        #[arg(long)]
+        tier: u64,
+        /// The proposal in words
+        text: String,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Agree with how your proposal was understood: it is put to the vote
+    Confirm {
+        /// The proposal
+        id: String,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Give up your proposal before it is confirmed, and get its tokens back
+    Cancel {
+        /// The proposal
+        id: String,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Vote, or vote anew
+    Vote {
+        /// The proposal
+        id: String,
+        /// How
+        #[arg(value_parser = ["yes", "no"])]
+        vote: String,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Report that a round of the game was played (the game itself only)
+    Round {
+        /// Its number: the next one
+        round: u64,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Count the votes and close the window, if it is time (the game itself only)
+    Tally {
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Show proposals
+    Proposals {
+        /// Only those that have come so far: interpreting, interpreted, voting, passed, failed,
+        /// cancelled or expired
+        #[arg(long)]
+        status: Option<String>,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Show the window that is open
+    Window {
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Show what every governor has left
+    Balances {
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Show the event log
+    Audit {
+        /// Only what is about this governor
+        #[arg(long)]
+        governor: Option<String>,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+}
+
+impl Asked {
+    fn ask(self) -> (Ask, ClientArgs) {
+        match self {
+            Self::Propose { tier, text, client } => (Ask::Propose { tier, text }, client),
+            Self::Confirm { id, client } => (Ask::Act { id, act: "confirm" }, client),
+            Self::Cancel { id, client } => (Ask::Act { id, act: "cancel" }, client),
+            Self::Vote { id, vote, client } => (Ask::Vote { id, vote }, client),
+            Self::Round { round, client } => (Ask::Round { round }, client),
+            Self::Tally { client } => (Ask::Tally, client),
+            Self::Proposals { status, client } => (Ask::Proposals { status }, client),
+            Self::Window { client } => (Ask::Window, client),
+            Self::Balances { client } => (Ask::Balances, client),
+            Self::Audit { governor, client } => (Ask::Audit { governor }, client),
+        }
+    }
+}
+
+/// Runs the command of this process.
+///
+/// It ends with 0, with 1 if the desk refused, and with 2 if it could not do what was wanted.
+pub fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => run_desk(*args).map(|()| ExitCode::SUCCESS),
+        Command::Ask(asked) => {
+            let (ask, client) = asked.ask();
+            calling::run(&ask, &client)
+        }
+    };
+    done.unwrap_or_else(|error| {
+        // There is nobody else to tell if this cannot be written.
+        let _ = writeln!(io::stderr(), "error: {error}");
+        ExitCode::from(COULD_NOT)
+    })
+}
+
+fn run_desk(args: ServeArgs) -> Result<(), Box<dyn Error>> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let listen = args.listen;
+    let settings = args.settings()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Its client wants a runtime to be there.
+    let desk = {
+        let _inside = runtime.enter();
+        Desk::open(&settings).map_err(|error| format!("{}: {error}", settings.store.display()))?
+    };
+    runtime.block_on(async {
+        let listener = TcpListener::bind(listen)
+            .await
+            .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+        let address = listener.local_addr()?;
+        let asked_to_stop = stopped();
+        writeln!(io::stdout(), "listening on {address}")?;
+        // Small answers should leave at once. If that cannot be had, they leave a little later.
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        let stop = async {
+            asked_to_stop.await;
+            desk.close();
+        };
+        serve(listener, desk.router(), stop).await;
+        tracing::info!("stopped");
+        Ok(())
+    })
+}
+
+const COULD_NOT: u8 = 2;

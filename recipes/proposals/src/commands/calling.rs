@@ -1,0 +1,167 @@
+//! Asks the desk, and shows what it answers.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use axum::body::Bytes;
+use axum::http::{HeaderValue, Method, Uri, header};
+use clap::{Args, ValueEnum};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::Request;
+use serde_json::{Value, json};
+
+use super::showing;
+use crate::audit::Audit;
+use crate::client::{Client, client};
+use crate::settings::address;
+
+/// Where the desk is, and who asks.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ClientArgs {
+    /// The desk
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", env = "PROPOSALS_URL",
+          value_parser = address)]
+    url: Uri,
+    /// Your secret
+    #[arg(long, value_name = "SECRET", env = "PROPOSALS_SECRET", hide_env_values = true)]
+    secret: String,
+    /// How to print the answer
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// What the desk is asked for.
+#[derive(Debug)]
+pub(super) enum Ask {
+    Propose { tier: u64, text: String },
+    Act { id: String, act: &'static str },
+    Vote { id: String, vote: String },
+    Round { round: u64 },
+    Tally,
+    Proposals { status: Option<String> },
+    Window,
+    Balances,
+    Audit { governor: Option<String> },
+}
+
+/// A request, before anybody knows where it goes.
+struct Call {
+    method: Method,
+    path: String,
+    body: Option<Value>,
+}
+
+/// Asks, and prints the answer; refusals go to standard error.
+pub(super) fn run(ask: &Ask, args: &ClientArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = client(&args.url)?;
+        match answered(ask, args, &client).await? {
+            Ok(answer) => {
+                let mut out = io::stdout().lock();
+                match args.format {
+                    Format::Json => writeln!(out, "{answer:#}")?,
+                    Format::Text => out.write_all(showing::text(ask, &answer).as_bytes())?,
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(problem) => {
+                let why =
+                    problem["detail"].as_str().map_or_else(|| problem.to_string(), Into::into);
+                writeln!(io::stderr(), "refused: {why}")?;
+                Ok(ExitCode::FAILURE)
+            }
+        }
+    })
+}
+
+/// What the desk answers, over all pages: an answer, or a problem.
+async fn answered(
+    ask: &Ask,
+    args: &ClientArgs,
+    client: &Client,
+) -> Result<Result<Value, Value>, Box<dyn Error>> {
+    let Ask::Audit { .. } = ask else { return sent(call(ask, 0), args, client).await };
+    let (mut whole, mut after) = (Audit::default(), 0);
+    loop {
+        let page = match sent(call(ask, after), args, client).await? {
+            Ok(page) => serde_json::from_value::<Audit>(page)?,
+            problem => return Ok(problem),
+        };
+        whole.events.extend(page.events);
+        match page.next {
+            Some(next) => after = next,
+            None => return Ok(Ok(serde_json::to_value(whole)?)),
+        }
+    }
+}
+
+fn call(ask: &Ask, after: u64) -> Call {
+    let get = |path: String| Call { method: Method::GET, path, body: None };
+    let post = |path: String, body| Call { method: Method::POST, path, body };
+    match ask {
+        Ask::Propose { tier, text } => {
+            post("/v1/proposals".into(), Some(json!({ "tier": tier, "text": text })))
+        }
+        Ask::Act { id, act } => post(format!("/v1/proposals/{}/{act}", plain(id)), None),
+        Ask::Vote { id, vote } => {
+            post(format!("/v1/proposals/{}/vote", plain(id)), Some(json!({ "vote": vote })))
+        }
+        Ask::Round { round } => post("/v1/rounds".into(), Some(json!({ "round": round }))),
+        Ask::Tally => post("/v1/tally".into(), None),
+        Ask::Proposals { status: None } => get("/v1/proposals".into()),
+        Ask::Proposals { status: Some(status) } => {
+            get(format!("/v1/proposals?status={}", plain(status)))
+        }
+        Ask::Window => get("/v1/window".into()),
+        Ask::Balances => get("/v1/balances".into()),
+        Ask::Audit { governor: None } => get(format!("/v1/audit?after={after}")),
+        Ask::Audit { governor: Some(governor) } => {
+            get(format!("/v1/audit?after={after}&governor={}", plain(governor)))
+        }
+    }
+}
+
+/// A text that means nothing else in an address: what would is left out, and then names nothing.
+fn plain(text: &str) -> String {
+    let is_plain = |it: &char| it.is_ascii_alphanumeric() || "-_.".contains(*it);
+    text.chars().map(|it| if is_plain(&it) { it } else { '_' }).collect()
+}
+
+async fn sent(
+    call: Call,
+    args: &ClientArgs,
+    client: &Client,
+) -> Result<Result<Value, Value>, Box<dyn Error>> {
+    let Call { method, path, body } = call;
+    let base = args.url.to_string();
+    let body = body.map(|body| body.to_string()).unwrap_or_default();
+    let mut bearer = HeaderValue::try_from(format!("Bearer {}", args.secret))
+        .map_err(|_| "the secret is not printable ASCII")?;
+    bearer.set_sensitive(true);
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("{}{path}", base.trim_end_matches('/')))
+        .header(header::AUTHORIZATION, bearer)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(body)))?;
+    let response = client
+        .request(request)
+        .await
+        .map_err(|error| format!("the desk at {base} cannot be reached: {error}"))?;
+    let is_done = response.status().is_success();
+    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+    let body = body.map_err(|error| format!("the answer of {base} broke off: {error}"))?;
+    let answer = serde_json::from_slice(&body.to_bytes())
+        .map_err(|error| format!("{base} does not answer as the desk does: {error}"))?;
+    Ok(if is_done { Ok(answer) } else { Err(answer) })
+}
+
+const MAX_ANSWER_BYTES: usize = 64 << 20;

@@ -1,0 +1,99 @@
+//! Answers of the desk in words, one line each.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::calling::Ask;
+
+/// What to print.
+pub(super) fn text(ask: &Ask, answer: &Value) -> String {
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = match ask {
+        Ask::Propose { .. } | Ask::Act { .. } | Ask::Vote { .. } => proposal(&mut out, answer),
+        Ask::Round { .. } | Ask::Window => window(&mut out, answer),
+        Ask::Tally => tally(&mut out, answer),
+        Ask::Proposals { .. } => each(&mut out, &answer["proposals"], proposal),
+        Ask::Balances => each(&mut out, &answer["balances"], balance),
+        Ask::Audit { .. } => each(&mut out, &answer["events"], event),
+    };
+    out
+}
+
+fn each(
+    out: &mut String,
+    list: &Value,
+    show: fn(&mut String, &Value) -> std::fmt::Result,
+) -> std::fmt::Result {
+    list.as_array().into_iter().flatten().try_for_each(|one| show(out, one))
+}
+
+fn proposal(out: &mut String, it: &Value) -> std::fmt::Result {
+    let count = |vote: &str| {
+        let votes = it["votes"].as_object().into_iter().flat_map(serde_json::Map::values);
+        votes.filter(|cast| *cast == vote).count()
+    };
+    let summary = it["interpretation"]["summary"].as_str().or(it["text"].as_str());
+    write!(out, "{}  {}  {}", said(&it["id"]), said(&it["status"]), said(&it["governor"]))?;
+    write!(out, "  tier {}  {} yes {} no", said(&it["tier"]), count("yes"), count("no"))?;
+    write!(out, "  {}", one_line(summary.unwrap_or_default()))?;
+    match it["reason"].as_str() {
+        Some(reason) => writeln!(out, " ({})", one_line(reason)),
+        None => writeln!(out),
+    }
+}
+
+fn window(out: &mut String, it: &Value) -> std::fmt::Result {
+    let cap = said(&it["proposals_per_window"]);
+    let (played, interval) = (said(&it["rounds"]["in_window"]), said(&it["interval"]));
+    let due = if it["due"] == true { ", the tally is due" } else { "" };
+    let number = said(&it["window"]);
+    writeln!(out, "window {number}: {played} of {interval} rounds, {cap} proposals each{due}")
+}
+
+fn tally(out: &mut String, it: &Value) -> std::fmt::Result {
+    for counted in it["proposals"].as_array().into_iter().flatten() {
+        let outcome = if counted["passed"] == true { "passed" } else { "failed" };
+        let (yes, no) = (said(&counted["yes"]), said(&counted["no"]));
+        writeln!(out, "{}  {outcome}  {yes} yes {no} no", said(&counted["proposal"]))?;
+    }
+    write!(out, "window {} is closed", said(&it["window"]))?;
+    match it["proposals_per_window"].as_u64() {
+        Some(cap) => writeln!(out, ", and the next ones take {cap} proposals each"),
+        None => writeln!(out),
+    }
+}
+
+fn balance(out: &mut String, it: &Value) -> std::fmt::Result {
+    let (left, cap) = (said(&it["proposals_left"]), said(&it["proposals_per_window"]));
+    write!(out, "{}  {} tokens", said(&it["governor"]), said(&it["tokens"]))?;
+    write!(out, "  {left} of {cap} proposals left")?;
+    match it["cooldown_ms"].as_u64() {
+        Some(wait_ms) if wait_ms > 0 => writeln!(out, "  in {} s", wait_ms.div_ceil(1_000)),
+        _ => writeln!(out),
+    }
+}
+
+fn event(out: &mut String, it: &Value) -> std::fmt::Result {
+    write!(out, "{}  {}", said(&it["number"]), said(&it["event"]))?;
+    if let Some(governor) = it["governor"].as_str() {
+        write!(out, "  {}", one_line(governor))?;
+    }
+    if let Some(tokens) = it["tokens"].as_i64() {
+        write!(out, "  {tokens:+}")?;
+    }
+    if let Some(reason) = it["reason"].as_str() {
+        write!(out, "  {}", one_line(reason))?;
+    }
+    writeln!(out)
+}
+
+fn said(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), one_line)
+}
+
+/// A text that somebody else wrote, so that it cannot play tricks with a terminal.
+fn one_line(text: &str) -> String {
+    text.chars().map(|it| if it.is_control() { ' ' } else { it }).collect()
+}

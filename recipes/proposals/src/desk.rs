@@ -1,0 +1,333 @@
+//! The desk: every act of the game's governors, over one engine.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tollgate::durable::{Entry, FileStore, Filter, OpenError};
+use tollgate::{Answer, Clock, Engine, Request, SettleError};
+
+use crate::audit::{Audit, Page};
+use crate::governors::Governors;
+use crate::interpreter::Interpreter;
+use crate::limits::{ACT, CAP, COOLDOWN, DOMAIN, GOVERNOR, Limits, PROPOSE, TIER, TOKENS};
+use crate::note::Note;
+use crate::problem::Refusal;
+use crate::proposal::{Proposal, ProposalId, Status, Vote};
+use crate::settings::Settings;
+use crate::state::{ClosedWindow, Deed, Fact, Rounds, State};
+
+mod proposing;
+mod starting;
+mod tallying;
+
+pub use starting::StartError;
+
+/// The proposal desk. Clones are handles of the same one.
+#[derive(Clone)]
+pub struct Desk {
+    parts: Arc<Parts>,
+}
+
+struct Parts {
+    engine: Engine<FileStore, SharedClock>,
+    clock: SharedClock,
+    governors: Governors,
+    limits: Limits,
+    /// How many rounds of the game a window spans.
+    interval: u64,
+    interpreter: Interpreter,
+    state: Mutex<State>,
+    /// Held by whoever closes a window.
+    closing: Mutex<()>,
+}
+
+type SharedClock = Arc<dyn Clock + Send + Sync>;
+
+/// What a governor has left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Balance {
+    /// Whose it is.
+    pub governor: String,
+    /// PROPOSE tokens that are neither spent nor set aside.
+    pub tokens: u64,
+    /// How many more proposals this window takes.
+    pub proposals_left: u64,
+    /// How many it takes in all.
+    pub proposals_per_window: u64,
+    /// How long until the next one may come, rounded up.
+    pub cooldown_ms: u64,
+}
+
+/// The governance window that is open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Window {
+    /// Its number, from 1.
+    pub window: u64,
+    /// How many proposals it allows each governor.
+    pub proposals_per_window: u64,
+    /// Rounds of the game.
+    pub rounds: Rounds,
+    /// How many rounds a window spans.
+    pub interval: u64,
+    /// Whether it is time for the tally.
+    pub due: bool,
+    /// Windows that are over, the latest ones.
+    pub closed: Vec<ClosedWindow>,
+}
+
+/// What governors do with their proposals, and all with those of others.
+impl Desk {
+    /// A governor agrees with how a proposal was understood: its tokens are spent, and all may vote.
+    pub async fn confirm(&self, governor: &str, id: ProposalId) -> Result<Proposal, Refusal> {
+        let answer = {
+            let mut state = self.state();
+            let known = own(&state, governor, id)?;
+            if known.status != Status::Interpreted {
+                return Err(not_now(known, "confirmed"));
+            }
+            let note = Note::Confirmed;
+            let answer = self.parts.engine.commit_noting(id.0, None, &note.to_text());
+            settle(&mut state, &answer, Fact::held(Deed::Commit, id.0, Some(note)))?;
+            answer
+        };
+        answer.await.map_err(|_| Refusal::Outage)?;
+        self.proposal(id)
+    }
+
+    /// A governor gives a proposal up before it was confirmed: its tokens come back.
+    pub async fn cancel(&self, governor: &str, id: ProposalId) -> Result<Proposal, Refusal> {
+        let answer = {
+            let mut state = self.state();
+            let known = own(&state, governor, id)?;
+            if !known.status.is_pending() {
+                return Err(not_now(known, "cancelled"));
+            }
+            self.give_up(&mut state, id, BY_GOVERNOR)?
+        };
+        answer.await.map_err(|_| Refusal::Outage)?;
+        self.proposal(id)
+    }
+
+    /// A governor votes, or votes anew: the last vote before the tally counts.
+    pub async fn vote(
+        &self,
+        governor: &str,
+        id: ProposalId,
+        vote: Vote,
+    ) -> Result<Proposal, Refusal> {
+        let note = Note::Voted { proposal: id, governor: governor.to_owned(), vote };
+        let answer = {
+            let mut state = self.state();
+            let known = state.get(id).ok_or(Refusal::NoSuchProposal)?;
+            if known.status != Status::Voting {
+                return Err(not_now(known, "voted about"));
+            }
+            if known.votes.get(governor) == Some(&vote) {
+                return Ok(known.clone());
+            }
+            self.noted(&mut state, note)?
+        };
+        answer.await.map_err(|_| Refusal::Outage)?;
+        self.proposal(id)
+    }
+}
+
+/// What there is to see.
+impl Desk {
+    /// A proposal.
+    pub fn proposal(&self, id: ProposalId) -> Result<Proposal, Refusal> {
+        self.state().get(id).cloned().ok_or(Refusal::NoSuchProposal)
+    }
+
+    /// Proposals that have come so far, or all; the latest of those that are over.
+    #[must_use]
+    pub fn proposals(&self, status: Option<Status>) -> Vec<Proposal> {
+        let state = self.state();
+        let is_wanted = |it: &&Proposal| status.is_none_or(|status| it.status == status);
+        let latest = state.proposals().rev().filter(is_wanted).take(MOST_LISTED);
+        let mut listed: Vec<_> = latest.cloned().collect();
+        listed.reverse();
+        listed
+    }
+
+    /// What every governor has left, by the engine.
+    pub fn balances(&self) -> Result<Vec<Balance>, Refusal> {
+        self.parts.governors.names().map(|name| self.balance(name)).collect()
+    }
+
+    fn balance(&self, governor: &str) -> Result<Balance, Refusal> {
+        let attributes = [(GOVERNOR, governor), (TIER, "1"), (ACT, PROPOSE)];
+        let report = self.parts.engine.peek(&Request::new(DOMAIN, &attributes)).wait();
+        let report = report.map_err(|_| Refusal::Outage)?;
+        let of = |name| report.rules().find(|it| it.rule == name).map(|it| it.decision);
+        let left = |name| of(name).map_or(0, tollgate::Decision::remaining);
+        Ok(Balance {
+            governor: governor.to_owned(),
+            tokens: left(TOKENS),
+            proposals_left: left(CAP),
+            proposals_per_window: of(CAP).map_or(0, tollgate::Decision::limit),
+            cooldown_ms: of(COOLDOWN).and_then(|it| it.wait()?.whole_ms()).unwrap_or(0),
+        })
+    }
+
+    /// The window that is open.
+    pub fn window(&self) -> Result<Window, Refusal> {
+        let Parts { governors, interval, .. } = &*self.parts;
+        let anybody = governors.names().next().unwrap_or_default();
+        let proposals_per_window = self.balance(anybody)?.proposals_per_window;
+        let state = self.state();
+        let rounds = state.rounds();
+        Ok(Window {
+            window: self.window_number(),
+            proposals_per_window,
+            rounds,
+            interval: *interval,
+            due: rounds.in_window >= *interval,
+            closed: state.windows().copied().collect(),
+        })
+    }
+
+    /// Part of the event log, of one governor or of all.
+    pub async fn audit(&self, page: Page) -> Result<Audit, Refusal> {
+        let desk = self.clone();
+        let read = move || {
+            // What has expired is in the log before it is read.
+            desk.parts.engine.tick();
+            desk.entries().map(|entries| Audit::of(entries, &page))
+        };
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(Ok(audit))) => Ok(audit),
+            Ok(Err(error)) => Err(unreadable(&error)),
+            Ok(Ok(Err(error))) => Err(unreadable(&error)),
+            Err(_) => Err(Refusal::Outage),
+        }
+    }
+
+    /// Who may take part.
+    #[must_use]
+    pub fn governors(&self) -> &Governors {
+        &self.parts.governors
+    }
+
+    /// Whether the disk takes what is written.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.parts.engine.file_store().failure().is_none()
+    }
+
+    /// Sends home those who wait for the interpreter: the desk stops.
+    pub fn close(&self) {
+        self.parts.engine.close();
+    }
+}
+
+/// What everything above is made of.
+impl Desk {
+    /// What is known, now. Tokens that have come back by themselves are.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.parts.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for hold in state.overdue(self.parts.clock.now()) {
+            state.apply(Fact::held(Deed::Expire, hold, None));
+        }
+        state
+    }
+
+    fn window_number(&self) -> u64 {
+        self.parts.engine.rounds(DOMAIN) + 1
+    }
+
+    /// Writes a note, and knows it from then on. The answer tells when it is safe.
+    fn noted<'a>(
+        &'a self,
+        state: &mut State,
+        note: Note,
+    ) -> Result<Answer<'a, Result<(), tollgate::Outage>>, Refusal> {
+        let answer = self.parts.engine.note(DOMAIN, &note.to_text());
+        if let Answer::Now(Err(_)) = answer {
+            return Err(Refusal::Outage);
+        }
+        state.apply(Fact::noted(note));
+        Ok(answer)
+    }
+
+    /// Gives the tokens of a proposal back.
+    fn give_up<'a>(
+        &'a self,
+        state: &mut State,
+        id: ProposalId,
+        reason: &str,
+    ) -> Result<Answer<'a, Result<u64, SettleError>>, Refusal> {
+        let note = Note::Cancelled { reason: reason.to_owned() };
+        let answer = self.parts.engine.cancel_noting(id.0, &note.to_text());
+        settle(state, &answer, Fact::held(Deed::Cancel, id.0, Some(note)))?;
+        Ok(answer)
+    }
+
+    fn entries(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<Entry, OpenError>> + use<>, StartError> {
+        let ledger = self.parts.engine.ledger().map_err(|_| StartError::Outage)?;
+        Ok(ledger.entries(&Filter::new().domain(DOMAIN))?)
+    }
+}
+
+/// Knows what became of a reservation, if anything did. It is done when the engine answers, and safe when
+/// the answer is there.
+fn settle(
+    state: &mut State,
+    answer: &Answer<'_, Result<u64, SettleError>>,
+    fact: Fact,
+) -> Result<(), Refusal> {
+    match (answer, fact.hold) {
+        (Answer::Now(Err(SettleError::Gone)), Some(hold)) => {
+            state.apply(Fact::held(Deed::Expire, hold, None));
+            Err(Refusal::Conflict("The proposal has expired, and its tokens are back.".into()))
+        }
+        (Answer::Now(Err(_)), _) => Err(Refusal::Outage),
+        _ => {
+            state.apply(fact);
+            Ok(())
+        }
+    }
+}
+
+/// A proposal of this governor's own.
+fn own<'s>(state: &'s State, governor: &str, id: ProposalId) -> Result<&'s Proposal, Refusal> {
+    let known = state.get(id).ok_or(Refusal::NoSuchProposal)?;
+    if known.governor == governor {
+        Ok(known)
+    } else {
+        Err(Refusal::Forbidden("The proposal is somebody else's."))
+    }
+}
+
+fn not_now(known: &Proposal, wanted: &str) -> Refusal {
+    let is = match known.status {
+        Status::Interpreting => "is still being interpreted",
+        Status::Interpreted => "waits for its governor to confirm it",
+        Status::Voting => "was confirmed, and is voted about",
+        Status::Passed => "has passed",
+        Status::Failed => "has failed",
+        Status::Cancelled => "was cancelled",
+        Status::Expired => "has expired",
+    };
+    Refusal::Conflict(format!("The proposal cannot be {wanted}: it {is}."))
+}
+
+fn unreadable(error: &dyn fmt::Display) -> Refusal {
+    tracing::error!("the ledger cannot be read: {error}");
+    Refusal::Outage
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("engine", &self.parts.engine).finish_non_exhaustive()
+    }
+}
+
+/// Why a proposal was given up.
+const BY_GOVERNOR: &str = "its governor cancelled it";
+
+/// How many proposals are listed at most.
+const MOST_LISTED: usize = 1_000;

@@ -1,0 +1,238 @@
+//! The desk over HTTP, in JSON.
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::audit::{Audit, Page};
+use crate::desk::Desk;
+use crate::governors::Caller;
+use crate::problem::Refusal;
+use crate::proposal::{Draft, Proposal, ProposalId, Status, Vote};
+use crate::tally::Tally;
+
+impl Desk {
+    /// All routes of the desk.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/v1/proposals", post(propose).get(proposals))
+            .route("/v1/proposals/{id}", get(proposal))
+            .route("/v1/proposals/{id}/confirm", post(confirm))
+            .route("/v1/proposals/{id}/cancel", post(cancel))
+            .route("/v1/proposals/{id}/vote", post(vote))
+            .route("/v1/rounds", post(round))
+            .route("/v1/tally", post(tally))
+            .route("/v1/window", get(window))
+            .route("/v1/balances", get(balances))
+            .route("/v1/audit", get(audit))
+            .route("/healthz", get(health))
+            .fallback(|| async { refuse(404, "There is nothing here.") })
+            .method_not_allowed_fallback(|| async { refuse(405, "Use another method.") })
+            .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+            .with_state(self.clone())
+    }
+}
+
+async fn propose(
+    State(desk): State<Desk>,
+    Governor(governor): Governor,
+    Sent(draft): Sent<Draft>,
+) -> Result<(StatusCode, Json<Proposal>), Refusal> {
+    let proposal = desk.propose(&governor, draft).await?;
+    Ok((StatusCode::CREATED, Json(proposal)))
+}
+
+async fn confirm(
+    State(desk): State<Desk>,
+    Governor(governor): Governor,
+    Id(id): Id,
+) -> Result<Json<Proposal>, Refusal> {
+    desk.confirm(&governor, id).await.map(Json)
+}
+
+async fn cancel(
+    State(desk): State<Desk>,
+    Governor(governor): Governor,
+    Id(id): Id,
+) -> Result<Json<Proposal>, Refusal> {
+    desk.cancel(&governor, id).await.map(Json)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VoteBody {
+    vote: Vote,
+}
+
+async fn vote(
+    State(desk): State<Desk>,
+    Governor(governor): Governor,
+    Id(id): Id,
+    Sent(VoteBody { vote }): Sent<VoteBody>,
+) -> Result<Json<Proposal>, Refusal> {
+    desk.vote(&governor, id, vote).await.map(Json)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RoundBody {
+    round: u64,
+}
+
+async fn round(
+    State(desk): State<Desk>,
+    Host: Host,
+    Sent(RoundBody { round }): Sent<RoundBody>,
+) -> Result<Json<crate::desk::Window>, Refusal> {
+    desk.round(round).await.map(Json)
+}
+
+async fn tally(State(desk): State<Desk>, Host: Host) -> Result<Json<Tally>, Refusal> {
+    desk.tally().await.map(Json)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    status: Option<Status>,
+}
+
+async fn proposals(
+    State(desk): State<Desk>,
+    _: Caller,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(ListQuery { status }) = query.map_err(bad_query)?;
+    Ok(Json(json!({ "proposals": desk.proposals(status) })).into_response())
+}
+
+async fn proposal(
+    State(desk): State<Desk>,
+    _: Caller,
+    Id(id): Id,
+) -> Result<Json<Proposal>, Refusal> {
+    desk.proposal(id).map(Json)
+}
+
+async fn window(State(desk): State<Desk>, _: Caller) -> Result<Json<crate::desk::Window>, Refusal> {
+    desk.window().map(Json)
+}
+
+async fn balances(State(desk): State<Desk>, _: Caller) -> Result<Response, Refusal> {
+    Ok(Json(json!({ "balances": desk.balances()? })).into_response())
+}
+
+async fn audit(
+    State(desk): State<Desk>,
+    _: Caller,
+    query: Result<Query<Page>, QueryRejection>,
+) -> Result<Json<Audit>, Refusal> {
+    let Query(page) = query.map_err(bad_query)?;
+    desk.audit(page).await.map(Json)
+}
+
+async fn health(State(desk): State<Desk>) -> Response {
+    if desk.is_healthy() {
+        Json(json!({ "ok": true })).into_response()
+    } else {
+        Refusal::Outage.into_response()
+    }
+}
+
+/// Who asks: nobody is believed without a secret.
+impl FromRequestParts<Desk> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Refusal> {
+        let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
+        let (Some(value), None) = (values.next(), values.next()) else {
+            return Err(Refusal::Unauthorized);
+        };
+        let (scheme, secret) =
+            value.to_str().ok().and_then(|it| it.split_once(' ')).ok_or(Refusal::Unauthorized)?;
+        let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+        let caller = desk.governors().caller(secret.trim()).filter(|_| is_bearer);
+        caller.ok_or(Refusal::Unauthorized)
+    }
+}
+
+/// A governor who asks, by name.
+struct Governor(String);
+
+impl FromRequestParts<Desk> for Governor {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Refusal> {
+        match Caller::from_request_parts(parts, desk).await? {
+            Caller::Governor(name) => Ok(Self(name)),
+            Caller::Host => Err(Refusal::Forbidden("Only governors may do that.")),
+        }
+    }
+}
+
+/// The game itself asks.
+struct Host;
+
+impl FromRequestParts<Desk> for Host {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Refusal> {
+        match Caller::from_request_parts(parts, desk).await? {
+            Caller::Host => Ok(Self),
+            Caller::Governor(_) => Err(Refusal::Forbidden("Only the game itself may do that.")),
+        }
+    }
+}
+
+/// The proposal in the path.
+struct Id(ProposalId);
+
+impl FromRequestParts<Desk> for Id {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Refusal> {
+        let path: Result<Path<String>, PathRejection> = Path::from_request_parts(parts, desk).await;
+        let Path(text) = path.map_err(|_| Refusal::NoSuchProposal)?;
+        text.parse().map(Self).map_err(|_| Refusal::NoSuchProposal)
+    }
+}
+
+/// The body of a request, from JSON.
+struct Sent<T>(T);
+
+impl<T: DeserializeOwned> axum::extract::FromRequest<Desk> for Sent<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: axum::extract::Request, desk: &Desk) -> Result<Self, Refusal> {
+        let body: Result<Bytes, BytesRejection> = Bytes::from_request(request, desk).await;
+        let body = body.map_err(|rejection| Refusal::Invalid {
+            status: rejection.status().as_u16(),
+            why: rejection.body_text(),
+        })?;
+        let sent = serde_json::from_slice(&body).map(Self);
+        sent.map_err(|error| Refusal::Invalid {
+            status: if error.is_data() { 422 } else { 400 },
+            why: format!("The body cannot be understood: {error}"),
+        })
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+fn bad_query(rejection: QueryRejection) -> Refusal {
+    Refusal::invalid(rejection.body_text())
+}
+
+fn refuse(status: u16, why: &str) -> Refusal {
+    Refusal::Invalid { status, why: why.to_owned() }
+}
+
+/// A text, and what JSON makes of it.
+const MAX_BODY_BYTES: usize = 32_768;

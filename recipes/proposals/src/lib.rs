@@ -1,0 +1,42 @@
+//! The proposal desk: governors of a game propose changes, an AI interprets them, and all vote.
+//!
+//! Each proposal costs a call of an AI and the voters' attention, so several limits stand before it, and
+//! are one decision: PROPOSE tokens, a cap per governance window, a cooldown.
+//!
+//! - [`Limits`] are the numbers, and the policy that they make;
+//! - [`Desk`] does everything: propose, confirm, cancel, vote, tally;
+//! - [`Desk::router`] is the same over HTTP;
+//! - [`State`] is what everything that was written down adds up to, and [`audit`] renders it.
+//!
+//! The desk keeps nothing but the ledger of its engine. What it knows of proposals, votes and tallies is in
+//! the notes of that ledger, each written together with the decision that it belongs to, so that a crash
+//! loses both or neither.
+#![forbid(unsafe_code)]
+
+pub mod audit;
+mod client;
+mod commands;
+mod desk;
+mod governors;
+mod http;
+mod interpreter;
+mod limits;
+mod note;
+mod problem;
+mod proposal;
+mod settings;
+mod state;
+mod tally;
+
+pub use client::{Client, TrustError, client};
+pub use commands::main;
+pub use desk::{Balance, Desk, StartError, Window};
+pub use governors::{Caller, Governors};
+pub use interpreter::Interpreter;
+pub use limits::{CAP_MAX, Limits, TOKENS_PER_WINDOW};
+pub use note::{Note, NoteError};
+pub use problem::Refusal;
+pub use proposal::{Draft, Interpretation, Proposal, ProposalId, Status, Vote};
+pub use settings::Settings;
+pub use state::{ClosedWindow, Deed, Fact, Rounds, State};
+pub use tally::{Counted, Tally};

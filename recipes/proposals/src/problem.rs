@@ -1,0 +1,138 @@
+use std::fmt;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tollgate::Wait;
+use tollgate_proto::problem::{CONTENT_TYPE, Problem};
+
+use crate::limits::{CAP, CAP_REACHED, COOLDOWN, TOKENS, TOKENS_PER_WINDOW};
+
+/// Why the desk did not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The governor's last proposal was a moment ago.
+    Cooldown {
+        /// How long to wait, in words.
+        seconds: u64,
+        /// How long to wait.
+        wait: Option<Wait>,
+    },
+    /// The governor has not enough tokens.
+    Tokens {
+        /// How many there are.
+        left: u64,
+    },
+    /// The governor has handed in as many proposals in this window as may be.
+    Cap,
+    /// The interpreter failed, or found that the proposal cannot be. Its tokens are back.
+    NotInterpreted {
+        /// What to answer.
+        status: u16,
+        /// Why.
+        reason: String,
+    },
+    /// There is no such proposal.
+    NoSuchProposal,
+    /// It is not the time for it, or not any more.
+    Conflict(String),
+    /// Somebody else may do that.
+    Forbidden(&'static str),
+    /// Nobody knows who asks.
+    Unauthorized,
+    /// The request cannot be understood.
+    Invalid {
+        /// What to answer.
+        status: u16,
+        /// Why.
+        why: String,
+    },
+    /// The store cannot write.
+    Outage,
+}
+
+impl Refusal {
+    /// A request with something in it that cannot be.
+    pub(crate) fn invalid(why: impl Into<String>) -> Self {
+        Self::Invalid { status: 422, why: why.into() }
+    }
+
+    fn status(&self) -> u16 {
+        match self {
+            Self::Cooldown { .. } | Self::Cap => 429,
+            Self::Tokens { .. } => 402,
+            Self::NotInterpreted { status, .. } | Self::Invalid { status, .. } => *status,
+            Self::NoSuchProposal => 404,
+            Self::Conflict(_) => 409,
+            Self::Forbidden(_) => 403,
+            Self::Unauthorized => 401,
+            Self::Outage => 503,
+        }
+    }
+
+    /// The rule that refused, and how long to wait.
+    fn limit(&self) -> Option<(&'static str, Option<Wait>)> {
+        match self {
+            Self::Cooldown { wait, .. } => Some((COOLDOWN, *wait)),
+            Self::Tokens { .. } => Some((TOKENS, Some(Wait::Unknown))),
+            Self::Cap => Some((CAP, Some(Wait::Unknown))),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cooldown { seconds, .. } => {
+                write!(f, "Please wait {seconds} seconds before submitting another proposal.")
+            }
+            Self::Tokens { left } => write!(
+                f,
+                "You don't have enough PROPOSE tokens for this proposal: you have {left}. Every \
+                 governance tally adds {TOKENS_PER_WINDOW}."
+            ),
+            Self::Cap => f.write_str(CAP_REACHED),
+            Self::NotInterpreted { reason, .. } => {
+                write!(f, "The proposal was not taken, and its tokens are back: {reason}.")
+            }
+            Self::NoSuchProposal => f.write_str("There is no such proposal."),
+            Self::Conflict(why) | Self::Invalid { why, .. } => f.write_str(why),
+            Self::Forbidden(why) => f.write_str(why),
+            Self::Unauthorized => {
+                f.write_str("Say who you are: `Authorization: Bearer` and your secret.")
+            }
+            Self::Outage => f.write_str("The desk cannot write to its disk. Try again later."),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status());
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let detail = self.to_string();
+        let problem = match self.limit() {
+            Some((rule, wait)) => Problem {
+                status: status.as_u16(),
+                ..Problem::quota_exceeded(&detail, [rule].into_iter(), wait)
+            },
+            None if self == Self::Outage => Problem::reduced_capacity(&detail),
+            None => {
+                Problem::plain(status.as_u16(), status.canonical_reason().unwrap_or(""), &detail)
+            }
+        };
+        let mut response = (status, problem.to_json()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+        if let Some(seconds) = self.limit().and_then(|(_, wait)| wait?.whole_secs()) {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self == Self::Unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

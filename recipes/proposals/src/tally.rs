@@ -1,0 +1,100 @@
+use serde::{Deserialize, Serialize};
+
+use crate::governors::Governors;
+use crate::proposal::{Proposal, ProposalId, Vote};
+
+/// The votes of a governance window, counted.
+///
+/// It says everything that follows from it, so that whoever finds it in the ledger can finish what it
+/// began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// The window, counted from 1.
+    pub window: u64,
+    /// How many governors there were.
+    pub governors: u64,
+    /// What was decided, in the order in which proposals were confirmed.
+    pub proposals: Vec<Counted>,
+    /// The cap from the next window on, if it was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposals_per_window: Option<u64>,
+}
+
+/// The votes about one proposal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Which one.
+    pub proposal: ProposalId,
+    /// Votes for it.
+    pub yes: u64,
+    /// Votes against it.
+    pub no: u64,
+    /// Whether it has passed.
+    pub passed: bool,
+}
+
+impl Tally {
+    /// Counts the votes about proposals, which are in the order in which they were confirmed.
+    ///
+    /// Of several that pass and change the cap, the last one stands.
+    pub(crate) fn count<'p>(
+        window: u64,
+        proposals: impl Iterator<Item = &'p Proposal>,
+        governors: &Governors,
+    ) -> Self {
+        let mut cap = None;
+        let counted = proposals.map(|proposal| {
+            let counted = Counted::new(proposal, governors);
+            let change = proposal.interpretation.as_ref().and_then(|it| it.proposals_per_window);
+            if counted.passed {
+                cap = change.or(cap);
+            }
+            counted
+        });
+        let proposals = counted.collect();
+        Self { window, governors: governors.count(), proposals, proposals_per_window: cap }
+    }
+}
+
+impl Counted {
+    /// Counts the votes of those who are governors now.
+    fn new(proposal: &Proposal, governors: &Governors) -> Self {
+        let of = |wanted: Vote| {
+            let votes = proposal.votes.iter();
+            let votes = votes.filter(|(name, vote)| **vote == wanted && governors.has(name));
+            votes.fold(0_u64, |sum, _| sum + 1)
+        };
+        let (yes, no) = (of(Vote::Yes), of(Vote::No));
+        let votes = Votes { yes, no, governors: governors.count() };
+        Self { proposal: proposal.id, yes, no, passed: votes.pass(proposal.draft.tier) }
+    }
+}
+
+/// How many voted how, and how many could have.
+struct Votes {
+    yes: u64,
+    no: u64,
+    governors: u64,
+}
+
+impl Votes {
+    /// Whether they are enough: half of all governors voted, and of the votes more are for it than
+    /// against it; from tier 4 on, two thirds of the votes.
+    fn pass(&self, tier: u64) -> bool {
+        // A list of governors is in an environment variable: nothing here overflows.
+        let cast = self.yes + self.no;
+        let has_quorum = 2 * cast >= self.governors;
+        let has_majority = if tier < SUPERMAJORITY_FROM_TIER {
+            self.yes > self.no
+        } else {
+            3 * self.yes >= 2 * cast && self.yes > 0
+        };
+        has_quorum && has_majority
+    }
+}
+
+/// From this tier on a simple majority is not enough.
+const SUPERMAJORITY_FROM_TIER: u64 = 4;
+
+#[cfg(test)]
+mod tests;

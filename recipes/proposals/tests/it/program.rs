@@ -1,0 +1,211 @@
+//! The program as its users start it, and its client.
+
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::ai::Ai;
+use crate::support::{GOVERNORS, Http, Scratch};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_tollgate-proposals");
+
+/// The program, running.
+pub(crate) struct Program {
+    child: Child,
+    pub(crate) http: Http,
+}
+
+/// The program, perhaps not running yet.
+pub(crate) struct Spawned(Child);
+
+impl Spawned {
+    /// Ends it as nothing else does.
+    pub(crate) async fn killed(mut self) {
+        self.0.kill().await.unwrap();
+    }
+}
+
+impl Program {
+    pub(crate) fn spawned(scratch: &Scratch, ai: SocketAddr, more: &[(&str, &str)]) -> Spawned {
+        let child = Command::new(BINARY)
+            .args(["serve", "--listen", "127.0.0.1:0", "--governance-interval", "1"])
+            .env("PROPOSALS_STORE", scratch.store())
+            .env("PROPOSALS_GOVERNORS", GOVERNORS)
+            .env("PROPOSALS_HOST_SECRET", "host-secret")
+            .env("PROPOSALS_COOLDOWN", "off")
+            .env("INTERPRETER_URL", format!("http://{ai}/interpret"))
+            .env_remove("RUST_LOG")
+            .envs(more.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn();
+        Spawned(child.unwrap())
+    }
+
+    pub(crate) async fn started(scratch: &Scratch, ai: SocketAddr, more: &[(&str, &str)]) -> Self {
+        let Spawned(mut child) = Self::spawned(scratch, ai, more);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let Some(line) = lines.next_line().await.unwrap() else {
+            let mut log = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
+            panic!("it did not start: {log}");
+        };
+        let address = line.strip_prefix("listening on ").unwrap().parse().unwrap();
+        Self { child, http: Http::new(address) }
+    }
+
+    /// Ends it as nothing else does.
+    pub(crate) async fn killed(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// Asks it to stop; what it has logged.
+    async fn stopped(mut self, signal: &str) -> String {
+        let pid = self.child.id().unwrap().to_string();
+        Command::new("kill").args([signal, &pid]).status().await.unwrap();
+        let mut log = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
+        assert!(self.child.wait().await.unwrap().success(), "{log}");
+        log
+    }
+
+    /// Runs the client.
+    async fn client(&self, who: &str, arguments: &[&str]) -> Output {
+        Command::new(BINARY)
+            .args(arguments)
+            .env("PROPOSALS_URL", format!("http://{}", self.http.address))
+            .env("PROPOSALS_SECRET", format!("{who}-secret"))
+            .output()
+            .await
+            .unwrap()
+    }
+
+    /// What the client prints.
+    async fn prints(&self, who: &str, arguments: &[&str]) -> String {
+        let output = self.client(who, arguments).await;
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn the_whole_flow_by_the_client() {
+    let (scratch, ai) = (Scratch::new(), Ai::quick().await);
+    let program = Program::started(&scratch, ai, &[]).await;
+    let printed = program.prints("ada", &["propose", "--tier", "4", "cap 1"]).await;
+    let id = printed.split("  ").next().unwrap();
+    assert!(printed.contains("interpreted  ada  tier 4  0 yes 0 no  cap 1, as I see it"));
+    assert!(program.prints("ada", &["confirm", id]).await.contains("  voting  "));
+    for who in ["ada", "bob", "cy"] {
+        program.prints(who, &["vote", id, "yes"]).await;
+    }
+    let other = program.prints("bob", &["propose", "--tier", "1", "another"]).await;
+    let other = other.split("  ").next().unwrap();
+    let cancelled = program.prints("bob", &["cancel", other]).await;
+    assert!(cancelled.ends_with("(its governor cancelled it)\n"), "{cancelled}");
+    let early = program.client("host", &["tally"]).await;
+    assert_eq!(early.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(early.stderr).unwrap(),
+        "refused: The window spans 1 rounds of the game, and 0 of them were played.\n"
+    );
+    let round = program.prints("host", &["round", "1"]).await;
+    assert_eq!(round, "window 1: 1 of 1 rounds, 3 proposals each, the tally is due\n");
+    let tally = program.prints("host", &["tally"]).await;
+    let expected = format!(
+        "{id}  passed  3 yes 0 no\nwindow 1 is closed, and the next ones take 1 proposals each\n"
+    );
+    assert_eq!(tally, expected);
+    let balances = program.prints("cy", &["balances"]).await;
+    assert!(balances.starts_with("ada  3 tokens  1 of 1 proposals left\n"), "{balances}");
+    let audit = program.prints("cy", &["audit", "--governor", "bob"]).await;
+    assert!(audit.contains("token.refunded  bob  +1  its governor cancelled it\n"), "{audit}");
+    let json = program.prints("cy", &["proposals", "--status", "passed", "--format", "json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["proposals"][0]["id"], id);
+    assert!(program.prints("cy", &["window"]).await.starts_with("window 2: 0 of 1 rounds"));
+    let nobody = program.client("nobody", &["balances"]).await;
+    assert_eq!(nobody.status.code(), Some(1));
+    let log = program.stopped("-TERM").await;
+    assert!(log.ends_with("stopped\n"), "{log}");
+}
+
+#[tokio::test]
+async fn asked_to_stop_it_sends_home_who_waits_and_gives_tokens_back() {
+    let (scratch, mut ai) = (Scratch::new(), Ai::slow().await);
+    let calls = [("INTERPRETER_CALLS", "1")];
+    let program = Program::started(&scratch, ai.address, &calls).await;
+    let asking = ["ada", "bob"].map(|who| {
+        let http = program.http.clone();
+        tokio::spawn(async move { http.propose(who, 1, "a change").await })
+    });
+    let call = ai.next().await;
+    for who in ["ada", "bob"] {
+        program.http.until(who, "interpreting", 1).await;
+    }
+    let stopping = tokio::spawn(program.stopped("-INT"));
+    let asked = call.question["governor"].as_str().unwrap().to_owned();
+    let [ada, bob] = asking;
+    let (first, second) = if asked == "ada" { (ada, bob) } else { (bob, ada) };
+    let sent_home = second.await.unwrap();
+    assert_eq!(sent_home.status, 503);
+    assert!(sent_home.detail().ends_with("the desk stops."), "{sent_home:?}");
+    // What has begun comes to its end.
+    call.agree();
+    first.await.unwrap().ok();
+    stopping.await.unwrap();
+    let program = Program::started(&scratch, ai.address, &[]).await;
+    let other = if asked == "ada" { "bob" } else { "ada" };
+    assert_eq!(program.http.left(&asked).await.0, 1);
+    assert_eq!((program.http.left(other).await.0, program.http.sum(other).await), (2, 2));
+}
+
+#[tokio::test]
+async fn only_one_desk_at_a_time_has_the_folder() {
+    let (scratch, ai) = (Scratch::new(), Ai::quick().await);
+    let _program = Program::started(&scratch, ai, &[]).await;
+    let Spawned(child) = Program::spawned(&scratch, ai, &[]);
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is in use"), "{output:?}");
+}
+
+#[tokio::test]
+async fn wrong_settings_stop_the_start_and_are_named() {
+    let (scratch, ai) = (Scratch::new(), Ai::quick().await);
+    for (name, value, named) in [
+        ("PROPOSALS_GOVERNORS", "s3cret", "--governors"),
+        ("PROPOSALS_HOST_SECRET", "ada-secret", "the host has the secret of a governor"),
+        ("PROPOSALS_HOST_SECRET", "", "--host-secret"),
+        ("INTERPRETER_URL", "ftp://x/", "--interpreter-url"),
+        ("INTERPRETER_TIMEOUT", "0s", "--interpreter-timeout"),
+        ("INTERPRETER_CALLS", "0", "--interpreter-calls"),
+        ("PINWHEEL_GOVERNANCE_INTERVAL", "0", "--governance-interval"),
+        ("PROPOSALS_PER_WINDOW", "11", "--proposals-per-window"),
+        ("PROPOSALS_PER_WINDOW", "0", "--proposals-per-window"),
+        ("PROPOSALS_COOLDOWN", "-1s", "--cooldown"),
+        ("PROPOSALS_CONFIRM_WITHIN", "soon", "--confirm-within"),
+        ("PROPOSALS_LISTEN", "here", "--listen"),
+    ] {
+        let output = Command::new(BINARY)
+            .arg("serve")
+            .env("PROPOSALS_STORE", scratch.store())
+            .env("PROPOSALS_GOVERNORS", GOVERNORS)
+            .env("PROPOSALS_HOST_SECRET", "host-secret")
+            .env("INTERPRETER_URL", format!("http://{ai}/interpret"))
+            .env(name, value)
+            .output();
+        let output = output.await.unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}={value}: {output:?}");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains(named), "{name}={value}: {told}");
+    }
+    let output = Command::new(BINARY).args(["serve", "--help"]).output().await.unwrap();
+    let help = String::from_utf8_lossy(&output.stdout);
+    for name in ["PINWHEEL_GOVERNANCE_INTERVAL", "PROPOSALS_COOLDOWN", "INTERPRETER_URL"] {
+        assert!(help.contains(name), "{help}");
+    }
+}

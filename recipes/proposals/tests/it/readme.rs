@@ -1,0 +1,39 @@
+//! The README, as somebody follows it.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use crate::support::Scratch;
+
+#[path = "../../../../scripts/guide.rs"]
+mod run;
+
+use run::Guide;
+
+#[test]
+fn the_commands_of_the_readme_do_what_it_says() {
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let (desk, ai) = (free(), free());
+    let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
+    let (desk_address, ai_address) = (address(&desk), address(&ai));
+    drop((desk, ai));
+    let text = include_str!("../../README.md")
+        .replace("127.0.0.1:8080", &desk_address)
+        .replace("127.0.0.1:9000", &ai_address)
+        .replace(
+            "target/debug/tollgate-proposals-stand-in",
+            env!("CARGO_BIN_EXE_tollgate-proposals-stand-in"),
+        )
+        .replace(
+            "target/debug/tollgate-proposals ",
+            concat!(env!("CARGO_BIN_EXE_tollgate-proposals"), " "),
+        );
+    let folder = Scratch::new();
+    let guide = Guide {
+        text: &text,
+        folder: &folder.0,
+        prelude: "cargo() { :; }",
+        without_varying: ToOwned::to_owned,
+    };
+    guide.run(Command::new("bash"));
+}

@@ -1,0 +1,84 @@
+//! Who may ask what, and how it has to be asked.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::ai::Ai;
+use crate::support::{Scratch, easy, settings, started};
+
+#[tokio::test]
+async fn nobody_is_believed_without_a_secret() {
+    let scratch = Scratch::new();
+    let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
+    let http = &server.http;
+    let body = json!({ "tier": 1, "text": "a change", "governor": "ada" });
+    for who in ["nobody", "", "ada:ada"] {
+        let answer = http.post(who, "/v1/proposals", body.clone()).await;
+        assert_eq!(answer.headers["www-authenticate"], "Bearer");
+        answer.refused(401, "Say who you are: `Authorization: Bearer` and your secret.");
+        assert_eq!(http.get(who, "/v1/balances").await.status, 401);
+    }
+    // A name in the body is not believed either.
+    assert_eq!(http.post("bob", "/v1/proposals", body).await.status, 422);
+    let id = http.proposed("ada", 1, "a change").await;
+    for act in ["confirm", "cancel"] {
+        http.act("bob", &id, act).await.refused(403, "The proposal is somebody else's.");
+    }
+    http.act("host", &id, "confirm").await.refused(403, "Only governors may do that.");
+    for path in ["/v1/rounds", "/v1/tally"] {
+        let answer = http.post("ada", path, json!({ "round": 1 })).await;
+        answer.refused(403, "Only the game itself may do that.");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_told_and_costs_nothing() {
+    let scratch = Scratch::new();
+    let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
+    let http = &server.http;
+    let propose = async |body: Value| http.post("ada", "/v1/proposals", body).await.status;
+    for bad in [
+        json!({}),
+        json!([]),
+        json!({ "tier": 0, "text": "a change" }),
+        json!({ "tier": -1, "text": "a change" }),
+        json!({ "tier": 1.5, "text": "a change" }),
+        json!({ "tier": "1", "text": "a change" }),
+        json!({ "tier": 1, "text": " " }),
+        json!({ "tier": 1, "text": "x".repeat(4_097) }),
+        json!({ "tier": 1 }),
+    ] {
+        assert_eq!(propose(bad.clone()).await, 422, "{bad}");
+    }
+    assert_eq!(propose(json!({ "tier": 1, "text": "x".repeat(40_000) })).await, 413);
+    assert_eq!(http.left("ada").await, (2, 3));
+    let unknown = "0".repeat(32);
+    for id in [unknown.as_str(), "x", "%20"] {
+        assert_eq!(http.act("ada", id, "confirm").await.status, 404);
+        assert_eq!(http.vote("ada", id, "yes").await.status, 404);
+    }
+    assert_eq!(http.vote("ada", &unknown, "maybe").await.status, 422);
+    assert_eq!(http.get("ada", "/v1/audit?limit=x").await.status, 422);
+    assert_eq!(http.get("ada", "/v1/proposals?status=odd").await.status, 422);
+    assert_eq!(http.get("ada", "/v1/nothing").await.status, 404);
+    let answer = http.try_send("ada", (Method::DELETE, "/v1/tally"), None).await.unwrap();
+    assert_eq!(answer.status, 405);
+    assert_eq!(http.get("nobody", "/healthz").await.ok(), json!({ "ok": true }));
+    assert_eq!(http.post("host", "/v1/rounds", json!({ "round": 0 })).await.status, 422);
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_request_harm_nobody() {
+    let scratch = Scratch::new();
+    let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
+    for bytes in [&b"\0\xff\r\n\r\n"[..], b"POST /v1/proposals HTTP/1.1\r\nHost: x\r\n\r\n"] {
+        let mut stream = TcpStream::connect(server.http.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+    }
+    server.http.proposed("ada", 1, "a change").await;
+}
