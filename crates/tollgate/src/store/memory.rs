@@ -173,7 +173,9 @@ impl MemoryStore {
                 }
             }
             match self.decide_locked(plan, times.now, None, decisions) {
-                Ok((is_allowed, _)) => return Ok(Decided { is_allowed, hold: None, is_repeat: false }),
+                Ok((is_allowed, _)) => {
+                    return Ok(Decided { is_allowed, hold: None, is_repeat: false });
+                }
                 Err(Blocked::Superseded) => return Err(self.undecided(plan)),
                 Err(Blocked::NeedsSide) => {}
             }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::bytes::Reader;
 use super::disk::Disk;
 use super::error::OpenError;
-use super::frame::{Batch, Batches, End, Ending, FileKind, HEADER_LEN, Header, HeaderError, was_in_use};
+use super::frame::{
+    Batch, Batches, End, Ending, FileKind, HEADER_LEN, Header, HeaderError, was_in_use,
+};
 use super::record::Record;
 use super::tail::Continue;
 
