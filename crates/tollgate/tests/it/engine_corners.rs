@@ -276,3 +276,23 @@ fn every_rule_tells_over_what_time_its_capacity_comes_back() {
         assert_eq!(spans.iter().map(|span| span.map(ms)).collect::<Vec<_>>(), [span_ms], "{limit}");
     }
 }
+
+#[test]
+fn what_is_on_hold_for_keys_that_have_spent_nothing_survives_a_restore() {
+    let policy = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 10, per = \"day\" }";
+    let policy = Policy::from_toml(policy).unwrap();
+    let clock = ManualClock::new(Timestamp::from_secs(1_000));
+    let engine = Engine::with_clock(policy.clone(), clock.clone());
+    let names: Vec<String> = (0..500).map(|user| user.to_string()).collect();
+    for name in &names {
+        let attributes = [("user", name.as_str())];
+        let request = Request::new("default", &attributes).cost(3);
+        assert!(engine.reserve(&request).wait().unwrap().hold().is_some());
+    }
+    let engine = Engine::restore(policy, clock, &engine.snapshot()).unwrap();
+    for name in &names {
+        let attributes = [("user", name.as_str())];
+        let report = engine.peek(&Request::new("default", &attributes).cost(0)).wait().unwrap();
+        assert_eq!(report.remaining(), Some(7), "{name}");
+    }
+}

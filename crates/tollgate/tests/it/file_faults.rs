@@ -189,3 +189,30 @@ fn foreign_files_are_left_alone_and_other_versions_refused() {
     let refused = open(&CrashDisk::with_contents(future), "allow").unwrap_err();
     assert!(matches!(refused, OpenError::Version { version: 99, .. }), "{refused}");
 }
+
+#[test]
+fn a_store_that_has_seen_more_keys_than_it_has_room_for_can_be_opened() {
+    let policy = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1s\" }\n\
+                  durability = \"fsync\"";
+    let policy = Policy::from_toml(policy).unwrap();
+    let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+    let disk = CrashDisk::new();
+    let open = || {
+        let options = FileOptions::default().max_keys(100).when_full(tollgate::WhenFull::Deny);
+        let store = options.open_on(Arc::new(disk.clone())).unwrap();
+        Engine::with_store(policy.clone(), store, clock.clone())
+    };
+    let engine = open();
+    let check = |engine: &Durable, user: u64| {
+        let name = user.to_string();
+        engine.check(&Request::new("default", &[("user", &name)]).cost(3)).wait().unwrap()
+    };
+    for user in 0..1_000 {
+        assert!(check(&engine, user).is_allowed());
+        clock.advance(std::time::Duration::from_millis(100));
+    }
+    drop(engine);
+    let engine = open();
+    assert!(!check(&engine, 999).is_allowed(), "the last one has spent it");
+    assert!(check(&engine, 0).is_allowed());
+}
