@@ -279,7 +279,8 @@ fn every_rule_tells_over_what_time_its_capacity_comes_back() {
 
 #[test]
 fn what_is_on_hold_for_keys_that_have_spent_nothing_survives_a_restore() {
-    let policy = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 10, per = \"day\" }";
+    let policy =
+        "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 10, per = \"day\" }";
     let policy = Policy::from_toml(policy).unwrap();
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
     let engine = Engine::with_clock(policy.clone(), clock.clone());

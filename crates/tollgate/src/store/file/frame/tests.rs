@@ -1,12 +1,7 @@
 use super::{Batches, End, Ending, FileKind, HEADER_LEN, Header, HeaderError, frame, was_in_use};
 
 fn header() -> Header {
-    Header {
-        kind: FileKind::Log,
-        number: 7,
-        after: End { number: 6, len: 4_096 },
-        first_batch: 3,
-    }
+    Header { kind: FileKind::Log, number: 7, after: End { number: 6, len: 4_096 }, first_batch: 3 }
 }
 
 /// A segment with three batches, each written when the one before it was safe.
