@@ -23,7 +23,7 @@ mod plan;
 pub use memory::{MemoryStore, SnapshotError};
 pub use plan::KeyName;
 
-pub(crate) use memory::{NewLimit, Restored, Succession, Successor};
+pub(crate) use memory::{ExceptionId, NewLimit, Restored, Succession, Successor};
 pub(crate) use plan::{Charge, HoldFor, KeyNames, Named, Plan};
 
 /// The name of units on hold: a reservation or a lease.

@@ -15,7 +15,7 @@ use crate::policy::{
     Rule, Server,
 };
 use crate::request::Attributes;
-use crate::store::{Adoption, NewLimit, Restored, Store, Succession, Successor};
+use crate::store::{Adoption, ExceptionId, NewLimit, Restored, Store, Succession, Successor};
 use crate::terms::Terms;
 
 /// The rules in force, compiled. Never changes; an edit makes a new one.
@@ -113,7 +113,7 @@ impl Ruleset {
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash().clone());
         for rule in overlay.over(&policy.rules) {
             let family = family(&rule, store.hash());
-            let revived = Compiled::revive(&rule, family, &restored, times);
+            let revived = Compiled::revive(&rule, family, (&restored, store.hash()), times);
             let old = old_rules.get(&family).copied().or(revived.as_ref());
             let domain = *by_name.entry(rule.domain.clone()).or_insert_with(|| {
                 domains.push(Domain::new(&rule.domain, overlay.bans_in(&rule.domain)));
@@ -225,6 +225,7 @@ struct Numbers {
 
 /// What an edit of a rule does to its limits.
 struct Edit<'a> {
+    hash: &'a KeyedHash,
     family: u64,
     cycle: Option<&'a Arc<CycleClock>>,
     is_same_cycle: bool,
@@ -270,7 +271,8 @@ impl Numbers {
                 self.succeed(waiting.grade, base, Effective::Now, 0);
             }
         }
-        let edit = Edit { family, cycle: cycle.as_ref(), is_same_cycle, effective, period };
+        let hash = store.hash();
+        let edit = Edit { hash, family, cycle: cycle.as_ref(), is_same_cycle, effective, period };
         let exceptions = self.compile_exceptions(&rule, &edit, base, old);
         let finder = Finder::new(exceptions.iter().map(|exception| &*exception.rule.key));
         let durability = rule.durability_on_disk();
@@ -311,7 +313,11 @@ impl Numbers {
                 }
                 Grant::Limit(limit) => {
                     let until = given.until_ns.map(Timestamp::from_nanos);
-                    let new = (terms_of(limit, rule), until, Some(base.tag));
+                    let id = ExceptionId {
+                        key: edit.hash.hash_one(&given.key),
+                        place: u32::try_from(exceptions.len()).unwrap_or(u32::MAX),
+                    };
+                    let new = (terms_of(limit, rule), until, Some((base.tag, id)));
                     let kept = old_grade.map(|old| (old, is_kept));
                     let (grade, is_edited) = self.number(new, (edit.family, edit.cycle), kept);
                     if let (Some(old), true) = (old_grade, is_edited) {
@@ -342,7 +348,7 @@ impl Numbers {
     /// `old` is the limit before, and whether everything else about it is the same.
     fn number(
         &mut self,
-        (terms, until, common): (Terms, Option<Timestamp>, Option<u32>),
+        (terms, until, exception): (Terms, Option<Timestamp>, Option<(u32, ExceptionId)>),
         (family, cycle): (u64, Option<&Arc<CycleClock>>),
         old: Option<(Grade, bool)>,
     ) -> (Grade, bool) {
@@ -355,7 +361,10 @@ impl Numbers {
         let tag = self.next_tag;
         self.next_tag += 1;
         let cycle = cycle.cloned();
-        self.adoption.limits.push(NewLimit { tag, family, terms, cycle, until, common });
+        let (common, exception) = (exception.map(|it| it.0), exception.map(|it| it.1));
+        self.adoption
+            .limits
+            .push(NewLimit { tag, family, terms, cycle, until, common, exception });
         (Grade { tag, terms }, old.is_some())
     }
 
@@ -368,13 +377,17 @@ impl Numbers {
                 self.adoption.removed.push(limit.tag);
                 continue;
             };
-            if limit.is_base || limit.successor.is_some() {
-                // It is in force, or what follows it is known.
+            let of_exceptions = rules[index].exceptions.iter().filter_map(|it| it.grade);
+            let is_in_force = of_exceptions.chain([rules[index].base]).any(|it| it.tag == limit.tag);
+            let is_followed = limit.successor.is_some()
+                || self.adoption.successions.iter().any(|it| it.from == limit.tag);
+            if limit.is_base || is_in_force || is_followed {
                 continue;
             }
             let base = &mut rules[index].base;
-            base.terms = base.terms.succeeding(&limit.terms);
+            // Only a limit that nobody has counted under yet may change.
             for new in self.adoption.limits.iter_mut().filter(|new| new.tag == base.tag) {
+                base.terms = base.terms.succeeding(&limit.terms);
                 new.terms = base.terms;
             }
             let (from, to, effective) = (limit.tag, base.tag, Effective::Now);
@@ -394,7 +407,12 @@ impl Numbers {
 
 impl Compiled {
     /// A rule as it was in an earlier life, if that is known: as far as an edit of it has to know.
-    fn revive(rule: &Rule, family: u64, restored: &[Restored], times: Times) -> Option<Self> {
+    fn revive(
+        rule: &Rule,
+        family: u64,
+        (restored, hash): (&[Restored], &KeyedHash),
+        times: Times,
+    ) -> Option<Self> {
         let of_rule = || restored.iter().filter(|limit| limit.family == family);
         // An edit that never came into force, because another one came first, looks like one in force.
         let last = of_rule().filter(|limit| limit.is_base).max_by_key(|limit| limit.tag)?;
@@ -420,7 +438,22 @@ impl Compiled {
             (period <= last_period).then_some(Outgoing { grade, last_period })
         };
         let outgoing = of_rule().filter(leads_to_last).filter_map(waits);
-        let (exceptions, finder) = (Vec::new(), Finder::new(std::iter::empty()));
+        let mut exceptions: Vec<(u32, Exception)> = Vec::new();
+        for given in &rule.overrides {
+            let id = hash.hash_one(&given.key);
+            let is_its = |limit: &&Restored| limit.exception.is_some_and(|it| it.key == id);
+            let Some(limit) = of_rule().filter(is_its).max_by_key(|limit| limit.tag) else {
+                continue;
+            };
+            let until_ns = limit.until.map(Timestamp::as_nanos);
+            let grade = Some(Grade { tag: limit.tag, terms: limit.terms });
+            let rule = Override { until_ns, ..given.clone() };
+            let place = limit.exception.map_or(0, |it| it.place);
+            exceptions.push((place, Exception { rule, grade }));
+        }
+        exceptions.sort_by_key(|(place, _)| *place);
+        let exceptions = exceptions.into_iter().map(|(_, exception)| exception).collect();
+        let finder = Finder::new(std::iter::empty());
         Some(Self {
             durability: rule.durability_on_disk(),
             rule,

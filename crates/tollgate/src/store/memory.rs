@@ -22,7 +22,7 @@ pub(crate) use journal::Journal;
 pub(crate) use journal::{Act as Happened, ActKind, Booking, Entry, Sink};
 #[cfg(feature = "durable")]
 pub(crate) use limits::KnownImage;
-pub(crate) use limits::{Limits, NewLimit, Restored, Succession, Successor};
+pub(crate) use limits::{ExceptionId, Limits, NewLimit, Restored, Succession, Successor};
 #[cfg(feature = "durable")]
 pub(crate) use side::Remembered;
 pub(crate) use side::{Answered, Hold, Item, Side};

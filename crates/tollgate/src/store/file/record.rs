@@ -14,7 +14,7 @@ use crate::cycle::Times;
 use crate::keyed::{pack_sliding, unpack_sliding};
 use crate::policy::{Cycle, Durability, Effective};
 use crate::store::memory::{
-    ActKind, Answered, Booking, Entry, Happened, Hold, Image, Item, KnownImage, Remembered,
+    ActKind, Answered, Booking, Entry, ExceptionId, Happened, Hold, Image, Item, KnownImage, Remembered,
     Successor,
 };
 use crate::store::{Decided, Held, HoldId, KeyName};
@@ -490,6 +490,10 @@ fn write_limit(out: &mut Writer, limit: &KnownImage) {
         time(out, wall);
     });
     out.option(limit.common, |out, tag| out.number(tag.into()));
+    out.option(limit.exception, |out, ExceptionId { key, place }| {
+        out.word(key);
+        out.number(place.into());
+    });
     out.option(limit.successor, |out, successor| {
         out.number(successor.tag.into());
         write_moment(out, successor.at);
@@ -514,6 +518,8 @@ fn read_limit(from: &mut Reader<'_>) -> Result<KnownImage, Malformed> {
         since: read_moment(from)?,
         until: from.option(|from| Ok(Times { now: read_time(from)?, wall: read_time(from)? }))?,
         common: from.option(Reader::small)?,
+        exception: from
+            .option(|from| Ok(ExceptionId { key: from.word()?, place: from.small()? }))?,
         successor: from.option(|from| {
             Ok(Successor {
                 tag: from.small()?,
@@ -552,6 +558,16 @@ fn write_terms(out: &mut Writer, terms: &Terms) {
 fn read_terms(from: &mut Reader<'_>) -> Result<Terms, Malformed> {
     let kind = from.byte()?;
     let words = [from.number()?, from.number()?, from.number()?, from.number()?];
+    // Limits divide by these; what is written down never has a zero there.
+    let divisors = match kind {
+        1 | 3 => &words[..3],
+        2 => &words[..2],
+        4 | 5 | 6 => &words[..1],
+        _ => return Err(Malformed),
+    };
+    if divisors.contains(&0) || (kind == 3 && words[2] > u64::from(Sliding::MAX_PARTS)) {
+        return Err(Malformed);
+    }
     Ok(match kind {
         1 => Terms::Bucket(Bucket::from_words(words)),
         2 => Terms::Window(Window::from_words(words)),

@@ -27,11 +27,21 @@ struct Known {
     until: Option<Times>,
     /// The limit that follows then.
     common: Option<u32>,
+    exception: Option<ExceptionId>,
     successor: Option<Successor>,
     /// Whether its rule is gone, so that nobody asks for its states any more.
     is_removed: bool,
     /// Whether more than its numbers is known of it.
     is_whole: bool,
+}
+
+/// Which override of a rule a limit is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExceptionId {
+    /// A hash of whom it is for.
+    pub(crate) key: u64,
+    /// Its place among the overrides of the rule.
+    pub(crate) place: u32,
 }
 
 /// The limit that follows another one.
@@ -56,6 +66,7 @@ pub(crate) struct KnownImage {
     pub(crate) since: Moment,
     pub(crate) until: Option<Times>,
     pub(crate) common: Option<u32>,
+    pub(crate) exception: Option<ExceptionId>,
     pub(crate) successor: Option<Successor>,
     pub(crate) is_removed: bool,
 }
@@ -71,6 +82,7 @@ pub(crate) struct NewLimit {
     pub(crate) until: Option<Timestamp>,
     /// The limit of its rule, where it is an override.
     pub(crate) common: Option<u32>,
+    pub(crate) exception: Option<ExceptionId>,
 }
 
 /// A limit that goes out of force, and the one that follows it.
@@ -99,6 +111,10 @@ pub struct Restored {
     pub(crate) terms: Terms,
     pub(crate) cycle: Option<Arc<CycleClock>>,
     pub(crate) successor: Option<Successor>,
+    /// Which override it is of, where it is in force for one.
+    pub(crate) exception: Option<ExceptionId>,
+    /// When it goes out of force by itself, by the time of day.
+    pub(crate) until: Option<Timestamp>,
     /// Whether it is known to be what its rule said last, for keys without an override.
     pub(crate) is_base: bool,
 }
@@ -106,7 +122,8 @@ pub struct Restored {
 impl Restored {
     /// A limit of which nothing else is known.
     pub(crate) const fn alone(tag: u32, family: u64, terms: Terms) -> Self {
-        Self { tag, family, terms, cycle: None, successor: None, is_base: false }
+        let (cycle, successor, exception, until) = (None, None, None, None);
+        Self { tag, family, terms, cycle, successor, exception, until, is_base: false }
     }
 }
 
@@ -119,6 +136,8 @@ impl Limits {
             terms: it.terms,
             cycle: it.cycle.clone(),
             successor: it.successor,
+            exception: it.exception.filter(|_| !it.is_past()),
+            until: it.until.map(|until| until.wall),
             is_base: it.is_whole && !it.is_past() && it.common.is_none(),
         };
         self.known.iter().map(restored).collect()
@@ -135,6 +154,7 @@ impl Limits {
             since: known.since,
             until: known.until,
             common: known.common,
+            exception: known.exception,
             successor: known.successor,
             is_removed: known.is_removed,
         })
@@ -147,12 +167,39 @@ impl Limits {
 
     /// Knows all about a limit from an earlier life.
     pub(crate) fn restore_whole(&mut self, image: KnownImage, cycle: Option<Arc<CycleClock>>) {
-        let KnownImage { tag, family, terms, since, until, common, successor, is_removed, .. } =
-            image;
-        let is_whole = true;
-        let known =
-            Known { family, terms, cycle, since, until, common, successor, is_removed, is_whole };
-        self.known.insert(tag, known);
+        let known = Known {
+            family: image.family,
+            terms: image.terms,
+            cycle,
+            since: image.since,
+            until: image.until,
+            common: image.common,
+            exception: image.exception,
+            successor: image.successor,
+            is_removed: image.is_removed,
+            is_whole: true,
+        };
+        self.known.insert(image.tag, known);
+    }
+
+    /// Whether some limit follows itself, be it after others: no edit makes that.
+    #[cfg(feature = "durable")]
+    pub(crate) fn goes_round(&self) -> bool {
+        let mut good: HashSet<u32> = HashSet::new();
+        for tag in self.known.keys() {
+            let (mut path, mut next) = (Vec::new(), Some(*tag));
+            while let Some(tag) = next.filter(|tag| !good.contains(tag)) {
+                if path.contains(&tag) {
+                    return true;
+                }
+                path.push(tag);
+                let known = self.known.get(&tag);
+                let follows = known.and_then(|it| it.successor).map(|it| it.tag);
+                next = follows.or_else(|| known.and_then(|it| it.common));
+            }
+            good.extend(path);
+        }
+        false
     }
 
     /// Knows limits from an earlier life.
@@ -168,6 +215,7 @@ impl Limits {
                     since,
                     until: None,
                     common: None,
+                    exception: None,
                     successor: None,
                     is_removed: false,
                     is_whole: false,
@@ -191,6 +239,7 @@ impl Limits {
                 since: moment_of(limit.cycle.as_deref(), at),
                 until,
                 common: limit.common,
+                exception: limit.exception,
                 successor: None,
                 is_removed: false,
                 is_whole: true,
