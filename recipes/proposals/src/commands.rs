@@ -40,7 +40,8 @@ Example:
   PROPOSALS_GOVERNORS=ada:secret-a,bob:secret-b PROPOSALS_HOST_SECRET=secret-h \\
       tollgate-proposals serve --store desk --interpreter-url http://127.0.0.1:9000/interpret
 
-It ends in order when it gets SIGTERM or SIGINT. RUST_LOG says how much is logged, on standard error.")]
+It ends in order when it gets SIGTERM or SIGINT. RUST_LOG says how much is logged, on standard
+error.")]
     Serve(Box<ServeArgs>),
     /// Ask the desk for something
     #[command(flatten)]

@@ -3,24 +3,24 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
 use tollgate::durable::{Entry, FileStore, Filter, OpenError};
-use tollgate::{Answer, Clock, Engine, Request, SettleError};
+use tollgate::{Answer, Clock, Engine, SettleError};
 
-use crate::audit::{Audit, Page};
 use crate::governors::Governors;
 use crate::interpreter::Interpreter;
-use crate::limits::{ACT, CAP, COOLDOWN, DOMAIN, GOVERNOR, Limits, PROPOSE, TIER, TOKENS};
+use crate::limits::{DOMAIN, Limits};
 use crate::note::Note;
 use crate::problem::Refusal;
 use crate::proposal::{Proposal, ProposalId, Status, Vote};
 use crate::settings::Settings;
-use crate::state::{ClosedWindow, Deed, Fact, Rounds, State};
+use crate::state::{Deed, Fact, State};
 
 mod proposing;
+mod seeing;
 mod starting;
 mod tallying;
 
+pub use seeing::{Balance, Window};
 pub use starting::StartError;
 
 /// The proposal desk. Clones are handles of the same one.
@@ -44,41 +44,10 @@ struct Parts {
 
 type SharedClock = Arc<dyn Clock + Send + Sync>;
 
-/// What a governor has left.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Balance {
-    /// Whose it is.
-    pub governor: String,
-    /// PROPOSE tokens that are neither spent nor set aside.
-    pub tokens: u64,
-    /// How many more proposals this window takes.
-    pub proposals_left: u64,
-    /// How many it takes in all.
-    pub proposals_per_window: u64,
-    /// How long until the next one may come, rounded up.
-    pub cooldown_ms: u64,
-}
-
-/// The governance window that is open.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Window {
-    /// Its number, from 1.
-    pub window: u64,
-    /// How many proposals it allows each governor.
-    pub proposals_per_window: u64,
-    /// Rounds of the game.
-    pub rounds: Rounds,
-    /// How many rounds a window spans.
-    pub interval: u64,
-    /// Whether it is time for the tally.
-    pub due: bool,
-    /// Windows that are over, the latest ones.
-    pub closed: Vec<ClosedWindow>,
-}
-
 /// What governors do with their proposals, and all with those of others.
 impl Desk {
-    /// A governor agrees with how a proposal was understood: its tokens are spent, and all may vote.
+    /// A governor agrees with how a proposal was understood: its tokens are spent, and all may
+    /// vote.
     pub async fn confirm(&self, governor: &str, id: ProposalId) -> Result<Proposal, Refusal> {
         let answer = {
             let mut state = self.state();
@@ -133,95 +102,6 @@ impl Desk {
     }
 }
 
-/// What there is to see.
-impl Desk {
-    /// A proposal.
-    pub fn proposal(&self, id: ProposalId) -> Result<Proposal, Refusal> {
-        self.state().get(id).cloned().ok_or(Refusal::NoSuchProposal)
-    }
-
-    /// Proposals that have come so far, or all; the latest of those that are over.
-    #[must_use]
-    pub fn proposals(&self, status: Option<Status>) -> Vec<Proposal> {
-        let state = self.state();
-        let is_wanted = |it: &&Proposal| status.is_none_or(|status| it.status == status);
-        let latest = state.proposals().rev().filter(is_wanted).take(MOST_LISTED);
-        let mut listed: Vec<_> = latest.cloned().collect();
-        listed.reverse();
-        listed
-    }
-
-    /// What every governor has left, by the engine.
-    pub fn balances(&self) -> Result<Vec<Balance>, Refusal> {
-        self.parts.governors.names().map(|name| self.balance(name)).collect()
-    }
-
-    fn balance(&self, governor: &str) -> Result<Balance, Refusal> {
-        let attributes = [(GOVERNOR, governor), (TIER, "1"), (ACT, PROPOSE)];
-        let report = self.parts.engine.peek(&Request::new(DOMAIN, &attributes)).wait();
-        let report = report.map_err(|_| Refusal::Outage)?;
-        let of = |name| report.rules().find(|it| it.rule == name).map(|it| it.decision);
-        let left = |name| of(name).map_or(0, tollgate::Decision::remaining);
-        Ok(Balance {
-            governor: governor.to_owned(),
-            tokens: left(TOKENS),
-            proposals_left: left(CAP),
-            proposals_per_window: of(CAP).map_or(0, tollgate::Decision::limit),
-            cooldown_ms: of(COOLDOWN).and_then(|it| it.wait()?.whole_ms()).unwrap_or(0),
-        })
-    }
-
-    /// The window that is open.
-    pub fn window(&self) -> Result<Window, Refusal> {
-        let Parts { governors, interval, .. } = &*self.parts;
-        let anybody = governors.names().next().unwrap_or_default();
-        let proposals_per_window = self.balance(anybody)?.proposals_per_window;
-        let state = self.state();
-        let rounds = state.rounds();
-        Ok(Window {
-            window: self.window_number(),
-            proposals_per_window,
-            rounds,
-            interval: *interval,
-            due: rounds.in_window >= *interval,
-            closed: state.windows().copied().collect(),
-        })
-    }
-
-    /// Part of the event log, of one governor or of all.
-    pub async fn audit(&self, page: Page) -> Result<Audit, Refusal> {
-        let desk = self.clone();
-        let read = move || {
-            // What has expired is in the log before it is read.
-            desk.parts.engine.tick();
-            desk.entries().map(|entries| Audit::of(entries, &page))
-        };
-        match tokio::task::spawn_blocking(read).await {
-            Ok(Ok(Ok(audit))) => Ok(audit),
-            Ok(Err(error)) => Err(unreadable(&error)),
-            Ok(Ok(Err(error))) => Err(unreadable(&error)),
-            Err(_) => Err(Refusal::Outage),
-        }
-    }
-
-    /// Who may take part.
-    #[must_use]
-    pub fn governors(&self) -> &Governors {
-        &self.parts.governors
-    }
-
-    /// Whether the disk takes what is written.
-    #[must_use]
-    pub fn is_healthy(&self) -> bool {
-        self.parts.engine.file_store().failure().is_none()
-    }
-
-    /// Sends home those who wait for the interpreter: the desk stops.
-    pub fn close(&self) {
-        self.parts.engine.close();
-    }
-}
-
 /// What everything above is made of.
 impl Desk {
     /// What is known, now. Tokens that have come back by themselves are.
@@ -272,8 +152,8 @@ impl Desk {
     }
 }
 
-/// Knows what became of a reservation, if anything did. It is done when the engine answers, and safe when
-/// the answer is there.
+/// Knows what became of a reservation, if anything did. It is done when the engine answers, and
+/// safe when the answer is there.
 fn settle(
     state: &mut State,
     answer: &Answer<'_, Result<u64, SettleError>>,
@@ -315,11 +195,6 @@ fn not_now(known: &Proposal, wanted: &str) -> Refusal {
     Refusal::Conflict(format!("The proposal cannot be {wanted}: it {is}."))
 }
 
-fn unreadable(error: &dyn fmt::Display) -> Refusal {
-    tracing::error!("the ledger cannot be read: {error}");
-    Refusal::Outage
-}
-
 impl fmt::Debug for Desk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Desk").field("engine", &self.parts.engine).finish_non_exhaustive()
@@ -328,6 +203,3 @@ impl fmt::Debug for Desk {
 
 /// Why a proposal was given up.
 const BY_GOVERNOR: &str = "its governor cancelled it";
-
-/// How many proposals are listed at most.
-const MOST_LISTED: usize = 1_000;

@@ -39,7 +39,8 @@ impl FromStr for GovernorList {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_plain) {
                 return Err(format!(
-                    "the name of entry {number} is not 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` or `.`"
+                    "the name of entry {number} is not 1 to {MAX_NAME_BYTES} letters, digits, `-`, \
+                     `_` or `.`"
                 ));
             }
             check_secret(secret).map_err(|why| format!("the secret of `{name}` {why}"))?;

@@ -225,8 +225,8 @@ impl State {
         self.proposals.get(self.numbers.get(&id)?)
     }
 
-    /// All proposals that are open, and the latest of those that are not, in the order in which they were
-    /// handed in.
+    /// All proposals that are open, and the latest of those that are not, in the order in which
+    /// they were handed in.
     pub fn proposals(&self) -> impl DoubleEndedIterator<Item = &Proposal> {
         self.proposals.values()
     }

@@ -5,8 +5,8 @@ use crate::proposal::{Proposal, ProposalId, Vote};
 
 /// The votes of a governance window, counted.
 ///
-/// It says everything that follows from it, so that whoever finds it in the ledger can finish what it
-/// began.
+/// It says everything that follows from it, so that whoever finds it in the ledger can finish what
+/// it began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// The window, counted from 1.

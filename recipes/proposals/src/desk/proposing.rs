@@ -13,8 +13,8 @@ use crate::proposal::{Draft, Interpretation, Proposal, ProposalId, Status};
 use crate::state::{Deed, Fact};
 
 impl Desk {
-    /// A governor hands in a proposal: its tokens are set aside, and it is interpreted, as soon as it is
-    /// its turn.
+    /// A governor hands in a proposal: its tokens are set aside, and it is interpreted, as soon as
+    /// it is its turn.
     ///
     /// Whoever drops this gives up: the tokens come back, and the next in line moves up.
     pub async fn propose(&self, governor: &str, draft: Draft) -> Result<Proposal, Refusal> {
@@ -151,7 +151,8 @@ impl Submitted {
 impl Drop for Submitted {
     fn drop(&mut self) {
         if !self.is_over {
-            // It is done, and written down in its order. Nobody is there who waits until it is safe.
+            // It is done, and written down in its order. Nobody is there who waits until it is
+            // safe.
             drop(self.give_up(GAVE_UP));
         }
     }

@@ -17,7 +17,8 @@ use crate::proposal::Status;
 use crate::state::{Deed, Fact, State};
 
 impl Desk {
-    /// Opens the desk, on the system's clock. It blocks until everything is safe that it has to write.
+    /// Opens the desk, on the system's clock. It blocks until everything is safe that it has to
+    /// write.
     pub fn open(settings: &Settings) -> Result<Self, StartError> {
         Self::open_by(settings, |last| Arc::new(SystemClock::no_earlier_than(last)))
     }
@@ -66,8 +67,9 @@ impl Desk {
         Ok(())
     }
 
-    /// Lets the engine know every governor, so that each has tokens from the same window on, whether or
-    /// not they propose anything. A token is set aside and given back: that is all it takes.
+    /// Lets the engine know every governor, so that each has tokens from the same window on,
+    /// whether or not they propose anything. A token is set aside and given back: that is all it
+    /// takes.
     fn enrol_all(&self) -> Result<(), StartError> {
         let Parts { engine, governors, .. } = &*self.parts;
         let mut state = self.state();
@@ -92,8 +94,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Proposals whose interpretation was interrupted are given back; those that wait for their governor
-    /// have as long as ever, from now.
+    /// Proposals whose interpretation was interrupted are given back; those that wait for their
+    /// governor have as long as ever, from now.
     fn resume_proposals(&self) -> Result<(), StartError> {
         let pending = |status| self.proposals_that_are(status);
         for id in pending(Status::Interpreting) {

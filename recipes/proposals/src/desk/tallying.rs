@@ -41,8 +41,8 @@ impl Desk {
         tallied.await.unwrap_or(Err(Refusal::Outage))
     }
 
-    /// First it is written down what the votes say and what follows from that, then it is done. Whoever
-    /// finds it half done does the rest.
+    /// First it is written down what the votes say and what follows from that, then it is done.
+    /// Whoever finds it half done does the rest.
     fn tally_now(&self) -> Result<Tally, Refusal> {
         let Parts { closing, governors, interval, .. } = &*self.parts;
         let _closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,8 +71,8 @@ impl Desk {
         Ok(tally)
     }
 
-    /// Does what follows from a tally, as far as it is not done: the new cap, which counts from the next
-    /// window on, and the end of the window, which gives everybody tokens.
+    /// Does what follows from a tally, as far as it is not done: the new cap, which counts from the
+    /// next window on, and the end of the window, which gives everybody tokens.
     pub(super) fn close_window(&self, tally: &Tally) -> Result<(), Refusal> {
         let Parts { engine, limits, .. } = &*self.parts;
         let window = tally.window;
