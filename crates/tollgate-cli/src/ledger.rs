@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use tollgate::durable::{
-    self, Booked, Booking, Checked, Entry, FileStore, Filter, Ledger, OpenError, Repaired, Totals,
-    What,
+    self, Booked, Booking, Checked, Entry, FileOptions, Filter, Ledger, OpenError, Repaired,
+    Totals, What,
 };
 use tollgate::{Change, Clock, KeyName, SystemClock, Timestamp};
 
@@ -22,6 +22,11 @@ pub(crate) fn run(args: &LedgerArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         writeln!(io.stderr, "error: {folder} is not a folder")?;
         return Ok(Exit::NoAnswer);
     }
+    if !has_ledger(folder) {
+        let folder = say::visible(&folder.to_string_lossy());
+        writeln!(io.stderr, "error: there is no ledger in {folder}: no file that ends in .log")?;
+        return Ok(Exit::NoAnswer);
+    }
     let done = match &args.command {
         LedgerCommand::List { filter, format } => list(folder, filter, *format, io)?,
         LedgerCommand::Totals { filter, by, format } => totals(folder, filter, (*by, *format), io)?,
@@ -33,6 +38,16 @@ pub(crate) fn run(args: &LedgerArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         writeln!(io.stderr, "error: {error}")?;
         Ok(Exit::NoAnswer)
     })
+}
+
+/// Whether a store has written anything there. A repair may have put all of it aside.
+fn has_ledger(folder: &Path) -> bool {
+    let is_of_ledger = |name: std::ffi::OsString| {
+        let name = name.to_string_lossy();
+        name.ends_with(".log") || name.ends_with(".snapshot") || name.contains(".damaged-")
+    };
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    names.map(|entry| entry.file_name()).any(is_of_ledger)
 }
 
 /// What a command came to, or why the ledger could not be used.
@@ -205,13 +220,16 @@ fn totals(
             lines.push((json!({}), "all".into(), sum));
         }
     }
+    // What is committed in a range of time may have been granted before.
+    let is_whole = filter.since.is_none() && filter.until.is_none();
+    let [equals, and] = if is_whole { [" =", " +"] } else { [",", ","] };
     for (mut told, text, totals) in lines {
         let Totals { granted, committed, refunded, held, expired, .. } = totals;
         match format {
             Format::Text => writeln!(
                 io.stdout,
-                "{text}: granted {granted} = committed {committed} + refunded {refunded} + held \
-                 {held} + expired {expired}"
+                "{text}: granted {granted}{equals} committed {committed}{and} refunded \
+                 {refunded}{and} held {held}{and} expired {expired}"
             )?,
             Format::Json => {
                 let names = ["granted", "committed", "refunded", "held", "expired"];
@@ -288,7 +306,9 @@ fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<Done> {
 }
 
 fn erase(folder: &Path, who: &Attribute, io: &mut Io<'_>) -> io::Result<Done> {
-    let erased = FileStore::open(folder).and_then(|store| {
+    // However many keys there are.
+    let options = FileOptions::default().max_keys(usize::MAX >> 16);
+    let erased = options.open(folder).and_then(|store| {
         let now = SystemClock::no_earlier_than(store.last_time()).now();
         store.erase(&who.name, &who.value, now)
     });

@@ -39,7 +39,7 @@ use crate::store::{Answer, Outage};
 pub use crate::store::KeyName;
 pub use crate::store::file::{
     Booked, Booking, Checked, Counts, Disk, DiskFile, Entries, Entry, FileOptions, FileStore,
-    Filter, Folder, Ledger, OpenError, Repaired, Totals, What, check, repair, repair_on,
+    Filter, Folder, Ledger, OpenError, Repaired, Totals, What, check, check_on, repair, repair_on,
 };
 
 impl Engine<FileStore> {
@@ -50,6 +50,15 @@ impl Engine<FileStore> {
         let server = policy.server();
         let max_keys = usize::try_from(server.max_keys).unwrap_or(usize::MAX);
         let options = FileOptions::default().max_keys(max_keys).when_full(server.when_full);
+        Self::open_with(policy, path, options)
+    }
+
+    /// [`open`](Self::open), with options: how many keys there may be is theirs to say, too.
+    pub fn open_with(
+        policy: Policy,
+        path: impl AsRef<Path>,
+        options: FileOptions,
+    ) -> Result<Self, OpenError> {
         let store = options.open(path.as_ref())?;
         let clock = SystemClock::no_earlier_than(store.last_time());
         Ok(Self::with_store(policy, store, clock))
@@ -75,6 +84,12 @@ impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
     /// that belong to no key, are not touched.
     pub fn erase(&self, attribute: &str, value: &str) -> Result<u64, OpenError> {
         self.store().erase(attribute, value, self.now().now)
+    }
+
+    /// Makes everything safe that was done so far: also edits, which are in force before they are written
+    /// down when the disk does not work.
+    pub fn sync(&self) -> Answer<'_, Result<(), Outage>> {
+        self.store().sync()
     }
 
     /// Everything that was written down so far and is safe.

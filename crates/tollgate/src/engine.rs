@@ -310,6 +310,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
 
     /// Gives the cost of a request back to every rule that it meets, and reports the most that any
     /// of them took back. Never more than was taken.
+    ///
+    /// With [`CheckError::Outage`] it may have been given back all the same: a [`peek`](Self::peek) tells.
     pub fn refund(&self, request: &Request<'_>) -> Answer<'_, Result<u64, CheckError>> {
         self.refund_at_times(request, None)
     }
@@ -362,12 +364,19 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// Ends the round of a domain: quotas per round begin anew, with what they carry over.
     ///
     /// Reports how many rounds of the domain have been closed; 0 if the policy has no such domain.
+    ///
+    /// In an [`Outage`] it may have been closed all the same: before trying again, see whether
+    /// [`rounds`](Self::rounds) has changed.
     pub fn close_round(&self, domain: &str) -> Answer<'_, Result<u64, Outage>> {
-        self.close_round_noting(domain, None)
+        self.close_round_maybe_noting(domain, None)
     }
 
     /// [`close_round`](Self::close_round), with a note that a store on disk writes down with it.
-    pub fn close_round_noting(
+    pub fn close_round_noting(&self, domain: &str, note: &str) -> Answer<'_, Result<u64, Outage>> {
+        self.close_round_maybe_noting(domain, Some(note))
+    }
+
+    fn close_round_maybe_noting(
         &self,
         domain: &str,
         note: Option<&str>,
@@ -558,7 +567,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                     continue;
                 }
                 Deciding::Now(decided) => (decided, None),
-                Deciding::WhenSafe(decided, safe) => (Ok(decided), Some(safe)),
+                Deciding::WhenSafe(decided, safe) => (Ok(decided), Some(self.telling(safe))),
             };
             drop(planned);
             return match (report.set(decided), safe) {
@@ -567,6 +576,18 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 (Ok(()), Some(safe)) => Filled::WhenSafe(safe),
             };
         }
+    }
+
+    /// In an outage what was taken is given back, and whoever waits for it hears of it.
+    fn telling<'s>(&'s self, safe: Safe<'s>) -> Safe<'s> {
+        let waiting = &self.shared.waiting;
+        Box::pin(async move {
+            let kept = safe.await;
+            if kept.is_err() {
+                waiting.wake_all();
+            }
+            kept
+        })
     }
 
     /// A plan, checked against what is wanted of it.

@@ -108,7 +108,11 @@ fn what_is_no_ledger_is_told() {
     let folder = folder("ledger-none");
     let _ = tollgate_in(&folder, &["ledger", "nowhere", "list"]).with(2).err(&["not a folder"]);
     std::fs::create_dir(folder.join("empty")).unwrap();
-    let _ = tollgate_in(&folder, &["ledger", "empty", "list"]).with(0).silent_out();
+    for command in [&["list"][..], &["check"], &["repair"], &["erase", "user=ada"]] {
+        let args = [&["ledger", "empty"], command].concat();
+        let _ = tollgate_in(&folder, &args).with(2).err(&["no ledger in empty"]).silent_out();
+    }
+    assert_eq!(std::fs::read_dir(folder.join("empty")).unwrap().count(), 0, "nothing is made");
     std::fs::create_dir(folder.join("future")).unwrap();
     let mut header = b"tollgate ledger\n".to_vec();
     header.extend_from_slice(&7_u32.to_le_bytes());

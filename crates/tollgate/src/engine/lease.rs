@@ -129,6 +129,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             Some(id) if report.is_allowed() => {
                 Ok(Lease { engine: self.clone(), report, id, is_kept: false })
             }
+            // A place that cannot be written down cannot be given.
+            _ if report.is_allowed() => Err(WaitError::Invalid(CheckError::Outage)),
             _ => Err(WaitError::Denied(Box::new(report))),
         }
     }
@@ -237,7 +239,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     fn in_outage(mut self) -> Result<Self, WaitError> {
         let rules = self.engine.shared.rules.load();
         let report = std::mem::replace(&mut self.report, Report::new(rules));
+        let hold = report.hold;
         self.report = report.in_outage()?;
+        // The place itself was given back; its numbers are still larger than all before.
+        self.report.hold = hold;
         Ok(self)
     }
 

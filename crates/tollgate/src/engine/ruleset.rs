@@ -362,9 +362,7 @@ impl Numbers {
         self.next_tag += 1;
         let cycle = cycle.cloned();
         let (common, exception) = (exception.map(|it| it.0), exception.map(|it| it.1));
-        self.adoption
-            .limits
-            .push(NewLimit { tag, family, terms, cycle, until, common, exception });
+        self.adoption.limits.push(NewLimit { tag, family, terms, cycle, until, common, exception });
         (Grade { tag, terms }, old.is_some())
     }
 
@@ -378,7 +376,8 @@ impl Numbers {
                 continue;
             };
             let of_exceptions = rules[index].exceptions.iter().filter_map(|it| it.grade);
-            let is_in_force = of_exceptions.chain([rules[index].base]).any(|it| it.tag == limit.tag);
+            let is_in_force =
+                of_exceptions.chain([rules[index].base]).any(|it| it.tag == limit.tag);
             let is_followed = limit.successor.is_some()
                 || self.adoption.successions.iter().any(|it| it.from == limit.tag);
             if limit.is_base || is_in_force || is_followed {

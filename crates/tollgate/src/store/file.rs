@@ -35,7 +35,7 @@ pub use disk::{Disk, DiskFile, Folder};
 pub use error::OpenError;
 pub use ledger::{Booked, Booking, Entries, Entry, Filter, Ledger, Totals, What};
 pub use log::Counts;
-pub use repair::{Checked, Repaired, check, repair, repair_on};
+pub use repair::{Checked, Repaired, check, check_on, repair, repair_on};
 
 mod bytes;
 mod chain;
@@ -144,10 +144,10 @@ impl FileOptions {
         self
     }
 
-    /// How many bytes of space are taken ahead of what is written. 1 MiB if nothing is said.
+    /// How many bytes of space are taken ahead of what is written, up to 1 GiB. 1 MiB if nothing is said.
     #[must_use]
     pub const fn fill_ahead(mut self, bytes: u64) -> Self {
-        self.sizes.fill_len = bytes;
+        self.sizes.fill_len = if bytes < MOST_AHEAD { bytes } else { MOST_AHEAD };
         self
     }
 
@@ -263,7 +263,7 @@ impl FileStore {
         text: &str,
         times: Times,
     ) -> Answer<'_, Result<(), Outage>> {
-        if self.failure().is_some() {
+        if self.is_failing() {
             return Answer::Now(Err(Outage));
         }
         let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
@@ -281,7 +281,7 @@ impl FileStore {
     }
 
     fn is_failing(&self) -> bool {
-        self.shared.recorder.log.failure().is_some()
+        self.shared.recorder.log.is_refusing()
     }
 
     /// How safe a plan has to be before it is answered.
@@ -544,3 +544,6 @@ impl sealed::Store for FileStore {
         self.shared.memory.bytes()
     }
 }
+
+/// How much space is taken ahead at most.
+const MOST_AHEAD: u64 = 1 << 30;

@@ -90,7 +90,7 @@ impl Desk {
             }
             let tokens = TOKENS_PER_WINDOW;
             let note = Note::WindowClosed { window, proposals_per_window, tokens };
-            let closed = engine.close_round_noting(DOMAIN, Some(&note.to_text()));
+            let closed = engine.close_round_noting(DOMAIN, &note.to_text());
             closed.wait().map_err(|_| Refusal::Outage)?;
             let fact = Fact { deed: Deed::WindowClosed, hold: None, note: Some(note) };
             self.state().apply(fact);

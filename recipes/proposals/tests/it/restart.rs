@@ -127,7 +127,7 @@ async fn a_tally_that_was_interrupted_between_its_steps_is_finished_at_the_next_
         }
         if upto >= Upto::End {
             let note = Note::WindowClosed { window: 1, proposals_per_window: 3, tokens: 2 };
-            engine.close_round_noting("proposals", Some(&note.to_text())).wait().unwrap();
+            engine.close_round_noting("proposals", &note.to_text()).wait().unwrap();
         }
         drop(engine);
         for _ in 0..2 {

@@ -96,8 +96,7 @@ impl Chain {
         for link in &self.links {
             let number = link.header.number;
             let file = FileKind::Log.file_name(number);
-            let bytes =
-                disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+            let bytes = link.read(disk)?;
             let counted = link.counted(&bytes);
             let mut batches = Batches::new(counted, link.header.first_batch);
             let mut place = Place { file, at: batches.position() as u64 };
@@ -167,6 +166,29 @@ impl Proof {
 }
 
 impl Link {
+    /// Everything in the segment.
+    ///
+    /// Whoever reads while another process writes may see a part of a batch and all of a later one. So
+    /// what looks like damage is read again.
+    pub(super) fn read(&self, disk: &dyn Disk) -> Result<Vec<u8>, OpenError> {
+        let file = FileKind::Log.file_name(self.header.number);
+        let mut tries = 0;
+        loop {
+            let bytes =
+                disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+            let mut batches = Batches::new(self.counted(&bytes), self.header.first_batch);
+            batches.by_ref().for_each(drop);
+            let is_whole = match self.counts_len {
+                Some(len) => batches.position() as u64 == len,
+                None => batches.ending() != Ending::Damaged,
+            };
+            tries += 1;
+            if is_whole || tries == READS {
+                return Ok(bytes);
+            }
+        }
+    }
+
     /// The bytes that count.
     pub(super) fn counted<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let len = self.counts_len.and_then(|len| usize::try_from(len).ok());
@@ -194,6 +216,9 @@ fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<Header>, OpenError
         disk.read_start(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
     let damaged = |what| OpenError::Damaged { file: file.clone(), at: 0, what };
     match Header::from_bytes(FileKind::Log, &bytes) {
+        Ok(header) if header.after.number >= number => {
+            Err(damaged("it follows a segment that is not older"))
+        }
         Ok(header) if header.number == number => Ok(Some(header)),
         Ok(_) => Err(damaged("it is another segment under a wrong name")),
         Err(HeaderError::NotOurs) => {
@@ -205,3 +230,6 @@ fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<Header>, OpenError
         Err(HeaderError::Version(version)) => Err(OpenError::Version { file, version }),
     }
 }
+
+/// How often a segment is read before it is believed to be damaged.
+const READS: usize = 3;

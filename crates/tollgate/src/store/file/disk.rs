@@ -57,7 +57,7 @@ impl Folder {
     ///
     /// The error is of kind [`WouldBlock`](io::ErrorKind::WouldBlock) if another process has it.
     pub fn own(path: &Path) -> io::Result<Self> {
-        fs::create_dir_all(path)?;
+        let made = make_folders(path)?;
         let lock = path.join(LOCK);
         let mut lock =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(lock)?;
@@ -73,8 +73,9 @@ impl Folder {
         }
         lock.set_len(0)?;
         writeln!(lock, "{}", std::process::id())?;
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            File::open(parent)?.sync_all()?;
+        for folder in made {
+            // It is in its parent that a folder has its name.
+            File::open(folder.join(".."))?.sync_all()?;
         }
         Ok(Self { path: path.into(), _lock: Some(lock) })
     }
@@ -84,6 +85,14 @@ impl Folder {
         fs::read_dir(path)?;
         Ok(Self { path: path.into(), _lock: None })
     }
+}
+
+/// Makes a folder and those that it is in, and reports which were made.
+fn make_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let made = path.ancestors().take_while(is_missing).map(Into::into).collect();
+    fs::create_dir_all(path)?;
+    Ok(made)
 }
 
 impl Disk for Folder {

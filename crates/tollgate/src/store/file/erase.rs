@@ -11,15 +11,16 @@ use tollgate_core::Timestamp;
 
 use super::bytes::{Reader, Writer};
 use super::chain::Chain;
+use super::crc::crc32c;
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{Batches, FileKind, frame};
 use super::record::{Key, Record};
 use super::{FileStore, Shared};
 use crate::cycle::Times;
-use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::block_on;
+use crate::store::memory::Remembered;
 
 impl FileStore {
     /// Destroys the names of all keys in which an attribute has a value; reports how many. See
@@ -55,7 +56,6 @@ impl Shared {
     fn erase_keys(&self, found: &HashMap<u64, u64>, times: Times) -> Result<(), OpenError> {
         for hash in found.values() {
             self.memory.erase(*hash, times);
-            lock(&self.recorder.keys).remove(*hash);
         }
         let keys = found.keys().copied().collect();
         self.recorder.take(&Record::Erased { at: times.now, keys }, Durability::Fsync);
@@ -68,8 +68,25 @@ impl Shared {
                 blank_segment(&*self.disk, &file, link.header.first_batch, found)?;
             }
         }
+        self.remove_strays(&chain)?;
         let disk = &*self.disk;
         disk.remove(MARKER).and_then(|()| disk.sync_names()).map_err(erasing_failed)
+    }
+}
+
+impl Shared {
+    /// Removes segments that do not count: nobody reads them, and they may have names.
+    fn remove_strays(&self, chain: &Chain) -> Result<(), OpenError> {
+        let names = self.disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
+        let newest = chain.links().last().map_or(0, |link| link.header.number);
+        for name in names {
+            let number = FileKind::Log.number_of(&name).filter(|number| *number < newest);
+            let is_stray = |number: u64| chain.links().iter().all(|it| it.header.number != number);
+            if number.is_some_and(is_stray) {
+                self.disk.remove(&name).map_err(erasing_failed)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -138,8 +155,25 @@ fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
             }
             Record::Acts(acts) => {
                 let mut is_hit = false;
+                let of_states = acts.states.iter().any(|(key, _)| erased.contains_key(key));
+                let items = acts.holds.iter().filter_map(|(_, hold)| hold.as_ref());
+                let of_holds =
+                    items.flat_map(|hold| &hold.items).any(|item| erased.contains_key(&item.hash));
+                for (_, name) in &mut acts.names {
+                    let is_about = |name: &&mut Remembered| {
+                        name.answer.hashes.iter().any(|key| erased.contains_key(key))
+                    };
+                    if let Some(name) = name.as_mut().filter(|name| is_about(name)) {
+                        // It was made of the names, among other things.
+                        (name.body, is_hit) = (0, true);
+                    }
+                }
                 for act in &mut acts.acts {
-                    let is_about = act.bookings.iter().any(|(key, ..)| erased.contains_key(key));
+                    // What books nothing is about what it has left behind.
+                    let is_about = match &*act.bookings {
+                        [] => of_states || of_holds,
+                        bookings => bookings.iter().any(|(key, ..)| erased.contains_key(key)),
+                    };
                     if let Some(note) = act.note.as_mut().filter(|_| is_about) {
                         *note = "\0".repeat(note.len()).into();
                         is_hit = true;
@@ -166,6 +200,8 @@ fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
 fn write_marker(disk: &dyn Disk, numbers: &[u64]) -> io::Result<()> {
     let mut out = Writer::default();
     out.list(numbers.iter(), |out, number| out.number(*number));
+    let crc = crc32c(0, &out.0);
+    out.0.extend_from_slice(&crc.to_le_bytes());
     let _ = disk.remove(TEMPORARY);
     let mut file = disk.create(TEMPORARY)?;
     file.write_at(0, &out.0)?;
@@ -181,13 +217,15 @@ fn read_marker(disk: &dyn Disk) -> Result<Option<Vec<u64>>, OpenError> {
     }
     let bytes =
         disk.read(MARKER).map_err(|error| OpenError::disk(format!("read {MARKER}"), error))?;
-    let numbers = Reader(&bytes).list(Reader::number);
-    let broken = |_| OpenError::Damaged {
+    let numbers = bytes
+        .split_last_chunk()
+        .filter(|(numbers, crc)| crc32c(0, numbers) == u32::from_le_bytes(**crc))
+        .and_then(|(numbers, _)| Reader(numbers).list(Reader::number).ok());
+    numbers.map(Some).ok_or_else(|| OpenError::Damaged {
         file: MARKER.into(),
         at: 0,
         what: "it should say which names are being destroyed",
-    };
-    numbers.map(Some).map_err(broken)
+    })
 }
 
 fn erasing_failed(error: impl std::error::Error + Send + Sync + 'static) -> OpenError {

@@ -65,7 +65,9 @@ impl FileKind {
     pub(super) fn number_of(self, name: &str) -> Option<u64> {
         let (digits, extension) = name.split_once('.')?;
         let is_plain = digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
-        (is_plain && extension == self.extension()).then(|| digits.parse().ok()).flatten()
+        let number = (is_plain && extension == self.extension()).then(|| digits.parse().ok())??;
+        // There is no log that has come so far.
+        (number < u64::MAX >> 1).then_some(number)
     }
 }
 

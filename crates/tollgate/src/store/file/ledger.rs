@@ -145,7 +145,9 @@ pub struct Filter {
     until: Option<Timestamp>,
 }
 
-/// What bookings add up to: `granted` is always `committed + refunded + held + expired`.
+/// What bookings add up to: `granted` is always `committed + refunded + held + expired`, from the
+/// beginning. Within a range of time it is what was booked then, and what was granted before may be
+/// committed, refunded or expired in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
@@ -198,6 +200,7 @@ impl Ledger {
             links: chain.links().iter().copied().collect(),
             segment: None,
             keys: HashMap::new(),
+            holds: HashMap::new(),
             ready: VecDeque::new(),
             number: 0,
             filter: filter.clone(),
@@ -305,6 +308,8 @@ pub struct Entries {
     links: VecDeque<Link>,
     segment: Option<Segment>,
     keys: HashMap<u64, Arc<KeyName>>,
+    /// The domains of reservations that are open.
+    holds: HashMap<HoldId, Box<str>>,
     ready: VecDeque<Entry>,
     number: u64,
     filter: Filter,
@@ -405,6 +410,9 @@ impl Entries {
 
     fn take_acts(&mut self, acts: Acts) {
         let of_state = acts.states.first().and_then(|(key, _)| self.keys.get(key)).cloned();
+        let mut items = acts.holds.iter().filter_map(|(_, hold)| hold.as_ref()?.items.first());
+        let of_items =
+            items.find_map(|item| self.keys.get(&item.hash)).map(|key| key.domain.clone());
         for KeyedAct { kind, at, hold, note, bookings } in acts.acts {
             let Some(what) = what_of(kind) else { continue };
             let unknown = || Arc::new(KeyName::default());
@@ -416,9 +424,19 @@ impl Entries {
                     units,
                 })
                 .collect();
+            let of_hold = hold.and_then(|hold| self.holds.get(&hold).cloned());
             let named = bookings.first().map(|booked| &booked.key).or(of_state.as_ref());
-            let domain = named.map_or("".into(), |key| key.domain.clone());
-            let (number, what) = (0, what);
+            let domain = of_hold
+                .or_else(|| named.map(|key| key.domain.clone()))
+                .or_else(|| of_items.clone())
+                .unwrap_or_default();
+            if let Some(hold) = hold {
+                match what {
+                    What::Cancel | What::Expire => self.holds.remove(&hold),
+                    _ => self.holds.insert(hold, domain.clone()),
+                };
+            }
+            let number = 0;
             self.enqueue(Entry { number, at, what, domain, hold, note, bookings });
         }
     }
@@ -437,8 +455,7 @@ impl Entries {
 impl Segment {
     fn read(disk: &dyn Disk, link: Link) -> Result<Self, OpenError> {
         let file = FileKind::Log.file_name(link.header.number);
-        let bytes =
-            disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+        let bytes = link.read(disk)?;
         let start = Batches::new(&bytes, link.header.first_batch);
         let (at, next_batch) = (start.position(), start.next_number());
         Ok(Self { link, file, bytes, at, next_batch })

@@ -2,6 +2,7 @@
 //!
 //! One thread writes. While it waits for the disk, records collect; the next write takes all of them.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -11,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::tail::{Sync, Tail};
+use crate::clock::{Clock, MonotonicClock};
 use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::Outage;
@@ -40,7 +42,9 @@ struct State {
     synced: u64,
     /// How safe those who wait want their records.
     wanted: Option<Durability>,
-    waiting: Vec<(Goal, Waker)>,
+    waiting: HashMap<u64, (Goal, Waker)>,
+    /// The number of the next one who waits.
+    next_waiter: u64,
     /// What the disk said when it last refused to take anything.
     failure: Option<Arc<io::Error>>,
     /// How often it has begun to refuse.
@@ -50,6 +54,8 @@ struct State {
     wants_rotation: bool,
     rotated: Option<io::Result<u64>>,
     is_closing: bool,
+    /// Whether nobody writes any more.
+    is_dead: bool,
     counts: Counts,
 }
 
@@ -110,7 +116,14 @@ impl Log {
             state.wanted = state.wanted.max(Some(durability));
             self.shared.wake(&mut state);
         }
-        WhenSafe { shared: Arc::clone(&self.shared), goal }
+        state.next_waiter += 1;
+        WhenSafe { shared: Arc::clone(&self.shared), goal, number: state.next_waiter }
+    }
+
+    /// Whether nothing more should be taken: the disk refuses, or is far behind.
+    pub(super) fn is_refusing(&self) -> bool {
+        let state = lock(&self.shared.state);
+        state.failure.is_some() || state.records.len() > MOST_BEHIND
     }
 
     /// What the disk said, if it takes nothing.
@@ -121,7 +134,7 @@ impl Log {
     /// Blocks until the disk takes what has to be written, or the log is closed.
     pub(super) fn wait_until_it_works(&self) {
         let mut state = lock(&self.shared.state);
-        while state.failure.is_some() && !state.is_closing {
+        while state.failure.is_some() && !state.is_closing && !state.is_dead {
             state = self.shared.done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -132,6 +145,9 @@ impl Log {
         state.wants_rotation = true;
         self.shared.wake(&mut state);
         loop {
+            if state.is_dead {
+                return Err(io::Error::other("the thread that writes has panicked"));
+            }
             if let Some(rotated) = state.rotated.take() {
                 return rotated;
             }
@@ -172,6 +188,7 @@ impl Shared {
     }
 
     fn run(&self, mut tail: Tail, on_growth: impl Fn(u64)) {
+        let _told = TellsTheEnd(self);
         let mut is_last = false;
         while !is_last {
             let mut state = self.next_work();
@@ -197,6 +214,7 @@ impl Shared {
     /// Waits until there is something to write; while the disk refuses, for a while at most.
     fn next_work(&self) -> std::sync::MutexGuard<'_, State> {
         let mut state = lock(&self.state);
+        let began = MonotonicClock.now();
         loop {
             let has_work = state.wanted.is_some() || state.wants_rotation || state.is_closing;
             if has_work && (state.failure.is_none() || state.is_closing || state.wants_rotation) {
@@ -205,12 +223,17 @@ impl Shared {
             state.is_idle = true;
             let woken = match state.failure {
                 None => self.work.wait(state).map_err(PoisonError::into_inner),
-                Some(_) => match self.work.wait_timeout(state, RETRY_AFTER) {
-                    // Whatever could not be written has to be tried again.
-                    Ok((state, timeout)) if timeout.timed_out() => return state,
-                    Ok((state, _)) => Ok(state),
-                    Err(poisoned) => Err(poisoned.into_inner().0),
-                },
+                Some(_) => {
+                    let waited_ns = MonotonicClock.now().as_nanos() - began.as_nanos();
+                    let left = RETRY_AFTER.saturating_sub(Duration::from_nanos(waited_ns));
+                    if left.is_zero() {
+                        // Whatever could not be written has to be tried again.
+                        state.is_idle = false;
+                        return state;
+                    }
+                    let woken = self.work.wait_timeout(state, left);
+                    Ok(woken.unwrap_or_else(PoisonError::into_inner).0)
+                }
             };
             state = woken.unwrap_or_else(|state| state);
         }
@@ -246,14 +269,40 @@ impl Shared {
             state.rotated = rotated;
         }
         let waiting = std::mem::take(&mut state.waiting);
-        let (over, waiting) =
-            waiting.into_iter().partition(|(goal, _)| state.reached(goal).is_some());
-        state.waiting = waiting;
+        let mut over = Vec::new();
+        for (number, (goal, waker)) in waiting {
+            match state.reached(&goal) {
+                Some(_) => over.push(waker),
+                None => {
+                    state.waiting.insert(number, (goal, waker));
+                }
+            }
+        }
         drop(state);
         self.done.notify_all();
-        let over: Vec<(Goal, Waker)> = over;
-        over.into_iter().for_each(|(_, waker)| waker.wake());
+        over.into_iter().for_each(Waker::wake);
         tail.written_len
+    }
+}
+
+/// Tells everybody, should the thread that writes end in a panic: nothing is written any more.
+struct TellsTheEnd<'a>(&'a Shared);
+
+impl Drop for TellsTheEnd<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        let mut state = lock(&self.0.state);
+        let error = || io::Error::other("the thread that writes has panicked");
+        state.failure = Some(Arc::new(error()));
+        state.outages += 1;
+        state.is_dead = true;
+        state.rotated = state.wants_rotation.then(|| Err(error()));
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        self.0.done.notify_all();
+        waiting.into_values().for_each(|(_, waker)| waker.wake());
     }
 }
 
@@ -280,6 +329,13 @@ impl State {
 pub(crate) struct WhenSafe {
     shared: Arc<Shared>,
     goal: Goal,
+    number: u64,
+}
+
+impl Drop for WhenSafe {
+    fn drop(&mut self) {
+        lock(&self.shared.state).waiting.remove(&self.number);
+    }
 }
 
 impl Future for WhenSafe {
@@ -290,7 +346,7 @@ impl Future for WhenSafe {
         match state.reached(&self.goal) {
             Some(outcome) => Poll::Ready(outcome),
             None => {
-                state.waiting.push((self.goal, context.waker().clone()));
+                state.waiting.insert(self.number, (self.goal, context.waker().clone()));
                 Poll::Pending
             }
         }
@@ -303,3 +359,6 @@ fn copy(error: &io::Error) -> io::Error {
 
 /// How long to wait before a disk that refused is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// How many bytes of records may wait for the disk before no more are taken.
+const MOST_BEHIND: usize = 64 << 20;

@@ -14,8 +14,8 @@ use crate::cycle::Times;
 use crate::keyed::{pack_sliding, unpack_sliding};
 use crate::policy::{Cycle, Durability, Effective};
 use crate::store::memory::{
-    ActKind, Answered, Booking, Entry, ExceptionId, Happened, Hold, Image, Item, KnownImage, Remembered,
-    Successor,
+    ActKind, Answered, Booking, Entry, ExceptionId, Happened, Hold, Image, Item, KnownImage,
+    Remembered, Successor,
 };
 use crate::store::{Decided, Held, HoldId, KeyName};
 use crate::table::{Narrow, Tagged, WIDE_WORDS};
@@ -562,7 +562,7 @@ fn read_terms(from: &mut Reader<'_>) -> Result<Terms, Malformed> {
     let divisors = match kind {
         1 | 3 => &words[..3],
         2 => &words[..2],
-        4 | 5 | 6 => &words[..1],
+        4..=6 => &words[..1],
         _ => return Err(Malformed),
     };
     if divisors.contains(&0) || (kind == 3 && words[2] > u64::from(Sliding::MAX_PARTS)) {

@@ -92,6 +92,7 @@ impl Sink for Recorder {
             acts.names.push((name, known));
         }
         Record::Acts(Box::new(acts)).write(&mut out);
+        journal.erased.iter().for_each(|hash| keys.remove(*hash));
         // Numbers of keys are in the log before anything that uses them.
         self.log.take(&out.0, journal.durability.unwrap_or(Durability::Memory));
     }

@@ -10,7 +10,7 @@ use super::bytes::Reader;
 use super::chain::{Chain, Finish, Place};
 use super::disk::Disk;
 use super::error::OpenError;
-use super::frame::{Batches, FileKind, Header, HeaderError};
+use super::frame::{Batches, End, FileKind, Header, HeaderError};
 use super::keys::{Keys, Mixing};
 use super::record::{Acts, Edit, EditedThing, EditedWhat, Record, Round};
 use crate::calendar::CachedCalendar;
@@ -53,13 +53,25 @@ pub(super) fn recover(disk: &dyn Disk, room: Room) -> Result<Recovered, OpenErro
         replay.read_snapshot(disk, number)?;
     }
     let chain = Chain::read(disk, snapshot.unwrap_or(0))?;
-    if let (Some(number), first) = (snapshot, chain.links().first())
-        && first.is_none_or(|first| first.header.number != number)
+    let after_snapshot = snapshot.map(|number| End { number, len: 0 });
+    if let (Some(number), Some(first)) = (snapshot, chain.links().first())
+        && first.header.number != number
+        && Some(first.header.after) != after_snapshot
     {
         let file = FileKind::Log.file_name(number);
         return Err(OpenError::Damaged { file, at: 0, what: "the segment is missing" });
     }
-    let finish = chain.for_each(disk, |record, place| replay.apply(record, place))?;
+    let mut finish = chain.for_each(disk, |record, place| replay.apply(record, place))?;
+    if let (Some(after), []) = (after_snapshot, chain.links()) {
+        // What followed the snapshot was taken away by a repair: it goes on from there.
+        finish.from.end = after;
+        finish.from.next_segment = finish.from.next_segment.max(after.number + 1);
+    }
+    if replay.memory.limits_mut().goes_round() {
+        let file = chain.links().first().map_or(0, |link| link.header.number);
+        let (file, what) = (FileKind::Log.file_name(file), "a limit follows itself");
+        return Err(OpenError::Damaged { file, at: 0, what });
+    }
     let is_begun = finish.from.end.number != 0;
     if let (Some(first), true, false) = (chain.links().first(), is_begun, replay.has_seed) {
         let file = FileKind::Log.file_name(first.header.number);

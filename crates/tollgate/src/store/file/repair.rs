@@ -56,7 +56,9 @@ pub fn check(path: impl AsRef<Path>) -> Result<Checked, OpenError> {
     Ok(check_on(&(Arc::new(folder) as Arc<dyn Disk>)))
 }
 
-fn check_on(disk: &Arc<dyn Disk>) -> Checked {
+/// [`check`] on a disk of one's own.
+#[must_use]
+pub fn check_on(disk: &Arc<dyn Disk>) -> Checked {
     let mut checked = Checked { entries: 0, ledger: None, start: None, is_torn: false };
     match recover(&**disk, EVERYTHING) {
         Ok(recovered) => checked.is_torn = recovered.finish.is_torn,

@@ -195,7 +195,7 @@ impl MemoryStore {
         side.forget_state(hash);
         take_out(&self.narrow, hash);
         take_out(&self.wide, hash);
-        side.note_gone(hash);
+        side.note_erased(hash);
         side.end_act(Happened::new(ActKind::Forget, times.now));
     }
 }

@@ -43,12 +43,16 @@ pub(crate) struct Journal {
     pub(crate) names: SmallVec<[[u64; 2]; 1]>,
     /// Keys that nobody has heard of before.
     pub(crate) keys: SmallVec<[(u64, KeyName); INLINE]>,
+    /// Keys that get another number, should they come again.
+    pub(crate) erased: SmallVec<[u64; 1]>,
     /// As safe as the strictest of them has to be.
     pub(crate) durability: Option<Durability>,
     /// Of the act that is under way.
     bookings: SmallVec<[Booking; INLINE]>,
     /// Whether it has changed anything that is written down.
     is_under_way: bool,
+    /// How many holds and names were there before it.
+    before: [usize; 2],
 }
 
 /// One thing that happened.
@@ -141,12 +145,13 @@ impl Side {
         }
     }
 
-    /// A state is gone, wherever it was.
+    /// A key is gone, and nobody may hear of it again.
     #[cfg(feature = "durable")]
-    pub(crate) fn note_gone(&mut self, hash: u64) {
+    pub(crate) fn note_erased(&mut self, hash: u64) {
         if let Some(journal) = &mut self.journal {
             journal.note(Durability::Fsync);
             journal.states.extend([(hash, Width::Narrow), (hash, Width::Wide)]);
+            journal.erased.push(hash);
         }
     }
 
@@ -181,11 +186,18 @@ impl Side {
 
     /// What was noted since the last act was one.
     pub(crate) fn end_act(&mut self, act: Act) {
-        if let Some(journal) = self.journal.as_mut().filter(|journal| journal.is_under_way) {
+        let Some(journal) = &mut self.journal else { return };
+        if journal.is_under_way {
             journal.is_under_way = false;
             let bookings = std::mem::take(&mut journal.bookings);
             journal.acts.push(Act { bookings, ..act });
+        } else {
+            // Nothing about it is kept, so its hold and its name are not, either.
+            let [holds, names] = journal.before;
+            journal.holds.truncate(holds);
+            journal.names.truncate(names);
         }
+        journal.before = [journal.holds.len(), journal.names.len()];
     }
 }
 
