@@ -58,7 +58,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 
 /// The log on disk and its snapshots, and the timer of those who wait.
 const START_THREADS: [&str; 3] =
-    ["src/store/file.rs", "src/store/file/log.rs", "src/waiting/timer.rs"];
+    ["src/store/file/log.rs", "src/store/file.rs", "src/waiting/timer.rs"];
 
 /// Nothing else runs in the background, so there is nothing that `close` could leave running.
 #[test]
