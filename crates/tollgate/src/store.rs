@@ -66,6 +66,7 @@ pub struct Decided {
     pub(crate) is_allowed: bool,
     pub(crate) hold: Option<Held>,
     /// Whether it was decided before, for the same request.
+    #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "nothing is undone"))]
     pub(crate) is_repeat: bool,
 }
 

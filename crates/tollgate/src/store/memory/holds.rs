@@ -6,6 +6,7 @@ use std::time::Duration;
 use tollgate_core::Timestamp;
 
 use super::limits::Carried;
+use super::side::REMEMBERED_FOR;
 use super::{
     ActKind, Booking, Charge, Entry, Gone, Happened, Held, Hold, HoldId, Item, Lines, MemoryStore,
     Moment, Plan, Settled, Settlement, Several, Side, Width,
@@ -44,7 +45,9 @@ impl MemoryStore {
         let mut side = self.side();
         self.expire_holds(&mut side, times);
         let mut hold = side.hold(id).ok_or(Gone)?.clone();
-        if hold.settled.is_none() == matches!(settlement, Settlement::Refund { .. }) {
+        let oldest = times.now.saturating_sub(REMEMBERED_FOR);
+        let is_too_old = hold.settled.is_some_and(|settled| settled < oldest);
+        if is_too_old || hold.settled.is_none() == matches!(settlement, Settlement::Refund { .. }) {
             return Err(Gone);
         }
         let (mut most, mut least, lines) = (0, None, self.lines_of(&hold));

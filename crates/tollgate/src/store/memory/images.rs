@@ -88,7 +88,14 @@ impl MemoryStore {
         now: Timestamp,
         is_held: bool,
     ) -> Result<(), NoRoom> {
-        match shelf.enter(hash, now, self) {
+        let mut place = shelf.enter(hash, now, self);
+        if let Place::Full(chain) = place {
+            drop(chain);
+            // While nobody decides, nothing has to stay that is idle.
+            shelf.sweep(now, self);
+            place = shelf.enter(hash, now, self);
+        }
+        match place {
             Place::Claimed(mut chain, at) | Place::Known(mut chain, at) => {
                 let line = chain.line(at.line);
                 line.set_fingerprint(at.slot, hash);

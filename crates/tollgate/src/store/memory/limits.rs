@@ -6,7 +6,9 @@ use std::sync::Arc;
 use tollgate_core::Timestamp;
 
 use crate::cycle::{CycleClock, Times};
-use crate::policy::{Cycle, Effective};
+#[cfg(feature = "durable")]
+use crate::policy::Cycle;
+use crate::policy::Effective;
 use crate::store::{Adoption, Charge};
 use crate::terms::{Moment, NO_PERIOD, State, Terms};
 
@@ -56,6 +58,7 @@ pub(crate) struct Successor {
 }
 
 /// Everything about a limit, to be kept beyond the process.
+#[cfg(feature = "durable")]
 #[derive(Clone, Debug)]
 pub(crate) struct KnownImage {
     pub(crate) tag: u32,
@@ -141,65 +144,6 @@ impl Limits {
             is_base: it.is_whole && !it.is_past() && it.common.is_none(),
         };
         self.known.iter().map(restored).collect()
-    }
-
-    /// Everything about a limit.
-    pub(crate) fn image(&self, tag: u32) -> Option<KnownImage> {
-        let known = self.known.get(&tag)?;
-        Some(KnownImage {
-            tag,
-            family: known.family,
-            terms: known.terms,
-            cycle: known.cycle.as_ref().map(|cycle| cycle.named()),
-            since: known.since,
-            until: known.until,
-            common: known.common,
-            exception: known.exception,
-            successor: known.successor,
-            is_removed: known.is_removed,
-        })
-    }
-
-    /// Every limit that is known.
-    pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
-        self.known.keys().copied()
-    }
-
-    /// Knows all about a limit from an earlier life.
-    pub(crate) fn restore_whole(&mut self, image: KnownImage, cycle: Option<Arc<CycleClock>>) {
-        let known = Known {
-            family: image.family,
-            terms: image.terms,
-            cycle,
-            since: image.since,
-            until: image.until,
-            common: image.common,
-            exception: image.exception,
-            successor: image.successor,
-            is_removed: image.is_removed,
-            is_whole: true,
-        };
-        self.known.insert(image.tag, known);
-    }
-
-    /// Whether some limit follows itself, be it after others: no edit makes that.
-    #[cfg(feature = "durable")]
-    pub(crate) fn goes_round(&self) -> bool {
-        let mut good: HashSet<u32> = HashSet::new();
-        for tag in self.known.keys() {
-            let (mut path, mut next) = (Vec::new(), Some(*tag));
-            while let Some(tag) = next.filter(|tag| !good.contains(tag)) {
-                if path.contains(&tag) {
-                    return true;
-                }
-                path.push(tag);
-                let known = self.known.get(&tag);
-                let follows = known.and_then(|it| it.successor).map(|it| it.tag);
-                next = follows.or_else(|| known.and_then(|it| it.common));
-            }
-            good.extend(path);
-        }
-        false
     }
 
     /// Knows limits from an earlier life.
@@ -435,6 +379,68 @@ impl Limits {
 
     pub(crate) fn terms(&self, tag: u32) -> Option<Terms> {
         self.known.get(&tag).map(|known| known.terms)
+    }
+}
+
+/// What a store on disk needs to know.
+#[cfg(feature = "durable")]
+impl Limits {
+    /// Everything about a limit.
+    pub(crate) fn image(&self, tag: u32) -> Option<KnownImage> {
+        let known = self.known.get(&tag)?;
+        Some(KnownImage {
+            tag,
+            family: known.family,
+            terms: known.terms,
+            cycle: known.cycle.as_ref().map(|cycle| cycle.named()),
+            since: known.since,
+            until: known.until,
+            common: known.common,
+            exception: known.exception,
+            successor: known.successor,
+            is_removed: known.is_removed,
+        })
+    }
+
+    /// Every limit that is known.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
+        self.known.keys().copied()
+    }
+
+    /// Knows all about a limit from an earlier life.
+    pub(crate) fn restore_whole(&mut self, image: KnownImage, cycle: Option<Arc<CycleClock>>) {
+        let known = Known {
+            family: image.family,
+            terms: image.terms,
+            cycle,
+            since: image.since,
+            until: image.until,
+            common: image.common,
+            exception: image.exception,
+            successor: image.successor,
+            is_removed: image.is_removed,
+            is_whole: true,
+        };
+        self.known.insert(image.tag, known);
+    }
+
+    /// Whether some limit follows itself, be it after others: no edit makes that.
+    pub(crate) fn goes_round(&self) -> bool {
+        let mut good: HashSet<u32> = HashSet::new();
+        for tag in self.known.keys() {
+            let (mut path, mut next) = (Vec::new(), Some(*tag));
+            while let Some(tag) = next.filter(|tag| !good.contains(tag)) {
+                if path.contains(&tag) {
+                    return true;
+                }
+                path.push(tag);
+                let known = self.known.get(&tag);
+                let follows = known.and_then(|it| it.successor).map(|it| it.tag);
+                next = follows.or_else(|| known.and_then(|it| it.common));
+            }
+            good.extend(path);
+        }
+        false
     }
 }
 

@@ -106,64 +106,6 @@ impl Side {
         self.insert_hold(id, hold);
     }
 
-    /// Knows settled holds from an earlier life.
-    pub(crate) fn restore_settled(&mut self, mut holds: Vec<(HoldId, Hold)>) {
-        holds.sort_unstable_by_key(|(id, hold)| (hold.settled, *id));
-        for (id, hold) in holds {
-            self.settled.push_back((hold.settled.unwrap_or(Timestamp::ZERO), id));
-            self.holds.insert(id, hold);
-        }
-    }
-
-    /// Knows names from an earlier life.
-    pub(crate) fn restore_names(&mut self, mut names: Vec<([u64; 2], Remembered)>) {
-        names.sort_unstable_by_key(|(name, known)| (known.at, *name));
-        for (name, known) in names {
-            self.names_by_age.push_back((known.at, name));
-            self.names.insert(name, known);
-        }
-    }
-
-    /// The states that holds and names of requests are about.
-    #[cfg(feature = "durable")]
-    pub(crate) fn mentioned(&self) -> HashSet<u64> {
-        let of_holds = self.holds.values().flat_map(|hold| hold.items.iter().map(|it| it.hash));
-        let of_names = self.names.values().flat_map(|known| known.answer.hashes.iter().copied());
-        of_holds.chain(of_names).collect()
-    }
-
-    /// What is remembered about a request.
-    pub(crate) fn name(&self, name: &[u64; 2]) -> Option<&Remembered> {
-        self.names.get(name)
-    }
-
-    /// All names.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u64; 2], &Remembered)> {
-        self.names.iter()
-    }
-
-    /// Forgets what was answered under a name, so that the request may be made anew.
-    pub(crate) fn forget_answer(&mut self, name: [u64; 2]) {
-        self.note_name(name);
-        self.names.remove(&name);
-    }
-
-    /// Forgets everything that was answered about a state, and holds of it that are settled.
-    pub(crate) fn forget_state(&mut self, hash: u64) {
-        let is_about = |(_, known): &(&[u64; 2], &Remembered)| known.answer.hashes.contains(&hash);
-        let names: Vec<[u64; 2]> = self.names.iter().filter(is_about).map(|(it, _)| *it).collect();
-        names.into_iter().for_each(|name| self.forget_answer(name));
-        let is_of = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
-        let settled: Vec<HoldId> = (self.settled.iter().map(|(_, id)| *id))
-            .filter(|id| self.holds.get(id).is_some_and(is_of))
-            .collect();
-        self.settled.retain(|(_, id)| !settled.contains(id));
-        for id in settled {
-            self.holds.remove(&id);
-            self.note_hold(id, None);
-        }
-    }
-
     pub(crate) fn last_fence(&self) -> u64 {
         self.last_fence
     }
@@ -281,6 +223,67 @@ impl Side {
     fn forget_name(&mut self, name: [u64; 2], at: Timestamp) {
         if self.names.get(&name).is_some_and(|known| known.at == at) {
             self.names.remove(&name);
+        }
+    }
+}
+
+/// What a store on disk needs to know.
+#[cfg(feature = "durable")]
+impl Side {
+    /// Knows settled holds from an earlier life.
+    pub(crate) fn restore_settled(&mut self, mut holds: Vec<(HoldId, Hold)>) {
+        holds.sort_unstable_by_key(|(id, hold)| (hold.settled, *id));
+        for (id, hold) in holds {
+            self.settled.push_back((hold.settled.unwrap_or(Timestamp::ZERO), id));
+            self.holds.insert(id, hold);
+        }
+    }
+
+    /// Knows names from an earlier life.
+    pub(crate) fn restore_names(&mut self, mut names: Vec<([u64; 2], Remembered)>) {
+        names.sort_unstable_by_key(|(name, known)| (known.at, *name));
+        for (name, known) in names {
+            self.names_by_age.push_back((known.at, name));
+            self.names.insert(name, known);
+        }
+    }
+
+    /// The states that holds and names of requests are about.
+    pub(crate) fn mentioned(&self) -> HashSet<u64> {
+        let of_holds = self.holds.values().flat_map(|hold| hold.items.iter().map(|it| it.hash));
+        let of_names = self.names.values().flat_map(|known| known.answer.hashes.iter().copied());
+        of_holds.chain(of_names).collect()
+    }
+
+    /// What is remembered about a request.
+    pub(crate) fn name(&self, name: &[u64; 2]) -> Option<&Remembered> {
+        self.names.get(name)
+    }
+
+    /// All names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u64; 2], &Remembered)> {
+        self.names.iter()
+    }
+
+    /// Forgets what was answered under a name, so that the request may be made anew.
+    pub(crate) fn forget_answer(&mut self, name: [u64; 2]) {
+        self.note_name(name);
+        self.names.remove(&name);
+    }
+
+    /// Forgets everything that was answered about a state, and holds of it that are settled.
+    pub(crate) fn forget_state(&mut self, hash: u64) {
+        let is_about = |(_, known): &(&[u64; 2], &Remembered)| known.answer.hashes.contains(&hash);
+        let names: Vec<[u64; 2]> = self.names.iter().filter(is_about).map(|(it, _)| *it).collect();
+        names.into_iter().for_each(|name| self.forget_answer(name));
+        let is_of = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
+        let settled: Vec<HoldId> = (self.settled.iter().map(|(_, id)| *id))
+            .filter(|id| self.holds.get(id).is_some_and(is_of))
+            .collect();
+        self.settled.retain(|(_, id)| !settled.contains(id));
+        for id in settled {
+            self.holds.remove(&id);
+            self.note_hold(id, None);
         }
     }
 }
