@@ -1,4 +1,5 @@
-//! What is written down: one record for everything that happened at once.
+//! What is written down: one record for everything that happened at once. Long, because every byte is
+//! told here.
 
 use std::time::Duration;
 

@@ -74,20 +74,19 @@ impl Shared {
             numbers.extend(list.iter().map(|(number, hash)| (*hash, *number)));
             for keys in list.chunks(CHUNK) {
                 let (domain, rule) = (domain.into(), rule.into());
-                file.add(&Record::Keys { domain, rule, keys: keys.to_vec() })?;
+                file.encode(&Record::Keys { domain, rule, keys: keys.to_vec() });
             }
         }
         drop(keys);
+        file.write()?;
         let mut acts = Acts::default();
-        let mut written = Ok(());
         self.memory.for_each_image(|hash, image| {
             // A key that is known only since is in the log.
             acts.states.extend(numbers.remove(&hash).map(|number| (number, Some(image))));
-            if acts.states.len() >= CHUNK && written.is_ok() {
-                written = file.add(&Record::Acts(Box::new(std::mem::take(&mut acts))));
+            if acts.states.len() >= CHUNK {
+                file.encode(&Record::Acts(Box::new(std::mem::take(&mut acts))));
             }
         });
-        written?;
         self.forget_idle(numbers.keys().copied());
         file.add(&Record::Acts(Box::new(acts)))
     }
@@ -147,12 +146,20 @@ impl SnapshotFile {
     }
 
     fn add(&mut self, record: &Record) -> io::Result<()> {
-        record.write(&mut self.out);
-        self.records += 1;
+        self.encode(record);
         if self.out.0.len() < BATCH_LEN { Ok(()) } else { self.write() }
     }
 
+    /// Adds a record without writing: nobody waits for the disk while others wait for a lock.
+    fn encode(&mut self, record: &Record) {
+        record.write(&mut self.out);
+        self.records += 1;
+    }
+
     fn write(&mut self) -> io::Result<()> {
+        if self.out.0.is_empty() {
+            return Ok(());
+        }
         let frame = frame(self.batch, 0, &std::mem::take(&mut self.out.0));
         self.file.write_at(self.at, &frame)?;
         self.at += frame.len() as u64;
