@@ -207,12 +207,16 @@ fn a_store_that_has_seen_more_keys_than_it_has_room_for_can_be_opened() {
         let name = user.to_string();
         engine.check(&Request::new("default", &[("user", &name)]).cost(3)).wait().unwrap()
     };
+    // Chance may fill the lines of one key while others have room.
+    let mut allowed: Vec<u64> = Vec::new();
     for user in 0..1_000 {
-        assert!(check(&engine, user).is_allowed());
         clock.advance(std::time::Duration::from_millis(100));
+        allowed.extend(check(&engine, user).is_allowed().then_some(user));
     }
+    assert!(allowed.len() > 900, "{}", allowed.len());
+    let last = *allowed.last().unwrap();
     drop(engine);
     let engine = open();
-    assert!(!check(&engine, 999).is_allowed(), "the last one has spent it");
-    assert!(check(&engine, 0).is_allowed());
+    assert!(!check(&engine, last).is_allowed(), "the last one has spent it");
+    assert!((0..10).any(|user| check(&engine, user).is_allowed()));
 }
