@@ -49,7 +49,17 @@ pub trait DiskFile: fmt::Debug + Send {
 pub struct Folder {
     path: PathBuf,
     /// Locked; `None` for readers.
-    _lock: Option<File>,
+    lock: Option<File>,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Some(lock) = &self.lock {
+            // Closing it would do, unless a process that is being started has a copy for a moment. If
+            // it cannot be given back so, it is given back by closing.
+            let _ = lock.unlock();
+        }
+    }
 }
 
 impl Folder {
@@ -77,13 +87,13 @@ impl Folder {
             // It is in its parent that a folder has its name.
             File::open(folder.join(".."))?.sync_all()?;
         }
-        Ok(Self { path: path.into(), _lock: Some(lock) })
+        Ok(Self { path: path.into(), lock: Some(lock) })
     }
 
     /// A folder to look into, whoever has it.
     pub fn look(path: &Path) -> io::Result<Self> {
         fs::read_dir(path)?;
-        Ok(Self { path: path.into(), _lock: None })
+        Ok(Self { path: path.into(), lock: None })
     }
 }
 
