@@ -167,6 +167,58 @@ macro_rules! dispatch {
     };
 }
 
+/// How terms are kept beyond the process.
+impl Terms {
+    /// A number for the algorithm, and its numbers.
+    pub(crate) fn to_words(self) -> (u8, [u64; 4]) {
+        match self {
+            Self::Bucket(limit) => (1, limit.to_words()),
+            Self::Window(limit) => (2, limit.to_words()),
+            Self::Sliding(limit) => (3, limit.to_words()),
+            Self::Cooldown(limit) => (4, limit.to_words()),
+            Self::Quota(limit) => {
+                let (carry, bound) = match limit.carry() {
+                    Carry::Nothing => (0, 0),
+                    Carry::UpTo(bound) => (1, bound),
+                    Carry::All => (2, 0),
+                };
+                (5, [limit.max(), carry, bound, 0])
+            }
+            Self::Slots(max) => (6, [max, 0, 0, 0]),
+        }
+    }
+
+    /// The terms that these are the words of; `None` if there are none.
+    pub(crate) fn from_words(algorithm: u8, words: [u64; 4]) -> Option<Self> {
+        // Limits divide by these; no limit has a zero there.
+        let divisors = match algorithm {
+            1 | 3 => &words[..3],
+            2 => &words[..2],
+            4..=6 => &words[..1],
+            _ => return None,
+        };
+        let has_parts = algorithm != 3 || words[2] <= u64::from(Sliding::MAX_PARTS);
+        if divisors.contains(&0) || !has_parts {
+            return None;
+        }
+        Some(match algorithm {
+            1 => Self::Bucket(Bucket::from_words(words)),
+            2 => Self::Window(Window::from_words(words)),
+            3 => Self::Sliding(Sliding::from_words(words)),
+            4 => Self::Cooldown(Cooldown::from_words(words)),
+            5 => {
+                let carry = match words[1] {
+                    0 => Carry::Nothing,
+                    1 => Carry::UpTo(words[2]),
+                    _ => Carry::All,
+                };
+                Self::Quota(Quota::new(words[0], carry).ok()?)
+            }
+            _ => Self::Slots(words[0]),
+        })
+    }
+}
+
 impl Terms {
     /// The state of a key that was never seen.
     #[inline(always)]

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    Algorithm, Bucket, BucketState, Carry, Cooldown, CooldownState, Decision, Period, Quota,
-    QuotaState, Sliding, Timestamp, Window, WindowState,
+    BucketState, CooldownState, Decision, Period, QuotaState, Timestamp, WindowState,
 };
 
 use super::bytes::{Malformed, Reader, Writer};
@@ -537,54 +536,15 @@ fn read_limit(from: &mut Reader<'_>) -> Result<KnownImage, Malformed> {
 }
 
 fn write_terms(out: &mut Writer, terms: &Terms) {
-    let (kind, words) = match terms {
-        Terms::Bucket(limit) => (1, limit.to_words()),
-        Terms::Window(limit) => (2, limit.to_words()),
-        Terms::Sliding(limit) => (3, limit.to_words()),
-        Terms::Cooldown(limit) => (4, limit.to_words()),
-        Terms::Quota(limit) => {
-            let (carry, bound) = match limit.carry() {
-                Carry::Nothing => (0, 0),
-                Carry::UpTo(bound) => (1, bound),
-                Carry::All => (2, 0),
-            };
-            (5, [limit.max(), carry, bound, 0])
-        }
-        Terms::Slots(max) => (6, [*max, 0, 0, 0]),
-    };
-    out.byte(kind);
+    let (algorithm, words) = terms.to_words();
+    out.byte(algorithm);
     words.into_iter().for_each(|word| out.number(word));
 }
 
 fn read_terms(from: &mut Reader<'_>) -> Result<Terms, Malformed> {
-    let kind = from.byte()?;
+    let algorithm = from.byte()?;
     let words = [from.number()?, from.number()?, from.number()?, from.number()?];
-    // Limits divide by these; what is written down never has a zero there.
-    let divisors = match kind {
-        1 | 3 => &words[..3],
-        2 => &words[..2],
-        4..=6 => &words[..1],
-        _ => return Err(Malformed),
-    };
-    if divisors.contains(&0) || (kind == 3 && words[2] > u64::from(Sliding::MAX_PARTS)) {
-        return Err(Malformed);
-    }
-    Ok(match kind {
-        1 => Terms::Bucket(Bucket::from_words(words)),
-        2 => Terms::Window(Window::from_words(words)),
-        3 => Terms::Sliding(Sliding::from_words(words)),
-        4 => Terms::Cooldown(Cooldown::from_words(words)),
-        5 => {
-            let carry = match words[1] {
-                0 => Carry::Nothing,
-                1 => Carry::UpTo(words[2]),
-                _ => Carry::All,
-            };
-            Terms::Quota(Quota::new(words[0], carry).map_err(|_| Malformed)?)
-        }
-        6 => Terms::Slots(words[0]),
-        _ => return Err(Malformed),
-    })
+    Terms::from_words(algorithm, words).ok_or(Malformed)
 }
 
 fn write_state(out: &mut Writer, state: &State) {

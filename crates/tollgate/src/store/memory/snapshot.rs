@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate_core::{Algorithm, Bucket, Carry, Cooldown, Quota, Sliding, Timestamp, Window};
+use tollgate_core::Timestamp;
 
 use super::limits::{Carried, Restored};
 use super::side::{Hold, Item};
@@ -263,22 +263,8 @@ impl Writer {
     }
 
     fn terms(&mut self, terms: &Terms) {
-        let (kind, words) = match terms {
-            Terms::Bucket(limit) => (1, limit.to_words()),
-            Terms::Window(limit) => (2, limit.to_words()),
-            Terms::Sliding(limit) => (3, limit.to_words()),
-            Terms::Cooldown(limit) => (4, limit.to_words()),
-            Terms::Quota(limit) => {
-                let (carry, bound) = match limit.carry() {
-                    Carry::Nothing => (0, 0),
-                    Carry::UpTo(bound) => (1, bound),
-                    Carry::All => (2, 0),
-                };
-                (5, [limit.max(), carry, bound, 0])
-            }
-            Terms::Slots(max) => (6, [*max, 0, 0, 0]),
-        };
-        self.u32(kind);
+        let (algorithm, words) = terms.to_words();
+        self.u32(algorithm.into());
         words.into_iter().for_each(|word| self.u64(word));
     }
 
@@ -342,24 +328,10 @@ impl<'a> Reader<'a> {
     }
 
     fn limit(&mut self) -> Result<Restored, SnapshotError> {
-        let (tag, family, kind) = (self.u32()?, self.u64()?, self.u32()?);
+        let (tag, family, algorithm) = (self.u32()?, self.u64()?, self.u32()?);
         let words = [self.u64()?, self.u64()?, self.u64()?, self.u64()?];
-        let terms = match kind {
-            1 => Terms::Bucket(Bucket::from_words(words)),
-            2 => Terms::Window(Window::from_words(words)),
-            3 => Terms::Sliding(Sliding::from_words(words)),
-            4 => Terms::Cooldown(Cooldown::from_words(words)),
-            5 => {
-                let carry = match words[1] {
-                    0 => Carry::Nothing,
-                    1 => Carry::UpTo(words[2]),
-                    _ => Carry::All,
-                };
-                Terms::Quota(Quota::new(words[0], carry).map_err(|_| SnapshotError::Damaged)?)
-            }
-            6 => Terms::Slots(words[0]),
-            _ => return Err(SnapshotError::Damaged),
-        };
+        let algorithm = u8::try_from(algorithm).map_err(|_| SnapshotError::Damaged)?;
+        let terms = Terms::from_words(algorithm, words).ok_or(SnapshotError::Damaged)?;
         Ok(Restored::alone(tag, family, terms))
     }
 
