@@ -19,6 +19,7 @@ pub use explain::{Applies, Explanation, RuleExplanation};
 pub use lease::{Lease, WaitError, Waiting};
 pub use overlay::{Ban, Overlay};
 pub use report::{Report, RuleReport};
+pub use tally::RuleTally;
 
 use crate::clock::{Clock, SystemClock};
 use crate::cycle::Times;
@@ -45,6 +46,7 @@ mod overlay_text;
 mod planning;
 mod report;
 mod ruleset;
+mod tally;
 
 /// A policy at work: decides about requests by its rules, all of them together.
 ///
@@ -402,6 +404,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
     #[must_use]
     pub fn answers_at_once(&self) -> bool {
         S::ANSWERS_AT_ONCE
+    }
+
+    /// The clock by which it decides.
+    #[must_use]
+    pub fn clock(&self) -> &C {
+        &self.shared.clock
     }
 
     /// How many keys have a state of their own.

@@ -239,13 +239,15 @@ pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
     Applies, Ban, Change, Changed, CheckError, Engine, Explanation, Lease, NoSuchRule, Overlay,
-    OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport, SettleError, WaitError,
-    Waiting,
+    OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport, RuleTally, SettleError,
+    WaitError, Waiting,
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
 pub use request::{Attributes, Request};
+#[cfg(feature = "durable")]
+pub use store::AnyStore;
 pub use store::{
     Answer, Answering, HoldId, HoldIdError, KeyName, MemoryStore, Outage, SnapshotError, Store,
 };

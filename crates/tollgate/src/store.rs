@@ -16,10 +16,14 @@ use crate::hash::KeyedHash;
 use crate::terms::Decisions;
 
 #[cfg(feature = "durable")]
+mod any;
+#[cfg(feature = "durable")]
 pub(crate) mod file;
 mod memory;
 mod plan;
 
+#[cfg(feature = "durable")]
+pub use any::AnyStore;
 pub use memory::{MemoryStore, SnapshotError};
 pub use plan::KeyName;
 

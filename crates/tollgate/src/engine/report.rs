@@ -10,7 +10,8 @@ use super::error::CheckError;
 use super::planning::Refusal;
 use super::ruleset::{Domain, Ruleset};
 use crate::policy::{Cycle, Limit, Mode, OnError, duration_to_text};
-use crate::store::{Decided, Held, HoldId, Outage, Safe, Undecided};
+use crate::request::Request;
+use crate::store::{Decided, Held, HoldId, KeyName, Outage, Safe, Undecided};
 use crate::terms::{Decisions, INLINE, Weight};
 
 /// The answer to a request: whether it may go ahead, and what every rule said about it.
@@ -145,6 +146,21 @@ impl Report {
                 decision,
                 span: decision.span().or_else(by_calendar),
             }
+        })
+    }
+
+    /// Whose state the rule that tells most has looked at, as the request that this answers names it.
+    #[must_use]
+    pub fn key_of(&self, request: &Request<'_>) -> Option<KeyName> {
+        let number = match &self.refusal {
+            Some(refusal) => refusal.rule,
+            None => self.telling().map(|index| self.asked[index].rule),
+        };
+        let compiled = self.rules.rule(number?);
+        Some(KeyName {
+            domain: compiled.rule.domain.clone(),
+            rule: compiled.rule.name.clone(),
+            parts: compiled.key_of(&request.attributes),
         })
     }
 

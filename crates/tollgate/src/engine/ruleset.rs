@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tollgate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
+use super::tally::{Tally, tallies};
 use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
@@ -65,6 +66,8 @@ pub(crate) struct Compiled {
     /// The limit that is in force for the rest of the period of the last edit.
     pub(crate) outgoing: Option<Outgoing>,
     pub(crate) durability: Durability,
+    /// What it has said so far.
+    pub(super) tally: Arc<Tally>,
 }
 
 /// A limit and its number.
@@ -108,6 +111,7 @@ impl Ruleset {
         };
         let old_rules: HashMap<u64, &Compiled> =
             old.iter().flat_map(|old| &old.rules).map(|rule| (rule.family, rule)).collect();
+        let counted = tallies(old.iter().flat_map(|old| &old.rules));
         let mut rules = Vec::new();
         let mut domains: Vec<Domain> = Vec::new();
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash().clone());
@@ -121,7 +125,11 @@ impl Ruleset {
             });
             let domain = &mut domains[domain];
             domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
-            rules.push(numbers.compile(rule, (family, old), store, times));
+            let mut compiled = numbers.compile(rule, (family, old), store, times);
+            if let Some(tally) = counted.get(&(&*compiled.rule.domain, &*compiled.rule.name)) {
+                compiled.tally = Arc::clone(tally);
+            }
+            rules.push(compiled);
         }
         // A domain without rules may have bans all the same.
         for ban in &overlay.bans {
@@ -276,7 +284,8 @@ impl Numbers {
         let exceptions = self.compile_exceptions(&rule, &edit, base, old);
         let finder = Finder::new(exceptions.iter().map(|exception| &*exception.rule.key));
         let durability = rule.durability_on_disk();
-        Compiled { rule, family, base, exceptions, finder, cycle, outgoing, durability }
+        let tally = Arc::default();
+        Compiled { rule, family, base, exceptions, finder, cycle, outgoing, durability, tally }
     }
 
     fn compile_exceptions(
@@ -455,6 +464,7 @@ impl Compiled {
         let finder = Finder::new(std::iter::empty());
         Some(Self {
             durability: rule.durability_on_disk(),
+            tally: Arc::default(),
             rule,
             family,
             base: Grade { tag: last.tag, terms: last.terms },

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use tollgate_core::Rate;
+
 use super::Network;
 use crate::table::WhenFull;
 
@@ -13,6 +15,17 @@ pub struct Server {
     pub(crate) unix: Option<Listen>,
     pub(crate) admin: Option<Listen>,
     pub(crate) admin_token: Option<Secret>,
+    pub(crate) admin_read_token: Option<Secret>,
+    pub(crate) resp_password: Option<Secret>,
+    pub(crate) unix_users: Vec<Box<str>>,
+    pub(crate) unix_groups: Vec<Box<str>>,
+    pub(crate) unix_user_rate: Option<Rate>,
+    pub(crate) unix_rate: Option<Rate>,
+    pub(crate) headers: Option<Box<str>>,
+    pub(crate) user_header: Option<Box<str>>,
+    pub(crate) hides_keys: bool,
+    pub(crate) max_connections: Option<u64>,
+    pub(crate) max_connections_per_peer: Option<u64>,
     pub(crate) store: Option<Box<str>>,
     pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) max_keys: u64,
@@ -88,6 +101,70 @@ impl Server {
         self.admin_token.as_ref()
     }
 
+    /// What those must show who may only look.
+    #[must_use]
+    pub const fn admin_read_token(&self) -> Option<&Secret> {
+        self.admin_read_token.as_ref()
+    }
+
+    /// What callers of the Redis protocol must show.
+    #[must_use]
+    pub const fn resp_password(&self) -> Option<&Secret> {
+        self.resp_password.as_ref()
+    }
+
+    /// Who may use the local socket, besides its owner and root.
+    pub fn unix_users(&self) -> impl Iterator<Item = &str> {
+        self.unix_users.iter().map(|name| &**name)
+    }
+
+    /// Groups whose members may use the local socket.
+    pub fn unix_groups(&self) -> impl Iterator<Item = &str> {
+        self.unix_groups.iter().map(|name| &**name)
+    }
+
+    /// How often one user may ask over the local socket.
+    #[must_use]
+    pub const fn unix_user_rate(&self) -> Option<Rate> {
+        self.unix_user_rate
+    }
+
+    /// How often all users together may.
+    #[must_use]
+    pub const fn unix_rate(&self) -> Option<Rate> {
+        self.unix_rate
+    }
+
+    /// Which headers tell a client about its limits.
+    #[must_use]
+    pub fn headers(&self) -> Option<&str> {
+        self.headers.as_deref()
+    }
+
+    /// The header with the attribute `user`, for proxies that ask.
+    #[must_use]
+    pub fn user_header(&self) -> Option<&str> {
+        self.user_header.as_deref()
+    }
+
+    /// Whether logs show hashes in place of keys.
+    #[must_use]
+    pub const fn hides_keys(&self) -> bool {
+        self.hides_keys
+    }
+
+    /// Connections at a time.
+    #[must_use]
+    pub const fn max_connections(&self) -> Option<u64> {
+        self.max_connections
+    }
+
+    /// Connections at a time from one address, or of one user of this machine.
+    #[must_use]
+    pub const fn max_connections_per_peer(&self) -> Option<u64> {
+        self.max_connections_per_peer
+    }
+
     /// Where state is kept: `memory`, `file:PATH` or `redis://…`.
     #[must_use]
     pub fn store(&self) -> Option<&str> {
@@ -135,6 +212,17 @@ impl Default for Server {
             unix: None,
             admin: None,
             admin_token: None,
+            admin_read_token: None,
+            resp_password: None,
+            unix_users: Vec::new(),
+            unix_groups: Vec::new(),
+            unix_user_rate: None,
+            unix_rate: None,
+            headers: None,
+            user_header: None,
+            hides_keys: false,
+            max_connections: None,
+            max_connections_per_peer: None,
             store: None,
             trusted_proxies: Vec::new(),
             max_keys: Self::DEFAULT_MAX_KEYS,

@@ -4,6 +4,7 @@ use super::{
     Durability, Effective, Grant, Listen, Missing, Mode, OnError, Override, Pattern, Policy, Rule,
     Server, Unmatched,
 };
+use crate::policy::text::say_rate;
 use crate::table::WhenFull;
 use values::Lines;
 pub(crate) use values::{conditions, text, time};
@@ -52,6 +53,8 @@ impl Policy {
     pub fn without_secrets(&self) -> Self {
         let mut policy = self.clone();
         policy.server.admin_token = None;
+        policy.server.admin_read_token = None;
+        policy.server.resp_password = None;
         policy.server.store = policy.server.store.map(|store| without_user(&store));
         policy
     }
@@ -152,7 +155,32 @@ fn server(server: &Server) -> Lines {
             }),
         );
     }
-    lines.add_some("admin_token", server.admin_token.as_ref().map(|token| text(token.reveal())));
+    let secrets = [
+        ("admin_token", &server.admin_token),
+        ("admin_read_token", &server.admin_read_token),
+        ("resp_password", &server.resp_password),
+    ];
+    for (name, secret) in secrets {
+        lines.add_some(name, secret.as_ref().map(|secret| text(secret.reveal())));
+    }
+    for (name, names) in [("unix_users", &server.unix_users), ("unix_groups", &server.unix_groups)]
+    {
+        lines.add_unless(names.is_empty(), name, || values::list(names.iter().map(|it| text(it))));
+    }
+    for (name, rate) in [("unix_user_rate", server.unix_user_rate), ("unix_rate", server.unix_rate)]
+    {
+        lines.add_some(name, rate.map(|rate| word(&say_rate(rate))));
+    }
+    lines.add_some("headers", server.headers.as_deref().map(word));
+    lines.add_some("user_header", server.user_header.as_deref().map(text));
+    lines.add_unless(!server.hides_keys, "log_keys", || word("hashed"));
+    let numbers = [
+        ("max_connections", server.max_connections),
+        ("max_connections_per_peer", server.max_connections_per_peer),
+    ];
+    for (name, number) in numbers {
+        lines.add_some(name, number.map(|number| number.to_string()));
+    }
     lines.add_some("store", server.store.as_deref().map(text));
     lines.add_unless(server.trusted_proxies.is_empty(), "trusted_proxies", || {
         let networks = server.trusted_proxies.iter();

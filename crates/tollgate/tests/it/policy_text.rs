@@ -219,6 +219,18 @@ fn every_key_of_the_server_is_written_unless_it_is_the_default() {
         ("unix = 'off'", Some(r#"unix = "off""#)),
         ("admin = 'off'", Some(r#"admin = "off""#)),
         (r#"admin_token = "a\"b\\""#, Some(r#"admin_token = "a\"b\\""#)),
+        ("admin_read_token = 'a'", Some(r#"admin_read_token = "a""#)),
+        ("resp_password = 'a'", Some(r#"resp_password = "a""#)),
+        ("unix_users = ['a', 'b']", Some(r#"unix_users = ["a", "b"]"#)),
+        ("unix_groups = ['a']", Some(r#"unix_groups = ["a"]"#)),
+        ("unix_user_rate = '5 per 10s'", Some(r#"unix_user_rate = "5 per 10s""#)),
+        ("unix_rate = '50/s'", Some(r#"unix_rate = "50/s""#)),
+        ("headers = 'envoy-03'", Some(r#"headers = "envoy-03""#)),
+        ("user_header = 'X-User'", Some(r#"user_header = "x-user""#)),
+        ("log_keys = 'plain'", None),
+        ("log_keys = 'hashed'", Some(r#"log_keys = "hashed""#)),
+        ("max_connections = 7", Some("max_connections = 7")),
+        ("max_connections_per_peer = 7", Some("max_connections_per_peer = 7")),
         ("store = 'redis://u:p@h/0'", Some(r#"store = "redis://u:p@h/0""#)),
         (
             "trusted_proxies = ['::/0', '10.0.0.0/8']",
@@ -240,7 +252,7 @@ fn every_key_of_the_server_is_written_unless_it_is_the_default() {
 
 #[test]
 fn what_must_not_be_shown_can_be_left_out() {
-    let secret = "[server]\nadmin_token = 'horse'\nstore = 'redis://u:p@ss@h:1/0@x'\n\
+    let secret = "[server]\nadmin_token = 'horse'\nadmin_read_token = 'h'\nresp_password = 'h'\nstore = 'redis://u:p@ss@h:1/0@x'\n\
                   [[rule]]\nname = 'n'\ncooldown = '1s'\n";
     let policy = Policy::from_toml(secret).unwrap();
     assert!(policy.to_toml().contains("horse"), "it was plainly in the file");

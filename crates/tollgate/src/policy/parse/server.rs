@@ -19,6 +19,17 @@ pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Server {
             path => Listen::At(path.into()),
         }),
         admin_token: table.text("admin_token").map(|token| Secret(token.into())),
+        admin_read_token: table.text("admin_read_token").map(|token| Secret(token.into())),
+        resp_password: table.text("resp_password").map(|password| Secret(password.into())),
+        unix_users: read_names(table, "unix_users"),
+        unix_groups: read_names(table, "unix_groups"),
+        unix_user_rate: table.rate("unix_user_rate"),
+        unix_rate: table.rate("unix_rate"),
+        headers: table.choice("headers").map(Into::into),
+        user_header: table.parsed("user_header", read_header_name),
+        hides_keys: table.choice("log_keys") == Some("hashed"),
+        max_connections: table.integer("max_connections"),
+        max_connections_per_peer: table.integer("max_connections_per_peer"),
         store: table.parsed("store", read_store),
         ..Server::default()
     };
@@ -43,6 +54,22 @@ pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Server {
         server.enforce_ppm = enforce_ppm;
     }
     server
+}
+
+fn read_names(table: &mut Reader<'_, '_, '_>, field: &'static str) -> Vec<Box<str>> {
+    let names = table.list(field).unwrap_or_default();
+    names.iter().filter_map(|name| table.text_in(field, name).map(Into::into)).collect()
+}
+
+/// A name that a header of HTTP can have, in lower case.
+fn read_header_name(text: &str) -> Result<Box<str>, TextError> {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if text.bytes().all(is_of_name) {
+        Ok(text.to_ascii_lowercase().into())
+    } else {
+        Err(TextError::new(format!("{} is not the name of a header", quoted(text)))
+            .hint("write \"x-user\""))
+    }
 }
 
 fn read_address(text: &str) -> Result<Listen, TextError> {

@@ -49,7 +49,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn disk(doing: impl Into<String>, error: io::Error) -> Self {
+    pub(in crate::store) fn disk(doing: impl Into<String>, error: io::Error) -> Self {
         Self::Disk { doing: doing.into(), error: Arc::new(error) }
     }
 }

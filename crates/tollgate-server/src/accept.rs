@@ -1,0 +1,264 @@
+//! The one accept loop that all protocols plug into.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::unix::UCred;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tollgate::policy::{Limit, Policy, Rule, Slots};
+use tollgate::{Engine, Lease, Request};
+
+use crate::door::Door;
+use crate::settings::Bounds;
+
+/// Serves connections of one kind.
+pub(crate) trait Protocol: Send + Sync + 'static {
+    /// Talks to somebody until they go, or are told to.
+    ///
+    /// When [`stopping`](Connection::stopping) says so, what has begun is brought to its end, and
+    /// nothing else is begun.
+    fn serve(&self, connection: Connection) -> impl Future<Output = ()> + Send;
+}
+
+/// Somebody who has connected, and has a place.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) io: Stream,
+    pub(crate) peer: Peer,
+    pub(crate) stopping: Stopping,
+    /// Given back when the connection is dropped.
+    pub(crate) place: Lease,
+}
+
+/// Who has connected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Peer {
+    /// Somebody at an address.
+    Address(SocketAddr),
+    /// A process of this machine, as the kernel knows it.
+    Process(UCred),
+}
+
+/// Tells when the daemon stops.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopping(watch::Receiver<bool>);
+
+impl Stopping {
+    /// Waits until the daemon stops.
+    pub(crate) async fn wanted(&mut self) {
+        // The sender lives for as long as anybody can be told.
+        let _ = self.0.wait_for(|is_stopping| *is_stopping).await;
+    }
+
+    /// Whether the daemon stops.
+    pub(crate) fn is_wanted(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
+/// Tells everybody that the daemon stops, and when all have gone.
+#[derive(Debug)]
+pub(crate) struct Stop(watch::Sender<bool>);
+
+impl Stop {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(false))
+    }
+
+    pub(crate) fn stopping(&self) -> Stopping {
+        Stopping(self.0.subscribe())
+    }
+
+    /// Tells everybody, and waits until all have gone, but no longer than this. True if they have.
+    pub(crate) async fn stop(&self, grace: Duration) -> bool {
+        self.0.send_replace(true);
+        tokio::time::timeout(grace, self.0.closed()).await.is_ok()
+    }
+}
+
+/// Where connections come from.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// What a connection is made of.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Answers are small and whole: nothing is gained by waiting for more of them.
+                stream.set_nodelay(true)?;
+                Ok((Stream::Tcp(stream), Peer::Address(address)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let process = stream.peer_cred()?;
+                Ok((Stream::Unix(stream), Peer::Process(process)))
+            }
+        }
+    }
+}
+
+/// Accepts until the daemon stops. No error ends it: it tries again.
+pub(crate) async fn accept(
+    door: Door,
+    listener: Listener,
+    protocol: impl Protocol,
+    places: Places,
+    mut stopping: Stopping,
+) {
+    let protocol = std::sync::Arc::new(protocol);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stopping.wanted() => return,
+        };
+        let (io, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if !is_of_one_connection(&error) {
+                    tracing::error!(%door, %error, "cannot accept connections");
+                    // Descriptors or memory have run out: those who leave give some back.
+                    tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                }
+                continue;
+            }
+        };
+        let Some(place) = places.take(door, peer).await else { continue };
+        let connection = Connection { io, peer, stopping: stopping.clone(), place };
+        let protocol = std::sync::Arc::clone(&protocol);
+        tokio::spawn(async move { protocol.serve(connection).await });
+    }
+}
+
+/// Whether only the connection that was to be accepted has gone wrong.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::NotConnected
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::Interrupted
+    )
+}
+
+/// Places for connections: so many, and so many for each; some are kept for admins.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    engine: Engine,
+}
+
+impl Places {
+    pub(crate) fn new(bounds: &Bounds) -> Self {
+        let places = |max| Limit::Slots(Slots::new(max).queue(0).expires(FOR_EVER));
+        let rules = [
+            Rule::new("peer", places(bounds.connections_per_peer))
+                .key(["peer"])
+                .expect("a peer is an attribute"),
+            Rule::new("all", places(bounds.connections)),
+            Rule::new("admins", places(bounds.admin_connections)).domain(ADMIN),
+        ];
+        Self { engine: Engine::new(Policy::new(rules).expect("these rules are in order")) }
+    }
+
+    /// A place for somebody, or `None` if there is none for them.
+    async fn take(&self, door: Door, peer: Peer) -> Option<Lease> {
+        let name = match peer {
+            Peer::Address(address) => address.ip().to_canonical().to_string(),
+            Peer::Process(process) => format!("user {}", process.uid()),
+        };
+        let attributes = [("peer", name.as_str())];
+        let domain = if door == Door::Admin { ADMIN } else { Rule::DEFAULT_DOMAIN };
+        match self.engine.acquire(&Request::new(domain, &attributes), Some(Duration::ZERO)).await {
+            Ok(place) => Some(place),
+            Err(_) => {
+                tracing::warn!(%door, peer = name, "refused a connection: there are too many");
+                None
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, parts),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Unix(stream) => stream.is_write_vectored(),
+        }
+    }
+}
+
+/// The domain of places that are kept for admins.
+const ADMIN: &str = "admin";
+
+/// A task that ends gives its place back, however it ends, so none has to come back by itself.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// How long to wait after an error that has nothing to do with one connection.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
