@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use tokio::net::unix::UCred;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tollgate::policy::{Limit, Policy, Rule, Slots};
-use tollgate::{Engine, Lease, Request};
+use tollgate::{Cooldown, Engine, Lease, Request};
 
+use crate::daemon::SharedDaemon;
 use crate::door::Door;
 use crate::settings::Bounds;
 
@@ -32,8 +34,22 @@ pub(crate) struct Connection {
     pub(crate) io: Stream,
     pub(crate) peer: Peer,
     pub(crate) stopping: Stopping,
-    /// Given back when the connection is dropped.
-    pub(crate) place: Lease,
+    /// Given back when it is dropped, with the connection.
+    pub(crate) place: Place,
+}
+
+/// A place that is taken, and counted.
+#[derive(Debug)]
+pub(crate) struct Place {
+    door: Door,
+    daemon: SharedDaemon,
+    _lease: Lease,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.daemon.metrics.door(self.door).closed.add(1);
+    }
 }
 
 /// Who has connected.
@@ -116,13 +132,13 @@ impl Listener {
 
 /// Accepts until the daemon stops. No error ends it: it tries again.
 pub(crate) async fn accept(
-    door: Door,
+    hall: Hall,
     listener: Listener,
     protocol: impl Protocol,
-    places: Places,
     mut stopping: Stopping,
 ) {
-    let protocol = std::sync::Arc::new(protocol);
+    let protocol = Arc::new(protocol);
+    let door = hall.door;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -139,9 +155,9 @@ pub(crate) async fn accept(
                 continue;
             }
         };
-        let Some(place) = places.take(door, peer).await else { continue };
+        let Some(place) = hall.take_place(peer).await else { continue };
         let connection = Connection { io, peer, stopping: stopping.clone(), place };
-        let protocol = std::sync::Arc::clone(&protocol);
+        let protocol = Arc::clone(&protocol);
         tokio::spawn(async move { protocol.serve(connection).await });
     }
 }
@@ -174,11 +190,12 @@ impl Places {
                 .expect("a peer is an attribute"),
             Rule::new("all", places(bounds.connections)),
             Rule::new("admins", places(bounds.admin_connections)).domain(ADMIN),
+            Rule::new("warnings", Limit::Cooldown(Cooldown::new(WARN_EVERY).expect("it is not 0")))
+                .domain(WARNINGS),
         ];
         Self { engine: Engine::new(Policy::new(rules).expect("these rules are in order")) }
     }
 
-    /// A place for somebody, or `None` if there is none for them.
     async fn take(&self, door: Door, peer: Peer) -> Option<Lease> {
         let name = match peer {
             Peer::Address(address) => address.ip().to_canonical().to_string(),
@@ -186,13 +203,41 @@ impl Places {
         };
         let attributes = [("peer", name.as_str())];
         let domain = if door == Door::Admin { ADMIN } else { Rule::DEFAULT_DOMAIN };
-        match self.engine.acquire(&Request::new(domain, &attributes), Some(Duration::ZERO)).await {
-            Ok(place) => Some(place),
-            Err(_) => {
-                tracing::warn!(%door, peer = name, "refused a connection: there are too many");
-                None
-            }
+        let request = Request::new(domain, &attributes);
+        let place = self.engine.acquire(&request, Some(Duration::ZERO)).await.ok();
+        if place.is_none() {
+            self.warn(door, &name).await;
         }
+        place
+    }
+
+    /// Says so, but not more often than anybody reads.
+    async fn warn(&self, door: Door, peer: &str) {
+        let may = self.engine.check(&Request::new(WARNINGS, &[])).await;
+        if may.is_ok_and(|report| report.is_allowed()) {
+            tracing::warn!(%door, peer, "refused connections: there are too many");
+        }
+    }
+}
+
+/// What is behind a door: places, and somebody who counts.
+#[derive(Debug)]
+pub(crate) struct Hall {
+    pub(crate) door: Door,
+    pub(crate) daemon: SharedDaemon,
+    pub(crate) places: Places,
+}
+
+impl Hall {
+    /// A place for somebody, or `None` if there is none for them.
+    async fn take_place(&self, peer: Peer) -> Option<Place> {
+        let metrics = self.daemon.metrics.door(self.door);
+        let Some(lease) = self.places.take(self.door, peer).await else {
+            metrics.refused.add(1);
+            return None;
+        };
+        metrics.accepted.add(1);
+        Some(Place { door: self.door, daemon: Arc::clone(&self.daemon), _lease: lease })
     }
 }
 
@@ -256,6 +301,10 @@ impl AsyncWrite for Stream {
 
 /// The domain of places that are kept for admins.
 const ADMIN: &str = "admin";
+
+/// The domain of warnings about connections that were refused.
+const WARNINGS: &str = "warnings";
+const WARN_EVERY: Duration = Duration::from_secs(1);
 
 /// A task that ends gives its place back, however it ends, so none has to come back by itself.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);

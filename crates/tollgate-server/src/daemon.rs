@@ -1,10 +1,13 @@
 //! What all protocols share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollgate::{AnyStore, Engine};
+use serde::Serialize;
+use tollgate::{AnyStore, Clock, Engine, Timestamp};
 
 use crate::settings::Settings;
+use crate::telemetry::{Metrics, Top};
 
 /// What a daemon decides with.
 pub(crate) type DaemonEngine = Engine<AnyStore>;
@@ -14,7 +17,44 @@ pub(crate) type DaemonEngine = Engine<AnyStore>;
 pub(crate) struct Daemon {
     pub(crate) engine: DaemonEngine,
     pub(crate) settings: Settings,
+    pub(crate) metrics: Metrics,
+    pub(crate) top: Top,
+    started_at: Timestamp,
 }
 
 /// A handle of it: each connection has one.
 pub(crate) type SharedDaemon = Arc<Daemon>;
+
+/// Whether the daemon can do what it is there for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Readiness {
+    pub(crate) ready: bool,
+    /// What is wrong with the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store: Option<String>,
+}
+
+impl Daemon {
+    pub(crate) fn new(engine: DaemonEngine, settings: Settings) -> Self {
+        Self {
+            started_at: engine.clock().now(),
+            top: Top::new(settings.hides_keys),
+            metrics: Metrics::default(),
+            engine,
+            settings,
+        }
+    }
+
+    /// How long it has been at work.
+    pub(crate) fn uptime(&self) -> Duration {
+        let now_ns = self.engine.clock().now().as_nanos();
+        Duration::from_nanos(now_ns.saturating_sub(self.started_at.as_nanos()))
+    }
+
+    /// Whether it can do what it is there for, and what is wrong if not.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let store = self.engine.on_disk().and_then(|store| store.failure());
+        let store = store.map(|error| format!("the disk takes nothing: {error}"));
+        Readiness { ready: store.is_none(), store }
+    }
+}

@@ -36,6 +36,7 @@ mod door;
 mod http;
 mod server;
 mod settings;
+mod telemetry;
 
 pub use door::Door;
 pub use server::{Server, StartError};

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tollgate::Engine;
 use tollgate::durable::OpenError;
 
-use crate::accept::{Listener, Places, Protocol, Stop, accept};
+use crate::accept::{Hall, Listener, Places, Protocol, Stop, accept};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::door::Door;
 use crate::http::Http;
@@ -45,7 +45,7 @@ impl Server {
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let engine = Engine::open_any(settings.policy.clone(), settings.store_folder.as_deref())
             .map_err(StartError::Store)?;
-        let daemon = Arc::new(Daemon { engine, settings });
+        let daemon = Arc::new(Daemon::new(engine, settings));
         let mut server = Self { daemon, addresses: Default::default(), stop: Stop::new() };
         // All doors can be opened, or none is.
         let http = server.bind(Door::Http).await?;
@@ -87,7 +87,8 @@ impl Server {
     ) {
         if let Some(listener) = listener {
             let stopping = self.stop.stopping();
-            tokio::spawn(accept(door, listener, protocol, places.clone(), stopping));
+            let hall = Hall { door, daemon: Arc::clone(&self.daemon), places: places.clone() };
+            tokio::spawn(accept(hall, listener, protocol, stopping));
         }
     }
 
