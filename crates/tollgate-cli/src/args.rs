@@ -7,7 +7,7 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-/// Check, explain and test policies of rate limits.
+/// Limit rates: run the daemon; check, explain and test policies.
 #[derive(Debug, Parser)]
 #[command(
     name = "tollgate",
@@ -17,10 +17,10 @@ use clap_complete::Shell;
     subcommand_required = true,
     arg_required_else_help = true,
     disable_help_subcommand = true,
-    long_about = "Check, explain and test policies of rate limits.\n\n\
+    long_about = "Limit rates: run the daemon; check, explain and test policies.\n\n\
         A policy is a TOML file with rules: which requests, whose bucket, how much. Data goes to \
         stdout and talk to stderr.",
-    after_help = "Begin with `tollgate validate policy.toml --explain`.",
+    after_help = "Begin with `tollgate serve`, or with `tollgate validate policy.toml --explain`.",
     after_long_help = "\
 Exit codes:
   0  all is well
@@ -28,6 +28,8 @@ Exit codes:
   2  it could not be checked: wrong usage, or a file that cannot be read
 
 Examples:
+  tollgate serve                     # a demo, with a line to paste
+  tollgate serve policy.toml --store file:/var/lib/tollgate
   tollgate validate policy.toml --explain
   tollgate explain policy.toml --domain api --attr ip=192.0.2.1 --attr method=GET
   tollgate test policy.toml policy.test.toml
@@ -40,6 +42,29 @@ pub(crate) struct Tollgate {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run the daemon: one policy over HTTP, gRPC (Envoy), RESP (Redis) and a local socket
+    #[command(
+        long_about = "Run the daemon: one policy over HTTP, gRPC (Envoy), RESP (Redis) and a local \
+            socket.\n\n\
+            Without a policy it serves a demo, and prints a line to paste that, repeated, ends in a \
+            429. A policy is a TOML file, or the YAML of envoyproxy/ratelimit or of Limitador. The \
+            file is watched: what changes in it is put into force, and what was spent stays spent; a \
+            file with errors changes nothing.\n\n\
+            Flags are stronger than the environment, and both than the policy's [server] table. \
+            SIGTERM and SIGINT stop it: nobody new is let in, requests that have begun are answered, \
+            and everything is made safe. SIGHUP reads the policy again. It tells systemd when it is \
+            ready (Type=notify).\n\n\
+            Exits with 0 when it was stopped, with 1 when it was stopped twice and so did not wait, \
+            with 2 if it cannot start.",
+        after_long_help = "\
+Examples:
+  tollgate serve
+  tollgate serve policy.toml
+  tollgate serve policy.toml --http 0.0.0.0:8080 --grpc off --resp off
+  tollgate serve policy.toml --store file:/var/lib/tollgate --log json
+  TOLLGATE_ADMIN_TOKEN=… tollgate serve policy.toml --admin 0.0.0.0:9090"
+    )]
+    Serve(ServeArgs),
     /// Say what is wrong with policy files
     #[command(
         long_about = "Say what is wrong with policy files.\n\n\
@@ -178,9 +203,76 @@ impl Command {
             Self::Validate(args) => (None, &args.policies),
             Self::Explain(args) => (Some(&args.policy), &[]),
             Self::Test(args) => (Some(&args.policy), &args.cases),
+            Self::Serve(args) => (args.policy.as_ref(), &[]),
             Self::Schema | Self::Completions(_) | Self::Man(_) | Self::Ledger(_) => (None, &[]),
         };
         first.into_iter().chain(more).map(PathBuf::as_path)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The policy file; `-` is stdin [default: a demo]
+    #[arg(env = "TOLLGATE_POLICY", value_hint = ValueHint::FilePath)]
+    pub(crate) policy: Option<PathBuf>,
+    /// Where HTTP is served, or `off` [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_HTTP")]
+    pub(crate) http: Option<String>,
+    /// Where Envoy's rate limit service is, or `off` [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_GRPC")]
+    pub(crate) grpc: Option<String>,
+    /// Where the Redis protocol is served, or `off` [default: 127.0.0.1:6380]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_RESP")]
+    pub(crate) resp: Option<String>,
+    /// The path of the local socket, or `off` [default: in the runtime directory]
+    #[arg(long, value_name = "PATH", env = "TOLLGATE_UNIX", value_hint = ValueHint::FilePath)]
+    pub(crate) unix: Option<String>,
+    /// Where the admin interface is, or `off` [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
+    pub(crate) admin: Option<String>,
+    /// What callers of the admin interface must show; better given by the environment
+    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    pub(crate) admin_token: Option<String>,
+    /// Where states are kept: `memory`, or `file:FOLDER` to survive a restart [default: memory]
+    #[arg(long, env = "TOLLGATE_STORE")]
+    pub(crate) store: Option<String>,
+    /// How many threads serve [default: as many as there are processors]
+    #[arg(long, env = "TOLLGATE_THREADS", value_parser = threads)]
+    pub(crate) threads: Option<usize>,
+    /// How the log looks
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, env = "TOLLGATE_LOG")]
+    pub(crate) log: LogFormat,
+    /// How much is logged; `debug` has a line for every refusal
+    #[arg(long, value_enum, default_value_t = LogLevel::Info, env = "TOLLGATE_LOG_LEVEL")]
+    pub(crate) log_level: LogLevel,
+}
+
+/// How the log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One line of text for each event
+    Text,
+    /// One object of JSON for each event
+    Json,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// What should not be
+    Error,
+    /// And what may become so
+    Warn,
+    /// And starts, stops and changes
+    Info,
+    /// And every refusal and broken connection
+    Debug,
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads @ 1..=1_024) => Ok(threads),
+        _ => Err("give a number from 1 to 1024".into()),
     }
 }
 

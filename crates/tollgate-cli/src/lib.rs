@@ -17,6 +17,7 @@ mod manual;
 mod names;
 mod reference;
 mod say;
+mod serve;
 mod similar;
 mod testing;
 mod validate;
@@ -80,6 +81,7 @@ fn dispatch(
         return Ok(Exit::NoAnswer);
     }
     match command {
+        Command::Serve(args) => serve::run(&args, io),
         Command::Validate(args) => validate::run(&args, io),
         Command::Explain(args) => explain::run(&args, io),
         Command::Test(args) => testing::run(&args, io),

@@ -40,4 +40,4 @@ mod telemetry;
 
 pub use door::Door;
 pub use server::{Server, StartError};
-pub use settings::{Bounds, Settings};
+pub use settings::{Bounds, Settings, default_socket};

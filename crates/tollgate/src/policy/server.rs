@@ -234,6 +234,12 @@ impl Default for Server {
 }
 
 impl Secret {
+    /// A text that is not to be shown.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// The text itself.
     #[must_use]
     pub fn reveal(&self) -> &str {
