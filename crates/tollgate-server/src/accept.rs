@@ -311,3 +311,6 @@ const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// How long to wait after an error that has nothing to do with one connection.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;
