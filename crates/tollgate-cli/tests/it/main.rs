@@ -11,4 +11,5 @@ mod manual;
 mod policy_tests;
 mod run;
 mod schema;
+mod serve;
 mod validate;
