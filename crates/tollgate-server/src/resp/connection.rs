@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tollgate_proto::resp::{Arguments, Replies, Version};
 
@@ -27,7 +27,7 @@ enum Event {
 
 /// Answers commands until the client goes, is too slow, or the daemon stops.
 pub(super) async fn serve(connection: Connection, mut session: Session, bounds: &Bounds) {
-    let Connection { mut io, mut stopping, place, .. } = connection;
+    let Connection { mut io, mut stopping, place, peer } = connection;
     let is_stopping = stopping.clone();
     let mut stop = pin!(async move { stopping.wanted().await });
     let (mut input, mut replies) = (Input::new(), Vec::new());
@@ -59,6 +59,7 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             }
             Event::Tick => {
                 if patience.is_lost(&input) {
+                    tracing::debug!(peer = ?peer, "let go of a client that was silent or too slow");
                     break;
                 }
                 input.rest();
@@ -72,7 +73,8 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             if used > 0 {
                 patience.unfinished_ticks = 0;
             }
-            if write(&mut io, &mut replies, bounds.write_time).await.is_err() {
+            if let Err(error) = write(&mut io, &mut replies, bounds.write_time).await {
+                tracing::debug!(peer = ?peer, %error, "let go of a client that takes no replies");
                 return;
             }
             if used == 0 || input.is_empty() || session.is_leaving() {
@@ -83,9 +85,17 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             break;
         }
     }
-    // A client that is still sending would lose the last reply if the socket were just closed.
-    let _ = timeout(LINGER, io.shutdown()).await;
+    let _ = timeout(LINGER, part(&mut io)).await;
     drop(place);
+}
+
+/// Ends a connection. What the client is still sending is read and dropped: to close the socket at once
+/// would make the system take back the last reply.
+async fn part(io: &mut Stream) -> io::Result<()> {
+    io.shutdown().await?;
+    let mut dropped = [0; 512];
+    while io.read(&mut dropped).await? > 0 {}
+    Ok(())
 }
 
 fn poll_read(io: &mut Stream, room: &mut [u8], context: &mut Context<'_>) -> Poll<Event> {

@@ -39,8 +39,8 @@ impl Input {
             return Err(TooLong);
         }
         // Reading more at a time is worth a little memory, to those who send a lot.
-        if is_full || (self.was_filled && self.bytes.len() < READ_BYTES) {
-            self.bytes.resize((self.bytes.len() * 2).min(most.max(READ_BYTES)), 0);
+        if is_full || (self.was_filled && self.bytes.len() < READ_BYTES.min(most)) {
+            self.bytes.resize((self.bytes.len() * 2).min(most), 0);
         }
         Ok(&mut self.bytes[self.end..])
     }

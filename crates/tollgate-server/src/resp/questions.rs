@@ -10,6 +10,7 @@ use super::commands::{Verb, find};
 use super::telling::tell;
 use crate::body::Body;
 use crate::daemon::Daemon;
+use crate::door::Door;
 
 /// What somebody asks the policy, but for its attributes, which are kept with those of others.
 struct Question<'a> {
@@ -48,14 +49,18 @@ pub(super) async fn check(
         }
     }
     let requests: Vec<Request<'_>> = questions.iter().map(|it| it.request(&attributes)).collect();
-    for answer in daemon.engine.check_many(&requests) {
+    let since = daemon.now();
+    for (answer, request) in daemon.engine.check_many(&requests).into_iter().zip(&requests) {
         match answer.await {
-            Ok(report) => tell(&Body::new(&report), replies),
+            Ok(report) => {
+                daemon.observe(Door::Resp, request, &report, since);
+                tell(&Body::new(&report), replies);
+            }
             Err(error) => tell_error(&error, replies),
         }
     }
     if let Some(message) = error {
-        replies.error("ERR", &message);
+        refuse(daemon, &message, replies);
     }
     used
 }
@@ -80,12 +85,15 @@ pub(super) async fn answer(
     let mut attributes = Attributes::new();
     let question = match Question::parse(verb, words.iter().copied(), &mut attributes) {
         Ok(question) => question,
-        Err(message) => return replies.error("ERR", &message),
+        Err(message) => return refuse(daemon, &message, replies),
     };
-    let request = question.request(&attributes);
+    let (request, since) = (question.request(&attributes), daemon.now());
     match verb {
         Verb::Reserve => match daemon.engine.reserve(&request).await {
-            Ok(report) => tell(&Reserved::new(&report), replies),
+            Ok(report) => {
+                daemon.observe(Door::Resp, &request, &report, since);
+                tell(&Reserved::new(&report), replies);
+            }
             Err(error) => tell_error(&error, replies),
         },
         Verb::Explain => match daemon.engine.explain(&request) {
@@ -104,21 +112,24 @@ pub(super) async fn answer(
 
 /// `TG.COMMIT reservation [actual]`, `TG.CANCEL reservation`.
 async fn settle(daemon: &Daemon, verb: Verb, words: &[&[u8]], replies: &mut Replies<'_>) {
-    let settled = match (verb, Settling::parse(words)) {
-        (_, Err(message)) => return replies.error("ERR", &message),
-        (Verb::Commit, Ok(Settling { id, actual })) => {
-            let charged = daemon.engine.commit(id, actual).await;
-            charged.map(|charged| tell(&Committed { charged }, replies))
-        }
-        (_, Ok(Settling { id, .. })) => {
-            let given_back = daemon.engine.cancel(id).await;
-            given_back.map(|given_back| tell(&Cancelled { given_back }, replies))
-        }
+    let charged = match (verb, Settling::parse(words)) {
+        (_, Err(message)) => return refuse(daemon, &message, replies),
+        (Verb::Commit, Ok(Settling { id, actual })) => daemon.engine.commit(id, actual).await,
+        (_, Ok(Settling { id, .. })) => daemon.engine.cancel(id).await,
     };
-    if let Err(error) = settled {
-        let code = if error == SettleError::Gone { "GONE" } else { "UNAVAILABLE" };
-        replies.error(code, &error.to_string());
+    match charged {
+        Ok(charged) => tell(&Settled { charged }, replies),
+        Err(error) => {
+            let code = if error == SettleError::Gone { "GONE" } else { "UNAVAILABLE" };
+            replies.error(code, &error.to_string());
+        }
     }
+}
+
+/// Tells what is wrong with a question.
+fn refuse(daemon: &Daemon, message: &str, replies: &mut Replies<'_>) {
+    daemon.metrics.door(Door::Resp).malformed.add(1);
+    replies.error("ERR", message);
 }
 
 fn tell_error(error: &CheckError, replies: &mut Replies<'_>) {
@@ -223,12 +234,8 @@ struct Explained<'a> {
     explanation: String,
 }
 
+/// What became of a reservation: what was charged of it, nothing if it was cancelled.
 #[derive(Serialize)]
-struct Committed {
+struct Settled {
     charged: u64,
-}
-
-#[derive(Serialize)]
-struct Cancelled {
-    given_back: u64,
 }

@@ -8,6 +8,7 @@ use super::commands::{self, Command, Verb};
 use super::throttles::Throttles;
 use super::{greeting, questions};
 use crate::daemon::SharedDaemon;
+use crate::door::Door;
 
 /// One connection, as the commands see it.
 #[derive(Debug)]
@@ -94,6 +95,7 @@ impl Session {
                 Ok(Some(bytes)) => used += self.answer_some((rest, bytes), arguments, out).await,
                 Ok(None) => break,
                 Err(error) => {
+                    self.daemon.metrics.door(Door::Resp).malformed.add(1);
                     Replies::new(out, self.version).error("ERR", &error.to_string());
                     self.standing = Standing::Leaving;
                 }
@@ -125,7 +127,11 @@ impl Session {
             return bytes;
         }
         if let Verb::Throttle(dialect) = command.verb {
-            return self.throttles.answer(dialect, (input, bytes), arguments, &mut replies);
+            let since = self.daemon.now();
+            let found = (input, bytes);
+            let answered = self.throttles.answer(dialect, found, arguments, &mut replies);
+            answered.observe(&self.daemon, dialect, since);
+            return answered.bytes;
         }
         if !command.takes(arguments.len()) {
             wrong_count(command, &mut replies);

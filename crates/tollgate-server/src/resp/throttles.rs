@@ -1,10 +1,13 @@
 //! `CL.THROTTLE` and `THROTTLE`: the limit comes with the call, and the policy has no say.
 
 use tollgate::policy::Server;
-use tollgate::{Call, CallLimit, Throttle};
+use tollgate::{Call, CallLimit, Throttle, Timestamp};
 use tollgate_proto::resp::{Arguments, BadThrottle, Dialect, Replies, ThrottleCall, parse};
 
 use super::commands::{Verb, find};
+use crate::daemon::Daemon;
+use crate::door::Door;
+use crate::telemetry::Verdicts;
 
 /// The keys of both commands. A key of the one is not a key of the other.
 #[derive(Debug)]
@@ -33,27 +36,58 @@ impl Throttles {
     }
 
     /// Answers the call that `arguments` were found to be, and all further calls of the same command
-    /// that follow it; reports how many bytes of the input they were.
+    /// that follow it.
     pub(super) fn answer(
         &self,
         dialect: Dialect,
         (input, first_bytes): (&[u8], usize),
         arguments: &mut Arguments,
         replies: &mut Replies<'_>,
-    ) -> usize {
+    ) -> Answered {
         let mut calls =
             Calls { dialect, input, used: 0, found: Some(first_bytes), arguments, error: None };
+        let (mut allowed, mut denied) = (0, 0);
         self.of(dialect).check_many(&mut calls, |decision| {
+            *(if decision.is_allowed() { &mut allowed } else { &mut denied }) += 1;
             replies.integers(&dialect.reply(&decision));
         });
-        let used = calls.used;
-        match calls.error {
-            Some((bytes, error)) => {
-                refuse(dialect, error, replies);
-                used + bytes
-            }
-            None => used,
+        let mut answered = Answered { bytes: calls.used, allowed, denied, malformed: 0 };
+        if let Some((bytes, error)) = calls.error {
+            refuse(dialect, error, replies);
+            answered.bytes += bytes;
+            answered.malformed += 1;
         }
+        answered
+    }
+}
+
+/// What became of calls that were answered together.
+#[must_use]
+pub(super) struct Answered {
+    /// How many bytes of the input they were.
+    pub(super) bytes: usize,
+    allowed: u64,
+    denied: u64,
+    malformed: u64,
+}
+
+impl Answered {
+    /// Counts them; they took one time together.
+    pub(super) fn observe(&self, daemon: &Daemon, dialect: Dialect, since: Timestamp) {
+        let Verdicts { allowed, denied } = match dialect {
+            Dialect::RedisCell => &daemon.metrics.cl_throttle,
+            Dialect::Throttlecrab => &daemon.metrics.throttle,
+        };
+        for (counter, count) in [
+            (allowed, self.allowed),
+            (denied, self.denied),
+            (&daemon.metrics.door(Door::Resp).malformed, self.malformed),
+        ] {
+            if count > 0 {
+                counter.add(count);
+            }
+        }
+        daemon.observe_duration(Door::Resp, since, daemon.now());
     }
 }
 
