@@ -54,6 +54,34 @@ impl Bucket {
         Self::new(rate, rate.count())
     }
 
+    /// A bucket that counts in the same ticks as every other one made by this function, so that
+    /// they can take turns over one state: for limits that come with each call.
+    ///
+    /// What such buckets share is the time at which they are full again. Each charges its own time
+    /// per unit to it, and keeps what the others have charged.
+    ///
+    /// There are 256 ticks in a nanosecond, and the time per unit is rounded up to whole ticks: never
+    /// too much is admitted, and a unit comes at most 1/256 ns late. Refused when the burst is zero,
+    /// when a unit takes less than a nanosecond or more than 2^55 of them (417 days), and when an
+    /// empty bucket does not fill within 2^95 ticks.
+    pub fn in_common_ticks(rate: Rate, burst: u64) -> Result<Self, LimitError> {
+        let (count, period_ns) = (rate.count(), rate.period_ns());
+        if count > period_ns {
+            let hint = "a unit must take at least a nanosecond; use at most 10^9 per second";
+            return Err(LimitError::new("rate", Problem::NotExact { hint }));
+        }
+        let per_unit = match period_ns.checked_mul(COMMON_TICKS_PER_NS) {
+            Some(ticks) => ticks.div_ceil(count),
+            None => {
+                let ticks = u128::from(period_ns) * u128::from(COMMON_TICKS_PER_NS);
+                // What does not fit is refused below.
+                u64::try_from(ticks.div_ceil(u128::from(count))).unwrap_or(u64::MAX)
+            }
+        };
+        let ticks = Ticks { per_ns: COMMON_TICKS_PER_NS, per_unit };
+        Self::with_ticks(rate, nonzero("burst", burst)?, 0, ticks)
+    }
+
     /// The same bucket, whose commits may overdraw it by `debt` units.
     ///
     /// Checks and holds never overdraw; debt is for costs that are known only afterwards.
@@ -284,6 +312,9 @@ fn scale_up(value: u128, multiplier: u64, divisor: u64) -> u128 {
     whole.saturating_mul(multiplier).saturating_add((rest * multiplier).div_ceil(divisor))
 }
 
+/// A power of two, as small as the rounding of common rates allows: the longest time per unit is
+/// 2^63 ticks.
+const COMMON_TICKS_PER_NS: u64 = 1 << 8;
 const MAX_TICKS_PER_NS: u64 = (1 << 32) - 1;
 const MAX_TICKS_PER_UNIT: u64 = u64::MAX >> 1;
 const MAX_CAPACITY_TICKS: u128 = 1 << 95;

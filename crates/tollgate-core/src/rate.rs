@@ -79,6 +79,11 @@ impl Rate {
         Duration::from_nanos(self.period_ns)
     }
 
+    /// The period in nanoseconds.
+    pub(crate) const fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
     /// The rate of a clock whose nanosecond has `per_ns` ticks and whose unit has `per_unit`.
     pub(crate) const fn from_ticks(per_ns: u64, per_unit: u64) -> Self {
         Self { count: per_ns, period_ns: per_unit }

@@ -5,7 +5,8 @@
 //! - [`grpc`]: the same for gRPC;
 //! - [`client`]: whose request it is, where proxies stand in between;
 //! - [`proxy`]: the PROXY protocol, versions 1 and 2;
-//! - [`ipc`]: frames and messages of a local socket.
+//! - [`ipc`]: frames and messages of a local socket;
+//! - [`resp`]: the Redis protocol, and the commands of it that bring their own limit.
 //!
 //! Nothing here panics or allocates without bound, whatever the bytes are.
 #![forbid(unsafe_code)]
@@ -16,3 +17,4 @@ pub mod headers;
 pub mod ipc;
 pub mod problem;
 pub mod proxy;
+pub mod resp;

@@ -34,6 +34,7 @@ mod body;
 mod daemon;
 mod door;
 mod http;
+mod resp;
 mod server;
 mod settings;
 mod telemetry;

@@ -11,6 +11,7 @@ use crate::accept::{Hall, Listener, Places, Protocol, Stop, accept};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::door::Door;
 use crate::http::Http;
+use crate::resp::Resp;
 use crate::settings::Settings;
 
 /// A daemon at work.
@@ -49,9 +50,11 @@ impl Server {
         let mut server = Self { daemon, addresses: Default::default(), stop: Stop::new() };
         // All doors can be opened, or none is.
         let http = server.bind(Door::Http).await?;
+        let resp = server.bind(Door::Resp).await?;
         let places = Places::new(&server.daemon.settings.bounds);
         let daemon = || Arc::clone(&server.daemon);
         server.open(Door::Http, http, Http::new(daemon()), &places);
+        server.open(Door::Resp, resp, Resp::new(daemon()), &places);
         Ok(server)
     }
 

@@ -13,12 +13,14 @@
 //! # Ok::<(), tollgate::LimitError>(())
 //! ```
 //!
-//! There are two ways to use it:
+//! There are three ways to use it:
 //!
 //! - [`Limiter`] is one limit over keys of your own type: [`Bucket`], [`Window`], [`Sliding`] or
 //!   [`Cooldown`]. It replaces a map behind a lock.
 //! - [`Engine`] decides by a [policy]: many rules, matched by attributes of a request and decided
 //!   together. It has quotas, reservations, places in flight, live changes and explanations.
+//! - [`Throttle`] keeps what was spent, and every call brings its own limit: what a server of
+//!   others' limits wants.
 //!
 //! # Ten things people do first
 //!
@@ -233,6 +235,7 @@ mod table;
 mod terms;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod throttle;
 mod waiting;
 
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
@@ -252,6 +255,7 @@ pub use store::{
     Answer, Answering, HoldId, HoldIdError, KeyName, MemoryStore, Outage, SnapshotError, Store,
 };
 pub use table::WhenFull;
+pub use throttle::{Call, CallLimit, Throttle, ThrottleBuilder};
 pub use tollgate_core::{
     Algorithm, Bucket, Carry, Cooldown, Decision, LimitError, Period, Problem, Quota, Rate,
     Sliding, Timestamp, Verdict, Wait, Window,

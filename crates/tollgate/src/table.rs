@@ -54,6 +54,27 @@ pub(crate) struct Table<A: KeyedLimit> {
     sketch: OnceLock<Option<Sketch<A>>>,
 }
 
+/// Which limit a call is decided under.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Under<A> {
+    /// The key's own, or else the table's.
+    Kept,
+    /// The one that came with the call. States must mean the same under every limit that comes, and
+    /// under the table's.
+    Given(A),
+}
+
+impl<A: Copy> Under<A> {
+    /// The limit that came with the call, or else `kept`.
+    #[inline(always)]
+    fn or(self, kept: impl FnOnce() -> A) -> A {
+        match self {
+            Self::Kept => kept(),
+            Self::Given(limit) => limit,
+        }
+    }
+}
+
 /// There is no slot for a key that must have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableFull;
@@ -105,9 +126,21 @@ impl<A: KeyedLimit> Table<A> {
         now: Timestamp,
         report: impl Fn(Decision) -> R,
     ) -> R {
-        match self.check_in(key.home, (key.hash, cost), now, &report) {
+        self.check_under(key, (Under::Kept, cost), now, report)
+    }
+
+    /// [`check`](Self::check) under a limit that may come with the call.
+    #[inline(always)]
+    pub(crate) fn check_under<R>(
+        &self,
+        key: Fetched<'_, A::Line>,
+        (under, cost): (Under<A>, u64),
+        now: Timestamp,
+        report: impl Fn(Decision) -> R,
+    ) -> R {
+        match self.check_in(key, (under, cost), now, &report) {
             Some(reported) => reported,
-            None => report(self.check_elsewhere(key.hash, cost, now)),
+            None => report(self.check_elsewhere(key.hash, (&under, cost), now)),
         }
     }
 
@@ -115,8 +148,8 @@ impl<A: KeyedLimit> Table<A> {
     #[inline(always)]
     fn check_in<R>(
         &self,
-        line: &A::Line,
-        (hash, cost): (u64, u64),
+        Fetched { hash, home: line }: Fetched<'_, A::Line>,
+        (under, cost): (Under<A>, u64),
         now: Timestamp,
         report: impl Fn(Decision) -> R,
     ) -> Option<R> {
@@ -126,7 +159,7 @@ impl<A: KeyedLimit> Table<A> {
             if header.is_pinned(slot) {
                 return None;
             }
-            let limit = self.limits.get(header.limit_index());
+            let limit = under.or(|| self.limits.get(header.limit_index()));
             let before = line.load(slot);
             let mut state = A::unpack(before);
             let decision = limit.check(&mut state, cost, now);
@@ -147,33 +180,56 @@ impl<A: KeyedLimit> Table<A> {
 
     #[cold]
     #[inline(never)]
-    fn check_elsewhere(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
+    fn check_elsewhere(
+        &self,
+        hash: u64,
+        (under, cost): (&Under<A>, u64),
+        now: Timestamp,
+    ) -> Decision {
+        let under = *under;
         let chain = self.shelf.chain(hash);
         for (line, next) in chain.iter().zip(&chain[1..]) {
             if !read_header(line).is_overflowed() {
                 break;
             }
-            if let Some(decision) = self.check_in(next, (hash, cost), now, |decision| decision) {
+            let key = Fetched { hash, home: next };
+            let decision = self.check_in(key, (under, cost), now, |decision| decision);
+            if let Some(decision) = decision {
                 return decision;
             }
         }
-        if cost == 0 { self.peek(hash, cost, now) } else { self.check_locked(hash, cost, now) }
+        if cost == 0 {
+            self.peek_under(hash, (under, cost), now)
+        } else {
+            self.check_locked(hash, (under, cost), now)
+        }
     }
 
     /// What [`check`](Self::check) would answer. Changes nothing.
     pub(crate) fn peek(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
+        self.peek_under(hash, (Under::Kept, cost), now)
+    }
+
+    /// [`peek`](Self::peek) under a limit that may come with the call.
+    pub(crate) fn peek_under(
+        &self,
+        hash: u64,
+        (under, cost): (Under<A>, u64),
+        now: Timestamp,
+    ) -> Decision {
         let (_, mut chain) = self.shelf.lock_chain(hash);
         if let Some(at) = chain.find(hash) {
             let line = chain.line(at.line);
             let state = A::unpack(line.load(at.slot));
-            return self.limit_of(line.header, at.slot, hash).peek(&state, cost, now);
+            let limit = under.or(|| self.limit_of(line.header, at.slot, hash));
+            return limit.peek(&state, cost, now);
         }
         let home = chain.line(0);
         let now = self.shelf.no_earlier_than_reuse(now);
         match self.sketch() {
-            Some(sketch) => sketch.estimate(self, hash, now).peek(cost, now),
+            Some(sketch) => sketch.estimate(self, hash, now).peek(under, cost, now),
             None => {
-                let limit = self.limits.get(home.header.limit_index());
+                let limit = under.or(|| self.limits.get(home.header.limit_index()));
                 limit.peek(&limit.fresh(), cost, now)
             }
         }
@@ -271,11 +327,12 @@ impl<A: KeyedLimit> Table<A> {
 
 /// The slow way: under the lock of the key's home line.
 impl<A: KeyedLimit> Table<A> {
-    fn check_locked(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
+    fn check_locked(&self, hash: u64, asked: (Under<A>, u64), now: Timestamp) -> Decision {
+        let (under, cost) = asked;
         match self.shelf.enter(hash, now, self) {
             Place::Known(mut chain, at) => {
                 let line = chain.line(at.line);
-                let limit = self.limit_of(line.header, at.slot, hash);
+                let limit = under.or(|| self.limit_of(line.header, at.slot, hash));
                 // A key may have been given its slot with its own limit, after it was forgotten.
                 let is_pinned = line.header.is_pinned(at.slot);
                 let now = if is_pinned { self.shelf.no_earlier_than_reuse(now) } else { now };
@@ -284,8 +341,8 @@ impl<A: KeyedLimit> Table<A> {
                 line.store(at.slot, A::pack(&state));
                 decision
             }
-            Place::Claimed(mut chain, at) => self.insert(&mut chain, at, (hash, cost), now),
-            Place::Full(mut chain) => self.check_without_slot(&mut chain, hash, cost, now),
+            Place::Claimed(mut chain, at) => self.insert((&mut chain, at), hash, asked, now),
+            Place::Full(mut chain) => self.check_without_slot(&mut chain, hash, asked, now),
         }
     }
 
@@ -311,14 +368,14 @@ impl<A: KeyedLimit> Table<A> {
     /// Decides about a new key in the slot that was claimed for it.
     fn insert(
         &self,
-        chain: &mut Chain<'_, A::Line>,
-        at: Position,
-        (hash, cost): (u64, u64),
+        (chain, at): (&mut Chain<'_, A::Line>, Position),
+        hash: u64,
+        (under, cost): (Under<A>, u64),
         now: Timestamp,
     ) -> Decision {
         let line = chain.line(at.line);
         let mut state = self.first_state(line, hash, now);
-        let limit = self.limits.get(line.header.limit_index());
+        let limit = under.or(|| self.limits.get(line.header.limit_index()));
         let now = self.shelf.no_earlier_than_reuse(now);
         let decision = limit.check(&mut state, cost, now);
         if state == limit.fresh() {
@@ -351,16 +408,16 @@ impl<A: KeyedLimit> Table<A> {
         &self,
         chain: &mut Chain<'_, A::Line>,
         hash: u64,
-        cost: u64,
+        (under, cost): (Under<A>, u64),
         now: Timestamp,
     ) -> Decision {
-        let limit = self.limits.get(chain.line(0).header.limit_index());
+        let limit = under.or(|| self.limits.get(chain.line(0).header.limit_index()));
         let now = self.shelf.no_earlier_than_reuse(now);
         match self.ceiling().when_full {
             WhenFull::Allow => limit.peek(&limit.fresh(), cost, now),
             WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
             WhenFull::Share => match self.sketch.get_or_init(|| Sketch::new(self)) {
-                Some(sketch) => sketch.check(self, hash, cost, now),
+                Some(sketch) => sketch.check(self, hash, (under, cost), now),
                 None => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
             },
         }

@@ -6,6 +6,7 @@
 mod command;
 mod examples;
 mod explain;
+mod guide_redis_cell;
 mod ledger;
 mod manual;
 mod policy_tests;

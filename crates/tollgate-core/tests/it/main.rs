@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod agreement;
+mod common_ticks;
 mod edits;
 mod extremes;
 mod intervals;

@@ -76,7 +76,7 @@ impl<K: ?Sized, A: KeyedLimit> LimiterBuilder<K, A> {
     pub(super) fn new(limit: A) -> Self {
         Self {
             limit,
-            ceiling: Ceiling { max_keys: DEFAULT_MAX_KEYS, when_full: WhenFull::default() },
+            ceiling: Ceiling::DEFAULT,
             capacity_hint: None,
             evict_every: None,
             clock: MonotonicClock,
@@ -151,10 +151,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
 
     /// The limiter, or which setting is wrong.
     pub fn build(self) -> Result<Limiter<K, A, C, S>, BuildError> {
-        let max_keys = self.ceiling.max_keys;
-        if max_keys == 0 || max_keys > MOST_KEYS {
-            return Err(BuildError::MaxKeys { given: max_keys });
-        }
+        self.ceiling.check()?;
         if self.evict_every == Some(Duration::ZERO) {
             return Err(BuildError::EvictEveryZero);
         }
@@ -182,6 +179,20 @@ impl<K: ?Sized, A: fmt::Debug, C, S> fmt::Debug for LimiterBuilder<K, A, C, S> {
             .field("capacity_hint", &self.capacity_hint)
             .field("evict_every", &self.evict_every)
             .finish_non_exhaustive()
+    }
+}
+
+/// The bounds of whatever keeps keys in a table.
+impl Ceiling {
+    pub(crate) const DEFAULT: Self =
+        Self { max_keys: DEFAULT_MAX_KEYS, when_full: WhenFull::Share };
+
+    /// Which of the bounds is wrong.
+    pub(crate) const fn check(&self) -> Result<(), BuildError> {
+        match self.max_keys {
+            1..=MOST_KEYS => Ok(()),
+            given => Err(BuildError::MaxKeys { given }),
+        }
     }
 }
 

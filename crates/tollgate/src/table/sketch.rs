@@ -8,7 +8,7 @@ use tollgate_core::{Decision, Timestamp};
 use super::directory::{Directory, home_of};
 use super::grow::presized;
 use super::line::{Line, Locked};
-use super::{KeyedLimit, Table};
+use super::{KeyedLimit, Table, Under};
 
 #[derive(Debug)]
 pub(crate) struct Sketch<A: KeyedLimit> {
@@ -23,8 +23,8 @@ pub(crate) struct Estimate<A: KeyedLimit> {
 }
 
 impl<A: KeyedLimit> Estimate<A> {
-    pub(crate) fn peek(&self, cost: u64, now: Timestamp) -> Decision {
-        self.limit.peek(&self.state, cost, now)
+    pub(crate) fn peek(&self, under: Under<A>, cost: u64, now: Timestamp) -> Decision {
+        under.or(|| self.limit).peek(&self.state, cost, now)
     }
 }
 
@@ -52,10 +52,16 @@ impl<A: KeyedLimit> Sketch<A> {
     /// Charges `cost` to the key's cells, if it fits.
     ///
     /// The caller holds the lock of the key's home line, so the key cannot leave meanwhile.
-    pub(crate) fn check(&self, table: &Table<A>, hash: u64, cost: u64, now: Timestamp) -> Decision {
+    pub(crate) fn check(
+        &self,
+        table: &Table<A>,
+        hash: u64,
+        (under, cost): (Under<A>, u64),
+        now: Timestamp,
+    ) -> Decision {
         let mut cells = self.cells(table, hash, now);
         let Estimate { mut state, limit, .. } = self.best(table, &mut cells, now);
-        let before = state;
+        let (before, limit) = (state, under.or(|| limit));
         let decision = limit.check(&mut state, cost, now);
         if state != before {
             // A window that a neighbour opened ends earlier than the key's own would.

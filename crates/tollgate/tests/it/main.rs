@@ -37,6 +37,7 @@ mod policy_text_any;
 mod policy_warnings;
 mod stories;
 mod threads;
+mod throttle;
 
 use std::time::Duration;
 

@@ -1,0 +1,242 @@
+use std::fmt;
+
+use super::inline;
+
+/// The most bytes that one argument may have.
+pub const BULK_BYTES_MAX: usize = 64 * 1024;
+
+/// The most bytes that a command written as a line may have.
+pub const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// The most arguments that a command may have, its name included.
+pub const ARGUMENTS_MAX: usize = 64;
+
+/// Where the arguments of a command are. One is used for all commands of a connection.
+pub struct Arguments {
+    spans: [Span; ARGUMENTS_MAX],
+    count: usize,
+    /// The words of a command that was a line, without their quotes.
+    words: Vec<u8>,
+    is_line: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// Why there is no way on after these bytes. A server says so and closes the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// The number of arguments is not a number, or there are too many.
+    ArgumentCount,
+    /// The length of an argument is not a number, or is too large.
+    BulkLength,
+    /// An argument does not begin with `$`.
+    NotBulk {
+        /// What it begins with.
+        byte: u8,
+    },
+    /// An argument does not end where it should.
+    BulkEnd,
+    /// A command that is a line does not end.
+    LineTooLong,
+    /// A command that is a line has a quote that does not end, or ends inside of a word.
+    Quotes,
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Protocol error: ")?;
+        match self {
+            Self::ArgumentCount => f.write_str("invalid multibulk length"),
+            Self::BulkLength => f.write_str("invalid bulk length"),
+            Self::NotBulk { byte } => write!(f, "expected '$', got '{}'", byte.escape_ascii()),
+            Self::BulkEnd => f.write_str("expected CRLF after a bulk string"),
+            Self::LineTooLong => f.write_str("too big inline request"),
+            Self::Quotes => f.write_str("unbalanced quotes in request"),
+        }
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+/// Finds the first command in `input`: how many bytes it takes, or `None` if it is not whole yet.
+///
+/// An empty line or array is a command without arguments, which gets no reply.
+#[inline]
+pub fn parse(input: &[u8], arguments: &mut Arguments) -> Result<Option<usize>, ProtocolError> {
+    arguments.count = 0;
+    match input.first() {
+        None => Ok(None),
+        Some(b'*') => parse_array(input, arguments),
+        Some(_) => {
+            arguments.is_line = true;
+            inline::parse(input, arguments)
+        }
+    }
+}
+
+#[inline]
+fn parse_array(input: &[u8], arguments: &mut Arguments) -> Result<Option<usize>, ProtocolError> {
+    arguments.is_line = false;
+    let Some((count, mut at)) =
+        length(input, 1, ARGUMENTS_MAX).map_err(|BadLength| ProtocolError::ArgumentCount)?
+    else {
+        return Ok(None);
+    };
+    for index in 0..count {
+        match input.get(at) {
+            None => return Ok(None),
+            Some(b'$') => {}
+            Some(&byte) => return Err(ProtocolError::NotBulk { byte }),
+        }
+        let Some((bytes, start)) =
+            length(input, at + 1, BULK_BYTES_MAX).map_err(|BadLength| ProtocolError::BulkLength)?
+        else {
+            return Ok(None);
+        };
+        let end = start + bytes;
+        match input.get(end..end + 2) {
+            Some(b"\r\n") => {}
+            Some(_) => return Err(ProtocolError::BulkEnd),
+            None => return Ok(None),
+        }
+        arguments.spans[index] = Span::new(start, end);
+        at = end + 2;
+    }
+    arguments.count = count;
+    Ok(Some(at))
+}
+
+struct BadLength;
+
+/// A length of at most `most` at this place, and where the bytes behind it begin; `None` if its end
+/// has not arrived.
+#[inline]
+fn length(input: &[u8], at: usize, most: usize) -> Result<Option<(usize, usize)>, BadLength> {
+    let (mut value, mut place) = (0_usize, at);
+    loop {
+        let Some(&byte) = input.get(place) else { return Ok(None) };
+        match byte {
+            // No length begins with a zero but zero itself.
+            b'0'..=b'9' if place == at || value > 0 => {
+                value = value * 10 + usize::from(byte - b'0');
+                if value > most {
+                    return Err(BadLength);
+                }
+            }
+            b'\r' if place > at => break,
+            _ => return Err(BadLength),
+        }
+        place += 1;
+    }
+    match input.get(place + 1) {
+        Some(b'\n') => Ok(Some((value, place + 2))),
+        Some(_) => Err(BadLength),
+        None => Ok(None),
+    }
+}
+
+impl Arguments {
+    /// How many there are, the command's name included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none, not even a name: nothing was asked.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether the command was a line of words, so that its arguments are not in the input.
+    #[must_use]
+    pub const fn is_line(&self) -> bool {
+        self.is_line
+    }
+
+    /// The arguments of the command that was found in `input`.
+    pub fn iter<'a>(&'a self, input: &'a [u8]) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        let source = if self.is_line { &self.words } else { input };
+        self.spans[..self.count].iter().map(move |span| span.of(source))
+    }
+
+    /// One argument of an array that was found in `input`; `None` if there are not so many, or if
+    /// the command was a line.
+    #[inline]
+    #[must_use]
+    pub fn in_array<'i>(&self, input: &'i [u8], index: usize) -> Option<&'i [u8]> {
+        (index < self.count && !self.is_line).then(|| self.spans[index].of(input))
+    }
+
+    /// Forgets the words of the line before.
+    pub(super) fn clear_words(&mut self) {
+        self.words.clear();
+        // Long lines are rare; their memory is not kept.
+        self.words.shrink_to(1024);
+    }
+
+    pub(super) fn words_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.words
+    }
+
+    /// The words from `start` on are one argument; false if there are too many.
+    pub(super) fn end_word(&mut self, start: usize) -> bool {
+        let Some(place) = self.spans.get_mut(self.count) else { return false };
+        *place = Span::new(start, self.words.len());
+        self.count += 1;
+        true
+    }
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        let spans = [Span::default(); ARGUMENTS_MAX];
+        Self { spans, count: 0, words: Vec::new(), is_line: false }
+    }
+}
+
+impl fmt::Debug for Arguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, is_line, .. } = self;
+        f.debug_struct("Arguments").field("count", count).field("is_line", is_line).finish()
+    }
+}
+
+impl Span {
+    /// No command is as long as 4 GiB.
+    #[allow(clippy::cast_possible_truncation, reason = "64 arguments of 64 KiB are 4 MiB")]
+    fn new(start: usize, end: usize) -> Self {
+        Self { start: start as u32, end: end as u32 }
+    }
+
+    /// The bytes; none if they are not there, because this is not where they were found.
+    #[inline]
+    fn of(self, source: &[u8]) -> &[u8] {
+        source.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+}
+
+/// An integer as Redis reads it: digits, with a sign if it is below zero, nothing else.
+#[inline]
+#[must_use]
+pub fn integer(text: &[u8]) -> Option<i64> {
+    let (digits, is_negative) = match text {
+        [b'-', digits @ ..] => (digits, true),
+        digits => (digits, false),
+    };
+    if !matches!(digits, [b'0'] | [b'1'..=b'9', ..]) || (is_negative && digits == b"0") {
+        return None;
+    }
+    let mut value = 0_i64;
+    for digit in digits {
+        let digit = i64::from(digit.checked_sub(b'0').filter(|digit| *digit <= 9)?);
+        value = value.checked_mul(10)?;
+        value = if is_negative { value.checked_sub(digit)? } else { value.checked_add(digit)? };
+    }
+    Some(value)
+}

@@ -1,0 +1,45 @@
+//! The Redis protocol: limits that come with each call, and questions to the policy.
+//!
+//! A connection reads what has arrived, answers all whole commands in it, and writes all replies at
+//! once. Neighbours of the same kind are decided together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::accept::{Connection, Protocol};
+use crate::daemon::SharedDaemon;
+use session::Session;
+use throttles::Throttles;
+
+mod commands;
+mod connection;
+mod greeting;
+mod input;
+mod questions;
+mod session;
+mod telling;
+mod throttles;
+
+/// Serves the Redis protocol, versions 2 and 3.
+#[derive(Debug)]
+pub(crate) struct Resp {
+    daemon: SharedDaemon,
+    throttles: Arc<Throttles>,
+    /// Connections so far: each has a number.
+    connections: AtomicU64,
+}
+
+impl Resp {
+    pub(crate) fn new(daemon: SharedDaemon) -> Self {
+        let throttles = Arc::new(Throttles::new(daemon.settings.policy.server()));
+        Self { daemon, throttles, connections: AtomicU64::new(0) }
+    }
+}
+
+impl Protocol for Resp {
+    async fn serve(&self, connection: Connection) {
+        let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        let session = Session::new(&self.daemon, &self.throttles, number);
+        connection::serve(connection, session, &self.daemon.settings.bounds).await;
+    }
+}

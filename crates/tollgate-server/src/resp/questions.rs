@@ -1,0 +1,241 @@
+//! `TG.*`: questions to the policy.
+
+use std::ops::Range;
+
+use serde::Serialize;
+use tollgate::{CheckError, HoldId, Report, Request, SettleError};
+use tollgate_proto::resp::{Arguments, Replies, integer, parse};
+
+use super::commands::{Verb, find};
+use super::telling::tell;
+use crate::body::Body;
+use crate::daemon::Daemon;
+use crate::door::Door;
+
+/// What somebody asks the policy, but for its attributes, which are kept with those of others.
+struct Question<'a> {
+    domain: &'a str,
+    attributes: Range<usize>,
+    cost: u64,
+    idempotency_key: Option<&'a str>,
+}
+
+type Attributes<'a> = Vec<(&'a str, &'a str)>;
+
+/// Answers the `TG.CHECK` that `arguments` were found to be, and all that follow it, together;
+/// reports how many bytes of the input they were.
+pub(super) async fn check(
+    daemon: &Daemon,
+    (input, first_bytes): (&[u8], usize),
+    arguments: &mut Arguments,
+    replies: &mut Replies<'_>,
+) -> usize {
+    let (mut questions, mut attributes) = (Vec::new(), Attributes::new());
+    let (mut used, mut bytes, mut error) = (0, first_bytes, None);
+    loop {
+        let rest = &input[used..];
+        let words = (1..arguments.len()).filter_map(|index| arguments.in_array(rest, index));
+        used += bytes;
+        match Question::parse(Verb::Check, words, &mut attributes) {
+            Ok(question) => questions.push(question),
+            Err(message) => {
+                error = Some(message);
+                break;
+            }
+        }
+        match next_check(&input[used..], arguments) {
+            Some(found) if questions.len() < daemon.settings.bounds.batch => bytes = found,
+            _ => break,
+        }
+    }
+    let requests: Vec<Request<'_>> = questions.iter().map(|it| it.request(&attributes)).collect();
+    let since = daemon.now();
+    for (answer, request) in daemon.engine.check_many(&requests).into_iter().zip(&requests) {
+        match answer.await {
+            Ok(report) => {
+                daemon.observe(Door::Resp, request, &report, since);
+                tell(&Body::new(&report), replies);
+            }
+            Err(error) => tell_error(&error, replies),
+        }
+    }
+    if let Some(message) = error {
+        refuse(daemon, &message, replies);
+    }
+    used
+}
+
+/// The length of the next command, if it is whole and a `TG.CHECK`.
+fn next_check(input: &[u8], arguments: &mut Arguments) -> Option<usize> {
+    let bytes = parse(input, arguments).ok()??;
+    let command = find(arguments.in_array(input, 0)?)?;
+    (command.verb == Verb::Check && command.takes(arguments.len())).then_some(bytes)
+}
+
+/// Answers any other of them. The words are those behind the command's name.
+pub(super) async fn answer(
+    daemon: &Daemon,
+    verb: Verb,
+    words: &[&[u8]],
+    replies: &mut Replies<'_>,
+) {
+    if let Verb::Commit | Verb::Cancel = verb {
+        return settle(daemon, verb, words, replies).await;
+    }
+    let mut attributes = Attributes::new();
+    let question = match Question::parse(verb, words.iter().copied(), &mut attributes) {
+        Ok(question) => question,
+        Err(message) => return refuse(daemon, &message, replies),
+    };
+    let (request, since) = (question.request(&attributes), daemon.now());
+    match verb {
+        Verb::Reserve => match daemon.engine.reserve(&request).await {
+            Ok(report) => {
+                daemon.observe(Door::Resp, &request, &report, since);
+                tell(&Reserved::new(&report), replies);
+            }
+            Err(error) => tell_error(&error, replies),
+        },
+        Verb::Explain => match daemon.engine.explain(&request) {
+            Ok(explanation) => {
+                let (body, text) = (Body::new(&explanation.report), explanation.to_string());
+                tell(&Explained { body, explanation: text }, replies);
+            }
+            Err(error) => tell_error(&error, replies),
+        },
+        _ => match daemon.engine.peek(&request).await {
+            Ok(report) => tell(&Body::new(&report), replies),
+            Err(error) => tell_error(&error, replies),
+        },
+    }
+}
+
+/// `TG.COMMIT reservation [actual]`, `TG.CANCEL reservation`.
+async fn settle(daemon: &Daemon, verb: Verb, words: &[&[u8]], replies: &mut Replies<'_>) {
+    let charged = match (verb, Settling::parse(words)) {
+        (_, Err(message)) => return refuse(daemon, &message, replies),
+        (Verb::Commit, Ok(Settling { id, actual })) => daemon.engine.commit(id, actual).await,
+        (_, Ok(Settling { id, .. })) => daemon.engine.cancel(id).await,
+    };
+    match charged {
+        Ok(charged) => tell(&Settled { charged }, replies),
+        Err(error) => {
+            let code = if error == SettleError::Gone { "GONE" } else { "UNAVAILABLE" };
+            replies.error(code, &error.to_string());
+        }
+    }
+}
+
+/// Tells what is wrong with a question.
+fn refuse(daemon: &Daemon, message: &str, replies: &mut Replies<'_>) {
+    daemon.metrics.door(Door::Resp).malformed.add(1);
+    replies.error("ERR", message);
+}
+
+fn tell_error(error: &CheckError, replies: &mut Replies<'_>) {
+    let code = if *error == CheckError::Outage { "UNAVAILABLE" } else { "ERR" };
+    replies.error(code, &error.to_string());
+}
+
+impl<'a> Question<'a> {
+    /// `domain [ATTR name value]… [COST n] [IDEMPOTENCY key]`, or what is wrong with it.
+    fn parse(
+        verb: Verb,
+        mut words: impl Iterator<Item = &'a [u8]>,
+        attributes: &mut Attributes<'a>,
+    ) -> Result<Self, String> {
+        let start = attributes.len();
+        let domain = text("the domain", words.next().unwrap_or_default())?;
+        let (mut cost, mut idempotency_key) = (1, None);
+        while let Some(option) = words.next() {
+            let mut next = |what: &str| words.next().ok_or_else(|| format!("syntax error: {what}"));
+            match option.to_ascii_uppercase().as_slice() {
+                b"ATTR" => {
+                    let name = text("the name of an attribute", next("ATTR wants name value")?)?;
+                    let value = text("the value of an attribute", next("ATTR wants name value")?)?;
+                    attributes.push((name, value));
+                }
+                b"COST" => cost = amount("COST", next("COST wants a number")?)?,
+                b"IDEMPOTENCY" if matches!(verb, Verb::Check | Verb::Reserve) => {
+                    let key = next("IDEMPOTENCY wants a key")?;
+                    idempotency_key = Some(text("an idempotency key", key)?);
+                }
+                _ => {
+                    let shown = &option[..option.len().min(64)];
+                    return Err(format!(
+                        "syntax error: expected ATTR name value, COST n or IDEMPOTENCY key (of \
+                         TG.CHECK and TG.RESERVE), not '{}'",
+                        shown.escape_ascii()
+                    ));
+                }
+            }
+        }
+        Ok(Self { domain, attributes: start..attributes.len(), cost, idempotency_key })
+    }
+
+    fn request(&self, attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {
+        let request =
+            Request::new(self.domain, &attributes[self.attributes.clone()]).cost(self.cost);
+        match self.idempotency_key {
+            Some(key) => request.idempotency_key(key),
+            None => request,
+        }
+    }
+}
+
+/// A reservation, and what it really cost.
+struct Settling {
+    id: HoldId,
+    actual: Option<u64>,
+}
+
+impl Settling {
+    fn parse(words: &[&[u8]]) -> Result<Self, String> {
+        let (id, actual) = match words {
+            [id] => (id, None),
+            [id, actual] => (id, Some(amount("actual", actual)?)),
+            _ => return Err("syntax error: expected reservation [actual]".into()),
+        };
+        let id = text("a reservation", id)?.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { id, actual })
+    }
+}
+
+/// Text, because a policy is text: bytes that are none would have to be changed, and different ones
+/// might become the same.
+fn text<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a str, String> {
+    std::str::from_utf8(bytes).map_err(|_| format!("{what} must be UTF-8"))
+}
+
+fn amount(name: &str, text: &[u8]) -> Result<u64, String> {
+    let value = integer(text).ok_or_else(|| format!("{name} is not an integer or out of range"))?;
+    u64::try_from(value).map_err(|_| format!("{name} must be at least 0"))
+}
+
+/// What is told about a reservation.
+#[derive(Serialize)]
+struct Reserved<'a> {
+    #[serde(flatten)]
+    body: Body<'a>,
+    /// Its name; `None` if it was refused.
+    reservation: Option<String>,
+}
+
+impl<'a> Reserved<'a> {
+    fn new(report: &'a Report) -> Self {
+        Self { body: Body::new(report), reservation: report.hold().map(|id| id.to_string()) }
+    }
+}
+
+#[derive(Serialize)]
+struct Explained<'a> {
+    #[serde(flatten)]
+    body: Body<'a>,
+    explanation: String,
+}
+
+/// What became of a reservation: what was charged of it, nothing if it was cancelled.
+#[derive(Serialize)]
+struct Settled {
+    charged: u64,
+}

@@ -1,0 +1,177 @@
+//! Bytes that no client should send: an error or a closed connection, and the next one is served.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use redis::Value;
+
+use super::{Daemon, array, error};
+
+/// Sends bytes, and takes all that comes back until the daemon hangs up, or has answered what there
+/// was.
+fn throw(daemon: &Daemon, bytes: &[u8]) -> Vec<u8> {
+    let mut client = daemon.client();
+    // The daemon may hang up before it has read all.
+    let _ = client.stream.write_all(bytes);
+    client.finish();
+    client.rest()
+}
+
+fn is_served(daemon: &Daemon) {
+    let mut client = daemon.client();
+    assert_eq!(client.ask(&["PING"]), Value::SimpleString("PONG".into()));
+    let decided = client.integers(&["CL.THROTTLE", "next", "999999", "1", "86400"]);
+    assert_eq!(decided[0], 0);
+}
+
+/// Resident memory of this process, in MiB. The daemon is part of it.
+fn resident_mib() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4 / 1_024
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worst_that_can_be_written_down() {
+    let daemon = Daemon::start().await;
+    for (bytes, said) in [
+        ("*1\r\n$99999999999999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("*1\r\n$536870912\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("*1\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("*1048576\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("*-1\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("*1\r\n*1\r\n*1\r\n*1\r\n", "-ERR Protocol error: expected '$', got '*'\r\n"),
+        ("*1\r\n$4\r\nPINGxx", "-ERR Protocol error: expected CRLF after a bulk string\r\n"),
+        (
+            "*1\r\n$4\r\nPING\r\n*1\r\ngarbage",
+            "+PONG\r\n-ERR Protocol error: expected '$', got 'g'\r\n",
+        ),
+        ("echo \"a\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
+        // What is not whole is not answered.
+        ("*2\r\n$4\r\nECHO\r\n$65536\r\nabc", ""),
+        ("*5\r\n$11\r\nCL.THR", ""),
+        ("PING", ""),
+    ] {
+        let reply = throw(&daemon, bytes.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&reply), said, "{bytes:?}");
+    }
+    let long = throw(&daemon, &vec![b'x'; 70_000]);
+    assert!(long.starts_with(b"-ERR Protocol error: too big inline request"), "{long:?}");
+    // Something in HTTP, by mistake.
+    let http = throw(&daemon, b"POST / HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(http.starts_with(b"-ERR unknown command 'POST'"), "{}", http.escape_ascii());
+    is_served(&daemon);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_as_a_whole_is_bounded() {
+    let daemon = Daemon::start().await;
+    let words = vec!["x".repeat(60_000); 64];
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let reply = throw(&daemon, &array(&words));
+    let said = "-ERR Protocol error: too big command\r\n";
+    // The daemon hangs up on somebody who is still sending: the reply may be lost on its way.
+    assert!(reply.is_empty() || reply == said.as_bytes(), "{}", reply.escape_ascii());
+    is_served(&daemon);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lengths_that_have_not_arrived_cost_nothing() {
+    let daemon = Daemon::start().await;
+    let before = resident_mib();
+    let clients: Vec<_> = (0..500)
+        .map(|_| {
+            let mut client = daemon.client();
+            client.send(b"*64\r\n$65536\r\n");
+            client
+        })
+        .collect();
+    is_served(&daemon);
+    let grown = resident_mib().saturating_sub(before);
+    assert!(grown < 50, "{grown} MiB for 500 promises of 4 MiB");
+    drop(clients);
+    daemon.stop().await;
+}
+
+/// A generator of numbers that is the same each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap()
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.next() % bound
+    }
+}
+
+/// Valid traffic with a few bytes changed, removed, doubled or put in.
+fn mutated(random: &mut Random) -> Vec<u8> {
+    let commands = [
+        array(&["CL.THROTTLE", "key", "15", "30", "60"]),
+        array(&["THROTTLE", "key", "15", "30", "60", "2"]),
+        array(&["TG.CHECK", "default", "ATTR", "user", "ada", "COST", "2"]),
+        array(&["TG.RESERVE", "tokens", "ATTR", "team", "a", "IDEMPOTENCY", "x"]),
+        array(&["HELLO", "3", "SETNAME", "x"]),
+        array(&["COMMAND", "INFO", "ping"]),
+        b"PING \"a b\"\r\n".to_vec(),
+    ];
+    let picked = (0..=random.below(4)).map(|_| commands[random.below(commands.len())].clone());
+    let mut bytes: Vec<u8> = picked.collect::<Vec<_>>().concat();
+    for _ in 0..=random.below(4) {
+        let at = random.below(bytes.len().max(1)).min(bytes.len().saturating_sub(1));
+        match random.below(4) {
+            _ if bytes.is_empty() => {}
+            0 => bytes[at] = u8::try_from(random.below(256)).unwrap(),
+            1 => drop(bytes.remove(at)),
+            2 => bytes.insert(at, b"*$:-0123456789\r\n\"'\0\xff"[random.below(20)]),
+            _ => {
+                let end = (at + random.below(30)).min(bytes.len());
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(at..at, piece);
+            }
+        }
+    }
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_mutations_of_valid_traffic() {
+    let daemon = Daemon::start().await;
+    let mut random = Random(17);
+    let mut resident_after_warmup = 0;
+    for number in 0..10_000 {
+        let bytes = mutated(&mut random);
+        let reply = throw(&daemon, &bytes);
+        // Whatever comes back is in the protocol.
+        let is_reply = |byte: &u8| b"+-:$*%_#".contains(byte);
+        assert!(reply.first().is_none_or(is_reply), "{}", bytes.escape_ascii());
+        if number == 1_000 {
+            resident_after_warmup = resident_mib();
+        }
+        if number % 1_000 == 0 {
+            is_served(&daemon);
+        }
+    }
+    let grown = resident_mib().saturating_sub(resident_after_warmup);
+    assert!(grown < 32, "{grown} MiB more");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_vanishes_disturbs_nobody() {
+    let daemon = Daemon::start().await;
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(daemon.address).unwrap();
+        stream.write_all(&array(&["COMMAND", "DOCS"]).repeat(20)).unwrap();
+        drop(stream);
+    }
+    is_served(&daemon);
+    let mut client = daemon.client();
+    assert!(error(&client.ask(&["NO", "SUCH"])).starts_with("ERR unknown command"));
+    daemon.stop().await;
+}
