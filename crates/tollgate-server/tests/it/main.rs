@@ -1,0 +1,11 @@
+//! The daemon from outside: real sockets, real proxies.
+
+mod http;
+mod http_bad_input;
+mod http_behind;
+mod http_forward;
+mod http_guides;
+mod http_holds;
+mod http_openapi;
+mod http_support;
+mod http_time_outs;
