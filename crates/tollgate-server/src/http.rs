@@ -11,9 +11,11 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tollgate::{Report, Timestamp};
 
 use crate::accept::{Connection, Peer, Protocol, Stopping};
-use crate::daemon::SharedDaemon;
+use crate::daemon::{Daemon, SharedDaemon};
+use crate::door::Door;
 use problem::Problem;
 use respond::Answer;
 use routes::{Act, Methods, Route};
@@ -67,7 +69,12 @@ impl Protocol for Http {
         };
         match served {
             None => tracing::debug!("closed a connection: the other end took too long"),
-            Some(Err(error)) => tracing::debug!(%error, "a request went wrong"),
+            Some(Err(error)) => {
+                if error.is_parse() {
+                    self.daemon.metrics.door(Door::Http).malformed.add(1);
+                }
+                tracing::debug!(%error, "a request went wrong");
+            }
             Some(Ok(())) => {}
         }
         drop(place);
@@ -82,6 +89,24 @@ struct Exchange<'c> {
     watch: &'c Watch,
 }
 
+/// One request, with its whole body.
+struct Call<'a> {
+    daemon: &'a Daemon,
+    head: &'a Parts,
+    /// The reservation or lease that the path names.
+    id: &'a str,
+    body: Bytes,
+    /// When it had been read.
+    since: Timestamp,
+}
+
+impl Call<'_> {
+    /// Counts a decision.
+    fn observe(&self, request: &tollgate::Request<'_>, report: &Report) {
+        self.daemon.observe(Door::Http, request, report, self.since);
+    }
+}
+
 impl Exchange<'_> {
     async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
         self.watch.enter(Phase::Body);
@@ -91,7 +116,12 @@ impl Exchange<'_> {
             Err(problem) => Err(problem),
         };
         self.watch.enter(Phase::Writing);
-        Ok(answer.unwrap_or_else(Problem::into_response))
+        Ok(answer.unwrap_or_else(|problem| {
+            if problem.status.is_client_error() && problem.status != StatusCode::GONE {
+                self.daemon.metrics.door(Door::Http).malformed.add(1);
+            }
+            problem.into_response()
+        }))
     }
 
     async fn act(
@@ -110,22 +140,25 @@ impl Exchange<'_> {
             }
             Methods::Get | Methods::Delete | Methods::Any => Bytes::new(),
         };
+        let call = &Call { daemon, head, id, body, since: daemon.now() };
         match route.act {
-            Act::Check => check::check(daemon, head, &body).await,
-            Act::CheckBatch => check::batch(daemon, head, &body).await,
-            Act::Reserve => holds::reserve(daemon, head, &body).await,
-            Act::Commit => holds::commit(daemon, id, &body).await,
-            Act::Cancel => holds::cancel(daemon, id, &body).await,
-            Act::Refund => holds::refund(daemon, head, &body).await,
-            Act::Acquire => leases::acquire(daemon, head, &body, self.stopping.clone()).await,
-            Act::Renew => leases::renew(daemon, id, &body).await,
-            Act::Release => leases::release(daemon, id).await,
-            Act::Explain => explain::explain(daemon, &body),
-            Act::Forward => forward::forward(daemon, self.peer, head).await,
-            Act::Nginx => forward::nginx(daemon, self.peer, head).await,
+            Act::Check => check::check(call).await,
+            Act::CheckBatch => check::batch(call).await,
+            Act::Reserve => holds::reserve(call).await,
+            Act::Commit => holds::commit(call).await,
+            Act::Cancel => holds::cancel(call).await,
+            Act::Refund => holds::refund(call).await,
+            Act::Acquire => leases::acquire(call, self.stopping.clone()).await,
+            Act::Renew => leases::renew(call).await,
+            Act::Release => leases::release(call).await,
+            Act::Explain => explain::explain(call),
+            Act::Forward => forward::forward(call, self.peer).await,
+            Act::Nginx => forward::nginx(call, self.peer).await,
             Act::Healthz => Ok(respond::text(StatusCode::OK, "ok\n")),
-            Act::Readyz => Ok(respond::text(StatusCode::OK, "ready\n")),
-            Act::Metrics => Ok(respond::typed(StatusCode::OK, METRICS, Bytes::new())),
+            Act::Readyz => Ok(readyz(daemon)),
+            Act::Metrics => {
+                Ok(respond::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
+            }
             Act::OpenApi => Ok(openapi::served()),
         }
     }
@@ -181,6 +214,13 @@ impl Exchange<'_> {
         }
         Ok(if more.is_empty() { whole } else { more.freeze() })
     }
+}
+
+/// `GET /readyz`
+fn readyz(daemon: &Daemon) -> Answer {
+    let readiness = daemon.readiness();
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    respond::json(status, &readiness)
 }
 
 /// Whether a body is said to be JSON, or to be what `curl -d` calls everything.

@@ -1,19 +1,18 @@
 //! Decisions.
 
-use bytes::Bytes;
-use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
-use tollgate::{Report, Request};
+use tollgate::{CheckError, Report, Request};
 
+use super::Call;
 use super::asked::{Asked, BATCH, CHECK, Pairs};
 use super::problem::{Problem, ProblemBody};
 use super::respond::{self, Answer};
 use crate::body::Body;
-use crate::daemon::{Daemon, DaemonEngine};
 
 /// `POST /v1/check`
-pub(super) async fn check(daemon: &Daemon, head: &Parts, body: &Bytes) -> Result<Answer, Problem> {
+pub(super) async fn check(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Call { daemon, head, body, .. } = call;
     let asked = Asked::read(body, CHECK, 0)?;
     let pairs = asked.pairs();
     let mut request = asked.request(&pairs);
@@ -25,11 +24,13 @@ pub(super) async fn check(daemon: &Daemon, head: &Parts, body: &Bytes) -> Result
     } else {
         daemon.engine.check(&request).await?
     };
+    call.observe(&request, &report);
     Ok(respond::decided(&report, daemon.settings.dialect, &Body::new(&report)))
 }
 
 /// `POST /v1/check/batch`
-pub(super) async fn batch(daemon: &Daemon, head: &Parts, body: &Bytes) -> Result<Answer, Problem> {
+pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Call { daemon, head, body, .. } = call;
     no_idempotency_key(&head.headers)?;
     let asked = Asked::read(body, BATCH, daemon.settings.bounds.batch)?;
     let pairs: Vec<Pairs<'_>> = asked.requests.iter().map(Asked::pairs).collect();
@@ -41,7 +42,7 @@ pub(super) async fn batch(daemon: &Daemon, head: &Parts, body: &Bytes) -> Result
         while let Some((asked, pairs)) = rest.next_if(|(asked, _)| asked.peek == is_peek) {
             requests.push(asked.request(pairs));
         }
-        decide(&daemon.engine, &requests, is_peek, &mut reports).await;
+        decide(call, &requests, is_peek, &mut reports).await;
     }
     let results = reports.iter().map(One::new).collect();
     Ok(respond::json(StatusCode::OK, &Results { results }))
@@ -49,20 +50,30 @@ pub(super) async fn batch(daemon: &Daemon, head: &Parts, body: &Bytes) -> Result
 
 /// Decides about requests, or looks at them, in their order.
 async fn decide(
-    engine: &DaemonEngine,
+    call: &Call<'_>,
     requests: &[Request<'_>],
     is_peek: bool,
     reports: &mut Vec<Result<Report, Problem>>,
 ) {
+    let engine = &call.daemon.engine;
     if is_peek {
         for request in requests {
-            reports.push(engine.peek(request).await.map_err(Problem::from));
+            reports.push(observed(call, request, engine.peek(request).await));
         }
     } else {
-        for answer in engine.check_many(requests) {
-            reports.push(answer.await.map_err(Problem::from));
+        for (request, answer) in requests.iter().zip(engine.check_many(requests)) {
+            reports.push(observed(call, request, answer.await));
         }
     }
+}
+
+/// A decision that was counted.
+fn observed(
+    call: &Call<'_>,
+    request: &Request<'_>,
+    decided: Result<Report, CheckError>,
+) -> Result<Report, Problem> {
+    decided.inspect(|report| call.observe(request, report)).map_err(Problem::from)
 }
 
 /// What a batch is answered with.

@@ -1,19 +1,19 @@
 //! Why a request would be decided as it would: in the form in which `tollgate explain` tells it.
 
-use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tollgate::policy::Mode;
 use tollgate::{Applies, Clock, Explanation, RuleExplanation, Timestamp, Wait};
 
+use super::Call;
 use super::asked::{Asked, RESERVE};
 use super::problem::Problem;
 use super::respond::{self, Answer};
 use crate::body::{retry, whole_ms};
-use crate::daemon::Daemon;
 
 /// `POST /v1/explain`
-pub(super) fn explain(daemon: &Daemon, body: &Bytes) -> Result<Answer, Problem> {
+pub(super) fn explain(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Call { daemon, body, .. } = call;
     let asked = Asked::read(body, RESERVE, 0)?;
     let pairs = asked.pairs();
     let now = daemon.engine.clock().wall();

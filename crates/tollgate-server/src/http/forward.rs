@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use smallvec::SmallVec;
 use tollgate::policy::Rule;
@@ -12,10 +11,10 @@ use tollgate::{Report, Request};
 use tollgate_proto::client::ForwardedHeader;
 use tollgate_proto::problem;
 
+use super::Call;
 use super::problem::Problem;
 use super::respond::{self, Answer};
 use crate::accept::Peer;
-use crate::daemon::Daemon;
 use crate::settings::Settings;
 
 /// How a proxy tells what it was asked for.
@@ -34,30 +33,26 @@ pub(super) const ORIGINAL: Telling =
     Telling { method: "x-original-method", host: "x-original-host", uri: "x-original-uri" };
 
 /// `ANY /check/forward`: nothing to add, or the whole answer that the client gets.
-pub(super) async fn forward(daemon: &Daemon, peer: Peer, head: &Parts) -> Result<Answer, Problem> {
-    let report = ask(daemon, peer, head, &FORWARDED).await?;
+pub(super) async fn forward(call: &Call<'_>, peer: Peer) -> Result<Answer, Problem> {
+    let report = ask(call, peer, &FORWARDED).await?;
     let mut answer =
         if report.is_allowed() { respond::empty(StatusCode::OK) } else { refusal(&report) };
-    respond::put_limits(answer.headers_mut(), &report, daemon.settings.dialect);
+    respond::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
     Ok(answer)
 }
 
 /// `ANY /check/nginx`: yes or no, since nginx understands nothing else.
-pub(super) async fn nginx(daemon: &Daemon, peer: Peer, head: &Parts) -> Result<Answer, Problem> {
-    let report = ask(daemon, peer, head, &ORIGINAL).await?;
+pub(super) async fn nginx(call: &Call<'_>, peer: Peer) -> Result<Answer, Problem> {
+    let report = ask(call, peer, &ORIGINAL).await?;
     let allowed = report.is_allowed();
     let mut answer =
         respond::empty(if allowed { StatusCode::NO_CONTENT } else { StatusCode::FORBIDDEN });
-    respond::put_limits(answer.headers_mut(), &report, daemon.settings.dialect);
+    respond::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
     Ok(answer)
 }
 
-async fn ask(
-    daemon: &Daemon,
-    peer: Peer,
-    head: &Parts,
-    telling: &Telling,
-) -> Result<Report, Problem> {
+async fn ask(call: &Call<'_>, peer: Peer, telling: &Telling) -> Result<Report, Problem> {
+    let Call { daemon, head, .. } = call;
     let domain = domain(head.uri.query().unwrap_or_default())?;
     let headers = &head.headers;
     let ip = client(&daemon.settings, peer, headers).to_string();
@@ -72,7 +67,10 @@ async fn ask(
     ];
     let known: SmallVec<[(&str, &str); 5]> =
         attributes.iter().filter_map(|(name, value)| Some((*name, (*value)?))).collect();
-    Ok(daemon.engine.check(&Request::new(&domain, &known)).await?)
+    let request = Request::new(&domain, &known);
+    let report = daemon.engine.check(&request).await?;
+    call.observe(&request, &report);
+    Ok(report)
 }
 
 /// What a client is told that may not pass.

@@ -1,12 +1,11 @@
 //! Reservations: set aside, charged, given back.
 
-use bytes::Bytes;
 use http::StatusCode;
-use http::request::Parts;
 use serde::Serialize;
 use serde_json::json;
 use tollgate::{Clock, HoldId, Timestamp};
 
+use super::Call;
 use super::asked::{Asked, COMMIT, NOTHING, REFUND, RESERVE};
 use super::check::{idempotency_key, no_idempotency_key};
 use super::problem::Problem;
@@ -25,11 +24,8 @@ struct Reserved<'a> {
 }
 
 /// `POST /v1/reserve`
-pub(super) async fn reserve(
-    daemon: &Daemon,
-    head: &Parts,
-    body: &Bytes,
-) -> Result<Answer, Problem> {
+pub(super) async fn reserve(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Call { daemon, head, body, .. } = call;
     let asked = Asked::read(body, RESERVE, 0)?;
     let pairs = asked.pairs();
     let mut request = asked.request(&pairs);
@@ -37,6 +33,7 @@ pub(super) async fn reserve(
         request = request.idempotency_key(key);
     }
     let report = daemon.engine.reserve(&request).await?;
+    call.observe(&request, &report);
     let reserved = Reserved {
         reservation: report.hold().map(|id| id.to_string()),
         expires_in_ms: report.expires().and_then(|at| ms_until(daemon, at)),
@@ -46,21 +43,24 @@ pub(super) async fn reserve(
 }
 
 /// `POST /v1/reservations/{id}/commit`
-pub(super) async fn commit(daemon: &Daemon, id: &str, body: &Bytes) -> Result<Answer, Problem> {
+pub(super) async fn commit(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Call { daemon, id, body, .. } = call;
     let asked = Asked::read_if_any(body, COMMIT)?;
     let charged = daemon.engine.commit(named(id)?, asked.actual).await?;
     Ok(respond::json(StatusCode::OK, &json!({ "charged": charged })))
 }
 
 /// `POST /v1/reservations/{id}/cancel`
-pub(super) async fn cancel(daemon: &Daemon, id: &str, body: &Bytes) -> Result<Answer, Problem> {
+pub(super) async fn cancel(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Call { daemon, id, body, .. } = call;
     Asked::read_if_any(body, NOTHING)?;
     daemon.engine.cancel(named(id)?).await?;
     Ok(respond::empty(StatusCode::NO_CONTENT))
 }
 
 /// `POST /v1/refund`
-pub(super) async fn refund(daemon: &Daemon, head: &Parts, body: &Bytes) -> Result<Answer, Problem> {
+pub(super) async fn refund(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Call { daemon, head, body, .. } = call;
     no_idempotency_key(&head.headers)?;
     let asked = Asked::read(body, REFUND, 0)?;
     if asked.amount == Some(0) {

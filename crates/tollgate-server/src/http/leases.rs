@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::StatusCode;
-use http::request::Parts;
 use serde::Serialize;
 use serde_json::json;
 use tollgate::{Request, WaitError};
 
+use super::Call;
 use super::asked::{ACQUIRE, Asked, NOTHING};
 use super::check::no_idempotency_key;
 use super::holds::{ms_until, named};
@@ -16,7 +15,7 @@ use super::problem::Problem;
 use super::respond::{self, Answer};
 use crate::accept::Stopping;
 use crate::body::Body;
-use crate::daemon::Daemon;
+use crate::door::Door;
 
 /// What a place is answered with.
 #[derive(Serialize)]
@@ -32,12 +31,8 @@ struct Acquired<'a> {
 }
 
 /// `POST /v1/acquire`
-pub(super) async fn acquire(
-    daemon: &Daemon,
-    head: &Parts,
-    body: &Bytes,
-    mut stopping: Stopping,
-) -> Result<Answer, Problem> {
+pub(super) async fn acquire(call: &Call<'_>, mut stopping: Stopping) -> Result<Answer, Problem> {
+    let Call { daemon, head, body, .. } = call;
     no_idempotency_key(&head.headers)?;
     let asked = Asked::read(body, ACQUIRE, 0)?;
     if asked.wait_ms.is_some_and(|wait_ms| wait_ms > LONGEST_WAIT_MS) {
@@ -58,6 +53,7 @@ pub(super) async fn acquire(
     };
     let why = match acquired {
         Ok(lease) => {
+            call.observe(&request, lease.report());
             let expires_in_ms = lease.expires().and_then(|at| ms_until(daemon, at));
             let body = Body::new(lease.report());
             let (id, fence) = (lease.id().to_string(), lease.fence());
@@ -67,6 +63,7 @@ pub(super) async fn acquire(
             return Ok(answer);
         }
         Err(WaitError::Denied(report)) => {
+            call.observe(&request, &report);
             let acquired = Acquired {
                 lease: None,
                 fence: None,
@@ -78,12 +75,12 @@ pub(super) async fn acquire(
         Err(WaitError::Invalid(error)) => return Err(error.into()),
         Err(why) => why,
     };
-    no_place(daemon, &request, &why).await
+    no_place(call, &request, &why).await
 }
 
 /// The answer to somebody who waited, and got nothing.
 async fn no_place(
-    daemon: &Daemon,
+    call: &Call<'_>,
     request: &Request<'_>,
     why: &WaitError,
 ) -> Result<Answer, Problem> {
@@ -92,7 +89,9 @@ async fn no_place(
         WaitError::TimedOut => "no place became free in time",
         _ => return Err(Problem::unavailable("the daemon stops; ask another, or again later")),
     };
+    let daemon = call.daemon;
     let report = daemon.engine.peek(request).await?;
+    daemon.observe_duration(Door::Http, call.since, daemon.now());
     let acquired = Acquired {
         lease: None,
         fence: None,
@@ -113,7 +112,8 @@ async fn no_place(
 }
 
 /// `POST /v1/leases/{id}/renew`
-pub(super) async fn renew(daemon: &Daemon, id: &str, body: &Bytes) -> Result<Answer, Problem> {
+pub(super) async fn renew(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Call { daemon, id, body, .. } = call;
     Asked::read_if_any(body, NOTHING)?;
     let expires = daemon.engine.renew(named(id)?).await?;
     let expires_in_ms = ms_until(daemon, expires);
@@ -121,8 +121,8 @@ pub(super) async fn renew(daemon: &Daemon, id: &str, body: &Bytes) -> Result<Ans
 }
 
 /// `DELETE /v1/leases/{id}`
-pub(super) async fn release(daemon: &Daemon, id: &str) -> Result<Answer, Problem> {
-    daemon.engine.release(named(id)?).await?;
+pub(super) async fn release(call: &Call<'_>) -> Result<Answer, Problem> {
+    call.daemon.engine.release(named(call.id)?).await?;
     Ok(respond::empty(StatusCode::NO_CONTENT))
 }
 

@@ -197,7 +197,10 @@ const fn told(act: Act) -> &'static [Told] {
             (403, "It may not, and was not charged", None),
         ],
         Act::Healthz => &[(200, "It runs", TEXT)],
-        Act::Readyz => &[(200, "It can", TEXT), (503, "It cannot, yet or any more", TEXT)],
+        Act::Readyz => &[
+            (200, "It can", Some((JSON, "readiness"))),
+            (503, "It cannot, yet or any more", Some((JSON, "readiness"))),
+        ],
         Act::Metrics => &[(200, "All of them", TEXT)],
         Act::OpenApi => &[(200, "An OpenAPI document", Some((JSON, "openapi")))],
     }

@@ -293,3 +293,28 @@ fn an_explanation_tells_of_every_rule() {
     assert_eq!(json["rules"][1]["refuses"], true);
     assert_eq!(daemon.post("/v1/explain", ask).json()["remaining"], 0, "it changes nothing");
 }
+
+#[test]
+fn what_was_decided_is_counted() {
+    let daemon = Running::new(POLICY);
+    let ada = r#"{"domain":"api","attributes":{"user":"ada"}}"#;
+    let batch = format!(r#"{{"requests":[{ada},{ada}]}}"#);
+    assert_eq!(check(&daemon, ada).status, 200);
+    assert_eq!(daemon.post("/v1/check/batch", &batch).status, 200);
+    assert_eq!(check(&daemon, ada).status, 429);
+    assert_eq!(check(&daemon, "{").status, 400);
+    let reply = daemon.get("/metrics");
+    assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let text = String::from_utf8(reply.body).unwrap();
+    for (outcome, count) in [("\"allow\"", 3), ("\"deny\"", 1)] {
+        let is_it = |line: &&str| {
+            line.starts_with("tollgate_decisions_total")
+                && line.contains("per-user")
+                && line.contains(outcome)
+        };
+        let line = text.lines().find(is_it).unwrap_or_else(|| panic!("{text}"));
+        assert!(line.ends_with(&format!(" {count}")), "{line}");
+    }
+    assert!(!text.contains("ada"), "a key is never a label");
+    assert_eq!(daemon.get("/readyz").json(), json!({ "ready": true }));
+}

@@ -58,6 +58,10 @@ pub(super) fn all() -> Value {
         "id": { "type": "string", "pattern": "^[0-9A-Fa-f]{32}$" },
         "text": { "type": "string" },
         "openapi": { "type": "object" },
+        "readiness": object(json!({
+            "ready": { "type": "boolean" },
+            "store": { "type": "string", "description": "What is wrong with the store" },
+        }), &["store"]),
         "answer": object(answer(), &[]),
         "rule-answer": object(rule_answer(), &["retry"]),
         "batch-answer": object(json!({
