@@ -2,17 +2,36 @@
 
 use std::convert::Infallible;
 
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
+use tollgate::{Report, Timestamp};
 
-use crate::accept::{Connection, Protocol};
-use crate::body::Body;
-use crate::daemon::SharedDaemon;
+use crate::accept::{Connection, Peer, Protocol, Stopping};
+use crate::daemon::{Daemon, SharedDaemon};
+use crate::door::Door;
+use problem::Problem;
+use respond::Answer;
+use routes::{Act, Methods, Route};
+use watch::{Phase, Watch, Watched};
+
+mod asked;
+mod check;
+mod explain;
+mod forward;
+mod holds;
+mod leases;
+mod openapi;
+pub(crate) mod problem;
+pub(crate) mod respond;
+mod routes;
+mod watch;
 
 /// Serves HTTP/1.1.
 #[derive(Debug)]
@@ -27,57 +46,192 @@ impl Http {
 }
 
 impl Protocol for Http {
-    async fn serve(&self, mut connection: Connection) {
-        let bounds = &self.daemon.settings.bounds;
-        let service = service_fn(|request| answer(&self.daemon, request));
+    async fn serve(&self, connection: Connection) {
+        let Connection { io, peer, mut stopping, place } = connection;
+        let bounds = self.daemon.settings.bounds;
+        let watch = &Watch::new(bounds);
+        let exchange = Exchange { daemon: &self.daemon, peer, stopping: stopping.clone(), watch };
+        let service = service_fn(|request| exchange.answer(request));
         let mut http = std::pin::pin!(
             http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(bounds.head_time)
-                .max_buf_size(bounds.head_bytes)
-                .serve_connection(TokioIo::new(connection.io), service)
+                // The watch has an eye on that.
+                .header_read_timeout(None)
+                .max_buf_size(bounds.head_bytes.max(LEAST_HEAD_BYTES))
+                .serve_connection(TokioIo::new(Watched { io, watch }), service)
         );
-        let result = tokio::select! {
-            result = &mut http => result,
-            () = connection.stopping.wanted() => {
+        let served = tokio::select! {
+            biased;
+            served = watch.over(http.as_mut()) => served,
+            () = stopping.wanted() => {
                 http.as_mut().graceful_shutdown();
-                http.await
+                watch.over(http).await
             }
         };
-        if let Err(error) = result {
-            tracing::debug!(%error, "a request went wrong");
+        match served {
+            None => tracing::debug!("closed a connection: the other end took too long"),
+            Some(Err(error)) => {
+                if error.is_parse() {
+                    self.daemon.metrics.door(Door::Http).malformed.add(1);
+                }
+                tracing::debug!(%error, "a request went wrong");
+            }
+            Some(Ok(())) => {}
         }
-        drop(connection.place);
+        drop(place);
     }
 }
 
-async fn answer(
-    daemon: &SharedDaemon,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    Ok(match (request.method(), request.uri().path()) {
-        (&Method::GET, "/healthz") => Response::new(Full::from("ok\n")),
-        (&Method::POST, "/v1/check") => check(daemon, request).await,
-        _ => status(StatusCode::NOT_FOUND),
-    })
+/// What requests of one connection have in common.
+struct Exchange<'c> {
+    daemon: &'c SharedDaemon,
+    peer: Peer,
+    stopping: Stopping,
+    watch: &'c Watch,
 }
 
-async fn check(daemon: &SharedDaemon, request: Request<Incoming>) -> Response<Full<Bytes>> {
-    let body = Limited::new(request.into_body(), daemon.settings.bounds.body_bytes);
-    if body.collect().await.is_err() {
-        return status(StatusCode::PAYLOAD_TOO_LARGE);
+/// One request, with its whole body.
+struct Call<'a> {
+    daemon: &'a Daemon,
+    head: &'a Parts,
+    /// The reservation or lease that the path names.
+    id: &'a str,
+    body: Bytes,
+    /// When it had been read.
+    since: Timestamp,
+}
+
+impl Call<'_> {
+    /// Counts a decision.
+    fn observe(&self, request: &tollgate::Request<'_>, report: &Report) {
+        self.daemon.observe(Door::Http, request, report, self.since);
     }
-    match daemon.engine.check(&tollgate::Request::new("default", &[])).await {
-        Ok(report) => {
-            let body = serde_json::to_vec(&Body::new(&report)).unwrap_or_default();
-            Response::new(Full::from(body))
+}
+
+impl Exchange<'_> {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+        self.watch.enter(Phase::Body);
+        let (head, body) = request.into_parts();
+        let answer = match routes::find(&head.method, head.uri.path()) {
+            Ok((route, id)) => self.act(route, id, &head, body).await,
+            Err(problem) => Err(problem),
+        };
+        self.watch.enter(Phase::Writing);
+        Ok(answer.unwrap_or_else(|problem| {
+            if problem.status.is_client_error() && problem.status != StatusCode::GONE {
+                self.daemon.metrics.door(Door::Http).malformed.add(1);
+            }
+            problem.into_response()
+        }))
+    }
+
+    async fn act(
+        &self,
+        route: &Route,
+        id: &str,
+        head: &Parts,
+        body: Incoming,
+    ) -> Result<Answer, Problem> {
+        let daemon = self.daemon;
+        let body = match route.methods {
+            Methods::Post => {
+                let body = self.body(&head.headers, body).await?;
+                self.watch.enter(Phase::Deciding);
+                body
+            }
+            Methods::Get | Methods::Delete | Methods::Any => Bytes::new(),
+        };
+        let call = &Call { daemon, head, id, body, since: daemon.now() };
+        match route.act {
+            Act::Check => check::check(call).await,
+            Act::CheckBatch => check::batch(call).await,
+            Act::Reserve => holds::reserve(call).await,
+            Act::Commit => holds::commit(call).await,
+            Act::Cancel => holds::cancel(call).await,
+            Act::Refund => holds::refund(call).await,
+            Act::Acquire => leases::acquire(call, self.stopping.clone()).await,
+            Act::Renew => leases::renew(call).await,
+            Act::Release => leases::release(call).await,
+            Act::Explain => explain::explain(call),
+            Act::Forward => forward::forward(call, self.peer).await,
+            Act::Nginx => forward::nginx(call, self.peer).await,
+            Act::Healthz => Ok(respond::text(StatusCode::OK, "ok\n")),
+            Act::Readyz => Ok(readyz(daemon)),
+            Act::Metrics => {
+                Ok(respond::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
+            }
+            Act::OpenApi => Ok(openapi::served()),
         }
-        Err(_) => status(StatusCode::UNPROCESSABLE_ENTITY),
+    }
+
+    /// The whole body of a request that may have one.
+    async fn body(&self, headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Problem> {
+        if headers.contains_key(ORIGIN) {
+            // A page can have a browser ask anybody, this machine too. Nobody meant that.
+            let detail = "pages of a browser cannot ask; leave the header Origin out";
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        }
+        if !headers.get(CONTENT_TYPE).is_none_or(is_json) {
+            let detail = "say `content-type: application/json`, and mean it";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        let most = self.daemon.settings.bounds.body_bytes;
+        let too_large = || {
+            let detail = format!("the body is larger than {most} bytes");
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+        };
+        // A client that is sending might not hear why not, so it is listened to for a while.
+        let bearable = most.saturating_mul(2);
+        if body.size_hint().lower() > bearable as u64 {
+            return Err(too_large());
+        }
+        let mut whole = Bytes::new();
+        let mut more = BytesMut::new();
+        let mut length = 0_usize;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                Problem::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}"))
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            length = length.saturating_add(data.len());
+            if length > bearable {
+                break;
+            } else if length > most {
+                more.clear();
+            } else if whole.is_empty() {
+                whole = data;
+                if body.is_end_stream() {
+                    break;
+                }
+            } else {
+                if more.is_empty() {
+                    more.extend_from_slice(&whole);
+                }
+                more.extend_from_slice(&data);
+            }
+        }
+        if length > most {
+            return Err(too_large());
+        }
+        Ok(if more.is_empty() { whole } else { more.freeze() })
     }
 }
 
-fn status(status: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
-    *response.status_mut() = status;
-    response
+/// `GET /readyz`
+fn readyz(daemon: &Daemon) -> Answer {
+    let readiness = daemon.readiness();
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    respond::json(status, &readiness)
 }
+
+/// Whether a body is said to be JSON, or to be what `curl -d` calls everything.
+fn is_json(content_type: &HeaderValue) -> bool {
+    let kind = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    let kind = kind.trim_ascii().to_ascii_lowercase();
+    kind == b"application/json"
+        || kind == b"application/x-www-form-urlencoded"
+        || (kind.starts_with(b"application/") && kind.ends_with(b"+json"))
+}
+
+/// What hyper needs at least.
+const LEAST_HEAD_BYTES: usize = 8 << 10;
+const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

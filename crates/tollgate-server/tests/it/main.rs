@@ -1,5 +1,14 @@
-//! The daemon from outside, over every way in.
+//! The daemon from outside: real sockets, real proxies, every way in.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
+mod http;
+mod http_bad_input;
+mod http_behind;
+mod http_forward;
+mod http_guides;
+mod http_holds;
+mod http_openapi;
+mod http_support;
+mod http_time_outs;
 mod resp;

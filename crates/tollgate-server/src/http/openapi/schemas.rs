@@ -1,0 +1,232 @@
+//! The forms of what is asked and answered.
+
+use serde_json::{Map, Value, json};
+
+use super::super::asked::{CHECK, Field};
+use super::super::leases::LONGEST_WAIT_MS;
+
+/// An object with these fields and no others.
+pub(super) fn request(name: &str, fields: &[Field]) -> Value {
+    let properties: Map<_, _> = fields.iter().map(|it| (it.name().into(), field(*it))).collect();
+    let mut schema = json!({
+        "title": name,
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    let required: &[&str] = if fields.contains(&Field::Requests) { &["requests"] } else { &[] };
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+fn field(field: Field) -> Value {
+    let count = |least: u64, description: &str| json!({ "type": "integer", "minimum": least, "maximum": u64::MAX, "description": description });
+    match field {
+        Field::Domain => {
+            let description = "The area of the policy that decides";
+            json!({ "type": "string", "default": "default", "description": description })
+        }
+        Field::Attributes => json!({
+            "type": "object",
+            "maxProperties": 64,
+            "additionalProperties": { "type": ["string", "integer"] },
+            "description": "What is known about the request; integers count as their decimal text",
+        }),
+        Field::Cost => count(0, "What it is charged, 1 if absent; 0 looks and charges nothing"),
+        Field::Peek => {
+            let description = "Tells what would be answered, and charges nothing";
+            json!({ "type": "boolean", "default": false, "description": description })
+        }
+        Field::WaitMs => json!({
+            "type": "integer",
+            "minimum": 0,
+            "maximum": LONGEST_WAIT_MS,
+            "description": "How long to wait for a place; if absent, what the rule says",
+        }),
+        Field::Reservation => reference("id"),
+        Field::Amount => count(1, "How many units to give back; never more than were taken"),
+        Field::Actual => count(0, "What it really cost; if absent, what was set aside"),
+        Field::Requests => json!({ "type": "array", "items": request("check", CHECK) }),
+    }
+}
+
+/// Everything that others refer to.
+pub(super) fn all() -> Value {
+    json!({
+        "id": { "type": "string", "pattern": "^[0-9A-Fa-f]{32}$" },
+        "text": { "type": "string" },
+        "openapi": { "type": "object" },
+        "readiness": object(json!({
+            "ready": { "type": "boolean" },
+            "store": { "type": "string", "description": "What is wrong with the store" },
+        }), &["store"]),
+        "answer": object(answer(), &[]),
+        "rule-answer": object(rule_answer(), &["retry"]),
+        "batch-answer": object(json!({
+            "results": {
+                "type": "array",
+                "items": { "oneOf": [reference("answer"), reference("problem")] },
+            },
+        }), &[]),
+        "reserved": object(with_answer(json!({
+            "reservation": nullable(json!({ "type": "string" })),
+            "expires_in_ms": nullable_count(),
+        })), &[]),
+        "acquired": object(with_answer(json!({
+            "lease": nullable(json!({ "type": "string" })),
+            "fence": count(),
+            "expires_in_ms": nullable_count(),
+        })), &["fence"]),
+        "charged": object(json!({ "charged": count() }), &[]),
+        "refunded": object(json!({ "refunded": count() }), &[]),
+        "renewed": object(json!({ "expires_in_ms": nullable_count() }), &[]),
+        "explanation": object(explanation(), &[]),
+        "explained-rule": explained_rule(),
+        "problem": object(problem(), &[
+            "pointer", "line", "column", "violated-policies", "retry_after_ms", "retry",
+        ]),
+    })
+}
+
+/// What is told about a decision, in the order in which it is written.
+fn answer() -> Value {
+    json!({
+        "allowed": { "type": "boolean" },
+        "rule": nullable(json!({ "type": "string" })),
+        "remaining": nullable_count(),
+        "limit": nullable_count(),
+        "retry_after_ms": nullable_count(),
+        "retry": { "enum": ["never", "unknown"] },
+        "reset_after_ms": nullable_count(),
+        "reason": { "type": "string" },
+        "decision_id": { "type": "string", "pattern": "^[0-9a-f]{16}$" },
+        "rules": { "type": "array", "items": reference("rule-answer") },
+    })
+}
+
+fn rule_answer() -> Value {
+    json!({
+        "rule": { "type": "string" },
+        "mode": { "enum": ["enforce", "shadow"] },
+        "allowed": { "type": "boolean" },
+        "remaining": count(),
+        "limit": count(),
+        "retry_after_ms": nullable_count(),
+        "retry": { "enum": ["never", "unknown"] },
+        "reset_after_ms": nullable_count(),
+    })
+}
+
+fn explanation() -> Value {
+    json!({
+        "domain": { "type": "string" },
+        "time": { "type": "string", "format": "date-time" },
+        "attributes": { "type": "object", "additionalProperties": { "type": "string" } },
+        "cost": count(),
+        "allowed": { "type": "boolean" },
+        "rule": nullable(json!({ "type": "string" })),
+        "remaining": nullable_count(),
+        "limit": nullable_count(),
+        "retry_after_ms": nullable_count(),
+        "retry": { "enum": ["never", "unknown", null] },
+        "reset_after_ms": nullable_count(),
+        "reason": nullable(json!({ "type": "string" })),
+        "next_allowed": nullable(json!({ "type": "string", "format": "date-time" })),
+        "rules": { "type": "array", "items": reference("explained-rule") },
+    })
+}
+
+/// A rule that applies has a state; one that does not has a reason.
+fn explained_rule() -> Value {
+    let applies = object(
+        json!({
+            "rule": { "type": "string" },
+            "applies": { "const": true },
+            "refuses": { "type": "boolean" },
+            "allowed": { "type": "boolean" },
+            "mode": { "enum": ["enforce", "shadow"] },
+            "key": { "type": "object", "additionalProperties": { "type": ["string", "null"] } },
+            "cost": count(),
+            "override": nullable_count(),
+            "remaining": count(),
+            "limit": count(),
+            "retry_after_ms": nullable_count(),
+            "retry": { "enum": ["never", "unknown", null] },
+            "reset_after_ms": nullable_count(),
+        }),
+        &[],
+    );
+    let does_not = object(
+        json!({
+            "rule": { "type": "string" },
+            "applies": { "const": false },
+            "refuses": { "type": "boolean" },
+            "why": { "type": "string" },
+        }),
+        &[],
+    );
+    json!({ "oneOf": [applies, does_not] })
+}
+
+fn problem() -> Value {
+    json!({
+        "type": { "type": "string", "format": "uri-reference" },
+        "title": { "type": "string" },
+        "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+        "detail": { "type": "string" },
+        "pointer": { "type": "string", "description": "Where in the body, as JSON pointer" },
+        "line": { "type": "integer", "minimum": 0 },
+        "column": { "type": "integer", "minimum": 0 },
+        "violated-policies": { "type": "array", "items": { "type": "string" } },
+        "retry_after_ms": count(),
+        "retry": { "enum": ["never", "unknown"] },
+    })
+}
+
+fn with_answer(mut properties: Value) -> Value {
+    if let (Value::Object(properties), Value::Object(answer)) = (&mut properties, answer()) {
+        properties.extend(answer);
+    }
+    properties
+}
+
+/// An object of these properties and no others; `optional` ones may be absent, as may `retry` and `reason`
+/// of a decision.
+fn object(properties: Value, optional: &[&str]) -> Value {
+    let is_decision = properties.get("decision_id").is_some();
+    let is_optional = |name: &str| {
+        optional.contains(&name) || (is_decision && matches!(name, "retry" | "reason"))
+    };
+    let required: Vec<_> = properties
+        .as_object()
+        .into_iter()
+        .flat_map(Map::keys)
+        .filter(|name| !is_optional(name))
+        .cloned()
+        .collect();
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+fn nullable(mut schema: Value) -> Value {
+    schema["type"] = json!([schema["type"], "null"]);
+    schema
+}
+
+fn count() -> Value {
+    json!({ "type": "integer", "minimum": 0 })
+}
+
+fn nullable_count() -> Value {
+    nullable(count())
+}

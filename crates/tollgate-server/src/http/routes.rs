@@ -1,0 +1,155 @@
+//! Which paths there are, and what each of them does. The reference is made from the same table.
+
+use http::{Method, StatusCode};
+
+use super::asked::{ACQUIRE, BATCH, CHECK, COMMIT, Field, NOTHING, REFUND, RESERVE};
+use super::problem::Problem;
+
+/// What is done at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Check,
+    CheckBatch,
+    Reserve,
+    Commit,
+    Cancel,
+    Refund,
+    Acquire,
+    Renew,
+    Release,
+    Explain,
+    Forward,
+    Nginx,
+    Healthz,
+    Readyz,
+    Metrics,
+    OpenApi,
+}
+
+/// A path, and what is done there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    /// May have one `{id}`.
+    pub(super) path: &'static str,
+    pub(super) methods: Methods,
+    pub(super) act: Act,
+    /// What it does, in words.
+    pub(super) summary: &'static str,
+    /// The fields of what it reads.
+    pub(super) reads: Option<&'static [Field]>,
+}
+
+/// The methods that a path has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Methods {
+    Get,
+    Post,
+    Delete,
+    Any,
+}
+
+impl Methods {
+    fn have(self, method: &Method) -> bool {
+        match self {
+            Self::Get => method == Method::GET || method == Method::HEAD,
+            Self::Post => method == Method::POST,
+            Self::Delete => method == Method::DELETE,
+            Self::Any => true,
+        }
+    }
+
+    const fn allow(self) -> &'static str {
+        match self {
+            Self::Get => "GET, HEAD",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+            Self::Any => "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
+        }
+    }
+}
+
+const fn post(
+    path: &'static str,
+    act: Act,
+    reads: &'static [Field],
+    summary: &'static str,
+) -> Route {
+    Route { path, methods: Methods::Post, act, summary, reads: Some(reads) }
+}
+
+const fn get(path: &'static str, act: Act, summary: &'static str) -> Route {
+    Route { path, methods: Methods::Get, act, summary, reads: None }
+}
+
+const fn any(path: &'static str, act: Act, summary: &'static str) -> Route {
+    Route { path, methods: Methods::Any, act, summary, reads: None }
+}
+
+/// All of them, the most used first.
+pub(super) const ROUTES: &[Route] = &[
+    post(
+        "/v1/check",
+        Act::Check,
+        CHECK,
+        "Charges a request to all rules that it meets, or to none",
+    ),
+    any("/check/forward", Act::Forward, "Answers a proxy that asks whether a request may pass"),
+    any("/check/nginx", Act::Nginx, "Answers nginx's auth_request"),
+    post("/v1/check/batch", Act::CheckBatch, BATCH, "Decides about requests, each by itself"),
+    post("/v1/reserve", Act::Reserve, RESERVE, "Sets the cost of a request aside"),
+    post(
+        "/v1/reservations/{id}/commit",
+        Act::Commit,
+        COMMIT,
+        "Charges what was set aside, or what it really cost",
+    ),
+    post("/v1/reservations/{id}/cancel", Act::Cancel, NOTHING, "Gives back what was set aside"),
+    post("/v1/refund", Act::Refund, REFUND, "Gives back what was charged"),
+    post("/v1/acquire", Act::Acquire, ACQUIRE, "Takes a place in flight, as soon as there is one"),
+    post(
+        "/v1/leases/{id}/renew",
+        Act::Renew,
+        NOTHING,
+        "Makes a place last as long again, from now",
+    ),
+    Route {
+        path: "/v1/leases/{id}",
+        methods: Methods::Delete,
+        act: Act::Release,
+        summary: "Gives a place back",
+        reads: None,
+    },
+    post("/v1/explain", Act::Explain, RESERVE, "Tells why a request would be decided as it would"),
+    get("/healthz", Act::Healthz, "Tells that the daemon runs"),
+    get("/readyz", Act::Readyz, "Tells whether the daemon can decide"),
+    get("/metrics", Act::Metrics, "Numbers for Prometheus"),
+    get("/openapi.json", Act::OpenApi, "This reference"),
+];
+
+/// What is to be done, and with which reservation or lease.
+pub(super) fn find<'p>(
+    method: &Method,
+    path: &'p str,
+) -> Result<(&'static Route, &'p str), Problem> {
+    let found = ROUTES.iter().find_map(|route| Some((route, id_in(route.path, path)?)));
+    let Some((route, id)) = found else {
+        let detail = "there is nothing here; /openapi.json tells what there is";
+        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+    };
+    if route.methods.have(method) {
+        return Ok((route, id));
+    }
+    let allow = route.methods.allow();
+    let detail = format!("{} takes {allow}", route.path);
+    let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+    Err(Problem { allow: Some(allow), ..problem })
+}
+
+/// What is in the place of `{id}`, if the path is like the pattern; nothing if it has none.
+fn id_in<'p>(pattern: &str, path: &'p str) -> Option<&'p str> {
+    let Some((before, after)) = pattern.split_once("{id}") else {
+        return (pattern == path).then_some("");
+    };
+    let id = path.strip_prefix(before)?.strip_suffix(after)?;
+    (!id.is_empty() && !id.contains('/')).then_some(id)
+}

@@ -1,0 +1,100 @@
+//! Proxies that ask, played by the test.
+
+use crate::http_support::{Reply, Running};
+
+const POLICY: &str = r#"
+    [[rule]]
+    name   = "per-client"
+    key    = ["ip"]
+    window = { max = 1, per = "1h" }
+    deny   = "not so fast"
+
+    [[rule]]
+    name   = "searches"
+    domain = "web"
+    match  = { method = "POST", path = "/search*", host = "example.com" }
+    key    = ["user"]
+    window = { max = 1, per = "1h" }
+"#;
+
+fn forward(daemon: &Running, headers: &[(&str, &str)]) -> Reply {
+    daemon.client().ask("GET", "/check/forward", headers, b"")
+}
+
+#[test]
+fn who_may_pass_gets_headers_and_who_may_not_the_whole_answer() {
+    let daemon = Running::new(POLICY);
+    let from = [("X-Forwarded-For", "192.0.2.7")];
+    let reply = forward(&daemon, &from);
+    assert_eq!((reply.status, reply.body.len()), (200, 0));
+    assert_eq!(reply.header("ratelimit-policy"), Some(r#""per-client";q=1;w=3600"#));
+    let reply = forward(&daemon, &from);
+    assert_eq!(reply.problem().0, 429);
+    assert_eq!(reply.json()["violated-policies"][0], "per-client");
+    assert_eq!(reply.json()["detail"], "not so fast");
+    assert!(reply.header("retry-after").is_some());
+    // nginx hears no more than yes or no.
+    let nginx = |ip| {
+        let headers = [("X-Forwarded-For", ip)];
+        daemon.client().ask("POST", "/check/nginx", &headers, b"whatever the client sends")
+    };
+    let reply = nginx("192.0.2.7");
+    assert_eq!((reply.status, reply.body.len()), (403, 0));
+    assert!(reply.header("retry-after").is_some() && reply.header("ratelimit").is_some());
+    assert_eq!(nginx("192.0.2.8").status, 204);
+}
+
+#[test]
+fn the_client_is_whom_a_trusted_proxy_names() {
+    // Nobody is named, so proxies on this machine are believed, and nobody else.
+    let daemon = Running::new(POLICY);
+    let from = |daemon: &Running, list: &str| forward(daemon, &[("X-Forwarded-For", list)]).status;
+    assert_eq!(from(&daemon, "192.0.2.7"), 200);
+    assert_eq!(from(&daemon, "6.6.6.6, 192.0.2.7"), 429, "what the client has written is nothing");
+    assert_eq!(from(&daemon, "192.0.2.7, 127.0.0.1"), 429);
+    assert_eq!(from(&daemon, "192.0.2.9, 10.0.0.1"), 200, "10.0.0.1 is the client");
+    assert_eq!(from(&daemon, "192.0.2.10, 10.0.0.1"), 429);
+    assert_eq!(forward(&daemon, &[]).status, 200, "without a header it is the proxy itself");
+    assert_eq!(from(&daemon, "garbage"), 429);
+    // Once some are named, only those are believed.
+    let named = format!("[server]\ntrusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]\n{POLICY}");
+    let daemon = Running::new(&named);
+    assert_eq!(from(&daemon, "192.0.2.9, 10.0.0.1"), 200);
+    assert_eq!(from(&daemon, "192.0.2.9"), 429);
+    let daemon = Running::new(&named.replace("127.0.0.0/8", "192.168.0.0/16"));
+    assert_eq!(from(&daemon, "192.0.2.7"), 200);
+    assert_eq!(from(&daemon, "192.0.2.8"), 429, "the peer is no proxy, so it is the client");
+}
+
+#[test]
+fn what_was_asked_for_comes_from_the_headers_of_each_kind() {
+    let daemon = Running::new(&format!("[server]\nuser_header = \"X-User\"\n{POLICY}"));
+    let ask = |path: &str, kind: &str, method: &str, host: &str, uri: &str| {
+        let names = ["Method", "Host", "URI"].map(|name| format!("X-{kind}-{name}"));
+        let headers =
+            [(&*names[0], method), (&*names[1], host), (&*names[2], uri), ("X-User", "ada")];
+        daemon.client().ask("GET", &format!("{path}?domain=web"), &headers, b"").status
+    };
+    let path = "/check/forward";
+    assert_eq!(ask(path, "Forwarded", "POST", "Example.com:8443", "/search?q=1"), 200);
+    assert_eq!(ask(path, "Forwarded", "POST", "example.com", "/search/x?q=/a"), 429);
+    assert_eq!(ask(path, "Forwarded", "GET", "example.com", "/search"), 200);
+    assert_eq!(ask(path, "Forwarded", "POST", "example.org", "/search"), 200);
+    assert_eq!(ask(path, "Forwarded", "POST", "example.com", "/?q=/search"), 200);
+    assert_eq!(ask(path, "Original", "POST", "example.com", "/search"), 200, "not its headers");
+    let path = "/check/nginx";
+    assert_eq!(ask(path, "Original", "POST", "example.com", "/search"), 403);
+    assert_eq!(ask(path, "Forwarded", "POST", "example.com", "/search"), 204);
+}
+
+#[test]
+fn a_query_names_the_domain_and_nothing_else() {
+    let daemon = Running::new(POLICY);
+    let ask = |query: &str| daemon.get(&format!("/check/forward?{query}"));
+    assert_eq!(ask("").status, 200);
+    assert_eq!(ask("domain=%77eb").status, 200);
+    assert_eq!(ask("domain=default").status, 429);
+    assert!(ask("domian=web").problem().1.contains("unknown parameter `domian`"));
+    assert_eq!(ask("domain=a&domain=b").problem().0, 422);
+    assert_eq!(ask("domain=%ff").problem().0, 422);
+}

@@ -1,0 +1,69 @@
+//! Those who take their time. Nothing here measures any: it only has to end.
+
+use std::time::Duration;
+
+use crate::http_support::Running;
+
+const POLICY: &str = r#"
+    [[rule]]
+    name   = "all"
+    window = { max = 1000000, per = "1h" }
+"#;
+
+const SOON: Duration = Duration::from_millis(50);
+
+#[test]
+fn a_head_that_does_not_end_is_not_waited_for() {
+    let daemon = Running::with(POLICY, |bounds| bounds.head_time = SOON);
+    let mut client = daemon.client();
+    client.send(b"POST /v1/check HTTP/1.1\r\nhost:");
+    assert_eq!(client.rest(), b"");
+    // Nor one that comes a byte at a time, after a whole one.
+    let mut client = daemon.client();
+    assert_eq!(client.post("/v1/check", "{}").status, 200);
+    while client.send(b"G") {}
+}
+
+#[test]
+fn a_body_that_does_not_end_is_not_waited_for() {
+    let daemon = Running::with(POLICY, |bounds| bounds.request_time = SOON);
+    let mut client = daemon.client();
+    client.send(b"POST /v1/check HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\n{");
+    assert_eq!(client.rest(), b"");
+}
+
+#[test]
+fn a_connection_that_is_silent_is_closed() {
+    let daemon = Running::with(POLICY, |bounds| bounds.idle_time = SOON);
+    assert_eq!(daemon.client().rest(), b"");
+    let mut client = daemon.client();
+    assert_eq!(client.post("/v1/check", "{}").status, 200);
+    assert_eq!(client.rest(), b"");
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_dropped() {
+    let daemon = Running::with(POLICY, |bounds| bounds.write_time = SOON);
+    let mut client = daemon.client();
+    while client.send(b"GET /openapi.json HTTP/1.1\r\nhost: t\r\n\r\n") {}
+    assert_eq!(daemon.post("/v1/check", "{}").status, 200);
+}
+
+#[test]
+fn requests_that_have_begun_are_answered_before_the_daemon_stops() {
+    let mut daemon = Running::new(POLICY);
+    let mut begun = daemon.client();
+    // The head is there, and so is half of the body.
+    begun.send(
+        b"POST /v1/check HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n",
+    );
+    assert_eq!(begun.receive().unwrap().status, 100);
+    begun.send(b"{");
+    let mut idle = daemon.client();
+    assert_eq!(idle.post("/v1/check", "{}").status, 200);
+    let stopped = daemon.stop();
+    assert_eq!(idle.rest(), b"");
+    begun.send(b"}");
+    assert_eq!(begun.receive().unwrap().status, 200);
+    daemon.wait(stopped).unwrap();
+}
