@@ -12,6 +12,7 @@ pub(crate) use problem::{Answer, Refusal};
 mod edits;
 mod given;
 pub(crate) mod listener;
+mod patient;
 mod policy;
 mod problem;
 mod state;

@@ -32,6 +32,8 @@ mod gate;
 mod peer;
 mod place;
 mod socket_file;
+#[cfg(test)]
+mod tests;
 mod verbs;
 
 /// Serves users of this machine.

@@ -61,7 +61,7 @@ impl Given {
 pub(crate) fn merge(table: &mut Table, over: Table) {
     for (name, value) in over {
         match (table.get_mut(&name), value) {
-            (_, Value::Null) => drop(table.remove(&name)),
+            (_, Value::Null) => drop(table.shift_remove(&name)),
             (Some(Value::Object(inner)), Value::Object(over)) => merge(inner, over),
             (_, value) => drop(table.insert(name, value)),
         }
@@ -148,9 +148,9 @@ mod tests {
         let policy = Policy::from_toml(
             r#"
             [[rule]]
-            name     = "search \u0007 é"
+            name     = "search \"x\" é"
             domain   = "api"
-            match    = { path = "/search/*", plan = ["free", "trial"] }
+            match    = { plan = ["free", "trial"], path = "/search/*" }
             key      = ["ip"]
             sliding  = { max = 100, per = "1m", parts = 10 }
             cost     = { by = "tier", "1..=4" = 1, "5.." = 2 }

@@ -13,6 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
 
+use super::patient::Patient;
 pub(crate) use super::token::Tokens;
 use super::{Answer, Asked, Given, Refusal, Role, Visitor};
 use crate::accept::{Connection, Peer, Protocol};
@@ -117,7 +118,7 @@ impl Protocol for AdminHttp {
                 .timer(TokioTimer::new())
                 .header_read_timeout(bounds.head_time)
                 .max_buf_size(bounds.head_bytes)
-                .serve_connection(TokioIo::new(connection.io), service)
+                .serve_connection(TokioIo::new(Patient::new(connection.io, *bounds)), service)
         );
         let result = tokio::select! {
             result = &mut http => result,

@@ -61,6 +61,11 @@ async fn asked(daemon: &Daemon, kind: &str, text: &str) -> Done {
             let mut answer = answer(&report);
             if let Some(hold) = report.hold() {
                 answer.insert("reservation".into(), hold.to_string().into());
+                // Rounded down: after that it is too late.
+                let left = report
+                    .expires()
+                    .map(|at| at.as_nanos().saturating_sub(daemon.now().as_nanos()) / NS_PER_MS);
+                answer.insert("expires_in_ms".into(), left.into());
             }
             Ok(answer)
         }
@@ -83,13 +88,16 @@ async fn settle(daemon: &Daemon, kind: &str, text: &str) -> Done {
     let asked: SettleAsked = ipc::parse(text)?;
     let wrong = |error: tollgate::HoldIdError| Failed::Because(format!("reservation: {error}."));
     let hold = asked.reservation.parse().map_err(wrong)?;
-    Ok(fields(if kind == "commit" {
-        json!({ "charged": daemon.engine.commit(hold, asked.actual).await? })
-    } else if asked.actual.is_some() {
-        return Err(Failed::Because("`actual` belongs to commit, not to cancel.".into()));
-    } else {
-        json!({ "returned": daemon.engine.cancel(hold).await? })
-    }))
+    match (kind, asked.actual) {
+        ("commit", actual) => {
+            Ok(fields(json!({ "charged": daemon.engine.commit(hold, actual).await? })))
+        }
+        (_, None) => {
+            daemon.engine.cancel(hold).await?;
+            Ok(Map::new())
+        }
+        (_, Some(_)) => Err(Failed::Because("`actual` belongs to commit, not to cancel.".into())),
+    }
 }
 
 async fn admin(daemon: &Daemon, visitor: &Visitor<'_>, text: &str) -> Done {
@@ -136,3 +144,5 @@ impl From<SettleError> for Failed {
 }
 
 const KINDS: &str = "ping, check, peek, reserve, commit, cancel, explain, admin";
+
+const NS_PER_MS: u64 = 1_000_000;
