@@ -48,22 +48,25 @@ impl Audit {
     pub(crate) fn of(engine: &DaemonEngine) -> Arc<Self> {
         let audit = Arc::new(Self::default());
         for change in engine.changes_since(0) {
-            audit.hear(&change);
+            audit.push(change.at, &change.who, Act::Edit(Box::new(change.clone())));
         }
         let listener = Arc::clone(&audit);
-        engine.on_change(move |change| listener.hear(change));
+        engine.on_change(move |change| {
+            listener.add(change.at, &change.who, Act::Edit(Box::new(change.clone())));
+        });
         audit
     }
 
-    fn hear(&self, change: &Change) {
-        self.add(change.at, &change.who, Act::Edit(Box::new(change.clone())));
+    /// Writes down what was done just now.
+    pub(crate) fn add(&self, at: Timestamp, who: &str, act: Act) {
+        tracing::info!(who, change = %act.words().escape_debug(), "changed");
+        self.push(at, who, act);
     }
 
-    pub(crate) fn add(&self, at: Timestamp, who: &str, act: Act) {
+    fn push(&self, at: Timestamp, who: &str, act: Act) {
         let mut log = self.lock();
         log.last += 1;
         let entry = Entry { number: log.last, at, who: who.into(), act };
-        tracing::info!(who, change = %entry.words().escape_debug(), "changed");
         if log.entries.len() == MOST {
             log.entries.pop_front();
         }
@@ -90,7 +93,7 @@ impl Entry {
     pub(crate) fn to_json(&self) -> Value {
         let mut json = json!({
             "number": self.number, "at": time_text(self.at), "who": &*self.who,
-            "words": self.words(),
+            "words": self.act.words(),
         });
         match &self.act {
             Act::Edit(change) => {
@@ -122,13 +125,15 @@ impl Entry {
         }
         json
     }
+}
 
+impl Act {
     /// What was done, in a line.
     fn words(&self) -> String {
-        match &self.act {
-            Act::Reset { domain, whom } => format!("in domain `{domain}` reset {whom}"),
-            Act::Round { domain, closed } => format!("round {closed} of domain `{domain}` closed"),
-            Act::Edit(change) => match (&change.what, &change.before, &change.after) {
+        match self {
+            Self::Reset { domain, whom } => format!("in domain `{domain}` reset {whom}"),
+            Self::Round { domain, closed } => format!("round {closed} of domain `{domain}` closed"),
+            Self::Edit(change) => match (&change.what, &change.before, &change.after) {
                 // The text of the table may have a password in the address of a store.
                 (Changed::Server, ..) => "the [server] table".into(),
                 (_, Some(before), Some(after)) => format!("{before} -> {after}"),

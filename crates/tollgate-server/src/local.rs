@@ -132,6 +132,10 @@ impl Local {
             if reply.next == Next::Close {
                 return Ended::Dismissed;
             }
+            // Whoever goes on and on does not keep the daemon from stopping.
+            if stopping.is_wanted() && frames.is_empty() {
+                return Ended::Stopping;
+            }
         }
     }
 }

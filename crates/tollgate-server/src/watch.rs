@@ -187,7 +187,9 @@ fn failed(daemon: &Daemon, error: &LoadError, is_new: bool) {
     let error = error.to_string();
     let mut status = daemon.reload.lock();
     if is_new || status.error.as_ref() != Some(&error) {
-        tracing::error!("the policy from before stays in force: {error}");
+        // The rest of it is in the status; a log has one line for each event.
+        let first = error.lines().next().unwrap_or_default();
+        tracing::error!(error = first, "the policy from before stays in force");
         status.bad += 1;
         status.error = Some(error);
     }

@@ -56,6 +56,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         timeout(frame, self.complete()).await.map_err(|_| Ended::SlowFrame)?
     }
 
+    /// Whether nothing has been read that was not looked at.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unread.is_empty() && self.decoder.is_between_frames()
+    }
+
     /// Writes a frame. Whoever does not read it for too long is left alone.
     pub(crate) async fn send(&mut self, frame: &[u8]) -> Result<(), Ended> {
         match timeout(self.bounds.write_time, self.stream.write_all(frame)).await {
