@@ -7,6 +7,10 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+pub(crate) use admin::{AdminArgs, AdminCommand, PingArgs, SocketArgs};
+
+mod admin;
+
 /// Limit rates: run the daemon; check, explain and test policies.
 #[derive(Debug, Parser)]
 #[command(
@@ -65,6 +69,34 @@ Examples:
   TOLLGATE_ADMIN_TOKEN=… tollgate serve policy.toml --admin 0.0.0.0:9090"
     )]
     Serve(ServeArgs),
+    /// Ask whether a daemon is there
+    #[command(
+        long_about = "Ask whether a daemon is there.\n\n\
+            Over its local socket; prints its version and its time. Exits with 0 if it answers, with 1 \
+            if it does not.",
+        after_long_help = "\
+Examples:
+  tollgate ping
+  tollgate ping --socket /run/tollgate/tollgate.sock --format json"
+    )]
+    Ping(PingArgs),
+    /// Look into a running daemon, and change what it does
+    #[command(
+        long_about = "Look into a running daemon, and change what it does.\n\n\
+            Over its local socket. Root and the daemon's own user may change everything, others whom \
+            its [server] table lets in may look. What is changed is in force at once, keeps what was \
+            spent, and is written down with who did it.\n\n\
+            Exits with 0 if it was done, with 1 if the daemon refused, with 2 if there is no answer.",
+        after_long_help = "\
+Examples:
+  tollgate admin status
+  tollgate admin change search --domain api 'window.max = 200'
+  tollgate admin override search --domain api --key ip=192.0.2.7 --unlimited
+  tollgate admin ban --domain api --who ip=198.51.100.0/24 --for 1h
+  tollgate admin reset --domain api --attr ip=192.0.2.7
+  tollgate admin audit --format json"
+    )]
+    Admin(AdminArgs),
     /// Say what is wrong with policy files
     #[command(
         long_about = "Say what is wrong with policy files.\n\n\
@@ -204,6 +236,10 @@ impl Command {
             Self::Explain(args) => (Some(&args.policy), &[]),
             Self::Test(args) => (Some(&args.policy), &args.cases),
             Self::Serve(args) => (args.policy.as_ref(), &[]),
+            Self::Admin(AdminArgs { command: AdminCommand::Policy { put, .. }, .. }) => {
+                (put.as_ref(), &[])
+            }
+            Self::Ping(_) | Self::Admin(_) => (None, &[]),
             Self::Schema | Self::Completions(_) | Self::Man(_) | Self::Ledger(_) => (None, &[]),
         };
         first.into_iter().chain(more).map(PathBuf::as_path)

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod args;
 mod bench;
 mod cases;
@@ -15,10 +16,12 @@ mod io;
 mod ledger;
 mod manual;
 mod names;
+mod ping;
 mod reference;
 mod say;
 mod serve;
 mod similar;
+mod socket;
 mod testing;
 mod validate;
 
@@ -82,6 +85,8 @@ fn dispatch(
     }
     match command {
         Command::Serve(args) => serve::run(&args, io),
+        Command::Ping(args) => ping::run(&args, io),
+        Command::Admin(args) => admin::run(&args, io),
         Command::Validate(args) => validate::run(&args, io),
         Command::Explain(args) => explain::run(&args, io),
         Command::Test(args) => testing::run(&args, io),

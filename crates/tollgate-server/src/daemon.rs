@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde::Serialize;
 use tollgate::{AnyStore, Clock, Engine, Timestamp};
 
+use crate::audit::Audit;
 use crate::settings::Settings;
 use crate::telemetry::{Metrics, Top};
+use crate::watch::Reload;
 
 /// What a daemon decides with.
 pub(crate) type DaemonEngine = Engine<AnyStore>;
@@ -19,6 +21,10 @@ pub(crate) struct Daemon {
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
     pub(crate) top: Top,
+    /// How loading the policy file again has gone.
+    pub(crate) reload: Reload,
+    /// What was changed while running.
+    pub(crate) audit: Arc<Audit>,
     started_at: Timestamp,
 }
 
@@ -32,6 +38,13 @@ pub(crate) struct Readiness {
     /// What is wrong with the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<String>,
+    /// What is wrong with the policy file. It is no reason to be asked no more: the policy from before is
+    /// in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<String>,
+    /// Settings of the policy file that are in force only after a restart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) needs_restart: Vec<&'static str>,
 }
 
 impl Daemon {
@@ -40,6 +53,8 @@ impl Daemon {
             started_at: engine.clock().now(),
             top: Top::new(settings.hides_keys),
             metrics: Metrics::default(),
+            reload: Reload::default(),
+            audit: Audit::of(&engine),
             engine,
             settings,
         }
@@ -55,6 +70,8 @@ impl Daemon {
     pub(crate) fn readiness(&self) -> Readiness {
         let store = self.engine.on_disk().and_then(|store| store.failure());
         let store = store.map(|error| format!("the disk takes nothing: {error}"));
-        Readiness { ready: store.is_none(), store }
+        let reload = self.reload.status();
+        let policy = reload.short_error().map(|error| format!("the old one is in force: {error}"));
+        Readiness { ready: store.is_none(), store, policy, needs_restart: reload.needs_restart }
     }
 }

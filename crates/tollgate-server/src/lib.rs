@@ -30,15 +30,22 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod admin;
+mod audit;
 mod body;
 mod daemon;
 mod door;
 mod http;
+mod load;
+pub mod local;
 mod resp;
 mod server;
 mod settings;
 mod telemetry;
+mod watch;
 
 pub use door::Door;
+pub use load::{LoadError, load};
+pub use local::default_socket;
 pub use server::{Server, StartError};
-pub use settings::{Bounds, Settings, default_socket};
+pub use settings::{Bounds, Settings};

@@ -1,24 +1,30 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tollgate::Engine;
 use tollgate::durable::OpenError;
 
 use crate::accept::{Hall, Listener, Places, Protocol, Stop, accept};
+use crate::admin::listener::{AdminHttp, Tokens};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::door::Door;
 use crate::http::Http;
+use crate::local::{Access, AccessError, BindError, Gate, Local, RatesError, SocketFile};
 use crate::resp::Resp;
 use crate::settings::Settings;
+use crate::watch::watch;
 
 /// A daemon at work.
 #[derive(Debug)]
 pub struct Server {
     daemon: SharedDaemon,
     addresses: [Option<SocketAddr>; Door::ALL.len()],
+    /// The file of the local socket, which is gone when nobody serves it any more.
+    socket: Option<SocketFile>,
     stop: Stop,
 }
 
@@ -37,6 +43,17 @@ pub enum StartError {
     },
     /// The store cannot be opened.
     Store(OpenError),
+    /// The local socket cannot be made.
+    Socket(BindError),
+    /// The local socket is for somebody whom the system does not know.
+    Access(AccessError),
+    /// The local socket's own limits contradict each other.
+    Rates(RatesError),
+    /// The admin listener would be open to everybody who can reach this machine.
+    AdminNeedsToken {
+        /// Where it would listen.
+        place: String,
+    },
 }
 
 impl Server {
@@ -47,14 +64,24 @@ impl Server {
         let engine = Engine::open_any(settings.policy.clone(), settings.store_folder.as_deref())
             .map_err(StartError::Store)?;
         let daemon = Arc::new(Daemon::new(engine, settings));
-        let mut server = Self { daemon, addresses: Default::default(), stop: Stop::new() };
+        let addresses = Default::default();
+        let mut server = Self { daemon, addresses, socket: None, stop: Stop::new() };
         // All doors can be opened, or none is.
         let http = server.bind(Door::Http).await?;
         let resp = server.bind(Door::Resp).await?;
+        let admin = server.bind_admin().await?;
+        let local = server.bind_socket().await?;
         let places = Places::new(&server.daemon.settings.bounds);
         let daemon = || Arc::clone(&server.daemon);
         server.open(Door::Http, http, Http::new(daemon()), &places);
         server.open(Door::Resp, resp, Resp::new(daemon()), &places);
+        server.open(Door::Admin, admin, AdminHttp::new(daemon()), &places);
+        if let Some((listener, protocol)) = local {
+            server.open(Door::Unix, Some(listener), protocol, &places);
+        }
+        if let Some(path) = &server.daemon.settings.policy_path {
+            tokio::spawn(watch(daemon(), path.clone(), server.stop.stopping()));
+        }
         Ok(server)
     }
 
@@ -67,17 +94,21 @@ impl Server {
     /// Where a door is, if it is open: an address, or the path of a socket.
     #[must_use]
     pub fn place(&self, door: Door) -> Option<String> {
-        match self.address(door) {
-            Some(address) => Some(address.to_string()),
-            None => None,
+        match door {
+            Door::Unix => self.socket.as_ref().map(|file| file.path().display().to_string()),
+            _ => self.address(door).map(|address| address.to_string()),
         }
     }
 
-    /// Reads the policy file again, now.
-    pub fn reload(&self) {}
+    /// Reads the policy file again, now, and puts it into force even if it has not changed.
+    pub fn reload(&self) {
+        self.daemon.reload.ask();
+    }
 
     /// Lets nobody in any more, brings to its end what has begun, and makes everything safe.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
+        // Whoever comes from now on finds no socket, instead of one that nobody answers at.
+        drop(self.socket.take());
         if !self.stop.stop(self.daemon.settings.bounds.grace_time).await {
             tracing::warn!("requests were still under way when the daemon stopped");
         }
@@ -107,6 +138,37 @@ impl Server {
         }
     }
 
+    /// The admin listener, which is for this machine alone unless callers have to show a token.
+    async fn bind_admin(&mut self) -> Result<Option<Listener>, StartError> {
+        let listener = self.bind(Door::Admin).await?;
+        let is_local = self.address(Door::Admin).is_none_or(|it| it.ip().is_loopback());
+        if is_local || !Tokens::of(&self.daemon.settings).are_none() {
+            return Ok(listener);
+        }
+        let place = self.daemon.settings.place(Door::Admin).unwrap_or_default().to_owned();
+        Err(StartError::AdminNeedsToken { place })
+    }
+
+    /// The local socket and what is served there.
+    async fn bind_socket(&mut self) -> Result<Option<(Listener, Local)>, StartError> {
+        let Some(path) = self.daemon.settings.place(Door::Unix) else { return Ok(None) };
+        let local = &self.daemon.settings.local;
+        let access = Access::own_user_root_and(&local.users, &local.groups);
+        let access = access.map_err(StartError::Access)?;
+        let gate = Gate::new(local).map_err(StartError::Rates)?;
+        let is_shared = !local.users.is_empty() || !local.groups.is_empty();
+        // Who may connect is for the file to say, who is answered is for the list.
+        let mode = if is_shared { 0o666 } else { 0o600 };
+        let bound = SocketFile::bind_in_folder(Path::new(path), mode).await;
+        let (listener, file) = bound.map_err(StartError::Socket)?;
+        let listener =
+            listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
+        let failed = |error| StartError::Listen { door: Door::Unix, place: path.into(), error };
+        let listener = Listener::Unix(listener.map_err(failed)?);
+        self.socket = Some(file);
+        Ok(Some((listener, Local::new(Arc::clone(&self.daemon), access, gate))))
+    }
+
     async fn bind(&mut self, door: Door) -> Result<Option<Listener>, StartError> {
         let Some(place) = self.daemon.settings.place(door) else { return Ok(None) };
         let failed = |error| StartError::Listen { door, place: place.into(), error };
@@ -133,6 +195,19 @@ impl fmt::Display for StartError {
                 }
             }
             Self::Store(error) => error.fmt(f),
+            Self::Socket(error) => {
+                write!(
+                    f,
+                    "{error}\n  = hint: --unix PATH puts the socket elsewhere, --unix off shuts it"
+                )
+            }
+            Self::Access(error) => error.fmt(f),
+            Self::Rates(error) => error.fmt(f),
+            Self::AdminNeedsToken { place } => write!(
+                f,
+                "the admin listener at {place} could be reached from other machines, and needs no \
+                 token\n  = hint: set `admin_token` in [server], or use --admin 127.0.0.1:9090"
+            ),
         }
     }
 }

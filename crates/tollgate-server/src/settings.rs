@@ -189,13 +189,3 @@ impl Settings {
 fn folder_of(store: &str) -> Option<&str> {
     store.strip_prefix("file:")
 }
-
-/// Where the local socket of this user is, unless somebody says otherwise.
-#[must_use]
-pub fn default_socket() -> PathBuf {
-    let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
-        Some(folder) => Path::new(&folder).join("tollgate"),
-        None => Path::new("/run/tollgate").into(),
-    };
-    folder.join("tollgate.sock")
-}

@@ -2,8 +2,8 @@
 //! and limits each of them and all of them together.
 //!
 //! Everything about limits is tollgate's: a policy of two rules in an [`Engine`](tollgate::Engine)
-//! for requests, and one of two kinds of places for connections. What is here is a socket, who is at
-//! its other end, and the order of the steps:
+//! for requests, and one of two kinds of places for connections. So is the socket's file, and who is at
+//! its other end: the daemon has a local socket of its own. What is here is the order of the steps:
 //!
 //! 1. [`Server`] accepts a connection and asks the kernel whose it is ([`Peer`]).
 //! 2. The connection's task reads frames, within bounds of size and time.
@@ -12,31 +12,26 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod args;
 mod client;
 mod connection;
 mod gate;
 mod limits;
-mod peer;
 mod places;
 mod run;
 mod server;
 mod service;
 mod setting;
-mod socket_file;
 
-pub use access::Access;
 pub use connection::{Ended, Timeouts, serve_connection};
 pub use gate::{Gate, Passage};
 pub use limits::{Exception, Grant, Limits, Numbers, policy_from_file};
-pub use peer::Peer;
 pub use places::Places;
 pub use run::main;
 pub use server::{Server, ServerSettings};
 pub use service::{Next, Reply, Service};
 pub use setting::SettingError;
-pub use socket_file::{BindError, SocketFile};
+pub use tollgate_server::local::{Access, BindError, Named, Peer, SocketFile};
 
 /// The code of the guide is tested.
 #[cfg(doctest)]

@@ -11,8 +11,8 @@ use tollgate::SystemClock;
 use crate::args::{BoundArgs, Cli, Command, LimitArgs, PingArgs, ServeArgs};
 use crate::client::{self, Tally};
 use crate::{
-    Access, Gate, Limits, Numbers, Places, Server, ServerSettings, Service, SettingError, Timeouts,
-    policy_from_file,
+    Access, Gate, Limits, Named, Numbers, Places, Server, ServerSettings, Service, SettingError,
+    Timeouts, policy_from_file,
 };
 
 /// Runs the command of this process.
@@ -67,7 +67,8 @@ fn serve(args: &ServeArgs) -> Result<(), Box<dyn Error>> {
         // Before the file is there, so that whoever sees it can end the process in order.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let server = Server::bind(&settings(args), places, service).await?;
+        let server = Server::bind(&settings(args), places, service).await;
+        let server = server.map_err(|error| format!("--socket: {error}"))?;
         let until = async move {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -95,7 +96,13 @@ fn access(args: &ServeArgs) -> Result<Access, SettingError> {
     if args.allow_everybody {
         Ok(Access::Everybody)
     } else if args.is_allowing() {
-        Access::only(&args.allow_user, &args.allow_group)
+        Access::only(&args.allow_user, &args.allow_group).map_err(|error| {
+            let setting = match error.named() {
+                Named::User => "--allow-user",
+                Named::Group => "--allow-group",
+            };
+            SettingError::new(setting, error.reason())
+        })
     } else {
         Ok(Access::own_user_and_root())
     }

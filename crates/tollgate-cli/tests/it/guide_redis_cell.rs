@@ -3,10 +3,7 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-#[path = "../../../../scripts/guide.rs"]
-mod run;
-
-use run::Guide;
+use crate::guide::Guide;
 
 #[test]
 fn the_commands_of_the_guide_do_what_it_says() {

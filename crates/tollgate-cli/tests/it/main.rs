@@ -3,9 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod admin;
 mod command;
 mod examples;
 mod explain;
+#[path = "../../../../scripts/guide.rs"]
+mod guide;
+mod guide_operating;
 mod guide_redis_cell;
 mod ledger;
 mod manual;

@@ -19,6 +19,7 @@ impl Daemon {
         self.metrics.write_doors(&mut text);
         self.write_table(&mut text);
         self.write_disk(&mut text);
+        self.write_reloads(&mut text);
         text.family("tollgate_build_info", "gauge", "What is running.");
         text.sample("tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         text.family("tollgate_uptime_seconds", "gauge", "How long the daemon has been at work.");
@@ -65,6 +66,18 @@ impl Daemon {
                 text.sample(name, &[("command", command), ("outcome", outcome)], counter.get());
             }
         }
+    }
+
+    fn write_reloads(&self, text: &mut Text) {
+        let status = self.reload.status();
+        let name = "tollgate_policy_reloads_total";
+        text.family(name, "counter", "How often the policy file was put into force, and was not.");
+        for (outcome, count) in [("good", status.good), ("bad", status.bad)] {
+            text.sample(name, &[("outcome", outcome)], count);
+        }
+        let name = "tollgate_policy_is_current";
+        text.family(name, "gauge", "1 if the policy file, as it is, is in force; else 0.");
+        text.sample(name, &[], u64::from(status.error.is_none()));
     }
 
     fn write_table(&self, text: &mut Text) {

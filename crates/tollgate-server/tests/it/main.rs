@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
+mod admin;
+mod admin_edits;
 mod http;
 mod http_bad_input;
 mod http_behind;
@@ -11,4 +13,8 @@ mod http_holds;
 mod http_openapi;
 mod http_support;
 mod http_time_outs;
+mod local;
+mod local_bad_input;
 mod resp;
+mod running;
+mod watch;

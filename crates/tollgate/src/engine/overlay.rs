@@ -137,7 +137,8 @@ impl fmt::Display for Ban {
         write!(f, "domain `{}` refuses ", self.domain)?;
         for (index, condition) in self.who.iter().enumerate() {
             let and = if index == 0 { "" } else { " and " };
-            write!(f, "{and}{} = {:?}", condition.attribute(), condition.any_of())?;
+            let any_of: Vec<_> = condition.any_of().iter().map(ToString::to_string).collect();
+            write!(f, "{and}{} = {any_of:?}", condition.attribute())?;
         }
         if self.who.is_empty() {
             f.write_str("everybody")?;

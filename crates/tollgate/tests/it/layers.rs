@@ -35,8 +35,13 @@ fn crates_depend_on_each_other_in_one_direction_only() {
 }
 
 /// What the recipes may use: what everybody can, and the server that one of them offers to the others.
-const RECIPES_MAY_USE: [&str; 4] =
-    ["tollgate", "tollgate-proto", "tollgate-tower", "tollgate-recipe-upgrade-guard"];
+const RECIPES_MAY_USE: [&str; 5] = [
+    "tollgate",
+    "tollgate-proto",
+    "tollgate-tower",
+    "tollgate-server",
+    "tollgate-recipe-upgrade-guard",
+];
 
 #[test]
 fn recipes_are_built_on_nothing_but_the_public_crates() {

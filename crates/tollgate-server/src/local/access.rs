@@ -1,8 +1,10 @@
 use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt;
 
 use nix::unistd::{Group, User, geteuid};
 
-use crate::{Peer, SettingError};
+use super::Peer;
 
 /// Whose requests are answered.
 ///
@@ -28,16 +30,27 @@ impl Access {
         Self::Only { uids: BTreeSet::from([0, geteuid().as_raw()]), gids: BTreeSet::new() }
     }
 
+    /// Those of this process's own user and of root, and of these users and members of these groups.
+    pub fn own_user_root_and(users: &[String], groups: &[String]) -> Result<Self, AccessError> {
+        match (Self::own_user_and_root(), Self::only(users, groups)?) {
+            (Self::Only { uids: mut own, .. }, Self::Only { uids, gids }) => {
+                own.extend(uids);
+                Ok(Self::Only { uids: own, gids })
+            }
+            _ => Ok(Self::Everybody),
+        }
+    }
+
     /// Only these users and members of these groups: names, `uid:N` or `gid:N`. A name that the
     /// system does not know is an error.
-    pub fn only(users: &[String], groups: &[String]) -> Result<Self, SettingError> {
+    pub fn only(users: &[String], groups: &[String]) -> Result<Self, AccessError> {
         let uids = users.iter().map(|user| {
             let found = || Ok(User::from_name(user)?.map(|user| user.uid.as_raw()));
-            number("--allow-user", user, "uid:", found)
+            number(Named::User, user, "uid:", found)
         });
         let gids = groups.iter().map(|group| {
             let found = || Ok(Group::from_name(group)?.map(|group| group.gid.as_raw()));
-            number("--allow-group", group, "gid:", found)
+            number(Named::Group, group, "gid:", found)
         });
         Ok(Self::Only {
             uids: uids.collect::<Result<_, _>>()?,
@@ -62,21 +75,67 @@ impl Access {
 
 /// The number of a user or group that is named or given.
 fn number(
-    setting: &'static str,
+    named: Named,
     text: &str,
     prefix: &str,
     find: impl FnOnce() -> nix::Result<Option<u32>>,
-) -> Result<u32, SettingError> {
+) -> Result<u32, AccessError> {
     if let Some(digits) = text.strip_prefix(prefix) {
-        let wrong = || SettingError::new(setting, format!("{text:?} is not {prefix} and a number"));
+        let wrong = || AccessError::new(named, format!("{text:?} is not {prefix} and a number"));
         return digits.parse().map_err(|_| wrong());
     }
     match find() {
         Ok(Some(number)) => Ok(number),
         Ok(None) => {
             let reason = format!("the system does not know {text:?}; write a name or {prefix}N");
-            Err(SettingError::new(setting, reason))
+            Err(AccessError::new(named, reason))
         }
-        Err(error) => Err(SettingError::new(setting, format!("cannot look up {text:?}: {error}"))),
+        Err(error) => Err(AccessError::new(named, format!("cannot look up {text:?}: {error}"))),
     }
 }
+
+/// A user or group that the list names cannot be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessError {
+    named: Named,
+    reason: String,
+}
+
+/// What a list of those who are answered names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A user.
+    User,
+    /// A group.
+    Group,
+}
+
+impl AccessError {
+    fn new(named: Named, reason: String) -> Self {
+        Self { named, reason }
+    }
+
+    /// In which of the lists it is.
+    #[must_use]
+    pub const fn named(&self) -> Named {
+        self.named
+    }
+
+    /// What is wrong, without the name of the list.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl fmt::Display for AccessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = match self.named {
+            Named::User => "unix_users",
+            Named::Group => "unix_groups",
+        };
+        write!(f, "{list}: {}", self.reason)
+    }
+}
+
+impl Error for AccessError {}

@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::geteuid;
 use tokio::net::UnixStream;
 
 /// The file of a socket that this process listens on. Dropping it removes the file.
@@ -28,6 +29,8 @@ pub enum BindError {
     InUse(PathBuf),
     /// There is something that is not a socket, so it is left alone.
     NotASocket(PathBuf),
+    /// The folder is somebody else's, who could put another socket there.
+    NotOurFolder(PathBuf),
     /// The path is longer than paths of sockets may be.
     TooLong(PathBuf),
     /// The system says no.
@@ -65,6 +68,16 @@ impl SocketFile {
         Ok((listener, Self { path: path.to_owned(), inode, _lock: lock }))
     }
 
+    /// The same in a folder that is made if it is not there, with a mode that lets in those whom the
+    /// socket lets in. It has to be this user's or root's.
+    pub async fn bind_in_folder(path: &Path, mode: u32) -> Result<(UnixListener, Self), BindError> {
+        if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
+            let is_for_others = mode & 0o077 != 0;
+            make_folder(folder, if is_for_others { 0o711 } else { 0o700 })?;
+        }
+        Self::bind(path, mode).await
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -79,6 +92,23 @@ impl Drop for SocketFile {
             // There is nobody left to tell if it fails, and the next start replaces the file.
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Makes a folder that has its mode from the first moment, or finds one that nobody else can change.
+fn make_folder(folder: &Path, mode: u32) -> Result<(), BindError> {
+    match DirBuilder::new().mode(mode).create(folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed("make the folder", folder)(error)),
+    }
+    // A link counts as what it leads to: who may put one here could also make a folder.
+    let found = fs::metadata(folder).map_err(failed("look at", folder))?;
+    let own = geteuid().as_raw();
+    if found.uid() == own || found.uid() == 0 {
+        Ok(())
+    } else {
+        Err(BindError::NotOurFolder(folder.to_owned()))
     }
 }
 
@@ -182,20 +212,26 @@ impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InUse(path) => {
-                write!(f, "--socket: another process listens at {}; stop it first", path.display())
+                write!(f, "another process listens at {}; stop it first", path.display())
             }
             Self::NotASocket(path) => write!(
                 f,
-                "--socket: {} is there and not a socket; it is left alone, choose another path",
+                "{} is there and not a socket; it is left alone, choose another path",
+                path.display()
+            ),
+            Self::NotOurFolder(path) => write!(
+                f,
+                "the folder {} belongs to another user, who could put another socket there; choose \
+                 another path",
                 path.display()
             ),
             Self::TooLong(path) => write!(
                 f,
-                "--socket: {} is longer than {PATH_BYTES_MAX} bytes; choose a shorter path",
+                "{} is longer than {PATH_BYTES_MAX} bytes; choose a shorter path",
                 path.display()
             ),
             Self::Failed { step, path, error } => {
-                write!(f, "--socket: cannot {step} {}: {error}", path.display())
+                write!(f, "cannot {step} {}: {error}", path.display())
             }
         }
     }

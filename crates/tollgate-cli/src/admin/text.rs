@@ -1,0 +1,177 @@
+//! Answers of a daemon, for people.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::lines;
+use crate::args::AdminCommand;
+use crate::io::Io;
+use crate::say::{self, visible};
+
+pub(super) fn tell(command: &AdminCommand, body: &Value, io: &mut Io<'_>) -> io::Result<()> {
+    match command {
+        AdminCommand::Status => status(body, io),
+        AdminCommand::Policy { put: None, edits, drop_edits: false } => policy(body, *edits, io),
+        AdminCommand::Rules => rules(body, io),
+        AdminCommand::Override { rule: None, .. } => tables(&body["overrides"], io),
+        AdminCommand::Ban { who, .. } if who.who.is_empty() => tables(&body["bans"], io),
+        AdminCommand::Audit { .. } => audit(body, io),
+        AdminCommand::Top { .. } => top(body, io),
+        AdminCommand::Reset { .. } => writeln!(
+            io.stdout,
+            "{}",
+            if body["reset"] == true { "forgotten" } else { "there was nothing to forget" }
+        ),
+        AdminCommand::Round { .. } => {
+            writeln!(io.stdout, "round {} of {} is closed", body["rounds"], text(&body["domain"]))
+        }
+        _ => changed(body, io),
+    }
+}
+
+/// What a change came to.
+fn changed(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
+    let count = usize::try_from(body["changes"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
+    match count {
+        0 => writeln!(io.stdout, "nothing has changed: it was so before")?,
+        count => writeln!(io.stdout, "in force: {}", say::count(count, "change"))?,
+    }
+    if let Some(words) = body["words"].as_str() {
+        writeln!(io.stdout, "{}", visible(words))?;
+    }
+    if body["starts_fresh"] == true {
+        writeln!(io.stderr, "note: its key or kind of limit is another, so it starts fresh")?;
+    }
+    for warning in list(&body["warnings"]) {
+        let (line, message) = (&warning["line"], text(&warning["message"]));
+        writeln!(io.stderr, "warning: line {line}: {message}")?;
+    }
+    let restart: Vec<_> = list(&body["needs_restart"]).iter().map(text).collect();
+    if !restart.is_empty() {
+        writeln!(io.stderr, "note: in force only after a restart: {}", restart.join(", "))?;
+    }
+    match body["until"].as_str() {
+        Some(until) => writeln!(io.stderr, "note: it holds until {until}"),
+        None => Ok(()),
+    }
+}
+
+fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
+    let up = Duration::from_secs(body["uptime_ms"].as_u64().unwrap_or(0) / 1_000);
+    writeln!(io.stdout, "version   {}, up {}", text(&body["version"]), say::duration(up))?;
+    let (keys, max, bytes) = (&body["keys"], &body["max_keys"], &body["bytes"]);
+    writeln!(io.stdout, "keys      {keys} of {max}, in {bytes} bytes")?;
+    let (rules, shadow) = (&body["rules"], &body["shadow_rules"]);
+    let edits = if body["edits"] == true { "with edits" } else { "no edits" };
+    writeln!(io.stdout, "rules     {rules}, {shadow} of them in shadow mode; {edits}")?;
+    let reload = &body["reload"];
+    let (good, bad) = (&reload["good"], &reload["bad"]);
+    writeln!(io.stdout, "reloads   {good} good, {bad} bad")?;
+    if let Some(error) = reload["error"].as_str() {
+        writeln!(io.stdout, "          the old policy is in force: {}", lines(error))?;
+    }
+    let restart: Vec<_> = list(&reload["needs_restart"]).iter().map(text).collect();
+    if !restart.is_empty() {
+        writeln!(io.stdout, "          in force after a restart: {}", restart.join(", "))?;
+    }
+    let store = &body["store"];
+    match store["folder"].as_str() {
+        Some(folder) => writeln!(io.stdout, "store     {}", visible(folder))?,
+        None => writeln!(io.stdout, "store     {}", text(&store["kind"]))?,
+    }
+    if let Some(failure) = store["failure"].as_str() {
+        writeln!(io.stdout, "          its disk takes nothing: {}", visible(failure))?;
+    }
+    for (door, place) in body["doors"].as_object().into_iter().flatten() {
+        let place = place.as_str().map_or_else(|| "off".into(), visible);
+        writeln!(io.stdout, "{:<9} {place}", visible(door))?;
+    }
+    Ok(())
+}
+
+fn policy(body: &Value, is_edits: bool, io: &mut Io<'_>) -> io::Result<()> {
+    let overlay = body["overlay"].as_str().unwrap_or_default();
+    if is_edits {
+        return write!(io.stdout, "{overlay}");
+    }
+    write!(io.stdout, "{}", body["policy"].as_str().unwrap_or_default())?;
+    match overlay {
+        "" => Ok(()),
+        _ => writeln!(io.stderr, "note: there are edits over it; --edits prints them"),
+    }
+}
+
+fn rules(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
+    for rule in list(&body["rules"]) {
+        let (domain, name) = (text(&rule["domain"]), text(&rule["name"]));
+        let origin = match rule["origin"].as_str() {
+            Some("policy") | None => String::new(),
+            Some(origin) => format!(" ({})", visible(origin)),
+        };
+        let (allowed, denied) = (&rule["allowed"], &rule["denied"]);
+        writeln!(io.stdout, "{domain}/{name}{origin}: {allowed} allowed, {denied} refused")?;
+        writeln!(io.stdout, "    {}", text(&rule["words"]))?;
+    }
+    Ok(())
+}
+
+/// Tables of one kind, each on a line.
+fn tables(tables: &Value, io: &mut Io<'_>) -> io::Result<()> {
+    for table in list(tables) {
+        let entries = table.as_object().into_iter().flatten();
+        let entries: Vec<_> =
+            entries.map(|(name, it)| format!("{name} = {}", inline(it))).collect();
+        writeln!(io.stdout, "{}", visible(&entries.join(", ")))?;
+    }
+    if list(tables).is_empty() {
+        writeln!(io.stderr, "there are none")?;
+    }
+    Ok(())
+}
+
+fn audit(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
+    for it in list(&body["changes"]) {
+        let (number, at, who) = (&it["number"], text(&it["at"]), text(&it["who"]));
+        writeln!(io.stdout, "{number} {at} {who}: {}", text(&it["words"]))?;
+    }
+    Ok(())
+}
+
+fn top(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
+    for (title, keys) in [("busiest", "busiest"), ("refused most", "most_refused")] {
+        writeln!(io.stdout, "{title}:")?;
+        for it in list(&body[keys]) {
+            let (count, domain, rule) = (&it["count"], text(&it["domain"]), text(&it["rule"]));
+            let key = list(&it["key"]).iter().map(|pair| match pair[1].as_str() {
+                Some(value) => format!(" {}={value:?}", text(&pair[0])),
+                None => format!(" {} is missing", text(&pair[0])),
+            });
+            writeln!(io.stdout, "  {count:>8} {domain}/{rule}{}", key.collect::<String>())?;
+        }
+    }
+    Ok(())
+}
+
+/// A value as TOML says it, on one line.
+fn inline(value: &Value) -> String {
+    match value {
+        Value::Object(table) => {
+            let entries = table.iter().map(|(name, value)| format!("{name} = {}", inline(value)));
+            format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+        }
+        Value::Array(list) => {
+            format!("[{}]", list.iter().map(inline).collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> String {
+    visible(value.as_str().unwrap_or("?"))
+}

@@ -1,0 +1,60 @@
+//! The guide for those who run a daemon, as somebody follows it.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+
+use crate::guide::Guide;
+use crate::run;
+
+#[test]
+fn the_commands_of_the_guide_do_what_it_says() {
+    let folder = run::folder("operating", &[]);
+    let built = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
+    // Paths of sockets are short, so it is not among the build's files.
+    let socket = std::env::temp_dir().join(format!("tgo-{}.sock", std::process::id()));
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut shell = Command::new("bash");
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TOLLGATE_") {
+            shell.env_remove(name);
+        }
+    }
+    shell.env("PATH", format!("{}:{}", built.display(), std::env::var("PATH").unwrap()));
+    shell.env("TOLLGATE_UNIX", &socket).env("TOLLGATE_ADMIN", free.to_string());
+    shell.env("TOLLGATE_HTTP", "off").env("TOLLGATE_GRPC", "off").env("TOLLGATE_RESP", "off");
+    let guide = Guide {
+        text: include_str!("../../../../docs/guides/operating.md"),
+        folder: &folder,
+        // The usual ports may be in use where tests run.
+        prelude: "curl() { command curl \"${@//127.0.0.1:9090/$TOLLGATE_ADMIN}\"; }",
+        without_varying,
+    };
+    guide.run(shell);
+}
+
+/// A line without what is different each time: times of day, how long it runs, and who runs the test.
+fn without_varying(line: &str) -> String {
+    let words = line.split(' ').map(|word| {
+        let bare = word.trim_end_matches(':');
+        let is_time = bare.len() == 24 && bare.ends_with('Z') && bare.as_bytes()[10] == b'T';
+        if is_time { word.replace(bare, "TIME") } else { word.to_owned() }
+    });
+    let line = words.collect::<Vec<_>>().join(" ");
+    let line = match line.split_once(", up ") {
+        Some((version, _)) => version.to_owned(),
+        None => line,
+    };
+    let line = match line.split_once(" bytes") {
+        Some((before, _)) if before.starts_with("keys ") => {
+            before.rsplit_once(' ').unwrap().0.to_owned()
+        }
+        _ => line,
+    };
+    match line.split_once("TIME user ") {
+        Some((before, after)) => {
+            format!("{before}TIME user {}", after.split_once(": ").unwrap_or(("", after)).1)
+        }
+        None => line,
+    }
+}

@@ -1,0 +1,98 @@
+//! Frames off a connection and onto it, within bounds of time.
+
+use std::io;
+use std::ops::Range;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+use tollgate_proto::ipc::{Decoder, IpcError};
+
+use crate::settings::Bounds;
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The peer left between two frames.
+    Left,
+    /// The peer left in the middle of a frame.
+    LeftHalfway,
+    /// The peer was told something after which there is nothing to say.
+    Dismissed,
+    /// A frame took too long.
+    SlowFrame,
+    /// No frame came.
+    Idle,
+    /// An answer was not taken.
+    SlowReader,
+    /// The daemon stops.
+    Stopping,
+    /// The socket failed.
+    Failed(#[expect(dead_code, reason = "logs show it")] io::Error),
+}
+
+/// The frames of a stream. It holds one at most.
+pub(crate) struct Frames<S> {
+    stream: S,
+    bounds: Bounds,
+    decoder: Decoder,
+    buffer: Box<[u8; READ_BYTES]>,
+    /// What has been read and not looked at.
+    unread: Range<usize>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
+    pub(crate) fn new(stream: S, bounds: Bounds) -> Self {
+        let buffer = Box::new([0; READ_BYTES]);
+        Self { stream, bounds, decoder: Decoder::new(), buffer, unread: 0..0 }
+    }
+
+    /// The next frame, or what is wrong with it.
+    pub(crate) async fn next(&mut self) -> Result<Result<String, IpcError>, Ended> {
+        if self.unread.is_empty() {
+            let idle = self.bounds.idle_time;
+            timeout(idle, self.read()).await.map_err(|_| Ended::Idle)??;
+        }
+        let frame = self.bounds.request_time;
+        timeout(frame, self.complete()).await.map_err(|_| Ended::SlowFrame)?
+    }
+
+    /// Whether nothing has been read that was not looked at.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unread.is_empty() && self.decoder.is_between_frames()
+    }
+
+    /// Writes a frame. Whoever does not read it for too long is left alone.
+    pub(crate) async fn send(&mut self, frame: &[u8]) -> Result<(), Ended> {
+        match timeout(self.bounds.write_time, self.stream.write_all(frame)).await {
+            Err(_) => Err(Ended::SlowReader),
+            Ok(Err(error)) => Err(Ended::Failed(error)),
+            Ok(Ok(())) => Ok(()),
+        }
+    }
+
+    async fn complete(&mut self) -> Result<Result<String, IpcError>, Ended> {
+        loop {
+            let mut input = &self.buffer[self.unread.clone()];
+            let next = self.decoder.next(&mut input);
+            self.unread.start = self.unread.end - input.len();
+            match next.transpose() {
+                Some(frame) => return Ok(frame),
+                None => self.read().await?,
+            }
+        }
+    }
+
+    /// Reads some bytes, at least one.
+    async fn read(&mut self) -> Result<(), Ended> {
+        let count = self.stream.read(&mut self.buffer[..]).await.map_err(Ended::Failed)?;
+        if count == 0 {
+            let is_between = self.decoder.is_between_frames();
+            return Err(if is_between { Ended::Left } else { Ended::LeftHalfway });
+        }
+        self.unread = 0..count;
+        Ok(())
+    }
+}
+
+/// A request is much smaller; a longer one takes several reads.
+const READ_BYTES: usize = 2048;

@@ -1,0 +1,236 @@
+//! Watches the policy file, and puts what changes in it into force.
+//!
+//! It looks at the file by its path about once a second, so it does not matter how the file was changed:
+//! in place, by renaming another one over it, or by moving a link. What has changed is loaded once two
+//! looks in a row have seen the same, so a half-written file is not taken for a whole one. A bad file
+//! changes nothing, and neither does one that has gone: the policy from before stays in force.
+
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tollgate::policy::Parsed;
+use tollgate::{Clock, Timestamp};
+
+use crate::accept::Stopping;
+use crate::daemon::{Daemon, SharedDaemon};
+use crate::load::{self, LoadError};
+use crate::local::time_text;
+pub(crate) use restart::needs_restart;
+
+mod restart;
+#[cfg(test)]
+mod tests;
+
+/// How loading the policy file again has gone so far.
+#[derive(Debug, Default)]
+pub(crate) struct Reload {
+    status: Mutex<ReloadStatus>,
+    asked: Notify,
+}
+
+/// How loading the policy file again has gone so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReloadStatus {
+    /// How often a file was put into force.
+    pub(crate) good: u64,
+    /// How often one was not.
+    pub(crate) bad: u64,
+    pub(crate) last_good: Option<Timestamp>,
+    /// What is wrong with the file as it is; `None` if the policy of the file is in force.
+    pub(crate) error: Option<String>,
+    /// Settings of the file that are in force only after a restart.
+    pub(crate) needs_restart: Vec<&'static str>,
+}
+
+impl Reload {
+    /// Has the file loaded at once.
+    pub(crate) fn ask(&self) {
+        self.asked.notify_one();
+    }
+
+    pub(crate) fn status(&self) -> ReloadStatus {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReloadStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReloadStatus {
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "good": self.good, "bad": self.bad, "last_good": self.last_good.map(time_text),
+            "error": self.error, "needs_restart": self.needs_restart,
+        })
+    }
+
+    /// The error without lines of the file, for those who need not know what is in it.
+    pub(crate) fn short_error(&self) -> Option<&str> {
+        self.error.as_deref().and_then(|error| error.lines().next())
+    }
+}
+
+/// What tells whether a file may have changed.
+type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
+
+/// Somebody who looks at the file from time to time.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    path: PathBuf,
+    hash: RandomState,
+    /// The content that was dealt with last, whether it was put into force or not.
+    seen: Option<u64>,
+    /// Content that is new, if nothing more is written into the file.
+    pending: Option<u64>,
+    /// The file that had the content that was seen, and how many looks have found it so.
+    stamp: Option<(Stamp, u8)>,
+    /// Whether the last look has found no file. One that is being replaced may be gone for a moment.
+    is_missed: bool,
+}
+
+impl Watcher {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            hash: RandomState::new(),
+            seen: None,
+            pending: None,
+            stamp: None,
+            is_missed: false,
+        }
+    }
+
+    /// Looks at the file, and deals with what has changed.
+    pub(crate) fn poll(&mut self, daemon: &Daemon) {
+        let stamp = stamp_of(&self.path);
+        if let (Some(now), Some((before, looks))) = (stamp, self.stamp)
+            && now == before
+            && looks >= LOOKS_ENOUGH
+        {
+            return;
+        }
+        let bytes = match load::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                (self.pending, self.stamp) = (None, None);
+                if std::mem::replace(&mut self.is_missed, true) {
+                    failed(daemon, &error, self.seen.take().is_some());
+                }
+                return;
+            }
+        };
+        self.is_missed = false;
+        let content = self.hash.hash_one(&bytes);
+        if self.seen == Some(content) {
+            self.pending = None;
+            let looks = self.stamp.filter(|(known, _)| Some(*known) == stamp);
+            self.stamp = stamp.map(|it| (it, looks.map_or(1, |(_, looks)| looks + 1)));
+        } else if self.pending == Some(content) {
+            self.take(daemon, content, load::parse(&self.path, &bytes));
+        } else {
+            self.pending = Some(content);
+        }
+    }
+
+    /// Loads the file at once, and puts it into force even if it is the same as before.
+    pub(crate) fn reload(&mut self, daemon: &Daemon) {
+        match load::read(&self.path) {
+            Ok(bytes) => {
+                let content = self.hash.hash_one(&bytes);
+                self.take(daemon, content, load::parse(&self.path, &bytes));
+            }
+            Err(error) => failed(daemon, &error, true),
+        }
+    }
+
+    fn take(&mut self, daemon: &Daemon, content: u64, parsed: Result<Parsed, LoadError>) {
+        let is_first = self.seen.is_none();
+        (self.seen, self.pending, self.stamp) = (Some(content), None, None);
+        match parsed {
+            Ok(parsed) => self.put(daemon, parsed, is_first),
+            Err(error) => failed(daemon, &error, true),
+        }
+    }
+
+    fn put(&self, daemon: &Daemon, parsed: Parsed, is_first: bool) {
+        let Parsed { policy, warnings, .. } = parsed;
+        let is_known = is_first && *daemon.engine.policy() == policy;
+        let needs_restart = needs_restart(daemon.settings.policy.server(), policy.server());
+        let file = self.path.display();
+        if !is_known {
+            for warning in &warnings {
+                tracing::warn!("{warning}");
+            }
+            if !needs_restart.is_empty() {
+                let settings = needs_restart.join(", ");
+                tracing::warn!(%file, settings, "in force only after a restart");
+            }
+            let changes = daemon.engine.replace_policy("file", policy).len();
+            tracing::info!(%file, changes, "loaded the policy file");
+        }
+        let mut status = daemon.reload.lock();
+        status.good += u64::from(!is_known);
+        status.last_good = Some(daemon.engine.clock().wall());
+        status.error = None;
+        status.needs_restart = needs_restart;
+    }
+}
+
+/// Writes down that the file is not in force; once, if that is not new.
+fn failed(daemon: &Daemon, error: &LoadError, is_new: bool) {
+    let error = error.to_string();
+    let mut status = daemon.reload.lock();
+    if is_new || status.error.as_ref() != Some(&error) {
+        // The rest of it is in the status; a log has one line for each event.
+        let first = error.lines().next().unwrap_or_default();
+        tracing::error!(error = first, "the policy from before stays in force");
+        status.bad += 1;
+        status.error = Some(error);
+    }
+}
+
+fn stamp_of(path: &Path) -> Option<Stamp> {
+    let it = std::fs::metadata(path).ok()?;
+    let (changed, written) = ((it.ctime(), it.ctime_nsec()), (it.mtime(), it.mtime_nsec()));
+    Some((it.dev(), it.ino(), it.size(), changed, written))
+}
+
+/// Watches until the daemon stops. Whoever [asks](Reload::ask) has the file loaded at once.
+pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut stopping: Stopping) {
+    let mut watcher = Watcher::new(path);
+    let mut looks = tokio::time::interval(EVERY);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let is_asked = tokio::select! {
+            _ = looks.tick() => false,
+            () = daemon.reload.asked.notified() => true,
+            () = stopping.wanted() => return,
+        };
+        let shared = SharedDaemon::clone(&daemon);
+        // The file may be on another machine.
+        let looked = tokio::task::spawn_blocking(move || {
+            if is_asked {
+                watcher.reload(&shared)
+            } else {
+                watcher.poll(&shared)
+            }
+            watcher
+        });
+        watcher = match looked.await {
+            Ok(watcher) => watcher,
+            Err(error) => return tracing::error!(%error, "the policy file is watched no more"),
+        };
+    }
+}
+
+/// How often the file is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// A file that was written in the same tick of its clock looks the same; a second later it does not.
+const LOOKS_ENOUGH: u8 = 3;
