@@ -133,3 +133,8 @@ impl Serialize for DecisionId {
 const NS_PER_MS: u128 = 1_000_000;
 /// Half of the golden ratio's bits: multiplying by it spreads small numbers over all of them.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+mod write;
+
+#[cfg(test)]
+mod tests;

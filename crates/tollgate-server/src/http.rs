@@ -226,10 +226,11 @@ fn readyz(daemon: &Daemon) -> Answer {
 /// Whether a body is said to be JSON, or to be what `curl -d` calls everything.
 fn is_json(content_type: &HeaderValue) -> bool {
     let kind = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-    let kind = kind.trim_ascii().to_ascii_lowercase();
-    kind == b"application/json"
-        || kind == b"application/x-www-form-urlencoded"
-        || (kind.starts_with(b"application/") && kind.ends_with(b"+json"))
+    let kind = kind.trim_ascii();
+    let is = |name: &str| kind.eq_ignore_ascii_case(name.as_bytes());
+    is("application/json")
+        || is("application/x-www-form-urlencoded")
+        || kind.last_chunk().is_some_and(|end: &[u8; 5]| end.eq_ignore_ascii_case(b"+json"))
 }
 
 /// What hyper needs at least.

@@ -25,7 +25,7 @@ pub(super) async fn check(call: &Call<'_>) -> Result<Answer, Problem> {
         daemon.engine.check(&request).await?
     };
     call.observe(&request, &report);
-    Ok(respond::decided(&report, daemon.settings.dialect, &Body::new(&report)))
+    Ok(respond::checked(&report, daemon.settings.dialect))
 }
 
 /// `POST /v1/check/batch`

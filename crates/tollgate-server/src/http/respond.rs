@@ -9,6 +9,8 @@ use tollgate::policy::Mode;
 use tollgate::{Report, RuleReport, Wait};
 use tollgate_proto::headers::{Dialect, Line};
 
+use crate::body::Body;
+
 /// A whole response.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -54,7 +56,16 @@ pub(crate) fn status_of(report: &Report) -> StatusCode {
     }
 }
 
-/// A decision, with the headers that tell of it.
+/// The answer to a check, with the headers that tell of it.
+pub(crate) fn checked(report: &Report, dialect: Dialect) -> Answer {
+    let mut text = Vec::with_capacity(USUAL_BYTES);
+    Body::new(report).write(&mut text);
+    let mut response = typed(status_of(report), JSON, text.into());
+    put_limits(response.headers_mut(), report, dialect);
+    response
+}
+
+/// A decision with more to it, and the headers that tell of it.
 pub(crate) fn decided(report: &Report, dialect: Dialect, body: &impl Serialize) -> Answer {
     let mut response = json(status_of(report), body);
     put_limits(response.headers_mut(), report, dialect);

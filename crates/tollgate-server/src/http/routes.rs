@@ -147,9 +147,10 @@ pub(super) fn find<'p>(
 
 /// What is in the place of `{id}`, if the path is like the pattern; nothing if it has none.
 fn id_in<'p>(pattern: &str, path: &'p str) -> Option<&'p str> {
-    let Some((before, after)) = pattern.split_once("{id}") else {
-        return (pattern == path).then_some("");
-    };
+    if pattern == path {
+        return Some("");
+    }
+    let (before, after) = pattern.split_once("{id}")?;
     let id = path.strip_prefix(before)?.strip_suffix(after)?;
     (!id.is_empty() && !id.contains('/')).then_some(id)
 }
