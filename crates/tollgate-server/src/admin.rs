@@ -12,7 +12,6 @@ pub(crate) use problem::{Answer, Refusal};
 mod edits;
 mod given;
 pub(crate) mod listener;
-mod patient;
 mod policy;
 mod problem;
 mod state;

@@ -23,7 +23,7 @@ use watch::{Phase, Watch, Watched};
 
 mod asked;
 mod check;
-mod explain;
+pub(crate) mod explain;
 mod forward;
 mod holds;
 mod leases;
@@ -31,7 +31,7 @@ mod openapi;
 pub(crate) mod problem;
 pub(crate) mod respond;
 mod routes;
-mod watch;
+pub(crate) mod watch;
 
 /// Serves HTTP/1.1.
 #[derive(Debug)]
@@ -234,5 +234,5 @@ fn is_json(content_type: &HeaderValue) -> bool {
 }
 
 /// What hyper needs at least.
-const LEAST_HEAD_BYTES: usize = 8 << 10;
+pub(crate) const LEAST_HEAD_BYTES: usize = 8 << 10;
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

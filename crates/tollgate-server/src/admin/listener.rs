@@ -10,14 +10,16 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
-use super::patient::Patient;
 pub(crate) use super::token::Tokens;
 use super::{Answer, Asked, Given, Refusal, Role, Visitor};
 use crate::accept::{Connection, Peer, Protocol};
 use crate::daemon::SharedDaemon;
+use crate::door::Door;
+use crate::http::LEAST_HEAD_BYTES;
+use crate::http::watch::{Phase, Watch, Watched};
 
 /// Serves those who look after the daemon, over HTTP/1.1.
 #[derive(Debug)]
@@ -32,24 +34,33 @@ impl AdminHttp {
         Self { daemon, tokens }
     }
 
-    async fn answer(
+    /// An answer, and for what its connection waits meanwhile.
+    async fn watched(
         &self,
+        watch: &Watch,
         peer: Peer,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
+        watch.enter(Phase::Body);
+        let answer = self.answer(peer, request).await;
+        watch.enter(Phase::Writing);
+        Ok(answer)
+    }
+
+    async fn answer(&self, peer: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let wants_text = request.method() == http::Method::GET
             && request.uri().path() == "/admin/v1/policy"
             && header(request.headers(), ACCEPT.as_str())
                 .is_some_and(|it| it.contains("text/plain") || it.contains("application/toml"));
         let answer = match self.done(peer, request).await {
             Ok(Said::Json(answer)) => answer,
-            Ok(Said::Text(text)) => return Ok(text_response(text)),
+            Ok(Said::Text(text)) => return text_response(text),
             Err(refusal) => refusal.into(),
         };
-        Ok(match &answer.body["policy"] {
+        match &answer.body["policy"] {
             Value::String(policy) if wants_text => text_response(policy.clone()),
             _ => response(&answer),
-        })
+        }
     }
 
     async fn done(&self, peer: Peer, request: Request<Incoming>) -> Result<Said, Refusal> {
@@ -109,28 +120,37 @@ enum Said {
 }
 
 impl Protocol for AdminHttp {
-    async fn serve(&self, mut connection: Connection) {
-        let bounds = &self.daemon.settings.bounds;
-        let peer = connection.peer;
-        let service = service_fn(|request| self.answer(peer, request));
+    async fn serve(&self, connection: Connection) {
+        let Connection { io, peer, mut stopping, place } = connection;
+        let bounds = self.daemon.settings.bounds;
+        let watch = &Watch::new(bounds);
+        let service = service_fn(|request| self.watched(watch, peer, request));
         let mut http = std::pin::pin!(
             http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(bounds.head_time)
-                .max_buf_size(bounds.head_bytes)
-                .serve_connection(TokioIo::new(Patient::new(connection.io, *bounds)), service)
+                // The watch has an eye on that.
+                .header_read_timeout(None)
+                .max_buf_size(bounds.head_bytes.max(LEAST_HEAD_BYTES))
+                .serve_connection(TokioIo::new(Watched { io, watch }), service)
         );
-        let result = tokio::select! {
-            result = &mut http => result,
-            () = connection.stopping.wanted() => {
+        let served = tokio::select! {
+            biased;
+            served = watch.over(http.as_mut()) => served,
+            () = stopping.wanted() => {
                 http.as_mut().graceful_shutdown();
-                http.await
+                watch.over(http).await
             }
         };
-        if let Err(error) = result {
-            tracing::debug!(%error, "a request to the admin listener went wrong");
+        match served {
+            None => tracing::debug!("closed a connection: the other end took too long"),
+            Some(Err(error)) => {
+                if error.is_parse() {
+                    self.daemon.metrics.door(Door::Admin).malformed.add(1);
+                }
+                tracing::debug!(%error, "a request to the admin listener went wrong");
+            }
+            Some(Ok(())) => {}
         }
-        drop(connection.place);
+        drop(place);
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn explain(call: &Call<'_>) -> Result<Answer, Problem> {
 }
 
 /// What a check would answer, and what every rule has to do with it.
-fn told(explanation: &Explanation, now: Timestamp) -> Map<String, Value> {
+pub(crate) fn told(explanation: &Explanation, now: Timestamp) -> Map<String, Value> {
     let report = &explanation.report;
     let next = match report.wait() {
         None => Some(now),

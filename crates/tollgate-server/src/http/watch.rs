@@ -14,7 +14,7 @@ use crate::settings::Bounds;
 
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// The first byte of a request.
     Idle,
     /// The rest of its head.
@@ -33,19 +33,19 @@ pub(super) enum Phase {
 /// for which the timer was set; otherwise it is left alone until it rings. So busy connections set none,
 /// and a time-out comes after the time that is allowed, but before twice that time.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     /// The phase in the lowest bits, and how many requests were answered before it.
     moment: AtomicU64,
     bounds: Bounds,
 }
 
 impl Watch {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(crate) fn new(bounds: Bounds) -> Self {
         Self { moment: AtomicU64::new(0), bounds }
     }
 
     /// Says what the connection waits for from now on.
-    pub(super) fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: Phase) {
         let answered = self.moment.load(Ordering::Relaxed) / PHASES;
         let answered = answered.wrapping_add(u64::from(phase == Phase::Idle));
         self.moment.store(answered.wrapping_mul(PHASES) + phase as u64, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Watch {
     }
 
     /// Does the work of a connection; `None` if somebody took too long.
-    pub(super) async fn over<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
+    pub(crate) async fn over<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
         let mut timer = Timer::new(self);
         std::future::poll_fn(|context| match work.as_mut().poll(context) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -124,9 +124,9 @@ impl Timer {
 
 /// A stream that tells what its connection waits for.
 #[derive(Debug)]
-pub(super) struct Watched<'w, I> {
-    pub(super) io: I,
-    pub(super) watch: &'w Watch,
+pub(crate) struct Watched<'w, I> {
+    pub(crate) io: I,
+    pub(crate) watch: &'w Watch,
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Watched<'_, I> {

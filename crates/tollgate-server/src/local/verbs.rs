@@ -10,6 +10,7 @@ use crate::admin::{self, Asked, Given, Visitor};
 use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::door::Door;
+use crate::http::explain;
 
 /// What a request came to: the fields of the answer, or why there are none.
 pub(super) type Done = Result<Map<String, Value>, Failed>;
@@ -71,11 +72,7 @@ async fn asked(daemon: &Daemon, kind: &str, text: &str) -> Done {
         }
         _ => {
             let explanation = engine.explain(&request)?;
-            let mut answer = answer(&explanation.report);
-            let rules = explanation.rules.iter();
-            let rules = rules.map(|it| json!({ "rule": it.rule, "why": it.applies.to_string() }));
-            answer.insert("rules".into(), rules.collect());
-            Ok(answer)
+            Ok(explain::told(&explanation, engine.clock().wall()))
         }
     }
 }

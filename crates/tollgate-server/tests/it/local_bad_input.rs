@@ -106,13 +106,24 @@ const ALONE: &str = "TOLLGATE_TEST_ALONE";
 
 fn mutations() {
     let running = running();
+    let admin = |method: &str, path: &str, body: Value| {
+        let path = format!("/admin/v1/{path}");
+        json!({ "type": "admin", "method": method, "path": path, "body": body }).to_string()
+    };
+    let ada = json!({ "user": "ada" });
     let good = [
         ping().to_string(),
         json!({ "type": "check", "attributes": { "user": "ada", "n": 7 }, "cost": 1 }).to_string(),
         json!({ "type": "reserve", "domain": "d", "attributes": {} }).to_string(),
         json!({ "type": "commit", "reservation": "0123456789abcdef0123456789abcdef" }).to_string(),
-        json!({ "type": "admin", "method": "GET", "path": "/admin/v1/bans" }).to_string(),
-        json!({ "type": "admin", "method": "POST", "path": "/admin/v1/keys/reset", "body": { "attributes": { "user": "x" } } }).to_string(),
+        admin("GET", "bans", Value::Null),
+        admin("POST", "keys/reset", json!({ "attributes": ada })),
+        admin("PATCH", "rules/default/per-user", json!({ "window": { "max": 7, "per": "1h" } })),
+        admin("PATCH", "rules/default/per-user", json!("window = { max = 8, per = '1h' }")),
+        admin("PUT", "overrides", json!({ "rule": "per-user", "key": ada, "max": 3 })),
+        admin("POST", "bans", json!({ "who": ada, "for": "1h", "reason": "x" })),
+        admin("DELETE", "bans", json!({ "who": ada })),
+        admin("PUT", "policy", json!(POLICY)),
     ];
     let mut random = Random(7);
     let mut before = 0;
