@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use tollgate::policy::Policy;
-use tollgate::{Engine, Request};
+use tollgate::{Call, CallLimit, Engine, Rate, Request, Throttle};
 
 struct Counting;
 
@@ -70,4 +70,19 @@ fn an_allowed_request_over_three_rules_allocates_nothing() {
         assert_eq!(count, 0);
     }
     assert!(allocations(|| drop(std::hint::black_box(Box::new(1)))) > 0, "it counts");
+}
+
+#[test]
+fn calls_that_bring_their_limit_allocate_nothing() {
+    let throttle: Throttle<[u8]> = Throttle::new();
+    let keys: Vec<Vec<u8>> = (0..100).map(|key| format!("key {key}").into_bytes()).collect();
+    let limit = CallLimit::new(Rate::per_second(1).unwrap(), 1_000).unwrap();
+    let check = || {
+        let calls = keys.iter().map(|key| Call { key: key.as_slice(), limit, cost: 1 });
+        throttle.check_many(calls, |decision| assert!(decision.is_allowed()));
+    };
+    check();
+    for _ in 0..100 {
+        assert_eq!(allocations(check), 0);
+    }
 }
