@@ -65,8 +65,11 @@ enum Act {
     Top,
 }
 
-/// Every path with its methods: who may, and what happens.
-const ROUTES: [(&str, &[(&str, Role, Act)]); 10] = [
+/// A method of a path: who may, and what happens.
+type Method = (&'static str, Role, Act);
+
+/// Every path with its methods.
+const ROUTES: [(&str, &[Method]); 10] = [
     ("status", &[("GET", Role::Read, Act::Status)]),
     ("policy", &[("GET", Role::Read, Act::Policy), ("PUT", Role::Full, Act::PutPolicy)]),
     ("overlay", &[("DELETE", Role::Full, Act::DropEdits)]),
@@ -94,7 +97,7 @@ const ROUTES: [(&str, &[(&str, Role, Act)]); 10] = [
 ];
 
 /// What one rule's path takes; the path names it.
-const RULE: &[(&str, Role, Act)] = &[("PATCH", Role::Full, Act::PatchRule)];
+const RULE: &[Method] = &[("PATCH", Role::Full, Act::PatchRule)];
 
 /// Does what is asked for, if the visitor may.
 pub(crate) async fn answer(daemon: &Daemon, visitor: &Visitor<'_>, asked: Asked<'_>) -> Answer {
