@@ -56,6 +56,7 @@ pub use server::{Listen, Secret, Server, Unmatched};
 pub struct Policy {
     pub(crate) server: Server,
     pub(crate) rules: Vec<Rule>,
+    pub(crate) takes_own_limits: bool,
 }
 
 /// A policy that can be used, and what is probably wrong with it all the same.
@@ -96,7 +97,7 @@ impl Policy {
             }));
         }
         if found.is_empty() {
-            return Ok(Self { server: Server::default(), rules });
+            return Ok(Self { server: Server::default(), rules, takes_own_limits: false });
         }
         let left_out = found.len().saturating_sub(PolicyErrors::MOST);
         found.truncate(PolicyErrors::MOST);
@@ -121,6 +122,14 @@ impl Policy {
     pub fn enforced_for_all(mut self) -> Self {
         self.server.enforce_ppm = Server::ENFORCE_ALL_PPM;
         self
+    }
+
+    /// The same policy, for requests that may bring [a limit of their own](crate::OwnLimit).
+    ///
+    /// It is not part of the file: whether requests may do so is for whoever answers them to say.
+    #[must_use]
+    pub fn with_own_limits(self) -> Self {
+        Self { takes_own_limits: true, ..self }
     }
 
     /// What was probably not meant, for a policy that was built in code.

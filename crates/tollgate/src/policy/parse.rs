@@ -78,7 +78,8 @@ fn parse_text(source: &Source<'_>, text: &str, shape: &Shape) -> Result<Parsed, 
             ))
         })
         .collect();
-    let policy = Policy { server: server.unwrap_or_default(), rules };
+    let server = server.unwrap_or_default();
+    let policy = Policy { server, rules, takes_own_limits: false };
     for finding in check::check(&policy.rules) {
         // A file whose rules could not be read has been told why.
         if finding.rule.is_some() || !report.has_errors() {
