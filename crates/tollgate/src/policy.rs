@@ -17,10 +17,12 @@
 mod check;
 mod cost;
 mod cover;
+mod descriptor;
 mod diagnostic;
 mod key;
 mod limit;
 mod lints;
+mod load;
 mod matcher;
 mod options;
 mod overrides;
@@ -33,15 +35,19 @@ mod server;
 mod text;
 mod words;
 pub(crate) mod write;
+#[cfg(feature = "yaml")]
+mod yaml;
 
 use std::time::Duration;
 
 use check::Finding;
 
 pub use cost::CostTable;
+pub use descriptor::DescriptorNames;
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
 pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};
+pub use load::PolicyFile;
 pub use matcher::{Matcher, Matches, WorstCase};
 pub use overrides::{Grant, Override};
 pub use pattern::{Condition, Network, Pattern};
