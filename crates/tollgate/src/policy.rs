@@ -38,6 +38,7 @@ pub(crate) mod write;
 #[cfg(feature = "yaml")]
 mod yaml;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use check::Finding;
@@ -132,10 +133,17 @@ impl Policy {
 
     /// The same policy, for requests that may bring [a limit of their own](crate::OwnLimit).
     ///
-    /// It is not part of the file: whether requests may do so is for whoever answers them to say.
+    /// It is not part of the file: whether requests may do so is for whoever answers them to say. It
+    /// stays so when an engine's policy is replaced.
     #[must_use]
     pub fn with_own_limits(self) -> Self {
         Self { takes_own_limits: true, ..self }
+    }
+
+    /// The policy that follows another one: whoever answers requests stays the same.
+    pub(crate) fn in_place_of(mut self, old: &Self) -> Arc<Self> {
+        self.takes_own_limits |= old.takes_own_limits;
+        Arc::new(self)
     }
 
     /// What was probably not meant, for a policy that was built in code.

@@ -112,10 +112,9 @@ pub(super) fn own_limits_replace_rules<S: Store>(make: Make<'_, S>) {
     assert!(!desk.engine.check_together(&requests).wait().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 2);
     // An edit of the rules leaves the counts of requests alone.
-    desk.engine.replace_policy("test", read(&TWO.replace("max = 3", "max = 4")).with_own_limits());
+    desk.engine.replace_policy("test", read(&TWO.replace("max = 3", "max = 4")));
     assert!(!desk.engine.check(&requests[0]).wait().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 3);
-    desk.edit(TWO);
-    let refused = desk.engine.check(&requests[0]).wait();
+    let refused = Desk::new(make, TWO).engine.check(&requests[0]).wait();
     assert!(matches!(refused, Err(CheckError::NoOwnLimits)));
 }
