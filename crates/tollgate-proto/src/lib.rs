@@ -5,7 +5,8 @@
 //! - [`grpc`]: the same for gRPC;
 //! - [`client`]: whose request it is, where proxies stand in between;
 //! - [`proxy`]: the PROXY protocol, versions 1 and 2;
-//! - [`ipc`]: frames and messages of a local socket.
+//! - [`ipc`]: frames and messages of a local socket;
+//! - `rls`: Envoy's rate limit service, with the feature of that name.
 //!
 //! Nothing here panics or allocates without bound, whatever the bytes are.
 #![forbid(unsafe_code)]
@@ -16,3 +17,5 @@ pub mod headers;
 pub mod ipc;
 pub mod problem;
 pub mod proxy;
+#[cfg(feature = "rls")]
+pub mod rls;

@@ -57,6 +57,11 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(match (request.method(), request.uri().path()) {
         (&Method::GET, "/healthz") => Response::new(Full::from("ok\n")),
+        (&Method::GET, "/healthcheck") => {
+            let (status, body) = crate::rls::healthcheck(daemon);
+            with_status(status, body.into())
+        }
+        (&Method::POST, "/json") => json(daemon, request).await,
         (&Method::POST, "/v1/check") => check(daemon, request).await,
         _ => status(StatusCode::NOT_FOUND),
     })
@@ -74,6 +79,22 @@ async fn check(daemon: &SharedDaemon, request: Request<Incoming>) -> Response<Fu
         }
         Err(_) => status(StatusCode::UNPROCESSABLE_ENTITY),
     }
+}
+
+/// Envoy's rate limit service in JSON.
+async fn json(daemon: &SharedDaemon, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let body = Limited::new(request.into_body(), daemon.settings.bounds.body_bytes);
+    let Ok(body) = body.collect().await else {
+        return status(StatusCode::PAYLOAD_TOO_LARGE);
+    };
+    let (status, body) = crate::rls::json(daemon, &body.to_bytes()).await;
+    with_status(status, body)
+}
+
+fn with_status(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response
 }
 
 fn status(status: StatusCode) -> Response<Full<Bytes>> {

@@ -10,6 +10,7 @@ use tollgate::durable::OpenError;
 use crate::accept::{Hall, Listener, Places, Protocol, Stop, accept};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::door::Door;
+use crate::grpc::Grpc;
 use crate::http::Http;
 use crate::settings::Settings;
 
@@ -43,15 +44,19 @@ impl Server {
     ///
     /// It runs on the runtime that this is called on.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let engine = Engine::open_any(settings.policy.clone(), settings.store_folder.as_deref())
+        // Envoy may bring limits along.
+        let policy = settings.policy.clone().with_own_limits();
+        let engine = Engine::open_any(policy, settings.store_folder.as_deref())
             .map_err(StartError::Store)?;
         let daemon = Arc::new(Daemon::new(engine, settings));
         let mut server = Self { daemon, addresses: Default::default(), stop: Stop::new() };
         // All doors can be opened, or none is.
         let http = server.bind(Door::Http).await?;
+        let grpc = server.bind(Door::Grpc).await?;
         let places = Places::new(&server.daemon.settings.bounds);
         let daemon = || Arc::clone(&server.daemon);
         server.open(Door::Http, http, Http::new(daemon()), &places);
+        server.open(Door::Grpc, grpc, Grpc::new(daemon()).await, &places);
         Ok(server)
     }
 

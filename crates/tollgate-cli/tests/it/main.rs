@@ -6,6 +6,7 @@
 mod command;
 mod examples;
 mod explain;
+mod guides;
 mod ledger;
 mod manual;
 mod policy_tests;
