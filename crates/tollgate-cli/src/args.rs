@@ -104,6 +104,8 @@ Examples:
             Errors make a policy unusable: unknown keys, zero or negative numbers, names that are \
             used twice. Warnings are about what was probably not meant, such as a rule that no \
             request can reach.\n\n\
+            A file that ends in .yaml or .yml is one of envoyproxy/ratelimit or of Limitador; of a \
+            folder, all files are read as one policy.\n\n\
             As text, diagnostics go to stderr and one line for each file to stdout; as json or \
             github, everything goes to stdout. Exits with 0 if all files are fine, with 1 if there \
             are errors (with --strict: or warnings), with 2 if a file cannot be read.",
@@ -111,6 +113,7 @@ Examples:
 Examples:
   tollgate validate policy.toml
   tollgate validate relay.toml api.toml --strict
+  tollgate validate ratelimit/                     # a folder, also of files in YAML
   tollgate validate policy.toml --explain          # what each rule means
   tollgate validate policy.toml --format github    # notes in a pull request
   generate-policy | tollgate validate -"

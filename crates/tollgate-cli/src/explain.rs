@@ -3,7 +3,7 @@
 use std::io;
 
 use serde_json::{Map, Value, json};
-use tollgate::policy::{Condition, Cycle, Limit, Mode, Policy, Rule};
+use tollgate::policy::{Condition, Cycle, DescriptorNames, Limit, Mode, Policy, Rule};
 use tollgate::{
     Applies, CheckError, Clock, Decision, Explanation, Request, SystemClock, Timestamp, Wait,
 };
@@ -27,8 +27,13 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         Some(time) => say::since_1970(time).unwrap_or(Timestamp::MAX),
         None => SystemClock::new().wall(),
     };
-    let attributes: Vec<(&str, &str)> =
+    let mut attributes: Vec<(&str, &str)> =
         args.attributes.iter().map(|it| (&*it.name, &*it.value)).collect();
+    let entries = DescriptorNames::new(args.attributes.iter().map(|it| &*it.name));
+    if is_about_descriptors(&policy, &args.domain) {
+        // Here the order counts, in which attributes were given.
+        attributes = entries.attributes(attributes, 0).collect();
+    }
     let request = Request::new(&args.domain, &attributes).cost(args.cost);
     let names = Names::new(&policy);
     note_oddities(args, &names, io)?;
@@ -49,6 +54,13 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         Format::Json => writeln!(io.stdout, "{:#}", asked.json(&explained))?,
     }
     Ok(Exit::Yes)
+}
+
+/// Whether the rules of a domain come from a tree of descriptors.
+fn is_about_descriptors(policy: &Policy, domain: &str) -> bool {
+    let is_it = |condition: &Condition| condition.attribute() == DescriptorNames::ENTRIES;
+    let mut rules = policy.rules().iter().filter(|rule| rule.domain_name() == domain);
+    rules.any(|rule| rule.conditions().iter().any(is_it))
 }
 
 /// Says what was probably not meant.

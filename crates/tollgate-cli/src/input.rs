@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use tollgate::policy::{Diagnostic, Parsed, Policy, PolicyErrors};
+use tollgate::policy::{Diagnostic, Parsed, Policy, PolicyErrors, PolicyFile};
 
 use crate::args::is_stdin;
 use crate::similar::similar;
@@ -47,10 +47,15 @@ pub(crate) fn read(path: &Path, stdin: &mut dyn Read) -> Result<Input, Unreadabl
     }
 }
 
-/// The policy of a file.
+/// The policy of a file, or of all files in a folder.
 pub(crate) fn policy(path: &Path, stdin: &mut dyn Read) -> Result<Parsed, NoPolicy> {
-    let Input { name, bytes } = read(path, stdin).map_err(NoPolicy::Unreadable)?;
-    Policy::parse(&name, &bytes).map_err(NoPolicy::Errors)
+    if is_stdin(path) || !path.is_dir() {
+        let Input { name, bytes } = read(path, stdin).map_err(NoPolicy::Unreadable)?;
+        return Policy::load(&name, &bytes).map_err(NoPolicy::Errors);
+    }
+    let files = PolicyFile::read(path)
+        .map_err(|error| NoPolicy::Unreadable(unreadable(path, name_of(path), &error)))?;
+    Policy::load_files(&files).map_err(NoPolicy::Errors)
 }
 
 /// What is wrong with a file that should be a policy. Files of cases are often taken for one.
@@ -72,6 +77,7 @@ pub(crate) fn name_of(path: &Path) -> String {
 
 fn unreadable(path: &Path, name: String, error: &io::Error) -> Unreadable {
     let (message, hint) = match error.kind() {
+        ErrorKind::NotFound if path.is_dir() => (error.to_string(), None),
         ErrorKind::NotFound => ("there is no such file".into(), in_place_of(path)),
         ErrorKind::IsADirectory => ("it is a directory".into(), Some("name the file in it".into())),
         ErrorKind::PermissionDenied => {

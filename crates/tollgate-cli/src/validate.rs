@@ -8,7 +8,7 @@ use tollgate::policy::{Diagnostic, Matcher, Policy, Rule, Severity};
 
 use crate::args::{ReportFormat, ValidateArgs};
 use crate::diagnostics::{self, Note};
-use crate::input::{self, Input, Unreadable};
+use crate::input::{self, NoPolicy, Unreadable};
 use crate::io::{Exit, Io};
 use crate::say;
 
@@ -67,11 +67,8 @@ impl Findings {
 }
 
 fn check(path: &Path, strict: bool, io: &mut Io<'_>) -> Checked {
-    let Input { name, bytes } = match input::read(path, io.stdin) {
-        Ok(input) => input,
-        Err(why) => return Checked { name: why.name.clone(), result: Err(why) },
-    };
-    let findings = match Policy::parse(&name, &bytes) {
+    let name = input::name_of(path);
+    let findings = match input::policy(path, io.stdin) {
         Ok(mut parsed) => {
             if strict {
                 parsed.warnings.iter_mut().for_each(|it| it.severity = Severity::Error);
@@ -79,7 +76,8 @@ fn check(path: &Path, strict: bool, io: &mut Io<'_>) -> Checked {
             let (diagnostics, left_out) = (parsed.warnings, parsed.left_out);
             Findings { policy: Some(parsed.policy), diagnostics, left_out }
         }
-        Err(errors) => {
+        Err(NoPolicy::Unreadable(why)) => return Checked { name, result: Err(why) },
+        Err(NoPolicy::Errors(errors)) => {
             let (diagnostics, left_out) = (input::diagnostics_of(&errors), errors.left_out());
             Findings { policy: None, diagnostics, left_out }
         }

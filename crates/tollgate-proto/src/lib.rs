@@ -6,7 +6,8 @@
 //! - [`client`]: whose request it is, where proxies stand in between;
 //! - [`proxy`]: the PROXY protocol, versions 1 and 2;
 //! - [`ipc`]: frames and messages of a local socket;
-//! - [`resp`]: the Redis protocol, and the commands of it that bring their own limit.
+//! - [`resp`]: the Redis protocol, and the commands of it that bring their own limit;
+//! - `rls`: Envoy's rate limit service, with the feature of that name.
 //!
 //! Nothing here panics or allocates without bound, whatever the bytes are.
 #![forbid(unsafe_code)]
@@ -18,3 +19,5 @@ pub mod ipc;
 pub mod problem;
 pub mod proxy;
 pub mod resp;
+#[cfg(feature = "rls")]
+pub mod rls;

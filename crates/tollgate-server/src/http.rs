@@ -154,6 +154,16 @@ impl Exchange<'_> {
             Act::Explain => explain::explain(call),
             Act::Forward => forward::forward(call, self.peer).await,
             Act::Nginx => forward::nginx(call, self.peer).await,
+            Act::Rls => {
+                let (status, body) = crate::rls::json(daemon, &call.body).await;
+                let is_answer = matches!(status, StatusCode::OK | StatusCode::TOO_MANY_REQUESTS);
+                let kind = if is_answer { respond::JSON } else { respond::TEXT };
+                Ok(respond::typed(status, kind, body.into()))
+            }
+            Act::Healthcheck => {
+                let (status, body) = crate::rls::healthcheck(daemon);
+                Ok(respond::text(status, body))
+            }
             Act::Healthz => Ok(respond::text(StatusCode::OK, "ok\n")),
             Act::Readyz => Ok(readyz(daemon)),
             Act::Metrics => {

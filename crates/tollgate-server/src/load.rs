@@ -1,11 +1,10 @@
 //! The one way from a policy file to a policy.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
-use tollgate::policy::{Parsed, Policy, PolicyErrors};
+use tollgate::policy::{Parsed, Policy, PolicyErrors, PolicyFile};
 
 /// Why a file is no policy.
 #[derive(Debug)]
@@ -22,27 +21,24 @@ pub enum LoadError {
     Wrong(PolicyErrors),
 }
 
-/// Reads a policy file.
+/// Reads a policy file, or all of them in a folder.
 pub fn load(path: &Path) -> Result<Parsed, LoadError> {
-    parse(path, &read(path)?)
+    parse(&read(path)?)
 }
 
-/// The bytes of a file, up to one more than a policy may have.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+/// What is in a file, or in all policies of a folder.
+pub(crate) fn read(path: &Path) -> Result<Vec<PolicyFile>, LoadError> {
     let unreadable = |error| LoadError::Unreadable { path: path.display().to_string(), error };
-    let mut bytes = Vec::new();
     // Opening a pipe would wait for somebody to write into it.
-    let is_file = std::fs::metadata(path).map_err(unreadable)?.is_file();
-    if !is_file {
-        return Err(unreadable(io::Error::other("it is not a file")));
+    let kind = std::fs::metadata(path).map_err(unreadable)?;
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(unreadable(io::Error::other("it is neither a file nor a folder")));
     }
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    Ok(bytes)
+    PolicyFile::read(path).map_err(unreadable)
 }
 
-pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Parsed, LoadError> {
-    Policy::parse(&path.display().to_string(), bytes).map_err(LoadError::Wrong)
+pub(crate) fn parse(files: &[PolicyFile]) -> Result<Parsed, LoadError> {
+    Policy::load_files(files).map_err(LoadError::Wrong)
 }
 
 impl fmt::Display for LoadError {
@@ -55,6 +51,3 @@ impl fmt::Display for LoadError {
 }
 
 impl std::error::Error for LoadError {}
-
-/// The largest policy file.
-const BYTES_MAX: u64 = 16 << 20;

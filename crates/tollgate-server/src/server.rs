@@ -12,6 +12,7 @@ use crate::accept::{Hall, Listener, Places, Protocol, Stop, accept};
 use crate::admin::listener::{AdminHttp, Tokens};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::door::Door;
+use crate::grpc::Grpc;
 use crate::http::Http;
 use crate::local::{Access, AccessError, BindError, Gate, Local, RatesError, SocketFile};
 use crate::resp::Resp;
@@ -61,19 +62,23 @@ impl Server {
     ///
     /// It runs on the runtime that this is called on.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let engine = Engine::open_any(settings.policy.clone(), settings.store_folder.as_deref())
+        // Envoy may bring limits along.
+        let policy = settings.policy.clone().with_own_limits();
+        let engine = Engine::open_any(policy, settings.store_folder.as_deref())
             .map_err(StartError::Store)?;
         let daemon = Arc::new(Daemon::new(engine, settings));
         let addresses = Default::default();
         let mut server = Self { daemon, addresses, socket: None, stop: Stop::new() };
         // All doors can be opened, or none is.
         let http = server.bind(Door::Http).await?;
+        let grpc = server.bind(Door::Grpc).await?;
         let resp = server.bind(Door::Resp).await?;
         let admin = server.bind_admin().await?;
         let local = server.bind_socket().await?;
         let places = Places::new(&server.daemon.settings.bounds);
         let daemon = || Arc::clone(&server.daemon);
         server.open(Door::Http, http, Http::new(daemon()), &places);
+        server.open(Door::Grpc, grpc, Grpc::new(daemon()).await, &places);
         server.open(Door::Resp, resp, Resp::new(daemon()), &places);
         server.open(Door::Admin, admin, AdminHttp::new(daemon()), &places);
         if let Some((listener, protocol)) = local {

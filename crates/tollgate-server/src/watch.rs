@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tollgate::policy::Parsed;
+use tollgate::policy::{Parsed, PolicyFile};
 use tollgate::{Clock, Timestamp};
 
 use crate::accept::Stopping;
@@ -115,8 +115,8 @@ impl Watcher {
         {
             return;
         }
-        let bytes = match load::read(&self.path) {
-            Ok(bytes) => bytes,
+        let files = match load::read(&self.path) {
+            Ok(files) => files,
             Err(error) => {
                 (self.pending, self.stamp) = (None, None);
                 if std::mem::replace(&mut self.is_missed, true) {
@@ -126,13 +126,13 @@ impl Watcher {
             }
         };
         self.is_missed = false;
-        let content = self.hash.hash_one(&bytes);
+        let content = self.content(&files);
         if self.seen == Some(content) {
             self.pending = None;
             let looks = self.stamp.filter(|(known, _)| Some(*known) == stamp);
             self.stamp = stamp.map(|it| (it, looks.map_or(1, |(_, looks)| looks + 1)));
         } else if self.pending == Some(content) {
-            self.take(daemon, content, load::parse(&self.path, &bytes));
+            self.take(daemon, content, load::parse(&files));
         } else {
             self.pending = Some(content);
         }
@@ -141,12 +141,19 @@ impl Watcher {
     /// Loads the file at once, and puts it into force even if it is the same as before.
     pub(crate) fn reload(&mut self, daemon: &Daemon) {
         match load::read(&self.path) {
-            Ok(bytes) => {
-                let content = self.hash.hash_one(&bytes);
-                self.take(daemon, content, load::parse(&self.path, &bytes));
+            Ok(files) => self.take(daemon, self.content(&files), load::parse(&files)),
+            Err(error) => {
+                // When it is back it is news, even if it is the same as before.
+                (self.seen, self.stamp) = (None, None);
+                failed(daemon, &error, true);
             }
-            Err(error) => failed(daemon, &error, true),
         }
+    }
+
+    /// What tells one content from another.
+    fn content(&self, files: &[PolicyFile]) -> u64 {
+        let parts: Vec<_> = files.iter().map(|file| (&file.name, &file.bytes)).collect();
+        self.hash.hash_one(parts)
     }
 
     fn take(&mut self, daemon: &Daemon, content: u64, parsed: Result<Parsed, LoadError>) {
@@ -160,6 +167,7 @@ impl Watcher {
 
     fn put(&self, daemon: &Daemon, parsed: Parsed, is_first: bool) {
         let Parsed { policy, warnings, .. } = parsed;
+        let policy = policy.with_own_limits();
         let is_known = is_first && *daemon.engine.policy() == policy;
         let needs_restart = needs_restart(daemon.settings.policy.server(), policy.server());
         let file = self.path.display();
@@ -196,7 +204,8 @@ fn failed(daemon: &Daemon, error: &LoadError, is_new: bool) {
 }
 
 fn stamp_of(path: &Path) -> Option<Stamp> {
-    let it = std::fs::metadata(path).ok()?;
+    // A folder does not tell that a file in it has changed.
+    let it = std::fs::metadata(path).ok().filter(|it| it.is_file())?;
     let (changed, written) = ((it.ctime(), it.ctime_nsec()), (it.mtime(), it.mtime_nsec()));
     Some((it.dev(), it.ino(), it.size(), changed, written))
 }

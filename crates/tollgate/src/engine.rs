@@ -468,7 +468,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     fn plan<'r>(
         &self,
         rules: &'r Ruleset,
-        request: &Request<'r>,
+        request: &'r Request<'r>,
         times: Times,
     ) -> Result<Planned<'r>, CheckError> {
         let mut planned = Planned::new(rules, Act::Charge);
@@ -540,7 +540,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         (verb, now): (Verb, Option<Timestamp>),
     ) -> Filled<'_> {
         loop {
-            let Report { rules, asked, decisions, .. } = report;
+            let Report { rules, asked, decisions, is_of_several, spoken, .. } = report;
             let times = self.times(rules, now);
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
             let mut planned = Planned::new(rules, verb.act());
@@ -551,6 +551,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 return Filled::Error(error);
             }
             if let Some(refusal) = planned.refusal {
+                let refusal = (refusal, planned.refused);
                 let refusal = RefusalReport::new(rules, domain, refusal, times.wall);
                 drop(planned);
                 report.refuse(refusal);
@@ -559,6 +560,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
             asked.clear();
             let ask = |charge: &Charge<'_>| Asked { rule: charge.rule, weight: charge.weight };
             asked.extend(planned.plan.charges.iter().map(ask));
+            *is_of_several = requests.len() > 1;
+            *spoken = std::mem::take(&mut planned.spoken);
             if asked.is_empty() && planned.plan.hold.is_none() {
                 return Filled::Now;
             }

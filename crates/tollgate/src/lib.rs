@@ -228,6 +228,7 @@ mod hash;
 mod keyed;
 mod limiter;
 mod locks;
+mod own_limit;
 pub mod policy;
 mod request;
 mod store;
@@ -248,6 +249,7 @@ pub use engine::{
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
+pub use own_limit::{OwnLimit, Unit};
 pub use request::{Attributes, Request};
 #[cfg(feature = "durable")]
 pub use store::AnyStore;

@@ -17,10 +17,12 @@
 mod check;
 mod cost;
 mod cover;
+mod descriptor;
 mod diagnostic;
 mod key;
 mod limit;
 mod lints;
+mod load;
 mod matcher;
 mod options;
 mod overrides;
@@ -33,15 +35,20 @@ mod server;
 mod text;
 mod words;
 pub(crate) mod write;
+#[cfg(feature = "yaml")]
+mod yaml;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use check::Finding;
 
 pub use cost::CostTable;
+pub use descriptor::DescriptorNames;
 pub use diagnostic::{Diagnostic, PolicyErrors, Severity};
 pub use key::{Key, KeyPart};
 pub use limit::{Cycle, Limit, Slots};
+pub use load::PolicyFile;
 pub use matcher::{Matcher, Matches, WorstCase};
 pub use overrides::{Grant, Override};
 pub use pattern::{Condition, Network, Pattern};
@@ -56,6 +63,7 @@ pub use server::{Listen, Secret, Server, Unmatched};
 pub struct Policy {
     pub(crate) server: Server,
     pub(crate) rules: Vec<Rule>,
+    pub(crate) takes_own_limits: bool,
 }
 
 /// A policy that can be used, and what is probably wrong with it all the same.
@@ -96,7 +104,7 @@ impl Policy {
             }));
         }
         if found.is_empty() {
-            return Ok(Self { server: Server::default(), rules });
+            return Ok(Self { server: Server::default(), rules, takes_own_limits: false });
         }
         let left_out = found.len().saturating_sub(PolicyErrors::MOST);
         found.truncate(PolicyErrors::MOST);
@@ -121,6 +129,21 @@ impl Policy {
     pub fn enforced_for_all(mut self) -> Self {
         self.server.enforce_ppm = Server::ENFORCE_ALL_PPM;
         self
+    }
+
+    /// The same policy, for requests that may bring [a limit of their own](crate::OwnLimit).
+    ///
+    /// It is not part of the file: whether requests may do so is for whoever answers them to say. It
+    /// stays so when an engine's policy is replaced.
+    #[must_use]
+    pub fn with_own_limits(self) -> Self {
+        Self { takes_own_limits: true, ..self }
+    }
+
+    /// The policy that follows another one: whoever answers requests stays the same.
+    pub(crate) fn in_place_of(mut self, old: &Self) -> Arc<Self> {
+        self.takes_own_limits |= old.takes_own_limits;
+        Arc::new(self)
     }
 
     /// What was probably not meant, for a policy that was built in code.

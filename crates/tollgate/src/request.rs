@@ -1,3 +1,5 @@
+use crate::own_limit::OwnLimit;
+
 /// What somebody asks for: a domain, attributes, a cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -6,6 +8,7 @@ pub struct Request<'a> {
     pub(crate) cost: u64,
     pub(crate) idempotency_key: Option<&'a str>,
     pub(crate) note: Option<&'a str>,
+    pub(crate) own_limit: Option<&'a OwnLimit>,
 }
 
 impl<'a> Request<'a> {
@@ -20,7 +23,7 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn new(domain: &'a str, attributes: &'a [(&'a str, &'a str)]) -> Self {
         let attributes = Attributes(attributes);
-        Self { domain, attributes, cost: 1, idempotency_key: None, note: None }
+        Self { domain, attributes, cost: 1, idempotency_key: None, note: None, own_limit: None }
     }
 
     /// The same request at another cost. 0 is a look: it charges nothing.
@@ -41,6 +44,33 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn note(self, note: &'a str) -> Self {
         Self { note: Some(note), ..self }
+    }
+
+    /// The same request with a limit of its own, which counts in place of the rules of its domain.
+    ///
+    /// For engines whose policy [takes such limits](crate::policy::Policy::with_own_limits). In a
+    /// domain that the policy does not know it limits nothing.
+    ///
+    /// ```
+    /// use tollgate::policy::Policy;
+    /// use tollgate::{Engine, OwnLimit, Request, Unit};
+    ///
+    /// let policy = Policy::from_toml(r#"
+    ///     [[rule]]
+    ///     name   = "everybody"
+    ///     domain = "edge"
+    ///     window = { max = 1000, per = "1s" }
+    /// "#)?;
+    /// let engine = Engine::new(policy.with_own_limits());
+    /// let limit = OwnLimit::new(1, Unit::Year);
+    /// let request = Request::new("edge", &[("user", "ada")]).own_limit(&limit);
+    /// assert!(engine.check(&request).wait()?.is_allowed());
+    /// assert!(!engine.check(&request).wait()?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn own_limit(self, limit: &'a OwnLimit) -> Self {
+        Self { own_limit: Some(limit), ..self }
     }
 
     /// The domain.

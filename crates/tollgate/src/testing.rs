@@ -30,6 +30,7 @@ mod overrides;
 mod quotas;
 mod rules;
 mod threads;
+mod together;
 mod vectors;
 
 /// Runs all scenarios.
@@ -88,6 +89,8 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
         edits: lower_and_raise_is_the_identity buckets_refill_at_each_rate_in_turn
             next_waits_for_the_window next_waits_for_the_round edits_reach_holds
             many_edits_lose_nobody rules_that_come_back_know_their_keys;
+        together: each_request_is_told_of refused_without_a_limit_is_told_of
+            own_limits_count_by_length own_limits_replace_rules;
         threads: exactly_the_least_limit one_token_for_two reservations_add_up
             edits_lose_nothing new_keys_while_it_grows;
     }

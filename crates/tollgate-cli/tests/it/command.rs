@@ -51,7 +51,9 @@ fn files_that_cannot_be_read_say_why() {
             .err(&["cannot read `polcy.toml`", "did you mean `policy.toml`?"])
             .silent_out();
     }
-    tollgate_in(&folder, &["validate", "folder"], b"").with(2).err(&["`folder`", "a directory"]);
+    tollgate_in(&folder, &["validate", "folder"], b"")
+        .with(2)
+        .err(&["`folder`: the folder has no policy"]);
     tollgate_in(&folder, &["test", "policy.toml", "folder"], b"").with(2).err(&["a directory"]);
     // What can be checked is checked all the same.
     tollgate_in(&folder, &["validate", "none", "policy.toml"], b"")

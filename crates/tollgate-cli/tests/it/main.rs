@@ -11,6 +11,7 @@ mod explain;
 mod guide;
 mod guide_operating;
 mod guide_redis_cell;
+mod guides;
 mod ledger;
 mod manual;
 mod policy_tests;

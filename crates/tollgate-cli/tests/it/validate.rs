@@ -15,6 +15,30 @@ fn the_sample_policy_is_fine() {
         .silent_err();
 }
 
+/// A file of envoyproxy/ratelimit, and one of Limitador.
+const ENVOY: &str = "domain: edge\ndescriptors:\n  - key: remote_address\n    rate_limit:\n      \
+                     unit: second\n      requests_per_unit: 2\n";
+const LIMITADOR: &str = "- {namespace: ns, max_value: 1, seconds: 60, variables: [user]}\n";
+
+#[test]
+fn files_of_others_are_read_too() {
+    let folder = folder("of-others", &[("a.yaml", ENVOY), ("b.yml", LIMITADOR), ("c.toml", GOOD)]);
+    tollgate_in(&folder, &["validate", "a.yaml", "b.yml"], b"").with(0).silent_err().out(&[
+        "a.yaml: ok, 1 rule in 1 domain, at most 1 candidate per request\n",
+        "b.yml: ok, 2 rules in 1 domain, ",
+    ]);
+    tollgate_in(&folder, &["validate", "."], b"").with(0).out(&[".: ok, 4 rules in 3 domains"]);
+    tollgate_in(&folder, &["validate", "-"], ENVOY.as_bytes()).with(0).silent_err();
+    let bad = ENVOY.replace("second", "fortnight");
+    tollgate_in(&folder, &["validate", "-"], bad.as_bytes())
+        .with(1)
+        .err(&["<stdin>:5:13: error: `fortnight` is not a unit", "write one of second, minute"]);
+    let explain = ["explain", "a.yaml", "--domain", "edge", "-a", "remote_address=192.0.2.1"];
+    tollgate_in(&folder, &[&explain[..], &["--repeat", "2"]].concat(), b"")
+        .with(0)
+        .out(&["refused by `remote_address`", "key: 1.remote_address = \"192.0.2.1\""]);
+}
+
 #[test]
 fn rules_are_said_in_plain_words() {
     let ended = tollgate(&["validate", "--explain", "examples/policies/api.toml"]).with(0);

@@ -85,6 +85,11 @@ fn operation(route: &Route, method: &str) -> Value {
             }),
         );
     }
+    if route.act == Act::Rls {
+        let schema = json!({ "type": "object" });
+        let content = json!({ "application/json": { "schema": schema } });
+        operation.insert("requestBody".into(), json!({ "required": true, "content": content }));
+    }
     operation.insert("responses".into(), responses(route));
     Value::Object(operation)
 }
@@ -104,6 +109,8 @@ const fn name(act: Act) -> &'static str {
         Act::Explain => "explain",
         Act::Forward => "forward",
         Act::Nginx => "nginx",
+        Act::Rls => "rls",
+        Act::Healthcheck => "healthcheck",
         Act::Healthz => "healthz",
         Act::Readyz => "readyz",
         Act::Metrics => "metrics",
@@ -196,6 +203,11 @@ const fn told(act: Act) -> &'static [Told] {
             (204, "It may pass, and was charged", None),
             (403, "It may not, and was not charged", None),
         ],
+        Act::Rls => &[
+            (200, "A `RateLimitResponse`: it may go ahead", Some((JSON, "rls"))),
+            (429, "A `RateLimitResponse`: it may not", Some((JSON, "rls"))),
+        ],
+        Act::Healthcheck => &[(200, "It runs", TEXT), (503, "It cannot decide", TEXT)],
         Act::Healthz => &[(200, "It runs", TEXT)],
         Act::Readyz => &[
             (200, "It can", Some((JSON, "readiness"))),

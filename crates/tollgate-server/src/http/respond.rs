@@ -113,7 +113,7 @@ fn header_name(name: &'static str) -> HeaderName {
 
 /// A decision is about now.
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// What the answer to a check usually takes.
 const USUAL_BYTES: usize = 512;

@@ -4,6 +4,10 @@
 
 mod admin;
 mod admin_edits;
+mod envoy;
+mod grpc;
+mod grpc_bad_input;
+mod grpc_client;
 mod http;
 mod http_bad_input;
 mod http_behind;

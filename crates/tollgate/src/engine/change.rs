@@ -114,12 +114,13 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// Edits that were made over the old one stay, over the new one.
     pub fn replace_policy(&self, who: &str, policy: Policy) -> Vec<Change> {
-        self.edit(who, None, |rules| (Arc::new(policy), rules.overlay.clone()))
+        self.edit(who, None, |rules| (policy.in_place_of(&rules.policy), rules.overlay.clone()))
     }
 
     /// [`replace_policy`](Self::replace_policy) at a given time.
     pub fn replace_policy_at(&self, who: &str, policy: Policy, now: Timestamp) -> Vec<Change> {
-        self.edit(who, Some(now), |rules| (Arc::new(policy), rules.overlay.clone()))
+        let edit = |rules: &Ruleset| (policy.in_place_of(&rules.policy), rules.overlay.clone());
+        self.edit(who, Some(now), edit)
     }
 
     /// Puts a rule into force over the policy's rule of that name, or as a new one.

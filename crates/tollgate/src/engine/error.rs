@@ -35,6 +35,8 @@ pub enum CheckError {
     NothingToReserve,
     /// Requests that are decided together must be of one domain.
     SeveralDomains,
+    /// The request brings a limit of its own, and the policy does not take any.
+    NoOwnLimits,
     /// The store cannot write: its disk is full or broken.
     ///
     /// Checks and reservations do not fail with this: there the rule's `on_error` decides.
@@ -74,6 +76,9 @@ impl fmt::Display for CheckError {
             Self::NothingToReserve => f.write_str("a reservation needs a cost of at least 1"),
             Self::SeveralDomains => {
                 f.write_str("requests that are decided together must be of one domain")
+            }
+            Self::NoOwnLimits => {
+                f.write_str("the policy takes no limits that requests bring along")
             }
             Self::Outage => Outage.fmt(f),
         }

@@ -133,11 +133,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let exception = compiled.exception(&request.attributes, wall_ns);
         match rules.charge(number, request, self.shared.store.hash(), times)? {
             Charged::Missing { part } => Ok(compiled.missing(part, true)),
-            Charged::None => Ok(match (compiled.missing_part(&request.attributes), exception) {
-                (Some(part), _) => compiled.missing(part, false),
-                (None, Some(exception)) => Applies::Unlimited { exception },
-                (None, None) => unreachable!("a rule without a key or an override is charged"),
-            }),
+            Charged::None => match compiled.missing_part(&request.attributes) {
+                Some(part) => Ok(compiled.missing(part, false)),
+                None => Err(compiled.not_covered(&request.attributes)),
+            },
+            Charged::Unlimited => Ok(Applies::Unlimited { exception: exception.unwrap_or(0) }),
             Charged::One(charge) => {
                 let asked = report.asked.iter().position(|asked| asked.rule == number);
                 let decision = asked.and_then(|index| report.decisions.get(index).copied());

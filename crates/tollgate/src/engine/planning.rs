@@ -12,6 +12,7 @@ use super::overlay::Ban;
 use super::ruleset::{Compiled, Domain, Exception, Grade, Ruleset};
 use crate::cycle::Times;
 use crate::hash::{KeyedHash, spread};
+use crate::own_limit::OwnLimit;
 use crate::policy::{
     KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask, v6_mask,
 };
@@ -25,12 +26,27 @@ pub(crate) struct Planned<'a> {
     pub(crate) plan: Plan<'a>,
     /// Why the request is refused without asking any limit.
     pub(crate) refusal: Option<Refusal>,
+    /// The place of the request that is refused so.
+    pub(crate) refused: u32,
     /// The charge for a place in flight that must be had.
     pub(crate) slots: Option<usize>,
     /// The first rule that limits how many are in flight, whether or not it applies.
     pub(crate) in_flight: Option<u32>,
     /// Whether any rule matches.
     is_matched: bool,
+    /// Which request a rule spoke about, where several are decided together.
+    pub(crate) spoken: Vec<Spoken>,
+    /// The request that is planned now, and whether it is one of several.
+    at: (u32, bool),
+}
+
+/// That a rule had something to say about a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spoken {
+    /// The place of the request among those that are decided together.
+    pub(crate) request: u32,
+    /// The place of its charge; `None` where it is not limited.
+    pub(crate) charge: Option<u32>,
 }
 
 /// Why a request is refused without asking any limit.
@@ -51,12 +67,41 @@ impl<'a> Planned<'a> {
         let (charges, version) = (SmallVec::new(), rules.version);
         let (hold, name, note, key_names) = (None, None, None, None);
         let plan = Plan { version, act, charges, hold, name, note, key_names };
-        Self { plan, refusal: None, slots: None, in_flight: None, is_matched: false }
+        Self {
+            plan,
+            refusal: None,
+            refused: 0,
+            slots: None,
+            in_flight: None,
+            is_matched: false,
+            spoken: Vec::new(),
+            at: (0, false),
+        }
     }
 
     /// Leaves out places in flight that are only watched: nobody takes one here.
     pub(crate) fn leave_slots(&mut self) {
-        self.plan.charges.retain(|charge| !matches!(charge.terms, Terms::Slots(_)));
+        let is_left = |charge: &Charge<'_>| matches!(charge.terms, Terms::Slots(_));
+        for (place, _) in self.plan.charges.iter().enumerate().rev().filter(|it| is_left(it.1)) {
+            let place = u32::try_from(place).unwrap_or(u32::MAX);
+            self.spoken.retain(|spoken| spoken.charge != Some(place));
+            for charge in self.spoken.iter_mut().filter_map(|spoken| spoken.charge.as_mut()) {
+                *charge -= u32::from(*charge > place);
+            }
+        }
+        self.plan.charges.retain(|charge| !is_left(charge));
+    }
+
+    /// Notes that a rule had something to say about the request at hand.
+    fn note(&mut self, charge: Option<usize>) {
+        let charge = charge.map(|place| u32::try_from(place).unwrap_or(u32::MAX));
+        self.spoken.push(Spoken { request: self.at.0, charge });
+    }
+
+    /// Notes that the request at hand is refused without asking any limit.
+    fn refuse(&mut self, refusal: Refusal) {
+        self.refusal = Some(refusal);
+        self.refused = self.at.0;
     }
 
     /// Adds what the requests, all of one domain, come down to together.
@@ -64,19 +109,21 @@ impl<'a> Planned<'a> {
     pub(crate) fn add(
         &mut self,
         (rules, domain): (&'a Ruleset, Option<&'a Domain>),
-        requests: &[Request<'_>],
+        requests: &'a [Request<'_>],
         hash: &KeyedHash,
         times: Times,
     ) -> Result<(), CheckError> {
         let planning = Planning { rules, hash, times };
         if let Some(domain) = domain {
-            for request in requests {
+            let is_several = requests.len() > 1;
+            for (number, request) in (0..).zip(requests) {
+                self.at = (number, is_several);
                 planning.add(self, domain, request)?;
             }
         }
         let denies = rules.server.unmatched == Unmatched::Deny && rules.server.enforce_ppm > 0;
         if denies && !self.is_matched && self.refusal.is_none() {
-            self.refusal = Some(Refusal::Unmatched);
+            self.refuse(Refusal::Unmatched);
         }
         Ok(())
     }
@@ -107,11 +154,17 @@ impl<'a> Planning<'a, '_> {
         &self,
         planned: &mut Planned<'a>,
         domain: &'a Domain,
-        request: &Request<'_>,
+        request: &'a Request<'_>,
     ) -> Result<(), CheckError> {
         let attributes = request.attributes;
         if let Some(ban) = domain.ban(&attributes, self.times) {
-            planned.refusal = Some(Refusal::Banned { ban });
+            planned.refuse(Refusal::Banned { ban });
+            return Ok(());
+        }
+        if let Some(limit) = request.own_limit {
+            planned.is_matched = true;
+            let charge = self.own_charge(limit, request).ok_or(CheckError::NoOwnLimits)?;
+            merge(planned, charge);
             return Ok(());
         }
         if domain.is_unconditional {
@@ -140,8 +193,11 @@ impl<'a> Planning<'a, '_> {
         match self.charge(number, request)? {
             Charged::One(charge) => merge(planned, charge),
             Charged::None => {}
+            Charged::Unlimited => planned.note(None),
             Charged::Missing { part } => {
-                planned.refusal.get_or_insert(Refusal::Missing { rule: number, part });
+                if planned.refusal.is_none() {
+                    planned.refuse(Refusal::Missing { rule: number, part });
+                }
             }
         }
         Ok(())
@@ -177,7 +233,7 @@ impl<'a> Planning<'a, '_> {
         };
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
         let Some(grade) = compiled.grade(attributes, period, self.times) else {
-            return Ok(Charged::None);
+            return Ok(Charged::Unlimited);
         };
         Ok(Charged::One(Charge {
             rule: number,
@@ -192,6 +248,28 @@ impl<'a> Planning<'a, '_> {
             terms: &grade.terms,
             period,
         }))
+    }
+
+    /// What a request is charged by the limit that it brings along; `None` if it must not.
+    fn own_charge(&self, limit: &'a OwnLimit, request: &Request<'_>) -> Option<Charge<'a>> {
+        let number = self.rules.own(limit.unit)?;
+        let compiled = self.rules.rule(number);
+        let key = OwnKey { family: compiled.family, request };
+        let hash = spread(self.hash.hash_one(&key)).max(1);
+        let is_enforced = self.rules.is_enforced(hash);
+        Some(Charge {
+            rule: number,
+            tag: compiled.base.tag,
+            weight: if is_enforced { Weight::Binding } else { Weight::Advisory },
+            charge_refused: compiled.rule.charge_refused,
+            durability: compiled.durability,
+            family: compiled.family,
+            hash,
+            cost: request.cost,
+            is_by_request: true,
+            terms: &limit.terms,
+            period: NO_PERIOD,
+        })
     }
 }
 
@@ -224,8 +302,13 @@ impl KeyNames for PlannedKeys<'_> {
 #[derive(Debug)]
 pub(crate) enum Charged<'a> {
     One(Charge<'a>),
+    /// It is not asked.
     None,
-    Missing { part: usize },
+    /// An override says that there is no limit.
+    Unlimited,
+    Missing {
+        part: usize,
+    },
 }
 
 /// Adds a charge, to the one for the same key if there is one.
@@ -236,9 +319,18 @@ fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
         planned.slots.get_or_insert(charges.len());
     }
     // One decision names a key once; only several requests decided together can name it twice.
-    match charges.iter_mut().find(|known| known.hash == charge.hash) {
-        Some(known) => known.cost = known.cost.saturating_add(charge.cost),
-        None => charges.push(charge),
+    let place = match charges.iter().position(|known| known.hash == charge.hash) {
+        Some(known) => {
+            charges[known].cost = charges[known].cost.saturating_add(charge.cost);
+            known
+        }
+        None => {
+            charges.push(charge);
+            charges.len() - 1
+        }
+    };
+    if planned.at.1 {
+        planned.note(Some(place));
     }
 }
 
@@ -305,7 +397,7 @@ impl Compiled {
         }
     }
 
-    fn not_covered(&self, attributes: &Attributes<'_>) -> CheckError {
+    pub(crate) fn not_covered(&self, attributes: &Attributes<'_>) -> CheckError {
         let attribute = self.rule.cost.as_ref().and_then(|cost| cost.attribute());
         let attribute = attribute.unwrap_or_default();
         CheckError::CostNotCovered {
@@ -364,6 +456,23 @@ impl Hash for KeyOf<'_> {
                     }
                 },
             }
+        }
+    }
+}
+
+/// The key of a limit that a request brings along: the domain, and everything that is known.
+struct OwnKey<'a> {
+    family: u64,
+    request: &'a Request<'a>,
+}
+
+impl Hash for OwnKey<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.family);
+        write_text(self.request.domain, state);
+        for (name, value) in self.request.attributes.iter() {
+            write_text(name, state);
+            write_text(value, state);
         }
     }
 }

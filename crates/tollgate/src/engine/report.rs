@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tollgate_core::{Decision, Timestamp, Wait};
 
 use super::error::CheckError;
-use super::planning::Refusal;
+use super::planning::{Refusal, Spoken};
 use super::ruleset::{Domain, Ruleset};
 use crate::policy::{Cycle, Limit, Mode, OnError, duration_to_text};
 use crate::request::Request;
@@ -24,6 +24,10 @@ pub struct Report {
     pub(super) is_allowed: bool,
     pub(super) is_outage: bool,
     pub(super) hold: Option<Held>,
+    /// Whether it is about several requests.
+    pub(super) is_of_several: bool,
+    /// Who spoke about which of them.
+    pub(super) spoken: Vec<Spoken>,
 }
 
 /// A rule that was asked.
@@ -36,6 +40,8 @@ pub(super) struct Asked {
 /// Why a request was refused without asking any limit.
 #[derive(Clone, Debug)]
 pub(super) struct RefusalReport {
+    /// The place of the request that is refused.
+    pub(super) request: usize,
     pub(super) rule: Option<u32>,
     pub(super) reason: Box<str>,
     pub(super) wait: Wait,
@@ -53,6 +59,8 @@ pub struct RuleReport<'a> {
     /// Over what time the limit's whole capacity comes back; `None` where that varies, or nobody
     /// can know.
     pub span: Option<Duration>,
+    /// What the rule charges for any request, whatever that says itself, if it is always the same.
+    pub price: Option<u64>,
 }
 
 impl Report {
@@ -134,19 +142,55 @@ impl Report {
 
     /// What every rule said that the request met, in the order of the policy.
     pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
-        self.asked.iter().zip(&self.decisions).map(|(asked, decision)| {
-            let rule = &self.rules.rule(asked.rule).rule;
-            let by_calendar = || match &rule.limit {
-                Limit::Quota(_, Cycle::Calendar(calendar)) => calendar.usual_length(),
-                _ => None,
-            };
-            RuleReport {
-                rule: &rule.name,
-                mode: asked.weight.mode(),
-                decision,
-                span: decision.span().or_else(by_calendar),
-            }
-        })
+        self.asked.iter().zip(&self.decisions).map(|it| self.rule_report(it))
+    }
+
+    /// What the rules said about one of several requests that were
+    /// [decided together](super::Engine::check_together), by its place among them.
+    ///
+    /// A rule that several requests met under the same key has said one thing about all of them.
+    pub fn rules_of(&self, request: usize) -> impl Iterator<Item = RuleReport<'_>> {
+        let is_asked = move |place: usize| {
+            !self.is_of_several
+                || self.spoken_of(request).any(|charge| charge == u32::try_from(place).ok())
+        };
+        let asked = self.asked.iter().zip(&self.decisions).enumerate();
+        asked.filter(move |(place, _)| is_asked(*place)).map(|(_, it)| self.rule_report(it))
+    }
+
+    /// Whether an override gives one of the requests that were decided, by its place among them, all
+    /// that it wants.
+    #[must_use]
+    pub fn is_unlimited(&self, request: usize) -> bool {
+        self.spoken_of(request).any(|charge| charge.is_none())
+    }
+
+    /// The place of the request that was refused without asking any limit, because it is banned or
+    /// lacks an attribute.
+    #[must_use]
+    pub fn refused_request(&self) -> Option<usize> {
+        self.refusal.as_ref().map(|refusal| refusal.request)
+    }
+
+    fn spoken_of(&self, request: usize) -> impl Iterator<Item = Option<u32>> {
+        let is_its = move |it: &&Spoken| usize::try_from(it.request) == Ok(request);
+        self.spoken.iter().filter(is_its).map(|it| it.charge)
+    }
+
+    fn rule_report<'r>(&'r self, (asked, decision): (&Asked, &'r Decision)) -> RuleReport<'r> {
+        let rule = &self.rules.rule(asked.rule).rule;
+        let by_calendar = || match &rule.limit {
+            Limit::Quota(_, Cycle::Calendar(calendar)) => calendar.usual_length(),
+            _ => None,
+        };
+        let fixed = rule.cost.as_ref().filter(|cost| cost.attribute().is_none());
+        RuleReport {
+            rule: &rule.name,
+            mode: asked.weight.mode(),
+            decision,
+            span: decision.span().or_else(by_calendar),
+            price: fixed.and_then(|cost| cost.cost("")),
+        }
     }
 
     /// Whose state the rule that tells most has looked at, as the request that this answers names it.
@@ -212,6 +256,8 @@ impl Report {
             is_allowed: true,
             is_outage: false,
             hold: None,
+            is_of_several: false,
+            spoken: Vec::new(),
         }
     }
 
@@ -251,6 +297,7 @@ impl Report {
         self.is_outage = true;
         if let Some(asked) = self.asked.iter().find(denies) {
             self.refuse(RefusalReport {
+                request: 0,
                 rule: Some(asked.rule),
                 reason: "the store cannot answer".into(),
                 wait: Wait::Unknown,
@@ -290,22 +337,24 @@ impl RefusalReport {
     pub(super) fn new(
         rules: &Ruleset,
         domain: Option<&Domain>,
-        refusal: Refusal,
+        (refusal, request): (Refusal, u32),
         wall: Timestamp,
     ) -> Self {
+        let request = usize::try_from(request).unwrap_or(usize::MAX);
         match refusal {
             Refusal::Missing { rule: number, part } => {
                 let rule = &rules.rule(number).rule;
                 let attribute = rule.key.parts[part].attribute();
                 let reason =
                     format!("rule `{}` needs the attribute `{attribute}`", rule.name).into();
-                Self { rule: Some(number), reason, wait: Wait::Never }
+                Self { request, rule: Some(number), reason, wait: Wait::Never }
             }
             Refusal::Banned { ban } => {
                 let ban = domain.and_then(|domain| domain.bans.get(ban));
                 let reason = ban.and_then(|ban| ban.reason.clone());
                 let until = ban.and_then(|ban| ban.until);
                 Self {
+                    request,
                     rule: None,
                     reason: reason.unwrap_or_else(|| "banned".into()),
                     wait: until.map_or(Wait::Never, |until| {
@@ -315,7 +364,7 @@ impl RefusalReport {
                 }
             }
             Refusal::Unmatched => {
-                Self { rule: None, reason: "no rule matches".into(), wait: Wait::Never }
+                Self { request, rule: None, reason: "no rule matches".into(), wait: Wait::Never }
             }
         }
     }

@@ -11,6 +11,7 @@ use super::tally::{Tally, tallies};
 use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
+use crate::own_limit::{OwnLimit, Unit};
 use crate::policy::{
     Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
     Rule, Server,
@@ -25,6 +26,8 @@ pub(crate) struct Ruleset {
     pub(crate) version: u64,
     pub(crate) server: Server,
     pub(crate) rules: Vec<Compiled>,
+    /// The limits that requests bring along, one for each unit, if they may; numbered after the rules.
+    own: Vec<Compiled>,
     pub(crate) domains: Vec<Domain>,
     /// Where the domains are, should there be many.
     by_name: HashMap<Box<str>, usize, KeyedHash>,
@@ -109,8 +112,11 @@ impl Ruleset {
                 ..Adoption::default()
             },
         };
-        let old_rules: HashMap<u64, &Compiled> =
-            old.iter().flat_map(|old| &old.rules).map(|rule| (rule.family, rule)).collect();
+        let old_rules: HashMap<u64, &Compiled> = old
+            .iter()
+            .flat_map(|old| old.rules.iter().chain(&old.own))
+            .map(|rule| (rule.family, rule))
+            .collect();
         let counted = tallies(old.iter().flat_map(|old| &old.rules));
         let mut rules = Vec::new();
         let mut domains: Vec<Domain> = Vec::new();
@@ -131,6 +137,14 @@ impl Ruleset {
             }
             rules.push(compiled);
         }
+        let mut own = Vec::new();
+        for unit in Unit::ALL.into_iter().filter(|_| policy.takes_own_limits) {
+            let rule = own_rule(unit);
+            let family = store.hash().hash_one(("own limit", unit));
+            let revived = Compiled::revive(&rule, family, (&restored, store.hash()), times);
+            let old = old_rules.get(&family).copied().or(revived.as_ref());
+            own.push(numbers.compile(rule, (family, old), store, times));
+        }
         // A domain without rules may have bans all the same.
         for ban in &overlay.bans {
             by_name.entry(ban.domain.clone()).or_insert_with(|| {
@@ -144,14 +158,18 @@ impl Ruleset {
             domain.is_unconditional =
                 of_domain().all(|rule| rule.conditions.is_empty() && rule.group.is_none());
         }
+        let policy_rules = rules.len();
+        rules.append(&mut own);
         numbers.note_removed(&old_rules, &rules);
         numbers.note_restored(&restored, &mut rules);
+        let own = rules.split_off(policy_rules);
         let needs_wall = rules.iter().any(Compiled::needs_wall)
             || domains.iter().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
         Self {
             version: numbers.adoption.version,
             server: policy.server.clone(),
             rules,
+            own,
             domains,
             by_name,
             needs_wall,
@@ -179,7 +197,18 @@ impl Ruleset {
 
     #[inline]
     pub(crate) fn rule(&self, number: u32) -> &Compiled {
-        &self.rules[number as usize]
+        let number = number as usize;
+        match self.rules.get(number) {
+            Some(rule) => rule,
+            None => &self.own[number - self.rules.len()],
+        }
+    }
+
+    /// The number of what stands for the limits of this unit that requests bring along, if they may.
+    pub(crate) fn own(&self, unit: Unit) -> Option<u32> {
+        let place = Unit::ALL.iter().position(|it| *it == unit)?;
+        self.own.get(place)?;
+        u32::try_from(self.rules.len() + place).ok()
     }
 }
 
@@ -489,6 +518,13 @@ impl Compiled {
             _ => None,
         }
     }
+}
+
+/// What stands for the limits of a unit that requests bring along. Only the maximum is theirs.
+fn own_rule(unit: Unit) -> Rule {
+    let OwnLimit { terms, .. } = OwnLimit::new(u32::MAX, unit);
+    let Terms::Window(window) = terms else { unreachable!("it is a window") };
+    Rule::new(&format!("limit per {}", unit.name()), Limit::Window(window)).charge_refused()
 }
 
 /// The name of a rule's states: its domain, name, key and algorithm.

@@ -16,7 +16,7 @@ use shape::{Excess, Shape};
 mod limits;
 pub(crate) mod overlay;
 mod reader;
-mod report;
+pub(super) mod report;
 mod rule;
 mod server;
 mod shape;
@@ -42,14 +42,7 @@ pub(crate) fn readable<'b>(file: &str, bytes: &'b [u8]) -> Result<Readable<'b>, 
         let hint = "split it, or use fewer rules with `override` and lists".into();
         return Err(whole_file(file, 0..0, message, Some(hint)));
     }
-    let (skipped, bytes) = match bytes.strip_prefix(BOM) {
-        Some(rest) => (BOM.len(), rest),
-        None => (0, bytes),
-    };
-    let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => return Err(not_utf8(file, bytes, error.valid_up_to(), skipped)),
-    };
+    let (text, skipped) = readable_text(file, bytes)?;
     match Shape::of(text) {
         Ok(shape) => Ok(Readable { text, skipped, shape }),
         Err(Excess { span, error }) => {
@@ -58,6 +51,21 @@ pub(crate) fn readable<'b>(file: &str, bytes: &'b [u8]) -> Result<Readable<'b>, 
             let diagnostic = Source::new(file, text, skipped).diagnostic(problem);
             Err(PolicyErrors::new(vec![diagnostic], 0))
         }
+    }
+}
+
+/// The text of a file, and how many bytes in front of it are not part of it.
+pub(super) fn readable_text<'b>(
+    file: &str,
+    bytes: &'b [u8],
+) -> Result<(&'b str, usize), PolicyErrors> {
+    let (skipped, bytes) = match bytes.strip_prefix(BOM) {
+        Some(rest) => (BOM.len(), rest),
+        None => (0, bytes),
+    };
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok((text, skipped)),
+        Err(error) => Err(not_utf8(file, bytes, error.valid_up_to(), skipped)),
     }
 }
 
@@ -78,7 +86,8 @@ fn parse_text(source: &Source<'_>, text: &str, shape: &Shape) -> Result<Parsed, 
             ))
         })
         .collect();
-    let policy = Policy { server: server.unwrap_or_default(), rules };
+    let server = server.unwrap_or_default();
+    let policy = Policy { server, rules, takes_own_limits: false };
     for finding in check::check(&policy.rules) {
         // A file whose rules could not be read has been told why.
         if finding.rule.is_some() || !report.has_errors() {
@@ -213,7 +222,8 @@ fn not_utf8(file: &str, bytes: &[u8], at: usize, skipped: usize) -> PolicyErrors
     PolicyErrors::new(vec![Source::new(file, &text, skipped).diagnostic(problem)], 0)
 }
 
-fn whole_file(
+/// An error about a file as a whole.
+pub(super) fn whole_file(
     file: &str,
     span: Range<usize>,
     message: String,

@@ -115,6 +115,9 @@ impl Pattern {
 
     /// Reads a pattern as a policy file has it.
     pub(crate) fn read(text: &str) -> Result<Self, TextError> {
+        if let Some(text) = text.strip_prefix('=') {
+            return Ok(Self::Equals(text.into()));
+        }
         if let Some(range) = read_range(text)? {
             return Ok(Self::Range(*range.start(), *range.end()));
         }
@@ -128,7 +131,8 @@ impl Pattern {
 impl FromStr for Pattern {
     type Err = RuleError;
 
-    /// A range (`1..=9`), a network (`10.0.0.0/8`), a glob (`/search/*`), or else a text.
+    /// A range (`1..=9`), a network (`10.0.0.0/8`), a glob (`/search/*`), or else a text. With `=` in
+    /// front it is always a text: the rest of it.
     fn from_str(text: &str) -> Result<Self, RuleError> {
         Self::read(text).map_err(RuleError::from)
     }
@@ -137,7 +141,13 @@ impl FromStr for Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Equals(text) | Self::Glob(text) => f.write_str(text),
+            Self::Equals(text) => {
+                // What would be read as something else is marked.
+                let is_plain = Self::read(text).is_ok_and(|read| read == *self);
+                f.write_str(if is_plain { "" } else { "=" })?;
+                f.write_str(text)
+            }
+            Self::Glob(text) => f.write_str(text),
             Self::Range(i64::MIN, last) => write!(f, "..={last}"),
             Self::Range(first, i64::MAX) => write!(f, "{first}.."),
             Self::Range(first, last) => write!(f, "{first}..={last}"),

@@ -35,6 +35,8 @@ mod policy_guide;
 mod policy_text;
 mod policy_text_any;
 mod policy_warnings;
+mod policy_yaml;
+mod policy_yaml_any;
 mod stories;
 mod threads;
 mod throttle;

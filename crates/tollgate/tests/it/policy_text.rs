@@ -328,9 +328,6 @@ fn what_cannot_be_written_is_not_a_policy() {
         (over(of(Limit::Slots(slots(1))), Limit::Slots(slots(1).priority("p"))), "cannot change"),
         (over(of(Limit::Window(window)), Limit::Window(window.aligned())), "cannot change"),
         (over(of(daily), quota(2, Carry::All)), "cannot change"),
-        (cost(Pattern::Equals("1..=9".into()), 1), "cannot be written"),
-        (cost(Pattern::Equals("10.0.0.1".into()), 1), "cannot be written"),
-        (cost(Pattern::Equals("a*".into()), 1), "cannot be written"),
         (cost(Pattern::Equals("by".into()), 1), "cannot be written"),
         (cost(Pattern::Glob("a".into()), 1), "cannot be written"),
         (cost(Pattern::Range(2, 1), 1), "cannot be written"),
@@ -345,6 +342,19 @@ fn what_cannot_be_written_is_not_a_policy() {
         let errors = Policy::new([rule]).expect_err(what).to_string();
         assert!(errors.contains(what), "{what}: {errors}");
     }
+}
+
+/// With `=` in front, a text is a text, whatever it looks like.
+#[test]
+fn texts_that_look_like_other_patterns_are_written() {
+    for text in ["1..=9", "10.0.0.1", "10.0.0.0/8", "10.0.0/8", "a*", "=", "=a", ""] {
+        let pattern = Pattern::Equals(text.into());
+        assert_eq!(pattern.to_string().parse(), Ok(pattern.clone()), "{text}");
+        let cost = CostTable::by("t").row(pattern, 1);
+        let policy = Policy::new([Rule::new("a", cooldown(1)).cost(cost)]).unwrap();
+        assert_eq!(Policy::from_toml(&policy.to_toml()).unwrap(), policy, "{text}");
+    }
+    assert_eq!(Pattern::Equals("plain".into()).to_string(), "plain");
 }
 
 #[test]

@@ -58,10 +58,17 @@ pub(super) fn all() -> Value {
         "id": { "type": "string", "pattern": "^[0-9A-Fa-f]{32}$" },
         "text": { "type": "string" },
         "openapi": { "type": "object" },
+        "rls": { "type": "object" },
         "readiness": object(json!({
             "ready": { "type": "boolean" },
             "store": { "type": "string", "description": "What is wrong with the store" },
-        }), &["store"]),
+            "policy": { "type": "string", "description": "Why the policy file is not in force" },
+            "needs_restart": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "Settings of the file that count after a restart",
+            },
+        }), &["store", "policy", "needs_restart"]),
         "answer": object(answer(), &[]),
         "rule-answer": object(rule_answer(), &["retry"]),
         "batch-answer": object(json!({

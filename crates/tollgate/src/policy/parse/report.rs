@@ -4,7 +4,7 @@ use crate::policy::diagnostic::{Problem, Severity};
 
 /// The problems of a file, as they are found.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(in crate::policy) struct Report {
     problems: Vec<Problem>,
     errors: usize,
     left_out: usize,
@@ -14,11 +14,15 @@ pub(super) struct Report {
 
 impl Report {
     /// Adds an error, to which a hint can be added.
-    pub(super) fn error(&mut self, span: Range<usize>, message: impl Into<String>) -> &mut Problem {
+    pub(in crate::policy) fn error(
+        &mut self,
+        span: Range<usize>,
+        message: impl Into<String>,
+    ) -> &mut Problem {
         self.push(Problem::new(Severity::Error, span, message.into()))
     }
 
-    pub(super) fn push(&mut self, problem: Problem) -> &mut Problem {
+    pub(in crate::policy) fn push(&mut self, problem: Problem) -> &mut Problem {
         self.errors += usize::from(problem.severity == Severity::Error);
         if self.problems.len() >= MOST_KEPT {
             self.left_out += 1;
@@ -30,16 +34,16 @@ impl Report {
     }
 
     /// How many errors there are so far.
-    pub(super) const fn errors(&self) -> usize {
+    pub(in crate::policy) const fn errors(&self) -> usize {
         self.errors
     }
 
-    pub(super) const fn has_errors(&self) -> bool {
+    pub(in crate::policy) const fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
     /// The problems, and how many more there were.
-    pub(super) fn into_parts(self) -> (Vec<Problem>, usize) {
+    pub(in crate::policy) fn into_parts(self) -> (Vec<Problem>, usize) {
         (self.problems, self.left_out)
     }
 }

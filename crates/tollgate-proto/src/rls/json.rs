@@ -1,0 +1,230 @@
+//! The JSON of protobuf: names in lowerCamelCase or as they are, large numbers as texts, and nothing
+//! that is unknown.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::rate_limit_descriptor::{Entry, RateLimitOverride};
+use super::rate_limit_response::{Code, DescriptorStatus, rate_limit::Unit};
+use super::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
+
+/// Why a JSON text is not a request: what, and where.
+#[derive(Debug)]
+pub struct JsonError(serde_json::Error);
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this is not a RateLimitRequest: {}", self.0)
+    }
+}
+
+impl std::error::Error for JsonError {}
+
+/// The request that a JSON text says.
+pub fn request_from_json(json: &[u8]) -> Result<RateLimitRequest, JsonError> {
+    let read: Request = serde_json::from_slice(json).map_err(JsonError)?;
+    Ok(RateLimitRequest {
+        domain: read.domain.unwrap_or_default(),
+        descriptors: list(read.descriptors).map(Into::into).collect(),
+        hits_addend: read.hits_addend.map_or(0, |Narrow(number)| number),
+    })
+}
+
+/// A response as JSON says it.
+#[must_use]
+pub fn response_to_json(response: &RateLimitResponse) -> String {
+    let written = Response {
+        overall_code: response.overall_code().as_str_name(),
+        statuses: response.statuses.iter().map(Status::new).collect(),
+        response_headers_to_add: response.response_headers_to_add.iter().map(Header::new).collect(),
+    };
+    // Texts, numbers and lists: nothing that could fail.
+    serde_json::to_string(&written).unwrap_or_default()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Request {
+    domain: Option<String>,
+    descriptors: Option<Vec<Descriptor>>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Narrow>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Descriptor {
+    entries: Option<Vec<EntryOf>>,
+    limit: Option<Override>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Wide>,
+    #[serde(alias = "is_negative_hits")]
+    is_negative_hits: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EntryOf {
+    key: Option<String>,
+    value: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Override {
+    #[serde(alias = "requests_per_unit")]
+    requests_per_unit: Option<Narrow>,
+    unit: Option<UnitOf>,
+}
+
+impl From<Descriptor> for RateLimitDescriptor {
+    fn from(read: Descriptor) -> Self {
+        let entry = |EntryOf { key, value }| Entry {
+            key: key.unwrap_or_default(),
+            value: value.unwrap_or_default(),
+        };
+        Self {
+            entries: list(read.entries).map(entry).collect(),
+            limit: read.limit.map(|limit| RateLimitOverride {
+                requests_per_unit: limit.requests_per_unit.map_or(0, |Narrow(number)| number),
+                unit: limit.unit.map_or(0, |UnitOf(number)| number),
+            }),
+            hits_addend: read.hits_addend.map(|Wide(number)| number),
+            is_negative_hits: read.is_negative_hits.unwrap_or_default(),
+        }
+    }
+}
+
+fn list<T>(list: Option<Vec<T>>) -> impl Iterator<Item = T> {
+    list.into_iter().flatten()
+}
+
+/// A number, or its digits.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Digits<'a> {
+    Number(u64),
+    Text(&'a str),
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "Digits<'_>")]
+struct Wide(u64);
+
+#[derive(Deserialize)]
+#[serde(try_from = "Digits<'_>")]
+struct Narrow(u32);
+
+impl TryFrom<Digits<'_>> for Wide {
+    type Error = &'static str;
+
+    fn try_from(digits: Digits<'_>) -> Result<Self, Self::Error> {
+        match digits {
+            Digits::Number(number) => Ok(Self(number)),
+            Digits::Text(text) => text.parse().map(Self).map_err(|_| "this is not a whole number"),
+        }
+    }
+}
+
+impl TryFrom<Digits<'_>> for Narrow {
+    type Error = &'static str;
+
+    fn try_from(digits: Digits<'_>) -> Result<Self, Self::Error> {
+        let Wide(number) = digits.try_into()?;
+        u32::try_from(number).map(Self).map_err(|_| "this is more than 32 bits hold")
+    }
+}
+
+/// The name or the number of a unit.
+#[derive(Deserialize)]
+#[serde(try_from = "UnitText<'_>")]
+struct UnitOf(i32);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum UnitText<'a> {
+    Number(i32),
+    Name(&'a str),
+}
+
+impl TryFrom<UnitText<'_>> for UnitOf {
+    type Error = &'static str;
+
+    fn try_from(unit: UnitText<'_>) -> Result<Self, Self::Error> {
+        match unit {
+            UnitText::Number(number) => Ok(Self(number)),
+            UnitText::Name(name) => {
+                let unit = RateLimitUnit::from_str_name(name);
+                unit.map(|unit| Self(unit.into())).ok_or("this is not a unit")
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    overall_code: &'static str,
+    statuses: Vec<Status<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    response_headers_to_add: Vec<Header<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_limit: Option<Limit<'a>>,
+    #[serde(skip_serializing_if = "is_zero")]
+    limit_remaining: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_until_reset: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Limit<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "is_zero")]
+    requests_per_unit: u32,
+    unit: &'static str,
+}
+
+#[derive(Serialize)]
+struct Header<'a> {
+    key: &'a str,
+    value: &'a str,
+}
+
+impl<'a> Status<'a> {
+    fn new(status: &'a DescriptorStatus) -> Self {
+        let code = Code::try_from(status.code).unwrap_or(Code::Unknown);
+        Self {
+            code: code.as_str_name(),
+            current_limit: status.current_limit.as_ref().map(|limit| Limit {
+                name: &limit.name,
+                requests_per_unit: limit.requests_per_unit,
+                unit: Unit::try_from(limit.unit).unwrap_or(Unit::Unknown).as_str_name(),
+            }),
+            limit_remaining: status.limit_remaining,
+            duration_until_reset: status.duration_until_reset.map(|it| format!("{}s", it.seconds)),
+        }
+    }
+}
+
+impl<'a> Header<'a> {
+    fn new(header: &'a HeaderValue) -> Self {
+        Self { key: &header.key, value: &header.value }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! The code and the descriptors of the protobuf files are those that are committed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use prost::Message;
+
+/// Modules in modules, and the code in them.
+#[derive(Default)]
+struct Tree {
+    code: String,
+    below: BTreeMap<String, Tree>,
+}
+
+impl Tree {
+    fn write(&self, out: &mut String) {
+        out.push_str(&self.code);
+        for (name, tree) in &self.below {
+            let _ = writeln!(out, "pub mod {name} {{");
+            tree.write(out);
+            out.push_str("}\n");
+        }
+    }
+}
+
+/// Compares, or with `TOLLGATE_BLESS` writes them anew.
+#[test]
+fn what_is_committed_is_what_is_generated() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files =
+        protox::compile(["envoy/service/ratelimit/v3/rls.proto"], [here.join("proto")]).unwrap();
+    let requests = files.file.iter().map(|file| {
+        (prost_build::Module::from_protobuf_package_name(file.package()), file.clone())
+    });
+    let mut config = prost_build::Config::new();
+    let generated = config.generate(requests.collect()).unwrap();
+    let mut root = Tree::default();
+    for (module, code) in generated {
+        // What protobuf itself brings along has a crate of its own.
+        if module.parts().next() == Some("google") {
+            continue;
+        }
+        let mut at = &mut root;
+        for part in module.parts() {
+            at = at.below.entry(part.to_owned()).or_default();
+        }
+        at.code = code;
+    }
+    let mut code = String::new();
+    root.write(&mut code);
+    let is_blessed = std::env::var_os("TOLLGATE_BLESS").is_some();
+    for (name, bytes) in
+        [("code.rs", code.into_bytes()), ("descriptors.bin", files.encode_to_vec())]
+    {
+        let path = here.join("src/rls").join(name);
+        if is_blessed {
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        let committed = std::fs::read(&path).unwrap_or_default();
+        assert!(committed == bytes, "{name} is old: write it anew with TOLLGATE_BLESS=1");
+    }
+}

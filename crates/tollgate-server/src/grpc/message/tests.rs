@@ -1,0 +1,44 @@
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+
+use super::{Bad, percent_encoded, read_message};
+
+async fn read(bytes: &[u8]) -> Result<Vec<u8>, Bad> {
+    read_message(Full::new(Bytes::copy_from_slice(bytes)), 10).await.map(|it| it.to_vec())
+}
+
+#[tokio::test]
+async fn one_message_or_nothing() {
+    assert_eq!(read(b"\0\0\0\0\x03abc").await.unwrap(), b"abc");
+    assert_eq!(read(b"\0\0\0\0\0").await.unwrap(), b"");
+    for (bytes, bad) in [
+        (&b""[..], Bad::NotAMessage),
+        (b"\0\0\0\0", Bad::NotAMessage),
+        (b"\0\0\0\0\x03ab", Bad::NotAMessage),
+        (b"\0\0\0\0\x03abcd", Bad::NotAMessage),
+        (b"\0\0\0\0\x01a\0\0\0\0\x01b", Bad::NotAMessage),
+        (b"\x01\0\0\0\x03abc", Bad::Compressed),
+        (b"\x02\0\0\0\x03abc", Bad::NotAMessage),
+        (b"\0\0\0\0\x0b", Bad::TooLarge),
+        (b"\0\xff\xff\xff\xff", Bad::TooLarge),
+    ] {
+        assert_eq!(read(bytes).await, Err(bad), "{bytes:?}");
+    }
+}
+
+#[tokio::test]
+async fn pieces_are_put_together() {
+    let pieces = b"\0\0\0\0\x03abc".iter().map(|byte| {
+        Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(&[*byte])))
+    });
+    let body = StreamBody::new(tokio_stream::iter(pieces)).boxed();
+    assert_eq!(&read_message(body, 10).await.unwrap()[..], b"abc");
+}
+
+#[test]
+fn messages_of_errors_are_encoded() {
+    assert_eq!(percent_encoded("100% of é\n"), "100%25 of %C3%A9%0A");
+}

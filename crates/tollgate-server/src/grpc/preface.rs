@@ -1,0 +1,80 @@
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+/// A connection on which somebody has begun to speak HTTP/2.
+///
+/// The first bytes are read before HTTP/2 is told of it, so that silence has its limit.
+#[derive(Debug)]
+pub(crate) struct Prefaced<S> {
+    io: S,
+    /// How much of the preface is still to be told.
+    left: &'static [u8],
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Prefaced<S> {
+    pub(crate) async fn new(mut io: S) -> io::Result<Self> {
+        let mut preface = [0; PREFACE.len()];
+        let mut len = 0;
+        while len < PREFACE.len() {
+            let read = io.read(&mut preface[len..]).await?;
+            len += read;
+            // Whoever speaks something else is not waited for.
+            if read == 0 || preface[..len] != PREFACE[..len] {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        Ok(Self { io, left: PREFACE })
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Prefaced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left.is_empty() {
+            return Pin::new(&mut self.io).poll_read(context, buffer);
+        }
+        let (now, later) = self.left.split_at(self.left.len().min(buffer.remaining()));
+        buffer.put_slice(now);
+        self.left = later;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Prefaced<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+/// What every client of HTTP/2 says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,0 +1,182 @@
+//! The part of CEL that conditions on descriptors are written in: comparisons, joined by `&&`.
+
+use crate::policy::Pattern;
+use crate::policy::text::{TextError, quoted};
+
+/// What one comparison says about an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Test {
+    pub(super) attribute: String,
+    pub(super) pattern: Pattern,
+    /// Whether the attribute must be there and look otherwise.
+    pub(super) is_excluded: bool,
+}
+
+/// The comparisons of a condition; all of them must hold.
+pub(super) fn condition(text: &str) -> Result<Vec<Test>, TextError> {
+    let tokens = tokens(text)?;
+    let parts = tokens.split(|token| *token == Token::Sign("&&"));
+    parts.map(|part| comparison(part).ok_or_else(|| not_understood(text))?).collect()
+}
+
+/// The attribute that a variable names.
+pub(super) fn variable(text: &str) -> Result<String, TextError> {
+    let tokens = tokens(text)?;
+    match operand(&tokens) {
+        Some((Operand::Attribute(name) | Operand::Number(name), [])) => Ok(name),
+        _ => Err(TextError::new(format!("{} is not understood", quoted(text)))
+            .hint("a variable is `descriptors[0]['key']`, `descriptors[0].key` or `key`")),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Name(String),
+    Text(String),
+    Integer(i64),
+    Sign(&'static str),
+}
+
+/// One side of a comparison.
+enum Operand {
+    /// The text of an attribute.
+    Attribute(String),
+    /// The number that an attribute is.
+    Number(String),
+    Text(String),
+    Integer(i64),
+}
+
+/// A comparison; `None` if it is not one, an error if it is one that cannot be made.
+fn comparison(tokens: &[Token]) -> Option<Result<Test, TextError>> {
+    let (left, rest) = operand(tokens)?;
+    let [Token::Sign(sign), rest @ ..] = rest else { return None };
+    let (right, []) = operand(rest)? else { return None };
+    let (attribute, is_number, value, sign) = match (left, right) {
+        (Operand::Attribute(name), value) => (name, false, value, *sign),
+        (Operand::Number(name), value) => (name, true, value, *sign),
+        (value, Operand::Attribute(name)) => (name, false, value, turned(sign)),
+        (value, Operand::Number(name)) => (name, true, value, turned(sign)),
+        _ => return None,
+    };
+    let is_excluded = sign == "!=";
+    let pattern = match value {
+        Operand::Text(text) if !is_number && matches!(sign, "==" | "!=") => {
+            Pattern::Equals(text.into())
+        }
+        Operand::Text(_) => return Some(Err(compares_texts(&attribute))),
+        Operand::Integer(number) => match range(sign, number)? {
+            (first, last) if first <= last => Pattern::Range(first, last),
+            _ => return Some(Err(TextError::new("no number is like that"))),
+        },
+        Operand::Attribute(_) | Operand::Number(_) => return None,
+    };
+    Some(Ok(Test { attribute, pattern, is_excluded }))
+}
+
+/// The numbers that compare so with one.
+fn range(sign: &str, number: i64) -> Option<(i64, i64)> {
+    Some(match sign {
+        "==" | "!=" => (number, number),
+        "<" => (i64::MIN, number.checked_sub(1)?),
+        "<=" => (i64::MIN, number),
+        ">" => (number.checked_add(1)?, i64::MAX),
+        ">=" => (number, i64::MAX),
+        _ => return None,
+    })
+}
+
+/// The sign that says the same with its sides changed.
+fn turned(sign: &'static str) -> &'static str {
+    match sign {
+        "<" => ">",
+        "<=" => ">=",
+        ">" => "<",
+        ">=" => "<=",
+        same => same,
+    }
+}
+
+/// An operand at the beginning, and what follows it.
+fn operand(tokens: &[Token]) -> Option<(Operand, &[Token])> {
+    use Token::{Integer, Name, Sign, Text};
+    match tokens {
+        [Text(text), rest @ ..] => Some((Operand::Text(text.clone()), rest)),
+        [Integer(number), rest @ ..] => Some((Operand::Integer(*number), rest)),
+        [Name(int), Sign("("), rest @ ..] if int == "int" => {
+            let (name, rest) = attribute(rest)?;
+            let [Sign(")"), rest @ ..] = rest else { return None };
+            Some((Operand::Number(name), rest))
+        }
+        _ => attribute(tokens).map(|(name, rest)| (Operand::Attribute(name), rest)),
+    }
+}
+
+/// `descriptors[0]['key']`, `descriptors[0].key`, or `key`.
+fn attribute(tokens: &[Token]) -> Option<(String, &[Token])> {
+    use Token::{Integer, Name, Sign, Text};
+    match tokens {
+        [Name(list), Sign("["), Integer(0), Sign("]"), rest @ ..] if list == "descriptors" => {
+            match rest {
+                [Sign("["), Text(key), Sign("]"), rest @ ..] => Some((key.clone(), rest)),
+                [Name(key), rest @ ..] if key.starts_with('.') && !key[1..].contains('.') => {
+                    Some((key[1..].to_owned(), rest))
+                }
+                _ => None,
+            }
+        }
+        [Name(list), Sign("["), ..] if list == "descriptors" => None,
+        [Name(key), rest @ ..] if !key.starts_with('.') && key != "descriptors" => {
+            Some((key.clone(), rest))
+        }
+        _ => None,
+    }
+}
+
+fn tokens(text: &str) -> Result<Vec<Token>, TextError> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
+        let (token, len) = if let Some(sign) = sign {
+            (Token::Sign(sign), sign.len())
+        } else if first == '\'' || first == '"' {
+            let end = rest[1..].find(first).ok_or_else(|| not_understood(text))?;
+            let inner = &rest[1..=end];
+            if inner.contains('\\') {
+                return Err(not_understood(text));
+            }
+            (Token::Text(inner.into()), end + 2)
+        } else if first.is_ascii_digit() || first == '-' {
+            let is_end = |(at, c): (usize, char)| at > 0 && !c.is_ascii_digit();
+            let end = rest.char_indices().find(|it| is_end(*it)).map_or(rest.len(), |it| it.0);
+            (Token::Integer(rest[..end].parse().map_err(|_| not_understood(text))?), end)
+        } else if first.is_alphabetic() || matches!(first, '_' | '.') {
+            let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-');
+            let end = rest.find(|c| !is_inner(c)).unwrap_or(rest.len());
+            (Token::Name(rest[..end].into()), end)
+        } else {
+            return Err(not_understood(text));
+        };
+        tokens.push(token);
+        rest = rest[len..].trim_start();
+    }
+    Ok(tokens)
+}
+
+fn not_understood(text: &str) -> TextError {
+    TextError::new(format!("the condition {} is not understood", quoted(text))).hint(
+        "a condition compares an attribute (`descriptors[0]['key']`, `descriptors[0].key` or `key`) \
+         with a text (==, !=) or a whole number (==, !=, <, <=, >, >=); several are joined by `&&`",
+    )
+}
+
+fn compares_texts(attribute: &str) -> TextError {
+    TextError::new("texts are compared by == and != only")
+        .hint(format!("compare a number: `int(descriptors[0]['{attribute}']) < 10`"))
+}
+
+const SIGNS: [&str; 11] = ["&&", "==", "!=", "<=", ">=", "<", ">", "[", "]", "(", ")"];
+
+#[cfg(test)]
+mod tests;

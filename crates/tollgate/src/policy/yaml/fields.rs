@@ -1,0 +1,65 @@
+//! Mappings of which all keys are known.
+
+use super::node::{Node, Value};
+use crate::policy::parse::report::Report;
+
+/// The known keys of a mapping.
+pub(super) struct Fields<'n>(&'n Node);
+
+/// The mapping that a node is, without unknown keys; those are told.
+pub(super) fn fields<'n>(
+    node: &'n Node,
+    what: &str,
+    known: &[&str],
+    report: &mut Report,
+) -> Option<Fields<'n>> {
+    let Value::Map(entries) = &*node.value else {
+        let message = format!("{what} is a mapping, not {}", node.kind());
+        report.error(node.span.clone(), message);
+        return None;
+    };
+    for (key, _) in entries {
+        let name = key.text().unwrap_or_default();
+        if !known.contains(&name) {
+            let nearest = known.iter().max_by(|a, b| {
+                let likeness = |it: &str| strsim::jaro_winkler(it, name);
+                likeness(a).total_cmp(&likeness(b))
+            });
+            let hint = match nearest.filter(|it| strsim::jaro_winkler(it, name) > 0.8) {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => format!("the keys of {what} are `{}`", known.join("`, `")),
+            };
+            let message = format!("unknown key `{name}` in {what}");
+            report.error(key.span.clone(), message).hint = Some(hint);
+        }
+    }
+    Some(Fields(node))
+}
+
+impl<'n> Fields<'n> {
+    pub(super) fn get(&self, name: &str) -> Option<&'n Node> {
+        self.0.get(name)
+    }
+
+    /// The text of a key; `None` if there is none.
+    pub(super) fn text(&self, name: &str, report: &mut Report) -> Option<String> {
+        let node = self.get(name).filter(|node| !node.is_nothing())?;
+        if node.text().is_none() {
+            report.error(node.span.clone(), format!("`{name}` is a text, not {}", node.kind()));
+        }
+        node.text().map(str::to_owned)
+    }
+
+    /// Whether a key says `true`.
+    pub(super) fn flag(&self, name: &str, report: &mut Report) -> bool {
+        let Some(node) = self.get(name).filter(|node| !node.is_nothing()) else { return false };
+        match node.text() {
+            Some("true" | "True" | "TRUE") => true,
+            Some("false" | "False" | "FALSE") => false,
+            _ => {
+                report.error(node.span.clone(), format!("`{name}` is `true` or `false`"));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Several requests in one decision, and limits that requests bring along.
+
+use super::{ADA, BOB, Desk, Make, read};
+use crate::{CheckError, Engine, ManualClock, OwnLimit, Report, Request, Store, Timestamp, Unit};
+
+const TWO: &str = r#"
+    [[rule]]
+    name = "user"
+    key = ["user"]
+    missing = "skip"
+    window = { max = 3, per = "10s", align = "epoch" }
+    override = [{ key = { user = "root" }, unlimited = true }]
+    [[rule]]
+    name = "path"
+    match = { path = "*" }
+    key = ["path"]
+    window = { max = 2, per = "10s", align = "epoch" }
+"#;
+
+/// What the rules said about a request, by its place: names and what is left.
+fn said(report: &Report, place: usize) -> Vec<(&str, u64)> {
+    report.rules_of(place).map(|it| (it.rule, it.decision.remaining())).collect()
+}
+
+pub(super) fn each_request_is_told_of<S: Store>(make: Make<'_, S>) {
+    let desk = Desk::new(make, TWO);
+    let requests = [
+        Request::new("default", &[("path", "/a"), ("user", "ada")]),
+        Request::new("default", &[("other", "x")]),
+        Request::new("default", &[("user", "bob")]).cost(2),
+        Request::new("default", &[("user", "ada")]),
+        Request::new("default", &[("user", "root")]),
+    ];
+    let report = desk.engine.check_together(&requests).wait().unwrap();
+    assert!(report.is_allowed());
+    assert_eq!(said(&report, 0), [("user", 1), ("path", 1)]);
+    assert_eq!(said(&report, 1), []);
+    assert_eq!(said(&report, 2), [("user", 1)]);
+    assert_eq!(said(&report, 3), [("user", 1)], "the same key, once for both");
+    let unlimited = [0, 1, 2, 3, 4].map(|place| report.is_unlimited(place));
+    assert_eq!(unlimited, [false, false, false, false, true]);
+    let report = desk.engine.check_together(&requests[2..]).wait().unwrap();
+    assert!(!report.is_allowed());
+    let refusers = [0, 1].map(|at| report.rules_of(at).any(|it| !it.decision.is_allowed()));
+    assert_eq!(refusers, [true, false], "bob is refused, ada is not charged");
+    assert_eq!(desk.left(ADA, "user"), 1);
+    let alone = desk.check(ADA, 1);
+    assert_eq!(said(&alone, 0), [("user", 0)]);
+    assert!(desk.check(&[("user", "root")], 1).is_unlimited(0));
+}
+
+pub(super) fn refused_without_a_limit_is_told_of<S: Store>(make: Make<'_, S>) {
+    let desk = Desk::new(make, &TWO.replace("missing = \"skip\"", "missing = \"refuse\""));
+    let requests = [ADA, &[("path", "/a")]].map(|it| Request::new("default", it));
+    let report = desk.engine.check_together(&requests).wait().unwrap();
+    assert_eq!((report.is_allowed(), report.refused_request()), (false, Some(1)));
+    assert_eq!(desk.check(ADA, 1).refused_request(), None);
+}
+
+fn with_own_limits<S: Store>(make: Make<'_, S>) -> Desk<S> {
+    let clock = ManualClock::new(Timestamp::from_secs(1_000));
+    let policy = read(TWO).with_own_limits();
+    Desk { engine: Engine::with_store(policy, make(), clock.clone()), clock }
+}
+
+fn left<S: Store>(desk: &Desk<S>, request: &Request<'_>) -> Option<(u64, u64)> {
+    let report = desk.engine.check(request).wait().unwrap();
+    let told = report.remaining().zip(report.limit());
+    told.filter(|_| report.is_allowed())
+}
+
+pub(super) fn own_limits_count_by_length<S: Store>(make: Make<'_, S>) {
+    let desk = with_own_limits(make);
+    let [two, five, hour] = [(2, Unit::Minute), (5, Unit::Minute), (5, Unit::Hour)]
+        .map(|(max, unit)| OwnLimit::new(max, unit));
+    let ada = Request::new("default", ADA);
+    assert_eq!(left(&desk, &ada.own_limit(&two)), Some((1, 2)));
+    assert_eq!(left(&desk, &ada.own_limit(&two)), Some((0, 2)));
+    assert_eq!(left(&desk, &ada.own_limit(&two)), None);
+    assert_eq!(left(&desk, &ada.own_limit(&five)), Some((2, 5)), "the same count");
+    assert_eq!(left(&desk, &ada.own_limit(&hour)), Some((4, 5)), "another window");
+    assert_eq!(left(&desk, &Request::new("default", BOB).own_limit(&two)), Some((1, 2)));
+    assert_eq!(left(&desk, &ada), Some((2, 3)), "the rules have a count of their own");
+    let nothing = OwnLimit::new(0, Unit::Second);
+    assert_eq!(left(&desk, &ada.own_limit(&nothing)), None);
+    assert!(desk.engine.check(&ada.own_limit(&nothing).cost(0)).wait().unwrap().is_allowed());
+    assert_eq!(desk.engine.refund(&ada.own_limit(&five).cost(2)).wait(), Ok(2));
+    assert_eq!(left(&desk, &ada.own_limit(&five)), Some((3, 5)));
+    // The minute that began at 960 s ends at 1 020 s.
+    desk.at(1_019_999);
+    assert_eq!(left(&desk, &ada.own_limit(&two)), None);
+    desk.at(1_020_000);
+    assert_eq!(left(&desk, &ada.own_limit(&two)), Some((1, 2)));
+}
+
+pub(super) fn own_limits_replace_rules<S: Store>(make: Make<'_, S>) {
+    let desk = with_own_limits(make);
+    let limit = OwnLimit::new(1, Unit::Year);
+    let unknown = Request::new("nobody", ADA).own_limit(&limit);
+    for _ in 0..3 {
+        let report = desk.engine.check(&unknown).wait().unwrap();
+        assert!(report.is_allowed() && report.rule().is_none(), "an unknown domain");
+    }
+    let requests = [
+        Request::new("default", ADA).own_limit(&limit),
+        Request::new("default", &[("user", "ada"), ("path", "/a")]),
+    ];
+    let report = desk.engine.check_together(&requests).wait().unwrap();
+    assert_eq!(said(&report, 0), [("limit per year", 0)]);
+    assert_eq!(said(&report, 1), [("user", 2), ("path", 1)]);
+    // Others that are refused along with it are not charged, and it is, as far as it fits.
+    assert!(!desk.engine.check_together(&requests).wait().unwrap().is_allowed());
+    assert_eq!(desk.left(ADA, "user"), 2);
+    // An edit of the rules leaves the counts of requests alone.
+    desk.engine.replace_policy("test", read(&TWO.replace("max = 3", "max = 4")));
+    assert!(!desk.engine.check(&requests[0]).wait().unwrap().is_allowed());
+    assert_eq!(desk.left(ADA, "user"), 3);
+    let refused = Desk::new(make, TWO).engine.check(&requests[0]).wait();
+    assert!(matches!(refused, Err(CheckError::NoOwnLimits)));
+}

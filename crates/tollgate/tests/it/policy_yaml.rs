@@ -1,0 +1,320 @@
+//! Files of envoyproxy/ratelimit and of Limitador: the examples of their documentation, and what is
+//! wrong with files.
+
+use tollgate::policy::{DescriptorNames, Policy, PolicyFile};
+use tollgate::{Engine, ManualClock, MemoryStore, Request, Timestamp};
+
+type Entries<'a> = &'a [(&'a str, &'a str)];
+
+struct Desk {
+    engine: Engine<MemoryStore, ManualClock>,
+    clock: ManualClock,
+}
+
+impl Desk {
+    fn new(text: &str) -> Self {
+        let parsed = Policy::load("limits.yaml", text.as_bytes());
+        let policy = parsed.unwrap_or_else(|errors| panic!("{errors}")).policy;
+        let again = Policy::from_toml(&policy.to_toml()).expect("it can be written down");
+        assert_eq!(again.rules(), policy.rules(), "{}", policy.to_toml());
+        let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+        Self { engine: Engine::with_clock(policy, clock.clone()), clock }
+    }
+
+    /// Which rule has spoken about a descriptor, and whether it is allowed.
+    fn ask(&self, domain: &str, entries: Entries<'_>) -> (Option<String>, bool) {
+        let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
+        let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
+        let report = self.engine.check(&Request::new(domain, &attributes)).wait().unwrap();
+        let rule = if report.is_unlimited(0) { Some("unlimited") } else { report.rule() };
+        (rule.map(Into::into), report.is_allowed())
+    }
+
+    /// How many requests pass in a row.
+    fn passes(&self, domain: &str, entries: Entries<'_>) -> usize {
+        (0..1_000).take_while(|_| self.ask(domain, entries).1).count()
+    }
+}
+
+#[test]
+fn messages_by_type_and_number() {
+    let desk = Desk::new(
+        "domain: messaging
+descriptors:
+  # At most five marketing messages a day and number.
+  - key: message_type
+    value: marketing
+    descriptors:
+      - key: to_number
+        rate_limit: { unit: day, requests_per_unit: 5 }
+  # And at most 100 messages of any kind.
+  - key: to_number
+    rate_limit:
+      unit: day
+      requests_per_unit: 100
+",
+    );
+    let marketing: Entries<'_> = &[("message_type", "marketing"), ("to_number", "2061111111")];
+    assert_eq!(desk.passes("messaging", marketing), 5);
+    let other: Entries<'_> = &[("message_type", "marketing"), ("to_number", "2062222222")];
+    assert_eq!(desk.passes("messaging", other), 5, "a number has its own count");
+    assert_eq!(desk.passes("messaging", &[("to_number", "2061111111")]), 100);
+    for unmatched in [
+        &[("message_type", "marketing")][..],
+        &[("to_number", "1"), ("message_type", "marketing")],
+        &[("message_type", "transactional"), ("to_number", "2061111111")],
+        &[],
+    ] {
+        assert_eq!(desk.ask("messaging", unmatched), (None, true), "{unmatched:?}");
+    }
+    assert_eq!(desk.ask("other", marketing), (None, true));
+    // The day ends for all at the same time.
+    desk.clock.set(Timestamp::from_secs(12 * 86_400 - 1));
+    assert_eq!(desk.passes("messaging", marketing), 0);
+    desk.clock.set(Timestamp::from_secs(12 * 86_400));
+    assert_eq!(desk.passes("messaging", marketing), 5);
+}
+
+#[test]
+fn exceptions_for_addresses() {
+    let desk = Desk::new(
+        "domain: edge_proxy_per_ip
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: second, requests_per_unit: 10}
+  # On the black list
+  - key: remote_address
+    value: 50.0.0.5
+    rate_limit: {unit: second, requests_per_unit: 0}
+  # On the white list
+  - {key: remote_address, value: 50.0.0.6}
+  - key: remote_address
+    value: 50.0.0.7
+    rate_limit: {unlimited: true}
+  - key: remote_address
+    value: 10.0.0.0/8
+    rate_limit: {unit: second, requests_per_unit: 3}
+",
+    );
+    let passes = |value| desk.passes("edge_proxy_per_ip", &[("remote_address", value)]);
+    assert_eq!(passes("192.0.2.1"), 10);
+    assert_eq!(passes("50.0.0.5"), 0);
+    assert_eq!(passes("50.0.0.6"), 1_000);
+    assert_eq!(passes("50.0.0.7"), 1_000);
+    assert_eq!(passes("10.0.0.0/8"), 3, "a text that looks like a network is a text");
+    assert_eq!(passes("10.1.2.3"), 10);
+    let ask = |value| desk.ask("edge_proxy_per_ip", &[("remote_address", value)]).0;
+    assert_eq!(ask("50.0.0.7").as_deref(), Some("unlimited"));
+    assert_eq!(ask("50.0.0.6"), None);
+}
+
+#[test]
+fn wildcards_shadows_and_shared_counters() {
+    let desk = Desk::new(
+        "domain: d
+descriptors:
+  - key: path
+    rate_limit: {unit: hour, requests_per_unit: 9}
+  - key: path
+    value: /api/v1*
+    rate_limit: {unit: hour, requests_per_unit: 2}
+  - key: path
+    value: /api*
+    share_threshold: true
+    rate_limit: {unit: hour, requests_per_unit: 4, name: shared}
+  - key: path
+    value: /api/v1/free
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1}
+",
+    );
+    let passes = |value| desk.passes("d", &[("path", value)]);
+    assert_eq!(passes("/api/v1/a"), 2, "the first that fits, in the order of the file");
+    assert_eq!(passes("/api/v1/b"), 2, "each value has its own count");
+    assert_eq!(passes("/api/x"), 4);
+    assert_eq!(passes("/api/y"), 0, "unless they share it");
+    assert_eq!(desk.ask("d", &[("path", "/api/z")]), (Some("shared".into()), false));
+    assert_eq!(passes("/api/v1/free"), 1_000, "a shadow refuses nothing");
+    assert_eq!(passes("/other"), 9);
+}
+
+#[test]
+fn there_is_no_way_back() {
+    let desk = Desk::new(
+        "domain: d
+descriptors:
+  - key: a
+    value: x
+    descriptors:
+      - key: b
+        value: y
+        rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: a
+    descriptors:
+      - key: b
+        rate_limit: {unit: minute, requests_per_unit: 2}
+",
+    );
+    assert_eq!(desk.passes("d", &[("a", "x"), ("b", "y")]), 1);
+    assert_eq!(desk.passes("d", &[("a", "z"), ("b", "y")]), 2);
+    assert_eq!(desk.ask("d", &[("a", "x"), ("b", "z")]), (None, true), "a dead end");
+}
+
+#[test]
+fn several_documents_and_files_are_several_domains() {
+    let one = |domain: &str, max: u32| {
+        let limit = format!("{{unit: day, requests_per_unit: {max}}}");
+        format!("domain: {domain}\ndescriptors: [{{key: k, rate_limit: {limit}}}]\n")
+    };
+    let desk = Desk::new(&format!("{}---\n{}", one("a", 1), one("b", 2)));
+    assert_eq!(desk.passes("a", &[("k", "v")]), 1);
+    assert_eq!(desk.passes("b", &[("k", "v")]), 2);
+    let file = |name: &str, text: String| PolicyFile { name: name.into(), bytes: text.into() };
+    let native = "[[rule]]\nname = \"n\"\nwindow = { max = 1, per = \"1s\" }\n".to_owned();
+    let files = [file("a.yaml", one("a", 1)), file("n.toml", native)];
+    assert_eq!(Policy::load_files(&files).expect("two domains").policy.rules().len(), 2);
+    let twice = [file("a.yaml", one("a", 1)), file("b.yml", one("a", 1))];
+    let error = Policy::load_files(&twice).expect_err("twice").to_string();
+    assert!(error.contains("b.yml:1:1: error: the domain `a` is in `a.yaml` already"), "{error}");
+}
+
+#[test]
+fn limits_of_limitador() {
+    let desk = Desk::new(
+        r#"
+- namespace: test_namespace
+  max_value: 10
+  seconds: 60
+  name: gets
+  conditions:
+    - "descriptors[0]['req.method'] == 'GET'"
+  variables:
+    - descriptors[0].user
+- namespace: test_namespace
+  max_value: 5
+  seconds: 60
+  conditions:
+    - "req.method == 'POST' && int(descriptors[0].size) >= 100"
+    - "descriptors[0].user != 'root'"
+  variables: [user]
+- {namespace: other, max_value: 0, seconds: 1, conditions: [], variables: []}
+"#,
+    );
+    let get = |user| desk.passes("test_namespace", &[("req.method", "GET"), ("user", user)]);
+    assert_eq!((get("ada"), get("bob"), get("ada")), (10, 10, 0));
+    assert_eq!(desk.passes("test_namespace", &[("req.method", "GET")]), 1_000, "no variable");
+    let post = |user, size| {
+        desk.passes("test_namespace", &[("req.method", "POST"), ("user", user), ("size", size)])
+    };
+    assert_eq!((post("ada", "100"), post("bob", "99"), post("root", "100")), (5, 1_000, 1_000));
+    assert_eq!(post("ada", "many"), 1_000, "not a number");
+    assert_eq!(desk.passes("other", &[]), 0);
+    // The window opens with the first request.
+    desk.clock.set(Timestamp::from_millis(1_000_059_999));
+    assert_eq!(get("ada"), 0);
+    desk.clock.set(Timestamp::from_secs(1_000_060));
+    assert_eq!(get("ada"), 10);
+}
+
+#[test]
+fn limitador_reads_the_first_descriptor_only() {
+    let desk = Desk::new("limits: [{namespace: n, max_value: 1, seconds: 9, variables: [user]}]");
+    let entries = [("user", "ada")];
+    let names = DescriptorNames::new(["user"]);
+    let second: Vec<_> = names.attributes(entries, 1).collect();
+    for _ in 0..3 {
+        let report = desk.engine.check(&Request::new("n", &second)).wait().unwrap();
+        assert!(report.is_allowed() && report.rule().is_none());
+    }
+    assert_eq!(desk.passes("n", &entries), 1);
+}
+
+#[test]
+fn errors_say_where_and_what() {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let envoy = |rest: &str| format!("domain: d\ndescriptors:\n{rest}");
+    for (text, expected) in [
+        ("descriptors: []".to_owned(), "1:1: error: the file does not say its `domain`"),
+        (envoy(""), "1:1: error: the file has no limit"),
+        (envoy(&format!("  - {{value: v, {limit}}}")), "3:5: error: the descriptor has no `key`"),
+        (
+            envoy(&format!("  - {{key: k, {limit}}}\n  - {{key: k, {limit}}}")),
+            "4:5: error: the descriptor `k` is there twice at this level",
+        ),
+        (
+            envoy("  - key: k\n    rate_limits: {}\n"),
+            "4:5: error: unknown key `rate_limits` in a descriptor",
+        ),
+        (
+            envoy("  - key: k\n    rate_limit: {unlimited: true, unit: day}"),
+            "4:41: error: what is unlimited has no `unit`",
+        ),
+        (
+            envoy("  - key: k\n    rate_limit: {unit: fortnight, requests_per_unit: 1}"),
+            "4:24: error: `fortnight` is not a unit",
+        ),
+        (
+            envoy("  - key: k\n    rate_limit: {unit: day, requests_per_unit: -1}"),
+            "4:48: error: `requests_per_unit` is a whole number",
+        ),
+        (envoy("  - key: k\n    key: k"), "4:5: error: the key `key` is there twice"),
+        (envoy("  - {key: [}"), "error: this is not YAML"),
+        ("just a text".to_owned(), "1:1: error: this is no policy"),
+        ("- {namespace: n, seconds: 1}".to_owned(), "1:3: error: the limit has no `max_value`"),
+        (
+            "- {namespace: n, max_value: 1, seconds: 0}".to_owned(),
+            "1:41: error: `seconds` is a whole number from 1",
+        ),
+        (
+            "- {namespace: n, max_value: 1, seconds: 1, conditions: [\"a || b\"]}".to_owned(),
+            "1:57: error: the condition `a || b` is not understood",
+        ),
+        (
+            "- {namespace: n, max_value: 1, seconds: 1, conditions: [a > 5, a < 5]}".to_owned(),
+            "1:3: error: the conditions on `a` never hold",
+        ),
+    ] {
+        let error = Policy::load("f.yaml", text.as_bytes()).expect_err(&text).to_string();
+        assert!(error.contains(expected), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn replaces_is_warned_about() {
+    let text = "domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: day, requests_per_unit: 1, name: a, replaces: [{name: b}]}
+";
+    let parsed = Policy::load("f.yaml", text.as_bytes()).expect("it is understood");
+    assert!(parsed.warnings[0].to_string().contains("4:70: warning: `replaces` is not followed"));
+}
+
+#[test]
+fn anchors_work_and_cannot_explode() {
+    let desk = Desk::new(
+        "domain: d
+descriptors:
+  - key: a
+    rate_limit: &limit {unit: day, requests_per_unit: 2}
+  - key: b
+    rate_limit: *limit
+",
+    );
+    assert_eq!(desk.passes("d", &[("b", "x")]), 2);
+    let mut bomb = "domain: d\nmetadata:\n".to_owned();
+    bomb += "  - &a0 {key: k, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    for level in 1..60 {
+        let below = level - 1;
+        bomb += &format!("  - &a{level} {{key: k, descriptors: [*a{below}, *a{below}]}}\n");
+    }
+    bomb += "descriptors: [*a59]\n";
+    assert!(Policy::load("f.yaml", bomb.as_bytes()).is_err());
+    let mut deep = String::new();
+    for level in 1..100_000 {
+        deep += &format!("- &a{level} [*a{}]\n", level - 1);
+    }
+    assert!(Policy::load("f.yaml", format!("- &a0 []\n{deep}").as_bytes()).is_err());
+    assert!(Policy::load("f.yaml", "[".repeat(1 << 20).as_bytes()).is_err());
+    assert!(Policy::load("f.yaml", "{a: ".repeat(1 << 18).as_bytes()).is_err());
+}
