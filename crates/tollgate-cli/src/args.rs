@@ -272,7 +272,8 @@ pub(crate) struct ServeArgs {
     /// What callers of the admin interface must show; better given by the environment
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
     pub(crate) admin_token: Option<String>,
-    /// Where states are kept: `memory`, or `file:FOLDER` to survive a restart [default: memory]
+    /// Where states are kept: `memory`, or `file:FOLDER`, where quotas and whatever rules say is
+    /// durable survive a restart and a crash [default: memory]
     #[arg(long, env = "TOLLGATE_STORE")]
     pub(crate) store: Option<String>,
     /// How many threads serve [default: as many as there are processors]

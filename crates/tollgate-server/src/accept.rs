@@ -148,7 +148,9 @@ pub(crate) async fn accept(
             Ok(accepted) => accepted,
             Err(error) => {
                 if !is_of_one_connection(&error) {
-                    tracing::error!(%door, %error, "cannot accept connections");
+                    if hall.places.may_warn().await {
+                        tracing::error!(%door, %error, "cannot accept connections");
+                    }
                     // Descriptors or memory have run out: those who leave give some back.
                     tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
                 }
@@ -190,6 +192,15 @@ impl Places {
                 .expect("a peer is an attribute"),
             Rule::new("all", places(bounds.connections)),
             Rule::new("admins", places(bounds.admin_connections)).domain(ADMIN),
+            Rule::new("admin", places(bounds.admin_connections.div_ceil(2)))
+                .domain(ADMIN)
+                .key(["peer"])
+                .expect("a peer is an attribute"),
+            Rule::new("users", places(bounds.local_connections)).domain(LOCAL),
+            Rule::new("user", places(bounds.local_connections.div_ceil(2)))
+                .domain(LOCAL)
+                .key(["peer"])
+                .expect("a peer is an attribute"),
             Rule::new("warnings", Limit::Cooldown(Cooldown::new(WARN_EVERY).expect("it is not 0")))
                 .domain(WARNINGS),
         ];
@@ -202,7 +213,11 @@ impl Places {
             Peer::Process(process) => format!("user {}", process.uid()),
         };
         let attributes = [("peer", name.as_str())];
-        let domain = if door == Door::Admin { ADMIN } else { Rule::DEFAULT_DOMAIN };
+        let domain = match door {
+            Door::Admin => ADMIN,
+            Door::Unix => LOCAL,
+            Door::Http | Door::Grpc | Door::Resp => Rule::DEFAULT_DOMAIN,
+        };
         let request = Request::new(domain, &attributes);
         let place = self.engine.acquire(&request, Some(Duration::ZERO)).await.ok();
         if place.is_none() {
@@ -213,10 +228,14 @@ impl Places {
 
     /// Says so, but not more often than anybody reads.
     async fn warn(&self, door: Door, peer: &str) {
-        let may = self.engine.check(&Request::new(WARNINGS, &[])).await;
-        if may.is_ok_and(|report| report.is_allowed()) {
+        if self.may_warn().await {
             tracing::warn!(%door, peer, "refused connections: there are too many");
         }
+    }
+
+    async fn may_warn(&self) -> bool {
+        let may = self.engine.check(&Request::new(WARNINGS, &[])).await;
+        may.is_ok_and(|report| report.is_allowed())
     }
 }
 
@@ -301,6 +320,9 @@ impl AsyncWrite for Stream {
 
 /// The domain of places that are kept for admins.
 const ADMIN: &str = "admin";
+
+/// The domain of places for users of this machine, who are how admins come.
+const LOCAL: &str = "local";
 
 /// The domain of warnings about connections that were refused.
 const WARNINGS: &str = "warnings";

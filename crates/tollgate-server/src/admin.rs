@@ -120,27 +120,42 @@ async fn done(daemon: &Daemon, visitor: &Visitor<'_>, asked: Asked<'_>) -> Resul
     if visitor.role < *needed {
         return Err(Refusal::forbidden());
     }
-    let who = visitor.who;
-    match act {
-        Act::Status => Ok(state::status(daemon)),
-        Act::Policy => Ok(policy::show(daemon)),
-        Act::PutPolicy => policy::put(daemon, who, given),
-        Act::DropEdits => Ok(json!({ "changes": daemon.engine.drop_overlay(who).len() })),
-        Act::Rules => Ok(policy::rules(daemon)),
-        Act::PatchRule => {
-            let (domain, name) = rule.unwrap_or_default();
-            policy::patch(daemon, who, (&domain, &name), given)
+    let done = act.run(daemon, visitor.who, (rule, query, given)).await?;
+    // An edit is in force even if it cannot be kept; whoever made it has to know.
+    if *needed == Role::Full && daemon.engine.sync_any().await.is_err() {
+        return Err(Refusal::outage());
+    }
+    Ok(done)
+}
+
+impl Act {
+    async fn run(
+        self,
+        daemon: &Daemon,
+        who: &str,
+        (rule, query, given): (Option<(String, String)>, &str, Given),
+    ) -> Result<Value, Refusal> {
+        match self {
+            Act::Status => Ok(state::status(daemon)),
+            Act::Policy => Ok(policy::show(daemon)),
+            Act::PutPolicy => policy::put(daemon, who, given),
+            Act::DropEdits => Ok(json!({ "changes": daemon.engine.drop_overlay(who).len() })),
+            Act::Rules => Ok(policy::rules(daemon)),
+            Act::PatchRule => {
+                let (domain, name) = rule.unwrap_or_default();
+                policy::patch(daemon, who, (&domain, &name), given)
+            }
+            Act::Overrides => Ok(edits::listed(daemon, "override", "overrides")),
+            Act::PutOverride => edits::put_override(daemon, who, given),
+            Act::DropOverride => edits::drop_override(daemon, who, given),
+            Act::Bans => Ok(edits::listed(daemon, "ban", "bans")),
+            Act::Ban => edits::ban(daemon, who, given),
+            Act::Unban => edits::unban(daemon, who, given),
+            Act::ResetKey => state::reset(daemon, who, given).await,
+            Act::CloseRound => state::close_round(daemon, who, given).await,
+            Act::Audit => state::audit(daemon, query),
+            Act::Top => state::top(daemon, query),
         }
-        Act::Overrides => Ok(edits::listed(daemon, "override", "overrides")),
-        Act::PutOverride => edits::put_override(daemon, who, given),
-        Act::DropOverride => edits::drop_override(daemon, who, given),
-        Act::Bans => Ok(edits::listed(daemon, "ban", "bans")),
-        Act::Ban => edits::ban(daemon, who, given),
-        Act::Unban => edits::unban(daemon, who, given),
-        Act::ResetKey => state::reset(daemon, who, given).await,
-        Act::CloseRound => state::close_round(daemon, who, given).await,
-        Act::Audit => state::audit(daemon, query),
-        Act::Top => state::top(daemon, query),
     }
 }
 

@@ -61,7 +61,8 @@ impl Server {
     /// Opens the store and all doors, and serves from then on.
     ///
     /// It runs on the runtime that this is called on.
-    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+    pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
+        settings.bounds = settings.bounds.within(descriptors());
         // Envoy may bring limits along.
         let policy = settings.policy.clone().with_own_limits();
         let engine = Engine::open_any(policy, settings.store_folder.as_deref())
@@ -182,6 +183,17 @@ impl Server {
         self.addresses[door as usize] = Some(address);
         Ok(Some(Listener::Tcp(listener)))
     }
+}
+
+/// How many descriptors the process may have: as many as it is allowed to ask for.
+fn descriptors() -> u64 {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return u64::MAX };
+    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        return hard;
+    }
+    soft
 }
 
 impl fmt::Display for StartError {

@@ -50,6 +50,8 @@ pub struct Bounds {
     pub connections_per_peer: u64,
     /// Connections at a time that are kept for admins.
     pub admin_connections: u64,
+    /// Connections at a time to the local socket.
+    pub local_connections: u64,
     /// How long the head of a request may take.
     pub head_time: Duration,
     /// How long a whole request may take to arrive.
@@ -74,6 +76,7 @@ impl Default for Bounds {
             connections: 10_000,
             connections_per_peer: 5_000,
             admin_connections: 64,
+            local_connections: 256,
             head_time: Duration::from_secs(10),
             request_time: Duration::from_secs(30),
             idle_time: Duration::from_secs(300),
@@ -83,6 +86,17 @@ impl Default for Bounds {
             body_bytes: 1 << 20,
             batch: 1_000,
         }
+    }
+}
+
+impl Bounds {
+    /// The same, with no more connections than there are descriptors for: some are kept for admins, for
+    /// users of this machine, and for files.
+    pub(crate) fn within(mut self, descriptors: u64) -> Self {
+        let kept = self.admin_connections + self.local_connections + DESCRIPTORS_OF_FILES;
+        self.connections = self.connections.min(descriptors.saturating_sub(kept).max(1));
+        self.connections_per_peer = self.connections_per_peer.min(self.connections);
+        self
     }
 }
 
@@ -189,3 +203,6 @@ impl Settings {
 fn folder_of(store: &str) -> Option<&str> {
     store.strip_prefix("file:")
 }
+
+/// Descriptors for the store, the policy file, listeners and the runtime.
+const DESCRIPTORS_OF_FILES: u64 = 64;

@@ -19,11 +19,12 @@ pub(super) async fn check(call: &Call<'_>) -> Result<Answer, Problem> {
     if let Some(key) = idempotency_key(&head.headers)? {
         request = request.idempotency_key(key);
     }
-    let report = if asked.peek {
-        daemon.engine.peek(&request).await?
-    } else {
-        daemon.engine.check(&request).await?
-    };
+    if asked.peek {
+        // Nothing was decided, so nothing is counted.
+        let report = daemon.engine.peek(&request).await?;
+        return Ok(respond::checked(&report, daemon.settings.dialect));
+    }
+    let report = daemon.engine.check(&request).await?;
     call.observe(&request, &report);
     Ok(respond::checked(&report, daemon.settings.dialect))
 }

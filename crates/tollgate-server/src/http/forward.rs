@@ -1,6 +1,7 @@
 //! Proxies that ask whether a request may pass.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
@@ -56,14 +57,18 @@ async fn ask(call: &Call<'_>, peer: Peer, telling: &Telling) -> Result<Report, P
     let domain = domain(head.uri.query().unwrap_or_default())?;
     let headers = &head.headers;
     let ip = client(&daemon.settings, peer, headers).to_string();
-    let host = one(headers, telling.host).map(host);
-    let user = daemon.settings.user_header.as_deref().and_then(|name| one(headers, name));
+    let method = one(headers, telling.method)?.map(shown);
+    let host = one(headers, telling.host)?.map(shown);
+    let host = host.as_deref().map(host_of);
+    let path = one(headers, telling.uri)?.map(|uri| shown(path_of(uri)));
+    let user = daemon.settings.user_header.as_deref();
+    let user = user.map_or(Ok(None), |name| one(headers, name))?.map(shown);
     let attributes = [
         ("ip", Some(&*ip)),
-        ("method", one(headers, telling.method)),
+        ("method", method.as_deref()),
         ("host", host.as_deref()),
-        ("path", one(headers, telling.uri).map(path)),
-        ("user", user),
+        ("path", path.as_deref()),
+        ("user", user.as_deref()),
     ];
     let known: SmallVec<[(&str, &str); 5]> =
         attributes.iter().filter_map(|(name, value)| Some((*name, (*value)?))).collect();
@@ -110,15 +115,33 @@ fn client(settings: &Settings, peer: Peer, headers: &HeaderMap) -> IpAddr {
     header.client(peer, lines, is_trusted)
 }
 
-/// The value of a header, if it is there once.
-fn one<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+/// The value of a header. Which of two values counts nobody can know: then nobody passes.
+fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, Problem> {
     let mut values = headers.get_all(name).iter();
-    let (first, second) = (values.next()?, values.next());
-    if second.is_some() { None } else { std::str::from_utf8(first.as_bytes()).ok() }
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(Problem::unprocessable(format!("the header `{name}` is there twice"))),
+        (first, None) => Ok(first.map(HeaderValue::as_bytes)),
+    }
+}
+
+/// Bytes as text, those that are none as `%ff`: what cannot be read must not look as if it were absent.
+fn shown(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(bytes.len() + 8);
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "%{byte:02x}");
+        }
+    }
+    Cow::Owned(text)
 }
 
 /// A host in lower case and without its port.
-fn host(host: &str) -> Cow<'_, str> {
+fn host_of(host: &str) -> Cow<'_, str> {
     let end = host.rfind(']').map_or(0, |end| end + 1);
     let host = host[end..].find(':').map_or(host, |colon| &host[..end + colon]);
     let is_lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
@@ -126,8 +149,8 @@ fn host(host: &str) -> Cow<'_, str> {
 }
 
 /// The path of what was asked for, as the client wrote it, without the query.
-fn path(uri: &str) -> &str {
-    let end = uri.find(['?', '#']).unwrap_or(uri.len());
+fn path_of(uri: &[u8]) -> &[u8] {
+    let end = uri.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(uri.len());
     &uri[..end]
 }
 

@@ -113,6 +113,13 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> usize {
         let name = arguments.in_array(input, 0).unwrap_or_default();
+        if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
+            // A page can have a browser send anything to anybody; what follows would be its commands.
+            tracing::warn!("closed a connection that speaks HTTP to the Redis port");
+            self.daemon.metrics.door(Door::Resp).malformed.add(1);
+            self.standing = Standing::Leaving;
+            return bytes;
+        }
         let mut replies = Replies::new(out, self.version);
         let Some(command) = commands::find(name) else {
             if self.standing == Standing::Stranger {

@@ -118,7 +118,8 @@ impl Daemon {
 
 impl Metrics {
     fn write_doors(&self, text: &mut Text) {
-        let counters: [(_, _, fn(&super::DoorMetrics) -> &super::Counter); 3] = [
+        type Counted = fn(&super::DoorMetrics) -> &super::Counter;
+        let counters: [(_, _, Counted); 3] = [
             ("tollgate_connections_total", "Connections that were accepted.", |it| &it.accepted),
             (
                 "tollgate_connections_refused_total",

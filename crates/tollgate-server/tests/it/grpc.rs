@@ -36,7 +36,10 @@ fn said(status: &DescriptorStatus) -> (Code, Option<(u32, Unit)>, u32) {
     (status.code(), limit, status.limit_remaining)
 }
 
-fn all_said(response: &RateLimitResponse) -> Vec<(Code, Option<(u32, Unit)>, u32)> {
+/// The code, the limit and what is left of it.
+type Said = (Code, Option<(u32, Unit)>, u32);
+
+fn all_said(response: &RateLimitResponse) -> Vec<Said> {
     response.statuses.iter().map(said).collect()
 }
 

@@ -98,3 +98,26 @@ fn a_query_names_the_domain_and_nothing_else() {
     assert_eq!(ask("domain=a&domain=b").problem().0, 422);
     assert_eq!(ask("domain=%ff").problem().0, 422);
 }
+
+#[test]
+fn what_cannot_be_read_does_not_slip_past_the_rules() {
+    let policy = "[[rule]]\nname = 'sign-ups'\nmatch = { path = '/sign-up*' }\n\
+                  window = { max = 1, per = '1h' }\n";
+    let daemon = Running::new(policy);
+    let mut status = |uri: &[u8]| {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(daemon.address()).unwrap();
+        stream.write_all(b"GET /check/forward HTTP/1.1\r\nhost: x\r\n").unwrap();
+        stream.write_all(b"connection: close\r\nx-forwarded-uri: ").unwrap();
+        stream.write_all(uri).unwrap();
+        stream.write_all(b"\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[9..12]).into_owned()
+    };
+    assert_eq!(status(b"/sign-up"), "200");
+    assert_eq!(status(b"/sign-up?x=\xff"), "429");
+    assert_eq!(status(b"/sign-up\xff"), "429");
+    assert_eq!(status(b"/sign-up\r\nx-forwarded-uri: /else"), "422");
+    assert_eq!(status(b"/else\xff"), "200");
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
-use super::tally::{Tally, tallies};
+use super::tally::{Tally, go_on_counting};
 use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
@@ -117,7 +117,6 @@ impl Ruleset {
             .flat_map(|old| old.rules.iter().chain(&old.own))
             .map(|rule| (rule.family, rule))
             .collect();
-        let counted = tallies(old.iter().flat_map(|old| &old.rules));
         let mut rules = Vec::new();
         let mut domains: Vec<Domain> = Vec::new();
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash().clone());
@@ -131,12 +130,9 @@ impl Ruleset {
             });
             let domain = &mut domains[domain];
             domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
-            let mut compiled = numbers.compile(rule, (family, old), store, times);
-            if let Some(tally) = counted.get(&(&*compiled.rule.domain, &*compiled.rule.name)) {
-                compiled.tally = Arc::clone(tally);
-            }
-            rules.push(compiled);
+            rules.push(numbers.compile(rule, (family, old), store, times));
         }
+        go_on_counting(old, &mut rules);
         let mut own = Vec::new();
         for unit in Unit::ALL.into_iter().filter(|_| policy.takes_own_limits) {
             let rule = own_rule(unit);
@@ -152,12 +148,7 @@ impl Ruleset {
                 domains.len() - 1
             });
         }
-        for domain in &mut domains {
-            let of_domain = || domain.rules.iter().map(|&number| &rules[number as usize].rule);
-            domain.matcher = Matcher::new(of_domain());
-            domain.is_unconditional =
-                of_domain().all(|rule| rule.conditions.is_empty() && rule.group.is_none());
-        }
+        domains.iter_mut().for_each(|domain| domain.look_at(&rules));
         let policy_rules = rules.len();
         rules.append(&mut own);
         numbers.note_removed(&old_rules, &rules);
@@ -240,6 +231,15 @@ impl Finder {
 }
 
 impl Domain {
+    /// Learns how its rules are found.
+    fn look_at(&mut self, rules: &[Compiled]) {
+        let of_domain = || self.rules.iter().map(|&number| &rules[number as usize].rule);
+        let is_unconditional =
+            of_domain().all(|rule| rule.conditions.is_empty() && rule.group.is_none());
+        let matcher = Matcher::new(of_domain());
+        (self.matcher, self.is_unconditional) = (matcher, is_unconditional);
+    }
+
     fn new(name: &str, bans: Vec<Ban>) -> Self {
         let (rules, matcher) = (Vec::new(), Matcher::new([]));
         let ban_finder = Finder::new(bans.iter().map(|ban| ban.who()));

@@ -8,7 +8,7 @@ use tollgate_core::Decision;
 
 use super::Engine;
 use super::report::Report;
-use super::ruleset::Compiled;
+use super::ruleset::{Compiled, Ruleset};
 use crate::clock::Clock;
 use crate::policy::Mode;
 use crate::store::Store;
@@ -37,9 +37,6 @@ pub(super) struct Tally {
     counts: [AtomicU64; 4],
 }
 
-/// The counters of rules that were there before.
-pub(super) type Tallies<'a> = HashMap<(&'a str, &'a str), &'a Arc<Tally>>;
-
 impl Tally {
     fn add(&self, weight: Weight, is_allowed: bool) {
         self.counts[place(weight.mode(), is_allowed)].fetch_add(1, Ordering::Relaxed);
@@ -58,8 +55,16 @@ const fn place(mode: Mode, is_allowed: bool) -> usize {
     if is_allowed { mode } else { mode + 1 }
 }
 
-pub(super) fn tallies<'a>(rules: impl Iterator<Item = &'a Compiled>) -> Tallies<'a> {
-    rules.map(|it| ((&*it.rule.domain, &*it.rule.name), &it.tally)).collect()
+/// Gives rules the counters of those of the same names that were there before.
+pub(super) fn go_on_counting(old: Option<&Ruleset>, rules: &mut [Compiled]) {
+    let old = old.iter().flat_map(|old| &old.rules);
+    let tallies: HashMap<_, _> =
+        old.map(|it| ((&*it.rule.domain, &*it.rule.name), &it.tally)).collect();
+    for rule in rules {
+        if let Some(tally) = tallies.get(&(&*rule.rule.domain, &*rule.rule.name)) {
+            rule.tally = Arc::clone(tally);
+        }
+    }
 }
 
 impl Report {

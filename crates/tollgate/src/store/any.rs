@@ -22,6 +22,7 @@ use crate::terms::Decisions;
 
 /// One of the stores, chosen when the program starts.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a process has one, and every decision looks into it")]
 pub enum AnyStore {
     /// States that end with the process.
     Memory(MemoryStore),

@@ -175,3 +175,15 @@ async fn a_client_that_vanishes_disturbs_nobody() {
     assert!(error(&client.ask(&["NO", "SUCH"])).starts_with("ERR unknown command"));
     daemon.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_a_browser_gives_no_commands() {
+    let daemon = Daemon::start().await;
+    for first in ["POST / HTTP/1.1", "GET / HTTP/1.1\r\nHost: 127.0.0.1"] {
+        let bytes = format!("{first}\r\n\r\nCL.THROTTLE page 0 1 3600\r\n");
+        let heard = String::from_utf8(throw(&daemon, bytes.as_bytes())).unwrap();
+        assert!(!heard.contains('*'), "{heard}");
+    }
+    let mut client = daemon.client();
+    assert_eq!(client.integers(&["CL.THROTTLE", "page", "0", "1", "3600"])[0], 0);
+}
