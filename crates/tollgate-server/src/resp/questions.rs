@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::Serialize;
-use tollgate::{CheckError, HoldId, Report, Request, SettleError};
+use tollgate::{CheckError, Clock, HoldId, Report, Request, SettleError, Timestamp};
 use tollgate_proto::resp::{Arguments, Replies, integer, parse};
 
 use super::commands::{Verb, find};
@@ -11,6 +11,7 @@ use super::telling::tell;
 use crate::body::Body;
 use crate::daemon::Daemon;
 use crate::door::Door;
+use crate::http::explain;
 
 /// What somebody asks the policy, but for its attributes, which are kept with those of others.
 struct Question<'a> {
@@ -92,14 +93,13 @@ pub(super) async fn answer(
         Verb::Reserve => match daemon.engine.reserve(&request).await {
             Ok(report) => {
                 daemon.observe(Door::Resp, &request, &report, since);
-                tell(&Reserved::new(&report), replies);
+                tell(&Reserved::new(&report, daemon.now()), replies);
             }
             Err(error) => tell_error(&error, replies),
         },
         Verb::Explain => match daemon.engine.explain(&request) {
             Ok(explanation) => {
-                let (body, text) = (Body::new(&explanation.report), explanation.to_string());
-                tell(&Explained { body, explanation: text }, replies);
+                tell(&explain::told(&explanation, daemon.engine.clock().wall()), replies);
             }
             Err(error) => tell_error(&error, replies),
         },
@@ -212,26 +212,26 @@ fn amount(name: &str, text: &[u8]) -> Result<u64, String> {
     u64::try_from(value).map_err(|_| format!("{name} must be at least 0"))
 }
 
-/// What is told about a reservation.
+/// What is told about a reservation, as HTTP tells it.
 #[derive(Serialize)]
 struct Reserved<'a> {
-    #[serde(flatten)]
-    body: Body<'a>,
     /// Its name; `None` if it was refused.
     reservation: Option<String>,
+    /// Rounded down, since after that it is too late.
+    expires_in_ms: Option<u64>,
+    #[serde(flatten)]
+    body: Body<'a>,
 }
 
 impl<'a> Reserved<'a> {
-    fn new(report: &'a Report) -> Self {
-        Self { body: Body::new(report), reservation: report.hold().map(|id| id.to_string()) }
+    fn new(report: &'a Report, now: Timestamp) -> Self {
+        let ms_until = |at: Timestamp| at.as_nanos().saturating_sub(now.as_nanos()) / 1_000_000;
+        Self {
+            reservation: report.hold().map(|id| id.to_string()),
+            expires_in_ms: report.expires().map(ms_until),
+            body: Body::new(report),
+        }
     }
-}
-
-#[derive(Serialize)]
-struct Explained<'a> {
-    #[serde(flatten)]
-    body: Body<'a>,
-    explanation: String,
 }
 
 /// What became of a reservation: what was charged of it, nothing if it was cancelled.

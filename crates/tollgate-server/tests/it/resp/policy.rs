@@ -78,8 +78,10 @@ async fn a_peek_charges_nothing_and_a_name_is_charged_once() {
     let other = client.ask(&with("TG.CHECK", &["IDEMPOTENCY", "order 17", "COST", "2"]));
     assert!(error(&other).contains("idempotency key was used before"), "{other:?}");
     let explained = ask(&mut client, &with("TG.EXPLAIN", &[]));
-    let explanation = text(&explained["explanation"]);
-    assert!(explanation.contains("per-user: applies to user = \"ada\""), "{explanation}");
+    assert_eq!(explained["allowed"], Value::Int(1));
+    let rules: Vec<HashMap<String, Value>> = from_redis_value(explained["rules"].clone()).unwrap();
+    let key: HashMap<String, String> = from_redis_value(rules[0]["key"].clone()).unwrap();
+    assert_eq!((&rules[0]["applies"], &*key["user"]), (&Value::Int(1), "ada"));
     assert_eq!(ask(&mut client, &with("TG.PEEK", &[]))["remaining"], Value::Int(2));
     daemon.stop().await;
 }
@@ -89,7 +91,9 @@ async fn what_is_set_aside_is_committed_or_cancelled_once() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
     let reserve = ["TG.RESERVE", "tokens", "ATTR", "team", "search", "COST", "60"];
-    let id = text(&ask(&mut client, &reserve)["reservation"]);
+    let reserved = ask(&mut client, &reserve);
+    let id = text(&reserved["reservation"]);
+    assert!(matches!(reserved["expires_in_ms"], Value::Int(1..=600_000)), "{reserved:?}");
     let refused = ask(&mut client, &reserve);
     assert_eq!((&refused["allowed"], &refused["reservation"]), (&Value::Int(0), &Value::Nil));
     assert_eq!(ask(&mut client, &["TG.COMMIT", &id, "10"])["charged"], Value::Int(10));
