@@ -4,10 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-#[path = "../../../../scripts/guide.rs"]
-mod guide;
-
-use guide::Guide;
+use crate::guide::Guide;
 
 /// Runs a guide with the command that was built, on ports that are free.
 fn follow(name: &str, text: &str) {
