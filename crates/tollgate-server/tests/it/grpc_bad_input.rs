@@ -119,6 +119,7 @@ async fn byte_by_byte_is_understood() {
     let mut settings = [0; 9];
     stream.read_exact(&mut settings).await.unwrap();
     assert_eq!(settings[3], 4);
+    drop(stream);
     server.stop().await;
 }
 
