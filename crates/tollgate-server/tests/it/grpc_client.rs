@@ -30,6 +30,7 @@ pub(crate) type Failed = (u16, String);
 impl Client {
     pub(crate) async fn new(server: &Server) -> Self {
         let stream = TcpStream::connect(server.address(Door::Grpc).unwrap()).await.unwrap();
+        stream.set_nodelay(true).unwrap();
         let (sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);

@@ -30,7 +30,7 @@ fn requests_in_either_spelling() {
 fn what_is_no_request_is_told() {
     for (json, why) in [
         ("", "EOF"),
-        ("[]", "invalid type"),
+        ("[]", "invalid length"),
         (r#"{"domian":"d"}"#, "unknown field `domian`"),
         (r#"{"hitsAddend":-1}"#, "line 1"),
         (r#"{"hitsAddend":4294967296}"#, "more than 32 bits"),
