@@ -104,7 +104,7 @@ fn what_cannot_be_read_does_not_slip_past_the_rules() {
     let policy = "[[rule]]\nname = 'sign-ups'\nmatch = { path = '/sign-up*' }\n\
                   window = { max = 1, per = '1h' }\n";
     let daemon = Running::new(policy);
-    let mut status = |uri: &[u8]| {
+    let status = |uri: &[u8]| {
         use std::io::{Read, Write};
         let mut stream = std::net::TcpStream::connect(daemon.address()).unwrap();
         stream.write_all(b"GET /check/forward HTTP/1.1\r\nhost: x\r\n").unwrap();

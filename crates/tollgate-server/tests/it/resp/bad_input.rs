@@ -56,9 +56,9 @@ async fn the_worst_that_can_be_written_down() {
     }
     let long = throw(&daemon, &vec![b'x'; 70_000]);
     assert!(long.starts_with(b"-ERR Protocol error: too big inline request"), "{long:?}");
-    // Something in HTTP, by mistake.
+    // Something in HTTP is not answered at all.
     let http = throw(&daemon, b"POST / HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert!(http.starts_with(b"-ERR unknown command 'POST'"), "{}", http.escape_ascii());
+    assert!(http.is_empty(), "{}", http.escape_ascii());
     is_served(&daemon);
     daemon.stop().await;
 }
@@ -158,7 +158,8 @@ async fn ten_thousand_mutations_of_valid_traffic() {
         }
     }
     let grown = resident_mib().saturating_sub(resident_after_warmup);
-    assert!(grown < 32, "{grown} MiB more");
+    // Other tests run in this process; 30 KiB kept of each connection would still be found.
+    assert!(grown < 256, "{grown} MiB more");
     daemon.stop().await;
 }
 
