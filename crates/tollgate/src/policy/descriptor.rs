@@ -58,6 +58,7 @@ impl DescriptorNames {
     }
 
     /// The name of an entry by its place, from 1.
+    #[cfg(feature = "yaml")]
     pub(crate) fn at(place: usize, key: &str) -> String {
         let mut name = String::new();
         Self::write(&mut name, place, key);
