@@ -9,11 +9,11 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use tollgate::{Report, Timestamp};
 
-use crate::accept::{Connection, Peer, Protocol, Stopping};
+use crate::accept::{Connection, Peer, Protocol, Stopping, Stream};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::door::Door;
 use problem::Problem;
@@ -47,37 +47,50 @@ impl Http {
 
 impl Protocol for Http {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, peer, mut stopping, place } = connection;
-        let bounds = self.daemon.settings.bounds;
-        let watch = &Watch::new(bounds);
+        let Connection { io, peer, stopping, place } = connection;
+        let watch = &Watch::new(self.daemon.settings.bounds);
         let exchange = Exchange { daemon: &self.daemon, peer, stopping: stopping.clone(), watch };
         let service = service_fn(|request| exchange.answer(request));
-        let mut http = std::pin::pin!(
-            http1::Builder::new()
-                // The watch has an eye on that.
-                .header_read_timeout(None)
-                .max_buf_size(bounds.head_bytes.max(LEAST_HEAD_BYTES))
-                .serve_connection(TokioIo::new(Watched { io, watch }), service)
-        );
-        let served = tokio::select! {
-            biased;
-            served = watch.over(http.as_mut()) => served,
-            () = stopping.wanted() => {
-                http.as_mut().graceful_shutdown();
-                watch.over(http).await
-            }
-        };
-        match served {
-            None => tracing::debug!("closed a connection: the other end took too long"),
-            Some(Err(error)) => {
-                if error.is_parse() {
-                    self.daemon.metrics.door(Door::Http).malformed.add(1);
-                }
-                tracing::debug!(%error, "a request went wrong");
-            }
-            Some(Ok(())) => {}
-        }
+        talk(&self.daemon, Door::Http, (io, watch), stopping, service).await;
         drop(place);
+    }
+}
+
+/// Talks HTTP/1.1 over a connection, until it is over, the other end takes too long, or the daemon stops.
+pub(crate) async fn talk<S>(
+    daemon: &Daemon,
+    door: Door,
+    (io, watch): (Stream, &Watch),
+    mut stopping: Stopping,
+    service: S,
+) where
+    S: Service<Request<Incoming>, Response = Answer, Error = Infallible>,
+{
+    let head_bytes = daemon.settings.bounds.head_bytes.max(LEAST_HEAD_BYTES);
+    let mut http = std::pin::pin!(
+        http1::Builder::new()
+            // The watch has an eye on that.
+            .header_read_timeout(None)
+            .max_buf_size(head_bytes)
+            .serve_connection(TokioIo::new(Watched { io, watch }), service)
+    );
+    let served = tokio::select! {
+        biased;
+        served = watch.over(http.as_mut()) => served,
+        () = stopping.wanted() => {
+            http.as_mut().graceful_shutdown();
+            watch.over(http).await
+        }
+    };
+    match served {
+        None => tracing::debug!(%door, "closed a connection: the other end took too long"),
+        Some(Err(error)) => {
+            if error.is_parse() {
+                daemon.metrics.door(door).malformed.add(1);
+            }
+            tracing::debug!(%door, %error, "a request went wrong");
+        }
+        Some(Ok(())) => {}
     }
 }
 
@@ -244,5 +257,5 @@ fn is_json(content_type: &HeaderValue) -> bool {
 }
 
 /// What hyper needs at least.
-pub(crate) const LEAST_HEAD_BYTES: usize = 8 << 10;
+const LEAST_HEAD_BYTES: usize = 8 << 10;
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

@@ -8,9 +8,7 @@ use http::header::{ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HO
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
 pub(crate) use super::token::Tokens;
@@ -18,8 +16,8 @@ use super::{Answer, Asked, Given, Refusal, Role, Visitor};
 use crate::accept::{Connection, Peer, Protocol};
 use crate::daemon::SharedDaemon;
 use crate::door::Door;
-use crate::http::LEAST_HEAD_BYTES;
-use crate::http::watch::{Phase, Watch, Watched};
+use crate::http::talk;
+use crate::http::watch::{Phase, Watch};
 
 /// Serves those who look after the daemon, over HTTP/1.1.
 #[derive(Debug)]
@@ -121,35 +119,10 @@ enum Said {
 
 impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, peer, mut stopping, place } = connection;
-        let bounds = self.daemon.settings.bounds;
-        let watch = &Watch::new(bounds);
+        let Connection { io, peer, stopping, place } = connection;
+        let watch = &Watch::new(self.daemon.settings.bounds);
         let service = service_fn(|request| self.watched(watch, peer, request));
-        let mut http = std::pin::pin!(
-            http1::Builder::new()
-                // The watch has an eye on that.
-                .header_read_timeout(None)
-                .max_buf_size(bounds.head_bytes.max(LEAST_HEAD_BYTES))
-                .serve_connection(TokioIo::new(Watched { io, watch }), service)
-        );
-        let served = tokio::select! {
-            biased;
-            served = watch.over(http.as_mut()) => served,
-            () = stopping.wanted() => {
-                http.as_mut().graceful_shutdown();
-                watch.over(http).await
-            }
-        };
-        match served {
-            None => tracing::debug!("closed a connection: the other end took too long"),
-            Some(Err(error)) => {
-                if error.is_parse() {
-                    self.daemon.metrics.door(Door::Admin).malformed.add(1);
-                }
-                tracing::debug!(%error, "a request to the admin listener went wrong");
-            }
-            Some(Ok(())) => {}
-        }
+        talk(&self.daemon, Door::Admin, (io, watch), stopping, service).await;
         drop(place);
     }
 }
