@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+mod grpc;
 mod load;
 mod parts;
 mod servers;
@@ -13,7 +14,7 @@ Servers run on processor 0 and the load on processor 1. The peers are redis-serv
 scripts/install installs) and, for HTTP, throttlecrab-server (scripts/install peers). The daemon is
 the `tollgate` of `cargo build --release -p tollgate-cli`.
 
-usage: server [--part resp|http|start] [--quick] [--assert]
+usage: server [--part resp|http|grpc|start] [--quick] [--assert]
 
   --part     only this one; may be given more than once
   --quick    fewer and shorter rounds: for a look, not for a claim
@@ -70,6 +71,8 @@ fn main() -> ExitCode {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--part" => options.parts.extend(args.next()),
+            // This program as the server to compare with; see `grpc`.
+            "--bare-grpc" => return grpc::serve_bare(args.next()),
             "--quick" => options.is_quick = true,
             "--assert" => options.is_assert = true,
             _ => {
@@ -83,8 +86,12 @@ fn main() -> ExitCode {
     }
     let mut targets = Vec::new();
     type Part = fn(&Options) -> Result<Vec<Target>, String>;
-    let parts: [(&str, Part); 3] =
-        [("resp", parts::resp), ("http", parts::http), ("start", parts::start)];
+    let parts: [(&str, Part); 4] = [
+        ("resp", parts::resp),
+        ("http", parts::http),
+        ("grpc", grpc::measure),
+        ("start", parts::start),
+    ];
     for (name, part) in parts {
         if options.wants(name) {
             match part(&options) {
