@@ -180,16 +180,7 @@ fn number(number: u64) -> Text {
 
 /// An integer of a structured field: at most 15 digits.
 fn push_number(out: &mut Text, number: u64) {
-    let mut left = number.min(MOST);
-    let mut digits = [b'0'; 15];
-    let mut first = digits.len() - 1;
-    while left >= 10 {
-        digits[first] += u8::try_from(left % 10).unwrap_or(0);
-        left /= 10;
-        first -= 1;
-    }
-    digits[first] += u8::try_from(left).unwrap_or(0);
-    out.extend_from_slice(&digits[first..]);
+    out.extend_from_slice(itoa::Buffer::new().format(number.min(MOST)).as_bytes());
 }
 
 /// A string of a structured field. What cannot be in one is written as `%` and two hex digits.

@@ -3,9 +3,11 @@
 //! All of it is under `/admin/v1/`, in one table: [`answer`] serves the admin listener and the local
 //! socket alike. What is changed is in force at once, and written down with who did it.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, SharedDaemon};
 pub(crate) use given::Given;
 pub(crate) use problem::{Answer, Refusal};
 
@@ -49,20 +51,26 @@ pub(crate) struct Asked<'a> {
 enum Act {
     Status,
     Policy,
-    PutPolicy,
-    DropEdits,
     Rules,
-    PatchRule,
     Overrides,
-    PutOverride,
-    DropOverride,
     Bans,
-    Ban,
-    Unban,
-    ResetKey,
-    CloseRound,
     Audit,
     Top,
+    ResetKey,
+    CloseRound,
+    Edit(Edit),
+}
+
+/// A change of the policy, or of the edits over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edit {
+    PutPolicy,
+    PatchRule,
+    PutOverride,
+    DropOverride,
+    Ban,
+    Unban,
+    DropAll,
 }
 
 /// A method of a path: who may, and what happens.
@@ -71,23 +79,26 @@ type Method = (&'static str, Role, Act);
 /// Every path with its methods.
 const ROUTES: [(&str, &[Method]); 10] = [
     ("status", &[("GET", Role::Read, Act::Status)]),
-    ("policy", &[("GET", Role::Read, Act::Policy), ("PUT", Role::Full, Act::PutPolicy)]),
-    ("overlay", &[("DELETE", Role::Full, Act::DropEdits)]),
+    (
+        "policy",
+        &[("GET", Role::Read, Act::Policy), ("PUT", Role::Full, Act::Edit(Edit::PutPolicy))],
+    ),
+    ("overlay", &[("DELETE", Role::Full, Act::Edit(Edit::DropAll))]),
     ("rules", &[("GET", Role::Read, Act::Rules)]),
     (
         "overrides",
         &[
             ("GET", Role::Read, Act::Overrides),
-            ("PUT", Role::Full, Act::PutOverride),
-            ("DELETE", Role::Full, Act::DropOverride),
+            ("PUT", Role::Full, Act::Edit(Edit::PutOverride)),
+            ("DELETE", Role::Full, Act::Edit(Edit::DropOverride)),
         ],
     ),
     (
         "bans",
         &[
             ("GET", Role::Read, Act::Bans),
-            ("POST", Role::Full, Act::Ban),
-            ("DELETE", Role::Full, Act::Unban),
+            ("POST", Role::Full, Act::Edit(Edit::Ban)),
+            ("DELETE", Role::Full, Act::Edit(Edit::Unban)),
         ],
     ),
     ("keys/reset", &[("POST", Role::Full, Act::ResetKey)]),
@@ -97,17 +108,25 @@ const ROUTES: [(&str, &[Method]); 10] = [
 ];
 
 /// What one rule's path takes; the path names it.
-const RULE: &[Method] = &[("PATCH", Role::Full, Act::PatchRule)];
+const RULE: &[Method] = &[("PATCH", Role::Full, Act::Edit(Edit::PatchRule))];
 
 /// Does what is asked for, if the visitor may.
-pub(crate) async fn answer(daemon: &Daemon, visitor: &Visitor<'_>, asked: Asked<'_>) -> Answer {
+pub(crate) async fn answer(
+    daemon: &SharedDaemon,
+    visitor: &Visitor<'_>,
+    asked: Asked<'_>,
+) -> Answer {
     match done(daemon, visitor, asked).await {
         Ok(body) => Answer { status: 200, body },
         Err(refusal) => refusal.into(),
     }
 }
 
-async fn done(daemon: &Daemon, visitor: &Visitor<'_>, asked: Asked<'_>) -> Result<Value, Refusal> {
+async fn done(
+    daemon: &SharedDaemon,
+    visitor: &Visitor<'_>,
+    asked: Asked<'_>,
+) -> Result<Value, Refusal> {
     let Asked { method, path, query, given } = asked;
     let path = path.strip_prefix("/admin/v1/").ok_or_else(Refusal::not_found)?;
     let rule = rule_in(path);
@@ -131,36 +150,57 @@ async fn done(daemon: &Daemon, visitor: &Visitor<'_>, asked: Asked<'_>) -> Resul
 impl Act {
     async fn run(
         self,
-        daemon: &Daemon,
+        daemon: &SharedDaemon,
         who: &str,
-        (rule, query, given): (Option<(String, String)>, &str, Given),
+        (rule, query, given): (Option<RuleName>, &str, Given),
     ) -> Result<Value, Refusal> {
         match self {
             Act::Status => Ok(state::status(daemon)),
             Act::Policy => Ok(policy::show(daemon)),
-            Act::PutPolicy => policy::put(daemon, who, given),
-            Act::DropEdits => Ok(json!({ "changes": daemon.engine.drop_overlay(who).len() })),
             Act::Rules => Ok(policy::rules(daemon)),
-            Act::PatchRule => {
-                let (domain, name) = rule.unwrap_or_default();
-                policy::patch(daemon, who, (&domain, &name), given)
-            }
             Act::Overrides => Ok(edits::listed(daemon, "override", "overrides")),
-            Act::PutOverride => edits::put_override(daemon, who, given),
-            Act::DropOverride => edits::drop_override(daemon, who, given),
             Act::Bans => Ok(edits::listed(daemon, "ban", "bans")),
-            Act::Ban => edits::ban(daemon, who, given),
-            Act::Unban => edits::unban(daemon, who, given),
-            Act::ResetKey => state::reset(daemon, who, given).await,
-            Act::CloseRound => state::close_round(daemon, who, given).await,
             Act::Audit => state::audit(daemon, query),
             Act::Top => state::top(daemon, query),
+            Act::ResetKey => state::reset(daemon, who, given).await,
+            Act::CloseRound => state::close_round(daemon, who, given).await,
+            Act::Edit(edit) => {
+                let (daemon, who) = (Arc::clone(daemon), who.to_owned());
+                // An edit waits for the disk, so it is made where nobody else has to.
+                let made = tokio::task::spawn_blocking(move || {
+                    edit.make(&daemon, &who, (rule.unwrap_or_default(), given))
+                });
+                made.await.unwrap_or_else(|_| Err(Refusal::outage()))
+            }
         }
     }
 }
 
+impl Edit {
+    /// Makes it, and waits until the disk has it.
+    fn make(
+        self,
+        daemon: &Daemon,
+        who: &str,
+        ((domain, name), given): (RuleName, Given),
+    ) -> Result<Value, Refusal> {
+        match self {
+            Edit::PutPolicy => policy::put(daemon, who, given),
+            Edit::PatchRule => policy::patch(daemon, who, (&domain, &name), given),
+            Edit::PutOverride => edits::put_override(daemon, who, given),
+            Edit::DropOverride => edits::drop_override(daemon, who, given),
+            Edit::Ban => edits::ban(daemon, who, given),
+            Edit::Unban => edits::unban(daemon, who, given),
+            Edit::DropAll => Ok(json!({ "changes": daemon.engine.drop_overlay(who).len() })),
+        }
+    }
+}
+
+/// A rule's domain, and its name there.
+type RuleName = (String, String);
+
 /// The domain and the name in `rules/{domain}/{name}`.
-fn rule_in(path: &str) -> Option<(String, String)> {
+fn rule_in(path: &str) -> Option<RuleName> {
     let (domain, name) = path.strip_prefix("rules/")?.split_once('/')?;
     let is_one = |part: &str| !part.is_empty() && !part.contains('/');
     if is_one(domain) && is_one(name) { Some((plain(domain)?, plain(name)?)) } else { None }

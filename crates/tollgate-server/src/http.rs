@@ -72,6 +72,8 @@ pub(crate) async fn talk<S>(
             // The watch has an eye on that.
             .header_read_timeout(None)
             .max_buf_size(head_bytes)
+            // Answers are small: one piece is sent sooner than two.
+            .writev(false)
             .serve_connection(TokioIo::new(Watched { io, watch }), service)
     );
     let served = tokio::select! {

@@ -180,16 +180,18 @@ pub fn http(options: &Options) -> Result<Vec<Target>, String> {
     }
     let resident = tollgate.resident_mib();
     // Processor time comes in hundredths of a second: it is taken over all rounds together.
-    let mut per_request_us = Vec::new();
-    let mut loaded = Vec::new();
-    for contender in &contenders {
-        let before = contender.server.processor_time();
-        let mut rounds = Vec::new();
-        for _ in 0..options.rounds() {
+    let before = contenders.each_ref().map(|it| it.server.processor_time());
+    let mut rounds = [const { Vec::new() }; 2];
+    for _ in 0..options.rounds() {
+        for (contender, rounds) in contenders.iter().zip(&mut rounds) {
             rounds.push(load(contender.server.address, contender.talk, shape)?);
         }
+    }
+    let mut per_request_us = Vec::new();
+    let mut loaded = Vec::new();
+    for ((contender, before), mut rounds) in contenders.iter().zip(before).zip(rounds) {
         let taken = contender.server.processor_time() - before;
-        let requests: u64 = rounds.iter().map(|round| round.requests).sum();
+        let requests: u64 = rounds.iter().map(|round: &Loaded| round.requests).sum();
         per_request_us.push(taken.as_secs_f64() * 1e6 / requests as f64);
         rounds.sort_by_key(|round| round.p99);
         loaded.push(rounds.swap_remove(rounds.len() / 2));

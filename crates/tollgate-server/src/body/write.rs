@@ -83,16 +83,7 @@ fn put_count(out: &mut Text, count: Option<u64>) {
 }
 
 fn put_number(out: &mut Text, number: u64) {
-    let mut digits = [b'0'; MOST_DIGITS];
-    let mut first = MOST_DIGITS - 1;
-    let mut left = number;
-    while left >= 10 {
-        digits[first] += u8::try_from(left % 10).unwrap_or(0);
-        left /= 10;
-        first -= 1;
-    }
-    digits[first] += u8::try_from(left).unwrap_or(0);
-    out.extend_from_slice(&digits[first..]);
+    put(out, itoa::Buffer::new().format(number));
 }
 
 /// A text in quotes. Most need nothing more than that.
@@ -107,6 +98,3 @@ fn put_text(out: &mut Text, text: &str) {
         put(out, "\"\"");
     }
 }
-
-/// Digits of the largest number.
-const MOST_DIGITS: usize = 20;

@@ -8,7 +8,7 @@ use super::asked::{AdminAsked, CheckAsked, SettleAsked};
 use super::{Peer, time_text};
 use crate::admin::{self, Asked, Given, Visitor};
 use crate::body::Body;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, SharedDaemon};
 use crate::door::Door;
 use crate::http::explain;
 
@@ -26,7 +26,12 @@ pub(super) enum Failed {
     Refused(String, Map<String, Value>),
 }
 
-pub(super) async fn done(daemon: &Daemon, visitor: &Visitor<'_>, kind: &str, text: &str) -> Done {
+pub(super) async fn done(
+    daemon: &SharedDaemon,
+    visitor: &Visitor<'_>,
+    kind: &str,
+    text: &str,
+) -> Done {
     match kind {
         "ping" => Ok(pong(daemon)),
         "check" | "peek" | "reserve" | "explain" => asked(daemon, kind, text).await,
@@ -97,7 +102,7 @@ async fn settle(daemon: &Daemon, kind: &str, text: &str) -> Done {
     }
 }
 
-async fn admin(daemon: &Daemon, visitor: &Visitor<'_>, text: &str) -> Done {
+async fn admin(daemon: &SharedDaemon, visitor: &Visitor<'_>, text: &str) -> Done {
     let AdminAsked { method, path, body, .. } = ipc::parse(text)?;
     let (path, query) = path.split_once('?').unwrap_or((&path, ""));
     let asked = Asked { method: &method, path, query, given: Given::of_json(body) };
