@@ -1,7 +1,7 @@
 //! Policy, store and clock: what a service or the daemon holds. Long, because every verb is told here.
 
 use std::fmt;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -297,7 +297,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// Never more than was charged, and nothing that a closed window or period has taken with it.
     pub fn refund_hold(&self, id: HoldId, units: u64) -> Answer<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Refund { units }, None)
+        self.settle(id, Settlement::Refund { units, name: None }, None)
     }
 
     /// [`refund_hold`](Self::refund_hold) at a given time.
@@ -307,11 +307,24 @@ impl<S: Store, C: Clock> Engine<S, C> {
         units: u64,
         now: Timestamp,
     ) -> Answer<'_, Result<u64, SettleError>> {
-        self.settle(id, Settlement::Refund { units }, Some(now))
+        self.settle(id, Settlement::Refund { units, name: None }, Some(now))
+    }
+
+    /// [`refund_hold`](Self::refund_hold) under an idempotency key: asked again, it gives nothing more
+    /// and reports the same.
+    pub fn refund_hold_once(
+        &self,
+        id: HoldId,
+        units: u64,
+        idempotency_key: &str,
+    ) -> Answer<'_, Result<u64, SettleError>> {
+        let name = Some(self.named(idempotency_key, ("refund", id, units)));
+        self.settle(id, Settlement::Refund { units, name }, None)
     }
 
     /// Gives the cost of a request back to every rule that it meets, and reports the most that any
-    /// of them took back. Never more than was taken.
+    /// of them took back. Never more than was taken, and under the same
+    /// [idempotency key](Request::idempotency_key) only once.
     ///
     /// With [`CheckError::Outage`] it may have been given back all the same: a [`peek`](Self::peek) tells.
     pub fn refund(&self, request: &Request<'_>) -> Answer<'_, Result<u64, CheckError>> {
@@ -336,7 +349,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
         match self.plan(&rules, request, times) {
-            Ok(planned) => {
+            Ok(mut planned) => {
+                planned.plan.name = request
+                    .idempotency_key
+                    .map(|key| self.named(key, ("refund", Body::of(request))));
                 let waiting = &self.shared.waiting;
                 self.shared.store.refund(&planned.plan, times).map(|units| {
                     waiting.wake_all();
@@ -620,7 +636,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 && matches!(verb, Verb::Check | Verb::Reserve)
                 && request.cost > 0
             {
-                planned.plan.name = Some(self.named(key, request, verb));
+                planned.plan.name = Some(self.named(key, (Body::of(request), verb)));
             }
         } else if let [first, rest @ ..] = requests
             && rest.iter().any(|request| request.domain != first.domain)
@@ -669,14 +685,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
         Ok(())
     }
 
-    fn named(&self, key: &str, request: &Request<'_>, verb: Verb) -> Named {
+    /// An idempotency key, and the body that it belongs to.
+    fn named(&self, key: &str, body: impl Hash) -> Named {
         let hash = self.shared.store.hash();
-        let Request { domain, attributes, cost, .. } = request;
-        let mut sorted: SmallVec<[_; 8]> = attributes.iter().collect();
-        sorted.sort_unstable();
         Named {
             name: [hash.hash_one((1, key)), hash.hash_one((2, key))],
-            body: hash.hash_one((domain, sorted.as_slice(), cost, verb)),
+            body: hash.hash_one(body),
         }
     }
 
@@ -708,6 +722,23 @@ impl<S: Store, C: Clock> Engine<S, C> {
             waiting.tell(settled.lines);
             Ok(settled)
         })
+    }
+}
+
+/// Everything about a request that makes it another one.
+#[derive(Hash)]
+struct Body<'a> {
+    domain: &'a str,
+    /// In order of their names.
+    attributes: SmallVec<[(&'a str, &'a str); 8]>,
+    cost: u64,
+}
+
+impl<'a> Body<'a> {
+    fn of(request: &Request<'a>) -> Self {
+        let mut attributes: SmallVec<_> = request.attributes.iter().collect();
+        attributes.sort_unstable();
+        Self { domain: request.domain, attributes, cost: request.cost }
     }
 }
 

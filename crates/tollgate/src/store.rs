@@ -139,8 +139,18 @@ pub enum Settlement {
     Cancel,
     /// They stay on hold for as long again, from now.
     Renew,
-    /// So many of those that were charged are given back.
-    Refund { units: u64 },
+    /// So many of those that were charged are given back; under the same name only once.
+    Refund { units: u64, name: Option<Named> },
+}
+
+impl Settlement {
+    /// The name under which it happens only once.
+    pub(crate) const fn name(self) -> Option<Named> {
+        match self {
+            Self::Refund { name, .. } => name,
+            Self::Commit { .. } | Self::Cancel | Self::Renew => None,
+        }
+    }
 }
 
 /// What became of a hold.
@@ -163,22 +173,29 @@ pub(crate) enum Lines {
     All,
 }
 
-/// The hold is not there: it has expired, was settled, or never was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone;
-
 /// Why a hold was not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsettled {
-    /// It is not there.
+    /// It is not there: it has expired, was settled, or never was.
     Gone,
+    /// The name belongs to another request.
+    OtherBody,
     /// The store cannot keep what becomes of it.
     Outage,
 }
 
-impl From<Gone> for Unsettled {
-    fn from(Gone: Gone) -> Self {
-        Self::Gone
+/// Why nothing was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unrefunded {
+    /// The request's name belongs to another request.
+    OtherBody,
+    /// The store cannot keep it.
+    Outage,
+}
+
+impl From<Outage> for Unrefunded {
+    fn from(Outage: Outage) -> Self {
+        Self::Outage
     }
 }
 
@@ -216,7 +233,7 @@ pub(crate) mod sealed {
     use super::{
         Adoption, Answer, Arc, AtomicU64, Change, Charge, Deciding, Decisions, Edits, HoldId,
         KeyedHash, Outage, Overlay, Plan, Restored, Settled, Settlement, Times, Timestamp,
-        Unsettled, fmt,
+        Unrefunded, Unsettled, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -235,8 +252,9 @@ pub(crate) mod sealed {
             times: Times,
         ) -> Answer<'_, Result<Settled, Unsettled>>;
 
-        /// Gives back the cost of a plan to each of its limits, as far as it was taken.
-        fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Outage>>;
+        /// Gives back the cost of a plan to each of its limits, as far as it was taken; once for each
+        /// name.
+        fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>>;
 
         /// Drops what the keys of a plan have spent.
         fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>>;

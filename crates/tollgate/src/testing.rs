@@ -79,6 +79,7 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
         holds: holds_shrink_capacity reserve_and_cancel_is_the_identity commits_of_less_and_more
             expiry_comes_at_its_own_time refunds_are_never_more_than_taken
             closed_windows_give_nothing_back_to_holds names_make_repeats_free
+            names_make_refunds_happen_once
             repeats_survive_edits slots_are_never_more_than_there_are forgetting_keeps_holds
             all_rules_are_held_or_none;
         quotas: calendar_days_follow_the_zone rounds_carry_over cost_tables_price

@@ -71,7 +71,8 @@ pub(super) struct Asked<'b> {
     pub(super) reservation: Option<Cow<'b, str>>,
     pub(super) amount: Option<u64>,
     pub(super) actual: Option<u64>,
-    pub(super) requests: Vec<Asked<'b>>,
+    /// `None` where nobody says.
+    pub(super) requests: Option<Vec<Asked<'b>>>,
 }
 
 /// Attributes as the engine takes them.

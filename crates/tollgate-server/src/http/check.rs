@@ -34,9 +34,12 @@ pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
     let Call { daemon, head, body, .. } = call;
     no_idempotency_key(&head.headers)?;
     let asked = Asked::read(body, BATCH, daemon.settings.bounds.batch)?;
-    let pairs: Vec<Pairs<'_>> = asked.requests.iter().map(Asked::pairs).collect();
+    let Some(asked) = &asked.requests else {
+        return Err(Problem::unprocessable("`requests` is missing: a list of requests"));
+    };
+    let pairs: Vec<Pairs<'_>> = asked.iter().map(Asked::pairs).collect();
     let mut reports = Vec::with_capacity(pairs.len());
-    let mut rest = asked.requests.iter().zip(&pairs).peekable();
+    let mut rest = asked.iter().zip(&pairs).peekable();
     while let Some((first, _)) = rest.peek() {
         let is_peek = first.peek;
         let mut requests = Vec::new();
@@ -119,7 +122,7 @@ pub(super) fn no_idempotency_key(headers: &HeaderMap) -> Result<(), Problem> {
     match headers.contains_key(IDEMPOTENCY_KEY) {
         false => Ok(()),
         true => Err(Problem::unprocessable(
-            "Idempotency-Key counts for /v1/check and /v1/reserve only; leave it out here",
+            "Idempotency-Key counts for /v1/check, /v1/reserve and /v1/refund; leave it out here",
         )),
     }
 }

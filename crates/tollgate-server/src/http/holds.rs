@@ -7,7 +7,7 @@ use tollgate::{Clock, HoldId, Timestamp};
 
 use super::Call;
 use super::asked::{Asked, COMMIT, NOTHING, REFUND, RESERVE};
-use super::check::{idempotency_key, no_idempotency_key};
+use super::check::idempotency_key;
 use super::problem::Problem;
 use super::respond::{self, Answer};
 use crate::body::{Body, whole_ms};
@@ -61,7 +61,7 @@ pub(super) async fn cancel(call: &Call<'_>) -> Result<Answer, Problem> {
 /// `POST /v1/refund`
 pub(super) async fn refund(call: &Call<'_>) -> Result<Answer, Problem> {
     let Call { daemon, head, body, .. } = call;
-    no_idempotency_key(&head.headers)?;
+    let key = idempotency_key(&head.headers)?;
     let asked = Asked::read(body, REFUND, 0)?;
     if asked.amount == Some(0) {
         return Err(Problem::unprocessable("nothing is given back for 0").at("/amount"));
@@ -75,11 +75,19 @@ pub(super) async fn refund(call: &Call<'_>) -> Result<Answer, Problem> {
             let id = id.parse().map_err(|error: tollgate::HoldIdError| {
                 Problem::unprocessable(error.to_string()).at("/reservation")
             })?;
-            daemon.engine.refund_hold(id, amount.unwrap_or(u64::MAX)).await?
+            let amount = amount.unwrap_or(u64::MAX);
+            match key {
+                Some(key) => daemon.engine.refund_hold_once(id, amount, key).await?,
+                None => daemon.engine.refund_hold(id, amount).await?,
+            }
         }
         (None, Some(amount)) => {
             let pairs = asked.pairs();
-            daemon.engine.refund(&asked.request(&pairs).cost(amount)).await?
+            let request = asked.request(&pairs).cost(amount);
+            match key {
+                Some(key) => daemon.engine.refund(&request.idempotency_key(key)).await?,
+                None => daemon.engine.refund(&request).await?,
+            }
         }
         (None, None) => {
             let detail = "say the `amount` to give back, or which `reservation`";

@@ -137,8 +137,8 @@ fn parameters(route: &Route) -> Vec<Value> {
     if route.path.contains("{id}") {
         add("id", "path", "Its name", json!({ "$ref": "#/components/schemas/id" }));
     }
-    if matches!(route.act, Act::Check | Act::Reserve) {
-        let description = "A name: sent again under it within 24 hours, it is not charged again";
+    if matches!(route.act, Act::Check | Act::Reserve | Act::Refund) {
+        let description = "A name: sent again under it within 24 hours, it is not done again";
         add("Idempotency-Key", "header", description, json!({ "type": "string", "minLength": 1 }));
     }
     let told: &[(&str, &str)] = match route.act {
@@ -197,11 +197,14 @@ const fn told(act: Act) -> &'static [Told] {
         Act::Explain => &[(200, "Why", Some((JSON, "explanation")))],
         Act::Forward => &[
             (200, "It may pass, and was charged", None),
+            (422, "It cannot be decided", PROBLEM),
             (429, "It may not, and was not charged", PROBLEM),
+            OUTAGE,
         ],
         Act::Nginx => &[
             (204, "It may pass, and was charged", None),
             (403, "It may not, and was not charged", None),
+            (422, "It cannot be decided", PROBLEM),
         ],
         Act::Rls => &[
             (200, "A `RateLimitResponse`: it may go ahead", Some((JSON, "rls"))),
@@ -221,18 +224,23 @@ const fn told(act: Act) -> &'static [Told] {
 /// What goes wrong wherever a body is read.
 const BAD_INPUT: &[Told] = &[
     (400, "The body is not JSON", PROBLEM),
+    (403, "The request is from a page in a browser", PROBLEM),
     (413, "The body is too large", PROBLEM),
     (415, "The body is not said to be JSON", PROBLEM),
     (422, "The body says what cannot be done; `pointer` says where", PROBLEM),
-    (503, "It cannot be decided at the moment", None),
+    OUTAGE,
 ];
+
+const OUTAGE: Told = (503, "It cannot be decided, or kept, at the moment", None);
+const NO_NAME: Told = (404, "That cannot be the name of one", PROBLEM);
 
 fn responses(route: &Route) -> Value {
     let tells_limits =
         matches!(route.act, Act::Check | Act::Reserve | Act::Acquire | Act::Forward | Act::Nginx);
     let bad_input = if route.reads.is_some() { BAD_INPUT } else { &[] };
     let mut responses = Map::new();
-    for (status, description, content) in told(route.act).iter().chain(bad_input) {
+    let names_one: &[Told] = if route.path.contains("{id}") { &[NO_NAME, OUTAGE] } else { &[] };
+    for (status, description, content) in told(route.act).iter().chain(bad_input).chain(names_one) {
         let mut response = Map::new();
         response.insert("description".into(), json!(description));
         if let Some((kind, schema)) = content {

@@ -77,6 +77,7 @@ impl Problem {
     pub(crate) fn of_settling(error: SettleError) -> Self {
         let status = match error {
             SettleError::Outage => StatusCode::SERVICE_UNAVAILABLE,
+            SettleError::OtherRequest => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::GONE,
         };
         Self::new(status, error.to_string())

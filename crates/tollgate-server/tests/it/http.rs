@@ -122,10 +122,40 @@ fn the_same_request_under_the_same_name_is_charged_once() {
     let twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")];
     let reply = daemon.client().ask("POST", "/v1/check", &twice, body.as_bytes());
     assert_eq!(reply.problem().0, 422);
-    for path in ["/v1/refund", "/v1/acquire", "/v1/check/batch"] {
+    for path in ["/v1/acquire", "/v1/check/batch"] {
         let reply = daemon.client().ask("POST", path, &[("idempotency-key", "a")], b"{}");
-        assert!(reply.problem().1.contains("/v1/check and /v1/reserve"), "{path}");
+        assert!(reply.problem().1.contains("/v1/reserve and /v1/refund"), "{path}");
     }
+}
+
+#[test]
+fn the_same_refund_under_the_same_name_happens_once() {
+    let daemon = Running::new(POLICY);
+    let refund = |name: &str, body: &str| {
+        daemon.client().ask("POST", "/v1/refund", &[("Idempotency-Key", name)], body.as_bytes())
+    };
+    let left = || {
+        let look = r#"{"domain":"api","attributes":{"user":"ada"},"peek":true}"#;
+        daemon.post("/v1/check", look).json()["remaining"].as_u64()
+    };
+    let ask = r#"{"domain":"api","attributes":{"user":"ada"},"cost":2}"#;
+    assert_eq!(daemon.post("/v1/check", ask).status, 200);
+    let one = r#"{"domain":"api","attributes":{"user":"ada"},"amount":1}"#;
+    for _ in 0..3 {
+        assert_eq!(refund("once", one).json(), json!({ "refunded": 1 }));
+        assert_eq!(left(), Some(2));
+    }
+    let other = r#"{"domain":"api","attributes":{"user":"ada"},"amount":2}"#;
+    assert_eq!(refund("once", other).problem().0, 422);
+    let reserved = daemon.post("/v1/reserve", ask).json();
+    let id = reserved["reservation"].as_str().unwrap().to_owned();
+    assert_eq!(daemon.post(&format!("/v1/reservations/{id}/commit"), "").status, 200);
+    let body = format!(r#"{{"reservation":"{id}","amount":1}}"#);
+    for _ in 0..3 {
+        assert_eq!(refund("of it", &body).json(), json!({ "refunded": 1 }));
+        assert_eq!(left(), Some(1));
+    }
+    assert_eq!(refund("once", &body).problem().0, 422);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::store::{Outage, Unsettled};
+use crate::store::{Outage, Unrefunded, Unsettled};
 
 /// Why a request was not decided: it cannot be understood, or does not belong here.
 ///
@@ -49,6 +49,15 @@ impl From<Outage> for CheckError {
     }
 }
 
+impl From<Unrefunded> for CheckError {
+    fn from(unrefunded: Unrefunded) -> Self {
+        match unrefunded {
+            Unrefunded::OtherBody => Self::OtherRequest,
+            Unrefunded::Outage => Self::Outage,
+        }
+    }
+}
+
 impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,6 +102,8 @@ impl std::error::Error for CheckError {}
 pub enum SettleError {
     /// It is gone: it has expired, was ended before, or never was.
     Gone,
+    /// The idempotency key was used before, for another request.
+    OtherRequest,
     /// The store cannot write: its disk is full or broken. It may have been done all the same; if it
     /// was, asking again finds it gone.
     Outage,
@@ -102,6 +113,7 @@ impl From<Unsettled> for SettleError {
     fn from(unsettled: Unsettled) -> Self {
         match unsettled {
             Unsettled::Gone => Self::Gone,
+            Unsettled::OtherBody => Self::OtherRequest,
             Unsettled::Outage => Self::Outage,
         }
     }
@@ -113,6 +125,7 @@ impl fmt::Display for SettleError {
             Self::Gone => f.write_str(
                 "the reservation or lease is gone: it has expired, was ended, or never was",
             ),
+            Self::OtherRequest => CheckError::OtherRequest.fmt(f),
             Self::Outage => Outage.fmt(f),
         }
     }

@@ -11,7 +11,7 @@ use super::file::{FileOptions, FileStore, OpenError};
 use super::memory::MemoryStore;
 use super::{
     Adoption, Answer, Charge, Deciding, Edits, HoldId, Outage, Plan, Restored, Settled, Settlement,
-    Unsettled, sealed,
+    Unrefunded, Unsettled, sealed,
 };
 use crate::clock::SystemClock;
 use crate::cycle::Times;
@@ -95,7 +95,7 @@ impl sealed::Store for AnyStore {
         either!(self, it => it.settle(id, settlement, times))
     }
 
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Outage>> {
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>> {
         either!(self, it => it.refund(plan, times))
     }
 

@@ -15,7 +15,7 @@ use tollgate_core::Timestamp;
 use super::memory::{Item, MemoryStore, Undo};
 use super::{
     Adoption, Answer, Charge, Decided, Deciding, Edits, HoldId, Outage, Plan, Restored, Safe,
-    Settled, Settlement, Unsettled, sealed,
+    Settled, Settlement, Unrefunded, Unsettled, sealed,
 };
 use crate::cycle::Times;
 use crate::engine::{Change, MOST_CHANGES, Overlay};
@@ -442,17 +442,21 @@ impl sealed::Store for FileStore {
         }
     }
 
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Outage>> {
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>> {
         let durability = self.durability(plan);
         if durability == Durability::Memory {
             return self.shared.memory.refund(plan, times);
         }
         if self.is_failing() {
-            return Answer::Now(Err(Outage));
+            return Answer::Now(Err(Unrefunded::Outage));
         }
-        let refunded = self.shared.memory.refund(plan, times).wait();
-        let safe = self.when_safe(durability);
-        Answer::Later(Box::pin(async move { safe.await.and(refunded) }))
+        match self.shared.memory.refund(plan, times).wait() {
+            Ok(units) => {
+                let safe = self.when_safe(durability);
+                Answer::Later(Box::pin(async move { Ok(safe.await.map(|()| units)?) }))
+            }
+            Err(unrefunded) => Answer::Now(Err(unrefunded)),
+        }
     }
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>> {

@@ -28,8 +28,8 @@ pub(crate) use side::Remembered;
 pub(crate) use side::{Answered, Hold, Item, Side};
 
 use super::{
-    Adoption, Answer, Charge, Decided, Deciding, Gone, Held, HoldId, Lines, Outage, Plan, Settled,
-    Settlement, Undecided, Unsettled, sealed,
+    Adoption, Answer, Charge, Decided, Deciding, Held, HoldId, Lines, Outage, Plan, Settled,
+    Settlement, Undecided, Unrefunded, Unsettled, sealed,
 };
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
@@ -229,7 +229,8 @@ impl MemoryStore {
             }
             if let Some(named) = plan.name {
                 let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
-                let answer = Answered { decided, decisions: decisions.clone(), hashes };
+                let answer =
+                    Answered { decided, decisions: decisions.clone(), hashes, refunded: None };
                 side.remember(named, answer, times.now);
             }
             happened.note = plan.note.map(Into::into);
@@ -339,11 +340,11 @@ impl sealed::Store for MemoryStore {
         settlement: (Settlement, Option<&str>),
         times: Times,
     ) -> Answer<'_, Result<Settled, Unsettled>> {
-        Answer::Now(self.settle_now(id, settlement, times).map_err(Into::into))
+        Answer::Now(self.settle_now(id, settlement, times))
     }
 
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Outage>> {
-        Answer::Now(Ok(self.refund_now(plan, times)))
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>> {
+        Answer::Now(self.refund_now(plan, times).map_err(|OtherBody| Unrefunded::OtherBody))
     }
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>> {

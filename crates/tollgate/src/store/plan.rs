@@ -87,7 +87,7 @@ pub(crate) struct HoldFor {
 
 /// The name under which a request may be repeated without being charged again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub struct Named {
     pub(crate) name: [u64; 2],
     /// A hash of everything else about the request.
     pub(crate) body: u64,

@@ -186,6 +186,37 @@ pub(super) fn names_make_repeats_free<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(BOB, "r"), 1);
 }
 
+pub(super) fn names_make_refunds_happen_once<S: Store>(make: Make<'_, S>) {
+    let desk = Desk::new(make, &rule("window = { max = 10, per = \"1d\" }"));
+    let refund = |name: &str, units| {
+        let request = Request::new("default", ADA).cost(units).idempotency_key(name);
+        desk.engine.refund(&request).wait()
+    };
+    assert_eq!(refund("early", 2), Ok(0), "nothing was taken");
+    assert!(desk.at(0).check(ADA, 8).is_allowed());
+    for _ in 0..3 {
+        assert_eq!(refund("one", 2), Ok(2));
+        assert_eq!(desk.left(ADA, "r"), 4);
+    }
+    assert_eq!(refund("early", 2), Ok(2), "what gave nothing is not remembered");
+    assert_eq!(refund("one", 3), Err(CheckError::OtherRequest));
+    let check = Request::new("default", ADA).cost(2).idempotency_key("one");
+    assert!(matches!(desk.engine.check(&check).wait(), Err(CheckError::OtherRequest)));
+    assert_eq!(desk.left(ADA, "r"), 6);
+    // Of a reservation, too.
+    let id = desk.hold(ADA, 5);
+    assert_eq!(desk.commit(id, 5), 5);
+    let refund = |units, name: &str| desk.engine.refund_hold_once(id, units, name).wait();
+    for _ in 0..3 {
+        assert_eq!(refund(2, "three"), Ok(2));
+        assert_eq!(desk.left(ADA, "r"), 3);
+    }
+    assert_eq!(refund(1, "three"), Err(SettleError::OtherRequest));
+    assert_eq!(refund(9, "four"), Ok(3), "no more than is left of it");
+    assert_eq!(refund(9, "four"), Ok(3));
+    assert_eq!(desk.left(ADA, "r"), 6);
+}
+
 pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {
     let both = "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = { max = 9, per = \"1m\" }\n\
                 [[rule]]\nname = \"b\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1m\" }\n";

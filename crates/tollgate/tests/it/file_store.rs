@@ -119,6 +119,27 @@ fn names_of_requests_are_known_after_a_restart() {
 }
 
 #[test]
+fn refunds_happen_once_over_restarts() {
+    let (folder, clock) = (TempFolder::new("refunds"), ManualClock::default());
+    let desk = folder.open(QUOTA, &clock);
+    assert!(desk.check(&ada(6)).wait().unwrap().is_allowed());
+    let hold = desk.reserve(&ada(4)).wait().unwrap().hold().unwrap();
+    assert_eq!(desk.commit(hold, None).wait(), Ok(4));
+    let refund = |desk: &Engine<_, _>| {
+        let of_request = desk.refund(&ada(2).idempotency_key("request")).wait();
+        (of_request, desk.refund_hold_once(hold, 1, "hold").wait())
+    };
+    assert_eq!(refund(&desk), (Ok(2), Ok(1)));
+    drop(desk);
+    // From the log first, then from a snapshot.
+    for _ in 0..2 {
+        let desk = folder.open(QUOTA, &clock);
+        assert_eq!((refund(&desk), left(&desk, &ada(1))), ((Ok(2), Ok(1)), 3));
+        desk.file_store().take_snapshot().unwrap();
+    }
+}
+
+#[test]
 fn rules_say_what_is_kept() {
     let policy = |durability: &str| {
         format!(

@@ -132,7 +132,7 @@ impl<'de> Visitor<'de> for ObjectWanted<'_> {
                 Field::Requests => {
                     let object = ObjectWanted { place, ..self };
                     let wanted = RequestsWanted { object };
-                    asked.requests = map.next_value_seed(At { wanted, place, faults })?;
+                    asked.requests = Some(map.next_value_seed(At { wanted, place, faults })?);
                 }
             }
         }

@@ -19,7 +19,7 @@ use crate::store::memory::{
 };
 use crate::store::{Decided, Held, HoldId, KeyName};
 use crate::table::{Narrow, Tagged, WIDE_WORDS};
-use crate::terms::{Moment, State, Terms};
+use crate::terms::{Decisions, Moment, State, Terms};
 
 /// Something that is written down.
 #[derive(Clone, Debug)]
@@ -441,7 +441,12 @@ fn read_hold(from: &mut Reader<'_>) -> Result<Hold, Malformed> {
 fn write_name(out: &mut Writer, name: &Remembered) {
     time(out, name.at);
     out.word(name.body);
-    let Answered { decided, decisions, hashes } = &name.answer;
+    let Answered { decided, decisions, hashes, refunded } = &name.answer;
+    if let Some(units) = refunded {
+        out.byte(REFUND);
+        out.number(*units);
+        return out.list(hashes.iter(), |out, hash| out.word(*hash));
+    }
     out.option(decided.hold, |out, Held { id, expires, fence }| {
         write_pair(out, id.0);
         time(out, expires);
@@ -455,10 +460,21 @@ fn write_name(out: &mut Writer, name: &Remembered) {
 
 fn read_name(from: &mut Reader<'_>) -> Result<Remembered, Malformed> {
     let (at, body) = (read_time(from)?, from.word()?);
-    let hold = from.option(|from| {
-        let (id, expires) = (HoldId(read_pair(from)?), read_time(from)?);
-        Ok(Held { id, expires, fence: from.number()? })
-    })?;
+    let mut decided = Decided { is_allowed: true, hold: None, is_repeat: false };
+    match from.byte()? {
+        0 => {}
+        1 => {
+            let (id, expires) = (HoldId(read_pair(from)?), read_time(from)?);
+            decided.hold = Some(Held { id, expires, fence: from.number()? });
+        }
+        REFUND => {
+            let refunded = Some(from.number()?);
+            let (decisions, hashes) = (Decisions::new(), from.list(Reader::word)?.into());
+            let answer = Answered { decided, decisions, hashes, refunded };
+            return Ok(Remembered { at, body, answer });
+        }
+        _ => return Err(Malformed),
+    }
     let said = from.list(|from| {
         let hash = from.word()?;
         let mut words = [0; Decision::WORDS];
@@ -467,9 +483,8 @@ fn read_name(from: &mut Reader<'_>) -> Result<Remembered, Malformed> {
         }
         Ok((hash, Decision::from_words(words)))
     })?;
-    let decided = Decided { is_allowed: true, hold, is_repeat: false };
     let (hashes, decisions) = said.into_iter().unzip();
-    Ok(Remembered { at, body, answer: Answered { decided, decisions, hashes } })
+    Ok(Remembered { at, body, answer: Answered { decided, decisions, hashes, refunded: None } })
 }
 
 fn write_limit(out: &mut Writer, limit: &KnownImage) {
@@ -638,6 +653,9 @@ fn time(out: &mut Writer, at: Timestamp) {
 fn read_time(from: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
     from.number().map(Timestamp::from_nanos)
 }
+
+/// Stands where the answer to a request says whether anything is on hold.
+const REFUND: u8 = 2;
 
 const fn durability_byte(durability: Durability) -> u8 {
     match durability {

@@ -8,14 +8,15 @@ use tollgate_core::Timestamp;
 use super::limits::Carried;
 use super::side::REMEMBERED_FOR;
 use super::{
-    ActKind, Booking, Charge, Entry, Gone, Happened, Held, Hold, HoldId, Item, Lines, MemoryStore,
-    Moment, Plan, Settled, Settlement, Several, Side, Width,
+    ActKind, Answered, Booking, Charge, Decided, Entry, Happened, Held, Hold, HoldId, Item, Lines,
+    MemoryStore, Moment, OtherBody, Plan, Settled, Settlement, Several, Side, Unsettled, Width,
 };
 use crate::cycle::Times;
 use crate::locks::read;
 #[cfg(feature = "durable")]
 use crate::policy::Durability;
-use crate::terms::{State, Terms};
+use crate::store::Named;
+use crate::terms::{Decisions, State, Terms};
 
 impl MemoryStore {
     pub(super) fn write_hold(
@@ -41,14 +42,19 @@ impl MemoryStore {
         id: HoldId,
         (settlement, note): (Settlement, Option<&str>),
         times: Times,
-    ) -> Result<Settled, Gone> {
+    ) -> Result<Settled, Unsettled> {
         let mut side = self.side();
         self.expire_holds(&mut side, times);
-        let mut hold = side.hold(id).ok_or(Gone)?.clone();
+        let name = settlement.name();
+        if let Some(units) = refunded_before(&mut side, name, times.now)? {
+            let expires = Timestamp::ZERO;
+            return Ok(Settled { units, expires, fence: 0, lines: Lines::All });
+        }
+        let mut hold = side.hold(id).ok_or(Unsettled::Gone)?.clone();
         let oldest = times.now.saturating_sub(REMEMBERED_FOR);
         let is_too_old = hold.settled.is_some_and(|settled| settled < oldest);
         if is_too_old || hold.settled.is_none() == matches!(settlement, Settlement::Refund { .. }) {
-            return Err(Gone);
+            return Err(Unsettled::Gone);
         }
         let (mut most, mut least, lines) = (0, None, self.lines_of(&hold));
         hold.items.iter().for_each(|item| side.note(item.durability));
@@ -66,7 +72,7 @@ impl MemoryStore {
                             let actual = actual.filter(|_| is_by_request).unwrap_or(held);
                             terms.commit(state, held, actual, moment)
                         }
-                        Settlement::Refund { units } => {
+                        Settlement::Refund { units, .. } => {
                             terms.refund(state, units.min(outstanding), moment)
                         }
                         Settlement::Cancel | Settlement::Renew => {
@@ -88,20 +94,17 @@ impl MemoryStore {
                     _ => (item.units, item.charged) = (units, charged.map(Box::new)),
                 }
             }
+            let hashes = hold.items.iter().map(|item| item.hash);
+            remember_refund(&mut side, name, hashes, most, times.now);
             if settlement == Settlement::Cancel {
                 side.drop_hold(id);
             } else {
                 side.settle(id, hold.items, times.now);
             }
         }
-        let kind = match settlement {
-            Settlement::Commit { .. } => ActKind::Commit,
-            Settlement::Cancel => ActKind::Cancel,
-            Settlement::Renew => ActKind::Renew,
-            Settlement::Refund { .. } => ActKind::Refund,
-        };
         let note = note.map(Into::into);
-        side.end_act(Happened { hold: Some(id), note, ..Happened::new(kind, times.now) });
+        let happened = Happened::new(ActKind::of(settlement), times.now);
+        side.end_act(Happened { hold: Some(id), note, ..happened });
         // What was not charged somewhere is for the host to book.
         let is_commit = matches!(settlement, Settlement::Commit { .. });
         let units = least.filter(|_| is_commit).unwrap_or(most);
@@ -207,9 +210,12 @@ impl MemoryStore {
     }
 
     /// Gives back up to `units` to every limit of a plan, and reports the most that any gave.
-    pub(super) fn refund_now(&self, plan: &Plan<'_>, times: Times) -> u64 {
+    pub(super) fn refund_now(&self, plan: &Plan<'_>, times: Times) -> Result<u64, OtherBody> {
         let mut side = self.side();
         self.expire_holds(&mut side, times);
+        if let Some(units) = refunded_before(&mut side, plan.name, times.now)? {
+            return Ok(units);
+        }
         let refund = |charge: &Charge<'_>| {
             let Charge { tag, hash, cost: units, is_by_request, .. } = *charge;
             let durability = self.durability(charge);
@@ -223,9 +229,11 @@ impl MemoryStore {
             units
         };
         let units = plan.charges.iter().map(refund).max().unwrap_or(0);
+        let hashes = plan.charges.iter().map(|charge| charge.hash);
+        remember_refund(&mut side, plan.name, hashes, units, times.now);
         let note = plan.note.map(Into::into);
         side.end_act(Happened { note, ..Happened::new(ActKind::Refund, times.now) });
-        units
+        Ok(units)
     }
 
     /// Drops what the keys of a plan have spent; true if there was anything. Holds stay.
@@ -252,6 +260,32 @@ impl MemoryStore {
         let note = plan.note.map(Into::into);
         side.end_act(Happened { note, ..Happened::new(ActKind::Forget, now) });
         count > 0
+    }
+}
+
+/// What was given back under a name before, if anything was.
+fn refunded_before(
+    side: &mut Side,
+    name: Option<Named>,
+    now: Timestamp,
+) -> Result<Option<u64>, OtherBody> {
+    let Some(named) = name else { return Ok(None) };
+    Ok(side.recall(named, now)?.and_then(|answered| answered.refunded))
+}
+
+/// Remembers what was given back under a name, so that it is not given twice.
+fn remember_refund(
+    side: &mut Side,
+    name: Option<Named>,
+    hashes: impl Iterator<Item = u64>,
+    units: u64,
+    now: Timestamp,
+) {
+    if let Some(named) = name.filter(|_| units > 0) {
+        let decided = Decided { is_allowed: true, hold: None, is_repeat: false };
+        let (decisions, hashes) = (Decisions::new(), hashes.collect());
+        let answer = Answered { decided, decisions, hashes, refunded: Some(units) };
+        side.remember(named, answer, now);
     }
 }
 

@@ -18,7 +18,7 @@ use super::side::Item;
 use super::side::Side;
 use super::{MemoryStore, Width};
 use crate::policy::Durability;
-use crate::store::{Charge, HoldId, KeyName};
+use crate::store::{Charge, HoldId, KeyName, Settlement};
 use crate::terms::{INLINE, Terms};
 
 /// Writes down what has changed.
@@ -78,6 +78,17 @@ pub(crate) enum ActKind {
     Forget,
     /// A key goes on under another limit.
     Carry,
+}
+
+impl ActKind {
+    pub(crate) const fn of(settlement: Settlement) -> Self {
+        match settlement {
+            Settlement::Commit { .. } => Self::Commit,
+            Settlement::Cancel => Self::Cancel,
+            Settlement::Renew => Self::Renew,
+            Settlement::Refund { .. } => Self::Refund,
+        }
+    }
 }
 
 /// Units of a key that went from one account to another.

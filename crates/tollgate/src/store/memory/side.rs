@@ -11,7 +11,7 @@ use tollgate_core::Timestamp;
 use super::journal::Journal;
 use super::shared::Shared;
 use crate::policy::Durability;
-use crate::store::{Decided, HoldId, Named};
+use crate::store::{Decided, HoldId, Named, Unsettled};
 use crate::terms::{Decisions, INLINE, State};
 
 #[derive(Debug, Default)]
@@ -62,6 +62,12 @@ pub(crate) struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OtherBody;
 
+impl From<OtherBody> for Unsettled {
+    fn from(OtherBody: OtherBody) -> Self {
+        Self::OtherBody
+    }
+}
+
 /// What is remembered about a request that was charged.
 #[derive(Clone, Debug)]
 pub(crate) struct Remembered {
@@ -76,6 +82,8 @@ pub(crate) struct Answered {
     pub(crate) decided: Decided,
     pub(crate) decisions: Decisions,
     pub(crate) hashes: SmallVec<[u64; INLINE]>,
+    /// What was given back; `None` if nothing was decided but that.
+    pub(crate) refunded: Option<u64>,
 }
 
 impl Side {
