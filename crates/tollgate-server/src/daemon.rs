@@ -7,6 +7,7 @@ use serde::Serialize;
 use tollgate::{AnyStore, Clock, Engine, Timestamp};
 
 use crate::audit::Audit;
+use crate::resp::Throttles;
 use crate::settings::Settings;
 use crate::telemetry::{Metrics, Top};
 use crate::watch::Reload;
@@ -21,6 +22,8 @@ pub(crate) struct Daemon {
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
     pub(crate) top: Top,
+    /// Buckets outside the policy.
+    pub(crate) throttles: Throttles,
     /// How loading the policy file again has gone.
     pub(crate) reload: Reload,
     /// What was changed while running.
@@ -52,6 +55,7 @@ impl Daemon {
         Self {
             started_at: engine.clock().now(),
             top: Top::new(settings.hides_keys),
+            throttles: Throttles::new(settings.policy.server()),
             metrics: Metrics::default(),
             reload: Reload::default(),
             audit: Audit::of(&engine),

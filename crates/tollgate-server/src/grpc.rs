@@ -110,7 +110,10 @@ async fn should_rate_limit(daemon: &SharedDaemon, request: Request<Incoming>) ->
     let Ok(call) = RateLimitRequest::decode(bytes) else {
         return malformed(daemon, &Bad::NotAMessage);
     };
-    match crate::rls::answer(daemon, Door::Grpc, &call).await {
+    let since = daemon.now();
+    let answer = crate::rls::answer(daemon, Door::Grpc, &call).await;
+    daemon.observe_durations(Door::Grpc, since, 1);
+    match answer {
         Ok(answer) => {
             let mut response = Response::new(Answer::one(written(&answer)));
             response.headers_mut().insert(header::CONTENT_TYPE, GRPC);

@@ -11,7 +11,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
-use tollgate::{Report, Timestamp};
+use tollgate::Report;
 
 use crate::accept::{Connection, Peer, Protocol, Stopping, Stream};
 use crate::daemon::{Daemon, SharedDaemon};
@@ -111,14 +111,12 @@ struct Call<'a> {
     /// The reservation or lease that the path names.
     id: &'a str,
     body: Bytes,
-    /// When it had been read.
-    since: Timestamp,
 }
 
 impl Call<'_> {
     /// Counts a decision.
     fn observe(&self, request: &tollgate::Request<'_>, report: &Report) {
-        self.daemon.observe(Door::Http, request, report, self.since);
+        self.daemon.observe(Door::Http, request, report);
     }
 }
 
@@ -155,8 +153,17 @@ impl Exchange<'_> {
             }
             Methods::Get | Methods::Delete | Methods::Any => Bytes::new(),
         };
-        let call = &Call { daemon, head, id, body, since: daemon.now() };
-        match route.act {
+        let (since, call) = (daemon.now(), &Call { daemon, head, id, body });
+        let answer = self.done(route.act, call).await;
+        if route.act.is_about_limits() {
+            daemon.observe_durations(Door::Http, since, 1);
+        }
+        answer
+    }
+
+    async fn done(&self, act: Act, call: &Call<'_>) -> Result<Answer, Problem> {
+        let daemon = call.daemon;
+        match act {
             Act::Check => check::check(call).await,
             Act::CheckBatch => check::batch(call).await,
             Act::Reserve => holds::reserve(call).await,

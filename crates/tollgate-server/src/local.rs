@@ -85,7 +85,10 @@ impl Local {
         }
         let who = peer.who();
         let visitor = Visitor { role: self.role(peer), who: &who };
-        match verbs::done(&self.daemon, &visitor, &request.kind, &text).await {
+        let since = self.daemon.now();
+        let done = verbs::done(&self.daemon, &visitor, &request.kind, &text).await;
+        self.daemon.observe_durations(Door::Unix, since, 1);
+        match done {
             Ok(fields) => reply(true, fields, Next::Request),
             Err(Failed::Bad(error)) => self.malformed(peer, &error),
             Err(Failed::Because(reason)) => failed(&reason, Next::Request),

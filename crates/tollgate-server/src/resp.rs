@@ -3,13 +3,12 @@
 //! A connection reads what has arrived, answers all whole commands in it, and writes all replies at
 //! once. Neighbours of the same kind are decided together.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::accept::{Connection, Protocol};
 use crate::daemon::SharedDaemon;
 use session::Session;
-use throttles::Throttles;
+pub(crate) use throttles::Throttles;
 
 mod commands;
 mod connection;
@@ -24,22 +23,20 @@ mod throttles;
 #[derive(Debug)]
 pub(crate) struct Resp {
     daemon: SharedDaemon,
-    throttles: Arc<Throttles>,
     /// Connections so far: each has a number.
     connections: AtomicU64,
 }
 
 impl Resp {
     pub(crate) fn new(daemon: SharedDaemon) -> Self {
-        let throttles = Arc::new(Throttles::new(daemon.settings.policy.server()));
-        Self { daemon, throttles, connections: AtomicU64::new(0) }
+        Self { daemon, connections: AtomicU64::new(0) }
     }
 }
 
 impl Protocol for Resp {
     async fn serve(&self, connection: Connection) {
         let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        let session = Session::new(&self.daemon, &self.throttles, number);
+        let session = Session::new(&self.daemon, number);
         connection::serve(connection, session, &self.daemon.settings.bounds).await;
     }
 }

@@ -86,7 +86,6 @@ pub(crate) async fn answer(
     door: Door,
     call: &RateLimitRequest,
 ) -> Result<RateLimitResponse, Refused> {
-    let since = daemon.now();
     check(call)?;
     let names: Several<_> = call.descriptors.iter().map(names).collect();
     let attributes: Several<_> = (names.iter().zip(&call.descriptors).enumerate())
@@ -102,7 +101,7 @@ pub(crate) async fn answer(
         .collect();
     let is_negative = |descriptor: &RateLimitDescriptor| descriptor.is_negative_hits;
     if call.descriptors.iter().any(is_negative) {
-        return answer_with_refunds(daemon, (door, since), call, &requests).await;
+        return answer_with_refunds(daemon, door, call, &requests).await;
     }
     let report = match &*requests {
         [request] => daemon.engine.check(request).await?,
@@ -110,14 +109,14 @@ pub(crate) async fn answer(
     };
     let statuses: Vec<_> = (0..requests.len()).map(|place| status(&report, place)).collect();
     let telling = statuses.iter().position(|it| it.code() == Code::OverLimit).unwrap_or(0);
-    daemon.observe(door, &requests[telling], &report, since);
+    daemon.observe(door, &requests[telling], &report);
     Ok(response(daemon, Some(&report), statuses))
 }
 
 /// Some descriptors give hits back; the others are decided together.
 async fn answer_with_refunds(
     daemon: &Daemon,
-    (door, since): (Door, tollgate::Timestamp),
+    door: Door,
     call: &RateLimitRequest,
     requests: &[Request<'_>],
 ) -> Result<RateLimitResponse, Refused> {
@@ -128,7 +127,7 @@ async fn answer_with_refunds(
         [] => None,
         together => {
             let report = daemon.engine.check_together(together).await?;
-            daemon.observe(door, &together[0], &report, since);
+            daemon.observe(door, &together[0], &report);
             Some(report)
         }
     };

@@ -22,6 +22,8 @@ pub(crate) struct Metrics {
     doors: [DoorMetrics; Door::ALL.len()],
     /// Requests that no rule had to do with.
     unmatched: Counter,
+    /// Requests of those who are banned.
+    banned: Counter,
     /// Requests that the store could not answer, so that `on_error` did.
     outages: Counter,
     /// Buckets outside the policy, by command: allowed and refused.
@@ -76,21 +78,16 @@ impl Daemon {
         self.engine.clock().now()
     }
 
-    /// Counts what was decided about a request that began at `since`.
+    /// Counts what was decided about a request.
     ///
     /// Every protocol calls this once for each decision that it tells somebody.
-    pub(crate) fn observe(
-        &self,
-        door: Door,
-        request: &Request<'_>,
-        report: &Report,
-        since: Timestamp,
-    ) {
+    pub(crate) fn observe(&self, door: Door, request: &Request<'_>, report: &Report) {
         let now = self.now();
-        self.observe_duration(door, since, now);
         report.count();
         if report.is_outage() {
             self.metrics.outages.add(1);
+        } else if report.is_banned() {
+            self.metrics.banned.add(1);
         } else if !report.is_matched() {
             self.metrics.unmatched.add(1);
         }
@@ -104,10 +101,12 @@ impl Daemon {
         }
     }
 
-    /// Counts how long a request took that began at `since`.
-    pub(crate) fn observe_duration(&self, door: Door, since: Timestamp, now: Timestamp) {
-        let took_ns = now.as_nanos().saturating_sub(since.as_nanos());
-        self.metrics.door(door).durations.add(Duration::from_nanos(took_ns));
+    /// Counts how long so many requests took that were read at `since` and are answered now.
+    ///
+    /// Every protocol calls this once for what it answers together, whatever was asked.
+    pub(crate) fn observe_durations(&self, door: Door, since: Timestamp, count: u64) {
+        let took_ns = self.now().as_nanos().saturating_sub(since.as_nanos());
+        self.metrics.door(door).durations.add(Duration::from_nanos(took_ns), count);
     }
 
     /// One line for each refusal, for those who want to see them.

@@ -15,7 +15,6 @@ use super::problem::Problem;
 use super::respond::{self, Answer};
 use crate::accept::Stopping;
 use crate::body::Body;
-use crate::door::Door;
 
 /// What a place is answered with.
 #[derive(Serialize)]
@@ -91,7 +90,7 @@ async fn no_place(
     };
     let daemon = call.daemon;
     let report = daemon.engine.peek(request).await?;
-    daemon.observe_duration(Door::Http, call.since, daemon.now());
+    report.count_no_place();
     let acquired = Acquired {
         lease: None,
         fence: None,

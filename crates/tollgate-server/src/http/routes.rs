@@ -28,6 +28,16 @@ pub(super) enum Act {
     OpenApi,
 }
 
+impl Act {
+    /// Whether it is what the daemon is there for, and not about the daemon itself.
+    pub(super) const fn is_about_limits(self) -> bool {
+        !matches!(
+            self,
+            Self::Healthcheck | Self::Healthz | Self::Readyz | Self::Metrics | Self::OpenApi
+        )
+    }
+}
+
 /// A path, and what is done there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {

@@ -51,19 +51,22 @@ async fn asked(daemon: &Daemon, kind: &str, text: &str) -> Done {
     let attributes = asked.attributes.pairs();
     let mut request = Request::new(&asked.domain, &attributes).cost(asked.cost);
     if let Some(key) = &asked.idempotency_key {
+        if key.is_empty() {
+            return Err(Failed::Because("The idempotency key is empty.".into()));
+        }
         request = request.idempotency_key(key);
     }
-    let (engine, since) = (&daemon.engine, daemon.now());
+    let engine = &daemon.engine;
     match kind {
         "check" => {
             let report = engine.check(&request).await?;
-            daemon.observe(Door::Unix, &request, &report, since);
+            daemon.observe(Door::Unix, &request, &report);
             Ok(answer(&report))
         }
         "peek" => Ok(answer(&engine.peek(&request).await?)),
         "reserve" => {
             let report = engine.reserve(&request).await?;
-            daemon.observe(Door::Unix, &request, &report, since);
+            daemon.observe(Door::Unix, &request, &report);
             let mut answer = answer(&report);
             if let Some(hold) = report.hold() {
                 answer.insert("reservation".into(), hold.to_string().into());

@@ -195,7 +195,7 @@ fn client<'a>(
 }
 
 fn info(session: &Session) -> String {
-    let keys = |dialect| session.throttles.of(dialect).len();
+    let keys = |dialect| session.daemon.throttles.of(dialect).len();
     [
         "# Server".to_owned(),
         format!("redis_version:{REDIS_VERSION}"),

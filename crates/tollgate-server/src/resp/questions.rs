@@ -54,12 +54,13 @@ pub(super) async fn check(
     for (answer, request) in daemon.engine.check_many(&requests).into_iter().zip(&requests) {
         match answer.await {
             Ok(report) => {
-                daemon.observe(Door::Resp, request, &report, since);
+                daemon.observe(Door::Resp, request, &report);
                 tell(&Body::new(&report), replies);
             }
             Err(error) => tell_error(&error, replies),
         }
     }
+    daemon.observe_durations(Door::Resp, since, requests.len() as u64);
     if let Some(message) = error {
         refuse(daemon, &message, replies);
     }
@@ -88,11 +89,11 @@ pub(super) async fn answer(
         Ok(question) => question,
         Err(message) => return refuse(daemon, &message, replies),
     };
-    let (request, since) = (question.request(&attributes), daemon.now());
+    let request = question.request(&attributes);
     match verb {
         Verb::Reserve => match daemon.engine.reserve(&request).await {
             Ok(report) => {
-                daemon.observe(Door::Resp, &request, &report, since);
+                daemon.observe(Door::Resp, &request, &report);
                 tell(&Reserved::new(&report, daemon.now()), replies);
             }
             Err(error) => tell_error(&error, replies),
@@ -120,7 +121,7 @@ async fn settle(daemon: &Daemon, verb: Verb, words: &[&[u8]], replies: &mut Repl
     match charged {
         Ok(charged) => tell(&Settled { charged }, replies),
         Err(error) => {
-            let code = if error == SettleError::Gone { "GONE" } else { "UNAVAILABLE" };
+            let code = if error == SettleError::Outage { "UNAVAILABLE" } else { "GONE" };
             replies.error(code, &error.to_string());
         }
     }
@@ -146,19 +147,28 @@ impl<'a> Question<'a> {
     ) -> Result<Self, String> {
         let start = attributes.len();
         let domain = text("the domain", words.next().unwrap_or_default())?;
-        let (mut cost, mut idempotency_key) = (1, None);
+        let (mut cost, mut idempotency_key) = (None, None);
         while let Some(option) = words.next() {
             let mut next = |what: &str| words.next().ok_or_else(|| format!("syntax error: {what}"));
             match option.to_ascii_uppercase().as_slice() {
                 b"ATTR" => {
                     let name = text("the name of an attribute", next("ATTR wants name value")?)?;
                     let value = text("the value of an attribute", next("ATTR wants name value")?)?;
+                    if attributes[start..].iter().any(|(known, _)| *known == name) {
+                        return Err(format!("syntax error: attribute {name:?} is there twice"));
+                    }
                     attributes.push((name, value));
                 }
-                b"COST" => cost = amount("COST", next("COST wants a number")?)?,
+                b"COST" => {
+                    let given = amount("COST", next("COST wants a number")?)?;
+                    once("COST", cost.replace(given).is_none())?;
+                }
                 b"IDEMPOTENCY" if matches!(verb, Verb::Check | Verb::Reserve) => {
-                    let key = next("IDEMPOTENCY wants a key")?;
-                    idempotency_key = Some(text("an idempotency key", key)?);
+                    let key = text("an idempotency key", next("IDEMPOTENCY wants a key")?)?;
+                    if key.is_empty() {
+                        return Err("syntax error: the idempotency key is empty".into());
+                    }
+                    once("IDEMPOTENCY", idempotency_key.replace(key).is_none())?;
                 }
                 _ => {
                     let shown = &option[..option.len().min(64)];
@@ -170,6 +180,7 @@ impl<'a> Question<'a> {
                 }
             }
         }
+        let cost = cost.unwrap_or(1);
         Ok(Self { domain, attributes: start..attributes.len(), cost, idempotency_key })
     }
 
@@ -205,6 +216,11 @@ impl Settling {
 /// might become the same.
 fn text<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a str, String> {
     std::str::from_utf8(bytes).map_err(|_| format!("{what} must be UTF-8"))
+}
+
+/// Whoever says something twice may mean either.
+fn once(option: &str, is_first: bool) -> Result<(), String> {
+    if is_first { Ok(()) } else { Err(format!("syntax error: {option} is there twice")) }
 }
 
 fn amount(name: &str, text: &[u8]) -> Result<u64, String> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tollgate_proto::resp::{Arguments, Replies, Version, parse};
 
 use super::commands::{self, Command, Verb};
-use super::throttles::Throttles;
 use super::{greeting, questions};
 use crate::daemon::SharedDaemon;
 use crate::door::Door;
@@ -14,7 +13,6 @@ use crate::door::Door;
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) daemon: SharedDaemon,
-    pub(super) throttles: Arc<Throttles>,
     pub(super) number: u64,
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
@@ -34,10 +32,9 @@ pub(super) enum Standing {
 }
 
 impl Session {
-    pub(super) fn new(daemon: &SharedDaemon, throttles: &Arc<Throttles>, number: u64) -> Self {
+    pub(super) fn new(daemon: &SharedDaemon, number: u64) -> Self {
         let mut session = Self {
             daemon: Arc::clone(daemon),
-            throttles: Arc::clone(throttles),
             number,
             version: Version::default(),
             name: Vec::new(),
@@ -136,7 +133,7 @@ impl Session {
         if let Verb::Throttle(dialect) = command.verb {
             let since = self.daemon.now();
             let found = (input, bytes);
-            let answered = self.throttles.answer(dialect, found, arguments, &mut replies);
+            let answered = self.daemon.throttles.answer(dialect, found, arguments, &mut replies);
             answered.observe(&self.daemon, dialect, since);
             return answered.bytes;
         }
@@ -151,7 +148,9 @@ impl Session {
             }
             Verb::Peek | Verb::Reserve | Verb::Commit | Verb::Cancel | Verb::Explain => {
                 let words: Vec<&[u8]> = arguments.iter(input).skip(1).collect();
+                let since = self.daemon.now();
                 questions::answer(&self.daemon, command.verb, &words, &mut replies).await;
+                self.daemon.observe_durations(Door::Resp, since, 1);
                 bytes
             }
             _ => {

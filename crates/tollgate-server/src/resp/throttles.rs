@@ -11,14 +11,14 @@ use crate::telemetry::Verdicts;
 
 /// The keys of both commands. A key of the one is not a key of the other.
 #[derive(Debug)]
-pub(super) struct Throttles {
+pub(crate) struct Throttles {
     redis_cell: Throttle<[u8]>,
     throttlecrab: Throttle<[u8]>,
 }
 
 impl Throttles {
     /// Each may have as many keys as the policy.
-    pub(super) fn new(server: &Server) -> Self {
+    pub(crate) fn new(server: &Server) -> Self {
         let max_keys = usize::try_from(server.max_keys()).unwrap_or(usize::MAX);
         let throttle = || {
             let bounded = Throttle::builder().max_keys(max_keys).when_full(server.when_full());
@@ -28,7 +28,7 @@ impl Throttles {
         Self { redis_cell: throttle(), throttlecrab: throttle() }
     }
 
-    pub(super) fn of(&self, dialect: Dialect) -> &Throttle<[u8]> {
+    pub(crate) fn of(&self, dialect: Dialect) -> &Throttle<[u8]> {
         match dialect {
             Dialect::RedisCell => &self.redis_cell,
             Dialect::Throttlecrab => &self.throttlecrab,
@@ -72,7 +72,7 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// Counts them; they took one time together.
+    /// Counts them; each took as long as all together.
     pub(super) fn observe(&self, daemon: &Daemon, dialect: Dialect, since: Timestamp) {
         let Verdicts { allowed, denied } = match dialect {
             Dialect::RedisCell => &daemon.metrics.cl_throttle,
@@ -87,7 +87,7 @@ impl Answered {
                 counter.add(count);
             }
         }
-        daemon.observe_duration(Door::Resp, since, daemon.now());
+        daemon.observe_durations(Door::Resp, since, self.allowed + self.denied);
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tollgate::policy::Mode;
+use tollgate_proto::resp::Dialect;
 
 use super::{Metrics, Verdicts};
 use crate::daemon::Daemon;
@@ -18,6 +19,7 @@ impl Daemon {
         self.write_decisions(&mut text);
         self.metrics.write_doors(&mut text);
         self.write_table(&mut text);
+        self.write_throttles(&mut text);
         self.write_disk(&mut text);
         self.write_reloads(&mut text);
         text.family("tollgate_build_info", "gauge", "What is running.");
@@ -47,6 +49,7 @@ impl Daemon {
         }
         let single = [
             ("tollgate_unmatched_total", "Requests that no rule matched.", &self.metrics.unmatched),
+            ("tollgate_banned_total", "Requests of those who are banned.", &self.metrics.banned),
             (
                 "tollgate_outages_total",
                 "Requests that the store could not answer, so that `on_error` did.",
@@ -65,6 +68,17 @@ impl Daemon {
             for (outcome, counter) in [("allow", allowed), ("deny", denied)] {
                 text.sample(name, &[("command", command), ("outcome", outcome)], counter.get());
             }
+        }
+    }
+
+    fn write_throttles(&self, text: &mut Text) {
+        let name = "tollgate_throttle_keys";
+        text.family(name, "gauge", "Keys of the buckets outside the policy.");
+        for (command, dialect) in
+            [("CL.THROTTLE", Dialect::RedisCell), ("THROTTLE", Dialect::Throttlecrab)]
+        {
+            let keys = self.throttles.of(dialect).len();
+            text.sample(name, &[("command", command)], keys as u64);
         }
     }
 

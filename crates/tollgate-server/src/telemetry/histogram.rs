@@ -19,12 +19,8 @@ pub(crate) struct Reading {
 }
 
 impl Histogram {
-    pub(crate) fn add(&self, took: Duration) {
-        self.add_many(took, 1);
-    }
-
     /// So many that took so long each.
-    pub(crate) fn add_many(&self, took: Duration, count: u64) {
+    pub(crate) fn add(&self, took: Duration, count: u64) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let place = BOUNDS_US.partition_point(|bound_us| bound_us * 1_000 < took_ns);
         self.counts[place].fetch_add(count, Ordering::Relaxed);

@@ -104,6 +104,14 @@ fn a_place_is_taken_renewed_and_given_back() {
     let json = refused.json();
     assert_eq!((&json["lease"], &json["retry"]), (&Value::Null, &json!("unknown")));
     assert_eq!((&json["rule"], &json["allowed"]), (&json!("calls"), &json!(false)));
+    let metrics = String::from_utf8(daemon.get("/metrics").body).unwrap();
+    for (outcome, count) in [("allow", 1), ("deny", 1)] {
+        let line = format!(
+            "tollgate_decisions_total{{domain=\"calls\",rule=\"calls\",\
+             outcome=\"{outcome}\",mode=\"enforce\"}} {count}"
+        );
+        assert!(metrics.lines().any(|it| it == line), "{line} in {metrics}");
+    }
     let renewed = daemon.post(&format!("/v1/leases/{id}/renew"), "");
     assert!(renewed.json()["expires_in_ms"].as_u64().unwrap() <= 300_000);
     let path = format!("/v1/leases/{id}");

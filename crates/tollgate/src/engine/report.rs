@@ -43,6 +43,7 @@ pub(super) struct RefusalReport {
     /// The place of the request that is refused.
     pub(super) request: usize,
     pub(super) rule: Option<u32>,
+    pub(super) is_ban: bool,
     pub(super) reason: Box<str>,
     pub(super) wait: Wait,
 }
@@ -299,6 +300,7 @@ impl Report {
             self.refuse(RefusalReport {
                 request: 0,
                 rule: Some(asked.rule),
+                is_ban: false,
                 reason: "the store cannot answer".into(),
                 wait: Wait::Unknown,
             });
@@ -347,7 +349,7 @@ impl RefusalReport {
                 let attribute = rule.key.parts[part].attribute();
                 let reason =
                     format!("rule `{}` needs the attribute `{attribute}`", rule.name).into();
-                Self { request, rule: Some(number), reason, wait: Wait::Never }
+                Self { request, rule: Some(number), is_ban: false, reason, wait: Wait::Never }
             }
             Refusal::Banned { ban } => {
                 let ban = domain.and_then(|domain| domain.bans.get(ban));
@@ -356,6 +358,7 @@ impl RefusalReport {
                 Self {
                     request,
                     rule: None,
+                    is_ban: true,
                     reason: reason.unwrap_or_else(|| "banned".into()),
                     wait: until.map_or(Wait::Never, |until| {
                         let left_ns = until.as_nanos().saturating_sub(wall.as_nanos());
@@ -364,7 +367,8 @@ impl RefusalReport {
                 }
             }
             Refusal::Unmatched => {
-                Self { request, rule: None, reason: "no rule matches".into(), wait: Wait::Never }
+                let reason = "no rule matches".into();
+                Self { request, rule: None, is_ban: false, reason, wait: Wait::Never }
             }
         }
     }

@@ -80,6 +80,22 @@ impl Report {
         }
     }
 
+    /// Counts that somebody got no place, whatever is free by now.
+    pub fn count_no_place(&self) {
+        for asked in &self.asked {
+            let rule = self.rules.rule(asked.rule);
+            if rule.slots().is_some() {
+                rule.tally.add(asked.weight, false);
+            }
+        }
+    }
+
+    /// Whether somebody was refused because of a [ban](crate::Ban), and no rule was asked.
+    #[must_use]
+    pub fn is_banned(&self) -> bool {
+        self.refusal.as_ref().is_some_and(|it| it.is_ban)
+    }
+
     /// Whether any rule had to do with the request.
     #[must_use]
     pub fn is_matched(&self) -> bool {

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use redis::{Value, from_redis_value};
 
-use super::{Client, Daemon, array_of_bytes, error};
+use tollgate_server::Door;
+
+use super::{Client, Daemon, array, array_of_bytes, error};
 
 /// A reply as a map, whatever the version.
 fn map(value: Value) -> HashMap<String, Value> {
@@ -107,6 +109,29 @@ async fn what_is_set_aside_is_committed_or_cancelled_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_command_about_limits_is_measured_also_in_a_pipeline() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.client();
+    let throttle = array(&["CL.THROTTLE", "k", "9", "1", "60"]);
+    let check = array(&["TG.CHECK", "default", "ATTR", "user", "ada"]);
+    client.send(&[&*throttle, &throttle, &throttle, &check, &check].concat());
+    (0..5).for_each(|_| drop(client.reply()));
+    client.ask(&["TG.PEEK", "default", "ATTR", "user", "ada"]);
+    client.ask(&["PING"]);
+    let address = daemon.server.address(Door::Http).unwrap();
+    let metrics = crate::http_support::Client::new(address).ask("GET", "/metrics", &[], b"");
+    let metrics = String::from_utf8(metrics.body).unwrap();
+    for line in [
+        "tollgate_request_duration_seconds_count{door=\"resp\"} 6",
+        "tollgate_throttle_keys{command=\"CL.THROTTLE\"} 1",
+        "tollgate_throttle_keys{command=\"THROTTLE\"} 0",
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line} in {metrics}");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_told() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
@@ -119,6 +144,10 @@ async fn what_makes_no_sense_is_told() {
         (vec!["TG.CHECK", "d", "user", "ada"], "expected ATTR name value"),
         (vec!["TG.PEEK", "d", "IDEMPOTENCY", "x"], "expected ATTR name value"),
         (vec!["TG.RESERVE", "tokens", "ATTR", "team", "a", "COST", "0"], "at least 1"),
+        (vec!["TG.CHECK", "d", "COST", "1", "cost", "2"], "COST is there twice"),
+        (vec!["TG.CHECK", "d", "ATTR", "a", "b", "ATTR", "a", "c"], "\"a\" is there twice"),
+        (vec!["TG.CHECK", "d", "IDEMPOTENCY", ""], "key is empty"),
+        (vec!["TG.CHECK", "d", "IDEMPOTENCY", "a", "IDEMPOTENCY", "a"], "is there twice"),
         (vec!["TG.CHECK", "calls"], "use acquire"),
         (vec!["TG.COMMIT", "17"], "32 hexadecimal digits"),
         (vec!["TG.COMMIT", &"0".repeat(32), "x"], "actual is not an integer"),
