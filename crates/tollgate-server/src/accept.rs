@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -209,7 +209,7 @@ impl Places {
 
     async fn take(&self, door: Door, peer: Peer) -> Option<Lease> {
         let name = match peer {
-            Peer::Address(address) => address.ip().to_canonical().to_string(),
+            Peer::Address(address) => one_peer(address.ip()).to_string(),
             Peer::Process(process) => format!("user {}", process.uid()),
         };
         let attributes = [("peer", name.as_str())];
@@ -236,6 +236,17 @@ impl Places {
     async fn may_warn(&self) -> bool {
         let may = self.engine.check(&Request::new(WARNINGS, &[])).await;
         may.is_ok_and(|report| report.is_allowed())
+    }
+}
+
+/// The address under which somebody is counted: who has one address of IPv6 has a whole network of them.
+fn one_peer(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => {
+            let network = ip.to_bits() & !u128::from(u64::MAX);
+            Ipv6Addr::from_bits(network).into()
+        }
+        ip => ip,
     }
 }
 

@@ -80,6 +80,10 @@ pub(crate) async fn talk<S>(
         biased;
         served = watch.over(http.as_mut()) => served,
         () = stopping.wanted() => {
+            if watch.phase() == Phase::Head {
+                // Nothing has begun, and nobody knows whether the rest ever comes.
+                return;
+            }
             http.as_mut().graceful_shutdown();
             watch.over(http).await
         }

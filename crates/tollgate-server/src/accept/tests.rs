@@ -103,6 +103,18 @@ async fn one_address_cannot_take_all_places() {
 }
 
 #[tokio::test]
+async fn a_network_of_version_six_is_one_peer() {
+    let places = Places::new(&bounds(10, 1));
+    let take = |address: &str| places.take(Door::Http, Peer::Address(address.parse().unwrap()));
+    let _first = take("[2001:db8:0:1::1]:1").await.expect("the first");
+    assert!(take("[2001:db8:0:1:ffff::2]:1").await.is_none());
+    assert!(take("[2001:db8:0:2::1]:1").await.is_some());
+    let _first = take("[::ffff:192.0.2.1]:1").await.expect("the first");
+    assert!(take("192.0.2.1:1").await.is_none());
+    assert!(take("192.0.2.2:1").await.is_some());
+}
+
+#[tokio::test]
 async fn places_for_admins_are_kept_for_them() {
     let bounds = bounds(1, 1);
     let public = open(Door::Http, bounds, Echo).await;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
@@ -10,6 +11,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use serde_json::Value;
+use tollgate::{Cooldown, Limiter};
 
 pub(crate) use super::token::Tokens;
 use super::{Answer, Asked, Given, Refusal, Role, Visitor};
@@ -24,12 +26,15 @@ use crate::http::watch::{Phase, Watch};
 pub(crate) struct AdminHttp {
     daemon: SharedDaemon,
     tokens: Tokens,
+    /// Wrong tokens are told of, but not more often than anybody reads.
+    warnings: Limiter<str, Cooldown>,
 }
 
 impl AdminHttp {
     pub(crate) fn new(daemon: SharedDaemon) -> Self {
         let tokens = Tokens::of(&daemon.settings);
-        Self { daemon, tokens }
+        let warnings = Limiter::new(Cooldown::new(WARN_EVERY).expect("it is not 0"));
+        Self { daemon, tokens, warnings }
     }
 
     /// An answer, and for what its connection waits meanwhile.
@@ -72,7 +77,9 @@ impl AdminHttp {
             _ => {}
         }
         let Some(role) = self.tokens.role(bearer(request.headers())) else {
-            tracing::warn!(?peer, "the admin listener was shown no token, or a wrong one");
+            if self.warnings.check("").is_allowed() {
+                tracing::warn!(?peer, "the admin listener was shown no token, or a wrong one");
+            }
             let detail = "send the admin token: `Authorization: Bearer …`";
             return Err(Refusal::new(401, "Unauthorized", detail));
         };
@@ -186,6 +193,8 @@ fn response(answer: &Answer) -> Response<Full<Bytes>> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if answer.status == 401 {
         headers.insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        // Whoever has no token has nothing to wait for.
+        headers.insert(http::header::CONNECTION, HeaderValue::from_static("close"));
     }
     if let Value::Array(allowed) = &answer.body["allow"] {
         let allowed: Vec<_> = allowed.iter().filter_map(Value::as_str).collect();
@@ -203,6 +212,8 @@ fn text_response(text: String) -> Response<Full<Bytes>> {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
+
+const WARN_EVERY: Duration = Duration::from_secs(1);
 
 /// As large as a policy file may be.
 const POLICY_BYTES_MAX: usize = 16 << 20;

@@ -51,7 +51,7 @@ impl Watch {
         self.moment.store(answered.wrapping_mul(PHASES) + phase as u64, Ordering::Relaxed);
     }
 
-    fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         match self.moment.load(Ordering::Relaxed) % PHASES {
             0 => Phase::Idle,
             1 => Phase::Head,
@@ -64,6 +64,10 @@ impl Watch {
     /// How long the connection may be as it is.
     fn allowed(&self) -> Duration {
         match self.phase() {
+            // Whoever has never asked for anything has not earned any patience.
+            Phase::Idle if self.moment.load(Ordering::Relaxed) / PHASES == 0 => {
+                self.bounds.head_time
+            }
             // What waits for us has a bound of its own.
             Phase::Idle | Phase::Deciding => self.bounds.idle_time,
             Phase::Head => self.bounds.head_time,

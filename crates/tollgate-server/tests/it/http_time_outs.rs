@@ -11,6 +11,7 @@ const POLICY: &str = r#"
 "#;
 
 const SOON: Duration = Duration::from_millis(50);
+const HOURS: Duration = Duration::from_secs(7_200);
 
 #[test]
 fn a_head_that_does_not_end_is_not_waited_for() {
@@ -34,8 +35,9 @@ fn a_body_that_does_not_end_is_not_waited_for() {
 
 #[test]
 fn a_connection_that_is_silent_is_closed() {
+    let daemon = Running::with(POLICY, |bounds| bounds.head_time = SOON);
+    assert_eq!(daemon.client().rest(), b"", "before it has asked for anything");
     let daemon = Running::with(POLICY, |bounds| bounds.idle_time = SOON);
-    assert_eq!(daemon.client().rest(), b"");
     let mut client = daemon.client();
     assert_eq!(client.post("/v1/check", "{}").status, 200);
     assert_eq!(client.rest(), b"");
@@ -47,6 +49,19 @@ fn a_client_that_reads_nothing_is_dropped() {
     let mut client = daemon.client();
     while client.send(b"GET /openapi.json HTTP/1.1\r\nhost: t\r\n\r\n") {}
     assert_eq!(daemon.post("/v1/check", "{}").status, 200);
+}
+
+#[test]
+fn half_a_head_does_not_keep_the_daemon_from_stopping() {
+    let mut daemon = Running::with(POLICY, |bounds| {
+        (bounds.grace_time, bounds.head_time) = (HOURS, HOURS);
+    });
+    let mut client = daemon.client();
+    assert_eq!(client.post("/v1/check", "{}").status, 200);
+    client.send(b"POST /v1/check HTTP/1.1\r\nhost: t\r\n");
+    let stopped = daemon.stop();
+    assert_eq!(client.rest(), b"");
+    daemon.wait(stopped).unwrap();
 }
 
 #[test]
