@@ -65,6 +65,20 @@ impl Window {
         self.aligned
     }
 
+    /// Counts `cost` whether or not it fits, and reports how much of it was counted: a count stays below
+    /// 2^32.
+    ///
+    /// For limits that count what they refuse, too. Nothing fits any more once the count is past the
+    /// maximum, not even a cost of 0.
+    pub fn count(&self, state: &mut WindowState, cost: u64, now: Timestamp) -> u64 {
+        let current = self.current(state, now);
+        let counted = cost.min(u64::from(u32::MAX).saturating_sub(current.used));
+        if counted > 0 {
+            *state = WindowState { used: current.used + counted, ..current };
+        }
+        counted
+    }
+
     /// The state as it stands at `now`: an ended window is replaced by one that `now` would open.
     #[inline(always)]
     fn current(&self, state: &WindowState, now: Timestamp) -> WindowState {

@@ -1,12 +1,14 @@
 //! Envoy's rate limit service, version 3: its messages, in protobuf and in the JSON of protobuf.
 //!
+//! Domains, keys and values are bytes: Envoy passes on what clients send, and that need not be text.
+//!
 //! ```
 //! use tollgate_proto::rls;
 //!
 //! let request = rls::request_from_json(
 //!     br#"{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "ada"}]}]}"#,
 //! )?;
-//! assert_eq!(request.descriptors[0].entries[0].value, "ada");
+//! assert_eq!(request.descriptors[0].entries[0].value, b"ada");
 //! # Ok::<(), rls::JsonError>(())
 //! ```
 

@@ -122,7 +122,6 @@ async fn should_rate_limit(daemon: &SharedDaemon, request: Request<Incoming>) ->
         Err(refused) => {
             let status = match &refused {
                 Refused::Invalid(_) => Status::InvalidArgument,
-                Refused::Unfit(_) => Status::FailedPrecondition,
                 Refused::Outage(_) => Status::Unavailable,
             };
             failed(status, refused.message())
@@ -163,7 +162,6 @@ enum Status {
     InvalidArgument = 3,
     DeadlineExceeded = 4,
     ResourceExhausted = 8,
-    FailedPrecondition = 9,
     Unimplemented = 12,
     Unavailable = 14,
 }
@@ -192,8 +190,8 @@ const MOST_STREAMS: u32 = 1_024;
 const MOST_RESETS: usize = 64;
 /// The most calls that may be wrong before the connection is.
 const MOST_ERRORS: usize = 64;
-/// The largest message: a few descriptors with long values.
-const MESSAGE_BYTES: usize = 256 << 10;
+/// The largest message: every descriptor that a call may have, with the longest headers that Envoy takes.
+const MESSAGE_BYTES: usize = 4 << 20;
 const STREAM_BYTES: u32 = 64 << 10;
 const CONNECTION_BYTES: u32 = 1 << 20;
 const SEND_BYTES: usize = 64 << 10;

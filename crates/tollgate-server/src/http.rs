@@ -151,7 +151,7 @@ impl Exchange<'_> {
         let daemon = self.daemon;
         let body = match route.methods {
             Methods::Post => {
-                let body = self.body(&head.headers, body).await?;
+                let body = self.body(route, &head.headers, body).await?;
                 self.watch.enter(Phase::Deciding);
                 body
             }
@@ -200,13 +200,20 @@ impl Exchange<'_> {
     }
 
     /// The whole body of a request that may have one.
-    async fn body(&self, headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, Problem> {
+    async fn body(
+        &self,
+        route: &Route,
+        headers: &HeaderMap,
+        mut body: Incoming,
+    ) -> Result<Bytes, Problem> {
         if headers.contains_key(ORIGIN) {
             // A page can have a browser ask anybody, this machine too. Nobody meant that.
             let detail = "pages of a browser cannot ask; leave the header Origin out";
             return Err(Problem::new(StatusCode::FORBIDDEN, detail));
         }
-        if !headers.get(CONTENT_TYPE).is_none_or(is_json) {
+        // envoyproxy/ratelimit takes any type, so its clients may say any.
+        let is_any_taken = matches!(route.act, Act::Rls);
+        if !is_any_taken && !headers.get(CONTENT_TYPE).is_none_or(is_json) {
             let detail = "say `content-type: application/json`, and mean it";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }

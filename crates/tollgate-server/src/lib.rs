@@ -43,6 +43,7 @@ mod resp;
 mod rls;
 mod server;
 mod settings;
+mod shown;
 mod telemetry;
 mod watch;
 

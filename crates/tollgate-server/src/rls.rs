@@ -2,30 +2,32 @@
 //!
 //! One call is one decision over its descriptors, each with an answer of its own. Nothing that a call
 //! can say about descriptors is an error, because Envoy lets through what it got an error for: a missing
-//! attribute is for the rule's `missing` to decide, and a key may be as long as a message.
+//! attribute is for the rule's `missing` to decide, what no price list covers is over the limit, a key
+//! may be as long as a message, and need not be text.
 
-use std::time::Duration;
+use std::borrow::Cow;
 
 use http::StatusCode;
 use smallvec::SmallVec;
-use tollgate::policy::{DescriptorNames, Mode};
-use tollgate::{CheckError, OwnLimit, Report, Request, RuleReport, Unit, Wait};
-use tollgate_proto::headers::Line;
-use tollgate_proto::rls::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
+use tollgate::policy::DescriptorNames;
+use tollgate::{CheckError, OwnLimit, Report, Request, Unit};
+use tollgate_proto::rls::rate_limit_response::{Code, DescriptorStatus};
 use tollgate_proto::rls::{
-    self, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit,
+    self, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit,
 };
 
 use crate::daemon::Daemon;
 use crate::door::Door;
+use crate::shown::shown;
+use told::{headers, status};
+
+mod told;
 
 /// Why a call was not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// It makes no sense.
     Invalid(String),
-    /// The policy has something in that domain that this service cannot do.
-    Unfit(String),
     /// The store cannot answer.
     Outage(String),
 }
@@ -34,18 +36,7 @@ impl Refused {
     /// What is wrong, in words.
     pub(crate) fn message(&self) -> &str {
         match self {
-            Self::Invalid(message) | Self::Unfit(message) | Self::Outage(message) => message,
-        }
-    }
-}
-
-impl From<CheckError> for Refused {
-    fn from(error: CheckError) -> Self {
-        let message = error.to_string();
-        match error {
-            CheckError::CostNotCovered { .. } => Self::Invalid(message),
-            CheckError::Outage => Self::Outage(message),
-            _ => Self::Unfit(message),
+            Self::Invalid(message) | Self::Outage(message) => message,
         }
     }
 }
@@ -87,23 +78,46 @@ pub(crate) async fn answer(
     call: &RateLimitRequest,
 ) -> Result<RateLimitResponse, Refused> {
     check(call)?;
-    let names: Several<_> = call.descriptors.iter().map(names).collect();
-    let attributes: Several<_> = (names.iter().zip(&call.descriptors).enumerate())
-        .map(|(number, (names, it))| attributes(names, it, number))
-        .collect();
+    let domain = shown(&call.domain);
+    let entries: Several<_> = call.descriptors.iter().map(entries).collect();
+    let names: Several<_> = entries.iter().map(names).collect();
     let limits: Several<_> = call.descriptors.iter().map(own_limit).collect();
+    let attributes: Several<_> = (names.iter().zip(&entries).zip(&limits).enumerate())
+        .map(|(number, ((names, entries), limit))| {
+            // A limit that is brought along counts the same wherever its descriptor stands.
+            attributes(names, entries, if limit.is_some() { 0 } else { number })
+        })
+        .collect();
     let requests: Several<Request<'_>> = (call.descriptors.iter().zip(&attributes).zip(&limits))
         .map(|((descriptor, attributes), limit)| {
             let hits = descriptor.hits_addend.unwrap_or(call.hits_addend.max(1).into());
-            let request = Request::new(&call.domain, attributes).cost(hits);
+            let request = Request::new(&domain, attributes).cost(hits);
             limit.as_ref().map_or(request, |limit| request.own_limit(limit))
         })
         .collect();
     let is_negative = |descriptor: &RateLimitDescriptor| descriptor.is_negative_hits;
-    if call.descriptors.iter().any(is_negative) {
-        return answer_with_refunds(daemon, door, call, &requests).await;
+    let answered = if call.descriptors.iter().any(is_negative) {
+        answer_with_refunds(daemon, door, call, &requests).await
+    } else {
+        answer_takes(daemon, door, &requests).await
+    };
+    match answered {
+        Ok(response) => Ok(response),
+        Err(error @ CheckError::Outage) => Err(Refused::Outage(error.to_string())),
+        Err(error) => {
+            tracing::debug!(%error, "over the limit: it cannot be decided");
+            over_limit(daemon, &requests, &error).await
+        }
     }
-    let report = match &*requests {
+}
+
+/// All descriptors are decided together.
+async fn answer_takes(
+    daemon: &Daemon,
+    door: Door,
+    requests: &[Request<'_>],
+) -> Result<RateLimitResponse, CheckError> {
+    let report = match requests {
         [request] => daemon.engine.check(request).await?,
         requests => daemon.engine.check_together(requests).await?,
     };
@@ -113,15 +127,20 @@ pub(crate) async fn answer(
     Ok(response(daemon, Some(&report), statuses))
 }
 
-/// Some descriptors give hits back; the others are decided together.
+/// Some descriptors give hits back; the others are decided together, after those that give back first.
 async fn answer_with_refunds(
     daemon: &Daemon,
     door: Door,
     call: &RateLimitRequest,
     requests: &[Request<'_>],
-) -> Result<RateLimitResponse, Refused> {
+) -> Result<RateLimitResponse, CheckError> {
     let is_taking = |place: &usize| !call.descriptors[*place].is_negative_hits;
     let taking: Several<usize> = (0..requests.len()).filter(is_taking).collect();
+    let first_take = taking.first().copied().unwrap_or(requests.len());
+    let mut statuses = vec![DescriptorStatus::default(); requests.len()];
+    for (status, request) in statuses.iter_mut().zip(&requests[..first_take]) {
+        *status = give_back(daemon, request).await?;
+    }
     let together: Several<Request<'_>> = taking.iter().map(|place| requests[*place]).collect();
     let report = match &*together {
         [] => None,
@@ -131,23 +150,52 @@ async fn answer_with_refunds(
             Some(report)
         }
     };
-    let mut statuses = vec![DescriptorStatus::default(); requests.len()];
     for (number, place) in taking.iter().enumerate() {
         if let Some(report) = &report {
             statuses[*place] = status(report, number);
         }
     }
-    for (place, request) in requests.iter().enumerate().filter(|(place, _)| !is_taking(place)) {
-        daemon.engine.refund(request).await?;
-        let look = daemon.engine.peek(&request.cost(0)).await?;
-        statuses[place] = DescriptorStatus { code: Code::Ok.into(), ..status(&look, 0) };
+    for place in (first_take..requests.len()).filter(|place| !is_taking(place)) {
+        statuses[place] = give_back(daemon, &requests[place]).await?;
     }
     Ok(response(daemon, report.as_ref(), statuses))
+}
+
+/// Gives hits back, and tells what is there then.
+async fn give_back(daemon: &Daemon, request: &Request<'_>) -> Result<DescriptorStatus, CheckError> {
+    daemon.engine.refund(request).await?;
+    let look = daemon.engine.peek(&request.cost(0)).await?;
+    Ok(DescriptorStatus { code: Code::Ok.into(), ..status(&look, 0) })
+}
+
+/// What cannot be decided is over the limit, and everything else is as it was.
+async fn over_limit(
+    daemon: &Daemon,
+    requests: &[Request<'_>],
+    why: &CheckError,
+) -> Result<RateLimitResponse, Refused> {
+    let over = DescriptorStatus { code: Code::OverLimit.into(), ..Default::default() };
+    let is_unfit = |report: &Report| match why {
+        CheckError::NeedsAcquire { rule } => report.rules().any(|it| *it.rule == **rule),
+        _ => false,
+    };
+    let mut statuses = Vec::with_capacity(requests.len());
+    for request in requests {
+        statuses.push(match daemon.engine.peek(request).await {
+            Ok(report) if is_unfit(&report) => over.clone(),
+            Ok(report) => status(&report, 0),
+            Err(error @ CheckError::Outage) => return Err(Refused::Outage(error.to_string())),
+            Err(_) => over.clone(),
+        });
+    }
+    let overall_code = Code::OverLimit.into();
+    Ok(RateLimitResponse { overall_code, statuses, ..Default::default() })
 }
 
 /// What is not a call at all.
 fn check(call: &RateLimitRequest) -> Result<(), Refused> {
     let count = call.descriptors.len();
+    let entries: usize = call.descriptors.iter().map(|it| it.entries.len()).sum();
     let invalid = |message: String| Err(Refused::Invalid(message));
     if call.domain.is_empty() {
         invalid("rate limit domain must not be empty".into())
@@ -155,22 +203,27 @@ fn check(call: &RateLimitRequest) -> Result<(), Refused> {
         invalid("rate limit descriptor list must not be empty".into())
     } else if count > MOST_DESCRIPTORS {
         invalid(format!("{count} descriptors are too many: at most {MOST_DESCRIPTORS} in one call"))
+    } else if entries > MOST_ENTRIES {
+        invalid(format!("{entries} entries are too many: at most {MOST_ENTRIES} in one call"))
     } else {
         Ok(())
     }
 }
 
-fn names(descriptor: &RateLimitDescriptor) -> DescriptorNames {
-    DescriptorNames::new(descriptor.entries.iter().map(|entry| entry.key.as_str()))
+fn entries(descriptor: &RateLimitDescriptor) -> Entries<'_> {
+    descriptor.entries.iter().map(|it| (shown(&it.key), shown(&it.value))).collect()
+}
+
+fn names(entries: &Entries<'_>) -> DescriptorNames {
+    DescriptorNames::new(entries.iter().map(|(key, _)| &**key))
 }
 
 fn attributes<'a>(
     names: &'a DescriptorNames,
-    descriptor: &'a RateLimitDescriptor,
+    entries: &'a Entries<'_>,
     number: usize,
 ) -> SmallVec<[(&'a str, &'a str); 8]> {
-    let entries = descriptor.entries.iter().map(|it| (it.key.as_str(), it.value.as_str()));
-    names.attributes(entries, number).collect()
+    names.attributes(entries.iter().map(|(key, value)| (&**key, &**value)), number).collect()
 }
 
 /// The limit that a descriptor brings along. One of an unknown unit is none.
@@ -186,54 +239,6 @@ fn own_limit(descriptor: &RateLimitDescriptor) -> Option<OwnLimit> {
         RateLimitUnit::Year => Unit::Year,
     };
     Some(OwnLimit::new(limit.requests_per_unit, unit))
-}
-
-/// What is said about one descriptor, by its place.
-fn status(report: &Report, place: usize) -> DescriptorStatus {
-    if report.refused_request() == Some(place) {
-        let duration_until_reset = report.wait().and_then(after).map(seconds);
-        let code = Code::OverLimit.into();
-        return DescriptorStatus { code, duration_until_reset, ..Default::default() };
-    }
-    let Some(rule) = report.rules_of(place).max_by_key(weight) else {
-        let limit_remaining = if report.is_unlimited(place) { u32::MAX } else { 0 };
-        return DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..Default::default() };
-    };
-    let is_over = !rule.decision.is_allowed() && rule.mode == Mode::Enforce;
-    let until = rule.decision.wait().and_then(after).unwrap_or_else(|| rule.decision.reset());
-    DescriptorStatus {
-        code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
-        current_limit: Some(limit(&rule)),
-        limit_remaining: if is_over { 0 } else { narrow(rule.decision.remaining()) },
-        duration_until_reset: Some(until).filter(|until| *until < Duration::MAX).map(seconds),
-    }
-}
-
-/// How much a rule has to say: one that refuses before one that does not, one that bites before one
-/// that is only watched, and then the longest wait, or the least that is left.
-fn weight(rule: &RuleReport<'_>) -> (bool, bool, Duration, u64) {
-    let is_binding = rule.mode == Mode::Enforce;
-    let refuses = is_binding && !rule.decision.is_allowed();
-    let wait = rule.decision.wait().filter(|_| refuses);
-    let wait = wait.map_or(Duration::ZERO, |wait| after(wait).unwrap_or(Duration::MAX));
-    (refuses, is_binding, wait, u64::MAX - rule.decision.remaining())
-}
-
-fn limit(rule: &RuleReport<'_>) -> RateLimit {
-    let unit = match rule.span.and_then(Unit::of_length) {
-        None => rate_limit::Unit::Unknown,
-        Some(Unit::Second) => rate_limit::Unit::Second,
-        Some(Unit::Minute) => rate_limit::Unit::Minute,
-        Some(Unit::Hour) => rate_limit::Unit::Hour,
-        Some(Unit::Day) => rate_limit::Unit::Day,
-        Some(Unit::Week) => rate_limit::Unit::Week,
-        Some(Unit::Month) => rate_limit::Unit::Month,
-        Some(Unit::Year) => rate_limit::Unit::Year,
-    };
-    let max = rule.decision.limit();
-    // A limit that is below what every request costs lets nothing pass.
-    let max = if rule.price.is_some_and(|price| price > max) { 0 } else { max };
-    RateLimit { requests_per_unit: narrow(max), unit: unit.into(), name: rule.rule.into() }
 }
 
 fn response(
@@ -252,43 +257,13 @@ fn response(
     }
 }
 
-/// What the client is told: when to come again, and the headers of the dialect that is set.
-fn headers(daemon: &Daemon, report: &Report) -> Vec<HeaderValue> {
-    let mut headers = Vec::new();
-    let mut put = |key: &str, value: &[u8]| {
-        let value = String::from_utf8_lossy(value).into_owned();
-        headers.push(HeaderValue { key: key.into(), value });
-    };
-    if let Some(wait) = report.wait().and_then(after) {
-        put("retry-after", seconds(wait).seconds.to_string().as_bytes());
-    }
-    let lines: SmallVec<[Line<'_>; 4]> = report
-        .rules()
-        .map(|it| Line { span: it.span, ..Line::new(it.rule, it.decision) })
-        .collect();
-    let telling = lines.iter().position(|line| Some(line.name) == report.rule()).unwrap_or(0);
-    daemon.settings.dialect.write(&lines, telling, put);
-    headers
-}
-
-fn after(wait: Wait) -> Option<Duration> {
-    match wait {
-        Wait::After(wait) => Some(wait),
-        Wait::Never | Wait::Unknown => None,
-    }
-}
-
-/// Whole seconds, rounded up: whoever comes then is not too early.
-fn seconds(duration: Duration) -> rls::Duration {
-    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
-    rls::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
-}
-
-fn narrow(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
-
 type Several<T> = SmallVec<[T; 2]>;
+
+/// Keys and values of a descriptor, as texts.
+type Entries<'a> = SmallVec<[(Cow<'a, str>, Cow<'a, str>); 2]>;
 
 /// The most descriptors in one call.
 const MOST_DESCRIPTORS: usize = 32;
+/// The most entries in all descriptors of one call. How many there are is for Envoy's configuration to
+/// say, not for clients.
+const MOST_ENTRIES: usize = 1_024;

@@ -91,7 +91,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) terms: &'a Terms,
     pub(crate) cost: u64,
     pub(crate) weight: Weight,
-    /// Whether a refused request is charged as well, as far as it fits.
+    /// Whether a refused request is charged as well; see [`Terms::charge_refused`].
     pub(crate) charge_refused: bool,
     /// Whether the state can be kept at all; what cannot is refused.
     pub(crate) has_room: bool,
@@ -115,7 +115,7 @@ pub(crate) fn decide(
     states: &mut [State],
     decisions: &mut Decisions,
 ) -> bool {
-    let mut is_allowed = true;
+    let (mut is_allowed, mut all_fit) = (true, true);
     decisions.clear();
     let mut after: SmallVec<[State; INLINE]> = SmallVec::from_slice(states);
     for (ask, state) in asks.iter().zip(&mut after) {
@@ -123,26 +123,29 @@ pub(crate) fn decide(
         if !ask.has_room {
             decision = decision.refused_for_unknown_time();
         }
+        all_fit &= decision.is_allowed();
         is_allowed &= decision.is_allowed() || ask.weight == Weight::Advisory;
         decisions.push(decision);
     }
-    if is_allowed {
+    if all_fit {
         states.copy_from_slice(&after);
         return true;
     }
     for (index, ask) in asks.iter().enumerate() {
         let fits = decisions[index].is_allowed();
-        if ask.charge_refused && act == Act::Charge {
+        let is_charged_anyway = ask.charge_refused && act == Act::Charge && ask.has_room;
+        if is_allowed || is_charged_anyway {
             states[index] = after[index];
-            if !fits {
-                ask.terms.exhaust(&mut states[index], ask.moment);
-            }
-        } else if fits {
-            // Nothing was charged after all, so what is left is what was there.
-            decisions[index] = ask.terms.look(&states[index], ask.cost, ask.moment);
         }
+        if is_charged_anyway && !fits {
+            ask.terms.charge_refused(&mut states[index], ask.cost, ask.moment);
+        } else if is_allowed || is_charged_anyway || !fits {
+            continue;
+        }
+        // What is left is not what was left when it was decided.
+        decisions[index] = ask.terms.look(&states[index], ask.cost, ask.moment);
     }
-    false
+    is_allowed
 }
 
 /// Does something with whichever algorithm both the limit and the state are of.
@@ -272,10 +275,15 @@ impl Terms {
         )
     }
 
-    /// Charges whatever is left.
-    fn exhaust(&self, state: &mut State, moment: Moment) {
-        let left = self.look(state, 0, moment).remaining();
-        let _ = self.check(state, left, moment);
+    /// Charges a cost that does not fit, and reports how much: a window counts all of it, any other
+    /// limit whatever is left.
+    pub(crate) fn charge_refused(&self, state: &mut State, cost: u64, at: Moment) -> u64 {
+        if let (Self::Window(limit), State::Window(state)) = (self, &mut *state) {
+            return limit.count(state, cost, at.now);
+        }
+        let left = self.look(state, 0, at).remaining();
+        let _ = self.check(state, left, at);
+        left
     }
 
     /// Gives back up to `units`, and reports how many.

@@ -74,3 +74,23 @@ fn waits_by_cost() {
         assert_eq!(limit.peek(&state, cost, at(now)).wait(), wait, "{cost} at {now}");
     }
 }
+
+#[test]
+fn what_is_refused_can_be_counted() {
+    let limit = window();
+    let mut state = limit.fresh();
+    assert_eq!(limit.count(&mut state, 0, at(5)), 0);
+    assert_eq!(state, limit.fresh());
+    assert_eq!(limit.count(&mut state, 10, at(5)), 10);
+    assert!(limit.peek(&state, 0, at(5)).is_allowed(), "all of it is used, and no more");
+    assert_eq!(limit.count(&mut state, 4, at(6)), 4);
+    assert_eq!(state, WindowState { ends_ns: 105, used: 14, held: 0 });
+    let look = limit.peek(&state, 0, at(6));
+    assert_eq!((look.is_allowed(), look.remaining()), (false, 0));
+    assert_eq!(look.wait(), Some(Wait::After(Duration::from_nanos(99))));
+    assert_eq!(limit.refund(&mut state, 20, at(7)), 14, "no more than was counted");
+    assert_eq!(state, limit.fresh());
+    assert_eq!(limit.count(&mut state, u64::MAX, at(8)), u64::from(u32::MAX));
+    assert_eq!(limit.count(&mut state, 1, at(8)), 0, "as much as a slot holds");
+    assert!(limit.check(&mut state, 10, at(108)).is_allowed(), "the next window is empty");
+}

@@ -25,7 +25,7 @@ impl std::error::Error for JsonError {}
 pub fn request_from_json(json: &[u8]) -> Result<RateLimitRequest, JsonError> {
     let read: Request = serde_json::from_slice(json).map_err(JsonError)?;
     Ok(RateLimitRequest {
-        domain: read.domain.unwrap_or_default(),
+        domain: read.domain.unwrap_or_default().into_bytes(),
         descriptors: list(read.descriptors).map(Into::into).collect(),
         hits_addend: read.hits_addend.map_or(0, |Narrow(number)| number),
     })
@@ -81,8 +81,8 @@ struct Override {
 impl From<Descriptor> for RateLimitDescriptor {
     fn from(read: Descriptor) -> Self {
         let entry = |EntryOf { key, value }| Entry {
-            key: key.unwrap_or_default(),
-            value: value.unwrap_or_default(),
+            key: key.unwrap_or_default().into_bytes(),
+            value: value.unwrap_or_default().into_bytes(),
         };
         Self {
             entries: list(read.entries).map(entry).collect(),
@@ -100,62 +100,77 @@ fn list<T>(list: Option<Vec<T>>) -> impl Iterator<Item = T> {
     list.into_iter().flatten()
 }
 
-/// A number, or its digits.
+/// A number, or its digits; a whole number may be written as `1.0` or `1e3`.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Digits<'a> {
+enum Digits {
     Number(u64),
-    Text(&'a str),
+    Decimal(f64),
+    Text(String),
 }
 
 #[derive(Deserialize)]
-#[serde(try_from = "Digits<'_>")]
+#[serde(try_from = "Digits")]
 struct Wide(u64);
 
 #[derive(Deserialize)]
-#[serde(try_from = "Digits<'_>")]
+#[serde(try_from = "Digits")]
 struct Narrow(u32);
 
-impl TryFrom<Digits<'_>> for Wide {
+impl TryFrom<Digits> for Wide {
     type Error = &'static str;
 
-    fn try_from(digits: Digits<'_>) -> Result<Self, Self::Error> {
+    fn try_from(digits: Digits) -> Result<Self, Self::Error> {
         match digits {
             Digits::Number(number) => Ok(Self(number)),
-            Digits::Text(text) => text.parse().map(Self).map_err(|_| "this is not a whole number"),
+            Digits::Decimal(number) => whole(number).map(Self),
+            Digits::Text(text) => match text.parse() {
+                Ok(number) => Ok(Self(number)),
+                Err(_) => text.parse().map_err(|_| NOT_WHOLE).and_then(whole).map(Self),
+            },
         }
     }
 }
 
-impl TryFrom<Digits<'_>> for Narrow {
+impl TryFrom<Digits> for Narrow {
     type Error = &'static str;
 
-    fn try_from(digits: Digits<'_>) -> Result<Self, Self::Error> {
+    fn try_from(digits: Digits) -> Result<Self, Self::Error> {
         let Wide(number) = digits.try_into()?;
         u32::try_from(number).map(Self).map_err(|_| "this is more than 32 bits hold")
     }
 }
 
+/// A whole number that was written as a decimal one. Above 2^53 not every number can be.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and fits")]
+fn whole(number: f64) -> Result<u64, &'static str> {
+    let fits = number.fract() == 0.0 && (0.0..=MOST_WHOLE).contains(&number);
+    if fits { Ok(number as u64) } else { Err(NOT_WHOLE) }
+}
+
+const MOST_WHOLE: f64 = 9_007_199_254_740_992.0;
+const NOT_WHOLE: &str = "this is not a whole number";
+
 /// The name or the number of a unit.
 #[derive(Deserialize)]
-#[serde(try_from = "UnitText<'_>")]
+#[serde(try_from = "UnitText")]
 struct UnitOf(i32);
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum UnitText<'a> {
+enum UnitText {
     Number(i32),
-    Name(&'a str),
+    Name(String),
 }
 
-impl TryFrom<UnitText<'_>> for UnitOf {
+impl TryFrom<UnitText> for UnitOf {
     type Error = &'static str;
 
-    fn try_from(unit: UnitText<'_>) -> Result<Self, Self::Error> {
+    fn try_from(unit: UnitText) -> Result<Self, Self::Error> {
         match unit {
             UnitText::Number(number) => Ok(Self(number)),
             UnitText::Name(name) => {
-                let unit = RateLimitUnit::from_str_name(name);
+                let unit = RateLimitUnit::from_str_name(&name);
                 unit.map(|unit| Self(unit.into())).ok_or("this is not a unit")
             }
         }

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use prost::Message;
+use prost_types::field_descriptor_proto::Type;
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto};
 
 /// Modules in modules, and the code in them.
 #[derive(Default)]
@@ -24,6 +26,25 @@ impl Tree {
     }
 }
 
+/// The fields of calls whose texts come from clients. They are read as bytes, because whatever a client
+/// sends has to be decided about; on the wire it is the same.
+const READ_AS_BYTES: [(&str, &[&str]); 2] =
+    [("RateLimitRequest", &["domain"]), ("Entry", &["key", "value"])];
+
+fn with_bytes(mut file: FileDescriptorProto) -> FileDescriptorProto {
+    fn change(message: &mut DescriptorProto) {
+        let found = READ_AS_BYTES.iter().find(|(name, _)| *name == message.name());
+        if let Some((name, fields)) = found {
+            let is_named = |it: &&mut FieldDescriptorProto| fields.contains(&it.name());
+            let changed = message.field.iter_mut().filter(is_named);
+            assert_eq!(changed.map(|it| it.set_type(Type::Bytes)).count(), fields.len(), "{name}");
+        }
+        message.nested_type.iter_mut().for_each(change);
+    }
+    file.message_type.iter_mut().for_each(change);
+    file
+}
+
 /// Compares, or with `TOLLGATE_BLESS` writes them anew.
 #[test]
 fn what_is_committed_is_what_is_generated() {
@@ -31,7 +52,8 @@ fn what_is_committed_is_what_is_generated() {
     let files =
         protox::compile(["envoy/service/ratelimit/v3/rls.proto"], [here.join("proto")]).unwrap();
     let requests = files.file.iter().map(|file| {
-        (prost_build::Module::from_protobuf_package_name(file.package()), file.clone())
+        let module = prost_build::Module::from_protobuf_package_name(file.package());
+        (module, with_bytes(file.clone()))
     });
     let mut config = prost_build::Config::new();
     let generated = config.generate(requests.collect()).unwrap();

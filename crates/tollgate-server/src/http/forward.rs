@@ -1,7 +1,6 @@
 //! Proxies that ask whether a request may pass.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
@@ -17,6 +16,7 @@ use super::problem::Problem;
 use super::respond::{self, Answer};
 use crate::accept::Peer;
 use crate::settings::Settings;
+use crate::shown::shown;
 
 /// How a proxy tells what it was asked for.
 #[derive(Debug)]
@@ -122,22 +122,6 @@ fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, Probl
         (_, Some(_)) => Err(Problem::unprocessable(format!("the header `{name}` is there twice"))),
         (first, None) => Ok(first.map(HeaderValue::as_bytes)),
     }
-}
-
-/// Bytes as text, those that are none as `%ff`: what cannot be read must not look as if it were absent.
-fn shown(bytes: &[u8]) -> Cow<'_, str> {
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        return Cow::Borrowed(text);
-    }
-    let mut text = String::with_capacity(bytes.len() + 8);
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "%{byte:02x}");
-        }
-    }
-    Cow::Owned(text)
 }
 
 /// A host in lower case and without its port.

@@ -34,6 +34,10 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1}
   - key: dear
     rate_limit: {unit: day, requests_per_unit: 10}
+  - key: address
+    rate_limit: {unit: day, requests_per_unit: 2}
+  - key: tokens
+    rate_limit: {unit: day, requests_per_unit: 100}
 ";
 
 const CONFIGURATION: &str = r#"
@@ -61,6 +65,27 @@ static_resources:
                     rate_limits:
                     - actions: [{request_headers: {header_name: x-dear, descriptor_key: dear}}]
                       hits_addend: {number: 4}
+              - match: {prefix: /tokens}
+                route: {cluster: upstream}
+                typed_per_filter_config:
+                  envoy.filters.http.ratelimit:
+                    "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+                    rate_limits:
+                    - actions: [{request_headers: {header_name: x-tokens, descriptor_key: tokens}}]
+                      hits_addend: {number: 0}
+                    - actions: [{request_headers: {header_name: x-tokens, descriptor_key: tokens}}]
+                      hits_addend: {number: 70}
+                      apply_on_stream_done: true
+              - match: {prefix: /evil}
+                route:
+                  cluster: upstream
+                  rate_limits:
+                  - actions: [{request_headers: {header_name: x-address, descriptor_key: address}}]
+                  - actions: [{request_headers: {header_name: x-evil, descriptor_key: a}}]
+                  - actions: [{request_headers: {header_name: x-evil, descriptor_key: b}}]
+                  - actions: [{request_headers: {header_name: x-evil, descriptor_key: c}}]
+                  - actions: [{request_headers: {header_name: x-evil, descriptor_key: d}}]
+                  - actions: [{request_headers: {header_name: x-evil, descriptor_key: e}}]
               - match: {prefix: /}
                 route:
                   cluster: upstream
@@ -158,10 +183,22 @@ impl Envoy {
     }
 
     async fn get(&self, headers: &[(&str, &str)]) -> Answer {
-        // What is dear has a route of its own.
-        let path = headers.first().map_or("/", |(name, _)| name.trim_start_matches("x-"));
-        let path = if path == "dear" { "/dear" } else { "/" };
+        // Some headers have a route of their own.
+        let path = match headers.first() {
+            Some(("x-dear", _)) => "/dear",
+            Some(("x-tokens", _)) => "/tokens",
+            _ => "/",
+        };
         exchange(TcpStream::connect(&self.front).await.unwrap(), path, headers).await
+    }
+
+    /// The status of a request with a header that may be any bytes, in five descriptors, besides one by
+    /// address.
+    async fn evil(&self, address: &str, value: &[u8]) -> u16 {
+        let mut request = format!("GET /evil HTTP/1.1\r\nhost: test\r\nx-address: {address}\r\n");
+        request += "connection: close\r\nx-evil: ";
+        let request = [request.as_bytes(), value, b"\r\n\r\n"].concat();
+        send(TcpStream::connect(&self.front).await.unwrap(), &request).await.status
     }
 
     /// The statuses of requests in a row.
@@ -195,13 +232,17 @@ impl Answer {
 }
 
 /// One request of HTTP/1.1.
-async fn exchange(mut stream: TcpStream, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn exchange(stream: TcpStream, path: &str, headers: &[(&str, &str)]) -> Answer {
     let mut request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
     for (name, value) in headers {
         request += &format!("{name}: {value}\r\n");
     }
     request += "\r\n";
-    stream.write_all(request.as_bytes()).await.unwrap();
+    send(stream, request.as_bytes()).await
+}
+
+async fn send(mut stream: TcpStream, request: &[u8]) -> Answer {
+    stream.write_all(request).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let answer = String::from_utf8(answer).unwrap();
@@ -270,6 +311,24 @@ async fn envoy_asks_and_obeys() {
     assert_eq!(envoy.statuses(&[("x-item", "pen")]).await, [200; 3]);
     assert_eq!(envoy.statuses(&[("x-dear", "x")]).await, [200, 200, 429], "4 of 10 each");
     assert_eq!(envoy.statuses(&[("x-own", "x")]).await, [200, 429], "its own limit");
+
+    for (address, value) in [
+        ("192.0.2.1", b"text".to_vec()),
+        ("192.0.2.2", b"\xff\xfe".to_vec()),
+        ("192.0.2.3", vec![b'x'; 55_000]),
+    ] {
+        for wanted in [200, 200, 429, 429] {
+            let status = envoy.evil(address, &value).await;
+            assert_eq!(status, wanted, "no header switches limits off: {} bytes", value.len());
+        }
+    }
+    // Tokens are counted when a response has ended, and looked at before a request is let through.
+    let mut asked = 0;
+    while envoy.get(&[("x-tokens", "ada")]).await.status == 200 {
+        asked += 1;
+        assert!(asked < 100, "140 of 100 are used, and that is noticed");
+    }
+    assert!(asked >= 2, "{asked}");
 
     // Envoy lets requests through when nobody answers it.
     server.stop().await;

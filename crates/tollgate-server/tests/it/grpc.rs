@@ -106,10 +106,11 @@ async fn hits_are_counted_given_back_and_looked_at() {
     assert_eq!(left(&client.ask(&request).await.unwrap()), [0, 3]);
     assert_eq!(client.ask(&request).await.unwrap().overall_code(), Code::OverLimit);
     request.descriptors[0].is_negative_hits = true;
-    request.descriptors[0].hits_addend = Some(2);
+    request.descriptors[0].hits_addend = Some(3);
     let given = client.ask(&request).await.unwrap();
     assert_eq!((given.overall_code(), left(&given)), (Code::Ok, vec![2, 3]));
     request.descriptors[0].is_negative_hits = false;
+    request.descriptors[0].hits_addend = Some(2);
     assert_eq!(left(&client.ask(&request).await.unwrap()), [0, 3]);
     server.stop().await;
 }
@@ -131,13 +132,178 @@ async fn a_descriptor_may_bring_its_limit() {
     let refused = client.ask(&with("edge", 2, month)).await.unwrap();
     assert_eq!(all_said(&refused), [(Code::OverLimit, Some((2, Unit::Month)), 0)]);
     let more = client.ask(&with("edge", 9, month)).await.unwrap();
-    assert_eq!(all_said(&more), [(Code::Ok, Some((9, Unit::Month)), 6)]);
+    assert_eq!(all_said(&more), [(Code::Ok, Some((9, Unit::Month)), 5)], "all three count");
     let nothing = client.ask(&with("edge", 0, month)).await.unwrap();
     assert_eq!(all_said(&nothing), [(Code::OverLimit, Some((0, Unit::Month)), 0)]);
     let elsewhere = client.ask(&with("elsewhere", 0, month)).await.unwrap();
     assert_eq!(all_said(&elsewhere), [(Code::Ok, None, 0)]);
     let of_no_unit = client.ask(&with("edge", 0, RateLimitUnit::Unknown)).await.unwrap();
     assert_eq!(all_said(&of_no_unit), [(Code::Ok, Some((3, Unit::Day)), 2)]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_limit_that_is_brought_along_counts_the_same_in_every_place() {
+    let server = daemon("edge.yaml", EDGE).await;
+    let mut client = Client::new(&server).await;
+    let limit = RateLimitOverride { requests_per_unit: 2, unit: RateLimitUnit::Day.into() };
+    let mut codes = Vec::new();
+    for place in 0..3 {
+        let mut request = call("edge", &[&[("a", "x")], &[("b", "x")], &[("c", "x")]]);
+        request.descriptors[place] = call("edge", &[&[("own", "x")]]).descriptors.remove(0);
+        request.descriptors[place].limit = Some(limit);
+        codes.push(client.ask(&request).await.unwrap().statuses[place].code());
+    }
+    assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_refused_counts_so_a_look_is_over_the_limit_then() {
+    let server = daemon("edge.yaml", EDGE).await;
+    let mut client = Client::new(&server).await;
+    let mut ask = async |hits, is_negative| {
+        let mut request = call("edge", &[&[("user", "ada")]]);
+        request.descriptors[0].hits_addend = Some(hits);
+        request.descriptors[0].is_negative_hits = is_negative;
+        said(&client.ask(&request).await.unwrap().statuses[0])
+    };
+    let day = Some((3, Unit::Day));
+    assert_eq!(ask(0, false).await, (Code::Ok, day, 3));
+    assert_eq!(ask(2, false).await, (Code::Ok, day, 1));
+    assert_eq!(ask(0, false).await, (Code::Ok, day, 1));
+    assert_eq!(ask(2, false).await, (Code::OverLimit, day, 0));
+    assert_eq!(ask(0, false).await, (Code::OverLimit, day, 0), "4 of 3 are used");
+    assert_eq!(ask(1, true).await, (Code::Ok, day, 0));
+    assert_eq!(ask(0, false).await, (Code::Ok, day, 0));
+    assert_eq!(ask(1, false).await, (Code::OverLimit, day, 0));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn hits_that_are_given_back_first_make_room() {
+    let server = daemon("edge.yaml", EDGE).await;
+    let mut client = Client::new(&server).await;
+    let mut request = call("edge", &[&[("user", "ada")], &[("user", "ada")]]);
+    request.descriptors.truncate(1);
+    request.hits_addend = 3;
+    client.ask(&request).await.unwrap();
+    request.hits_addend = 2;
+    request.descriptors.push(request.descriptors[0].clone());
+    request.descriptors[0].is_negative_hits = true;
+    let both = client.ask(&request).await.unwrap();
+    let day = Some((3, Unit::Day));
+    assert_eq!(all_said(&both), [(Code::Ok, day, 2), (Code::Ok, day, 0)]);
+    request.descriptors.swap(0, 1);
+    let both = client.ask(&request).await.unwrap();
+    assert_eq!(all_said(&both), [(Code::OverLimit, day, 0), (Code::Ok, day, 0)]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn whatever_bytes_are_keys_and_values() {
+    let server = daemon("edge.yaml", EDGE).await;
+    let mut client = Client::new(&server).await;
+    for (domain, value) in
+        [(&b"edge"[..], &b"\xff\xfe"[..]), (b"edge", b"\xff"), (b"edge", b"a\xc3")]
+    {
+        let mut request = call("edge", &[&[("user", "")], &[("user", "known")]]);
+        request.domain = domain.into();
+        request.descriptors[0].entries[0].value = value.into();
+        request.descriptors[1].hits_addend = Some(0);
+        for left in [2, 1, 0] {
+            let response = client.ask(&request).await.unwrap();
+            assert_eq!(said(&response.statuses[0]), (Code::Ok, Some((3, Unit::Day)), left));
+        }
+        assert_eq!(client.ask(&request).await.unwrap().overall_code(), Code::OverLimit);
+    }
+    let mut nowhere = call("edge", &[&[("user", "ada")]]);
+    nowhere.domain = b"\xff".into();
+    nowhere.descriptors[0].entries[0].key = b"\xff".into();
+    assert_eq!(all_said(&client.ask(&nowhere).await.unwrap()), [(Code::Ok, None, 0)]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_window_is_told_whatever_was_used() {
+    let server = daemon("edge.yaml", EDGE).await;
+    let mut client = Client::new(&server).await;
+    for (user, hits, is_negative) in [
+        ("ada", 0, false),
+        ("ada", 1, false),
+        ("ada", 1, true),
+        ("bob", 9, false),
+        ("mallory", 1, false),
+    ] {
+        let mut request = call("edge", &[&[("user", user)]]);
+        request.descriptors[0].hits_addend = Some(hits);
+        request.descriptors[0].is_negative_hits = is_negative;
+        let response = client.ask(&request).await.unwrap();
+        let until = response.statuses[0].duration_until_reset.unwrap();
+        assert!((1..=86_400).contains(&until.seconds), "{user} {hits}: {until:?}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn headers_tell_of_rules_that_bite_as_they_stand() {
+    let server = daemon("edge.yaml", EDGE).await;
+    let mut client = Client::new(&server).await;
+    let mut headers = async |user: &str, hits| {
+        let mut request = call("edge", &[&[("watched", "x")], &[("user", user)]]);
+        request.hits_addend = hits;
+        let response = client.ask(&request).await.unwrap();
+        assert_eq!(response.overall_code(), Code::OverLimit);
+        let told = response.response_headers_to_add.iter();
+        let told = told.filter(|it| it.key.starts_with("ratelimit"));
+        told.map(|it| it.value.split(";t=").next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(headers("ada", 4).await, ["\"user\";q=3;w=86400", "\"user\";r=0"]);
+    let nothing = ["\"user_mallory\";q=0;w=86400", "\"user_mallory\";r=0"];
+    assert_eq!(headers("mallory", 1).await, nothing);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn keys_that_look_like_places_hide_none() {
+    let server = daemon(
+        "d.yaml",
+        "
+domain: d
+descriptors:
+  - key: 2.b
+    descriptors:
+      - key: b
+        value: q
+        rate_limit: {unit: day, requests_per_unit: 1}
+",
+    )
+    .await;
+    let mut client = Client::new(&server).await;
+    let met = client.ask(&call("d", &[&[("2.b", "zz"), ("b", "q")]])).await.unwrap();
+    assert_eq!(all_said(&met), [(Code::Ok, Some((1, Unit::Day)), 0)]);
+    let not_met = client.ask(&call("d", &[&[("2.b", "q"), ("b", "zz")]])).await.unwrap();
+    assert_eq!(all_said(&not_met), [(Code::Ok, None, 0)]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn of_entries_with_the_same_key_the_last_counts() {
+    let limits = "
+- namespace: d
+  max_value: 1
+  seconds: 86400
+  conditions: [\"descriptors[0]['plan'] == 'free'\"]
+  variables: [\"descriptors[0]['user']\"]
+";
+    let server = daemon("limits.yaml", limits).await;
+    let mut client = Client::new(&server).await;
+    let paid = &[("plan", "free"), ("plan", "paid"), ("user", "ada")];
+    assert_eq!(all_said(&client.ask(&call("d", &[paid])).await.unwrap())[0].1, None);
+    let free = &[("plan", "paid"), ("plan", "free"), ("user", "bob"), ("user", "ada")];
+    assert_eq!(client.ask(&call("d", &[free])).await.unwrap().overall_code(), Code::Ok);
+    let ada = &[("plan", "free"), ("user", "ada")];
+    assert_eq!(client.ask(&call("d", &[ada])).await.unwrap().overall_code(), Code::OverLimit);
     server.stop().await;
 }
 
@@ -168,6 +334,10 @@ async fn what_is_no_call_is_told() {
         (call("", &[&[("user", "ada")]]), "rate limit domain must not be empty"),
         (call("edge", &[]), "rate limit descriptor list must not be empty"),
         (call("edge", &many), "33 descriptors are too many: at most 32 in one call"),
+        (
+            call("edge", &[&[("user", "ada"); 1_025]]),
+            "1025 entries are too many: at most 1024 in one call",
+        ),
     ] {
         assert_eq!(client.ask(&request).await, Err((3, message.into())));
     }
@@ -205,6 +375,46 @@ async fn native_rules_find_entries_by_their_keys() {
     assert_eq!(nobody.overall_code(), Code::OverLimit);
     let codes: Vec<_> = nobody.statuses.iter().map(DescriptorStatus::code).collect();
     assert_eq!(codes, [Code::Ok, Code::OverLimit]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_decided_is_over_the_limit() {
+    let policy = r#"
+        [[rule]]
+        name   = "address"
+        domain = "edge"
+        key    = ["address"]
+        missing = "skip"
+        window = { max = 2, per = "1h" }
+
+        [[rule]]
+        name   = "tier"
+        domain = "edge"
+        match  = { tier = "*" }
+        key    = ["tier"]
+        window = { max = 9, per = "1h" }
+        cost   = { by = "tier", "1..=4" = 1, "5.." = 2 }
+
+        [[rule]]
+        name   = "uploads"
+        domain = "edge"
+        match  = { path = "/upload*" }
+        slots  = { max = 1 }
+    "#;
+    let server = daemon("policy.toml", policy).await;
+    let mut client = Client::new(&server).await;
+    for evil in [("tier", "x"), ("path", "/upload")] {
+        let refused = client.ask(&call("edge", &[&[("address", "a")], &[evil]])).await.unwrap();
+        assert_eq!(refused.overall_code(), Code::OverLimit);
+        let codes: Vec<_> = refused.statuses.iter().map(DescriptorStatus::code).collect();
+        assert_eq!(codes, [Code::Ok, Code::OverLimit], "{evil:?}");
+        let alone = client.ask(&call("edge", &[&[evil]])).await.unwrap();
+        assert_eq!(alone.overall_code(), Code::OverLimit);
+    }
+    let left = client.ask(&call("edge", &[&[("address", "a")], &[("tier", "7")]])).await.unwrap();
+    let codes: Vec<_> = left.statuses.iter().map(|it| it.limit_remaining).collect();
+    assert_eq!(codes, [1, 7], "nothing was charged before");
     server.stop().await;
 }
 

@@ -60,7 +60,7 @@ async fn bodies_that_are_no_messages() {
     let mut client = Client::new(&server).await;
     let mut huge = framed(&[]);
     huge[1..5].copy_from_slice(&u32::MAX.to_be_bytes());
-    let oversized = framed(&call("d", &[&[("k", &"x".repeat(300 << 10))]]).encode_to_vec());
+    let oversized = framed(&call("d", &[&[("k", &"x".repeat(5 << 20))]]).encode_to_vec());
     // A length of ten bytes, which would be negative; and a message in a message in a message.
     let negative = framed(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
     let nested = framed(&[0x13; 50_000]);

@@ -276,6 +276,12 @@ fn paths_methods_and_types_are_what_they_are() {
     assert_eq!(typed("multipart/form-data; boundary=x"), 415);
     let page = [("Origin", "https://example.com")];
     assert_eq!(daemon.client().ask("POST", "/v1/check", &page, b"{}").problem().0, 403);
+    let call = br#"{"domain": "elsewhere", "descriptors": [{}], "hitsAddend": 1.0}"#;
+    for kind in ["text/plain", "application/octet-stream"] {
+        let kind = [("Content-Type", kind)];
+        assert_eq!(daemon.client().ask("POST", "/json", &kind, call).status, 200, "{kind:?}");
+    }
+    assert_eq!(daemon.client().ask("POST", "/json", &page, call).problem().0, 403);
     for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
         assert_eq!(daemon.get(path).status, 200, "{path}");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use tollgate_core::{Decision, Timestamp, Wait};
+use tollgate_core::{Decision, Timestamp, Wait, Window};
 
 use super::error::CheckError;
 use super::planning::{Refusal, Spoken};
@@ -60,6 +60,9 @@ pub struct RuleReport<'a> {
     /// Over what time the limit's whole capacity comes back; `None` where that varies, or nobody
     /// can know.
     pub span: Option<Duration>,
+    /// How long until the window ends that it was decided in, whatever was used of it; `None` for limits
+    /// that are no windows.
+    pub ends: Option<Duration>,
     /// What the rule charges for any request, whatever that says itself, if it is always the same.
     pub price: Option<u64>,
 }
@@ -185,11 +188,16 @@ impl Report {
             _ => None,
         };
         let fixed = rule.cost.as_ref().filter(|cost| cost.attribute().is_none());
+        let ends = match &rule.limit {
+            Limit::Window(window) => window_end(*window, decision),
+            _ => None,
+        };
         RuleReport {
             rule: &rule.name,
             mode: asked.weight.mode(),
             decision,
             span: decision.span().or_else(by_calendar),
+            ends,
             price: fixed.and_then(|cost| cost.cost("")),
         }
     }
@@ -311,6 +319,22 @@ impl Report {
         self.is_allowed = false;
         self.refusal = Some(Box::new(refusal));
     }
+}
+
+/// How long until the window ends that was decided in: the open one, or the one that would open.
+fn window_end(window: Window, decision: &Decision) -> Option<Duration> {
+    let reset = decision.reset();
+    if !reset.is_zero() {
+        return Some(reset).filter(|reset| *reset < Duration::MAX);
+    }
+    let span = decision.span()?;
+    let into_it = if window.is_aligned() {
+        let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Duration::from_nanos(decision.decided_at().as_nanos() % span_ns)
+    } else {
+        Duration::ZERO
+    };
+    Some(span - into_it)
 }
 
 /// A wait as people say it, in whole milliseconds, rounded up.

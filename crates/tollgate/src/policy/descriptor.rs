@@ -6,7 +6,8 @@ use std::fmt::Write;
 ///
 /// Rules find an entry by its key. Those that come from a tree of descriptors, where the order matters,
 /// find it by its place, as `2.path`, and how many there are as [`ENTRIES`](Self::ENTRIES). All
-/// descriptors of one call but the first also say their number, as [`NUMBER`](Self::NUMBER).
+/// descriptors of one call but the first also say their number, as [`NUMBER`](Self::NUMBER). A key that
+/// looks like one of these names hides none of them, and of entries with the same key the last counts.
 ///
 /// ```
 /// use tollgate::policy::DescriptorNames;
@@ -15,7 +16,8 @@ use std::fmt::Write;
 /// let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
 /// let attributes: Vec<_> = names.attributes(entries, 0).collect();
 /// assert_eq!(attributes[0], (DescriptorNames::ENTRIES, "2"));
-/// assert_eq!(attributes[1..3], [("1.plan", "free"), ("plan", "free")]);
+/// assert_eq!(attributes[1..3], [("1.plan", "free"), ("2.path", "/search")]);
+/// assert_eq!(attributes[3..], [("path", "/search"), ("plan", "free")]);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct DescriptorNames {
@@ -43,18 +45,24 @@ impl DescriptorNames {
     }
 
     /// The attributes of the descriptor whose keys these are, the `number`th of its call.
-    pub fn attributes<'a>(
+    pub fn attributes<'a, I>(
         &'a self,
-        entries: impl IntoIterator<Item = (&'a str, &'a str)>,
+        entries: I,
         number: usize,
-    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+    ) -> impl Iterator<Item = (&'a str, &'a str)>
+    where
+        I: IntoIterator<Item = (&'a str, &'a str), IntoIter: DoubleEndedIterator + Clone>,
+    {
+        let keys = entries.into_iter();
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let places = starts.zip(&self.ends).map(|(start, end)| &self.names[start..*end]);
-        let both = entries.into_iter().zip(places);
+        let names = starts.zip(&self.ends).map(|(start, end)| &self.names[start..*end]);
+        let places = names.zip(keys.clone()).map(|(name, (_, value))| (name, value));
         let number = (number > 0).then(|| (Self::NUMBER, small(number)));
+        // Of attributes with the same name the first counts.
         std::iter::once((Self::ENTRIES, small(self.ends.len())))
-            .chain(both.flat_map(|((key, value), place)| [(place, value), (key, value)]))
             .chain(number)
+            .chain(places)
+            .chain(keys.rev().filter(|(key, _)| *key != Self::NUMBER))
     }
 
     /// The name of an entry by its place, from 1.

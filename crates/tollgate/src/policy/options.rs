@@ -121,7 +121,7 @@ pub(crate) static RULE: Section = Section {
             "How safe a charge is when the answer is given.",
         ),
         optional("reserve_for", Kind::Duration, "How long units are held. Default: \"10m\"."),
-        optional("charge_refused", Kind::Bool, "Charge even when another rule refuses."),
+        optional("charge_refused", Kind::Bool, "Charge what is refused, too."),
         optional("effective", Kind::Choice(&["now", "next"]), "When an edit begins to count."),
     ],
 };

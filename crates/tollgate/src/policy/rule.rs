@@ -155,7 +155,8 @@ impl Rule {
         Self { reserve_for: reserve_for.min(LONGEST), ..self }
     }
 
-    /// The same rule, which charges what it can even when another rule refuses.
+    /// The same rule, which charges what is refused, too, by itself or by another rule: a window counts
+    /// all of it, past its maximum, and other limits what is left.
     #[must_use]
     pub fn charge_refused(self) -> Self {
         Self { charge_refused: true, ..self }
@@ -279,7 +280,7 @@ impl Rule {
         self.reserve_for
     }
 
-    /// Whether it charges what it can even when another rule refuses.
+    /// Whether it charges what is refused, too.
     #[must_use]
     pub const fn charges_refused(&self) -> bool {
         self.charge_refused

@@ -190,7 +190,7 @@ pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
     assert!(!desk.allows(ADA, 1));
     assert_eq!(desk.left(ADA, "counts"), 3, "charged though refused");
     assert!(!desk.allows(ADA, 4));
-    assert_eq!(desk.left(ADA, "counts"), 0, "as far as it fits");
+    assert_eq!(desk.left(ADA, "counts"), 0, "a window counts past its maximum");
     assert_eq!(desk.left(ADA, "refuses"), 0);
     let desk = Desk::new(
         make,
@@ -198,8 +198,13 @@ pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
          charge_refused = true",
     );
     assert!(desk.allows(ADA, 3));
-    assert!(!desk.allows(ADA, 3));
+    let refused = desk.check(ADA, 3);
+    assert!(!refused.is_allowed());
+    assert_eq!(refused.remaining(), Some(0), "what is left after the charge");
     assert_eq!(desk.left(ADA, "r"), 0);
+    assert!(!desk.peek(ADA, 0).is_allowed(), "6 of 5 are used, so not even nothing fits");
+    desk.engine.refund(&Request::new("default", ADA)).wait().unwrap();
+    assert!(desk.peek(ADA, 0).is_allowed() && !desk.allows(ADA, 1));
     let _ = desk.peek(BOB, 9);
     assert_eq!(desk.left(BOB, "r"), 5, "a look charges nothing");
 }

@@ -77,15 +77,17 @@ pub(super) fn own_limits_count_by_length<S: Store>(make: Make<'_, S>) {
     assert_eq!(left(&desk, &ada.own_limit(&two)), Some((1, 2)));
     assert_eq!(left(&desk, &ada.own_limit(&two)), Some((0, 2)));
     assert_eq!(left(&desk, &ada.own_limit(&two)), None);
-    assert_eq!(left(&desk, &ada.own_limit(&five)), Some((2, 5)), "the same count");
+    assert_eq!(left(&desk, &ada.own_limit(&five)), Some((1, 5)), "the refused one counts");
     assert_eq!(left(&desk, &ada.own_limit(&hour)), Some((4, 5)), "another window");
     assert_eq!(left(&desk, &Request::new("default", BOB).own_limit(&two)), Some((1, 2)));
     assert_eq!(left(&desk, &ada), Some((2, 3)), "the rules have a count of their own");
     let nothing = OwnLimit::new(0, Unit::Second);
+    let look = ada.own_limit(&nothing).cost(0);
+    assert!(desk.engine.check(&look).wait().unwrap().is_allowed());
     assert_eq!(left(&desk, &ada.own_limit(&nothing)), None);
-    assert!(desk.engine.check(&ada.own_limit(&nothing).cost(0)).wait().unwrap().is_allowed());
+    assert!(!desk.engine.check(&look).wait().unwrap().is_allowed(), "1 of 0 is used");
     assert_eq!(desk.engine.refund(&ada.own_limit(&five).cost(2)).wait(), Ok(2));
-    assert_eq!(left(&desk, &ada.own_limit(&five)), Some((3, 5)));
+    assert_eq!(left(&desk, &ada.own_limit(&five)), Some((2, 5)));
     // The minute that began at 960 s ends at 1 020 s.
     desk.at(1_019_999);
     assert_eq!(left(&desk, &ada.own_limit(&two)), None);

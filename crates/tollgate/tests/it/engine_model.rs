@@ -93,6 +93,16 @@ impl Any {
         each!(self, state, l, s => l.peek(s, cost, at.now), q, _r => q.peek(s, cost, period, at.now))
     }
 
+    /// A window counts all of what it refuses, other limits what is left.
+    fn charge_refused(&self, state: &mut State, cost: u64, at: At) {
+        if let (Self::Window(limit), State::Window(state)) = (self, &mut *state) {
+            limit.count(state, cost, at.now);
+            return;
+        }
+        let left = self.peek(state, 0, at).remaining();
+        let _ = self.check(state, left, at);
+    }
+
     fn hold(&self, state: &mut State, cost: u64, at: At) -> Decision {
         let period = self.period(at);
         each!(self, state, l, s => l.hold(s, cost, at.now), q, _r => q.hold(s, cost, period, at.now))
@@ -305,10 +315,11 @@ impl Model {
                 // What is carried over counts from the first request on, be it allowed or not.
                 self.states.entry(key.clone()).or_insert_with(|| before.clone());
             }
-            if is_allowed || (rule.charges_refused && verb == Verb::Check) {
-                if !is_allowed && !decision.is_allowed() {
-                    let left = after.limit.peek(&after.state, 0, at).remaining();
-                    let _ = after.limit.check(&mut after.state, left, at);
+            let is_charged_anyway = rule.charges_refused && verb == Verb::Check;
+            if is_allowed || is_charged_anyway {
+                if is_charged_anyway && !decision.is_allowed() {
+                    after.limit.charge_refused(&mut after.state, cost, at);
+                    decision = after.limit.peek(&after.state, cost, at);
                 }
                 if after.state != before.state {
                     self.states.insert(key.clone(), after);

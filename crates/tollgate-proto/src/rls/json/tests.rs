@@ -15,15 +15,34 @@ fn requests_in_either_spelling() {
         .replace("\"5\"", "5");
     let read = request_from_json(camel.as_bytes()).unwrap();
     assert_eq!(read, request_from_json(snake.as_bytes()).unwrap());
-    assert_eq!((read.domain.as_str(), read.hits_addend), ("d", 3));
+    assert_eq!((&read.domain[..], read.hits_addend), (&b"d"[..], 3));
     let descriptor = &read.descriptors[0];
-    assert_eq!(descriptor.entries[0].key, "k");
+    assert_eq!(descriptor.entries[0].key, b"k");
     assert_eq!((descriptor.hits_addend, descriptor.is_negative_hits), (Some(5), true));
     let limit = descriptor.limit.as_ref().unwrap();
     assert_eq!((limit.requests_per_unit, limit.unit), (7, 3));
     let bare = r#"{"domain":null,"descriptors":[{"entries":[{"key":"k"}]}]}"#;
     let bare = request_from_json(bare.as_bytes()).unwrap();
-    assert_eq!((bare.domain.as_str(), bare.descriptors[0].hits_addend), ("", None));
+    assert_eq!((&bare.domain[..], bare.descriptors[0].hits_addend), (&b""[..], None));
+}
+
+#[test]
+fn whole_numbers_in_any_spelling() {
+    for number in ["12", "12.0", "1.2e1", "\"12\"", "\"12.0\"", r#""\u0031\u0032""#] {
+        let json = format!(
+            r#"{{"hitsAddend":{number},"descriptors":[{{"hitsAddend":{number},
+                "limit":{{"requestsPerUnit":{number},"unit":"D\u0041Y"}}}}]}}"#
+        );
+        let read = request_from_json(json.as_bytes()).unwrap_or_else(|it| panic!("{json}: {it}"));
+        let descriptor = &read.descriptors[0];
+        let limit = descriptor.limit.unwrap();
+        assert_eq!((read.hits_addend, descriptor.hits_addend), (12, Some(12)), "{json}");
+        assert_eq!((limit.requests_per_unit, limit.unit), (12, 4), "{json}");
+    }
+    for number in ["1.5", "-1", "-1.0", "1e99", "\"1.5\"", "\"\"", "true"] {
+        let json = format!(r#"{{"descriptors":[{{"hitsAddend":{number}}}]}}"#);
+        assert!(request_from_json(json.as_bytes()).is_err(), "{json}");
+    }
 }
 
 #[test]

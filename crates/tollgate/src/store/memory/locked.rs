@@ -317,7 +317,9 @@ fn taken(ask: &Ask<'_>, before: &State, (decision, is_allowed): (&Decision, bool
     match (decision.is_allowed(), is_allowed) {
         (true, true) => ask.cost,
         (true, false) if ask.charge_refused => ask.cost,
-        (false, false) if ask.charge_refused => ask.terms.look(before, 0, ask.moment).remaining(),
+        (false, _) if ask.charge_refused => {
+            ask.terms.charge_refused(&mut before.clone(), ask.cost, ask.moment)
+        }
         _ => 0,
     }
 }
