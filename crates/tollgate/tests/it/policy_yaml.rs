@@ -350,6 +350,45 @@ descriptors:
 }
 
 #[test]
+fn attributes_without_a_descriptor_are_one_with_their_order() {
+    // With few attributes in the rules, and with so many that they are looked up by name.
+    for others in [0, 40] {
+        let mut text = "domain: d
+descriptors:
+  - key: model
+    value: banned
+    rate_limit: {unit: day, requests_per_unit: 0}
+  - key: plan
+    descriptors:
+      - key: user
+        rate_limit: {unit: day, requests_per_unit: 2}
+  - key: open
+    rate_limit: {unlimited: true}
+"
+        .to_owned();
+        for other in 0..others {
+            text += &format!("  - {{key: k{other}, value: v, rate_limit: {{unit: day}}}}\n");
+        }
+        let desk = Desk::new(&text);
+        let passes = |attributes: Entries<'_>| {
+            let request = Request::new("d", attributes);
+            let check = || desk.engine.check(&request).wait().unwrap().is_allowed();
+            (0..1_000).take_while(|_| check()).count()
+        };
+        assert_eq!(passes(&[("model", "banned")]), 0);
+        assert_eq!(passes(&[("model", "good")]), 1_000);
+        assert_eq!(passes(&[("plan", "free"), ("user", "ada")]), 2);
+        assert_eq!(passes(&[("user", "ada"), ("plan", "free")]), 1_000, "another order");
+        assert_eq!(desk.passes("d", &[("plan", "free"), ("user", "ada")]), 0, "the same count");
+        assert_eq!(passes(&[("open", "x")]), 1_000);
+        assert_eq!(passes(&[("plan", "free"), ("user", "ada"), ("more", "x")]), 1_000);
+        if others > 0 {
+            assert_eq!(passes(&[("k7", "v")]), 0);
+        }
+    }
+}
+
+#[test]
 fn replaces_is_warned_about() {
     let text = "domain: d
 descriptors:
