@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -47,8 +48,18 @@ pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> 
             return Ok(Exit::NoAnswer);
         }
     };
-    runtime.block_on(serve(args, settings, io))
+    let served = runtime.block_on(serve(args, settings, io));
+    end(runtime);
+    served
 }
+
+/// Ends the threads, but waits for none that is stuck: what had to be made safe is safe.
+fn end(runtime: Runtime) {
+    runtime.shutdown_timeout(THREADS_MOST);
+}
+
+/// How long threads may take to come to their end.
+const THREADS_MOST: Duration = Duration::from_secs(1);
 
 async fn serve(args: &ServeArgs, settings: Settings, io: &mut Io<'_>) -> io::Result<Exit> {
     // Whoever is told that the daemon is there may ask it to stop at once.
@@ -231,6 +242,16 @@ mod tests {
     fn the_demo_is_in_order() {
         assert_eq!(demo().rules().len(), 1);
         assert!(demo().warnings().is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_is_stuck_does_not_keep_the_process() {
+        let runtime = runtime(Some(2)).unwrap();
+        let (end_it, wait) = std::sync::mpsc::channel::<()>();
+        let stuck = runtime.spawn_blocking(move || wait.recv());
+        end(runtime);
+        assert!(!stuck.is_finished());
+        drop(end_it);
     }
 
     #[test]

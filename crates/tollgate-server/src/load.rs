@@ -19,6 +19,11 @@ pub enum LoadError {
     },
     /// It can be read, but has errors.
     Wrong(PolicyErrors),
+    /// It could not be told whether it has errors.
+    Failed {
+        /// What happened instead.
+        why: String,
+    },
 }
 
 /// Reads a policy file, or all of them in a folder.
@@ -46,6 +51,7 @@ impl fmt::Display for LoadError {
         match self {
             Self::Unreadable { path, error } => write!(f, "cannot read {path}: {error}"),
             Self::Wrong(errors) => errors.fmt(f),
+            Self::Failed { why } => write!(f, "cannot load the policy: {why}"),
         }
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
 use tollgate::policy::{Parsed, PolicyFile};
 use tollgate::{Clock, Timestamp};
 
@@ -20,8 +21,10 @@ use crate::accept::Stopping;
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::load::{self, LoadError};
 use crate::local::time_text;
+use loader::Loader;
 pub(crate) use restart::needs_restart;
 
+mod loader;
 mod restart;
 #[cfg(test)]
 mod tests;
@@ -106,14 +109,14 @@ impl Watcher {
         }
     }
 
-    /// Looks at the file, and deals with what has changed.
-    pub(crate) fn poll(&mut self, daemon: &Daemon) {
+    /// Looks at the file; what has changed in it, once it is whole.
+    pub(crate) fn look(&mut self, daemon: &Daemon) -> Option<News> {
         let stamp = stamp_of(&self.path);
         if let (Some(now), Some((before, looks))) = (stamp, self.stamp)
             && now == before
             && looks >= LOOKS_ENOUGH
         {
-            return;
+            return None;
         }
         let files = match load::read(&self.path) {
             Ok(files) => files,
@@ -122,7 +125,7 @@ impl Watcher {
                 if std::mem::replace(&mut self.is_missed, true) {
                     failed(daemon, &error, self.seen.take().is_some());
                 }
-                return;
+                return None;
             }
         };
         self.is_missed = false;
@@ -132,20 +135,22 @@ impl Watcher {
             let looks = self.stamp.filter(|(known, _)| Some(*known) == stamp);
             self.stamp = stamp.map(|it| (it, looks.map_or(1, |(_, looks)| looks + 1)));
         } else if self.pending == Some(content) {
-            self.take(daemon, content, load::parse(&files));
+            return Some(self.news(content, files));
         } else {
             self.pending = Some(content);
         }
+        None
     }
 
-    /// Loads the file at once, and puts it into force even if it is the same as before.
-    pub(crate) fn reload(&mut self, daemon: &Daemon) {
+    /// What the file says now, even if it is the same as before.
+    pub(crate) fn read(&mut self, daemon: &Daemon) -> Option<News> {
         match load::read(&self.path) {
-            Ok(files) => self.take(daemon, self.content(&files), load::parse(&files)),
+            Ok(files) => Some(self.news(self.content(&files), files)),
             Err(error) => {
                 // When it is back it is news, even if it is the same as before.
                 (self.seen, self.stamp) = (None, None);
                 failed(daemon, &error, true);
+                None
             }
         }
     }
@@ -156,19 +161,36 @@ impl Watcher {
         self.hash.hash_one(parts)
     }
 
-    fn take(&mut self, daemon: &Daemon, content: u64, parsed: Result<Parsed, LoadError>) {
+    /// From now on the content is known, whatever comes of it.
+    fn news(&mut self, content: u64, files: Vec<PolicyFile>) -> News {
         let is_first = self.seen.is_none();
         (self.seen, self.pending, self.stamp) = (Some(content), None, None);
+        News { path: self.path.clone(), files, is_first }
+    }
+}
+
+/// Files that are to be loaded.
+#[derive(Debug)]
+pub(crate) struct News {
+    path: PathBuf,
+    pub(crate) files: Vec<PolicyFile>,
+    /// Whether nothing was loaded before, so that they may be what is in force already.
+    is_first: bool,
+}
+
+impl News {
+    /// Puts what was made of the files into force, or tells why not.
+    pub(crate) fn take(&self, daemon: &Daemon, parsed: Result<Parsed, LoadError>) {
         match parsed {
-            Ok(parsed) => self.put(daemon, parsed, is_first),
+            Ok(parsed) => self.put(daemon, parsed),
             Err(error) => failed(daemon, &error, true),
         }
     }
 
-    fn put(&self, daemon: &Daemon, parsed: Parsed, is_first: bool) {
+    fn put(&self, daemon: &Daemon, parsed: Parsed) {
         let Parsed { policy, warnings, .. } = parsed;
         let policy = policy.with_own_limits();
-        let is_known = is_first && *daemon.engine.policy() == policy;
+        let is_known = self.is_first && *daemon.engine.policy() == policy;
         let needs_restart = needs_restart(daemon.settings.policy.server(), policy.server());
         let file = self.path.display();
         if !is_known {
@@ -211,35 +233,56 @@ fn stamp_of(path: &Path) -> Option<Stamp> {
 }
 
 /// Watches until the daemon stops. Whoever [asks](Reload::ask) has the file loaded at once.
+///
+/// The file may be on another machine, and reading it may take a while: threads for what blocks do that.
+/// Nothing that goes wrong in them ends the watching, and nobody who stops the daemon waits for them.
 pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut stopping: Stopping) {
-    let mut watcher = Watcher::new(path);
-    let mut looks = tokio::time::interval(EVERY);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let is_asked = tokio::select! {
-            _ = looks.tick() => false,
-            () = daemon.reload.asked.notified() => true,
-            () = stopping.wanted() => return,
-        };
-        let shared = SharedDaemon::clone(&daemon);
-        // The file may be on another machine.
-        let looked = tokio::task::spawn_blocking(move || {
-            if is_asked {
-                watcher.reload(&shared)
-            } else {
-                watcher.poll(&shared)
+    let watching = async {
+        let loader = Loader::new();
+        let mut watcher = Watcher::new(path.clone());
+        let mut looks = tokio::time::interval(EVERY);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let is_asked = tokio::select! {
+                _ = looks.tick() => false,
+                () = daemon.reload.asked.notified() => true,
+            };
+            let shared = SharedDaemon::clone(&daemon);
+            let looked = spawn_blocking(move || {
+                let news = if is_asked { watcher.read(&shared) } else { watcher.look(&shared) };
+                (watcher, news)
+            });
+            let news;
+            (watcher, news) = looked.await.unwrap_or_else(|error| {
+                failed(&daemon, &loader::broken(error), false);
+                (Watcher::new(path.clone()), None)
+            });
+            if let Some(news) = news {
+                load(&daemon, &loader, news).await;
             }
-            watcher
-        });
-        watcher = match looked.await {
-            Ok(watcher) => watcher,
-            Err(error) => return tracing::error!(%error, "the policy file is watched no more"),
-        };
+        }
+    };
+    tokio::select! {
+        () = watching => {}
+        () = stopping.wanted() => {}
+    }
+}
+
+async fn load(daemon: &SharedDaemon, loader: &Loader, mut news: News) {
+    let files = std::mem::take(&mut news.files);
+    let parsed = loader.load(LOADING_MOST, move || load::parse(&files)).await;
+    let shared = SharedDaemon::clone(daemon);
+    let taken = spawn_blocking(move || news.take(&shared, parsed)).await;
+    if let Err(error) = taken {
+        failed(daemon, &loader::broken(error), true);
     }
 }
 
 /// How often the file is looked at.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// A file that takes longer is given up. The largest ones take seconds.
+const LOADING_MOST: Duration = Duration::from_secs(60);
 
 /// A file that was written in the same tick of its clock looks the same; a second later it does not.
 const LOOKS_ENOUGH: u8 = 3;

@@ -17,7 +17,7 @@
 mod check;
 mod cost;
 mod cover;
-mod descriptor;
+pub(crate) mod descriptor;
 mod diagnostic;
 mod key;
 mod limit;

@@ -1,4 +1,6 @@
 use crate::own_limit::OwnLimit;
+use crate::policy::DescriptorNames;
+use crate::policy::descriptor::small;
 
 /// What somebody asks for: a domain, attributes, a cost.
 #[derive(Clone, Copy, Debug)]
@@ -92,14 +94,43 @@ pub struct Attributes<'a>(pub(crate) &'a [(&'a str, &'a str)]);
 
 impl<'a> Attributes<'a> {
     /// The value of an attribute. The first one counts, should a name be there twice.
+    ///
+    /// Attributes that are not those of a descriptor of Envoy are taken for one, with an entry for each
+    /// of them in their order, where a rule asks for [one](crate::policy::DescriptorNames).
     #[inline]
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a str> {
-        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+        let found = self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        if found.is_none() && is_of_descriptors(name) { self.as_entry(name) } else { found }
+    }
+
+    /// What a name that only descriptors have stands for, where there is none.
+    #[cold]
+    fn as_entry(&self, name: &str) -> Option<&'a str> {
+        if self.are_of_descriptor() {
+            return None;
+        }
+        if name == DescriptorNames::ENTRIES {
+            return Some(small(self.0.len()));
+        }
+        let (place, key) = name.split_once('.')?;
+        let place = place.parse::<usize>().ok()?.checked_sub(1)?;
+        self.0.get(place).filter(|(known, _)| *known == key).map(|(_, value)| *value)
+    }
+
+    /// Whether they say which entry of a descriptor is where.
+    pub(crate) fn are_of_descriptor(&self) -> bool {
+        self.0.iter().any(|(name, _)| *name == DescriptorNames::ENTRIES)
     }
 
     /// All of them, in the order in which they were given.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.0.iter().copied()
     }
+}
+
+/// Whether a name can be one that only descriptors have: how many entries, or one by its place.
+#[inline]
+pub(crate) fn is_of_descriptors(name: &str) -> bool {
+    name.as_bytes().first().is_some_and(u8::is_ascii_digit) || name == DescriptorNames::ENTRIES
 }

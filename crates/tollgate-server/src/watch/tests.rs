@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tollgate::Engine;
 use tollgate::policy::Policy;
 
-use super::{Daemon, Watcher};
+use super::{Daemon, News, Watcher, load};
 use crate::settings::Settings;
 
 /// A policy file in a folder of its own, a daemon that was started with it, and somebody who watches.
@@ -42,7 +42,21 @@ impl Scene {
     }
 
     fn poll(&mut self, times: usize) {
-        (0..times).for_each(|_| self.watcher.poll(&self.daemon));
+        for _ in 0..times {
+            let news = self.watcher.look(&self.daemon);
+            self.load(news);
+        }
+    }
+
+    fn load(&self, news: Option<News>) {
+        if let Some(news) = news {
+            news.take(&self.daemon, load::parse(&news.files));
+        }
+    }
+
+    fn reload(&mut self) {
+        let news = self.watcher.read(&self.daemon);
+        self.load(news);
     }
 
     /// The number in the policy in force.
@@ -214,10 +228,10 @@ fn whoever_asks_has_the_file_put_into_force_again() {
     let _ = scene.daemon.engine.replace_policy("ada", Policy::from_toml(&policy(9)).unwrap());
     scene.poll(5);
     assert_eq!(scene.max(), 9, "what was put stays while the file does not change");
-    scene.watcher.reload(&scene.daemon);
+    scene.reload();
     assert_eq!((scene.max(), scene.status()), (1, (1, 0, false)));
     scene.write("nonsense");
-    scene.watcher.reload(&scene.daemon);
+    scene.reload();
     scene.poll(3);
     assert_eq!((scene.max(), scene.status()), (1, (1, 1, true)));
 }

@@ -80,7 +80,7 @@ impl DescriptorNames {
 }
 
 /// A number as text; above the most that any rule can be about they are all the same.
-fn small(number: usize) -> &'static str {
+pub(crate) fn small(number: usize) -> &'static str {
     NUMBERS.get(number).unwrap_or(&"more")
 }
 

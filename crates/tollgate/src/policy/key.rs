@@ -31,12 +31,14 @@ impl Key {
         &self.parts
     }
 
-    /// Adds a part as a policy file has it: a name, `ip`, `ip/N` (IPv6) or `ip4/N` (IPv4).
+    /// Adds a part as a policy file has it: a name, `ip`, `ip/N` (IPv6), `ip4/N` (IPv4), or `ip/text`
+    /// for an address that counts as it is written.
     ///
     /// `ip/N` and `ip4/N` together are one part. Anything else that is there twice is an error.
     pub(crate) fn add(&mut self, text: &str) -> Result<(), TextError> {
         let part = match text.split_once('/') {
             None if text == "ip" => Cut::Whole,
+            Some(("ip", "text")) => return self.add_text("ip", text),
             Some(("ip", bits)) => Cut::V6(bits_of(text, bits, 128)?),
             Some(("ip4", bits)) => Cut::V4(bits_of(text, bits, 32)?),
             None if text == "ip4" => {
@@ -46,15 +48,22 @@ impl Key {
             }
             _ => {
                 attribute_name(text)?;
-                let twice = self.parts.iter().any(|part| part.attribute() == text);
-                self.parts.push(KeyPart::Text(text.into()));
-                return if twice { Err(is_there_twice(text)) } else { Ok(()) };
+                return self.add_text(text, text);
             }
         };
         self.add_address(text, part)
     }
 
+    fn add_text(&mut self, attribute: &str, text: &str) -> Result<(), TextError> {
+        let is_there = self.parts.iter().any(|part| part.attribute() == attribute);
+        self.parts.push(KeyPart::Text(attribute.into()));
+        if is_there { Err(is_there_twice(text)) } else { Ok(()) }
+    }
+
     fn add_address(&mut self, text: &str, cut: Cut) -> Result<(), TextError> {
+        if self.parts.iter().any(|part| *part == KeyPart::Text("ip".into())) {
+            return Err(is_there_twice(text));
+        }
         let known = self.parts.iter_mut().find_map(|part| match part {
             KeyPart::Address { v4_bits, v6_bits, .. } => Some((v4_bits, v6_bits)),
             KeyPart::Text(_) => None,
@@ -121,7 +130,8 @@ fn bits_of(text: &str, bits: &str, most: u8) -> Result<u8, TextError> {
     let number = bits.parse::<u8>().ok().filter(|_| bits.bytes().all(|b| b.is_ascii_digit()));
     number.filter(|bits| (1..=most).contains(bits)).ok_or_else(|| {
         TextError::new(format!("{} has no number of bits from 1 to {most}", quoted(text))).hint(
-            "\"ip/56\" cuts IPv6 addresses, \"ip4/24\" cuts IPv4 addresses, [] is one for all",
+            "\"ip/56\" cuts IPv6 addresses, \"ip4/24\" cuts IPv4 addresses, \"ip/text\" takes them as \
+             they are written, [] is one for all",
         )
     })
 }

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::pattern::address_of;
-use super::{Condition, Pattern, Rule};
+use super::{Condition, DescriptorNames, Pattern, Rule};
 use crate::hash::KeyedHash;
-use crate::request::Attributes;
+use crate::request::{Attributes, is_of_descriptors};
 use networks::Networks;
 use prefixes::Prefixes;
 
@@ -28,6 +28,8 @@ pub struct Matcher {
     indexes: Vec<Index>,
     /// Which index an attribute has.
     by_name: HashMap<Box<str>, usize, KeyedHash>,
+    /// Whether any index is about the place of an entry in a descriptor.
+    is_by_place: bool,
     /// Rules that are not filed anywhere.
     residual: Vec<u32>,
 }
@@ -113,7 +115,8 @@ impl Matcher {
             index.prefixes.finish();
         }
         let conditions = known.conditions.into_iter().cloned().collect();
-        Self { entries: entries.into(), conditions, indexes, by_name, residual }
+        let is_by_place = indexes.iter().any(|index| is_of_descriptors(&index.attribute));
+        Self { entries: entries.into(), conditions, indexes, by_name, is_by_place, residual }
     }
 
     /// The rules that a request meets. Of the rules of one group only the first.
@@ -121,6 +124,9 @@ impl Matcher {
     /// Up to eight are found without allocating.
     #[must_use]
     pub fn find(&self, attributes: &Attributes<'_>) -> Matches {
+        if self.is_by_place && !attributes.are_of_descriptor() {
+            return self.find_as_descriptor(attributes);
+        }
         let mut found = SmallVec::new();
         if self.indexes.len() <= FEW_INDEXES {
             for index in &self.indexes {
@@ -144,6 +150,15 @@ impl Matcher {
             self.first_of_groups(&mut found);
         }
         Matches(found)
+    }
+
+    /// The rules that attributes meet that are taken for a descriptor.
+    #[cold]
+    fn find_as_descriptor(&self, attributes: &Attributes<'_>) -> Matches {
+        let names = DescriptorNames::new(attributes.0.iter().map(|(name, _)| *name));
+        let entries = attributes.0.iter().copied();
+        let all: SmallVec<[_; 16]> = names.attributes(entries, 0).collect();
+        self.find(&Attributes(&all))
     }
 
     /// Those of the rules whose conditions hold.

@@ -1,19 +1,24 @@
 //! Files of others, in YAML: those of envoyproxy/ratelimit and of Limitador. They become rules like any
 //! other, and appear nowhere else.
 
+use std::collections::HashSet;
+
 use super::check;
 use super::diagnostic::{PolicyErrors, Severity, Source};
 use super::parse::report::Report;
 use super::parse::{readable_text, whole_file};
 use super::sayable;
 use super::{Parsed, Policy, Rule, Server, named};
+use names::Names;
 use node::{Node, Value};
 
 mod cel;
 mod envoy;
 mod fields;
 mod limitador;
+mod names;
 mod node;
+mod number;
 
 /// Whose file it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,12 +110,14 @@ fn read_documents(
     report: &mut Report,
     found: &mut Vec<Found>,
 ) {
-    let mut domains = Vec::new();
+    let (mut domains, mut names) = (HashSet::new(), Names::default());
     for document in documents {
         let dialect = wanted.or_else(|| dialect_of(document));
         match dialect {
-            Some(Dialect::Envoy) => envoy::read(document, &mut domains, report, found),
-            Some(Dialect::Limitador) => limitador::read(document, report, found),
+            Some(Dialect::Envoy) => {
+                envoy::read(document, (&mut domains, &mut names), report, found);
+            }
+            Some(Dialect::Limitador) => limitador::read(document, &mut names, report, found),
             None => {
                 let problem = report.error(document.span.clone(), "this is no policy");
                 problem.hint = Some(

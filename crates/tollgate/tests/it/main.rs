@@ -37,6 +37,7 @@ mod policy_text_any;
 mod policy_warnings;
 mod policy_yaml;
 mod policy_yaml_any;
+mod policy_yaml_odd;
 mod stories;
 mod threads;
 mod throttle;

@@ -270,12 +270,121 @@ fn errors_say_where_and_what() {
             "1:57: error: the condition `a || b` is not understood",
         ),
         (
+            "- {namespace: n, max_value: 1, seconds: 1, conditions: [[\"a == 'b'\"]]}".to_owned(),
+            "1:57: error: each of `conditions` is a text, not a list",
+        ),
+        (
+            "- {namespace: n, max_value: 1, seconds: 1, conditions: [{x: y}, ~]}".to_owned(),
+            "1:65: error: each of `conditions` is a text, not nothing",
+        ),
+        (
+            "- {namespace: n, max_value: 1, seconds: 1, variables: [{x: y}]}".to_owned(),
+            "1:56: error: each of `variables` is a text, not a mapping",
+        ),
+        (
+            envoy(&format!("  - {{key: k, <<: [[a]], {limit}}}")),
+            "3:19: error: `<<` merges mappings, not a list",
+        ),
+        (
             "- {namespace: n, max_value: 1, seconds: 1, conditions: [a > 5, a < 5]}".to_owned(),
             "1:3: error: the conditions on `a` never hold",
         ),
     ] {
         let error = Policy::load("f.yaml", text.as_bytes()).expect_err(&text).to_string();
         assert!(error.contains(expected), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn variables_of_limitador_count_as_they_are_written() {
+    let desk = Desk::new("- {namespace: n, max_value: 1, seconds: 9, variables: [ip, ip]}");
+    for ip in ["2001:db8::1", "2001:db8::2", "::ffff:10.0.0.1", "10.0.0.1"] {
+        assert_eq!(desk.passes("n", &[("ip", ip)]), 1, "{ip}");
+        assert_eq!(desk.passes("n", &[("ip", ip)]), 0, "{ip}");
+    }
+}
+
+#[test]
+fn names_of_any_length_and_values_of_any_letters() {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let long = "x".repeat(130);
+    let desk = Desk::new(&format!(
+        "domain: d
+descriptors:
+  - {{key: city, value: café, {limit}}}
+  - {{key: city, value: é*, {limit}}}
+  - {{key: {long}, value: a, {limit}}}
+  - {{key: {long}, value: b, {limit}}}
+  - {{key: {long}, {limit}}}
+  - key: n
+    rate_limit: {{unit: day, requests_per_unit: 1, name: {long}}}
+  - key: m
+    rate_limit: {{unit: day, requests_per_unit: 1, name: {long}}}
+"
+    ));
+    assert_eq!(desk.passes("d", &[("city", "café")]), 1);
+    assert_eq!(desk.passes("d", &[("city", "été")]), 1);
+    for key in [&long, "n", "m"] {
+        assert_eq!(desk.passes("d", &[(key, "b")]), 1, "{key}");
+    }
+}
+
+#[test]
+fn what_go_reads_is_read_here() {
+    let desk = Desk::new(
+        "domain: d
+descriptors:
+  - key: a
+    rate_limit: &limit {unit: day, requests_per_unit: 0x10}
+  - key: b
+    rate_limit:
+      <<: *limit
+      requests_per_unit: 1_0
+  - key: c
+    rate_limit: {<<: [{requests_per_unit: 3}, *limit]}
+  - {key: e, rate_limit: {unit: day}}
+",
+    );
+    let passes = |key| desk.passes("d", &[(key, "x")]);
+    assert_eq!((passes("a"), passes("b"), passes("c"), passes("e")), (16, 10, 3, 0));
+}
+
+#[test]
+fn attributes_without_a_descriptor_are_one_with_their_order() {
+    // With few attributes in the rules, and with so many that they are looked up by name.
+    for others in [0, 40] {
+        let mut text = "domain: d
+descriptors:
+  - key: model
+    value: banned
+    rate_limit: {unit: day, requests_per_unit: 0}
+  - key: plan
+    descriptors:
+      - key: user
+        rate_limit: {unit: day, requests_per_unit: 2}
+  - key: open
+    rate_limit: {unlimited: true}
+"
+        .to_owned();
+        for other in 0..others {
+            text += &format!("  - {{key: k{other}, value: v, rate_limit: {{unit: day}}}}\n");
+        }
+        let desk = Desk::new(&text);
+        let passes = |attributes: Entries<'_>| {
+            let request = Request::new("d", attributes);
+            let check = || desk.engine.check(&request).wait().unwrap().is_allowed();
+            (0..1_000).take_while(|_| check()).count()
+        };
+        assert_eq!(passes(&[("model", "banned")]), 0);
+        assert_eq!(passes(&[("model", "good")]), 1_000);
+        assert_eq!(passes(&[("plan", "free"), ("user", "ada")]), 2);
+        assert_eq!(passes(&[("user", "ada"), ("plan", "free")]), 1_000, "another order");
+        assert_eq!(desk.passes("d", &[("plan", "free"), ("user", "ada")]), 0, "the same count");
+        assert_eq!(passes(&[("open", "x")]), 1_000);
+        assert_eq!(passes(&[("plan", "free"), ("user", "ada"), ("more", "x")]), 1_000);
+        if others > 0 {
+            assert_eq!(passes(&[("k7", "v")]), 0);
+        }
     }
 }
 
@@ -310,6 +419,17 @@ descriptors:
     }
     bomb += "descriptors: [*a59]\n";
     assert!(Policy::load("f.yaml", bomb.as_bytes()).is_err());
+    // Aliases that are not deep, but make millions of the same; or few that make much text.
+    let mut wide = "x0: &x0 [a, a, a, a, a, a, a, a, a, a]\n".to_owned();
+    for level in 1..10 {
+        let aliases = vec![format!("*x{}", level - 1); 10].join(", ");
+        wide += &format!("x{level}: &x{level} [{aliases}]\n");
+    }
+    let error = Policy::load("f.yaml", wide.as_bytes()).expect_err("too much").to_string();
+    assert!(error.contains("6:") && error.contains("too many things, aliases counted"), "{error}");
+    let text = format!("- &t {}\n{}", "x".repeat(1 << 20), "- *t\n".repeat(100));
+    let error = Policy::load("f.yaml", text.as_bytes()).expect_err("too much").to_string();
+    assert!(error.contains("too many things, aliases counted"), "{error}");
     let mut deep = String::new();
     for level in 1..100_000 {
         deep += &format!("- &a{level} [*a{}]\n", level - 1);

@@ -147,6 +147,8 @@ pub(crate) fn conditions_in_tables(all: &[Condition]) -> String {
 /// The texts of a key. An address that is cut in both families takes two of them.
 pub(crate) fn key_parts(key: &Key) -> Vec<String> {
     let part = |part: &KeyPart| match part {
+        // Without a word more it would be read as an address.
+        KeyPart::Text(attribute) if &**attribute == "ip" => vec!["ip/text".into()],
         KeyPart::Text(attribute) => vec![attribute.to_string()],
         KeyPart::Address { attribute, v4_bits, v6_bits } => {
             let v6 = (*v6_bits != V6_BITS).then(|| format!("{attribute}/{v6_bits}"));

@@ -6,14 +6,16 @@
 //! of the domain are one group in which those come first that a request would find first. A node from
 //! which a request must not fall through to a later one gets a rule that limits nothing.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use tollgate_core::Window;
 
 use super::Found;
 use super::fields::fields;
+use super::names::Names;
 use super::node::{Node, Value};
+use super::number;
 use crate::own_limit::Unit;
 use crate::policy::descriptor::{DescriptorNames, MOST_ENTRIES};
 use crate::policy::diagnostic::{Problem, Severity};
@@ -24,7 +26,7 @@ use crate::policy::{Condition, CostTable, Grant, Limit, Missing, Mode, Override,
 /// Reads a document: one domain. `domains` are those of the documents before.
 pub(super) fn read(
     document: &Node,
-    domains: &mut Vec<String>,
+    (domains, names): (&mut HashSet<String>, &mut Names),
     report: &mut Report,
     found: &mut Vec<Found>,
 ) {
@@ -36,14 +38,13 @@ pub(super) fn read(
         problem.hint = Some("begin it with `domain: name`".into());
         return;
     };
-    if domains.contains(&domain) {
+    if !domains.insert(domain.clone()) {
         let message = format!("the domain `{domain}` is there already");
         report.error(document.span.clone(), message).hint = Some("merge the two".into());
         return;
     }
-    domains.push(domain.clone());
     let nodes = fields.get("descriptors").map_or_else(Vec::new, |it| nodes(it, 1, report));
-    let mut rules = Rules { domain, report, found, names: HashSet::new() };
+    let mut rules = Rules { domain, report, found, names, bytes: 0 };
     rules.add(&nodes, &mut Vec::new());
 }
 
@@ -108,7 +109,9 @@ struct Rules<'a> {
     domain: String,
     report: &'a mut Report,
     found: &'a mut Vec<Found>,
-    names: HashSet<String>,
+    names: &'a mut Names,
+    /// How many bytes the paths of all rules have; each rule has its whole path.
+    bytes: usize,
 }
 
 impl<'a> Rules<'a> {
@@ -116,24 +119,39 @@ impl<'a> Rules<'a> {
     fn add<'d>(&mut self, level: &'d [Descriptor], path: &mut Vec<&'d Descriptor>) {
         let mut order: Vec<&Descriptor> = level.iter().collect();
         order.sort_by_key(|descriptor| descriptor.rank());
-        for (place, descriptor) in order.iter().enumerate() {
-            if self.found.len() >= MOST_RULES {
-                if !self.report.has_errors() {
-                    self.report.error(descriptor.span.clone(), "the file has too many limits");
-                }
+        // How many are still to come, by key.
+        let mut later: HashMap<&str, usize> = HashMap::new();
+        for descriptor in level {
+            *later.entry(&descriptor.key).or_default() += 1;
+        }
+        for descriptor in order {
+            path.push(descriptor);
+            if self.is_too_much(path) {
                 return;
             }
-            path.push(descriptor);
             self.add(&descriptor.children, path);
             if let Some(limit) = &descriptor.limit {
                 self.add_limit(descriptor, limit, path);
             }
-            let could_go_on = |later: &&Descriptor| later.key == descriptor.key;
-            if order[place + 1..].iter().any(could_go_on) {
+            let later = later.entry(&descriptor.key).or_default();
+            *later = later.saturating_sub(1);
+            if *later > 0 {
                 self.add_dead_end(descriptor, path);
             }
             path.pop();
         }
+    }
+
+    /// Tells that there are more rules than memory is meant for, and stops there.
+    fn is_too_much(&mut self, path: &[&Descriptor]) -> bool {
+        let lengths = path.iter().map(|it| it.key.len() + it.value.as_ref().map_or(0, String::len));
+        self.bytes = self.bytes.saturating_add(lengths.sum());
+        let is_too_much = self.found.len() >= MOST_RULES || self.bytes > MOST_PATH_BYTES;
+        if let Some(last) = path.last().filter(|_| is_too_much && !self.report.has_errors()) {
+            self.report.error(last.span.clone(), "the file has too many limits").hint =
+                Some("split it, or give fewer values a limit of their own".into());
+        }
+        is_too_much
     }
 
     fn add_limit(&mut self, descriptor: &Descriptor, limit: &RateLimit, path: &[&Descriptor]) {
@@ -177,29 +195,16 @@ impl<'a> Rules<'a> {
         self.found.push(Found { rule, span: descriptor.span.clone() });
     }
 
-    /// A name that no rule of the domain has yet: what the file says, or where it stands in the tree.
+    /// What the file says, or where it stands in the tree.
     fn name(&mut self, given: Option<&str>, path: &[&Descriptor]) -> String {
         let path = labels(path);
-        let given = given.unwrap_or(&path);
-        let candidates = [given.to_owned(), format!("{given} ({path})")].into_iter();
-        let numbered = (2..).map(|number: u64| format!("{given} {number}"));
-        let mut all = candidates.chain(numbered).map(|name| shortened(&name));
-        let name = all.find(|name| !self.names.contains(name)).unwrap_or_default();
-        self.names.insert(name.clone());
-        name
+        let apart = format!(" ({path})");
+        self.names.take(&self.domain, given.unwrap_or(&path), &apart)
     }
 }
 
 fn labels(path: &[&Descriptor]) -> String {
     path.iter().map(|descriptor| descriptor.label()).collect::<Vec<_>>().join(".")
-}
-
-/// A name that is not too long, without what a name must not have.
-fn shortened(name: &str) -> String {
-    const MOST: usize = 120;
-    let clean: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let end = clean.floor_char_boundary(MOST);
-    if end < clean.len() { format!("{}…", &clean[..end]) } else { clean }
 }
 
 fn conditions(path: &[&Descriptor]) -> impl Iterator<Item = Condition> {
@@ -257,7 +262,8 @@ fn node(item: &Node, depth: usize, report: &mut Report) -> Option<Descriptor> {
         return None;
     };
     let value = fields.text("value", report).filter(|value| !value.is_empty());
-    let is_odd = |value: &&String| value[..value.len() - 1].contains('*') && value.ends_with('*');
+    let is_odd =
+        |value: &&String| value.strip_suffix('*').is_some_and(|prefix| prefix.contains('*'));
     if let Some(value) = value.as_ref().filter(is_odd) {
         let message = format!("`{value}` has more than one `*`");
         report.error(item.span.clone(), message).hint =
@@ -315,13 +321,11 @@ fn rate_limit(limit: &Node, report: &mut Report) -> Option<RateLimit> {
         report.error(unit.span.clone(), format!("`{said}` is not a unit")).hint = Some(units());
         return None;
     };
+    // What is not said is 0 there.
     let Some(max) = fields.get("requests_per_unit").filter(|max| !max.is_nothing()) else {
-        let message = "the rate limit has no `requests_per_unit`";
-        report.error(limit.span.clone(), message).hint =
-            Some("write 0 if nothing is to pass, or `unlimited: true`".into());
-        return None;
+        return Some(RateLimit { name, grant: Granted::PerUnit(0, unit) });
     };
-    match max.text().and_then(|max| max.parse().ok()) {
+    match max.text().and_then(number::whole) {
         Some(max) => Some(RateLimit { name, grant: Granted::PerUnit(max, unit) }),
         None => {
             let message = "`requests_per_unit` is a whole number from 0 to 4294967295";
@@ -355,3 +359,5 @@ const GROUP: &str = "descriptors";
 const NOBODY: &str = "a descriptor that is listed";
 /// As many as any file of ours may have.
 const MOST_RULES: usize = 250_000;
+/// Some hundred bytes for each of them.
+const MOST_PATH_BYTES: usize = 64 << 20;

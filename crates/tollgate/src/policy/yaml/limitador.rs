@@ -4,7 +4,6 @@
 //! nothing take the other descriptors out, and the values that a condition excludes; the limit itself
 //! is for what is left.
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -13,14 +12,21 @@ use tollgate_core::Window;
 use super::Found;
 use super::cel::{self, Test};
 use super::fields::{Fields, fields};
+use super::names::Names;
 use super::node::{Node, Value};
 use crate::policy::descriptor::DescriptorNames;
-use crate::policy::key::Key;
+use crate::policy::key::{Key, KeyPart, attribute_name};
 use crate::policy::parse::report::Report;
+use crate::policy::text::{TextError, quoted};
 use crate::policy::{Condition, CostTable, Limit, Missing, Pattern, Rule};
 
 /// Reads a document: a list of limits, or a mapping with one under `limits`.
-pub(super) fn read(document: &Node, report: &mut Report, found: &mut Vec<Found>) {
+pub(super) fn read(
+    document: &Node,
+    names: &mut Names,
+    report: &mut Report,
+    found: &mut Vec<Found>,
+) {
     let list = match &*document.value {
         Value::List(_) => document,
         _ => {
@@ -37,13 +43,10 @@ pub(super) fn read(document: &Node, report: &mut Report, found: &mut Vec<Found>)
         report.error(list.span.clone(), message);
         return;
     };
-    let mut names = HashSet::new();
     for item in items {
-        read_limit(item, &mut names, report, found);
+        read_limit(item, names, report, found);
     }
 }
-
-type Names = HashSet<(String, String)>;
 
 fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut Vec<Found>) {
     let Some(fields) = fields(item, "a limit", &FIELDS, report) else { return };
@@ -58,9 +61,9 @@ fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut V
     let tests: Vec<_> = conditions.iter().filter_map(|it| tests(it, report)).flatten().collect();
     let mut key = Key::default();
     for (variable, span) in texts(&fields, "variables", report) {
-        let added = cel::variable(&variable).and_then(|name| key.add(&name));
-        if let Err(error) = added {
-            report.error(span, error.message).hint = error.hint;
+        match cel::variable(&variable).and_then(|name| add_text(&mut key, &name)) {
+            Ok(()) => {}
+            Err(error) => report.error(span, error.message).hint = error.hint,
         }
     }
     let given = fields.text("name", report).or_else(|| fields.text("id", report));
@@ -70,7 +73,7 @@ fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut V
     }
     let made = || made_up_name(item, max, seconds);
     let given = given.filter(|name| !name.trim().is_empty()).unwrap_or_else(made);
-    let name = name(names, &domain, &given);
+    let name = names.take(&domain, &given, "");
     let window = Window::new(max.max(1), Duration::from_secs(seconds));
     let Ok(window) = window else {
         report.error(item.span.clone(), "the limit is too large");
@@ -80,9 +83,10 @@ fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut V
     let mut group = vec![out(DescriptorNames::NUMBER, Pattern::Glob("*".into()))];
     group.extend(told.not.iter().map(|(name, pattern)| out(name, pattern.clone())));
     for (number, conditions) in (1..).zip(group) {
-        let mut rule = Rule::new(&format!("{name}, not {number}"), Limit::Window(window));
+        let name_of_rule = names.take(&domain, &format!("{name}, not {number}"), "");
+        let mut rule = Rule::new(&name_of_rule, Limit::Window(window));
         rule.conditions = vec![conditions];
-        rule.key.parts = vec![crate::policy::KeyPart::Text(NOBODY.into())];
+        rule.key.parts = vec![KeyPart::Text(NOBODY.into())];
         let rule = rule.missing(Missing::Skip).domain(&domain).group(&name);
         found.push(Found { rule, span: item.span.clone() });
     }
@@ -97,6 +101,20 @@ fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut V
     found.push(Found { rule, span: item.span.clone() });
 }
 
+/// Adds a variable to a key. It counts as the text that it is, whatever its name.
+fn add_text(key: &mut Key, name: &str) -> Result<(), TextError> {
+    attribute_name(name)?;
+    if name == "ip4" || name.starts_with("ip/") || name.starts_with("ip4/") {
+        return Err(TextError::new(format!("no variable can be called {}", quoted(name)))
+            .hint("in the key of a rule that is a part of an address; call it otherwise"));
+    }
+    // What is there twice tells no more requests apart than what is there once.
+    if !key.parts.iter().any(|part| part.attribute() == name) {
+        key.parts.push(KeyPart::Text(name.into()));
+    }
+    Ok(())
+}
+
 /// What to call a limit that has no name.
 fn made_up_name(item: &Node, max: u64, seconds: u64) -> String {
     let condition = item.get("conditions").and_then(|it| match &*it.value {
@@ -105,18 +123,6 @@ fn made_up_name(item: &Node, max: u64, seconds: u64) -> String {
     });
     let per = format!("{max} per {seconds}s");
     condition.map_or_else(|| per.clone(), |condition| format!("{per} if {condition}"))
-}
-
-/// A name that no limit of the namespace has yet.
-fn name(names: &mut Names, domain: &str, given: &str) -> String {
-    let clean: String = given.chars().filter(|c| !c.is_control()).collect();
-    let given = &clean[..clean.floor_char_boundary(MOST_NAME_LEN)];
-    let numbered = (2..).map(|number: u64| format!("{given} {number}"));
-    let mut all = std::iter::once(given.to_owned()).chain(numbered);
-    let is_new = |name: &String| !names.contains(&(domain.to_owned(), name.clone()));
-    let name = all.find(is_new).unwrap_or_default();
-    names.insert((domain.to_owned(), name.clone()));
-    name
 }
 
 /// What the conditions of a limit come down to, by attribute.
@@ -186,7 +192,10 @@ fn tests(
     (text, span): &(String, Range<usize>),
     report: &mut Report,
 ) -> Option<Vec<(Test, Range<usize>)>> {
-    match cel::condition(text) {
+    let checked = cel::condition(text).and_then(|tests| {
+        tests.iter().try_for_each(|test| attribute_name(&test.attribute)).map(|()| tests)
+    });
+    match checked {
         Ok(tests) => Some(tests.into_iter().map(|test| (test, span.clone())).collect()),
         Err(error) => {
             report.error(span.clone(), error.message).hint = error.hint;
@@ -202,8 +211,18 @@ fn texts(fields: &Fields<'_>, name: &str, report: &mut Report) -> Vec<(String, R
         report.error(list.span.clone(), format!("`{name}` is a list, not {}", list.kind()));
         return Vec::new();
     };
-    let text = |item: &Node| item.text().map(|text| (text.to_owned(), item.span.clone()));
-    items.iter().filter_map(text).collect()
+    let mut texts = Vec::with_capacity(items.len());
+    for item in items {
+        match item.text().filter(|_| !item.is_nothing()) {
+            Some(text) => texts.push((text.to_owned(), item.span.clone())),
+            None => {
+                let message = format!("each of `{name}` is a text, not {}", item.kind());
+                report.error(item.span.clone(), message).hint =
+                    Some("put quotes around it, and one dash in front of it".into());
+            }
+        }
+    }
+    texts
 }
 
 fn number(
@@ -229,7 +248,5 @@ const FIELDS: [&str; 7] =
     ["namespace", "max_value", "seconds", "conditions", "variables", "name", "id"];
 /// About 292 years.
 const MOST_SECONDS: u64 = i64::MAX as u64 / 1_000_000_000;
-/// Leaves room for a number.
-const MOST_NAME_LEN: usize = 90;
 /// An attribute that no request has.
 const NOBODY: &str = "a limit that applies";

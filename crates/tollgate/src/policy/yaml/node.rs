@@ -1,6 +1,6 @@
 //! A YAML file as a tree whose nodes know where they stand.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -14,6 +14,8 @@ pub(super) struct Node {
     pub(super) span: Range<usize>,
     /// How deep it is nested, aliases included.
     depth: usize,
+    /// How much it says, aliases included: nodes, and text by the [`TEXT_BYTES`].
+    size: usize,
 }
 
 /// What a node is.
@@ -88,7 +90,7 @@ struct Reader {
     documents: Vec<Node>,
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
-    nodes: usize,
+    size: usize,
 }
 
 /// A list or mapping that has begun.
@@ -107,14 +109,12 @@ impl Reader {
             message: message.into(),
             hint: Some(hint.into()),
         };
-        self.nodes += 1;
-        if self.nodes > MOST_NODES {
-            return Err(bad("the file says too many things", "split it"));
-        }
         match event {
             Event::Scalar(text, style, anchor, _) => {
+                let size = 1 + text.len() / TEXT_BYTES;
                 let value = Value::Scalar(text.into_owned(), style != ScalarStyle::Plain);
-                self.add(Node { value: Rc::new(value), span, depth: 1 }, anchor);
+                self.count(size, &span)?;
+                self.add(Node { value: Rc::new(value), span, depth: 1, size }, anchor);
             }
             Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
                 if self.open.len() >= MOST_DEPTH {
@@ -134,14 +134,18 @@ impl Reader {
                 if depth > MOST_DEPTH {
                     return Err(too_deep(span));
                 }
+                self.count(1, &span)?;
+                let size = 1 + items.iter().map(|item| item.size).sum::<usize>();
                 let value = if is_map { mapping(items)? } else { Value::List(items) };
-                self.add(Node { value: Rc::new(value), span, depth }, anchor);
+                self.add(Node { value: Rc::new(value), span, depth, size }, anchor);
             }
             Event::Alias(anchor) => {
                 let Some(known) = self.anchors.get(&anchor) else {
                     return Err(bad("nothing has this anchor", "an anchor comes before its alias"));
                 };
-                let node = Node { span, ..known.clone() };
+                let node = Node { span: span.clone(), ..known.clone() };
+                // Whoever reads it reads all of it, once more.
+                self.count(node.size, &span)?;
                 self.add(node, 0);
             }
             Event::Nothing
@@ -151,6 +155,17 @@ impl Reader {
             | Event::DocumentEnd => {}
         }
         Ok(())
+    }
+
+    /// Counts what the file says, and everything that an alias stands for.
+    fn count(&mut self, size: usize, span: &Range<usize>) -> Result<(), Bad> {
+        self.size = self.size.saturating_add(size);
+        if self.size <= MOST_SIZE {
+            return Ok(());
+        }
+        let message = "up to here the file says too many things, aliases counted each time";
+        let hint = Some("split it, or use fewer aliases".into());
+        Err(Bad { span: span.clone(), message: message.into(), hint })
     }
 
     fn add(&mut self, node: Node, anchor: usize) {
@@ -169,10 +184,12 @@ fn too_deep(span: Range<usize>) -> Bad {
     Bad { span, message: "this is nested too deep".into(), hint }
 }
 
-/// A mapping of keys and values that follow each other.
+/// A mapping of keys and values that follow each other. What `<<` names is part of it, except where a key
+/// is there already.
 fn mapping(items: Vec<Node>) -> Result<Value, Bad> {
     let mut entries: Vec<(Node, Node)> = Vec::with_capacity(items.len() / 2);
-    let mut known = std::collections::HashSet::new();
+    let mut merged = Vec::new();
+    let mut known = HashSet::new();
     let mut items = items.into_iter();
     while let (Some(key), Some(value)) = (items.next(), items.next()) {
         let Some(name) = key.text().map(str::to_owned) else {
@@ -183,7 +200,25 @@ fn mapping(items: Vec<Node>) -> Result<Value, Bad> {
             let message = format!("the key `{name}` is there twice");
             return Err(Bad { span: key.span, message, hint: Some("leave one out".into()) });
         }
-        entries.push((key, value));
+        if matches!(&*key.value, Value::Scalar(text, false) if text == "<<") {
+            merged.push(value);
+        } else {
+            entries.push((key, value));
+        }
+    }
+    for value in &merged {
+        let one = std::slice::from_ref(value);
+        let mappings = if let Value::List(items) = &*value.value { items } else { one };
+        for mapping in mappings {
+            let Value::Map(more) = &*mapping.value else {
+                let message = format!("`<<` merges mappings, not {}", mapping.kind());
+                let hint = Some("write `<<: *anchor`".into());
+                return Err(Bad { span: mapping.span.clone(), message, hint });
+            };
+            let is_new =
+                |(key, _): &&(Node, Node)| key.text().is_some_and(|it| known.insert(it.into()));
+            entries.extend(more.iter().filter(is_new).cloned());
+        }
     }
     Ok(Value::Map(entries))
 }
@@ -210,6 +245,8 @@ impl Places {
 }
 
 /// More than any policy has; aliases cannot make more of it.
-const MOST_NODES: usize = 1_000_000;
+const MOST_SIZE: usize = 1_000_000;
+/// As much text counts as one node more.
+const TEXT_BYTES: usize = 64;
 /// Deeper than any policy is nested: sixteen descriptors are 33 levels.
 const MOST_DEPTH: usize = 64;
