@@ -41,7 +41,7 @@ pub(crate) struct Readiness {
     /// What is wrong with the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<String>,
-    /// What is wrong with the policy file. It is no reason to be asked no more: the policy from before is
+    /// Why the policy file is not in force. It is no reason to be asked no more: the policy from before is
     /// in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<String>,
@@ -75,7 +75,7 @@ impl Daemon {
         let store = self.engine.on_disk().and_then(|store| store.failure());
         let store = store.map(|error| format!("the disk takes nothing: {error}"));
         let reload = self.reload.status();
-        let policy = reload.short_error().map(|error| format!("the old one is in force: {error}"));
+        let policy = reload.short_error();
         Readiness { ready: store.is_none(), store, policy, needs_restart: reload.needs_restart }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
-use tollgate::policy::{Parsed, PolicyFile};
+use tollgate::policy::{Parsed, Policy, PolicyFile, Rule};
 use tollgate::{Clock, Timestamp};
 
 use crate::accept::Stopping;
@@ -46,6 +46,8 @@ pub(crate) struct ReloadStatus {
     pub(crate) last_good: Option<Timestamp>,
     /// What is wrong with the file as it is; `None` if the policy of the file is in force.
     pub(crate) error: Option<String>,
+    /// Whether an admin has put another policy into force since the file was.
+    pub(crate) is_replaced: bool,
     /// Settings of the file that are in force only after a restart.
     pub(crate) needs_restart: Vec<&'static str>,
 }
@@ -54,6 +56,11 @@ impl Reload {
     /// Has the file loaded at once.
     pub(crate) fn ask(&self) {
         self.asked.notify_one();
+    }
+
+    /// Another policy than that of the file is in force from now on.
+    pub(crate) fn replaced(&self) {
+        self.lock().is_replaced = true;
     }
 
     pub(crate) fn status(&self) -> ReloadStatus {
@@ -69,13 +76,27 @@ impl ReloadStatus {
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "good": self.good, "bad": self.bad, "last_good": self.last_good.map(time_text),
-            "error": self.error, "needs_restart": self.needs_restart,
+            "error": self.error, "replaced": self.is_replaced,
+            "needs_restart": self.needs_restart,
         })
     }
 
-    /// The error without lines of the file, for those who need not know what is in it.
-    pub(crate) fn short_error(&self) -> Option<&str> {
-        self.error.as_deref().and_then(|error| error.lines().next())
+    /// Whether the policy file, as it is, is in force.
+    pub(crate) const fn is_current(&self) -> bool {
+        self.error.is_none() && !self.is_replaced
+    }
+
+    /// Why the policy file is not in force, without lines of it, for those who need not know what is in
+    /// it.
+    pub(crate) fn short_error(&self) -> Option<String> {
+        match &self.error {
+            Some(error) => {
+                let first = error.lines().next().unwrap_or_default();
+                Some(format!("the old one is in force: {first}"))
+            }
+            None if self.is_replaced => Some("one that an admin has sent is in force".into()),
+            None => None,
+        }
     }
 }
 
@@ -190,7 +211,11 @@ impl News {
     fn put(&self, daemon: &Daemon, parsed: Parsed) {
         let Parsed { policy, warnings, .. } = parsed;
         let policy = policy.with_own_limits();
-        let is_known = self.is_first && *daemon.engine.policy() == policy;
+        // Who sends another one before the file is first looked at does not lose it to that look.
+        let before = daemon.reload.status();
+        let is_replaced =
+            before.is_replaced && before.good == 0 && policy == daemon.settings.policy;
+        let is_known = self.is_first && (is_replaced || *daemon.engine.policy() == policy);
         let needs_restart = needs_restart(daemon.settings.policy.server(), policy.server());
         let file = self.path.display();
         if !is_known {
@@ -201,6 +226,7 @@ impl News {
                 let settings = needs_restart.join(", ");
                 tracing::warn!(%file, settings, "in force only after a restart");
             }
+            warn_of_edits(daemon, &policy);
             let changes = daemon.engine.replace_policy("file", policy).len();
             tracing::info!(%file, changes, "loaded the policy file");
         }
@@ -208,7 +234,29 @@ impl News {
         status.good += u64::from(!is_known);
         status.last_good = Some(daemon.engine.clock().wall());
         status.error = None;
+        status.is_replaced &= is_known;
         status.needs_restart = needs_restart;
+    }
+}
+
+/// Tells of rules of the file that are not in force, because of edits that were made while running.
+fn warn_of_edits(daemon: &Daemon, policy: &Policy) {
+    let overlay = daemon.engine.overlay();
+    let is_in_file = |edited: &&Rule| {
+        let is_it = |rule: &Rule| {
+            (rule.domain_name(), rule.name()) == (edited.domain_name(), edited.name())
+        };
+        policy.rules().iter().any(is_it)
+    };
+    let hidden = overlay.rules().filter(is_in_file);
+    let hidden: Vec<_> =
+        hidden.map(|rule| format!("{}/{}", rule.domain_name(), rule.name())).collect();
+    if !hidden.is_empty() {
+        tracing::warn!(
+            rules = hidden.join(", "),
+            "edits made while running count, not the file; `tollgate admin policy --drop-edits` \
+             takes them back"
+        );
     }
 }
 

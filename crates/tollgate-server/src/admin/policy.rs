@@ -43,6 +43,9 @@ pub(super) fn put(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Ref
         (daemon.settings.policy.without_secrets(), parsed.policy.without_secrets());
     let needs_restart = needs_restart(before.server(), after.server());
     let changes = daemon.engine.replace_policy(who, parsed.policy);
+    if daemon.settings.policy_path.is_some() {
+        daemon.reload.replaced();
+    }
     Ok(json!({
         "changes": changes.len(), "warnings": warnings, "needs_restart": needs_restart,
         "version": daemon.audit.last(),

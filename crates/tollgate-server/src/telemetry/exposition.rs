@@ -91,7 +91,7 @@ impl Daemon {
         }
         let name = "tollgate_policy_is_current";
         text.family(name, "gauge", "1 if the policy file, as it is, is in force; else 0.");
-        text.sample(name, &[], u64::from(status.error.is_none()));
+        text.sample(name, &[], u64::from(status.is_current()));
     }
 
     fn write_table(&self, text: &mut Text) {

@@ -51,10 +51,21 @@ fn whoever_asks_for_it_has_the_file_loaded_at_once() {
     let put = POLICY.replace("max = 2", "max = 9");
     let told = running.told("PUT", "/admin/v1/policy", &put);
     assert_eq!(told["until"], "the policy file changes, or the daemon restarts");
+    let is_current = |is: bool| {
+        let metrics = running.ask("GET", "/metrics", "").with(200).body;
+        metrics.contains(&format!("\ntollgate_policy_is_current {}\n", u8::from(is)))
+    };
+    until("the file was looked at", || status(&running)["last_good"].is_string());
+    assert!(is_current(false) && status(&running)["replaced"] == true);
+    let readiness = running.ask("GET", "/readyz", "").with(200).json();
+    assert_eq!(readiness["policy"], "one that an admin has sent is in force");
+    let policy = running.told("GET", "/admin/v1/policy", "");
+    assert!(policy["policy"].as_str().unwrap().contains("max = 9"), "the file has not changed");
     running.server().reload();
     until("the file is in force again", || {
         let policy = running.told("GET", "/admin/v1/policy", "");
         policy["policy"].as_str().unwrap().contains("max = 2")
     });
     assert_eq!(running.told("GET", "/admin/v1/policy", "")["file"], path.to_str().unwrap());
+    assert!(is_current(true) && status(&running)["replaced"] == false);
 }
