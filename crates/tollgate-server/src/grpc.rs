@@ -14,57 +14,72 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tollgate_proto::rls::{self, Message, RateLimitRequest};
 
-use crate::accept::{Connection, Protocol};
+use crate::accept::{Connection, Protocol, Stopping};
 use crate::daemon::SharedDaemon;
 use crate::door::Door;
 use crate::rls::Refused;
 use body::Answer;
-use message::{Bad, read_message, written};
+use message::{Bad, Room, read_message, written};
 use others::Others;
 use preface::Prefaced;
+use unread::{Offered, Offers};
 
 mod body;
+mod health;
 mod message;
 mod others;
 mod preface;
+mod timely;
+mod unread;
 
 /// Serves gRPC over HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Grpc {
+    shared: Arc<Shared>,
+}
+
+/// What all calls share.
+#[derive(Debug)]
+struct Shared {
     daemon: SharedDaemon,
-    others: Arc<Others>,
+    room: Room,
+    others: Others,
 }
 
 impl Grpc {
-    pub(crate) async fn new(daemon: SharedDaemon) -> Self {
-        Self { daemon, others: Arc::new(Others::new().await) }
+    pub(crate) async fn new(daemon: SharedDaemon, stopping: Stopping) -> Self {
+        let others = Others::new(Arc::clone(&daemon), stopping).await;
+        Self { shared: Arc::new(Shared { daemon, room: Room::new(ROOM_BYTES), others }) }
     }
 }
 
 impl Protocol for Grpc {
     async fn serve(&self, connection: Connection) {
         let Connection { io, mut stopping, place, .. } = connection;
-        let bounds = self.daemon.settings.bounds;
-        let begun = tokio::time::timeout(bounds.head_time, Prefaced::new(io));
+        let daemon = &self.shared.daemon;
+        let bounds = daemon.settings.bounds;
+        let (writes, answers) = (Arc::new(Offers::default()), Arc::new(Offers::default()));
+        let begun = Prefaced::new(io, Arc::clone(&writes));
+        let begun = tokio::time::timeout(bounds.head_time, begun);
         let io = tokio::select! {
             begun = begun => match begun {
                 Ok(Ok(io)) => io,
                 Ok(Err(_)) | Err(_) => {
-                    self.daemon.metrics.door(Door::Grpc).malformed.add(1);
+                    daemon.metrics.door(Door::Grpc).malformed.add(1);
                     return;
                 }
             },
             () = stopping.wanted() => return,
         };
-        let asked = stopping.clone();
         let service = service_fn(|request: Request<Incoming>| {
-            let (daemon, others) = (Arc::clone(&self.daemon), Arc::clone(&self.others));
-            let stopping = asked.clone();
+            let (shared, answers) = (Arc::clone(&self.shared), Arc::clone(&answers));
             async move {
-                if request.uri().path() == rls::SHOULD_RATE_LIMIT {
-                    return Ok::<_, Infallible>(should_rate_limit(&daemon, request).await);
-                }
-                Ok(others.answer(request, stopping).await)
+                Ok::<_, Infallible>(if request.uri().path() == rls::SHOULD_RATE_LIMIT {
+                    let answer = should_rate_limit(&shared, request).await;
+                    answer.map(|body| Offered::now(body, answers))
+                } else {
+                    shared.others.answer(request).await.map(Offered::at_leisure)
+                })
             }
         });
         let mut http = std::pin::pin!(
@@ -88,27 +103,34 @@ impl Protocol for Grpc {
                 http.as_mut().graceful_shutdown();
                 http.await
             }
+            () = answers.ignored_for(bounds.write_time) => return,
+            () = writes.ignored_for(bounds.write_time) => return,
         };
         if let Err(error) = result {
-            self.daemon.metrics.door(Door::Grpc).malformed.add(1);
+            daemon.metrics.door(Door::Grpc).malformed.add(1);
             tracing::debug!(%error, "a connection went wrong");
         }
         drop(place);
     }
 }
 
-async fn should_rate_limit(daemon: &SharedDaemon, request: Request<Incoming>) -> Response<Answer> {
+async fn should_rate_limit(shared: &Shared, request: Request<Incoming>) -> Response<Answer> {
+    let Shared { daemon, room, .. } = shared;
     if let Some(refused) = refused_head(&request) {
         return refused;
     }
-    let read = read_message(request.into_body(), MESSAGE_BYTES);
-    let bytes = match tokio::time::timeout(daemon.settings.bounds.request_time, read).await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(bad)) => return malformed(daemon, &bad),
-        Err(_) => return malformed(daemon, &Bad::TooSlow),
+    let read = read_message(request.into_body(), MESSAGE_BYTES, room);
+    let read = match tokio::time::timeout(daemon.settings.bounds.request_time, read).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(bad)) => return malformed(daemon, bad),
+        Err(_) => return malformed(daemon, Bad::TooSlow),
     };
-    let Ok(call) = RateLimitRequest::decode(bytes) else {
-        return malformed(daemon, &Bad::NotAMessage);
+    // What is small in bytes could be large in memory.
+    if !read.is_small() && rls::count_parts(&read.bytes) > MOST_PARTS {
+        return malformed(daemon, Bad::TooLarge);
+    }
+    let Ok(call) = RateLimitRequest::decode(read.bytes.clone()) else {
+        return malformed(daemon, Bad::NotAMessage);
     };
     let since = daemon.now();
     let answer = crate::rls::answer(daemon, Door::Grpc, &call).await;
@@ -145,7 +167,7 @@ fn refused_head(request: &Request<Incoming>) -> Option<Response<Answer>> {
     Some(response)
 }
 
-fn malformed(daemon: &SharedDaemon, bad: &Bad) -> Response<Answer> {
+fn malformed(daemon: &SharedDaemon, bad: Bad) -> Response<Answer> {
     daemon.metrics.door(Door::Grpc).malformed.add(1);
     let status = match bad {
         Bad::TooLarge => Status::ResourceExhausted,
@@ -153,7 +175,11 @@ fn malformed(daemon: &SharedDaemon, bad: &Bad) -> Response<Answer> {
         Bad::TooSlow => Status::DeadlineExceeded,
         Bad::NotAMessage | Bad::Gone => Status::InvalidArgument,
     };
-    failed(status, &bad.to_string())
+    let mut response = failed(status, &bad.to_string());
+    if bad == Bad::Compressed {
+        response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
+    }
+    response
 }
 
 /// The codes of gRPC that are used here.
@@ -192,6 +218,12 @@ const MOST_RESETS: usize = 64;
 const MOST_ERRORS: usize = 64;
 /// The largest message: every descriptor that a call may have, with the longest headers that Envoy takes.
 const MESSAGE_BYTES: usize = 4 << 20;
-const STREAM_BYTES: u32 = 64 << 10;
-const CONNECTION_BYTES: u32 = 1 << 20;
+/// The most descriptors and entries in a message of some length.
+const MOST_PARTS: usize = 2_048;
+/// How much of messages may be there at a time beyond what is small.
+const ROOM_BYTES: usize = 32 << 20;
+/// What a call may send before it is read.
+const STREAM_BYTES: u32 = 16 << 10;
+/// Calls that wait for room must not keep those from going on that have it.
+const CONNECTION_BYTES: u32 = STREAM_BYTES * MOST_STREAMS;
 const SEND_BYTES: usize = 64 << 10;

@@ -79,7 +79,10 @@ impl Server {
         let places = Places::new(&server.daemon.settings.bounds);
         let daemon = || Arc::clone(&server.daemon);
         server.open(Door::Http, http, Http::new(daemon()), &places);
-        server.open(Door::Grpc, grpc, Grpc::new(daemon()).await, &places);
+        if grpc.is_some() {
+            let protocol = Grpc::new(daemon(), server.stop.stopping()).await;
+            server.open(Door::Grpc, grpc, protocol, &places);
+        }
         server.open(Door::Resp, resp, Resp::new(daemon()), &places);
         server.open(Door::Admin, admin, AdminHttp::new(daemon()), &places);
         if let Some((listener, protocol)) = local {

@@ -5,16 +5,17 @@ use std::task::{Context, Poll};
 use http::{HeaderMap, HeaderValue};
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::Data;
-use crate::accept::Stopping;
+use super::{Data, Status};
 
 /// The body of an answer.
 pub(crate) enum Answer {
     /// One message, and that all went well.
     One(Option<Data>, Option<HeaderMap>),
-    /// What a ready-made service says, for as long as the daemon does not stop.
-    Other(tonic::body::Body, Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// What a ready-made service says until the daemon stops; once it does, nothing is waited for.
+    Other(tonic::body::Body, Option<Until>),
 }
+
+type Until = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Answer {
     pub(crate) fn one(message: Data) -> Self {
@@ -27,8 +28,20 @@ impl Answer {
         Self::One(None, None)
     }
 
-    pub(crate) fn other(body: tonic::body::Body, mut stopping: Stopping) -> Self {
-        Self::Other(body, Box::pin(async move { stopping.wanted().await }))
+    /// What a ready-made service says, until something happens.
+    pub(crate) fn other(
+        body: tonic::body::Body,
+        until: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        Self::Other(body, Some(Box::pin(until)))
+    }
+
+    /// Nothing more: the daemon stops.
+    fn stopped() -> Self {
+        let mut trailers = HeaderMap::with_capacity(2);
+        trailers.insert("grpc-status", HeaderValue::from(Status::Unavailable as u16));
+        trailers.insert("grpc-message", HeaderValue::from_static("the daemon stops"));
+        Self::One(None, Some(trailers))
     }
 }
 
@@ -37,19 +50,24 @@ impl Body for Answer {
     type Error = tonic::Status;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Data>, tonic::Status>>> {
-        match self.get_mut() {
-            Self::One(message, trailers) => Poll::Ready(match message.take() {
-                Some(message) => Some(Ok(Frame::data(message))),
-                None => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
-            }),
-            Self::Other(body, stopped) => match Pin::new(body).poll_frame(context) {
-                Poll::Pending => stopped.as_mut().poll(context).map(|()| None),
-                ready => ready,
-            },
+        if let Self::Other(body, until) = &mut *self {
+            // The end is looked for first: all that was said before it is there then.
+            if until.as_mut().is_some_and(|until| until.as_mut().poll(context).is_ready()) {
+                *until = None;
+            }
+            match Pin::new(body).poll_frame(context) {
+                Poll::Pending if until.is_none() => *self = Self::stopped(),
+                frame => return frame,
+            }
         }
+        let Self::One(message, trailers) = &mut *self else { return Poll::Pending };
+        Poll::Ready(match message.take() {
+            Some(message) => Some(Ok(Frame::data(message))),
+            None => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -6,6 +6,7 @@ use std::fmt;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tollgate_proto::rls::Message;
 
 /// Why a message cannot be read.
@@ -30,25 +31,64 @@ impl fmt::Display for Bad {
     }
 }
 
+/// How much of messages may be there at a time, over all connections, beyond what is small.
+///
+/// Whoever finds no room waits for it, and so does who sends.
+#[derive(Debug)]
+pub(crate) struct Room(Semaphore);
+
+impl Room {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(Semaphore::new(bytes))
+    }
+
+    /// Room for a message, as soon as there is: for all of it, so that what has begun can end.
+    async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        if bytes <= SMALL {
+            return None;
+        }
+        // It is never closed, and a message is never larger than all of it.
+        self.0.acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX)).await.ok()
+    }
+}
+
+/// A message, with the room that it has until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Read<'r> {
+    pub(crate) bytes: Bytes,
+    _room: Option<SemaphorePermit<'r>>,
+}
+
+impl Read<'_> {
+    pub(crate) fn is_small(&self) -> bool {
+        self.bytes.len() <= SMALL
+    }
+}
+
 /// The one message of a body, of so many bytes at most.
 ///
-/// Nothing is set aside for a length before that much has arrived.
-pub(crate) async fn read_message<B>(mut body: B, most: usize) -> Result<Bytes, Bad>
+/// No memory is set aside for a length before that much has arrived.
+pub(crate) async fn read_message<B>(mut body: B, most: usize, room: &Room) -> Result<Read<'_>, Bad>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
+    let mut taken = None;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Bad::Gone)?.into_data() else { continue };
-        if first.is_empty() && more.is_empty() {
+        let so_far = if first.is_empty() && more.is_empty() {
             first = data;
-            check_prefix(&first, most)?;
+            &first[..]
         } else {
             // Most messages come in one piece; others are put together.
             more.extend_from_slice(&std::mem::take(&mut first));
             more.extend_from_slice(&data);
-            check_prefix(&more, most)?;
+            &more[..]
+        };
+        let length = check_prefix(so_far, most)?;
+        if let (None, Some(length)) = (&taken, length) {
+            taken = room.take(length).await;
         }
     }
     let mut whole = if more.is_empty() { first } else { more.freeze() };
@@ -58,11 +98,15 @@ where
     }
     whole.advance(1);
     let length = whole.get_u32();
-    if u32::try_from(whole.len()) == Ok(length) { Ok(whole) } else { Err(Bad::NotAMessage) }
+    if u32::try_from(whole.len()) != Ok(length) {
+        return Err(Bad::NotAMessage);
+    }
+    Ok(Read { bytes: whole, _room: taken })
 }
 
-/// Refuses what can be told to be wrong before all of it is there.
-fn check_prefix(bytes: &[u8], most: usize) -> Result<(), Bad> {
+/// Refuses what can be told to be wrong before all of it is there; else tells how long the message is, if
+/// that is known yet.
+fn check_prefix(bytes: &[u8], most: usize) -> Result<Option<usize>, Bad> {
     match bytes {
         [1, ..] => Err(Bad::Compressed),
         [2..=u8::MAX, ..] => Err(Bad::NotAMessage),
@@ -73,10 +117,10 @@ fn check_prefix(bytes: &[u8], most: usize) -> Result<(), Bad> {
             } else if rest.len() > length {
                 Err(Bad::NotAMessage)
             } else {
-                Ok(())
+                Ok(Some(length))
             }
         }
-        _ => Ok(()),
+        _ => Ok(None),
     }
 }
 
@@ -104,6 +148,9 @@ pub(crate) fn percent_encoded(text: &str) -> String {
 }
 
 const PREFIX: usize = 5;
+
+/// What every call may have without asking: more than most calls need.
+const SMALL: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,11 @@
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+use super::unread::Offers;
 
 /// A connection on which somebody has begun to speak HTTP/2.
 ///
@@ -12,10 +15,13 @@ pub(crate) struct Prefaced<S> {
     io: S,
     /// How much of the preface is still to be told.
     left: &'static [u8],
+    /// What is written, where the other side does not take it at once.
+    writes: Arc<Offers>,
+    is_waiting: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prefaced<S> {
-    pub(crate) async fn new(mut io: S) -> io::Result<Self> {
+    pub(crate) async fn new(mut io: S, writes: Arc<Offers>) -> io::Result<Self> {
         let mut preface = [0; PREFACE.len()];
         let mut len = 0;
         while len < PREFACE.len() {
@@ -26,7 +32,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prefaced<S> {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
-        Ok(Self { io, left: PREFACE })
+        Ok(Self { io, left: PREFACE, writes, is_waiting: false })
+    }
+}
+
+impl<S> Prefaced<S> {
+    /// Notes whether something that is written has to wait.
+    fn noted<T>(&mut self, written: Poll<T>) -> Poll<T> {
+        if written.is_pending() != self.is_waiting {
+            self.is_waiting = written.is_pending();
+            if self.is_waiting { self.writes.make() } else { self.writes.take() }
+        }
+        written
     }
 }
 
@@ -52,7 +69,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prefaced<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
+        let written = Pin::new(&mut self.io).poll_write(context, bytes);
+        self.noted(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -68,7 +86,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prefaced<S> {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, parts)
+        let written = Pin::new(&mut self.io).poll_write_vectored(context, parts);
+        self.noted(written)
     }
 
     fn is_write_vectored(&self) -> bool {

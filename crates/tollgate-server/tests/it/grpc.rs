@@ -1,12 +1,13 @@
 //! Envoy's rate limit service, as envoyproxy/ratelimit answers it.
 
 use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use tollgate_proto::rls::rate_limit_descriptor::RateLimitOverride;
 use tollgate_proto::rls::rate_limit_response::rate_limit::Unit;
 use tollgate_proto::rls::rate_limit_response::{Code, DescriptorStatus};
-use tollgate_proto::rls::{RateLimitRequest, RateLimitResponse, RateLimitUnit, SHOULD_RATE_LIMIT};
+use tollgate_proto::rls::{RateLimitResponse, RateLimitUnit, SHOULD_RATE_LIMIT};
 
-use crate::grpc_client::{Client, call, daemon};
+use crate::grpc_client::{Client, call, daemon, framed};
 
 const EDGE: &str = "
 domain: edge
@@ -441,22 +442,16 @@ async fn health_and_reflection() {
 }
 
 #[tokio::test]
-async fn whoever_watches_does_not_keep_the_daemon_from_stopping() {
+async fn whoever_watches_is_told_that_the_daemon_stops() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
-    let watch = async {
-        client
-            .send(
-                "/grpc.health.v1.Health/Watch",
-                "application/grpc",
-                Bytes::from_static(b"\0\0\0\0\0"),
-            )
-            .await
-    };
-    let ((_, watched), ()) = tokio::join!(watch, async {
-        let mut other = Client::new(&server).await;
-        other.ask(&RateLimitRequest::clone(&call("edge", &[&[("user", "ada")]]))).await.unwrap();
-        server.stop().await;
-    });
-    assert!(watched.to_bytes().len() <= 7);
+    let nothing = Full::new(framed(b"")).boxed();
+    let path = "/grpc.health.v1.Health/Watch";
+    let mut watched = client.begin(path, "application/grpc", nothing).await.into_body();
+    let first = watched.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(first, framed(&[0x08, 1]), "serving");
+    let (rest, ()) = tokio::join!(watched.collect(), server.stop());
+    let rest = rest.unwrap();
+    assert_eq!(rest.trailers().unwrap()["grpc-status"], "14");
+    assert_eq!(rest.to_bytes(), framed(&[0x08, 2]), "not serving");
 }

@@ -83,6 +83,8 @@ async fn bodies_that_are_no_messages() {
         let sent = client.send(SHOULD_RATE_LIMIT, "application/grpc", Bytes::from(body)).await;
         let status = sent.0.headers().get("grpc-status").expect(name).to_str().unwrap();
         assert!(["3", "8", "12"].contains(&status), "{name}: {status}");
+        let taken = sent.0.headers().get("grpc-accept-encoding");
+        assert_eq!(taken.is_some_and(|it| it == "identity"), name == "compressed", "{name}");
     }
     assert_served(&server).await;
     server.stop().await;

@@ -82,16 +82,32 @@ pub(crate) struct Apart {
 
 impl Apart {
     pub(crate) fn new(name: &str, policy: &str) -> Self {
+        Self::behind(Door::Http, name, policy)
+    }
+
+    /// One with another door. The policy may begin with more of its table `[server]`; a folder of its own
+    /// is where it is.
+    pub(crate) fn behind(door: Door, name: &str, policy: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("tollgate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("policy.toml");
-        let server = "[server]\nhttp = \"127.0.0.1:0\"\ngrpc = \"off\"\nresp = \"off\"\n";
-        std::fs::write(&file, format!("{server}admin = \"off\"\n{policy}")).unwrap();
-        let mut process =
-            Command::new(example("serve")).arg(&file).stdout(Stdio::piped()).spawn().unwrap();
+        let mut server = String::from("[server]\n");
+        for it in [Door::Http, Door::Grpc, Door::Resp, Door::Admin] {
+            let place = if it == door { "127.0.0.1:0" } else { "off" };
+            server += &format!("{it} = \"{place}\"\n");
+        }
+        std::fs::write(&file, format!("{server}{policy}")).unwrap();
+        // A file that may not grow is an error then, and not the end.
+        let mut process = Command::new("sh")
+            .args(["-c", "trap '' XFSZ; exec \"$0\" \"$1\""])
+            .args([&example("serve"), &file])
+            .current_dir(&folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let said = BufReader::new(process.stdout.take().unwrap()).lines().next();
         let said = said.expect("it tells where it listens").unwrap();
-        let address = said.strip_prefix("http ").unwrap().parse().unwrap();
+        let address = said.strip_prefix(&format!("{door} ")).unwrap().parse().unwrap();
         Self { process, address, folder }
     }
 
@@ -99,11 +115,27 @@ impl Apart {
         self.address
     }
 
+    /// Lets its files grow to so many bytes.
+    pub(crate) fn limit_files(&self, most: &str) {
+        let process = format!("--pid={}", self.process.id());
+        let done = Command::new("prlimit").args([process, format!("--fsize={most}:")]).status();
+        assert!(done.unwrap().success());
+    }
+
     /// What it has in memory.
     pub(crate) fn resident_kb(&self) -> u64 {
+        self.memory_kb("VmRSS:")
+    }
+
+    /// The most that it has had in memory.
+    pub(crate) fn most_resident_kb(&self) -> u64 {
+        self.memory_kb("VmHWM:")
+    }
+
+    fn memory_kb(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(path).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 }

@@ -7,6 +7,7 @@ mod admin_edits;
 mod envoy;
 mod grpc;
 mod grpc_bad_input;
+mod grpc_bounds;
 mod grpc_client;
 mod http;
 mod http_bad_input;

@@ -4,10 +4,11 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 
-use super::{Bad, percent_encoded, read_message};
+use super::{Bad, Room, percent_encoded, read_message};
 
 async fn read(bytes: &[u8]) -> Result<Vec<u8>, Bad> {
-    read_message(Full::new(Bytes::copy_from_slice(bytes)), 10).await.map(|it| it.to_vec())
+    let body = Full::new(Bytes::copy_from_slice(bytes));
+    read_message(body, 10, &Room::new(0)).await.map(|it| it.bytes.to_vec())
 }
 
 #[tokio::test]
@@ -35,7 +36,7 @@ async fn pieces_are_put_together() {
         Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(&[*byte])))
     });
     let body = StreamBody::new(tokio_stream::iter(pieces)).boxed();
-    assert_eq!(&read_message(body, 10).await.unwrap()[..], b"abc");
+    assert_eq!(&read_message(body, 10, &Room::new(0)).await.unwrap().bytes[..], b"abc");
 }
 
 #[test]
