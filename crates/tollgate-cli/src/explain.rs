@@ -42,9 +42,10 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let explained = match asked.explain() {
         Ok(explained) => explained,
         Err(error) => {
-            writeln!(io.stderr, "error: such a request cannot be decided: {error}")?;
+            let why = say::visible(&error.to_string());
+            writeln!(io.stderr, "error: such a request cannot be decided: {why}")?;
             if let Some(hint) = what_to_do(&error) {
-                writeln!(io.stderr, "  = hint: {hint}")?;
+                writeln!(io.stderr, "  = hint: {}", say::visible(&hint))?;
             }
             return Ok(Exit::NoAnswer);
         }
@@ -66,11 +67,12 @@ fn is_about_descriptors(policy: &Policy, domain: &str) -> bool {
 /// Says what was probably not meant.
 fn note_oddities(args: &ExplainArgs, names: &Names<'_>, io: &mut Io<'_>) -> io::Result<()> {
     if let Some(hint) = names.instead_of_domain(&args.domain) {
-        writeln!(io.stderr, "note: no rule has the domain `{}`; {hint}\n", args.domain)?;
+        let domain = say::visible(&args.domain);
+        writeln!(io.stderr, "note: no rule has the domain `{domain}`; {hint}\n")?;
     }
     for (at, attribute) in args.attributes.iter().enumerate() {
         if args.attributes[..at].iter().any(|other| other.name == attribute.name) {
-            let name = &attribute.name;
+            let name = say::visible(&attribute.name);
             writeln!(io.stderr, "note: attribute `{name}` is given twice; the first counts\n")?;
         }
     }
@@ -133,7 +135,7 @@ impl Asked<'_> {
         writeln!(io.stdout, "next allowed: {}", self.next(&answer))?;
         let mut rules = explanation.rules.iter().peekable();
         if rules.peek().is_some() {
-            writeln!(io.stdout, "\nrules of domain `{}`:", self.args.domain)?;
+            writeln!(io.stdout, "\nrules of domain `{}`:", say::visible(&self.args.domain))?;
         }
         let mut unmatched = 0;
         for it in rules {
@@ -187,10 +189,11 @@ impl Asked<'_> {
         failed
             .map(|condition| {
                 let (name, wanted) = (condition.attribute(), wanted(condition));
-                match attributes.get(name) {
+                // One line for each rule, whatever texts it is about.
+                say::visible(&match attributes.get(name) {
                     Some(value) => format!("`{name}` is {value:?}, not {wanted}"),
                     None => format!("there is no `{name}`, which must be {wanted}"),
-                }
+                })
             })
             .collect()
     }
@@ -306,7 +309,7 @@ fn key_text(key: &[(Box<str>, Option<Box<str>>)]) -> String {
         Some(value) => format!("{name} = {value:?}"),
         None => format!("{name} is absent"),
     };
-    key.iter().map(part).collect::<Vec<_>>().join(", ")
+    say::visible(&key.iter().map(part).collect::<Vec<_>>().join(", "))
 }
 
 fn state(cost: u64, decision: &Decision) -> String {

@@ -27,6 +27,7 @@ pub(crate) mod explain;
 mod forward;
 mod holds;
 mod leases;
+mod limitador;
 mod openapi;
 pub(crate) mod problem;
 pub(crate) mod respond;
@@ -112,7 +113,7 @@ struct Exchange<'c> {
 struct Call<'a> {
     daemon: &'a Daemon,
     head: &'a Parts,
-    /// The reservation or lease that the path names.
+    /// The reservation, lease or namespace that the path names.
     id: &'a str,
     body: Bytes,
 }
@@ -186,6 +187,10 @@ impl Exchange<'_> {
                 let kind = if is_answer { respond::JSON } else { respond::TEXT };
                 Ok(respond::typed(status, kind, body.into()))
             }
+            Act::LimitadorCheck => limitador::check(call).await,
+            Act::LimitadorReport => limitador::report(call).await,
+            Act::LimitadorCheckAndReport => limitador::check_and_report(call).await,
+            Act::LimitadorLimits => limitador::limits(call),
             Act::Healthcheck => {
                 let (status, body) = crate::rls::healthcheck(daemon);
                 Ok(respond::text(status, body))

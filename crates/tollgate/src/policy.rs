@@ -90,7 +90,7 @@ impl Policy {
     ///
     /// All errors are reported at once. Files above 16 MiB are refused.
     pub fn parse(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
-        parse::parse(file_name, bytes)
+        parse::parse(file_name, bytes, parse::Extent::Whole)
     }
 
     /// The policy that a text says, for those who do not care for warnings.

@@ -153,3 +153,26 @@ fn rules_that_do_not_match_do_not_bury_those_that_do() {
     let _ =
         ended.out(&["  r99: allows it\n", "  and 79 more that do not match; json has them all\n"]);
 }
+
+#[test]
+fn texts_of_requests_and_rules_stay_on_their_lines() {
+    let policy = "[[rule]]\nname = 'r'\nmatch = { path = \"a\\r\\nallowed\" }\n\
+                  key = ['user']\nwindow = { max = 1, per = '1s' }\n";
+    let folder = folder("explain-lines", &[("policy.toml", policy)]);
+    let odd = ["--attr", "path=x\r\nallowed", "--attr", "user=y\r\nallowed"];
+    let mut args = vec!["explain", "policy.toml"];
+    args.extend(odd);
+    tollgate_in(&folder, &args, b"").with(0).out(&[
+        "r: does not match: `path` is \"x\\r\\nallowed\", not `a\u{fffd}\u{fffd}allowed`\n",
+    ]);
+    let mut args = vec!["explain", "policy.toml", "--domain", "d\r\nx", "--attr", "a\nb=1"];
+    args.extend(["--attr", "a\nb=2"]);
+    tollgate_in(&folder, &args, b"").with(0).err(&[
+        "note: no rule has the domain `d\u{fffd}\u{fffd}x`",
+        "note: attribute `a\u{fffd}b` is given twice",
+    ]);
+    let meets = ["--attr", "path=a\r\nallowed", "--attr", "user=y\r\nallowed"];
+    let mut args = vec!["explain", "policy.toml"];
+    args.extend(meets);
+    tollgate_in(&folder, &args, b"").with(0).out(&["    key: user = \"y\\r\\nallowed\"\n"]);
+}

@@ -158,7 +158,7 @@ fn domain(query: &str) -> Result<Cow<'_, str>, Problem> {
 }
 
 /// A part of a query as it was meant. What is no code stays as it is.
-fn percent_decoded(text: &str) -> Vec<u8> {
+pub(super) fn percent_decoded(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     let mut out = Vec::with_capacity(bytes.len());

@@ -90,6 +90,11 @@ fn operation(route: &Route, method: &str) -> Value {
         let content = json!({ "application/json": { "schema": schema } });
         operation.insert("requestBody".into(), json!({ "required": true, "content": content }));
     }
+    if is_limitador(route.act) {
+        let schema = json!({ "$ref": "#/components/schemas/limitador-request" });
+        let content = json!({ "application/json": { "schema": schema } });
+        operation.insert("requestBody".into(), json!({ "required": true, "content": content }));
+    }
     operation.insert("responses".into(), responses(route));
     Value::Object(operation)
 }
@@ -110,12 +115,21 @@ const fn name(act: Act) -> &'static str {
         Act::Forward => "forward",
         Act::Nginx => "nginx",
         Act::Rls => "rls",
+        Act::LimitadorCheck => "limitador-check",
+        Act::LimitadorReport => "limitador-report",
+        Act::LimitadorCheckAndReport => "limitador-check-and-report",
+        Act::LimitadorLimits => "limitador-limits",
         Act::Healthcheck => "healthcheck",
         Act::Healthz => "healthz",
         Act::Readyz => "readyz",
         Act::Metrics => "metrics",
         Act::OpenApi => "openapi",
     }
+}
+
+/// Whether it reads what Limitador reads.
+const fn is_limitador(act: Act) -> bool {
+    matches!(act, Act::LimitadorCheck | Act::LimitadorReport | Act::LimitadorCheckAndReport)
 }
 
 const fn is_body_required(act: Act) -> bool {
@@ -136,6 +150,9 @@ fn parameters(route: &Route) -> Vec<Value> {
     let text = || json!({ "type": "string" });
     if route.path.contains("{id}") {
         add("id", "path", "Its name", json!({ "$ref": "#/components/schemas/id" }));
+    }
+    if route.path.contains("{namespace}") {
+        add("namespace", "path", "Its name: a domain of the policy", text());
     }
     if matches!(route.act, Act::Check | Act::Reserve | Act::Refund) {
         let description = "A name: sent again under it within 24 hours, it is not done again";
@@ -175,6 +192,7 @@ const TEXT: Option<(&str, &str)> = Some(("text/plain", "text"));
 
 const fn told(act: Act) -> &'static [Told] {
     const GONE: Told = (410, "It has expired, was ended, or never was", PROBLEM);
+    const UNKNOWN: Told = (404, "The policy has no such namespace", PROBLEM);
     match act {
         Act::Check => &[
             (200, "It may go ahead, and was charged", Some((JSON, "answer"))),
@@ -210,6 +228,18 @@ const fn told(act: Act) -> &'static [Told] {
             (200, "A `RateLimitResponse`: it may go ahead", Some((JSON, "rls"))),
             (429, "A `RateLimitResponse`: it may not", Some((JSON, "rls"))),
         ],
+        Act::LimitadorCheck => {
+            &[(200, "It may pass", Some((JSON, "nothing"))), (429, "It may not", TEXT), UNKNOWN]
+        }
+        Act::LimitadorReport => &[(200, "It is charged", Some((JSON, "nothing"))), UNKNOWN],
+        Act::LimitadorCheckAndReport => &[
+            (200, "It may pass, and was charged", Some((JSON, "nothing"))),
+            (429, "It may not, and was not charged", TEXT),
+            UNKNOWN,
+        ],
+        Act::LimitadorLimits => {
+            &[(200, "Those that Limitador could have", Some((JSON, "limitador-limits"))), UNKNOWN]
+        }
         Act::Healthcheck => &[(200, "It runs", TEXT), (503, "It cannot decide", TEXT)],
         Act::Healthz => &[(200, "It runs", TEXT)],
         Act::Readyz => &[
@@ -234,10 +264,22 @@ const BAD_INPUT: &[Told] = &[
 const OUTAGE: Told = (503, "It cannot be decided, or kept, at the moment", None);
 const NO_NAME: Told = (404, "That cannot be the name of one", PROBLEM);
 
+/// What goes wrong where Limitador would read a body.
+const BAD_LIMITADOR_INPUT: &[Told] = &[
+    (400, "The body is not what is read here", PROBLEM),
+    (413, "The body is too large", PROBLEM),
+    (415, "The body is not said to be JSON", PROBLEM),
+    (500, "It cannot be decided at the moment", PROBLEM),
+];
+
 fn responses(route: &Route) -> Value {
     let tells_limits =
         matches!(route.act, Act::Check | Act::Reserve | Act::Acquire | Act::Forward | Act::Nginx);
-    let bad_input = if route.reads.is_some() { BAD_INPUT } else { &[] };
+    let bad_input = match route.act {
+        act if is_limitador(act) => BAD_LIMITADOR_INPUT,
+        _ if route.reads.is_some() => BAD_INPUT,
+        _ => &[],
+    };
     let mut responses = Map::new();
     let names_one: &[Told] = if route.path.contains("{id}") { &[NO_NAME, OUTAGE] } else { &[] };
     for (status, description, content) in told(route.act).iter().chain(bad_input).chain(names_one) {

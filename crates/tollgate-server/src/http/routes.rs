@@ -21,6 +21,10 @@ pub(super) enum Act {
     Forward,
     Nginx,
     Rls,
+    LimitadorCheck,
+    LimitadorReport,
+    LimitadorCheckAndReport,
+    LimitadorLimits,
     Healthcheck,
     Healthz,
     Readyz,
@@ -41,7 +45,7 @@ impl Act {
 /// A path, and what is done there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
-    /// May have one `{id}`.
+    /// May have one `{id}` or `{namespace}`.
     pub(super) path: &'static str,
     pub(super) methods: Methods,
     pub(super) act: Act,
@@ -87,6 +91,10 @@ const fn post(
     summary: &'static str,
 ) -> Route {
     Route { path, methods: Methods::Post, act, summary, reads: Some(reads) }
+}
+
+const fn limitador(path: &'static str, act: Act, summary: &'static str) -> Route {
+    Route { path, methods: Methods::Post, act, summary, reads: None }
 }
 
 const fn get(path: &'static str, act: Act, summary: &'static str) -> Route {
@@ -139,6 +147,14 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Envoy's rate limit service, in the JSON of protobuf",
         reads: None,
     },
+    limitador("/check", Act::LimitadorCheck, "Limitador: looks whether a request may pass"),
+    limitador("/report", Act::LimitadorReport, "Limitador: charges, and refuses nothing"),
+    limitador(
+        "/check_and_report",
+        Act::LimitadorCheckAndReport,
+        "Limitador: charges all limits, or refuses and charges none",
+    ),
+    get("/limits/{namespace}", Act::LimitadorLimits, "Limitador: the limits of a namespace"),
     get("/healthcheck", Act::Healthcheck, "What envoyproxy/ratelimit answers to health checks"),
     get("/healthz", Act::Healthz, "Tells that the daemon runs"),
     get("/readyz", Act::Readyz, "Tells whether the daemon can decide"),
@@ -165,12 +181,13 @@ pub(super) fn find<'p>(
     Err(Problem { allow: Some(allow), ..problem })
 }
 
-/// What is in the place of `{id}`, if the path is like the pattern; nothing if it has none.
+/// What is in the place of the name in braces, if the path is like the pattern; nothing if it has none.
 fn id_in<'p>(pattern: &str, path: &'p str) -> Option<&'p str> {
     if pattern == path {
         return Some("");
     }
-    let (before, after) = pattern.split_once("{id}")?;
+    let (before, rest) = pattern.split_once('{')?;
+    let (_, after) = rest.split_once('}')?;
     let id = path.strip_prefix(before)?.strip_suffix(after)?;
     (!id.is_empty() && !id.contains('/')).then_some(id)
 }

@@ -15,6 +15,7 @@ mod http_behind;
 mod http_forward;
 mod http_guides;
 mod http_holds;
+mod http_limitador;
 mod http_openapi;
 mod http_support;
 mod http_time_outs;

@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use super::check;
 use super::diagnostic::{Diagnostic, PolicyErrors};
-use super::parse::{MOST_BYTES, whole_file};
+use super::parse::{self, Extent, MOST_BYTES, whole_file};
 use super::{Parsed, Policy, Server, named};
 
 /// A file of a policy: what it is called, and what is in it.
@@ -19,7 +19,8 @@ pub struct PolicyFile {
 
 impl PolicyFile {
     /// The files at a path: the file itself, or all policies in a folder, by name (`*.toml`, `*.yaml`,
-    /// `*.yml`).
+    /// `*.yml`). In a folder, names that begin with a dot are not looked at: editors and deployments
+    /// leave such files behind.
     ///
     /// Of each file a bit more is read than a policy may have, so that it is the parser who refuses.
     pub fn read(path: &Path) -> io::Result<Vec<Self>> {
@@ -28,7 +29,11 @@ impl PolicyFile {
         }
         let mut paths = Vec::new();
         for entry in fs::read_dir(path)? {
-            let path = entry?.path();
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let path = entry.path();
             if path.is_file() && Form::by_ending(&path.display().to_string()).is_some() {
                 paths.push(path);
             }
@@ -89,21 +94,20 @@ impl Policy {
     ///
     /// Files of others are in YAML, and need the feature `yaml`.
     pub fn load(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
-        match Form::of(file_name, bytes) {
-            Form::Toml => Self::parse(file_name, bytes),
-            Form::Yaml => yaml(file_name, bytes),
-        }
+        load_as(file_name, bytes, Extent::Whole)
     }
 
-    /// Reads several files as one policy. A domain is in one file only, and so are the daemon's settings.
+    /// Reads several files as one policy. A domain is in one file only, and so are the daemon's settings;
+    /// a file may have nothing but those.
     pub fn load_files(files: &[PolicyFile]) -> Result<Parsed, PolicyErrors> {
         let [first, rest @ ..] = files else {
             return Err(whole_file("", 0..0, "there is no file".into(), None));
         };
-        let mut whole = Self::load(&first.name, &first.bytes);
+        let extent = if rest.is_empty() { Extent::Whole } else { Extent::Part };
+        let mut whole = load_as(&first.name, &first.bytes, extent);
         let mut of_rules = vec![&first.name; whole.as_ref().map_or(0, |it| it.policy.rules.len())];
         for file in rest {
-            let parsed = Self::load(&file.name, &file.bytes);
+            let parsed = load_as(&file.name, &file.bytes, extent);
             let rules = parsed.as_ref().map_or(0, |it| it.policy.rules.len());
             whole = joined(whole, parsed, (&file.name, &of_rules));
             of_rules.extend(std::iter::repeat_n(&file.name, rules));
@@ -112,6 +116,13 @@ impl Policy {
         let rules = &whole.policy.rules;
         let found: Vec<_> = check::check(rules).into_iter().map(|it| named(it, rules)).collect();
         if found.is_empty() { Ok(whole) } else { Err(PolicyErrors::new(found, 0)) }
+    }
+}
+
+fn load_as(file_name: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
+    match Form::of(file_name, bytes) {
+        Form::Toml => parse::parse(file_name, bytes, extent),
+        Form::Yaml => yaml(file_name, bytes, extent),
     }
 }
 
@@ -155,12 +166,12 @@ fn joined(
 }
 
 #[cfg(feature = "yaml")]
-fn yaml(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
-    super::yaml::parse(file_name, bytes)
+fn yaml(file_name: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
+    super::yaml::parse(file_name, bytes, extent)
 }
 
 #[cfg(not(feature = "yaml"))]
-fn yaml(file_name: &str, _bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
+fn yaml(file_name: &str, _bytes: &[u8], _extent: Extent) -> Result<Parsed, PolicyErrors> {
     let message = "files in YAML are not understood here".into();
     let hint = "build tollgate with the feature `yaml`, or write the policy in TOML".into();
     Err(whole_file(file_name, 0..0, message, Some(hint)))

@@ -21,10 +21,18 @@ mod rule;
 mod server;
 mod shape;
 
+/// How much of a policy a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    /// Others have the rest of it, and perhaps all rules.
+    Part,
+}
+
 /// The bytes of a file, read and checked.
-pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
+pub(crate) fn parse(file: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
     let Readable { text, skipped, shape } = readable(file, bytes)?;
-    parse_text(&Source::new(file, text, skipped), text, &shape)
+    parse_text(&Source::new(file, text, skipped), text, &shape, extent)
 }
 
 /// Text that is safe to be read as TOML.
@@ -69,7 +77,12 @@ pub(super) fn readable_text<'b>(
     }
 }
 
-fn parse_text(source: &Source<'_>, text: &str, shape: &Shape) -> Result<Parsed, PolicyErrors> {
+fn parse_text(
+    source: &Source<'_>,
+    text: &str,
+    shape: &Shape,
+    extent: Extent,
+) -> Result<Parsed, PolicyErrors> {
     let mut report = Report::default();
     let table = read_toml(text, shape, &mut report);
     let mut file = Reader::new(&mut report, table.get_ref(), 0..0, &options::FILE);
@@ -89,8 +102,8 @@ fn parse_text(source: &Source<'_>, text: &str, shape: &Shape) -> Result<Parsed, 
     let server = server.unwrap_or_default();
     let policy = Policy { server, rules, takes_own_limits: false };
     for finding in check::check(&policy.rules) {
-        // A file whose rules could not be read has been told why.
-        if finding.rule.is_some() || !report.has_errors() {
+        // A file whose rules could not be read has been told why, and others may have rules.
+        if finding.rule.is_some() || !report.has_errors() && extent == Extent::Whole {
             report.push(placed(finding, &places));
         }
     }

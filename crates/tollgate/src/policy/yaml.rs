@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::check;
 use super::diagnostic::{PolicyErrors, Severity, Source};
 use super::parse::report::Report;
-use super::parse::{readable_text, whole_file};
+use super::parse::{Extent, readable_text, whole_file};
 use super::sayable;
 use super::{Parsed, Policy, Rule, Server, named};
 use names::Names;
@@ -52,7 +52,7 @@ impl Policy {
     /// ```
     pub fn from_envoy_yaml(files: &[super::PolicyFile]) -> Result<Parsed, PolicyErrors> {
         for file in files {
-            parse_as(&file.name, &file.bytes, Some(Dialect::Envoy))?;
+            parse_as(&file.name, &file.bytes, Some(Dialect::Envoy), Extent::Part)?;
         }
         Self::load_files(files)
     }
@@ -60,19 +60,20 @@ impl Policy {
     /// The policy that a file of Limitador says. Conditions and variables may be about the values of
     /// descriptors: equality, comparison, and several of them joined by `&&`.
     pub fn from_limitador_yaml(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
-        parse_as(file_name, bytes, Some(Dialect::Limitador))
+        parse_as(file_name, bytes, Some(Dialect::Limitador), Extent::Whole)
     }
 }
 
 /// Reads a file of either kind.
-pub(super) fn parse(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
-    parse_as(file_name, bytes, None)
+pub(super) fn parse(file_name: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
+    parse_as(file_name, bytes, None, extent)
 }
 
 fn parse_as(
     file_name: &str,
     bytes: &[u8],
     wanted: Option<Dialect>,
+    extent: Extent,
 ) -> Result<Parsed, PolicyErrors> {
     if bytes.len() > MOST_BYTES {
         let message = format!("the file has more than {MOST_BYTES} bytes");
@@ -88,7 +89,7 @@ fn parse_as(
         }
         Ok(documents) => read_documents(&documents, wanted, &mut report, &mut found),
     }
-    check_rules(&found, &mut report);
+    check_rules(&found, extent, &mut report);
     let has_errors = report.has_errors();
     let (mut problems, left_out) = report.into_parts();
     problems.sort_by_key(|problem| problem.span.start);
@@ -144,11 +145,14 @@ fn dialect_of(document: &Node) -> Option<Dialect> {
 }
 
 /// What is wrong with the rules themselves, told where they come from.
-fn check_rules(found: &[Found], report: &mut Report) {
+fn check_rules(found: &[Found], extent: Extent, report: &mut Report) {
     if report.has_errors() {
         return;
     }
     let rules: Vec<Rule> = found.iter().map(|found| found.rule.clone()).collect();
+    if rules.is_empty() && extent == Extent::Part {
+        return;
+    }
     if rules.is_empty() {
         let problem = report.error(0..0, "the file has no limit, so nothing would be limited");
         problem.hint =

@@ -2,7 +2,7 @@
 //! wrong with files.
 
 use tollgate::policy::{DescriptorNames, Policy, PolicyFile};
-use tollgate::{Engine, ManualClock, MemoryStore, Request, Timestamp};
+use tollgate::{Engine, ManualClock, MemoryStore, OwnLimit, Request, Timestamp, Unit};
 
 type Entries<'a> = &'a [(&'a str, &'a str)];
 
@@ -235,7 +235,7 @@ fn errors_say_where_and_what() {
     let envoy = |rest: &str| format!("domain: d\ndescriptors:\n{rest}");
     for (text, expected) in [
         ("descriptors: []".to_owned(), "1:1: error: the file does not say its `domain`"),
-        (envoy(""), "1:1: error: the file has no limit"),
+        ("# nothing".to_owned(), "1:1: error: the file has no limit"),
         (envoy(&format!("  - {{value: v, {limit}}}")), "3:5: error: the descriptor has no `key`"),
         (
             envoy(&format!("  - {{key: k, {limit}}}\n  - {{key: k, {limit}}}")),
@@ -386,6 +386,58 @@ descriptors:
             assert_eq!(passes(&[("k7", "v")]), 0);
         }
     }
+}
+
+#[test]
+fn a_domain_without_limits_is_one() {
+    let text = "domain: d\n";
+    let parsed = Policy::load("f.yaml", text.as_bytes()).expect("it is understood");
+    let warning = parsed.warnings[0].to_string();
+    assert!(warning.contains("1:1: warning: the domain `d` has no limit of its own"), "{warning}");
+    let engine = Engine::with_clock(parsed.policy.with_own_limits(), ManualClock::default());
+    let limit = OwnLimit::new(1, Unit::Year);
+    let check = |domain| {
+        let request = Request::new(domain, &[("user", "ada")]);
+        let report = engine.check(&request).wait().unwrap();
+        assert!(report.is_allowed() && report.rule().is_none());
+        engine.check(&request.own_limit(&limit)).wait().unwrap().is_allowed()
+    };
+    assert_eq!((check("d"), check("d")), (true, false));
+    assert_eq!((check("other"), check("other")), (true, true));
+}
+
+#[test]
+fn settings_may_have_a_file_of_their_own() {
+    let file = |name: &str, text: &str| PolicyFile { name: name.into(), bytes: text.into() };
+    let server = file("server.toml", "[server]\nheaders = 'x-ratelimit'\n");
+    let limit = file("a.yaml", "[{namespace: n, max_value: 1, seconds: 9}]\n");
+    let nothing = file("b.yaml", "# later\n");
+    for files in
+        [[server.clone(), limit.clone(), nothing.clone()], [nothing.clone(), limit, server.clone()]]
+    {
+        let policy = Policy::load_files(&files).expect("others have rules").policy;
+        assert!(policy.server().headers().is_some());
+        assert_eq!(policy.rules().len(), 2);
+    }
+    for files in [&[server.clone()][..], &[server, nothing]] {
+        let error = Policy::load_files(files).expect_err("nobody has rules").to_string();
+        assert!(error.contains("the policy has no rule"), "{error}");
+    }
+}
+
+#[test]
+fn files_whose_names_begin_with_a_dot_are_not_looked_at() {
+    let folder = std::env::temp_dir().join(format!("tollgate-dots-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in [".hidden.yaml", ".#a.yaml", "a.yaml", "a.yaml~", "readme.md"] {
+        std::fs::write(folder.join(name), "domain: d\n").unwrap();
+    }
+    let files = PolicyFile::read(&folder).unwrap();
+    // A file that is named is read, whatever its name.
+    assert_eq!(PolicyFile::read(&folder.join(".hidden.yaml")).unwrap().len(), 1);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(files.len(), 1);
+    assert!(files[0].name.ends_with("/a.yaml"));
 }
 
 #[test]

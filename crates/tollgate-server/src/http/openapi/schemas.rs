@@ -59,6 +59,9 @@ pub(super) fn all() -> Value {
         "text": { "type": "string" },
         "openapi": { "type": "object" },
         "rls": { "type": "object" },
+        "nothing": { "type": "null" },
+        "limitador-request": limitador_request(),
+        "limitador-limits": { "type": "array", "items": object(limitador_limit(), &[]) },
         "readiness": object(json!({
             "ready": { "type": "boolean" },
             "store": { "type": "string", "description": "What is wrong with the store" },
@@ -94,6 +97,42 @@ pub(super) fn all() -> Value {
         "problem": object(problem(), &[
             "pointer", "line", "column", "violated-policies", "retry_after_ms", "retry",
         ]),
+    })
+}
+
+fn limitador_request() -> Value {
+    json!({
+        "type": "object",
+        "required": ["namespace", "values", "delta"],
+        "properties": {
+            "namespace": { "type": "string", "description": "A domain of the policy" },
+            "values": {
+                "type": "object",
+                "maxProperties": 64,
+                "additionalProperties": { "type": "string" },
+                "description": "What is known about the request",
+            },
+            "delta": {
+                "type": "integer", "minimum": 0, "maximum": u64::MAX,
+                "description": "What it costs",
+            },
+            "response_headers": {
+                "type": ["string", "null"],
+                "description": "`DRAFT_VERSION_03` has headers tell of the limits",
+            },
+        },
+    })
+}
+
+fn limitador_limit() -> Value {
+    json!({
+        "id": nullable(json!({ "type": "string" })),
+        "namespace": { "type": "string" },
+        "max_value": count(),
+        "seconds": count(),
+        "name": nullable(json!({ "type": "string" })),
+        "conditions": { "type": "array", "items": { "type": "string" } },
+        "variables": { "type": "array", "items": { "type": "string" } },
     })
 }
 

@@ -44,8 +44,12 @@ pub(super) fn read(
         return;
     }
     let nodes = fields.get("descriptors").map_or_else(Vec::new, |it| nodes(it, 1, report));
+    let before = found.len();
     let mut rules = Rules { domain, report, found, names, bytes: 0 };
     rules.add(&nodes, &mut Vec::new());
+    if rules.found.len() == before && !rules.report.has_errors() {
+        rules.add_nothing(document);
+    }
 }
 
 /// A descriptor of the tree.
@@ -178,7 +182,7 @@ impl<'a> Rules<'a> {
             condition(DescriptorNames::ENTRIES, Pattern::Equals(path.len().to_string().into()));
         rule.conditions = std::iter::once(count).chain(conditions(path)).collect();
         let rule = rule.mode(descriptor.mode).charge_refused();
-        self.push(rule, descriptor);
+        self.push(rule, &descriptor.span);
     }
 
     /// A rule that limits nothing: its key needs what no request has.
@@ -187,12 +191,25 @@ impl<'a> Rules<'a> {
         let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
         rule.key = Key { parts: vec![KeyPart::Text(NOBODY.into())] };
         rule.conditions = conditions(path).collect();
-        self.push(rule, descriptor);
+        self.push(rule, &descriptor.span);
     }
 
-    fn push(&mut self, rule: Rule, descriptor: &Descriptor) {
+    /// A rule that limits nothing, so that a domain without limits is known: limits that descriptors
+    /// bring along count in it.
+    fn add_nothing(&mut self, document: &Node) {
+        let message = format!("the domain `{}` has no limit of its own", self.domain);
+        let mut problem = Problem::new(Severity::Warning, document.span.clone(), message);
+        problem.hint = Some("only limits that descriptors bring along count in it".into());
+        self.report.push(problem);
+        let name = self.names.take(&self.domain, "no limit", "");
+        let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
+        rule.key = Key { parts: vec![KeyPart::Text(NOBODY.into())] };
+        self.push(rule, &document.span);
+    }
+
+    fn push(&mut self, rule: Rule, span: &Range<usize>) {
         let rule = rule.domain(&self.domain).group(GROUP);
-        self.found.push(Found { rule, span: descriptor.span.clone() });
+        self.found.push(Found { rule, span: span.clone() });
     }
 
     /// What the file says, or where it stands in the tree.
