@@ -39,6 +39,7 @@ mod grpc;
 mod http;
 mod load;
 pub mod local;
+mod outages;
 mod resp;
 mod rls;
 mod server;

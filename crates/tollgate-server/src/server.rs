@@ -15,6 +15,7 @@ use crate::door::Door;
 use crate::grpc::Grpc;
 use crate::http::Http;
 use crate::local::{Access, AccessError, BindError, Gate, Local, RatesError, SocketFile};
+use crate::outages;
 use crate::resp::Resp;
 use crate::settings::Settings;
 use crate::watch::watch;
@@ -88,6 +89,7 @@ impl Server {
         if let Some((listener, protocol)) = local {
             server.open(Door::Unix, Some(listener), protocol, &places);
         }
+        tokio::spawn(outages::tell(daemon(), server.stop.stopping()));
         if let Some(path) = &server.daemon.settings.policy_path {
             tokio::spawn(watch(daemon(), path.clone(), server.stop.stopping()));
         }

@@ -13,8 +13,18 @@ struct Daemon {
 
 impl Daemon {
     fn start(args: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .arg("serve")
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("serve"), args, environment)
+    }
+
+    /// One that may write files of this size at most.
+    fn with_small_files(kib: u64, args: &[&str]) -> Self {
+        let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" serve \"$@\"", kib * 2);
+        let shell = &mut Command::new("sh");
+        Self::spawn(shell.args(["-c", &limited, env!("CARGO_BIN_EXE_tollgate")]), args, &[])
+    }
+
+    fn spawn(command: &mut Command, args: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut child = command
             .args(args)
             .env_remove("NOTIFY_SOCKET")
             .envs(environment.iter().copied())
@@ -101,6 +111,37 @@ fn curl(url: &str, body: &str) -> u16 {
 /// The address that a line names after `place=`.
 fn place(line: &str) -> &str {
     line.split("place=\"").nth(1).unwrap().split('"').next().unwrap()
+}
+
+#[test]
+fn a_disk_that_takes_nothing_is_told_to_whoever_asks() {
+    let folder = Folder::new("full");
+    let policy = folder.file("policy.toml", &format!("{QUOTA}on_error = 'deny'\n"));
+    let store = format!("file:{}", folder.path("store"));
+    let mut args = vec![&*policy, "--store", &store];
+    args.extend(FREE.iter().copied().take(8).chain(["--admin", "127.0.0.1:0"]));
+    let mut daemon = Daemon::with_small_files(32, &args);
+    let http = place(&daemon.hear("door=\"http\"")).to_owned();
+    let admin = place(&daemon.hear("door=\"admin\"")).to_owned();
+    let bans = format!("http://{admin}/admin/v1/bans");
+    let check = || curl(&format!("http://{http}/v1/check"), r#"{"attributes":{"user":"ada"}}"#);
+    assert_eq!(check(), 200);
+    assert_eq!(curl(&bans, r#"{"who":{"user":"eve"}}"#), 200);
+    // More than fits into a file.
+    let long = format!(r#"{{"who":{{"user":"bob"}},"reason":"{}"}}"#, "x".repeat(40 << 10));
+    assert_eq!(curl(&bans, &long), 503);
+    daemon.hear("the disk takes nothing");
+    assert_eq!(curl(&bans, r#"{"who":{"user":"mal"}}"#), 503);
+    assert_eq!(check(), 503, "the rule says no where nothing can be kept");
+    for (path, said) in
+        [("readyz", "\"ready\":false"), ("metrics", "\ntollgate_store_writable 0\n")]
+    {
+        let output = Command::new("curl").args(["-sS", &format!("http://{http}/{path}")]).output();
+        let body = String::from_utf8(output.unwrap().stdout).unwrap();
+        assert!(body.contains(said), "{path}: {body}");
+    }
+    daemon.tell("-TERM");
+    assert_eq!(daemon.end().code(), Some(0));
 }
 
 #[test]
