@@ -71,6 +71,8 @@ fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     writeln!(io.stdout, "reloads   {good} good, {bad} bad")?;
     if let Some(error) = reload["error"].as_str() {
         writeln!(io.stdout, "          the old policy is in force: {}", lines(error))?;
+    } else if reload["replaced"] == true {
+        writeln!(io.stdout, "          a policy that was put is in force, not the file's")?;
     }
     let restart: Vec<_> = list(&reload["needs_restart"]).iter().map(text).collect();
     if !restart.is_empty() {

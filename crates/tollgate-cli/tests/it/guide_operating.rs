@@ -13,7 +13,9 @@ fn the_commands_of_the_guide_do_what_it_says() {
     let built = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
     // Paths of sockets are short, so it is not among the build's files.
     let socket = std::env::temp_dir().join(format!("tgo-{}.sock", std::process::id()));
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [admin, http] = free.each_ref().map(|it| it.local_addr().unwrap().to_string());
+    drop(free);
     let mut shell = Command::new("bash");
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TOLLGATE_") {
@@ -21,13 +23,16 @@ fn the_commands_of_the_guide_do_what_it_says() {
         }
     }
     shell.env("PATH", format!("{}:{}", built.display(), std::env::var("PATH").unwrap()));
-    shell.env("TOLLGATE_UNIX", &socket).env("TOLLGATE_ADMIN", free.to_string());
-    shell.env("TOLLGATE_HTTP", "off").env("TOLLGATE_GRPC", "off").env("TOLLGATE_RESP", "off");
+    shell.env("TOLLGATE_UNIX", &socket).env("TOLLGATE_ADMIN", admin);
+    shell.env("TOLLGATE_HTTP", http).env("TOLLGATE_GRPC", "off").env("TOLLGATE_RESP", "off");
     let guide = Guide {
         text: include_str!("../../../../docs/guides/operating.md"),
         folder: &folder,
         // The usual ports may be in use where tests run.
-        prelude: "curl() { command curl \"${@//127.0.0.1:9090/$TOLLGATE_ADMIN}\"; }",
+        prelude: "curl() {
+            set -- \"${@//127.0.0.1:9090/$TOLLGATE_ADMIN}\"
+            command curl \"${@//127.0.0.1:8080/$TOLLGATE_HTTP}\"
+        }",
         without_varying,
     };
     guide.run(shell);

@@ -110,13 +110,10 @@ pub(super) async fn reset(daemon: &Daemon, who: &str, given: Given) -> Result<Va
         CheckError::Outage => Refusal::outage(),
         other => Refusal::unfit(other.to_string()),
     })?;
-    if !was_there {
-        return Ok(json!({ "reset": false, "version": daemon.audit.last() }));
-    }
     let whom = pairs.iter().map(|(name, value)| format!("{name} = {value:?}"));
     let whom = whom.collect::<Vec<_>>().join(", ");
     daemon.audit.add(daemon.engine.clock().wall(), who, Act::Reset { domain: domain.into(), whom });
-    Ok(json!({ "reset": true, "version": daemon.audit.last() }))
+    Ok(json!({ "reset": was_there, "version": daemon.audit.last() }))
 }
 
 /// Ends the round of a domain.

@@ -138,7 +138,7 @@ fn a_key_is_reset_and_a_round_is_closed() {
     let audit = running.told("GET", "/admin/v1/audit", "");
     let whats: Vec<_> =
         audit["changes"].as_array().unwrap().iter().map(|it| it["what"].clone()).collect();
-    assert_eq!(whats, ["reset", "round"]);
+    assert_eq!(whats, ["reset", "reset", "round"]);
 }
 
 #[test]
