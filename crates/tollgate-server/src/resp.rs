@@ -18,6 +18,7 @@ mod questions;
 mod session;
 mod telling;
 mod throttles;
+mod transaction;
 
 /// Serves the Redis protocol, versions 2 and 3.
 #[derive(Debug)]

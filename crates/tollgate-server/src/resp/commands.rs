@@ -22,6 +22,9 @@ pub(super) enum Verb {
     Info,
     Reset,
     Select,
+    Multi,
+    Exec,
+    Discard,
 }
 
 /// A command, as it is told to those who ask.
@@ -52,6 +55,27 @@ impl Command {
     /// Whether it may be used by those who have not said who they are.
     pub(super) fn is_for_strangers(&self) -> bool {
         matches!(self.verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset)
+    }
+
+    /// Whether it begins or ends a transaction.
+    pub(super) fn is_transacting(&self) -> bool {
+        matches!(self.verb, Verb::Multi | Verb::Exec | Verb::Discard)
+    }
+
+    /// Whether it can be a part of one.
+    pub(super) fn is_for_transactions(&self) -> bool {
+        matches!(
+            self.verb,
+            Verb::Throttle(_)
+                | Verb::Check
+                | Verb::Peek
+                | Verb::Reserve
+                | Verb::Commit
+                | Verb::Cancel
+                | Verb::Explain
+                | Verb::Ping
+                | Verb::Echo
+        )
     }
 
     fn tell(&self, replies: &mut Replies<'_>) {
@@ -154,7 +178,7 @@ const fn command(
 }
 
 /// The most wanted first.
-static COMMANDS: [Command; 18] = [
+static COMMANDS: [Command; 21] = [
     command(
         "cl.throttle",
         Verb::Throttle(Dialect::RedisCell),
@@ -209,6 +233,9 @@ static COMMANDS: [Command; 18] = [
     command("info", Verb::Info, -1, 0, "Tells about the daemon"),
     command("reset", Verb::Reset, -1, 0, "Begins the connection anew"),
     command("select", Verb::Select, 2, 0, "Takes database 0, which is the only one"),
+    command("multi", Verb::Multi, 1, 0, "Keeps the commands that follow, until EXEC or DISCARD"),
+    command("exec", Verb::Exec, 1, 0, "Answers what was kept, one behind the other"),
+    command("discard", Verb::Discard, 1, 0, "Forgets what was kept"),
 ];
 
 /// How much of what a client sent is shown back to it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tollgate_proto::resp::{Arguments, Replies, Version, parse};
 
 use super::commands::{self, Command, Verb};
+use super::transaction::Transaction;
 use super::{greeting, questions};
 use crate::daemon::SharedDaemon;
 use crate::door::Door;
@@ -17,6 +18,8 @@ pub(super) struct Session {
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
     pub(super) standing: Standing,
+    /// Commands that wait to be answered together.
+    pub(super) transaction: Option<Transaction>,
     /// How often a wrong password was shown.
     pub(super) wrong_passwords: u32,
 }
@@ -39,6 +42,7 @@ impl Session {
             version: Version::default(),
             name: Vec::new(),
             standing: Standing::Stranger,
+            transaction: None,
             wrong_passwords: 0,
         };
         session.reset();
@@ -49,6 +53,7 @@ impl Session {
     pub(super) fn reset(&mut self) {
         self.version = Version::default();
         self.name = Vec::new();
+        self.transaction = None;
         self.standing = match self.daemon.settings.resp_password {
             Some(_) => Standing::Stranger,
             None => Standing::Trusted,
@@ -117,8 +122,16 @@ impl Session {
             self.standing = Standing::Leaving;
             return bytes;
         }
+        let found = commands::find(name);
+        let is_known = self.standing != Standing::Stranger;
+        if is_known && (self.transaction.is_some() || found.is_some_and(Command::is_transacting)) {
+            // Rare, and not short.
+            if Box::pin(self.transact((found, &input[..bytes]), arguments, out)).await {
+                return bytes;
+            }
+        }
         let mut replies = Replies::new(out, self.version);
-        let Some(command) = commands::find(name) else {
+        let Some(command) = found else {
             if self.standing == Standing::Stranger {
                 replies.error(NO_AUTH.0, NO_AUTH.1);
             } else {

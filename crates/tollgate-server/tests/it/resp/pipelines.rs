@@ -95,6 +95,56 @@ async fn a_store_on_disk_answers_in_order_and_keeps_what_it_has_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn transactions_are_answered_at_their_end() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.client();
+    let throttle = ["CL.THROTTLE", "k", "1", "1", "3600"];
+    client.send(&array(&["MULTI"]));
+    (0..3).for_each(|_| client.send(&array(&throttle)));
+    client.send(&[array(&["TG.CHECK", "default", "ATTR"]), array(&["PING"])].concat());
+    client.send(&array(&["EXEC"]));
+    assert_eq!(client.reply(), Value::Okay);
+    let said: Vec<_> = (0..5).map(|_| short(&client.reply())).collect();
+    assert!(said.iter().all(|it| it == "QUEUED"), "{said:?}");
+    let Value::Array(replies) = client.reply() else { panic!("no array") };
+    assert_eq!(replies.len(), 5);
+    let is_limited = |reply: &Value| matches!(reply, Value::Array(it) if it[0] == Value::Int(1));
+    assert_eq!(
+        replies.iter().map(is_limited).collect::<Vec<_>>(),
+        [false, false, true, false, false]
+    );
+    assert!(matches!(&replies[3], Value::ServerError(_)), "{replies:?}");
+    assert_eq!(replies[4], Value::SimpleString("PONG".into()));
+    // What was discarded, or had a mistake in it, was not charged.
+    for (commands, last) in [
+        (vec![vec!["MULTI"], vec!["CL.THROTTLE", "d", "9", "1", "60"], vec!["DISCARD"]], "ok"),
+        (
+            vec![
+                vec!["MULTI"],
+                vec!["CL.THROTTLE", "d", "9", "1", "60"],
+                vec!["GET", "x"],
+                vec!["EXEC"],
+            ],
+            "execabort",
+        ),
+        (vec![vec!["MULTI"], vec!["CL.THROTTLE", "d"], vec!["EXEC"]], "execabort"),
+        (vec![vec!["MULTI"], vec!["HELLO", "3"], vec!["EXEC"]], "execabort"),
+        (vec![vec!["MULTI"], vec!["MULTI"], vec!["EXEC"]], "array([])"),
+        (vec![vec!["EXEC"]], "exec without multi"),
+        (vec![vec!["DISCARD"]], "discard without multi"),
+    ] {
+        let mut said = String::new();
+        commands.iter().for_each(|words| said = format!("{:?}", client.ask(words)));
+        assert!(said.to_lowercase().contains(last), "{commands:?}: {said}");
+    }
+    assert_eq!(
+        client.ask(&["CL.THROTTLE", "d", "9", "1", "60"]),
+        Value::Array([0, 10, 9, -1, 60].map(Value::Int).to_vec())
+    );
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_has_arrived_is_answered_before_the_daemon_stops() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
