@@ -103,8 +103,8 @@ impl Protocol for Grpc {
                 http.as_mut().graceful_shutdown();
                 http.await
             }
-            () = answers.ignored_for(bounds.write_time) => return,
-            () = writes.ignored_for(bounds.write_time) => return,
+            () = answers.ignored_for(bounds.write_time) => Ok(()),
+            () = writes.ignored_for(bounds.write_time) => Ok(()),
         };
         if let Err(error) = result {
             daemon.metrics.door(Door::Grpc).malformed.add(1);

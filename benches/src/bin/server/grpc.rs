@@ -104,7 +104,10 @@ pub fn measure(options: &Options) -> Result<Vec<Target>, String> {
     let (our_us, their_us) = (us(&tollgate, 0), us(&bare, 1));
     println!("gRPC, 2 connections x 32 calls in flight, {} keys", options.keys());
     println!("  tollgate ShouldRateLimit   {:>8.0} k/s, {our_us:.2} us of processor", ours / 1e3);
-    println!("  bare tonic handler         {:>8.0} k/s, {their_us:.2} us of processor", theirs / 1e3);
+    println!(
+        "  bare tonic handler         {:>8.0} k/s, {their_us:.2} us of processor",
+        theirs / 1e3
+    );
     Ok(vec![Target {
         name: "gRPC ShouldRateLimit, times a bare handler of tonic".into(),
         measured: ours / theirs,
@@ -144,7 +147,8 @@ async fn calls(channel: Channel, seed: u32, keys: u32, ends: Instant) -> Result<
         random ^= random << 13;
         random ^= random >> 17;
         random ^= random << 5;
-        let entry = Entry { key: "user".into(), value: format!("user:{:07}", random % keys) };
+        let entry =
+            Entry { key: "user".into(), value: format!("user:{:07}", random % keys).into() };
         let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
         let request = RateLimitRequest {
             domain: "default".into(),
