@@ -57,9 +57,7 @@ impl Daemon {
     }
 
     fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Client { stream, parser: Parser::new() }
+        Client::new(self.address)
     }
 
     async fn stop(self) {
@@ -74,6 +72,12 @@ struct Client {
 }
 
 impl Client {
+    fn new(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, parser: Parser::new() }
+    }
+
     fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
     }

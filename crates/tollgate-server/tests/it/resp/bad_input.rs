@@ -1,33 +1,29 @@
 //! Bytes that no client should send: an error or a closed connection, and the next one is served.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use redis::Value;
+use tollgate_server::Door;
 
-use super::{Daemon, array, error};
+use super::{Client, Daemon, POLICY, array, error};
+use crate::http_support::Apart;
 
 /// Sends bytes, and takes all that comes back until the daemon hangs up, or has answered what there
 /// was.
-fn throw(daemon: &Daemon, bytes: &[u8]) -> Vec<u8> {
-    let mut client = daemon.client();
+fn throw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut client = Client::new(address);
     // The daemon may hang up before it has read all.
     let _ = client.stream.write_all(bytes);
     client.finish();
     client.rest()
 }
 
-fn is_served(daemon: &Daemon) {
-    let mut client = daemon.client();
+fn is_served(address: SocketAddr) {
+    let mut client = Client::new(address);
     assert_eq!(client.ask(&["PING"]), Value::SimpleString("PONG".into()));
     let decided = client.integers(&["CL.THROTTLE", "next", "999999", "1", "86400"]);
     assert_eq!(decided[0], 0);
-}
-
-/// Resident memory of this process, in MiB. The daemon is part of it.
-fn resident_mib() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-    pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4 / 1_024
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,15 +47,15 @@ async fn the_worst_that_can_be_written_down() {
         ("*5\r\n$11\r\nCL.THR", ""),
         ("PING", ""),
     ] {
-        let reply = throw(&daemon, bytes.as_bytes());
+        let reply = throw(daemon.address, bytes.as_bytes());
         assert_eq!(String::from_utf8_lossy(&reply), said, "{bytes:?}");
     }
-    let long = throw(&daemon, &vec![b'x'; 70_000]);
+    let long = throw(daemon.address, &vec![b'x'; 70_000]);
     assert!(long.starts_with(b"-ERR Protocol error: too big inline request"), "{long:?}");
     // Something in HTTP is not answered at all.
-    let http = throw(&daemon, b"POST / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let http = throw(daemon.address, b"POST / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(http.is_empty(), "{}", http.escape_ascii());
-    is_served(&daemon);
+    is_served(daemon.address);
     daemon.stop().await;
 }
 
@@ -68,30 +64,30 @@ async fn a_command_as_a_whole_is_bounded() {
     let daemon = Daemon::start().await;
     let words = vec!["x".repeat(60_000); 64];
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let reply = throw(&daemon, &array(&words));
+    let reply = throw(daemon.address, &array(&words));
     let said = "-ERR Protocol error: too big command\r\n";
     // The daemon hangs up on somebody who is still sending: the reply may be lost on its way.
     assert!(reply.is_empty() || reply == said.as_bytes(), "{}", reply.escape_ascii());
-    is_served(&daemon);
+    is_served(daemon.address);
     daemon.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn lengths_that_have_not_arrived_cost_nothing() {
-    let daemon = Daemon::start().await;
-    let before = resident_mib();
+#[test]
+fn lengths_that_have_not_arrived_cost_nothing() {
+    let daemon = Apart::behind(Door::Resp, "resp-lengths", POLICY);
+    is_served(daemon.address());
+    let before = daemon.resident_kb();
     let clients: Vec<_> = (0..500)
         .map(|_| {
-            let mut client = daemon.client();
+            let mut client = Client::new(daemon.address());
             client.send(b"*64\r\n$65536\r\n");
             client
         })
         .collect();
-    is_served(&daemon);
-    let grown = resident_mib().saturating_sub(before);
-    assert!(grown < 50, "{grown} MiB for 500 promises of 4 MiB");
+    is_served(daemon.address());
+    let grown = daemon.resident_kb().saturating_sub(before);
+    assert!(grown < 20 << 10, "{grown} KiB for 500 promises of 4 MiB");
     drop(clients);
-    daemon.stop().await;
 }
 
 /// A generator of numbers that is the same each time.
@@ -118,6 +114,8 @@ fn mutated(random: &mut Random) -> Vec<u8> {
         array(&["TG.RESERVE", "tokens", "ATTR", "team", "a", "IDEMPOTENCY", "x"]),
         array(&["HELLO", "3", "SETNAME", "x"]),
         array(&["COMMAND", "INFO", "ping"]),
+        array(&["MULTI"]),
+        array(&["EXEC"]),
         b"PING \"a b\"\r\n".to_vec(),
     ];
     let picked = (0..=random.below(4)).map(|_| commands[random.below(commands.len())].clone());
@@ -139,28 +137,26 @@ fn mutated(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_mutations_of_valid_traffic() {
-    let daemon = Daemon::start().await;
+#[test]
+fn ten_thousand_mutations_of_valid_traffic() {
+    let daemon = Apart::behind(Door::Resp, "resp-mutations", POLICY);
     let mut random = Random(17);
     let mut resident_after_warmup = 0;
     for number in 0..10_000 {
         let bytes = mutated(&mut random);
-        let reply = throw(&daemon, &bytes);
+        let reply = throw(daemon.address(), &bytes);
         // Whatever comes back is in the protocol.
         let is_reply = |byte: &u8| b"+-:$*%_#".contains(byte);
         assert!(reply.first().is_none_or(is_reply), "{}", bytes.escape_ascii());
         if number == 1_000 {
-            resident_after_warmup = resident_mib();
+            resident_after_warmup = daemon.resident_kb();
         }
         if number % 1_000 == 0 {
-            is_served(&daemon);
+            is_served(daemon.address());
         }
     }
-    let grown = resident_mib().saturating_sub(resident_after_warmup);
-    // Other tests run in this process; 30 KiB kept of each connection would still be found.
-    assert!(grown < 256, "{grown} MiB more");
-    daemon.stop().await;
+    let grown = daemon.resident_kb().saturating_sub(resident_after_warmup);
+    assert!(grown < 4 << 10, "{grown} KiB more: half a KiB for each connection");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +167,7 @@ async fn a_client_that_vanishes_disturbs_nobody() {
         stream.write_all(&array(&["COMMAND", "DOCS"]).repeat(20)).unwrap();
         drop(stream);
     }
-    is_served(&daemon);
+    is_served(daemon.address);
     let mut client = daemon.client();
     assert!(error(&client.ask(&["NO", "SUCH"])).starts_with("ERR unknown command"));
     daemon.stop().await;
@@ -182,7 +178,7 @@ async fn a_page_of_a_browser_gives_no_commands() {
     let daemon = Daemon::start().await;
     for first in ["POST / HTTP/1.1", "GET / HTTP/1.1\r\nHost: 127.0.0.1"] {
         let bytes = format!("{first}\r\n\r\nCL.THROTTLE page 0 1 3600\r\n");
-        let heard = String::from_utf8(throw(&daemon, bytes.as_bytes())).unwrap();
+        let heard = String::from_utf8(throw(daemon.address, bytes.as_bytes())).unwrap();
         assert!(!heard.contains('*'), "{heard}");
     }
     let mut client = daemon.client();
