@@ -11,6 +11,7 @@ use tollgate::Timestamp;
 use tollgate_proto::ipc::{self, IpcError, PROTOCOL_VERSION, Request};
 
 pub use access::{Access, AccessError, Named};
+pub use frames::{Ended, FrameTimes, Frames};
 pub use gate::RatesError;
 pub use peer::Peer;
 pub use place::default_socket;
@@ -20,7 +21,6 @@ use crate::accept::{self, Connection, Protocol};
 use crate::admin::{Role, Visitor};
 use crate::daemon::SharedDaemon;
 use crate::door::Door;
-use frames::{Ended, Frames};
 pub(crate) use gate::Gate;
 use gate::TooSoon;
 use verbs::Failed;
@@ -115,7 +115,7 @@ impl Local {
 
     async fn talk(&self, peer: &Peer, connection: Connection) -> Ended {
         let Connection { io, mut stopping, place: _place, .. } = connection;
-        let mut frames = Frames::new(io, self.daemon.settings.bounds);
+        let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
         loop {
             let frame = tokio::select! {
                 // A request that has arrived is answered even then.

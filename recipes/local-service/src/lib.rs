@@ -23,7 +23,7 @@ mod server;
 mod service;
 mod setting;
 
-pub use connection::{Ended, Timeouts, serve_connection};
+pub use connection::{Timeouts, serve_connection};
 pub use gate::{Gate, Passage};
 pub use limits::{Exception, Grant, Limits, Numbers, policy_from_file};
 pub use places::Places;
@@ -31,7 +31,7 @@ pub use run::main;
 pub use server::{Server, ServerSettings};
 pub use service::{Next, Reply, Service};
 pub use setting::SettingError;
-pub use tollgate_server::local::{Access, BindError, Named, Peer, SocketFile};
+pub use tollgate_server::local::{Access, BindError, Ended, Named, Peer, SocketFile};
 
 /// The code of the guide is tested.
 #[cfg(doctest)]

@@ -138,7 +138,7 @@ async fn serve<C: Clock + Send + Sync + 'static>(
     };
     let closing = shared.closing.subscribe();
     match serve_connection(stream, &peer, &shared.service, shared.timeouts, closing).await {
-        ended @ (Ended::Left | Ended::Dismissed | Ended::Closing) => {
+        ended @ (Ended::Left | Ended::Dismissed | Ended::Stopping) => {
             debug!("Connection of client {peer} ended: {ended:?}");
         }
         ended => info!("Connection of client {peer} ended: {ended:?}"),

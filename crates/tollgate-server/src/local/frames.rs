@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -9,9 +10,27 @@ use tollgate_proto::ipc::{Decoder, IpcError};
 
 use crate::settings::Bounds;
 
+/// How long a connection may take for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameTimes {
+    /// From the first byte of a frame to its last.
+    pub frame: Duration,
+    /// From the connection or the last answer to the first byte of a frame.
+    pub idle: Duration,
+    /// For taking an answer.
+    pub write: Duration,
+}
+
+impl From<&Bounds> for FrameTimes {
+    fn from(bounds: &Bounds) -> Self {
+        Self { frame: bounds.request_time, idle: bounds.idle_time, write: bounds.write_time }
+    }
+}
+
 /// How a connection ended.
 #[derive(Debug)]
-pub(crate) enum Ended {
+#[non_exhaustive]
+pub enum Ended {
     /// The peer left between two frames.
     Left,
     /// The peer left in the middle of a frame.
@@ -24,16 +43,17 @@ pub(crate) enum Ended {
     Idle,
     /// An answer was not taken.
     SlowReader,
-    /// The daemon stops.
+    /// Whoever serves it stops.
     Stopping,
     /// The socket failed.
-    Failed(#[expect(dead_code, reason = "logs show it")] io::Error),
+    Failed(io::Error),
 }
 
 /// The frames of a stream. It holds one at most.
-pub(crate) struct Frames<S> {
+#[derive(Debug)]
+pub struct Frames<S> {
     stream: S,
-    bounds: Bounds,
+    times: FrameTimes,
     decoder: Decoder,
     buffer: Box<[u8; READ_BYTES]>,
     /// What has been read and not looked at.
@@ -41,29 +61,31 @@ pub(crate) struct Frames<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
-    pub(crate) fn new(stream: S, bounds: Bounds) -> Self {
+    /// Those of a stream.
+    pub fn new(stream: S, times: FrameTimes) -> Self {
         let buffer = Box::new([0; READ_BYTES]);
-        Self { stream, bounds, decoder: Decoder::new(), buffer, unread: 0..0 }
+        Self { stream, times, decoder: Decoder::new(), buffer, unread: 0..0 }
     }
 
     /// The next frame, or what is wrong with it.
-    pub(crate) async fn next(&mut self) -> Result<Result<String, IpcError>, Ended> {
+    pub async fn next(&mut self) -> Result<Result<String, IpcError>, Ended> {
         if self.unread.is_empty() {
-            let idle = self.bounds.idle_time;
+            let idle = self.times.idle;
             timeout(idle, self.read()).await.map_err(|_| Ended::Idle)??;
         }
-        let frame = self.bounds.request_time;
+        let frame = self.times.frame;
         timeout(frame, self.complete()).await.map_err(|_| Ended::SlowFrame)?
     }
 
     /// Whether nothing has been read that was not looked at.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.unread.is_empty() && self.decoder.is_between_frames()
     }
 
     /// Writes a frame. Whoever does not read it for too long is left alone.
-    pub(crate) async fn send(&mut self, frame: &[u8]) -> Result<(), Ended> {
-        match timeout(self.bounds.write_time, self.stream.write_all(frame)).await {
+    pub async fn send(&mut self, frame: &[u8]) -> Result<(), Ended> {
+        match timeout(self.times.write, self.stream.write_all(frame)).await {
             Err(_) => Err(Ended::SlowReader),
             Ok(Err(error)) => Err(Ended::Failed(error)),
             Ok(Ok(())) => Ok(()),

@@ -128,7 +128,7 @@ async fn at_the_end_of_the_service_who_says_nothing_is_closed_at_once() {
     line.ping().await;
     line.closing.send_replace(true);
     let (ended, after) = line.ended().await;
-    assert!(matches!(ended, Ended::Closing), "{ended:?}");
+    assert!(matches!(ended, Ended::Stopping), "{ended:?}");
     assert_eq!(after, Duration::ZERO);
 }
 
@@ -141,7 +141,7 @@ async fn at_the_end_of_the_service_a_request_that_has_arrived_is_answered() {
         line.answer().await;
     }
     let (ended, after) = line.ended().await;
-    assert!(matches!(ended, Ended::Closing), "{ended:?}");
+    assert!(matches!(ended, Ended::Stopping), "{ended:?}");
     assert_eq!(after, Duration::ZERO);
 }
 
