@@ -190,7 +190,7 @@ impl Exchange<'_> {
             Act::LimitadorCheck => limitador::check(call).await,
             Act::LimitadorReport => limitador::report(call).await,
             Act::LimitadorCheckAndReport => limitador::check_and_report(call).await,
-            Act::LimitadorLimits => limitador::limits(call),
+            Act::LimitadorLimits => Ok(limitador::limits(call)),
             Act::Healthcheck => {
                 let (status, body) = crate::rls::healthcheck(daemon);
                 Ok(respond::text(status, body))

@@ -1,7 +1,7 @@
 //! Limitador's HTTP API: whether a request may pass, and what limits there are.
 //!
-//! Answers are as there: `null` with 200, a few words with 429, and 500 for what cannot be decided. A
-//! namespace that the policy does not know is an error here, because nothing would ever limit it.
+//! Answers are as there: `null` with 200, a few words with 429, and 500 for what cannot be decided. In a
+//! namespace that the policy does not know nothing is limited, unless `unmatched` says otherwise.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -35,7 +35,7 @@ pub(super) async fn check(call: &Call<'_>) -> Result<Answer, Problem> {
     let asked = Asked::read(&call.body)?;
     let pairs = asked.pairs();
     let report = call.daemon.engine.peek(&asked.request(&pairs)).await.map_err(undecided)?;
-    asked.answer(call, &report)
+    asked.answer(&report)
 }
 
 /// `POST /check_and_report`: charges all limits, or refuses and charges none.
@@ -45,7 +45,7 @@ pub(super) async fn check_and_report(call: &Call<'_>) -> Result<Answer, Problem>
     let request = asked.request(&pairs);
     let report = call.daemon.engine.check(&request).await.map_err(undecided)?;
     call.observe(&request, &report);
-    asked.answer(call, &report)
+    asked.answer(&report)
 }
 
 /// `POST /report`: charges, and refuses nothing.
@@ -58,11 +58,9 @@ pub(super) async fn report(call: &Call<'_>) -> Result<Answer, Problem> {
     let pairs = asked.pairs();
     let request = asked.request(&pairs);
     if asked.delta == 0 {
-        let report = daemon.engine.peek(&request).await.map_err(undecided)?;
-        return asked.known(call, &report).map(|()| nothing(StatusCode::OK));
+        return Ok(nothing(StatusCode::OK));
     }
     let report = daemon.engine.reserve(&request.cost(1)).await.map_err(undecided)?;
-    asked.known(call, &report)?;
     if let Some(id) = report.hold() {
         let charged = daemon.engine.commit(id, Some(asked.delta)).await;
         charged.map_err(|error| internal(error.to_string()))?;
@@ -91,19 +89,7 @@ impl<'b> Asked<'b> {
         Request::new(&self.namespace, pairs).cost(self.delta)
     }
 
-    /// Refuses what no limit can ever speak about.
-    fn known(&self, call: &Call<'_>, report: &Report) -> Result<(), Problem> {
-        if report.rules().next().is_some() {
-            return Ok(());
-        }
-        if is_known(&call.daemon.engine.policy(), &self.namespace) {
-            return Ok(());
-        }
-        Err(unknown_namespace().at("/namespace"))
-    }
-
-    fn answer(&self, call: &Call<'_>, report: &Report) -> Result<Answer, Problem> {
-        self.known(call, report)?;
+    fn answer(&self, report: &Report) -> Result<Answer, Problem> {
         let mut answer = if report.is_allowed() {
             nothing(StatusCode::OK)
         } else if report.is_outage() {
@@ -131,16 +117,13 @@ struct Told<'p> {
 }
 
 /// `GET /limits/{namespace}`: those that can be said in these words.
-pub(super) fn limits(call: &Call<'_>) -> Result<Answer, Problem> {
+pub(super) fn limits(call: &Call<'_>) -> Answer {
     let namespace = percent_decoded(call.id);
-    let namespace = std::str::from_utf8(&namespace).map_err(|_| unknown_namespace())?;
+    let namespace = String::from_utf8_lossy(&namespace);
     let policy = call.daemon.engine.policy();
-    if !is_known(&policy, namespace) {
-        return Err(unknown_namespace());
-    }
     let mut groups: Vec<Vec<&Rule>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
-    for rule in of(&policy, namespace) {
+    for rule in of(&policy, &namespace) {
         let next = groups.len();
         let place = rule.group_name().map_or(next, |name| *places.entry(name).or_insert(next));
         if place == next {
@@ -149,7 +132,7 @@ pub(super) fn limits(call: &Call<'_>) -> Result<Answer, Problem> {
         groups[place].push(rule);
     }
     let told: Vec<_> = groups.iter().filter_map(|group| Told::of(group)).collect();
-    Ok(respond::json(StatusCode::OK, &told))
+    respond::json(StatusCode::OK, &told)
 }
 
 impl<'p> Told<'p> {
@@ -224,18 +207,9 @@ fn of<'p>(policy: &'p Policy, namespace: &str) -> impl Iterator<Item = &'p Rule>
     policy.rules().iter().filter(move |rule| rule.domain_name() == namespace)
 }
 
-fn is_known(policy: &Policy, namespace: &str) -> bool {
-    of(policy, namespace).next().is_some()
-}
-
 /// What Limitador says where there is nothing to say.
 fn nothing(status: StatusCode) -> Answer {
     respond::json(status, &())
-}
-
-fn unknown_namespace() -> Problem {
-    let detail = "the policy has no such namespace, so nothing would ever be limited in it";
-    Problem::new(StatusCode::NOT_FOUND, detail)
 }
 
 fn undecided(error: CheckError) -> Problem {

@@ -192,7 +192,6 @@ const TEXT: Option<(&str, &str)> = Some(("text/plain", "text"));
 
 const fn told(act: Act) -> &'static [Told] {
     const GONE: Told = (410, "It has expired, was ended, or never was", PROBLEM);
-    const UNKNOWN: Told = (404, "The policy has no such namespace", PROBLEM);
     match act {
         Act::Check => &[
             (200, "It may go ahead, and was charged", Some((JSON, "answer"))),
@@ -229,16 +228,15 @@ const fn told(act: Act) -> &'static [Told] {
             (429, "A `RateLimitResponse`: it may not", Some((JSON, "rls"))),
         ],
         Act::LimitadorCheck => {
-            &[(200, "It may pass", Some((JSON, "nothing"))), (429, "It may not", TEXT), UNKNOWN]
+            &[(200, "It may pass", Some((JSON, "nothing"))), (429, "It may not", TEXT)]
         }
-        Act::LimitadorReport => &[(200, "It is charged", Some((JSON, "nothing"))), UNKNOWN],
+        Act::LimitadorReport => &[(200, "It is charged", Some((JSON, "nothing")))],
         Act::LimitadorCheckAndReport => &[
             (200, "It may pass, and was charged", Some((JSON, "nothing"))),
             (429, "It may not, and was not charged", TEXT),
-            UNKNOWN,
         ],
         Act::LimitadorLimits => {
-            &[(200, "Those that Limitador could have", Some((JSON, "limitador-limits"))), UNKNOWN]
+            &[(200, "Those that Limitador could have", Some((JSON, "limitador-limits")))]
         }
         Act::Healthcheck => &[(200, "It runs", TEXT), (503, "It cannot decide", TEXT)],
         Act::Healthz => &[(200, "It runs", TEXT)],

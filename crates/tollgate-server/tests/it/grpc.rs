@@ -205,9 +205,12 @@ async fn hits_that_are_given_back_first_make_room() {
 async fn whatever_bytes_are_keys_and_values() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
-    for (domain, value) in
-        [(&b"edge"[..], &b"\xff\xfe"[..]), (b"edge", b"\xff"), (b"edge", b"a\xc3")]
-    {
+    for (domain, value) in [
+        (&b"edge"[..], &b"\xff\xfe"[..]),
+        (b"edge", b"\xff"),
+        (b"edge", b"\xfe"),
+        (b"edge", b"a\xc3"),
+    ] {
         let mut request = call("edge", &[&[("user", "")], &[("user", "known")]]);
         request.domain = domain.into();
         request.descriptors[0].entries[0].value = value.into();
