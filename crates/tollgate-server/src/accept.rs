@@ -1,5 +1,6 @@
 //! The one accept loop that all protocols plug into.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -59,6 +60,15 @@ pub(crate) enum Peer {
     Address(SocketAddr),
     /// A process of this machine, as the kernel knows it.
     Process(UCred),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Process(process) => write!(f, "user {}", process.uid()),
+        }
+    }
 }
 
 /// Tells when the daemon stops.

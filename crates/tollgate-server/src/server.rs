@@ -51,6 +51,8 @@ pub enum StartError {
     Access(AccessError),
     /// The local socket's own limits contradict each other.
     Rates(RatesError),
+    /// Nobody could ask.
+    NoDoor,
     /// The admin listener would be open to everybody who can reach this machine.
     AdminNeedsToken {
         /// Where it would listen.
@@ -63,6 +65,9 @@ impl Server {
     ///
     /// It runs on the runtime that this is called on.
     pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
+        if Door::ALL.iter().all(|door| settings.place(*door).is_none()) {
+            return Err(StartError::NoDoor);
+        }
         settings.bounds = settings.bounds.within(descriptors());
         // Envoy may bring limits along.
         let policy = settings.policy.clone().with_own_limits();
@@ -75,6 +80,7 @@ impl Server {
         let http = server.bind(Door::Http).await?;
         let grpc = server.bind(Door::Grpc).await?;
         let resp = server.bind(Door::Resp).await?;
+        server.warn_of_open_resp();
         let admin = server.bind_admin().await?;
         let local = server.bind_socket().await?;
         let places = Places::new(&server.daemon.settings.bounds);
@@ -146,6 +152,17 @@ impl Server {
             let stopping = self.stop.stopping();
             let hall = Hall { door, daemon: Arc::clone(&self.daemon), places: places.clone() };
             tokio::spawn(accept(hall, listener, protocol, stopping));
+        }
+    }
+
+    /// Nothing is read or changed over the Redis protocol but limits; others could spend them, though.
+    fn warn_of_open_resp(&self) {
+        let is_open = self.address(Door::Resp).is_some_and(|it| !it.ip().is_loopback());
+        if is_open && self.daemon.settings.resp_password.is_none() {
+            tracing::warn!(
+                "the Redis port could be reached from other machines, and needs no password; set \
+                 `resp_password` in [server]"
+            );
         }
     }
 
@@ -225,6 +242,10 @@ impl fmt::Display for StartError {
             }
             Self::Access(error) => error.fmt(f),
             Self::Rates(error) => error.fmt(f),
+            Self::NoDoor => f.write_str(
+                "nobody could ask: all listeners are off\n  = hint: leave one of --http, --grpc, \
+                 --resp, --unix on",
+            ),
             Self::AdminNeedsToken { place } => write!(
                 f,
                 "the admin listener at {place} could be reached from other machines, and needs no \

@@ -66,6 +66,11 @@ fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     let (rules, shadow) = (&body["rules"], &body["shadow_rules"]);
     let edits = if body["edits"] == true { "with edits" } else { "no edits" };
     writeln!(io.stdout, "rules     {rules}, {shadow} of them in shadow mode; {edits}")?;
+    if let Some(ppm @ ..1_000_000) = body["enforce_ppm"].as_u64() {
+        let percent = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
+        let percent = percent.trim_end_matches('0').trim_end_matches('.');
+        writeln!(io.stdout, "          enforced for {percent} % of the keys only")?;
+    }
     let reload = &body["reload"];
     let (good, bad) = (&reload["good"], &reload["bad"]);
     writeln!(io.stdout, "reloads   {good} good, {bad} bad")?;

@@ -50,6 +50,11 @@ fn behind_envoy() {
 }
 
 #[test]
+fn asking_over_http() {
+    follow("http", include_str!("../../../../docs/guides/http.md"));
+}
+
+#[test]
 fn moving_from_ratelimit() {
     follow("ratelimit", include_str!("../../../../docs/guides/moving-from-ratelimit.md"));
 }

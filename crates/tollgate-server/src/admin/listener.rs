@@ -78,7 +78,7 @@ impl AdminHttp {
         }
         let Some(role) = self.tokens.role(bearer(request.headers())) else {
             if self.warnings.check("").is_allowed() {
-                tracing::warn!(?peer, "the admin listener was shown no token, or a wrong one");
+                tracing::warn!(%peer, "the admin listener was shown no token, or a wrong one");
             }
             let detail = "send the admin token: `Authorization: Bearer …`";
             return Err(Refusal::new(401, "Unauthorized", detail));

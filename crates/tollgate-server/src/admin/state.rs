@@ -38,6 +38,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "max_keys": policy.server().max_keys(),
         "rules": policy.rules().len(),
         "shadow_rules": shadowed,
+        "enforce_ppm": policy.server().enforce_ppm(),
         "edits": !engine.overlay().is_empty(),
         "reload": daemon.reload.status().to_json(),
         "store": store,
@@ -125,13 +126,14 @@ pub(super) async fn close_round(
     let mut table = given.table()?;
     let domain = text(&mut table, "domain")?;
     nothing_else(&table)?;
-    let note = format!("closed by {who}");
-    let closed = daemon.engine.close_round_noting(&domain, &note).await;
-    let rounds = closed.map_err(|_| Refusal::outage())?;
-    if rounds == 0 {
+    let policy = daemon.engine.policy();
+    if !policy.rules().iter().any(|rule| rule.domain_name() == domain) {
         let detail = format!("no rule is in domain {domain:?}");
         return Err(Refusal::new(404, "Not Found", detail));
     }
+    let note = format!("closed by {who}");
+    let closed = daemon.engine.close_round_noting(&domain, &note).await;
+    let rounds = closed.map_err(|_| Refusal::outage())?;
     let act = Act::Round { domain: domain.clone().into(), closed: rounds };
     daemon.audit.add(daemon.engine.clock().wall(), who, act);
     Ok(json!({ "domain": domain, "rounds": rounds, "version": daemon.audit.last() }))

@@ -59,7 +59,7 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             }
             Event::Tick => {
                 if patience.is_lost(&input) {
-                    tracing::debug!(peer = ?peer, "let go of a client that was silent or too slow");
+                    tracing::debug!(%peer, "let go of a client that was silent or too slow");
                     break;
                 }
                 input.rest();
@@ -74,7 +74,7 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
                 patience.unfinished_ticks = 0;
             }
             if let Err(error) = write(&mut io, &mut replies, bounds.write_time).await {
-                tracing::debug!(peer = ?peer, %error, "let go of a client that takes no replies");
+                tracing::debug!(%peer, %error, "let go of a client that takes no replies");
                 return;
             }
             if used == 0 || input.is_empty() || session.is_leaving() {

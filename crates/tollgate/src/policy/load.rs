@@ -20,7 +20,7 @@ pub struct PolicyFile {
 impl PolicyFile {
     /// The files at a path: the file itself, or all policies in a folder, by name (`*.toml`, `*.yaml`,
     /// `*.yml`). In a folder, names that begin with a dot are not looked at: editors and deployments
-    /// leave such files behind.
+    /// leave such files behind. Neither are tests of policies (`*.test.toml`).
     ///
     /// Of each file a bit more is read than a policy may have, so that it is the parser who refuses.
     pub fn read(path: &Path) -> io::Result<Vec<Self>> {
@@ -30,7 +30,9 @@ impl PolicyFile {
         let mut paths = Vec::new();
         for entry in fs::read_dir(path)? {
             let entry = entry?;
-            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            let name = entry.file_name();
+            let name = name.as_encoded_bytes();
+            if name.starts_with(b".") || name.ends_with(b".test.toml") {
                 continue;
             }
             let path = entry.path();

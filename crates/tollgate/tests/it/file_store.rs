@@ -140,6 +140,44 @@ fn refunds_happen_once_over_restarts() {
 }
 
 #[test]
+fn restarts_leave_no_space_behind_that_was_taken_ahead() {
+    let (folder, clock) = (TempFolder::new("space"), ManualClock::default());
+    for _ in 0..5 {
+        let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
+        let desk = Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock.clone());
+        assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+        desk.file_store().take_snapshot().unwrap();
+        assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+    }
+    let files = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().metadata().unwrap());
+    let sizes: Vec<u64> = files.map(|it| it.len()).collect();
+    let large = sizes.iter().filter(|size| **size > 64 << 10).count();
+    assert_eq!(large, 1, "only the last one has space ahead: {sizes:?}");
+    let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
+    let desk = Engine::with_store(Policy::from_toml(QUOTA).unwrap(), store, clock.clone());
+    assert!(!desk.check(&ada(1)).wait().unwrap().is_allowed(), "all ten were counted");
+    let ledger = desk.ledger().unwrap();
+    assert_eq!(ledger.totals(&Filter::new()).unwrap().committed, 10);
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_written_down_is_for_its_owner() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let (folder, clock) = (TempFolder::new("modes"), ManualClock::default());
+    let desk = folder.open(QUOTA, &clock);
+    assert!(desk.check(&ada(1)).wait().unwrap().is_allowed());
+    desk.file_store().take_snapshot().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(folder.path()), 0o700);
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        let path = file.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[test]
 fn rules_say_what_is_kept() {
     let policy = |durability: &str| {
         format!(

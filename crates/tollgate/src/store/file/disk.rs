@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A folder of files.
@@ -30,6 +30,11 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Cuts off what is behind so many bytes of a file, which nobody reads any more.
+    fn cut(&self, _name: &str, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Makes names safe: of new files, of those renamed and removed.
     fn sync_names(&self) -> io::Result<()>;
@@ -69,8 +74,9 @@ impl Folder {
     pub fn own(path: &Path) -> io::Result<Self> {
         let made = make_folders(path)?;
         let lock = path.join(LOCK);
-        let mut lock =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(lock)?;
+        let mut lock = (OpenOptions::new().read(true).write(true).create(true).truncate(false))
+            .mode(OWN_FILE)
+            .open(lock)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -101,7 +107,7 @@ impl Folder {
 fn make_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let made = path.ancestors().take_while(is_missing).map(Into::into).collect();
-    fs::create_dir_all(path)?;
+    fs::DirBuilder::new().recursive(true).mode(OWN_FOLDER).create(path)?;
     Ok(made)
 }
 
@@ -127,7 +133,8 @@ impl Disk for Folder {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let path = self.path.join(name);
-        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
+        let mut options = OpenOptions::new();
+        Ok(Box::new(options.write(true).create_new(true).mode(OWN_FILE).open(path)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -136,6 +143,12 @@ impl Disk for Folder {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path.join(name))
+    }
+
+    fn cut(&self, name: &str, len: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(self.path.join(name))?;
+        // It must not grow.
+        if file.metadata()?.len() > len { file.set_len(len) } else { Ok(()) }
     }
 
     fn sync_names(&self) -> io::Result<()> {
@@ -152,6 +165,10 @@ impl DiskFile for File {
         self.sync_data()
     }
 }
+
+/// Keys are names of people, so what is written down is for its owner alone.
+const OWN_FILE: u32 = 0o600;
+const OWN_FOLDER: u32 = 0o700;
 
 /// The file by which a folder is locked. It stays when the lock is given back.
 const LOCK: &str = "lock";

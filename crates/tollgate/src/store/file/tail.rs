@@ -191,6 +191,11 @@ impl Tail {
             let _ = self.disk.remove(&name);
             return Err(error);
         }
+        if header.after.number > 0 {
+            // Space that was taken ahead. Should it stay, it is only space.
+            let before = FileKind::Log.file_name(header.after.number);
+            let _ = self.disk.cut(&before, header.after.len);
+        }
         self.next_batch = header.first_batch + u64::from(!records.is_empty());
         self.synced_batch = self.next_batch - 1;
         self.written_len += segment.len;
