@@ -307,6 +307,14 @@ impl Disk for CrashDisk {
         })
     }
 
+    fn cut(&self, name: &str, len: u64) -> io::Result<()> {
+        self.call(|state| {
+            let file = state.file(name)?;
+            state.files[file].cut(usize::try_from(len).unwrap_or(usize::MAX));
+            Ok(())
+        })
+    }
+
     fn sync_names(&self) -> io::Result<()> {
         self.call(|state| {
             state.safe_names = state.names.clone();

@@ -32,9 +32,7 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Cuts off what is behind so many bytes of a file, which nobody reads any more.
-    fn cut(&self, _name: &str, _len: u64) -> io::Result<()> {
-        Ok(())
-    }
+    fn cut(&self, name: &str, len: u64) -> io::Result<()>;
 
     /// Makes names safe: of new files, of those renamed and removed.
     fn sync_names(&self) -> io::Result<()>;

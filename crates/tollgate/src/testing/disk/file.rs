@@ -9,6 +9,8 @@ pub(super) struct File {
     base: Vec<u8>,
     writes: Vec<Write>,
     has_failed_to_sync: bool,
+    /// How long it was made, which a crash may forget.
+    cut: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -79,6 +81,12 @@ impl File {
         self.writes.push(Write { at, bytes: bytes.to_vec(), fate: Fate::Pending });
     }
 
+    /// Makes it no longer than this. Nothing is written into it afterwards.
+    pub(super) fn cut(&mut self, len: usize) {
+        self.now.truncate(len);
+        self.cut = Some(len);
+    }
+
     pub(super) fn sync(&mut self) {
         if self.has_failed_to_sync {
             let pending = self.writes.iter_mut().filter(|write| write.fate == Fate::Pending);
@@ -108,6 +116,9 @@ impl File {
         if left.len() > safe_len && dice.once_in(4) {
             let more = dice.below((left.len() - safe_len) as u64 + 1);
             left.truncate(safe_len + usize::try_from(more).unwrap_or(0));
+        }
+        if let Some(len) = self.cut.filter(|_| dice.once_in(2)) {
+            left.truncate(len);
         }
         left
     }

@@ -64,6 +64,10 @@ impl Disk for Limited {
         self.folder.remove(name)
     }
 
+    fn cut(&self, name: &str, len: u64) -> io::Result<()> {
+        self.folder.cut(name, len)
+    }
+
     fn sync_names(&self) -> io::Result<()> {
         self.folder.sync_names()
     }
