@@ -1,4 +1,4 @@
-//! The numbers that tollgate promises, and whether a run reached them.
+//! The numbers that tidegate promises, and whether a run reached them.
 
 use crate::contenders::Who;
 use crate::results::{Results, Row};
@@ -27,7 +27,7 @@ const GOVERNOR: &[Who] = &[Who::Governor];
 /// quota, whichever of its two ways is faster in the row.
 const QUOTA: &[Who] = &[Who::Quota, Who::QuotaHinted];
 
-/// tollgate's own single call.
+/// tidegate's own single call.
 const SINGLE: &[Who] = &[Who::Growing];
 
 /// Shorthand for a ratio.

@@ -1,6 +1,6 @@
-//! The loops that only tollgate can run: whole decisions, one by one and sixteen at once.
+//! The loops that only tidegate can run: whole decisions, one by one and sixteen at once.
 
-use crate::contenders::tollgate::Tollgate;
+use crate::contenders::tidegate::Tidegate;
 use crate::contenders::{Contender, Who};
 use crate::field::Field;
 use crate::measure::Driver;
@@ -12,7 +12,7 @@ use std::ops::Range;
 const SIZE: usize = 16;
 
 /// `check` with each key.
-struct Decisions(Tollgate<String>);
+struct Decisions(Tidegate<String>);
 
 impl Driver<Texts> for Decisions {
     fn drive(&self, keys: &Texts, calls: Range<usize>) -> u64 {
@@ -25,7 +25,7 @@ impl Driver<Texts> for Decisions {
 }
 
 /// `check_many` with sixteen keys at a time.
-struct Batches(Tollgate<String>);
+struct Batches(Tidegate<String>);
 
 impl Driver<Texts> for Batches {
     fn drive(&self, keys: &Texts, calls: Range<usize>) -> u64 {
@@ -48,8 +48,8 @@ impl<'a> Field<'a> {
     /// Adds the single calls and the batches, growing and with a hint.
     pub fn batches(&mut self, texts: &'a Texts) -> Result<(), String> {
         let hint = self.plan().hint();
-        self.steady::<Tollgate<String>, _>(Who::Growing, 0, texts)?;
-        self.steady::<Tollgate<String>, _>(Who::Hinted, hint, texts)?;
+        self.steady::<Tidegate<String>, _>(Who::Growing, 0, texts)?;
+        self.steady::<Tidegate<String>, _>(Who::Hinted, hint, texts)?;
         let driver = Decisions(self.filled(0)?);
         self.driven(Who::Decision, true, driver, texts);
         let driver = Batches(self.filled(0)?);
@@ -60,8 +60,8 @@ impl<'a> Field<'a> {
     }
 
     /// A limiter that knows the plan's keys.
-    fn filled(&self, hint: usize) -> Result<Tollgate<String>, String> {
-        let limiter = Tollgate::<String>::build(self.plan().limit, hint)?;
+    fn filled(&self, hint: usize) -> Result<Tidegate<String>, String> {
+        let limiter = Tidegate::<String>::build(self.plan().limit, hint)?;
         Texts::visit(self.plan().keys, |key| {
             limiter.allow(key);
         });

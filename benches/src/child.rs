@@ -3,8 +3,8 @@
 use crate::contenders::governor::Governor;
 use crate::contenders::mutex_map::MutexMap;
 use crate::contenders::quota::Quota;
-#[cfg(feature = "tollgate")]
-use crate::contenders::tollgate::Tollgate;
+#[cfg(feature = "tidegate")]
+use crate::contenders::tidegate::Tidegate;
 use crate::contenders::{Contender, Limit, Who};
 use crate::process::resident;
 use crate::workload::{KeyList, Strings, Texts};
@@ -23,9 +23,9 @@ pub fn run(args: &[String]) -> Result<(), String> {
     match parts[..] {
         ["memory", who, keys] => grown(named(who)?, Look::Memory, count(keys)?),
         ["worst", who, keys] => grown(named(who)?, Look::Worst, count(keys)?),
-        #[cfg(feature = "tollgate")]
+        #[cfg(feature = "tidegate")]
         ["price", ceiling] => scan::price(count(ceiling)?),
-        #[cfg(feature = "tollgate")]
+        #[cfg(feature = "tidegate")]
         ["scan", ceiling, keys] => scan::scan(count(ceiling)?, count(keys)?),
         _ => Err(format!("not a measurement: {args:?}")),
     }
@@ -48,10 +48,10 @@ enum Look {
 /// Adds `keys` new keys to a contender.
 fn grown(who: Who, look: Look, keys: u32) -> Result<(), String> {
     match who {
-        #[cfg(feature = "tollgate")]
-        Who::Growing => looked::<Tollgate<String>, Texts>(look, keys, 0),
-        #[cfg(feature = "tollgate")]
-        Who::Hinted => looked::<Tollgate<String>, Texts>(look, keys, keys as usize),
+        #[cfg(feature = "tidegate")]
+        Who::Growing => looked::<Tidegate<String>, Texts>(look, keys, 0),
+        #[cfg(feature = "tidegate")]
+        Who::Hinted => looked::<Tidegate<String>, Texts>(look, keys, keys as usize),
         Who::Governor => looked::<Governor<String>, Strings>(look, keys, 0),
         Who::Quota => looked::<Quota<String>, Texts>(look, keys, 0),
         Who::MutexMap => looked::<MutexMap<String>, Texts>(look, keys, 0),
@@ -114,11 +114,11 @@ fn timed(call: impl FnOnce() -> bool) -> (bool, Duration) {
 }
 
 /// A limiter with a ceiling, and far more keys than it may hold.
-#[cfg(feature = "tollgate")]
+#[cfg(feature = "tidegate")]
 mod scan {
     use super::{Duration, KeyList, Limit, Texts, resident, timed};
     use crate::contenders::Contender;
-    use crate::contenders::tollgate::Tollgate;
+    use crate::contenders::tidegate::Tidegate;
 
     /// Keys that are known before the scan.
     const KNOWN: u32 = 1_000;
@@ -131,7 +131,7 @@ mod scan {
     /// Prints what a limiter costs that is filled with exactly as many live keys as it may hold.
     pub(super) fn price(ceiling: u32) -> Result<(), String> {
         let before = resident()?;
-        let limiter = Tollgate::with_ceiling(Limit::BUDGET, ceiling as usize)?;
+        let limiter = Tidegate::with_ceiling(Limit::BUDGET, ceiling as usize)?;
         Texts::visit(ceiling, |key| {
             limiter.allow(key);
         });
@@ -144,7 +144,7 @@ mod scan {
     pub(super) fn scan(ceiling: u32, keys: u32) -> Result<(), String> {
         let known: Vec<String> = (0..KNOWN).map(|number| format!("known{number:07}")).collect();
         let before = resident()?;
-        let limiter = Tollgate::with_ceiling(Limit::BUDGET, ceiling as usize)?;
+        let limiter = Tidegate::with_ceiling(Limit::BUDGET, ceiling as usize)?;
         for (key, number) in known.iter().zip(0..) {
             (0..spent(number)).for_each(|_| {
                 limiter.allow(key.as_str());

@@ -6,8 +6,8 @@ use crate::contenders::nothing::Nothing;
 use crate::contenders::pingora::Pingora;
 use crate::contenders::quota::Quota;
 use crate::contenders::throttlecrab::Throttlecrab;
-#[cfg(feature = "tollgate")]
-use crate::contenders::tollgate::Tollgate;
+#[cfg(feature = "tidegate")]
+use crate::contenders::tidegate::Tidegate;
 use crate::contenders::unkeyed::{LeakyBucket, Ratelimit};
 use crate::contenders::{Contender, Limit, Who};
 use crate::measure::{Cell, Driver, Entry, Fenced, OneByOne, interleave, pass, verify};
@@ -39,19 +39,19 @@ impl Plan {
 
 /// A kind of plain key that everybody can be asked with.
 pub trait PlainKey: Value + Hash + Eq + Send + 'static {
-    /// tollgate with such keys.
-    #[cfg(feature = "tollgate")]
-    type Tollgate: Contender<Self>;
+    /// tidegate with such keys.
+    #[cfg(feature = "tidegate")]
+    type Tidegate: Contender<Self>;
 }
 
 impl PlainKey for u64 {
-    #[cfg(feature = "tollgate")]
-    type Tollgate = Tollgate<u64>;
+    #[cfg(feature = "tidegate")]
+    type Tidegate = Tidegate<u64>;
 }
 
 impl PlainKey for IpAddr {
-    #[cfg(feature = "tollgate")]
-    type Tollgate = Tollgate<IpAddr>;
+    #[cfg(feature = "tidegate")]
+    type Tidegate = Tidegate<IpAddr>;
 }
 
 /// The contenders of one row.
@@ -67,7 +67,7 @@ impl<'a> Field<'a> {
     }
 
     /// How the calls are made.
-    #[cfg(feature = "tollgate")]
+    #[cfg(feature = "tidegate")]
     pub fn plan(&self) -> Plan {
         self.plan
     }
@@ -130,10 +130,10 @@ impl<'a> Field<'a> {
         S: KeyList<Key = String>,
     {
         let hint = self.plan.hint();
-        #[cfg(feature = "tollgate")]
+        #[cfg(feature = "tidegate")]
         {
-            self.steady::<Tollgate<String>, _>(Who::Growing, 0, texts)?;
-            self.steady::<Tollgate<String>, _>(Who::Hinted, hint, texts)?;
+            self.steady::<Tidegate<String>, _>(Who::Growing, 0, texts)?;
+            self.steady::<Tidegate<String>, _>(Who::Hinted, hint, texts)?;
         }
         self.steady::<Governor<String>, _>(Who::Governor, 0, strings)?;
         self.steady::<Quota<String>, _>(Who::Quota, 0, texts)?;
@@ -153,10 +153,10 @@ impl<'a> Field<'a> {
         L: KeyList<Key = K>,
     {
         let hint = self.plan.hint();
-        #[cfg(feature = "tollgate")]
+        #[cfg(feature = "tidegate")]
         {
-            self.steady::<K::Tollgate, _>(Who::Growing, 0, calls)?;
-            self.steady::<K::Tollgate, _>(Who::Hinted, hint, calls)?;
+            self.steady::<K::Tidegate, _>(Who::Growing, 0, calls)?;
+            self.steady::<K::Tidegate, _>(Who::Hinted, hint, calls)?;
         }
         self.steady::<Governor<K>, _>(Who::Governor, 0, calls)?;
         self.steady::<Quota<K>, _>(Who::Quota, 0, calls)?;
@@ -174,12 +174,12 @@ impl<'a> Field<'a> {
         T: KeyList<Key = str>,
         S: KeyList<Key = String>,
     {
-        #[cfg(feature = "tollgate")]
+        #[cfg(feature = "tidegate")]
         {
             if hint == 0 {
-                self.fresh::<Tollgate<String>, _>(Who::Growing, 0, texts);
+                self.fresh::<Tidegate<String>, _>(Who::Growing, 0, texts);
             }
-            self.fresh::<Tollgate<String>, _>(Who::Hinted, texts.len(), texts);
+            self.fresh::<Tidegate<String>, _>(Who::Hinted, texts.len(), texts);
         }
         self.fresh::<Governor<String>, _>(Who::Governor, hint, strings);
         self.fresh::<Quota<String>, _>(Who::Quota, hint, texts);

@@ -6,14 +6,14 @@ use crate::options::Options;
 use crate::process::{Numbers, measured, number};
 use crate::results::{Row, Unit};
 
-/// Where tollgate's memory is shown, in thousands of keys.
+/// Where tidegate's memory is shown, in thousands of keys.
 const STEPS: [u32; 12] =
     [1_000, 1_250, 1_500, 2_000, 2_500, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000, 10_000];
 
 /// The ceiling of the scan rows.
 const CEILING: u32 = 1_000_000;
 
-/// The contenders whose memory is measured besides tollgate's.
+/// The contenders whose memory is measured besides tidegate's.
 const PEERS: [Who; 3] = [Who::Governor, Who::Quota, Who::MutexMap];
 
 /// A group of rows that come out of the same processes.
@@ -31,7 +31,7 @@ impl Group {
     /// All groups that this build can measure.
     pub fn all() -> Vec<Group> {
         let mut groups = vec![Group::Memory, Group::Worst];
-        if cfg!(feature = "tollgate") {
+        if cfg!(feature = "tidegate") {
             groups.push(Group::Scan);
         }
         groups
@@ -83,7 +83,7 @@ fn millions(keys: u32) -> String {
 fn memory(options: &Options) -> Result<Vec<Row>, String> {
     let most = most(options);
     let mut measured = Vec::new();
-    if cfg!(feature = "tollgate") {
+    if cfg!(feature = "tidegate") {
         measured.push((Who::Growing, over("memory", Who::Growing, most)?));
         measured.push((Who::Hinted, over("memory", Who::Hinted, most)?));
     }
@@ -125,7 +125,7 @@ fn memory(options: &Options) -> Result<Vec<Row>, String> {
 fn worst(options: &Options) -> Result<Vec<Row>, String> {
     let most = most(options);
     let mut samples: Vec<(Who, Vec<f64>)> = Vec::new();
-    if cfg!(feature = "tollgate") {
+    if cfg!(feature = "tidegate") {
         samples.push((Who::Growing, Vec::new()));
     }
     samples.push((Who::Governor, Vec::new()));
@@ -150,7 +150,7 @@ fn worst(options: &Options) -> Result<Vec<Row>, String> {
     }])
 }
 
-/// A row of the scan, which only tollgate takes part in.
+/// A row of the scan, which only tidegate takes part in.
 fn scan_row(id: &str, title: &str, unit: Unit, value: f64) -> Row {
     let cells = vec![Cell::single(Who::Growing, value)];
     Row { id: id.into(), title: title.into(), unit, cells }

@@ -1,7 +1,7 @@
-//! Measures tollgate beside other rate limiters, in one process.
+//! Measures tidegate beside other rate limiters, in one process.
 
 mod assert;
-#[cfg(feature = "tollgate")]
+#[cfg(feature = "tidegate")]
 mod batch;
 mod chart;
 mod child;

@@ -2,7 +2,7 @@
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-Measures tollgate beside other rate limiters, in one process.
+Measures tidegate beside other rate limiters, in one process.
 
 usage: cargo run --release --manifest-path benches/Cargo.toml -- [options]
 

@@ -53,7 +53,7 @@ fn medians(results: &Results) -> Table {
     table
 }
 
-/// How many times faster, or smaller, tollgate is.
+/// How many times faster, or smaller, tidegate is.
 fn ratios(results: &Results) -> Table {
     let heading = |(who, than): &(Who, Who)| format!("{} : {}", who.name(), than.name());
     let headings = RATIOS.iter().map(heading);
@@ -147,7 +147,7 @@ const METHOD: &str = "\
 - In all rows but the refused ones every call is allowed, and the harness checks that (but for
   pingora-limits). Keys of rows with 1 M keys and more stay live: they are not yet full again.
 - New keys: every round starts with a new limiter; building and dropping it is not timed.
-- *tollgate* and *quota* grow as keys arrive; *tollgate, hint* and *quota, hint* were told the
+- *tidegate* and *quota* grow as keys arrive; *tidegate, hint* and *quota, hint* were told the
   number of keys (1000 where there is a single one). The targets compare with the faster quota.
 - Bytes per key: growth of the resident memory of a fresh process that keeps no keys itself,
   looked at every 50 000 keys. Slowest call: fresh processes, each call timed on its own; the best

@@ -24,7 +24,7 @@ enum Kind {
     /// String keys with a fence after each decision.
     Fenced { keys: u32 },
     /// String keys, sixteen per call.
-    #[cfg_attr(not(feature = "tollgate"), allow(dead_code))]
+    #[cfg_attr(not(feature = "tidegate"), allow(dead_code))]
     Batch { keys: u32 },
     /// Plain numbers as keys; one of them, or uniform.
     Numbers { keys: u32 },
@@ -75,7 +75,7 @@ pub fn specs(quick: bool) -> Vec<Spec> {
         "1 M keys, uniform, a fence after each decision",
         Kind::Fenced { keys: MILLION },
     ));
-    #[cfg(feature = "tollgate")]
+    #[cfg(feature = "tidegate")]
     specs.push(spec(
         "batch-1m",
         "1 M keys, uniform, check_many of 16",
@@ -181,7 +181,7 @@ impl Bench<'_> {
         field.run(true)
     }
 
-    #[cfg(feature = "tollgate")]
+    #[cfg(feature = "tidegate")]
     fn batch(&self, keys: u32) -> Result<Vec<Cell>, String> {
         let texts = Texts::of(&workload::uniform(keys, self.keyed_calls()));
         let mut field = Field::new(self.plan(keys, 1));
@@ -189,9 +189,9 @@ impl Bench<'_> {
         field.run(true)
     }
 
-    #[cfg(not(feature = "tollgate"))]
+    #[cfg(not(feature = "tidegate"))]
     fn batch(&self, _keys: u32) -> Result<Vec<Cell>, String> {
-        Err("check_many is tollgate's; build with the feature".into())
+        Err("check_many is tidegate's; build with the feature".into())
     }
 
     fn values<K: PlainKey>(&self, keys: u32) -> Result<Vec<Cell>, String> {

@@ -15,9 +15,9 @@ use std::thread::{self, Thread};
 use std::time::Instant;
 
 use rusqlite::Connection;
-use tollgate::durable::{FileOptions, FileStore};
-use tollgate::policy::Policy;
-use tollgate::{Engine, MemoryStore, Request, SystemClock, WhenFull};
+use tidegate::durable::{FileOptions, FileStore};
+use tidegate::policy::Policy;
+use tidegate::{Engine, MemoryStore, Request, SystemClock, WhenFull};
 
 const HELP: &str = "\
 Measures the store on disk, in a folder of the current directory that is removed at the end.
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     let base = given("--folder").map_or_else(|| PathBuf::from("."), PathBuf::from);
     let part = given("--part");
     let is_wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
-    let folder = base.join(format!("tollgate-bench-{}", std::process::id()));
+    let folder = base.join(format!("tidegate-bench-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder to write to");
     let mut results = Results { all: 0, missed: 0 };
     let quick = is_set("--quick");

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::policy::Policy;
-use tollgate::{Bucket, Engine, Limiter, Rate, Request};
+use tidegate::policy::Policy;
+use tidegate::{Bucket, Engine, Limiter, Rate, Request};
 
 const HELP: &str = "\
 Measures the engine beside the bare limiter: medians of interleaved rounds.
@@ -94,7 +94,7 @@ fn hot(rounds: usize) -> Vec<Line> {
     ]
 }
 
-fn allowed(answer: tollgate::Answer<'_, Result<tollgate::Report, tollgate::CheckError>>) -> bool {
+fn allowed(answer: tidegate::Answer<'_, Result<tidegate::Report, tidegate::CheckError>>) -> bool {
     black_box(answer.wait().is_ok_and(|report| report.is_allowed()))
 }
 

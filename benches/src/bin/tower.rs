@@ -11,9 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use http::{Request, Response};
-use tollgate::policy::Policy;
-use tollgate::{Bucket, Engine, Limiter, Rate};
-use tollgate_tower::{ClientIp, Dialect, LimitLayer, Peer, PolicyLayer};
+use tidegate::policy::Policy;
+use tidegate::{Bucket, Engine, Limiter, Rate};
+use tidegate_tower::{ClientIp, Dialect, LimitLayer, Peer, PolicyLayer};
 use tower::{Layer, Service};
 
 const HELP: &str = "\
@@ -96,7 +96,7 @@ fn measured(keys: u32, rounds: usize) -> Vec<f64> {
         let address: IpAddr = text.parse().expect("it was one");
         assert!(limiter.check(&address).is_allowed());
         let attributes = [("ip", text.as_str())];
-        let request = tollgate::Request::new("default", &attributes);
+        let request = tidegate::Request::new("default", &attributes);
         assert!(engine.check(&request).wait().is_ok_and(|it| it.is_allowed()));
     }
     for _ in 0..rounds {
@@ -110,7 +110,7 @@ fn measured(keys: u32, rounds: usize) -> Vec<f64> {
                     2 => {
                         let place = usize::try_from(u32::from_be_bytes(octets(peer))).unwrap_or(0);
                         let attributes = [("ip", texts[place - 0x0a00_0000].as_str())];
-                        let request = tollgate::Request::new("default", black_box(&attributes));
+                        let request = tidegate::Request::new("default", black_box(&attributes));
                         assert!(engine.check(&request).wait().is_ok_and(|it| it.is_allowed()));
                     }
                     3 | 4 => serve(&mut limited[index - 3], peer),

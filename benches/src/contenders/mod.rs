@@ -6,8 +6,8 @@ pub mod nothing;
 pub mod pingora;
 pub mod quota;
 pub mod throttlecrab;
-#[cfg(feature = "tollgate")]
-pub mod tollgate;
+#[cfg(feature = "tidegate")]
+pub mod tidegate;
 pub mod unkeyed;
 
 use std::time::Duration;
@@ -15,15 +15,15 @@ use std::time::Duration;
 /// A column of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// tollgate, `Limiter::new`, the table grows as keys arrive.
+    /// tidegate, `Limiter::new`, the table grows as keys arrive.
     Growing,
-    /// tollgate, built with the number of keys as its capacity hint.
+    /// tidegate, built with the number of keys as its capacity hint.
     Hinted,
-    /// tollgate, `check` instead of `allow`: a full decision instead of a bool.
+    /// tidegate, `check` instead of `allow`: a full decision instead of a bool.
     Decision,
-    /// tollgate, `check_many` of 16 on a growing table.
+    /// tidegate, `check_many` of 16 on a growing table.
     Batch,
-    /// tollgate, `check_many` of 16 on a table with a capacity hint.
+    /// tidegate, `check_many` of 16 on a table with a capacity hint.
     HintedBatch,
     /// governor's keyed limiter over a DashMap.
     Governor,
@@ -67,10 +67,10 @@ impl Who {
     /// The column's heading.
     pub fn name(self) -> &'static str {
         match self {
-            Who::Growing => "tollgate",
-            Who::Hinted => "tollgate, hint",
-            Who::Decision => "tollgate check",
-            Who::Batch => "tollgate x16",
+            Who::Growing => "tidegate",
+            Who::Hinted => "tidegate, hint",
+            Who::Decision => "tidegate check",
+            Who::Batch => "tidegate x16",
             Who::HintedBatch => "hint x16",
             Who::Governor => "governor",
             Who::Quota => "quota",
@@ -111,7 +111,7 @@ impl Limit {
     /// One admission a day, and a burst that is spent before the clock starts.
     pub const DRAINED: Limit = Limit::new(1, 86_400, 10);
     /// A hundred admissions that do not come back while the benchmark runs.
-    #[cfg(feature = "tollgate")]
+    #[cfg(feature = "tidegate")]
     pub const BUDGET: Limit = Limit::new(1, 86_400, 100);
 
     const fn new(count: u32, seconds: u64, burst: u32) -> Self {

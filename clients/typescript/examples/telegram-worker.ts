@@ -4,7 +4,7 @@
  * Bindings: the namespace `RATE_LIMIT_KV`, and `AGENT`, the service that gets each update as it is.
  */
 
-import { KvRateLimiter, type RateLimitEnv } from "tollgate/kv";
+import { KvRateLimiter, type RateLimitEnv } from "tidegate/kv";
 
 interface Env extends RateLimitEnv {
   readonly TELEGRAM_WEBHOOK_SECRET: string;

@@ -1,4 +1,4 @@
-/** tollgate for TypeScript. Each part is also a path of its own: `tollgate/relay`, `tollgate/kv`. */
+/** tidegate for TypeScript. Each part is also a path of its own: `tidegate/relay`, `tidegate/kv`. */
 
 export * as core from "./core/index.js";
 export * as kv from "./kv/index.js";

@@ -18,7 +18,7 @@ import {
   type ConnectOptions,
   type Envelope,
   type RelayError,
-} from "tollgate/relay";
+} from "tidegate/relay";
 
 import { attempt, letIn, type Attempt } from "./support/attempt.js";
 import { fromUtf8, hex, toHex, utf8 } from "./support/bytes.js";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Bucket, Cooldown, LimitError, Sliding, Window, type Algorithm } from "tollgate/core";
+import { Bucket, Cooldown, LimitError, Sliding, Window, type Algorithm } from "tidegate/core";
 
 import { amount, spelled, vectors, type Case, type Given } from "./support/vectors.js";
 

@@ -13,7 +13,7 @@ import {
   type OutgoingMessage,
   type RateLimitedHandlerOptions,
   type Refusal,
-} from "tollgate/relay";
+} from "tidegate/relay";
 
 import { fromUtf8, hex, toHex } from "./support/bytes.js";
 import { FakeClock } from "./support/fake-clock.js";

@@ -17,7 +17,7 @@ import {
   type Envelope,
   type RelayKey,
   type WebSocketConstructor,
-} from "tollgate/relay";
+} from "tidegate/relay";
 
 import { attempt, type Attempt } from "./support/attempt.js";
 import { hex, toHex } from "./support/bytes.js";
@@ -293,6 +293,6 @@ test("the platform's WebSocket is used if there is one, and asked for if there i
 });
 
 test("the package's main entry has the relay as a part", async () => {
-  const { relay } = await import("tollgate");
+  const { relay } = await import("tidegate");
   assert.equal(relay.RelayConnection, RelayConnection);
 });

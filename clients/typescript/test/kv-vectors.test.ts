@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Bucket, Sliding, Window, type Algorithm } from "tollgate/core";
-import { KvRateLimiter, type KvLimit, type RateLimitResult } from "tollgate/kv";
+import { Bucket, Sliding, Window, type Algorithm } from "tidegate/core";
+import { KvRateLimiter, type KvLimit, type RateLimitResult } from "tidegate/kv";
 
 import { MemoryStore } from "./support/memory-store.js";
 import { amount, vectors, type Case, type Given, type VectorStep } from "./support/vectors.js";

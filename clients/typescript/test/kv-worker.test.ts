@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test, type TestContext } from "node:test";
 
-import type { RateLimitResult } from "tollgate/kv";
+import type { RateLimitResult } from "tidegate/kv";
 
 import { startWorker, type Worker } from "./support/workers.js";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { KVNamespace } from "@cloudflare/workers-types";
-import * as tollgate from "tollgate";
+import * as tidegate from "tidegate";
 import {
   checkRateLimit,
   KvInvalidError,
@@ -13,7 +13,7 @@ import {
   type KvRateLimiterOptions,
   type RateLimitEnv,
   type UserId,
-} from "tollgate/kv";
+} from "tidegate/kv";
 
 import { FakeClock } from "./support/fake-clock.js";
 import { MemoryStore } from "./support/memory-store.js";
@@ -447,6 +447,6 @@ test("what the caller cannot ask for", async () => {
 });
 
 test("the package's main entry has the check and the limits as parts", () => {
-  assert.equal(tollgate.kv.checkRateLimit, checkRateLimit);
-  assert.ok(tollgate.core.Bucket);
+  assert.equal(tidegate.kv.checkRateLimit, checkRateLimit);
+  assert.ok(tidegate.core.Bucket);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { RateLimitedHandler, type SendLimits } from "tollgate/relay";
+import { RateLimitedHandler, type SendLimits } from "tidegate/relay";
 
 // Not part of what the package exports.
 import { Pace } from "../dist/relay/pace.js";

@@ -17,7 +17,7 @@ import {
   type ConnectOptions,
   type Envelope,
   type Payload,
-} from "tollgate/relay";
+} from "tidegate/relay";
 import { WebSocket } from "ws";
 
 import { fromUtf8, toHex, utf8 } from "./support/bytes.js";

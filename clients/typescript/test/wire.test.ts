@@ -17,7 +17,7 @@ import {
   readPayload,
   WireError,
   type Envelope,
-} from "tollgate/relay";
+} from "tidegate/relay";
 
 import { hex, Random, toHex, utf8 } from "./support/bytes.js";
 

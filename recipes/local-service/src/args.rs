@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use tollgate::policy::{RuleError, duration_from_text};
+use tidegate::policy::{RuleError, duration_from_text};
 use tracing::Level;
 
 use crate::Exception;
@@ -15,7 +15,7 @@ mod values;
 /// Answers pings of the users of this machine, within limits.
 #[derive(Debug, Parser)]
 #[command(
-    name = "tollgate-local-service",
+    name = "tidegate-local-service",
     version,
     max_term_width = 100,
     subcommand_required = true,
@@ -32,9 +32,9 @@ pub(crate) enum Command {
     /// Listen on a socket and answer
     #[command(after_long_help = "\
 Examples:
-  tollgate-local-service serve --socket /run/user/1000/pings.sock
-  tollgate-local-service serve --socket /run/pings.sock --allow-group adm --user-max 20
-  tollgate-local-service serve --socket /run/pings.sock --allow-everybody \\
+  tidegate-local-service serve --socket /run/user/1000/pings.sock
+  tidegate-local-service serve --socket /run/pings.sock --allow-group adm --user-max 20
+  tidegate-local-service serve --socket /run/pings.sock --allow-everybody \\
       --user-override backup=25 --user-override 'ci-*=5/1m'
 
 It ends in order when it gets SIGTERM or SIGINT.")]
@@ -44,32 +44,32 @@ It ends in order when it gets SIGTERM or SIGINT.")]
 Exits with 0 if all pings succeeded, with 1 if some were refused, with 2 if there was no answer.
 
 Example:
-  tollgate-local-service ping --socket /run/user/1000/pings.sock --count 20")]
+  tidegate-local-service ping --socket /run/user/1000/pings.sock --count 20")]
     Ping(PingArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Where to listen
-    #[arg(long, value_name = "PATH", env = "TOLLGATE_LOCAL_SOCKET", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_LOCAL_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: PathBuf,
     /// The mode of the socket's file, in octal: who may connect [default: 0600, or 0666 if an
     /// --allow flag is given]
-    #[arg(long, value_name = "OCTAL", env = "TOLLGATE_LOCAL_MODE", value_parser = values::mode)]
+    #[arg(long, value_name = "OCTAL", env = "TIDEGATE_LOCAL_MODE", value_parser = values::mode)]
     pub(crate) mode: Option<u32>,
     /// Answer this user: a name or uid:N; may be given many times [default: the service's own user
     /// and root]
-    #[arg(long, value_name = "USER", env = "TOLLGATE_LOCAL_ALLOW_USER", value_delimiter = ',')]
+    #[arg(long, value_name = "USER", env = "TIDEGATE_LOCAL_ALLOW_USER", value_delimiter = ',')]
     pub(crate) allow_user: Vec<String>,
     /// Answer the members of this group: a name or gid:N; may be given many times
-    #[arg(long, value_name = "GROUP", env = "TOLLGATE_LOCAL_ALLOW_GROUP", value_delimiter = ',')]
+    #[arg(long, value_name = "GROUP", env = "TIDEGATE_LOCAL_ALLOW_GROUP", value_delimiter = ',')]
     pub(crate) allow_group: Vec<String>,
     /// Answer everybody
-    #[arg(long, env = "TOLLGATE_LOCAL_ALLOW_EVERYBODY", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "TIDEGATE_LOCAL_ALLOW_EVERYBODY", value_parser = FalseyValueParser::new(),
         conflicts_with_all = ["allow_user", "allow_group"])]
     pub(crate) allow_everybody: bool,
     /// How much to log: error, warn, info, debug or trace
-    #[arg(long, value_name = "LEVEL", default_value = "info", env = "TOLLGATE_LOCAL_LOG")]
+    #[arg(long, value_name = "LEVEL", default_value = "info", env = "TIDEGATE_LOCAL_LOG")]
     pub(crate) log: Level,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
@@ -81,41 +81,41 @@ pub(crate) struct ServeArgs {
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
     /// How many requests a user may make …
-    #[arg(long, value_name = "N", default_value_t = 10, env = "TOLLGATE_LOCAL_USER_MAX",
+    #[arg(long, value_name = "N", default_value_t = 10, env = "TIDEGATE_LOCAL_USER_MAX",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) user_max: u64,
     /// … in how long, counted from the first
-    #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLGATE_LOCAL_USER_PER",
+    #[arg(long, value_name = "TIME", default_value = "10s", env = "TIDEGATE_LOCAL_USER_PER",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) user_per: Duration,
     /// Let a user make so many at once, and refill steadily: a bucket instead of a window
-    #[arg(long, value_name = "N", env = "TOLLGATE_LOCAL_USER_BURST",
+    #[arg(long, value_name = "N", env = "TIDEGATE_LOCAL_USER_BURST",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) user_burst: Option<u64>,
     /// Other numbers for a user: NAME=MAX, NAME=MAX/TIME, NAME=MAX/TIME:BURST or NAME=unlimited;
     /// may be given many times, the first that fits counts; `*` in a name is anything
-    #[arg(long, value_name = "NAME=…", env = "TOLLGATE_LOCAL_USER_OVERRIDE", value_delimiter = ',',
+    #[arg(long, value_name = "NAME=…", env = "TIDEGATE_LOCAL_USER_OVERRIDE", value_delimiter = ',',
         value_parser = values::exception)]
     pub(crate) user_override: Vec<Exception>,
     /// How many requests all users together may make …
-    #[arg(long, value_name = "N", default_value_t = 30, env = "TOLLGATE_LOCAL_GLOBAL_MAX",
+    #[arg(long, value_name = "N", default_value_t = 30, env = "TIDEGATE_LOCAL_GLOBAL_MAX",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) global_max: u64,
     /// … in how long, counted from the first
-    #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLGATE_LOCAL_GLOBAL_PER",
+    #[arg(long, value_name = "TIME", default_value = "10s", env = "TIDEGATE_LOCAL_GLOBAL_PER",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) global_per: Duration,
     /// Let all users together make so many at once, and refill steadily
-    #[arg(long, value_name = "N", env = "TOLLGATE_LOCAL_GLOBAL_BURST",
+    #[arg(long, value_name = "N", env = "TIDEGATE_LOCAL_GLOBAL_BURST",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) global_burst: Option<u64>,
     /// Take all limits from a policy file, from its domain `ipc`
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_LOCAL_POLICY", value_hint = ValueHint::FilePath,
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_LOCAL_POLICY", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["user_max", "user_per", "user_burst", "user_override", "global_max",
             "global_per", "global_burst"])]
     pub(crate) policy: Option<PathBuf>,
     /// Limit nobody
-    #[arg(long, env = "TOLLGATE_LOCAL_NO_LIMIT", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "TIDEGATE_LOCAL_NO_LIMIT", value_parser = FalseyValueParser::new())]
     pub(crate) no_limit: bool,
 }
 
@@ -123,28 +123,28 @@ pub(crate) struct LimitArgs {
 #[command(next_help_heading = "Bounds")]
 pub(crate) struct BoundArgs {
     /// How many connections there may be
-    #[arg(long, value_name = "N", default_value_t = 1024, env = "TOLLGATE_LOCAL_MAX_CONNECTIONS",
+    #[arg(long, value_name = "N", default_value_t = 1024, env = "TIDEGATE_LOCAL_MAX_CONNECTIONS",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) max_connections: u64,
     /// How many of them one user may have
     #[arg(long, value_name = "N", default_value_t = 128,
-        env = "TOLLGATE_LOCAL_MAX_CONNECTIONS_PER_USER",
+        env = "TIDEGATE_LOCAL_MAX_CONNECTIONS_PER_USER",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) max_connections_per_user: u64,
     /// How long one request may take to arrive, from its first byte on
-    #[arg(long, value_name = "TIME", default_value = "30s", env = "TOLLGATE_LOCAL_FRAME_TIMEOUT",
+    #[arg(long, value_name = "TIME", default_value = "30s", env = "TIDEGATE_LOCAL_FRAME_TIMEOUT",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) frame_timeout: Duration,
     /// How long a connection may send nothing
-    #[arg(long, value_name = "TIME", default_value = "30s", env = "TOLLGATE_LOCAL_IDLE_TIMEOUT",
+    #[arg(long, value_name = "TIME", default_value = "30s", env = "TIDEGATE_LOCAL_IDLE_TIMEOUT",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) idle_timeout: Duration,
     /// How long a caller may take to read an answer
-    #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLGATE_LOCAL_WRITE_TIMEOUT",
+    #[arg(long, value_name = "TIME", default_value = "10s", env = "TIDEGATE_LOCAL_WRITE_TIMEOUT",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) write_timeout: Duration,
     /// How long answers to what has arrived may take when the service ends
-    #[arg(long, value_name = "TIME", default_value = "5s", env = "TOLLGATE_LOCAL_CLOSE_TIMEOUT",
+    #[arg(long, value_name = "TIME", default_value = "5s", env = "TIDEGATE_LOCAL_CLOSE_TIMEOUT",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) close_timeout: Duration,
 }
@@ -152,7 +152,7 @@ pub(crate) struct BoundArgs {
 #[derive(Debug, Args)]
 pub(crate) struct PingArgs {
     /// Where the service listens
-    #[arg(long, value_name = "PATH", env = "TOLLGATE_LOCAL_SOCKET", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_LOCAL_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: PathBuf,
     /// How many pings
     #[arg(long, value_name = "N", default_value_t = 1,

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use tollgate_proto::ipc::{self, Decoder, Request, Response};
+use tidegate_proto::ipc::{self, Decoder, Request, Response};
 
 use crate::args::{Format, PingArgs};
 

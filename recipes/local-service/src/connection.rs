@@ -1,10 +1,10 @@
 use std::time::Duration;
 
+use tidegate::Clock;
+use tidegate_proto::ipc;
+use tidegate_server::local::{Ended, FrameTimes, Frames};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tollgate::Clock;
-use tollgate_proto::ipc;
-use tollgate_server::local::{Ended, FrameTimes, Frames};
 
 use crate::{Next, Peer, Service};
 

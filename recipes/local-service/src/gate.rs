@@ -1,7 +1,7 @@
 use std::fmt;
 
-use tollgate::policy::Policy;
-use tollgate::{CheckError, Clock, Engine, MemoryStore, Request, Wait};
+use tidegate::policy::Policy;
+use tidegate::{CheckError, Clock, Engine, MemoryStore, Request, Wait};
 
 /// The domain of the policy.
 pub(crate) const DOMAIN: &str = "ipc";

@@ -1,7 +1,7 @@
 //! A local service: answers small JSON requests of users of this machine over a Unix domain socket,
 //! and limits each of them and all of them together.
 //!
-//! Everything about limits is tollgate's: a policy of two rules in an [`Engine`](tollgate::Engine)
+//! Everything about limits is tidegate's: a policy of two rules in an [`Engine`](tidegate::Engine)
 //! for requests, and one of two kinds of places for connections. So is the socket's file, and who is at
 //! its other end: the daemon has a local socket of its own. What is here is the order of the steps:
 //!
@@ -31,7 +31,7 @@ pub use run::main;
 pub use server::{Server, ServerSettings};
 pub use service::{Next, Reply, Service};
 pub use setting::SettingError;
-pub use tollgate_server::local::{Access, BindError, Ended, Named, Peer, SocketFile};
+pub use tidegate_server::local::{Access, BindError, Ended, Named, Peer, SocketFile};
 
 /// The code of the guide is tested.
 #[cfg(doctest)]

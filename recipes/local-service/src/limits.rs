@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tollgate::policy::{self, Condition, Limit, Override, Policy, Rule};
-use tollgate::{Bucket, LimitError, Rate, Window};
+use tidegate::policy::{self, Condition, Limit, Override, Policy, Rule};
+use tidegate::{Bucket, LimitError, Rate, Window};
 
 use crate::SettingError;
 use crate::gate::{ATTRIBUTES, DOMAIN};

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use tollgate::policy::{Limit, Policy, Rule, Slots};
-use tollgate::{Clock, Engine, Lease, MemoryStore, Request};
+use tidegate::policy::{Limit, Policy, Rule, Slots};
+use tidegate::{Clock, Engine, Lease, MemoryStore, Request};
 
 use crate::SettingError;
 

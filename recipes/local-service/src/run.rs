@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use tidegate::SystemClock;
 use tokio::signal::unix::{SignalKind, signal};
-use tollgate::SystemClock;
 
 use crate::args::{BoundArgs, Cli, Command, LimitArgs, PingArgs, ServeArgs};
 use crate::client::{self, Tally};
@@ -126,7 +126,7 @@ fn settings(args: &ServeArgs) -> ServerSettings {
 /// Says that a value that is wrong may not come from the arguments.
 fn note_environment() {
     for (name, value) in std::env::vars_os() {
-        if let Some(name) = name.to_str().filter(|name| name.starts_with("TOLLGATE_LOCAL_")) {
+        if let Some(name) = name.to_str().filter(|name| name.starts_with("TIDEGATE_LOCAL_")) {
             let value = value.to_string_lossy();
             let _ = writeln!(io::stderr(), "note: the environment has {name}={value:?}");
         }

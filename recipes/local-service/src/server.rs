@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::Clock;
+use tidegate_proto::ipc::{self, Failure, Pong, Response};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
-use tollgate::Clock;
-use tollgate_proto::ipc::{self, Failure, Pong, Response};
 use tracing::{debug, error, info, warn};
 
 use crate::places::Place;

@@ -1,5 +1,5 @@
-use tollgate::Clock;
-use tollgate_proto::ipc::{self, Failure, IpcError, PROTOCOL_VERSION, Pong, Request, Response};
+use tidegate::Clock;
+use tidegate_proto::ipc::{self, Failure, IpcError, PROTOCOL_VERSION, Pong, Request, Response};
 use tracing::{error, info, warn};
 
 use crate::{Access, Gate, Passage, Peer};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
-use tollgate::durable::{Booked, Booking, Entry, OpenError, What};
+use tidegate::durable::{Booked, Booking, Entry, OpenError, What};
 
 use crate::limits::{CAP, GOVERNOR, TOKENS};
 use crate::note::Note;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use axum::serve::ListenerExt;
 use clap::{Parser, Subcommand};
+use tidegate_upgrade_guard::{serve, stopped};
 use tokio::net::TcpListener;
-use tollgate_upgrade_guard::{serve, stopped};
 use tracing_subscriber::EnvFilter;
 
 use crate::desk::Desk;
@@ -20,7 +20,7 @@ mod showing;
 /// The proposal desk of a game: governors propose changes, an AI interprets them, and all vote.
 #[derive(Debug, Parser)]
 #[command(
-    name = "tollgate-proposals",
+    name = "tidegate-proposals",
     version,
     max_term_width = 100,
     subcommand_required = true,
@@ -38,7 +38,7 @@ enum Command {
     #[command(after_long_help = "\
 Example:
   PROPOSALS_GOVERNORS=ada:secret-a,bob:secret-b PROPOSALS_HOST_SECRET=secret-h \\
-      tollgate-proposals serve --store desk --interpreter-url http://127.0.0.1:9000/interpret
+      tidegate-proposals serve --store desk --interpreter-url http://127.0.0.1:9000/interpret
 
 It ends in order when it gets SIGTERM or SIGINT. RUST_LOG says how much is logged, on standard
 error.")]

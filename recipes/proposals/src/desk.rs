@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tollgate::durable::{Entry, FileStore, Filter, OpenError};
-use tollgate::{Answer, Clock, Engine, SettleError};
+use tidegate::durable::{Entry, FileStore, Filter, OpenError};
+use tidegate::{Answer, Clock, Engine, SettleError};
 
 use crate::governors::Governors;
 use crate::interpreter::Interpreter;
@@ -122,7 +122,7 @@ impl Desk {
         &'a self,
         state: &mut State,
         note: Note,
-    ) -> Result<Answer<'a, Result<(), tollgate::Outage>>, Refusal> {
+    ) -> Result<Answer<'a, Result<(), tidegate::Outage>>, Refusal> {
         let answer = self.parts.engine.note(DOMAIN, &note.to_text());
         if let Answer::Now(Err(_)) = answer {
             return Err(Refusal::Outage);

@@ -6,8 +6,8 @@ use axum::http::{HeaderValue, Method, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use serde_json::json;
+use tidegate::policy::duration_to_text;
 use tokio::time::timeout;
-use tollgate::policy::duration_to_text;
 
 use crate::client::{Client, TrustError, client};
 use crate::limits::CAP_MAX;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use tollgate::Report;
-use tollgate::policy::{Policy, PolicyErrors, Rule, duration_to_text};
+use tidegate::Report;
+use tidegate::policy::{Policy, PolicyErrors, Rule, duration_to_text};
 
 use crate::problem::Refusal;
 
@@ -106,7 +106,7 @@ pub(crate) fn refusal(report: &Report) -> Refusal {
     match refuser.rule {
         COOLDOWN => {
             let wait = refuser.decision.wait();
-            let seconds = wait.and_then(tollgate::Wait::whole_secs).unwrap_or(0);
+            let seconds = wait.and_then(tidegate::Wait::whole_secs).unwrap_or(0);
             Refusal::Cooldown { seconds, wait }
         }
         TOKENS => Refusal::Tokens { left: refuser.decision.remaining() },

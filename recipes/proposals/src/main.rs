@@ -1,7 +1,7 @@
-//! `tollgate-proposals`: the proposal desk, and its client.
+//! `tidegate-proposals`: the proposal desk, and its client.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    tollgate_proposals::main()
+    tidegate_proposals::main()
 }

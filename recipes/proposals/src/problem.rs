@@ -2,8 +2,8 @@ use std::fmt;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tollgate::Wait;
-use tollgate_proto::problem::{CONTENT_TYPE, Problem};
+use tidegate::Wait;
+use tidegate_proto::problem::{CONTENT_TYPE, Problem};
 
 use crate::limits::{CAP, CAP_REACHED, COOLDOWN, TOKENS, TOKENS_PER_WINDOW};
 

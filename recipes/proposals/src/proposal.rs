@@ -3,7 +3,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tollgate::{HoldId, HoldIdError, Timestamp};
+use tidegate::{HoldId, HoldIdError, Timestamp};
 
 /// The name of a proposal: that of the reservation which it began with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use clap::Args;
-use tollgate::policy::duration_from_text;
+use tidegate::policy::duration_from_text;
 
 use crate::governors::{GovernorList, Governors, secret};
 use crate::limits::{CAP_MAX, Limits};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde::Serialize;
-use tollgate::durable::{Entry, What};
-use tollgate::{HoldId, Timestamp};
+use tidegate::durable::{Entry, What};
+use tidegate::{HoldId, Timestamp};
 
 use crate::note::{Note, NoteError};
 use crate::proposal::{Proposal, ProposalId, Status};

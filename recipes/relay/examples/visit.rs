@@ -1,6 +1,6 @@
 //! Two clients visit a running relay: one writes to the other until the relay says "not so fast".
 //!
-//! `cargo run -p tollgate-recipe-relay --example visit -- 127.0.0.1:8080`
+//! `cargo run -p tidegate-recipe-relay --example visit -- 127.0.0.1:8080`
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -8,11 +8,11 @@ use std::io::{self, Write};
 use ed25519_dalek::{Signer, SigningKey};
 use futures_util::{SinkExt, StreamExt};
 use prost::Message as _;
+use tidegate_relay::signed_bytes;
+use tidegate_relay::wire::{AuthResponse, Envelope, MessageType, Payload};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
-use tollgate_relay::signed_bytes;
-use tollgate_relay::wire::{AuthResponse, Envelope, MessageType, Payload};
 
 type Socket = WebSocketStream<TcpStream>;
 

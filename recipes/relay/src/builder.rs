@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::policy::{Limit, Policy, Rule, Slots};
+use tidegate::{Bucket, Clock, Engine, Limiter, Rate, SystemClock};
 use tokio::sync::{Semaphore, watch};
-use tollgate::policy::{Limit, Policy, Rule, Slots};
-use tollgate::{Bucket, Clock, Engine, Limiter, Rate, SystemClock};
 
 use crate::outbox::Capacity;
 use crate::registry::Registry;
@@ -15,8 +15,8 @@ use crate::relay::{Relay, Shared};
 /// Builds a [`Relay`]. Every setting has a default.
 ///
 /// ```
-/// use tollgate::{Bucket, ManualClock, Rate};
-/// use tollgate_relay::Relay;
+/// use tidegate::{Bucket, ManualClock, Rate};
+/// use tidegate_relay::Relay;
 ///
 /// let relay = Relay::builder("relay.example")
 ///     .limit(Some(Bucket::new(Rate::per_second(1)?, 10)?))

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use prost::Message as _;
+use tidegate::Clock;
 use tokio::time::timeout;
-use tollgate::Clock;
 
 use crate::builder::LONGEST_FAREWELL;
 use crate::handshake::{Challenge, millis};

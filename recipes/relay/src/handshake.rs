@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ed25519_dalek::{Signature, VerifyingKey};
 use prost::Message;
-use tollgate::{Clock, Timestamp};
+use tidegate::{Clock, Timestamp};
 
 use crate::address::address_of;
 use crate::wire::{AuthChallenge, AuthResponse, Envelope, MessageType, Payload, VERSION};

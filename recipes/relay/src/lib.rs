@@ -1,4 +1,4 @@
-//! A WebSocket relay that passes envelopes between connected clients by address, with one tollgate
+//! A WebSocket relay that passes envelopes between connected clients by address, with one tidegate
 //! bucket per connection.
 //!
 //! Clients prove who they are with an Ed25519 key, and get the address that belongs to it. Every
@@ -27,4 +27,4 @@ pub use builder::{RelayBuilder, RelayError};
 pub use handshake::signed_bytes;
 pub use relay::Relay;
 pub use settings::{Guard, SettingError, Settings, VARIABLES, Variable};
-pub use tollgate_upgrade_guard::serve;
+pub use tidegate_upgrade_guard::serve;

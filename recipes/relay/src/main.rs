@@ -1,4 +1,4 @@
-//! `tollgate-relay`: the relay as a program, told by its environment.
+//! `tidegate-relay`: the relay as a program, told by its environment.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use axum::serve::ListenerExt;
 use clap::Command;
+use tidegate_relay::{Guard, Relay, Settings, VARIABLES, serve};
+use tidegate_tower::{ClientIp, UpgradeGuard};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
-use tollgate_relay::{Guard, Relay, Settings, VARIABLES, serve};
-use tollgate_tower::{ClientIp, UpgradeGuard};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -41,7 +41,7 @@ fn command() -> Command {
     let _ =
         writeln!(help, "  {:width$}  what is logged: error, warn, info, debug [info]", "RUST_LOG");
     help.push_str("\nA value that is not right stops the start.");
-    Command::new("tollgate-relay")
+    Command::new("tidegate-relay")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Passes envelopes between clients over WebSockets, with one bucket per connection")
         .after_help(help)

@@ -11,9 +11,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::json;
+use tidegate::{Bucket, Clock, Engine, Lease, Limiter, MemoryStore, Request, SystemClock};
+use tidegate_tower::{ClientIp, UpgradeGuard};
 use tokio::sync::{Semaphore, watch};
-use tollgate::{Bucket, Clock, Engine, Lease, Limiter, MemoryStore, Request, SystemClock};
-use tollgate_tower::{ClientIp, UpgradeGuard};
 
 use crate::builder::{Bounds, RelayBuilder, Times};
 use crate::connection;
@@ -25,7 +25,7 @@ use crate::registry::Registry;
 ///
 /// ```no_run
 /// use std::future::pending;
-/// use tollgate_relay::{Relay, serve};
+/// use tidegate_relay::{Relay, serve};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let relay = Relay::builder("relay.example").build()?;
@@ -78,8 +78,8 @@ impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
     /// not come back as often as it likes. `/health` is not limited.
     ///
     /// ```
-    /// use tollgate_relay::{Relay, RelayError};
-    /// use tollgate_tower::{ClientIp, UpgradeGuard};
+    /// use tidegate_relay::{Relay, RelayError};
+    /// use tidegate_tower::{ClientIp, UpgradeGuard};
     ///
     /// let relay = Relay::builder("relay.example").build()?;
     /// let routes = relay.guarded(&UpgradeGuard::default(), ClientIp::peer());

@@ -1,7 +1,7 @@
 //! What happens to a message: limited first, then looked at, then passed on or dropped.
 
 use prost::Message as _;
-use tollgate::{Clock, Decision, Wait};
+use tidegate::{Clock, Decision, Wait};
 
 use crate::connection::Client;
 use crate::handshake::millis;

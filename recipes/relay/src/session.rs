@@ -2,8 +2,8 @@
 
 use axum::body::Bytes;
 use axum::extract::ws::{Message, WebSocket};
+use tidegate::Clock;
 use tokio::time::{Instant, sleep_until, timeout};
-use tollgate::Clock;
 
 use crate::builder::Times;
 use crate::connection::{Client, End, Farewell, GOING_AWAY, end_of};

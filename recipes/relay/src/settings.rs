@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 
-use tollgate::policy::Network;
-use tollgate::{Bucket, Rate};
+use tidegate::policy::Network;
+use tidegate::{Bucket, Rate};
 
 use crate::builder::{HOST_RULE, is_host};
 

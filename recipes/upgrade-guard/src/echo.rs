@@ -4,11 +4,11 @@ use axum::Router;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use axum::routing::any;
+use tidegate::Engine;
+use tidegate::policy::{Limit, Policy, PolicyErrors, Rule, Slots};
+use tidegate_tower::{Admission, Place, PolicyLayer};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tollgate::Engine;
-use tollgate::policy::{Limit, Policy, PolicyErrors, Rule, Slots};
-use tollgate_tower::{Admission, Place, PolicyLayer};
 
 use crate::serve::FOR_EVER;
 

@@ -13,8 +13,8 @@ mod settings;
 
 use axum::Router;
 use axum::routing::get;
-use tollgate::Clock;
-use tollgate_tower::{ClientIp, UpgradeGuard};
+use tidegate::Clock;
+use tidegate_tower::{ClientIp, UpgradeGuard};
 
 pub use echo::echo;
 pub use serve::{serve, stopped};
@@ -24,10 +24,10 @@ pub use settings::GuardArgs;
 ///
 /// ```
 /// use axum::{Router, routing::any};
-/// use tollgate_tower::{ClientIp, UpgradeGuard};
+/// use tidegate_tower::{ClientIp, UpgradeGuard};
 ///
 /// let service: Router = Router::new().route("/ws", any(|| async { "any WebSocket service" }));
-/// let app = tollgate_upgrade_guard::guarded(service, &UpgradeGuard::default(), ClientIp::peer());
+/// let app = tidegate_upgrade_guard::guarded(service, &UpgradeGuard::default(), ClientIp::peer());
 /// ```
 pub fn guarded<C>(routes: Router, guard: &UpgradeGuard<C>, client: ClientIp) -> Router
 where

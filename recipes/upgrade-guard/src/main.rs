@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use axum::serve::ListenerExt;
 use clap::Parser;
+use tidegate_tower::ProxyListener;
+use tidegate_upgrade_guard::{GuardArgs, echo, guarded, serve, stopped};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tollgate_tower::ProxyListener;
-use tollgate_upgrade_guard::{GuardArgs, echo, guarded, serve, stopped};
 use tracing_subscriber::EnvFilter;
 
 /// A WebSocket service at /ws that sends back what it gets, behind a guard that refuses floods of

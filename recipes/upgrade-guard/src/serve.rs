@@ -12,11 +12,11 @@ use axum::serve::Listener;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tidegate::policy::{Limit, Policy, Rule, Slots};
+use tidegate::{Engine, Lease, Request};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tollgate::policy::{Limit, Policy, Rule, Slots};
-use tollgate::{Engine, Lease, Request};
 use tower::{Service, ServiceExt};
 
 /// Serves routes until `stop` is ready, then lets requests that have begun come to their end.

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use tollgate::policy::{Network, duration_from_text};
-use tollgate::{Clock, MonotonicClock, Rate};
-use tollgate_tower::{ClientIp, ForwardedHeader, GuardError, UpgradeGuard};
+use tidegate::policy::{Network, duration_from_text};
+use tidegate::{Clock, MonotonicClock, Rate};
+use tidegate_tower::{ClientIp, ForwardedHeader, GuardError, UpgradeGuard};
 
 /// The guard's settings, as flags and environment of a program.
 #[derive(Args, Clone, Debug)]

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use tollgate::{
+use tidegate::{
     CheckError, Clock, Engine, HoldId, MemoryStore, Report, Request, SettleError, Store,
     SystemClock,
 };
@@ -16,8 +16,8 @@ use crate::update::Message;
 /// nothing.
 ///
 /// ```
-/// # use tollgate_webhook::{Claimed, Gate, Limits, Message};
-/// # use tollgate::Engine;
+/// # use tidegate_webhook::{Claimed, Gate, Limits, Message};
+/// # use tidegate::Engine;
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let gate = Gate::new(Engine::new(Limits { max: 1, ..Limits::default() }.policy()?));
 /// let message = Message { update_id: 7, user: 42, chat: 42 };

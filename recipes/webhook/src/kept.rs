@@ -1,8 +1,8 @@
 use std::path::{Path, PathBuf};
 
-use tollgate::durable::{FileOptions, FileStore, OpenError};
-use tollgate::policy::{Durability, Policy};
-use tollgate::{Engine, SystemClock};
+use tidegate::durable::{FileOptions, FileStore, OpenError};
+use tidegate::policy::{Durability, Policy};
+use tidegate::{Engine, SystemClock};
 
 /// Where counts are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! it reaches the agent.
 //!
 //! - [`Settings`] are read from the environment, and stop the start where they are wrong;
-//! - [`Limits`] are the numbers, as a [policy](tollgate::policy::Policy);
+//! - [`Limits`] are the numbers, as a [policy](tidegate::policy::Policy);
 //! - [`Gate`] is the check: whether a message of a user may pass, how many are left, and whether
 //!   the message has passed before;
 //! - [`Webhook`] puts it between Telegram and the agent.

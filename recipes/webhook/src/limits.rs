@@ -3,17 +3,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use tollgate::policy::{Condition, Durability, Grant, Limit, OnError, Override, Policy, Rule};
-use tollgate::{Bucket, LimitError, Rate, Sliding, Window};
+use tidegate::policy::{Condition, Durability, Grant, Limit, OnError, Override, Policy, Rule};
+use tidegate::{Bucket, LimitError, Rate, Sliding, Window};
 
 /// How many messages of each user reach the agent.
 ///
 /// ```
-/// use tollgate_webhook::Limits;
+/// use tidegate_webhook::Limits;
 ///
 /// let policy = Limits::default().policy()?;
 /// assert!(policy.rules()[0].in_words().contains("20"));
-/// # Ok::<(), tollgate_webhook::LimitsError>(())
+/// # Ok::<(), tidegate_webhook::LimitsError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -1,4 +1,4 @@
-//! `tollgate-webhook`: the webhook as a program, told by its environment.
+//! `tidegate-webhook`: the webhook as a program, told by its environment.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use axum::serve::ListenerExt;
 use clap::Command;
+use tidegate::{Clock, Engine, Store};
+use tidegate_upgrade_guard::{serve, stopped};
+use tidegate_webhook::{Gate, Kept, PATH, Settings, VARIABLES, Webhook, opened};
 use tokio::net::TcpListener;
-use tollgate::{Clock, Engine, Store};
-use tollgate_upgrade_guard::{serve, stopped};
-use tollgate_webhook::{Gate, Kept, PATH, Settings, VARIABLES, Webhook, opened};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -40,7 +40,7 @@ fn command() -> Command {
     let _ =
         writeln!(help, "  {:width$}  what is logged: error, warn, info, debug [info]", "RUST_LOG");
     help.push_str("\nA value that is not right stops the start.");
-    Command::new("tollgate-webhook")
+    Command::new("tidegate-webhook")
         .version(env!("CARGO_PKG_VERSION"))
         .about(
             "A bot's webhook that limits how many messages of each user reach an expensive agent",

@@ -11,10 +11,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use hyper_util::client::legacy;
 use serde_json::{Value, json};
+use tidegate::policy::{Limit, Policy, Rule, Slots};
+use tidegate::{Engine, Lease};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tollgate::policy::{Limit, Policy, Rule, Slots};
-use tollgate::{Engine, Lease};
 
 use crate::client::Client;
 
@@ -71,7 +71,7 @@ impl Outbox {
     /// Room for one more call, if there is any.
     pub(crate) async fn room(&self) -> Option<Room> {
         let nobody_waits = Some(Duration::ZERO);
-        let place = self.places.acquire(&tollgate::Request::new(ROOM, &[]), nobody_waits).await;
+        let place = self.places.acquire(&tidegate::Request::new(ROOM, &[]), nobody_waits).await;
         place.ok().map(|place| Room { _place: place })
     }
 
@@ -90,7 +90,7 @@ impl Outbox {
         let outbox = self.clone();
         let is_open = self.open.subscribe();
         tokio::spawn(async move {
-            let turn = outbox.places.acquire(&tollgate::Request::new(CALLS, &[]), None).await;
+            let turn = outbox.places.acquire(&tidegate::Request::new(CALLS, &[]), None).await;
             let called = match turn {
                 Ok(_turn) => outbox.called(request).await,
                 Err(error) => Err(error.into()),

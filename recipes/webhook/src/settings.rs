@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use hyper::Uri;
-use tollgate::policy::Policy;
+use tidegate::policy::Policy;
 
 pub use reader::SettingError;
 pub use variables::{Shown, VARIABLES, Variable};

@@ -21,7 +21,7 @@ pub struct Message {
 /// buttons, polls and everything else are other kinds.
 ///
 /// ```
-/// use tollgate_webhook::{Message, message_of};
+/// use tidegate_webhook::{Message, message_of};
 ///
 /// let update = br#"{"update_id":7,"message":{"message_id":1,"date":0,"text":"hello",
 ///     "from":{"id":42,"is_bot":false,"first_name":"Ada"},"chat":{"id":-100,"type":"group"}}}"#;
@@ -30,7 +30,7 @@ pub struct Message {
 ///
 /// let edit = br#"{"update_id":8,"edited_message":{"from":{"id":42},"chat":{"id":-100}}}"#;
 /// assert_eq!(message_of(edit)?, None);
-/// # Ok::<(), tollgate_webhook::UpdateError>(())
+/// # Ok::<(), tidegate_webhook::UpdateError>(())
 /// ```
 pub fn message_of(bytes: &[u8]) -> Result<Option<Message>, UpdateError> {
     let Update { update_id, message } = serde_json::from_slice(bytes).map_err(UpdateError)?;

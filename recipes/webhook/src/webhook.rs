@@ -13,10 +13,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http_body_util::LengthLimitError;
 use serde_json::json;
+use tidegate::{Clock, MemoryStore, Store, SystemClock};
+use tidegate_proto::problem::{self, Problem};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tollgate::{Clock, MemoryStore, Store, SystemClock};
-use tollgate_proto::problem::{self, Problem};
 
 use crate::access::Access;
 use crate::client::{TrustError, client};

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Runtime};
-use tollgate_proto::rls::{
+use tidegate_proto::rls::{
     RateLimitDescriptor, RateLimitRequest, RateLimitResponse, SERVICE, SHOULD_RATE_LIMIT,
     rate_limit_descriptor::Entry, rate_limit_response::DescriptorStatus,
 };
+use tokio::runtime::{Builder, Runtime};
 use tonic::body::Body;
 use tonic::client::Grpc as Client;
 use tonic::server::{Grpc, NamedService, UnaryService};
@@ -78,15 +78,15 @@ pub fn serve_bare(address: Option<String>) -> ExitCode {
 
 pub fn measure(options: &Options) -> Result<Vec<Target>, String> {
     let policy = parts::policy()?;
-    let tollgate = servers::tollgate("grpc", &policy)?;
+    let tidegate = servers::tidegate("grpc", &policy)?;
     let address = servers::free_address();
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let bare = Server::start(&own, &["--bare-grpc".into(), address.to_string()], address)?;
     let mut taken = [const { Vec::new() }; 2];
-    let before = [tollgate.processor_time(), bare.processor_time()];
+    let before = [tidegate.processor_time(), bare.processor_time()];
     let mut calls = [0; 2];
     for _ in 0..options.rounds() {
-        for (place, server) in [&tollgate, &bare].into_iter().enumerate() {
+        for (place, server) in [&tidegate, &bare].into_iter().enumerate() {
             let (count, per_second) = load(server.address, options)?;
             calls[place] += count;
             taken[place].push(per_second);
@@ -101,9 +101,9 @@ pub fn measure(options: &Options) -> Result<Vec<Target>, String> {
         let taken = server.processor_time() - before[place];
         taken.as_secs_f64() * 1e6 / f64::from(calls[place])
     };
-    let (our_us, their_us) = (us(&tollgate, 0), us(&bare, 1));
+    let (our_us, their_us) = (us(&tidegate, 0), us(&bare, 1));
     println!("gRPC, 2 connections x 32 calls in flight, {} keys", options.keys());
-    println!("  tollgate ShouldRateLimit   {:>8.0} k/s, {our_us:.2} us of processor", ours / 1e3);
+    println!("  tidegate ShouldRateLimit   {:>8.0} k/s, {our_us:.2} us of processor", ours / 1e3);
     println!(
         "  bare tonic handler         {:>8.0} k/s, {their_us:.2} us of processor",
         theirs / 1e3

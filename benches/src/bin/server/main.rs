@@ -12,7 +12,7 @@ Measures the daemon beside other servers, on this machine: medians of interleave
 
 Servers run on processor 0 and the load on processor 1. The peers are redis-server (which
 scripts/install installs) and, for HTTP, throttlecrab-server (scripts/install peers). The daemon is
-the `tollgate` of `cargo build --release -p tollgate-cli`.
+the `tidegate` of `cargo build --release -p tidegate-cli`.
 
 usage: server [--part resp|http|grpc|start] [--quick] [--assert]
 

@@ -82,7 +82,7 @@ fn post(out: &mut Vec<u8>, path: &str, body: &str) {
 
 /// A policy whose limit nobody reaches in a benchmark.
 pub fn policy() -> Result<PathBuf, String> {
-    let path = std::env::temp_dir().join(format!("tollgate-bench-{}.toml", std::process::id()));
+    let path = std::env::temp_dir().join(format!("tidegate-bench-{}.toml", std::process::id()));
     let policy = "[[rule]]\nname = \"user\"\nkey = [\"user\"]\n\
                   bucket = { rate = \"1 per 1h\", burst = 1000000 }\n";
     std::fs::write(&path, policy).map_err(|error| error.to_string())?;
@@ -120,18 +120,18 @@ fn medians(
 
 pub fn resp(options: &Options) -> Result<Vec<Target>, String> {
     let policy = policy()?;
-    let (tollgate, redis) = (servers::tollgate("resp", &policy)?, servers::redis()?);
+    let (tidegate, redis) = (servers::tidegate("resp", &policy)?, servers::redis()?);
     load_script(redis.address)?;
     let keys = options.keys();
-    fill(tollgate.address, CL_THROTTLE, keys)?;
-    let resident = tollgate.resident_mib();
+    fill(tidegate.address, CL_THROTTLE, keys)?;
+    let resident = tidegate.resident_mib();
     fill(redis.address, INCR_EXPIRE, keys)?;
     println!(
-        "RESP, {keys} keys: tollgate {resident:.0} MiB, redis {:.0} MiB",
+        "RESP, {keys} keys: tidegate {resident:.0} MiB, redis {:.0} MiB",
         redis.resident_mib()
     );
     let contenders = [
-        Contender { name: "tollgate CL.THROTTLE", server: &tollgate, talk: CL_THROTTLE },
+        Contender { name: "tidegate CL.THROTTLE", server: &tidegate, talk: CL_THROTTLE },
         Contender { name: "redis INCR + EXPIRE", server: &redis, talk: INCR_EXPIRE },
         Contender { name: "redis PING", server: &redis, talk: PING },
         Contender { name: "redis bucket by EVALSHA", server: &redis, talk: BUCKET },
@@ -168,17 +168,17 @@ pub fn resp(options: &Options) -> Result<Vec<Target>, String> {
 
 pub fn http(options: &Options) -> Result<Vec<Target>, String> {
     let policy = policy()?;
-    let (tollgate, crab) = (servers::tollgate("http", &policy)?, servers::throttlecrab()?);
+    let (tidegate, crab) = (servers::tidegate("http", &policy)?, servers::throttlecrab()?);
     let keys = options.keys();
     let shape = Shape { connections: 50, pipeline: 1, keys, time: options.round() };
     let contenders = [
-        Contender { name: "tollgate /v1/check", server: &tollgate, talk: CHECK },
+        Contender { name: "tidegate /v1/check", server: &tidegate, talk: CHECK },
         Contender { name: "throttlecrab /throttle", server: &crab, talk: HTTP_THROTTLE },
     ];
     for contender in &contenders {
         fill(contender.server.address, contender.talk, keys)?;
     }
-    let resident = tollgate.resident_mib();
+    let resident = tidegate.resident_mib();
     // Processor time comes in hundredths of a second: it is taken over all rounds together.
     let before = contenders.each_ref().map(|it| it.server.processor_time());
     let mut rounds = [const { Vec::new() }; 2];
@@ -196,7 +196,7 @@ pub fn http(options: &Options) -> Result<Vec<Target>, String> {
         rounds.sort_by_key(|round| round.p99);
         loaded.push(rounds.swap_remove(rounds.len() / 2));
     }
-    println!("HTTP, 50 connections, {keys} keys, tollgate {resident:.0} MiB");
+    println!("HTTP, 50 connections, {keys} keys, tidegate {resident:.0} MiB");
     for ((contender, loaded), us) in contenders.iter().zip(&loaded).zip(&per_request_us) {
         let (rate, p99) = (loaded.per_second / 1e3, loaded.p99);
         println!(
@@ -226,7 +226,7 @@ pub fn start(options: &Options) -> Result<Vec<Target>, String> {
     let mut times = Vec::new();
     for _ in 0..options.rounds() {
         let begun = Instant::now();
-        let server = servers::tollgate("http", &policy)?;
+        let server = servers::tidegate("http", &policy)?;
         first_answer(server.address)?;
         times.push(begun.elapsed());
     }

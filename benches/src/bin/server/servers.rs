@@ -75,7 +75,7 @@ pub fn free_address() -> SocketAddr {
 }
 
 /// The daemon, with all doors shut but one.
-pub fn tollgate(door: &str, policy: &Path) -> Result<Server, String> {
+pub fn tidegate(door: &str, policy: &Path) -> Result<Server, String> {
     let address = free_address();
     let mut args = vec!["serve".to_owned(), policy.display().to_string()];
     for other in ["http", "grpc", "resp", "unix", "admin"] {
@@ -89,11 +89,11 @@ pub fn tollgate(door: &str, policy: &Path) -> Result<Server, String> {
 pub fn daemon() -> Result<PathBuf, String> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    let path = target.join("release/tollgate");
+    let path = target.join("release/tidegate");
     if path.exists() {
         return Ok(path);
     }
-    Err(format!("{} is not there; run `cargo build --release -p tollgate-cli`", path.display()))
+    Err(format!("{} is not there; run `cargo build --release -p tidegate-cli`", path.display()))
 }
 
 pub fn redis() -> Result<Server, String> {

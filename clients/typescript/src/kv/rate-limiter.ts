@@ -57,7 +57,7 @@ export interface RateLimitResult {
  * places, can be admitted beyond the limit. Workers KV also refuses more than one write per second
  * to the same key, and what cannot be written is not counted. This protects against cost, not
  * against an attack: whoever needs an exact number uses the Rust library, or keeps a state of
- * `tollgate/core` where one caller at a time changes it (a Durable Object).
+ * `tidegate/core` where one caller at a time changes it (a Durable Object).
  */
 export class KvRateLimiter {
   readonly #store: KeyValue;

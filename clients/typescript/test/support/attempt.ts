@@ -1,4 +1,4 @@
-import { RelayConnection, type ConnectOptions } from "tollgate/relay";
+import { RelayConnection, type ConnectOptions } from "tidegate/relay";
 
 import { FakeClock } from "./fake-clock.js";
 import {

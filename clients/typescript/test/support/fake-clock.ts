@@ -1,4 +1,4 @@
-import type { Clock } from "tollgate/relay";
+import type { Clock } from "tidegate/relay";
 
 interface Timer {
   readonly dueMs: number;

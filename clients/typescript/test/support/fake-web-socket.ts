@@ -11,7 +11,7 @@ import {
   type Envelope,
   type WebSocketConstructor,
   type WebSocketLike,
-} from "tollgate/relay";
+} from "tidegate/relay";
 
 type Listener = (event: never) => void;
 

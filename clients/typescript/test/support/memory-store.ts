@@ -1,4 +1,4 @@
-import type { KeyValue } from "tollgate/kv";
+import type { KeyValue } from "tidegate/kv";
 
 /** A namespace in memory that forgets as Workers KV does: in whole seconds. */
 export class MemoryStore implements KeyValue {

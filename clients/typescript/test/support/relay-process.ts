@@ -6,8 +6,8 @@ import { fileURLToPath } from "node:url";
 
 /** The relay's program, as the whole workspace builds it unless it is told otherwise. */
 const PROGRAM =
-  process.env["TOLLGATE_RELAY_BIN"] ??
-  fileURLToPath(new URL("../../../../target/debug/tollgate-relay", import.meta.url));
+  process.env["TIDEGATE_RELAY_BIN"] ??
+  fileURLToPath(new URL("../../../../target/debug/tidegate-relay", import.meta.url));
 
 /** What the relay calls itself. */
 export const HOST = "localhost";
@@ -27,7 +27,7 @@ export async function startRelay(
   if (!existsSync(PROGRAM)) {
     throw new Error(
       `there is no relay at ${PROGRAM}: build it with ` +
-        "`cargo build --locked -p tollgate-recipe-relay`, or set TOLLGATE_RELAY_BIN",
+        "`cargo build --locked -p tidegate-recipe-relay`, or set TIDEGATE_RELAY_BIN",
     );
   }
   const child = spawn(PROGRAM, {

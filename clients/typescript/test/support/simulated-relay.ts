@@ -6,7 +6,7 @@ import {
   payload,
   rateLimited,
   type Envelope,
-} from "tollgate/relay";
+} from "tidegate/relay";
 
 import type { FakeClock } from "./fake-clock.js";
 import { fromUtf8, utf8 } from "./bytes.js";

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-import type { Decision } from "tollgate/core";
+import type { Decision } from "tidegate/core";
 
 /** One case of the test vectors that the Rust core writes. */
 export interface Case {
@@ -25,7 +25,7 @@ export interface VectorStep {
 
 /** All cases of one kind of limit. */
 export function vectors(kind: string): readonly Case[] {
-  const path = `../../../../crates/tollgate-core/vectors/${kind}.json`;
+  const path = `../../../../crates/tidegate-core/vectors/${kind}.json`;
   const text = readFileSync(fileURLToPath(new URL(path, import.meta.url)), "utf8");
   return JSON.parse(text) as Case[];
 }

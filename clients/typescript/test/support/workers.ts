@@ -91,7 +91,7 @@ function modules(program: WorkerOptions["program"]): object[] {
   const parts = ["core", "kv", "relay"];
   return [
     module("worker.js", contents),
-    ...parts.map((part) => module(`tollgate/${part}`, `export * from "../dist/${part}/index.js";`)),
+    ...parts.map((part) => module(`tidegate/${part}`, `export * from "../dist/${part}/index.js";`)),
     ...files
       .filter((file) => file.endsWith(".js"))
       .map((file) =>

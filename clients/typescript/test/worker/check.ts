@@ -1,6 +1,6 @@
 /** A Worker that serves the check: `GET /<user>`, at the time that the request says. */
 
-import { checkRateLimit, KvInvalidError, type KeyValue, type RateLimitEnv } from "tollgate/kv";
+import { checkRateLimit, KvInvalidError, type KeyValue, type RateLimitEnv } from "tidegate/kv";
 
 export default {
   async fetch(request: Request, env: RateLimitEnv): Promise<Response> {

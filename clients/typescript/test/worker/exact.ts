@@ -1,6 +1,6 @@
 /** An exact limit on the same platform: a Durable Object per user, with a state of the core. */
 
-import { Bucket, type BucketState } from "tollgate/core";
+import { Bucket, type BucketState } from "tidegate/core";
 
 /** What is used of a Durable Object's surroundings. */
 interface Surroundings {

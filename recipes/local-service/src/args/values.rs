@@ -1,6 +1,6 @@
 //! What a value on the command line says.
 
-use tollgate::policy::duration_from_text;
+use tidegate::policy::duration_from_text;
 
 use crate::{Exception, Grant};
 

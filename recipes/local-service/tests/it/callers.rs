@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 
-use tollgate_proto::ipc::encode_text;
+use tidegate_proto::ipc::encode_text;
 
 use crate::harness::{Folder, InProcess, command};
 
@@ -30,7 +30,7 @@ fn twenty_pings_by_hand() {
 fn a_ping_that_succeeds_ends_with_0() {
     let server = InProcess::usual();
     let mut ping = command();
-    let output = ping.arg("ping").env("TOLLGATE_LOCAL_SOCKET", server.folder.socket()).output();
+    let output = ping.arg("ping").env("TIDEGATE_LOCAL_SOCKET", server.folder.socket()).output();
     assert_eq!(output.unwrap().status.code(), Some(0));
 }
 

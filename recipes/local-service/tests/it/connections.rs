@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::Signal;
 use serde_json::json;
-use tollgate_proto::ipc::encode_text;
+use tidegate_proto::ipc::encode_text;
 
 use crate::harness::{
     Caller, Folder, InProcess, PING, Running, Setup, can_be_others, command, command_as, ping_as,

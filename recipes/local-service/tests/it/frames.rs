@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use serde_json::Value;
-use tollgate_proto::ipc::{FRAME_BYTES_MAX, encode_text};
+use tidegate_proto::ipc::{FRAME_BYTES_MAX, encode_text};
 
 use crate::harness::{InProcess, PING, is_ok};
 

@@ -13,7 +13,7 @@ use run::Guide;
 #[test]
 fn the_commands_of_the_guide_do_what_it_says() {
     let folder = Folder::new();
-    let built = Path::new(env!("CARGO_BIN_EXE_tollgate-local-service")).parent().unwrap();
+    let built = Path::new(env!("CARGO_BIN_EXE_tidegate-local-service")).parent().unwrap();
     let mut shell = cleared(Command::new("sh"));
     shell.env("PATH", format!("{}:{}", built.display(), std::env::var("PATH").unwrap()));
     let guide = Guide {

@@ -14,13 +14,13 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
-use tokio::sync::oneshot;
-use tollgate::policy::Policy;
-use tollgate::{ManualClock, Timestamp};
-use tollgate_local_service::{
+use tidegate::policy::Policy;
+use tidegate::{ManualClock, Timestamp};
+use tidegate_local_service::{
     Access, Gate, Limits, Peer, Places, Server, ServerSettings, Service, Timeouts,
 };
-use tollgate_proto::ipc::{Decoder, encode_text};
+use tidegate_proto::ipc::{Decoder, encode_text};
+use tokio::sync::oneshot;
 
 /// The request that everybody makes.
 pub(crate) const PING: &str = r#"{"type":"ping","protocolVersion":1}"#;
@@ -312,12 +312,12 @@ impl Drop for Running {
 
 /// The real command, without the variables of the one who runs the tests.
 pub(crate) fn command() -> Command {
-    cleared(Command::new(env!("CARGO_BIN_EXE_tollgate-local-service")))
+    cleared(Command::new(env!("CARGO_BIN_EXE_tidegate-local-service")))
 }
 
 pub(crate) fn cleared(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TOLLGATE_LOCAL_") {
+        if name.to_string_lossy().starts_with("TIDEGATE_LOCAL_") {
             command.env_remove(name);
         }
     }
@@ -342,10 +342,10 @@ pub(crate) fn can_be_others() -> bool {
 /// Another process makes it: a file that this one has open for writing could not be run while a child
 /// that another test starts has it open too.
 pub(crate) fn copy_of_the_command(folder: &Folder) -> PathBuf {
-    let copy = folder.path().join("tollgate-local-service");
+    let copy = folder.path().join("tidegate-local-service");
     if !copy.exists() {
         let mut install = Command::new("install");
-        install.arg("--mode=0755").arg(env!("CARGO_BIN_EXE_tollgate-local-service")).arg(&copy);
+        install.arg("--mode=0755").arg(env!("CARGO_BIN_EXE_tidegate-local-service")).arg(&copy);
         assert!(install.status().unwrap().success());
     }
     copy

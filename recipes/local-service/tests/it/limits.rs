@@ -4,10 +4,10 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate::ManualClock;
-use tollgate::policy::Policy;
-use tollgate_local_service::{Exception, Grant, Limits, Numbers, Peer, Service};
-use tollgate_proto::ipc::{Failure, Response};
+use tidegate::ManualClock;
+use tidegate::policy::Policy;
+use tidegate_local_service::{Exception, Grant, Limits, Numbers, Peer, Service};
+use tidegate_proto::ipc::{Failure, Response};
 
 use crate::harness::{InProcess, PING, START, Setup, peer, service};
 

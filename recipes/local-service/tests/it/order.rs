@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tollgate::ManualClock;
-use tollgate_local_service::{Access, Gate, Limits, Next, Peer, Service};
-use tollgate_proto::ipc::{IpcError, Response};
+use tidegate::ManualClock;
+use tidegate_local_service::{Access, Gate, Limits, Next, Peer, Service};
+use tidegate_proto::ipc::{IpcError, Response};
 
 use crate::harness::{InProcess, PING, START, Setup, is_ok, peer};
 

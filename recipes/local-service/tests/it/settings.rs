@@ -48,9 +48,9 @@ fn zero_and_negative_values_stop_the_start_and_are_named() {
 
 #[test]
 fn a_wrong_value_of_the_environment_is_named_too() {
-    let said = refused(&[], &[("TOLLGATE_LOCAL_USER_MAX", "0")]);
+    let said = refused(&[], &[("TIDEGATE_LOCAL_USER_MAX", "0")]);
     assert!(said.contains("'--user-max <N>'"), "{said}");
-    assert!(said.contains("the environment has TOLLGATE_LOCAL_USER_MAX=\"0\""), "{said}");
+    assert!(said.contains("the environment has TIDEGATE_LOCAL_USER_MAX=\"0\""), "{said}");
 }
 
 #[test]
@@ -110,16 +110,16 @@ fn the_environment_changes_them_and_flags_come_first() {
     let start = |args: &[&str]| {
         let mut command = command();
         command.envs([
-            ("TOLLGATE_LOCAL_USER_MAX", "4"),
-            ("TOLLGATE_LOCAL_USER_PER", "1h"),
-            ("TOLLGATE_LOCAL_GLOBAL_PER", "1h"),
+            ("TIDEGATE_LOCAL_USER_MAX", "4"),
+            ("TIDEGATE_LOCAL_USER_PER", "1h"),
+            ("TIDEGATE_LOCAL_GLOBAL_PER", "1h"),
         ]);
         Running::start_in(Folder::new(), command, args)
     };
     assert_eq!(start(&[]).call().pings(10), 4);
     assert_eq!(start(&["--user-max", "6"]).call().pings(10), 6);
     let mut command = command();
-    command.env("TOLLGATE_LOCAL_NO_LIMIT", "1");
+    command.env("TIDEGATE_LOCAL_NO_LIMIT", "1");
     let running = Running::start_in(Folder::new(), command, &[]);
     assert_eq!(running.call().pings(100), 100);
 }
@@ -206,7 +206,7 @@ fn help_tells_every_setting() {
     let readme = include_str!("../../README.md");
     let mut count = 0;
     for word in help.split_whitespace() {
-        let Some(name) = word.strip_prefix("[env:").or(word.strip_prefix("TOLLGATE_LOCAL_")) else {
+        let Some(name) = word.strip_prefix("[env:").or(word.strip_prefix("TIDEGATE_LOCAL_")) else {
             continue;
         };
         if let Some(name) = name.strip_suffix("=]") {

@@ -8,8 +8,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
+use tidegate_local_service::{BindError, SocketFile};
 use tokio::runtime::Runtime;
-use tollgate_local_service::{BindError, SocketFile};
 
 use crate::harness::{Folder, Running, command};
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use tidegate::ManualClock;
+use tidegate_local_service::{Ended, Limits, Timeouts, serve_connection};
+use tidegate_proto::ipc::{FRAME_BYTES_MAX, encode_text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tollgate::ManualClock;
-use tollgate_local_service::{Ended, Limits, Timeouts, serve_connection};
-use tollgate_proto::ipc::{FRAME_BYTES_MAX, encode_text};
 
 use crate::harness::{PING, Running, START, peer, service};
 

@@ -2,8 +2,8 @@
 
 use std::pin::pin;
 
+use tidegate::{CheckError, Request, WaitError};
 use tokio::time::timeout;
-use tollgate::{CheckError, Request, WaitError};
 
 use super::{Desk, Parts};
 use crate::limits::{ACT, DOMAIN, GOVERNOR, INTERPRETER, PROPOSE, TIER, refusal};
@@ -97,7 +97,7 @@ impl Submitted {
         // In an outage they may come back too early. Then whoever confirms is told so.
         let expires = match expires {
             Ok(expires) => expires,
-            Err(tollgate::SettleError::Gone) => return Err(gone()),
+            Err(tidegate::SettleError::Gone) => return Err(gone()),
             Err(_) => return Ok(()),
         };
         self.desk.state().set_expiry(self.id, Some(expires));
@@ -139,7 +139,7 @@ impl Submitted {
     fn give_up(
         &mut self,
         reason: &str,
-    ) -> Option<tollgate::Answer<'_, Result<u64, tollgate::SettleError>>> {
+    ) -> Option<tidegate::Answer<'_, Result<u64, tidegate::SettleError>>> {
         self.is_over = true;
         let mut state = self.desk.state();
         let is_open = state.get(self.id).is_some_and(|known| known.status.is_pending());

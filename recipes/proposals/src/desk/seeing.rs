@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use tollgate::{Decision, Request};
+use tidegate::{Decision, Request};
 
 use super::{Desk, Parts};
 use crate::audit::{Audit, Page};

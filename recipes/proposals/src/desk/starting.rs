@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use tollgate::durable::{FileOptions, OpenError};
-use tollgate::policy::PolicyErrors;
-use tollgate::{CheckError, Clock, Engine, Outage, Request, SettleError, SystemClock};
+use tidegate::durable::{FileOptions, OpenError};
+use tidegate::policy::PolicyErrors;
+use tidegate::{CheckError, Clock, Engine, Outage, Request, SettleError, SystemClock};
 
 use super::{Desk, Parts, Settings, SharedClock};
 use crate::client::TrustError;
@@ -33,7 +33,7 @@ impl Desk {
 
     fn open_by(
         settings: &Settings,
-        clock: impl FnOnce(tollgate::Timestamp) -> SharedClock,
+        clock: impl FnOnce(tidegate::Timestamp) -> SharedClock,
     ) -> Result<Self, StartError> {
         let Settings { governors, limits, interval, .. } = settings.clone();
         let policy = limits.policy().map_err(StartError::Policy)?;

@@ -1,4 +1,4 @@
-use tollgate::{HoldId, Timestamp};
+use tidegate::{HoldId, Timestamp};
 
 use super::{ClosedWindow, Deed, Fact, MOST_KEPT, Rounds, State};
 use crate::note::Note;

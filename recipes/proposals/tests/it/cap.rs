@@ -44,7 +44,7 @@ async fn it_takes_a_supermajority() {
     let scratch = Scratch::new();
     let mut settings = settings(&scratch, Ai::quick().await, easy());
     let list = "ada:ada-secret,bob:bob-secret,cy:cy-secret,di:di-secret,ed:ed-secret";
-    settings.governors = tollgate_proposals::Governors::from_text(list, "host-secret").unwrap();
+    settings.governors = tidegate_proposals::Governors::from_text(list, "host-secret").unwrap();
     let server = started(&settings).await;
     let http = &server.http;
     let id = http.proposed("ada", 4, "cap 5").await;

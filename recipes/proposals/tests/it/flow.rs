@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate_proposals::Limits;
+use tidegate_proposals::Limits;
 
 use crate::ai::Ai;
 use crate::support::{Scratch, easy, settings, started};

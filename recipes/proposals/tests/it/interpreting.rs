@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
+use tidegate::durable::{Filter, Ledger, What};
+use tidegate_proposals::{Governors, Limits};
 use tokio::time::timeout;
-use tollgate::durable::{Filter, Ledger, What};
-use tollgate_proposals::{Governors, Limits};
 
 use crate::ai::Ai;
 use crate::support::{Http, PATIENCE, Scratch, Server, easy, settings, started};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate::Timestamp;
-use tollgate_proposals::Limits;
+use tidegate::Timestamp;
+use tidegate_proposals::Limits;
 
 use crate::ai::Ai;
 use crate::support::{Scratch, Server, easy, settings, started};

@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 use crate::ai::Ai;
 use crate::support::{GOVERNORS, Http, Scratch};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_tollgate-proposals");
+const BINARY: &str = env!("CARGO_BIN_EXE_tidegate-proposals");
 
 /// The program, running.
 pub(crate) struct Program {

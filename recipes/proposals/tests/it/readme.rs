@@ -21,12 +21,12 @@ fn the_commands_of_the_readme_do_what_it_says() {
         .replace("127.0.0.1:8080", &desk_address)
         .replace("127.0.0.1:9000", &ai_address)
         .replace(
-            "target/debug/tollgate-proposals-stand-in",
-            env!("CARGO_BIN_EXE_tollgate-proposals-stand-in"),
+            "target/debug/tidegate-proposals-stand-in",
+            env!("CARGO_BIN_EXE_tidegate-proposals-stand-in"),
         )
         .replace(
-            "target/debug/tollgate-proposals ",
-            concat!(env!("CARGO_BIN_EXE_tollgate-proposals"), " "),
+            "target/debug/tidegate-proposals ",
+            concat!(env!("CARGO_BIN_EXE_tidegate-proposals"), " "),
         );
     let folder = Scratch::new();
     let guide = Guide {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate::Engine;
-use tollgate::durable::FileOptions;
-use tollgate_proposals::{Counted, Governors, Limits, Note, Tally};
+use tidegate::Engine;
+use tidegate::durable::FileOptions;
+use tidegate_proposals::{Counted, Governors, Limits, Note, Tally};
 
 use crate::ai::Ai;
 use crate::support::{Http, Scratch, easy, settings, started, started_at};

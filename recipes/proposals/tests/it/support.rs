@@ -11,13 +11,13 @@ use axum::http::{HeaderMap, Method, header};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use serde_json::{Value, json};
+use tidegate::{ManualClock, Timestamp};
+use tidegate_proposals::{Client, Desk, Governors, Limits, Settings, client};
+use tidegate_upgrade_guard::serve;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tollgate::{ManualClock, Timestamp};
-use tollgate_proposals::{Client, Desk, Governors, Limits, Settings, client};
-use tollgate_upgrade_guard::serve;
 
 /// Longer than anything takes that works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ impl Scratch {
     pub(crate) fn new() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tollgate-proposals-{}-{number}", std::process::id());
+        let name = format!("tidegate-proposals-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use ed25519_dalek::{Signer, SigningKey};
 use prost::Message;
-use tollgate::{Clock, ManualClock, Timestamp};
+use tidegate::{Clock, ManualClock, Timestamp};
 
 use super::{Challenge, Disbelief, signed_bytes};
 use crate::address::address_of;

@@ -1,6 +1,6 @@
 use std::ffi::OsString;
 
-use tollgate::Rate;
+use tidegate::Rate;
 
 use super::{Guard, SettingError, Settings};
 

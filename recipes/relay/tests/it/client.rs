@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use ed25519_dalek::{Signer, SigningKey};
 use futures_util::{SinkExt, StreamExt};
 use prost::Message as _;
+use tidegate_relay::signed_bytes;
+use tidegate_relay::wire::{
+    AuthChallenge, AuthResponse, AuthResult, Envelope, MessageType, Payload, RateLimited,
+};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
-use tollgate_relay::signed_bytes;
-use tollgate_relay::wire::{
-    AuthChallenge, AuthResponse, AuthResult, Envelope, MessageType, Payload, RateLimited,
-};
 
 use crate::server::PATIENCE;
 

@@ -208,7 +208,7 @@ async fn one_of_both(relay: SocketAddr, round: u64) -> Raw {
 
 fn envelope_of(from: &str, to: &str) -> Vec<u8> {
     use prost::Message as _;
-    let envelope = tollgate_relay::wire::Envelope {
+    let envelope = tidegate_relay::wire::Envelope {
         version: 1,
         from_address: from.to_owned(),
         to_address: to.to_owned(),

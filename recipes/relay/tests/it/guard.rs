@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tidegate::{ManualClock, Rate};
+use tidegate_relay::{Relay, serve};
+use tidegate_tower::{ClientIp, UpgradeGuard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use tollgate::{ManualClock, Rate};
-use tollgate_relay::{Relay, serve};
-use tollgate_tower::{ClientIp, UpgradeGuard};
 
 use crate::client::TestClient;
 use crate::program::Program;

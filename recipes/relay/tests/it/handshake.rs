@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::SinkExt;
+use tidegate_relay::address_of;
 use tokio_tungstenite::tungstenite::Message;
-use tollgate_relay::address_of;
 
 use crate::client::{TestClient, answer, challenge, closed, connect, key, result, wrapped};
 use crate::raw::{BINARY, FINAL, PING, PONG, Raw};

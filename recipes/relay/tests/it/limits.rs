@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::SinkExt;
+use tidegate::{Bucket, Rate};
+use tidegate_relay::wire::MessageType;
 use tokio_tungstenite::tungstenite::Message;
-use tollgate::{Bucket, Rate};
-use tollgate_relay::wire::MessageType;
 
 use crate::server::{Server, bucket};
 

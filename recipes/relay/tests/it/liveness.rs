@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use tidegate_relay::wire::MessageType;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
-use tollgate_relay::wire::MessageType;
 
 use crate::program::Program;
 use crate::raw::{BINARY, CLOSE, FINAL, PING, PONG, Raw, frame};
@@ -98,7 +98,7 @@ async fn who_floods_and_never_reads_is_held_up_and_then_disconnected() {
     let (mut raw, _) = Raw::join(server.address, 1).await;
     // Names make the refusals large, so that the buffers between us are soon full.
     let name = vec![7; 60_000];
-    let envelope = prost::Message::encode_to_vec(&tollgate_relay::wire::Envelope {
+    let envelope = prost::Message::encode_to_vec(&tidegate_relay::wire::Envelope {
         message_id: name,
         r#type: MessageType::Message.into(),
         ..Default::default()

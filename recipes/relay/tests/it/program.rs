@@ -64,7 +64,7 @@ impl Program {
 
 /// The program with nothing in its environment but this.
 fn command(variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate-relay"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-relay"));
     command.env_clear().envs(variables.iter().copied()).kill_on_drop(true);
     command
 }
@@ -192,7 +192,7 @@ async fn help_names_every_setting() {
     let output = output(&[], &["--help"]).await;
     assert_eq!(output.status.code(), Some(0));
     let help = String::from_utf8(output.stdout).unwrap();
-    for variable in tollgate_relay::VARIABLES {
+    for variable in tidegate_relay::VARIABLES {
         assert!(help.contains(variable.name), "{help}");
     }
 }

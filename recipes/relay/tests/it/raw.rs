@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use prost::Message as _;
+use tidegate_relay::wire::{Envelope, Payload};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tollgate_relay::wire::{Envelope, Payload};
 
 use crate::client::{answer, key, wrapped};
 use crate::server::PATIENCE;

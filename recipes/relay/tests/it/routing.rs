@@ -1,7 +1,7 @@
 //! Who gets what, and who does not.
 
 use prost::Message as _;
-use tollgate_relay::wire::{AuthResult, Envelope, MessageType, Payload, RateLimited, Unread};
+use tidegate_relay::wire::{AuthResult, Envelope, MessageType, Payload, RateLimited, Unread};
 
 use crate::server::Server;
 

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tidegate::{Bucket, ManualClock, Rate, Timestamp};
+use tidegate_relay::{Relay, RelayBuilder, serve};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tollgate::{Bucket, ManualClock, Rate, Timestamp};
-use tollgate_relay::{Relay, RelayBuilder, serve};
 
 use crate::client::TestClient;
 

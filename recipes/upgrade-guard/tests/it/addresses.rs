@@ -1,6 +1,6 @@
 //! Whose attempt it is.
 
-use tollgate_tower::{ClientIp, ForwardedHeader};
+use tidegate_tower::{ClientIp, ForwardedHeader};
 
 use crate::support::{Server, attempt, server_of, status};
 

@@ -12,11 +12,11 @@ use run::Guide;
 fn the_commands_of_the_guide_do_what_it_says() {
     let text = include_str!("../../../../docs/guides/websockets.md");
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let folder = std::env::temp_dir().join(format!("tollgate-websockets-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("tidegate-websockets-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let text = text.replace("127.0.0.1:3000", &address).replace(
-        "target/debug/tollgate-upgrade-guard",
-        env!("CARGO_BIN_EXE_tollgate-upgrade-guard"),
+        "target/debug/tidegate-upgrade-guard",
+        env!("CARGO_BIN_EXE_tidegate-upgrade-guard"),
     );
     let guide = Guide {
         text: &text,

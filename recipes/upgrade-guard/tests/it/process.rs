@@ -19,7 +19,7 @@ struct Program {
 }
 
 async fn started(arguments: &[&str]) -> Program {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate-upgrade-guard"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate-upgrade-guard"))
         .args(["--listen", "127.0.0.1:0"])
         .args(arguments)
         .env_remove("RUST_LOG")
@@ -107,7 +107,7 @@ async fn settings_are_flags_and_wrong_ones_stop_the_start() {
         ["--max-sockets", "0"],
     ] {
         let output =
-            Command::new(env!("CARGO_BIN_EXE_tollgate-upgrade-guard")).args(wrong).output();
+            Command::new(env!("CARGO_BIN_EXE_tidegate-upgrade-guard")).args(wrong).output();
         let output = output.await.unwrap();
         assert!(!output.status.success());
         assert!(String::from_utf8_lossy(&output.stderr).contains(wrong[0]), "{wrong:?}");

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use axum::body::Body;
 use futures_util::{SinkExt, StreamExt};
+use tidegate::ManualClock;
+use tidegate_tower::{ClientIp, ForwardedHeader, UpgradeGuard};
+use tidegate_upgrade_guard::{GuardArgs, guarded};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tollgate::ManualClock;
-use tollgate_tower::{ClientIp, ForwardedHeader, UpgradeGuard};
-use tollgate_upgrade_guard::{GuardArgs, guarded};
 use tower::ServiceExt;
 
 use crate::support::{attempt, head, server, server_of, status};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
+use tidegate_upgrade_guard::{serve, stopped};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::sync::{Notify, oneshot};
-use tollgate_upgrade_guard::{serve, stopped};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
+use tidegate::{ManualClock, Rate};
+use tidegate_tower::{ClientIp, UpgradeGuard};
+use tidegate_upgrade_guard::{echo, guarded, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tollgate::{ManualClock, Rate};
-use tollgate_tower::{ClientIp, UpgradeGuard};
-use tollgate_upgrade_guard::{echo, guarded, serve};
 
 /// A guarded echo service on a port of its own, by a clock that moves when told.
 pub(crate) struct Server {

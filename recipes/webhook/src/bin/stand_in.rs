@@ -7,14 +7,14 @@ use axum::extract::OriginalUri;
 use axum::{Json, Router};
 use clap::{Arg, Command};
 use serde_json::{Value, json};
+use tidegate_upgrade_guard::{serve, stopped};
 use tokio::net::TcpListener;
-use tollgate_upgrade_guard::{serve, stopped};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let address =
         Arg::new("address").required(true).help("Where to listen, such as 127.0.0.1:9000");
-    let arguments = Command::new("tollgate-webhook-stand-in")
+    let arguments = Command::new("tidegate-webhook-stand-in")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Plays the agent and the chat API of a webhook: prints what it is sent")
         .arg(address)

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tollgate::{Clock, Engine, ManualClock, MemoryStore, Store, Timestamp, WhenFull};
+use tidegate::{Clock, Engine, ManualClock, MemoryStore, Store, Timestamp, WhenFull};
 
 use super::{Claimed, Gate};
 use crate::limits::{Algorithm, Limits, UserLimit};

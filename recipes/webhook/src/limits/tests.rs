@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use tollgate::policy::{Durability, Grant, Limit, OnError, Policy};
+use tidegate::policy::{Durability, Grant, Limit, OnError, Policy};
 
 use super::{Algorithm, Limits, UserLimit};
 
-fn only_rule(policy: &Policy) -> &tollgate::policy::Rule {
+fn only_rule(policy: &Policy) -> &tidegate::policy::Rule {
     let [rule] = policy.rules() else { panic!("one rule") };
     rule
 }

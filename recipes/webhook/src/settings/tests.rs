@@ -1,7 +1,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tollgate::policy::{Grant, Limit};
+use tidegate::policy::{Grant, Limit};
 
 use super::{SettingError, Settings, VARIABLES};
 use crate::kept::Kept;

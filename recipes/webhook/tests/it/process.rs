@@ -45,7 +45,7 @@ impl Program {
 
 /// The program with nothing in its environment but this.
 fn command(variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate-webhook"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-webhook"));
     command.env_clear().envs(variables.iter().copied()).kill_on_drop(true);
     command
 }
@@ -141,7 +141,7 @@ async fn help_and_the_readme_name_every_setting() {
     assert_eq!(output.status.code(), Some(0));
     let help = String::from_utf8(output.stdout).unwrap();
     let readme = include_str!("../../README.md");
-    for variable in tollgate_webhook::VARIABLES {
+    for variable in tidegate_webhook::VARIABLES {
         assert!(help.contains(variable.name), "{help}");
         let default = variable.default.map_or(variable.unset.to_owned(), |it| format!("`{it}`"));
         let row = format!("| `{}` | {default} | ", variable.name);

@@ -19,14 +19,14 @@ fn the_commands_of_the_readme_do_what_it_says() {
         .replace("127.0.0.1:8080", &webhook_address)
         .replace("127.0.0.1:9000", &stand_in_address)
         .replace(
-            "target/debug/tollgate-webhook-stand-in",
-            env!("CARGO_BIN_EXE_tollgate-webhook-stand-in"),
+            "target/debug/tidegate-webhook-stand-in",
+            env!("CARGO_BIN_EXE_tidegate-webhook-stand-in"),
         )
         .replace(
-            "target/debug/tollgate-webhook ",
-            concat!(env!("CARGO_BIN_EXE_tollgate-webhook"), " "),
+            "target/debug/tidegate-webhook ",
+            concat!(env!("CARGO_BIN_EXE_tidegate-webhook"), " "),
         );
-    let folder = std::env::temp_dir().join(format!("tollgate-webhook-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("tidegate-webhook-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let mut shell = Command::new("bash");
     shell.env("WEBHOOK_LISTEN", &webhook_address);

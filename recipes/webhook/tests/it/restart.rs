@@ -22,7 +22,7 @@ impl Place {
     async fn new() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tollgate-webhook-state-{}-{number}", std::process::id());
+        let name = format!("tidegate-webhook-state-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         Self { folder, agent: StandIn::new().await, chat: StandIn::new().await }
     }

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 
 use axum::http::StatusCode;
 use serde_json::Value;
+use tidegate::{Engine, ManualClock, MemoryStore, Timestamp};
+use tidegate_upgrade_guard::serve;
+use tidegate_webhook::{Gate, Settings, Webhook};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tollgate::{Engine, ManualClock, MemoryStore, Timestamp};
-use tollgate_upgrade_guard::serve;
-use tollgate_webhook::{Gate, Settings, Webhook};
 
 use crate::http::{Answer, PATIENCE, SECRET, health, send, update};
 use crate::stand_in::StandIn;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollgate::durable::{Disk, DiskFile, FileOptions, FileStore, Folder};
-use tollgate::{Engine, ManualClock};
+use tidegate::durable::{Disk, DiskFile, FileOptions, FileStore, Folder};
+use tidegate::{Engine, ManualClock};
 
 use super::{log, message, pass, three};
 use crate::gate::{Claimed, Gate};
@@ -29,7 +29,7 @@ impl Limited {
     fn new() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tollgate-webhook-disk-{}-{number}", std::process::id());
+        let name = format!("tidegate-webhook-disk-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         Self { folder: Folder::own(&path).unwrap(), path, is_full: Arc::default() }
     }

@@ -1,0 +1,321 @@
+//! Files of cases: requests, and what is expected of the answers.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use tidegate::policy::{Diagnostic, Policy, PolicyErrors, Rule, Severity, readable};
+use tidegate::{Timestamp, Wait};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::input::Input;
+use crate::names::Names;
+use crate::{say, similar};
+use table::{Problems, Table};
+
+mod table;
+
+/// A file of cases.
+#[derive(Debug)]
+pub(crate) struct Cases {
+    pub(crate) cases: Vec<Case>,
+    /// What was probably not meant.
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+/// What is wrong with a file of cases.
+#[derive(Debug)]
+pub(crate) struct CaseErrors {
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    pub(crate) left_out: usize,
+}
+
+/// A request, and what is expected of the answer.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) name: Option<String>,
+    pub(crate) place: Place,
+    pub(crate) at: Timestamp,
+    pub(crate) domain: String,
+    pub(crate) attributes: Vec<(String, String)>,
+    pub(crate) cost: u64,
+    pub(crate) expected: Expected,
+    pub(crate) repeat: u64,
+    pub(crate) closes_round: bool,
+}
+
+/// Where a case stands in its file: line and column, from 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// What is expected of an answer. `None` is not looked at.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    pub(crate) verdict: Verdict,
+    pub(crate) rule: Option<String>,
+    pub(crate) remaining: Option<u64>,
+    pub(crate) wait: Option<Wait>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Allow,
+    Deny,
+}
+
+impl Cases {
+    /// Reads a file of cases for a policy, and reports all errors at once.
+    pub(crate) fn parse(input: &Input, policy: &Policy) -> Result<Self, CaseErrors> {
+        let text = readable(&input.name, &input.bytes).map_err(|errors| CaseErrors::of(&errors))?;
+        let mut problems = Problems::new(&input.name, text);
+        let file = match DeTable::parse(text) {
+            Ok(file) => file,
+            Err(error) => {
+                let span = error.span().unwrap_or(text.len()..text.len());
+                problems.error(span, error.message(), None);
+                DeTable::parse("").unwrap_or_else(|_| Spanned::new(0..0, DeTable::new()))
+            }
+        };
+        let mut cases = Vec::new();
+        if !problems.has_errors() {
+            let mut reader = Reader {
+                names: Names::new(policy),
+                problems: &mut problems,
+                start: START,
+                last: None,
+            };
+            cases = reader.file(file.get_ref());
+        }
+        let has_errors = problems.has_errors();
+        let (diagnostics, left_out) = problems.finish();
+        match has_errors {
+            true => Err(CaseErrors { diagnostics, left_out }),
+            false => Ok(Self { cases, warnings: diagnostics }),
+        }
+    }
+}
+
+impl CaseErrors {
+    fn of(errors: &PolicyErrors) -> Self {
+        Self { diagnostics: errors.diagnostics().to_vec(), left_out: errors.left_out() }
+    }
+}
+
+/// Reads one file.
+struct Reader<'r, 's> {
+    names: Names<'r>,
+    problems: &'r mut Problems<'s>,
+    /// What durations are counted from.
+    start: Timestamp,
+    /// The time of the case before.
+    last: Option<Timestamp>,
+}
+
+impl Reader<'_, '_> {
+    fn file(&mut self, file: &DeTable<'_>) -> Vec<Case> {
+        let mut table = Table::new(file, 0..0, "the file", self.problems);
+        table.refuse_unknown(&["start", "case"]);
+        let start = table.text("start").map(|text| time_of(&text));
+        match start {
+            Some(Ok(start)) => self.start = start,
+            Some(Err(Wrong { message, hint })) => table.wrong("start", &message, hint),
+            None => {}
+        }
+        let Some(value) = file.get("case") else {
+            let hint = "write `[[case]]`, and under it `expect = \"allow\"`";
+            self.problems.error(0..0, "there are no cases", Some(hint.into()));
+            return Vec::new();
+        };
+        let DeValue::Array(array) = value.get_ref() else {
+            let hint = Some("write `[[case]]`".into());
+            self.problems.error(value.span(), "`case` is not a list of cases", hint);
+            return Vec::new();
+        };
+        let mut cases = Vec::new();
+        for value in array.iter() {
+            match value.get_ref() {
+                DeValue::Table(table) => cases.extend(self.case(table, value.span())),
+                _ => self.problems.error(
+                    value.span(),
+                    "a case is a table",
+                    Some("write `[[case]]`".into()),
+                ),
+            }
+        }
+        cases
+    }
+
+    /// One case. All of its keys are read before it is given up.
+    fn case(&mut self, table: &DeTable<'_>, span: Range<usize>) -> Option<Case> {
+        let at = self.at(table, span.clone());
+        let mut reader = Table::new(table, span.clone(), "a case", self.problems);
+        reader.refuse_unknown(KEYS);
+        let name = reader.text("name");
+        let domain = reader.text("domain");
+        let attributes = reader.attributes("attributes");
+        let cost = reader.integer("cost", 1);
+        let repeat = reader.integer("repeat", 1);
+        let closes_round = reader.boolean("close_round");
+        let rule = reader.text("rule");
+        let remaining = reader.integer("remaining", 0);
+        let wait = reader.get("retry_after").and_then(|_| wait(&mut reader));
+        let verdict = verdict(&mut reader);
+        let domain = domain.unwrap_or_else(|| Rule::DEFAULT_DOMAIN.into());
+        self.check_names(table, &domain, rule.as_deref());
+        let verdict = verdict?;
+        if let (Verdict::Allow, Some(_), Some(value)) = (verdict, wait, table.get("retry_after")) {
+            let message = "what is allowed has no `retry_after`";
+            let hint = "leave it out, or expect \"deny\"";
+            self.problems.error(value.span(), message, Some(hint.into()));
+        }
+        let repeat = repeat.unwrap_or(1);
+        if repeat > MOST_REPEATS {
+            let message = format!("`repeat` must be at most {MOST_REPEATS}");
+            self.problems.error(
+                table.get("repeat").map_or(span.clone(), Spanned::span),
+                &message,
+                None,
+            );
+        }
+        Some(Case {
+            name,
+            place: self.problems.place(span),
+            at: at?,
+            domain,
+            attributes: attributes.unwrap_or_default(),
+            cost: cost.unwrap_or(1),
+            expected: Expected { verdict, rule, remaining, wait },
+            repeat,
+            closes_round: closes_round.unwrap_or(false),
+        })
+    }
+
+    /// When the case is.
+    fn at(&mut self, table: &DeTable<'_>, span: Range<usize>) -> Option<Timestamp> {
+        let last = self.last.unwrap_or(self.start);
+        let mut reader = Table::new(table, span, "a case", self.problems);
+        let Some(value) = reader.get("at") else { return Some(last) };
+        let at = match value.get_ref() {
+            DeValue::Datetime(time) => time_of(&time.to_string()),
+            _ => {
+                let text = reader.text("at")?;
+                if text.contains('T') || text.matches('-').count() > 1 {
+                    time_of(&text)
+                } else {
+                    let since = say::duration_or_zero(&text);
+                    since.map(|since| self.start.saturating_add(since)).map_err(|error| Wrong {
+                        message: error.message().into(),
+                        hint: error.hint().map(Into::into),
+                    })
+                }
+            }
+        };
+        match at {
+            Err(Wrong { message, hint }) => {
+                self.problems.error(value.span(), &message, hint);
+                None
+            }
+            Ok(at) if self.last.is_some_and(|last| at < last) => {
+                let message =
+                    format!("time runs backwards: the case before is at {}", say::time(last));
+                let hint = "cases run in their order; move it up, or leave `at` out";
+                self.problems.error(value.span(), &message, Some(hint.into()));
+                None
+            }
+            Ok(at) => {
+                self.last = Some(at);
+                Some(at)
+            }
+        }
+    }
+
+    /// Domains and rules that the policy does not have are probably typing mistakes.
+    fn check_names(&mut self, table: &DeTable<'_>, domain: &str, rule: Option<&str>) {
+        let span = |key: &str| table.get(key).map_or(0..0, Spanned::span);
+        if let Some(hint) = self.names.instead_of_domain(domain) {
+            let at = if table.contains_key("domain") { span("domain") } else { span("expect") };
+            let message = format!("no rule of the policy has the domain `{domain}`");
+            self.problems.push(Severity::Warning, at, &message, Some(hint));
+            return;
+        }
+        let Some(rule) = rule else { return };
+        if let Some(hint) = self.names.instead_of_rule(domain, rule) {
+            let message = format!("domain `{domain}` has no rule `{rule}`");
+            self.problems.error(span("rule"), &message, Some(hint));
+        }
+    }
+}
+
+/// What is wrong with a value, and what to write instead.
+struct Wrong {
+    message: String,
+    hint: Option<String>,
+}
+
+fn time_of(text: &str) -> Result<Timestamp, Wrong> {
+    match say::time_from_text(text) {
+        Ok(time) => Ok(say::since_1970(time).unwrap_or(Timestamp::MAX)),
+        Err(why) => Err(Wrong { message: why.message, hint: Some(why.hint.into()) }),
+    }
+}
+
+fn verdict(reader: &mut Table<'_, '_, '_>) -> Option<Verdict> {
+    if reader.get("expect").is_none() {
+        let hint = "write `expect = \"allow\"` or `expect = \"deny\"`";
+        reader.wrong_whole("a case needs `expect`", hint);
+        return None;
+    }
+    match &*reader.text("expect")? {
+        "allow" => Some(Verdict::Allow),
+        "deny" => Some(Verdict::Deny),
+        other => {
+            let hint = similar::hint(other, ["allow", "deny"], "possible values");
+            reader.wrong("expect", &format!("`expect` cannot be `{other}`"), Some(hint));
+            None
+        }
+    }
+}
+
+fn wait(reader: &mut Table<'_, '_, '_>) -> Option<Wait> {
+    let text = reader.duration_text("retry_after")?;
+    match &*text {
+        "never" => Some(Wait::Never),
+        "unknown" => Some(Wait::Unknown),
+        text => match say::duration_or_zero(text) {
+            Ok(Duration::ZERO) => {
+                let hint = "a refused request waits; expect \"allow\"?";
+                reader.wrong("retry_after", "`retry_after` must be above zero", Some(hint.into()));
+                None
+            }
+            Ok(wait) => Some(Wait::After(wait)),
+            Err(error) => {
+                reader.wrong("retry_after", error.message(), error.hint().map(Into::into));
+                None
+            }
+        },
+    }
+}
+
+/// The keys of a case.
+const KEYS: &[&str] = &[
+    "name",
+    "at",
+    "domain",
+    "attributes",
+    "cost",
+    "expect",
+    "rule",
+    "remaining",
+    "retry_after",
+    "repeat",
+    "close_round",
+];
+
+/// 2026-01-01T00:00:00Z: a midnight, the first of a month and a year.
+const START: Timestamp = Timestamp::from_secs(1_767_225_600);
+
+/// More would look as if the command hung.
+const MOST_REPEATS: u64 = 1_000_000;

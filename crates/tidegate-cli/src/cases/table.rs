@@ -1,0 +1,209 @@
+//! One table of a file of cases, read key by key; and the problems that are found.
+
+use std::ops::Range;
+
+use tidegate::policy::{Diagnostic, PolicyErrors, Severity};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::Place;
+use crate::similar;
+
+/// The problems of a file, as they are found.
+pub(super) struct Problems<'s> {
+    file: &'s str,
+    text: &'s str,
+    /// Where the lines begin.
+    lines: Vec<usize>,
+    found: Vec<Problem>,
+    errors: usize,
+}
+
+struct Problem {
+    severity: Severity,
+    span: Range<usize>,
+    message: String,
+    hint: Option<String>,
+}
+
+impl<'s> Problems<'s> {
+    pub(super) fn new(file: &'s str, text: &'s str) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        Self { file, text, lines, found: Vec::new(), errors: 0 }
+    }
+
+    pub(super) fn error(&mut self, span: Range<usize>, message: &str, hint: Option<String>) {
+        self.push(Severity::Error, span, message, hint);
+    }
+
+    pub(super) fn push(
+        &mut self,
+        severity: Severity,
+        span: Range<usize>,
+        message: &str,
+        hint: Option<String>,
+    ) {
+        self.errors += usize::from(severity == Severity::Error);
+        self.found.push(Problem { severity, span, message: message.into(), hint });
+    }
+
+    pub(super) const fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    pub(super) fn place(&self, span: Range<usize>) -> Place {
+        let at = self.text.floor_char_boundary(span.start);
+        let line = self.lines.partition_point(|start| *start <= at).saturating_sub(1);
+        let column = self.text[self.lines[line]..at].chars().count() + 1;
+        Place { line: line + 1, column }
+    }
+
+    /// The problems in the order of the file, and how many more there are. Where there are errors
+    /// the warnings are left out: they may be echoes.
+    pub(super) fn finish(mut self) -> (Vec<Diagnostic>, usize) {
+        if self.has_errors() {
+            self.found.retain(|problem| problem.severity == Severity::Error);
+        }
+        self.found.sort_by_key(|problem| problem.span.start);
+        let left_out = self.found.len().saturating_sub(PolicyErrors::MOST);
+        self.found.truncate(PolicyErrors::MOST);
+        let (file, text) = (self.file, self.text);
+        let diagnostic = |problem: Problem| {
+            let Problem { severity, span, message, hint } = problem;
+            let mut diagnostic = Diagnostic::in_text(severity, file, text, span, &message);
+            diagnostic.hint = hint;
+            diagnostic
+        };
+        (self.found.into_iter().map(diagnostic).collect(), left_out)
+    }
+}
+
+/// Reads one table. What is absent, and what is wrong and has been reported, is `None`.
+pub(super) struct Table<'p, 's, 't> {
+    table: &'t DeTable<'t>,
+    span: Range<usize>,
+    what: &'static str,
+    problems: &'p mut Problems<'s>,
+}
+
+impl<'p, 's, 't> Table<'p, 's, 't> {
+    pub(super) fn new(
+        table: &'t DeTable<'t>,
+        span: Range<usize>,
+        what: &'static str,
+        problems: &'p mut Problems<'s>,
+    ) -> Self {
+        Self { table, span, what, problems }
+    }
+
+    pub(super) fn refuse_unknown(&mut self, known: &[&str]) {
+        for key in self.table.keys() {
+            let name: &str = key.get_ref();
+            if !known.contains(&name) {
+                let message = format!("unknown key `{name}` in {}", self.what);
+                let hint = similar::hint(name, known.iter().copied(), "keys");
+                self.problems.error(key.span(), &message, Some(hint));
+            }
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.table.get(name)
+    }
+
+    /// Reports that the value of a key is wrong.
+    pub(super) fn wrong(&mut self, name: &str, message: &str, hint: Option<String>) {
+        let span = self.get(name).map_or_else(|| self.span.clone(), Spanned::span);
+        self.problems.error(span, message, hint);
+    }
+
+    /// Reports that the table is wrong.
+    pub(super) fn wrong_whole(&mut self, message: &str, hint: &str) {
+        self.problems.error(self.span.clone(), message, Some(hint.into()));
+    }
+
+    /// A text that is not empty.
+    pub(super) fn text(&mut self, name: &str) -> Option<String> {
+        match self.get(name)?.get_ref() {
+            DeValue::String(text) if !text.trim().is_empty() => return Some(text.to_string()),
+            DeValue::String(_) => self.wrong(name, &format!("`{name}` is empty"), None),
+            DeValue::Datetime(time) => return Some(time.to_string()),
+            DeValue::Integer(number) => {
+                let hint = format!("write it in quotes: \"{number}\"");
+                self.wrong(name, &format!("`{name}` must be text"), Some(hint));
+            }
+            _ => self.wrong(name, &format!("`{name}` must be text"), None),
+        }
+        None
+    }
+
+    /// A text that says a duration, or a word in its place.
+    pub(super) fn duration_text(&mut self, name: &str) -> Option<String> {
+        if let DeValue::Integer(number) = self.get(name)?.get_ref() {
+            let hint = format!("write it as text with a unit: \"{number}s\"");
+            self.wrong(name, &format!("`{name}` has no unit"), Some(hint));
+            return None;
+        }
+        self.text(name)
+    }
+
+    pub(super) fn boolean(&mut self, name: &str) -> Option<bool> {
+        if let DeValue::Boolean(boolean) = self.get(name)?.get_ref() {
+            return Some(*boolean);
+        }
+        self.wrong(name, &format!("`{name}` must be true or false"), None);
+        None
+    }
+
+    pub(super) fn integer(&mut self, name: &str, least: u64) -> Option<u64> {
+        let DeValue::Integer(integer) = self.get(name)?.get_ref() else {
+            self.wrong(name, &format!("`{name}` must be a whole number"), None);
+            return None;
+        };
+        let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
+        match number.map(u64::try_from) {
+            Some(Ok(number)) if number >= least && i64::try_from(number).is_ok() => {
+                return Some(number);
+            }
+            Some(Ok(number)) if number < least => {
+                self.wrong(name, &format!("`{name}` must be at least {least}"), None);
+            }
+            Some(Err(_)) if number < Some(0) => {
+                self.wrong(name, &format!("`{name}` must be at least {least}"), None);
+            }
+            _ => self.wrong(name, &format!("`{name}` is too large"), None),
+        }
+        None
+    }
+
+    /// Names and values: texts and whole numbers.
+    pub(super) fn attributes(&mut self, name: &str) -> Option<Vec<(String, String)>> {
+        let DeValue::Table(table) = self.get(name)?.get_ref() else {
+            let hint = "write `attributes = { ip = \"192.0.2.1\" }`";
+            self.wrong(name, &format!("`{name}` must be a table"), Some(hint.into()));
+            return None;
+        };
+        let mut attributes = Vec::new();
+        for (key, value) in table.iter() {
+            let text = match value.get_ref() {
+                DeValue::String(text) => Some(text.to_string()),
+                DeValue::Integer(integer) => {
+                    let number = i128::from_str_radix(integer.as_str(), integer.radix());
+                    number.ok().map(|number| number.to_string())
+                }
+                _ => None,
+            };
+            match text {
+                Some(text) => attributes.push((key.get_ref().to_string(), text)),
+                None => {
+                    let message = "an attribute is text or a whole number";
+                    let is_one = !matches!(value.get_ref(), DeValue::Array(_) | DeValue::Table(_));
+                    let hint = is_one.then(|| "write it in quotes".into());
+                    self.problems.error(value.span(), message, hint);
+                }
+            }
+        }
+        Some(attributes)
+    }
+}

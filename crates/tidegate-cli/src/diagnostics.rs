@@ -1,0 +1,82 @@
+//! Diagnostics for programs: as JSON, and as notes for GitHub.
+
+use serde_json::{Value, json};
+use tidegate::policy::{Diagnostic, Severity};
+
+use crate::input::Unreadable;
+
+/// A diagnostic as JSON. Without a place, line and column are null.
+pub(crate) fn json(diagnostic: &Diagnostic) -> Value {
+    let Diagnostic { severity, line, column, message, hint, note, .. } = diagnostic;
+    let place = |number: usize| (*line > 0).then_some(number);
+    json!({
+        "severity": severity.to_string(),
+        "line": place(*line),
+        "column": place(*column),
+        "message": message,
+        "hint": hint,
+        "note": note,
+    })
+}
+
+/// A file that cannot be read as a diagnostic in JSON.
+pub(crate) fn unreadable_json(why: &Unreadable) -> Value {
+    json!({
+        "severity": "error",
+        "line": null,
+        "column": null,
+        "message": format!("cannot read it: {}", why.message),
+        "hint": why.hint,
+        "note": null,
+    })
+}
+
+/// A file that cannot be read as a note for GitHub.
+pub(crate) fn unreadable_github(why: &Unreadable) -> String {
+    let Unreadable { name, message, hint } = why;
+    let message = format!("cannot read it: {message}");
+    let (severity, hint) = (Severity::Error, hint.as_deref());
+    Note { severity, file: name, place: None, message: &message, hint }.github()
+}
+
+/// A note at a line of a pull request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note<'a> {
+    pub(crate) severity: Severity,
+    pub(crate) file: &'a str,
+    /// Line and column, from 1.
+    pub(crate) place: Option<(usize, usize)>,
+    pub(crate) message: &'a str,
+    pub(crate) hint: Option<&'a str>,
+}
+
+impl<'a> Note<'a> {
+    pub(crate) fn of(diagnostic: &'a Diagnostic) -> Self {
+        let Diagnostic { severity, file, line, column, message, hint, .. } = diagnostic;
+        let place = (*line > 0).then_some((*line, *column));
+        Self { severity: *severity, file, place, message, hint: hint.as_deref() }
+    }
+
+    /// The workflow command that makes the note.
+    pub(crate) fn github(&self) -> String {
+        let mut command = format!("::{} file={}", self.severity, property(self.file));
+        if let Some((line, column)) = self.place {
+            command += &format!(",line={line},col={column}");
+        }
+        let hint = self.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+        command + "::" + &data(&format!("{}{hint}", self.message))
+    }
+}
+
+/// The message of a workflow command: on one line.
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// A property of a workflow command: it ends at `,` and `:`.
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! `tidegate explain`: why a request would be allowed or refused.
+
+use std::io;
+
+use serde_json::{Map, Value, json};
+use tidegate::policy::{Condition, Cycle, DescriptorNames, Limit, Mode, Policy, Rule};
+use tidegate::{
+    Applies, CheckError, Clock, Decision, Explanation, Request, SystemClock, Timestamp, Wait,
+};
+
+use crate::args::{ExplainArgs, Format};
+use crate::bench::{self, Answer, Bench};
+use crate::input;
+use crate::io::{Exit, Io};
+use crate::names::Names;
+use crate::say;
+
+pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
+    let policy = match input::policy(&args.policy, io.stdin) {
+        Ok(parsed) => parsed.policy,
+        Err(why) => {
+            writeln!(io.stderr, "{why}")?;
+            return Ok(Exit::NoAnswer);
+        }
+    };
+    let now = match args.time {
+        Some(time) => say::since_1970(time).unwrap_or(Timestamp::MAX),
+        None => SystemClock::new().wall(),
+    };
+    let mut attributes: Vec<(&str, &str)> =
+        args.attributes.iter().map(|it| (&*it.name, &*it.value)).collect();
+    let entries = DescriptorNames::new(args.attributes.iter().map(|it| &*it.name));
+    if is_about_descriptors(&policy, &args.domain) {
+        // Here the order counts, in which attributes were given.
+        attributes = entries.attributes(attributes, 0).collect();
+    }
+    let request = Request::new(&args.domain, &attributes).cost(args.cost);
+    let names = Names::new(&policy);
+    note_oddities(args, &names, io)?;
+    bench::note_enforced(&policy, io)?;
+    let asked = Asked { args, policy: &policy, names, request, now };
+    let explained = match asked.explain() {
+        Ok(explained) => explained,
+        Err(error) => {
+            let why = say::visible(&error.to_string());
+            writeln!(io.stderr, "error: such a request cannot be decided: {why}")?;
+            if let Some(hint) = what_to_do(&error) {
+                writeln!(io.stderr, "  = hint: {}", say::visible(&hint))?;
+            }
+            return Ok(Exit::NoAnswer);
+        }
+    };
+    match args.format {
+        Format::Text => asked.text(&explained, io)?,
+        Format::Json => writeln!(io.stdout, "{:#}", asked.json(&explained))?,
+    }
+    Ok(Exit::Yes)
+}
+
+/// Whether the rules of a domain come from a tree of descriptors.
+fn is_about_descriptors(policy: &Policy, domain: &str) -> bool {
+    let is_it = |condition: &Condition| condition.attribute() == DescriptorNames::ENTRIES;
+    let mut rules = policy.rules().iter().filter(|rule| rule.domain_name() == domain);
+    rules.any(|rule| rule.conditions().iter().any(is_it))
+}
+
+/// Says what was probably not meant.
+fn note_oddities(args: &ExplainArgs, names: &Names<'_>, io: &mut Io<'_>) -> io::Result<()> {
+    if let Some(hint) = names.instead_of_domain(&args.domain) {
+        let domain = say::visible(&args.domain);
+        writeln!(io.stderr, "note: no rule has the domain `{domain}`; {hint}\n")?;
+    }
+    for (at, attribute) in args.attributes.iter().enumerate() {
+        if args.attributes[..at].iter().any(|other| other.name == attribute.name) {
+            let name = say::visible(&attribute.name);
+            writeln!(io.stderr, "note: attribute `{name}` is given twice; the first counts\n")?;
+        }
+    }
+    Ok(())
+}
+
+fn what_to_do(error: &CheckError) -> Option<String> {
+    match error {
+        CheckError::CostNotCovered { attribute, value: None, .. } => {
+            Some(format!("give it with --attr {attribute}=VALUE"))
+        }
+        CheckError::CostNotCovered { .. } => {
+            Some("give a value that the table covers, or add a row for it".into())
+        }
+        _ => None,
+    }
+}
+
+/// What was asked, of which policy, and when.
+struct Asked<'a> {
+    args: &'a ExplainArgs,
+    policy: &'a Policy,
+    names: Names<'a>,
+    request: Request<'a>,
+    now: Timestamp,
+}
+
+/// The explanation, and how many of the requests before it were allowed.
+struct Explained {
+    explanation: Explanation,
+    allowed_before: u32,
+}
+
+impl Asked<'_> {
+    fn explain(&self) -> Result<Explained, CheckError> {
+        let bench = Bench::new(self.policy.clone(), self.now);
+        let mut allowed_before = 0;
+        for _ in 0..self.args.repeat {
+            allowed_before += u32::from(bench.ask(&self.request)?.is_allowed);
+        }
+        Ok(Explained { explanation: bench.explain(&self.request)?, allowed_before })
+    }
+
+    fn text(&self, explained: &Explained, io: &mut Io<'_>) -> io::Result<()> {
+        let Explained { explanation, allowed_before } = explained;
+        let answer = Answer::of(&explanation.report);
+        if self.args.repeat > 0 {
+            let before = say::count(self.args.repeat as usize, "request");
+            writeln!(io.stdout, "before: {before} of this kind, {allowed_before} allowed")?;
+        }
+        let rule = answer.rule.as_deref();
+        match (answer.is_allowed, rule) {
+            (true, Some(rule)) => {
+                writeln!(io.stdout, "allowed; least is left under `{rule}`")?;
+            }
+            (true, None) => writeln!(io.stdout, "allowed; no rule limits it")?,
+            (false, Some(rule)) => writeln!(io.stdout, "refused by `{rule}`{}", self.why(&answer))?,
+            (false, None) => writeln!(io.stdout, "refused{}", self.why(&answer))?,
+        }
+        writeln!(io.stdout, "next allowed: {}", self.next(&answer))?;
+        let mut rules = explanation.rules.iter().peekable();
+        if rules.peek().is_some() {
+            writeln!(io.stdout, "\nrules of domain `{}`:", say::visible(&self.args.domain))?;
+        }
+        let mut unmatched = 0;
+        for it in rules {
+            unmatched += usize::from(matches!(it.applies, Applies::NoMatch { .. }));
+            if unmatched <= MOST_UNMATCHED || !matches!(it.applies, Applies::NoMatch { .. }) {
+                writeln!(io.stdout, "  {}: {}", it.rule, self.applies(&it.rule, &it.applies))?;
+            }
+        }
+        match unmatched.saturating_sub(MOST_UNMATCHED) {
+            0 => Ok(()),
+            more => writeln!(io.stdout, "  and {more} more that do not match; json has them all"),
+        }
+    }
+
+    /// The reason that the policy gives. Without one, the rest of the answer says more.
+    fn why(&self, answer: &Answer) -> String {
+        let rule = answer.rule.as_deref().and_then(|name| self.rule(name));
+        match (rule.map(Rule::deny_reason), answer.limit) {
+            (Some(None), Some(_)) => String::new(),
+            _ => answer
+                .reason
+                .as_deref()
+                .map(|why| format!(": {}", say::visible(why)))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn next(&self, answer: &Answer) -> String {
+        match answer.wait {
+            None => "now".into(),
+            Some(Wait::After(wait)) => {
+                let at = say::time(self.now.saturating_add(wait));
+                format!("after {}, at {at}", say::duration(wait))
+            }
+            Some(Wait::Never) => "never; no wait helps".into(),
+            Some(Wait::Unknown) => {
+                until(answer.rule.as_deref().and_then(|name| self.rule(name))).into()
+            }
+        }
+    }
+
+    fn rule(&self, name: &str) -> Option<&Rule> {
+        self.names.rule(&self.args.domain, name)
+    }
+
+    /// The conditions of a rule that the request does not meet.
+    fn failed(&self, rule: &str) -> Vec<String> {
+        let attributes = self.request.attributes();
+        let conditions = self.rule(rule).map(Rule::conditions).unwrap_or_default();
+        let failed = conditions.iter().filter(|condition| !condition.holds(&attributes));
+        failed
+            .map(|condition| {
+                let (name, wanted) = (condition.attribute(), wanted(condition));
+                // One line for each rule, whatever texts it is about.
+                say::visible(&match attributes.get(name) {
+                    Some(value) => format!("`{name}` is {value:?}, not {wanted}"),
+                    None => format!("there is no `{name}`, which must be {wanted}"),
+                })
+            })
+            .collect()
+    }
+
+    fn applies(&self, rule: &str, applies: &Applies) -> String {
+        match applies {
+            Applies::Yes { key, cost, exception, mode, decision } => {
+                let exception = exception
+                    .map(|number| format!("\n    by its override {}", number + 1))
+                    .unwrap_or_default();
+                format!(
+                    "{}\n    key: {}{exception}\n    state: {}",
+                    verdict(*mode, decision, self.rule(rule)),
+                    key_text(key),
+                    state(*cost, decision),
+                )
+            }
+            Applies::NoMatch { .. } => {
+                format!("does not match: {}", self.failed(rule).join("; "))
+            }
+            Applies::Grouped { first } => {
+                format!("does not apply: `{first}` comes first in its group")
+            }
+            Applies::Missing { attribute, refuses: true } => {
+                format!("refuses it: there is no `{attribute}`, which its key needs")
+            }
+            Applies::Missing { attribute, refuses: false } => {
+                format!("does not apply: there is no `{attribute}`, which its key needs")
+            }
+            Applies::Unlimited { exception } => {
+                format!("does not limit it, by its override {}", exception + 1)
+            }
+            other => other.to_string(),
+        }
+    }
+
+    fn json(&self, explained: &Explained) -> Value {
+        let Explained { explanation, allowed_before } = explained;
+        let answer = Answer::of(&explanation.report);
+        let next = match answer.wait {
+            None => Some(self.now),
+            Some(Wait::After(wait)) => Some(self.now.saturating_add(wait)),
+            Some(Wait::Never | Wait::Unknown) => None,
+        };
+        let mut json = Map::new();
+        json.insert("domain".into(), json!(self.args.domain));
+        json.insert("time".into(), json!(say::time(self.now)));
+        let attributes = self.request.attributes();
+        let attributes: Map<_, _> =
+            attributes.iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+        json.insert("attributes".into(), Value::Object(attributes));
+        json.insert("cost".into(), json!(self.args.cost));
+        json.insert("requests_before".into(), json!(self.args.repeat));
+        json.insert("allowed_before".into(), json!(allowed_before));
+        json.extend(answer.json());
+        json.insert("next_allowed".into(), json!(next.map(say::time)));
+        let rule = |it: &tidegate::RuleExplanation| {
+            let mut json = Map::new();
+            json.insert("rule".into(), json!(it.rule));
+            json.extend(self.applies_json(&it.rule, &it.applies));
+            Value::Object(json)
+        };
+        json.insert("rules".into(), explanation.rules.iter().map(rule).collect());
+        Value::Object(json)
+    }
+
+    fn applies_json(&self, rule: &str, applies: &Applies) -> Map<String, Value> {
+        let mut json = Map::new();
+        let mut set = |name: &str, value: Value| json.insert(name.into(), value);
+        let Applies::Yes { key, cost, exception, mode, decision } = applies else {
+            set("applies", json!(false));
+            set("refuses", json!(matches!(applies, Applies::Missing { refuses: true, .. })));
+            set("why", json!(self.applies(rule, applies)));
+            return json;
+        };
+        let (retry_after_ms, retry) = say::wait_json(decision.wait());
+        let key: Map<_, _> =
+            key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
+        set("applies", json!(true));
+        set("refuses", json!(!decision.is_allowed() && *mode == Mode::Enforce));
+        set("allowed", json!(decision.is_allowed()));
+        set("mode", json!(if *mode == Mode::Shadow { "shadow" } else { "enforce" }));
+        set("key", Value::Object(key));
+        set("cost", json!(cost));
+        set("override", json!(exception.map(|number| number + 1)));
+        set("remaining", json!(decision.remaining()));
+        set("limit", json!(decision.limit()));
+        set("retry_after_ms", retry_after_ms);
+        set("retry", retry);
+        set("reset_after_ms", say::reset_json(Some(decision.reset())));
+        json
+    }
+}
+
+fn verdict(mode: Mode, decision: &Decision, rule: Option<&Rule>) -> String {
+    let refuses = match mode {
+        Mode::Enforce => "refuses it",
+        Mode::Shadow => "would refuse it, but is in shadow mode",
+    };
+    match decision.wait() {
+        None => "allows it".into(),
+        Some(Wait::After(wait)) => format!("{refuses}; retry after {}", say::duration(wait)),
+        Some(Wait::Never) => format!("{refuses}; no wait helps"),
+        Some(Wait::Unknown) => format!("{refuses}; retry {}", until(rule)),
+    }
+}
+
+fn key_text(key: &[(Box<str>, Option<Box<str>>)]) -> String {
+    if key.is_empty() {
+        return "one for all".into();
+    }
+    let part = |(name, value): &(Box<str>, Option<Box<str>>)| match value {
+        Some(value) => format!("{name} = {value:?}"),
+        None => format!("{name} is absent"),
+    };
+    say::visible(&key.iter().map(part).collect::<Vec<_>>().join(", "))
+}
+
+fn state(cost: u64, decision: &Decision) -> String {
+    let (left, limit) = (decision.remaining(), decision.limit());
+    let reset = match decision.reset() {
+        std::time::Duration::ZERO => ", fresh".into(),
+        std::time::Duration::MAX => String::new(),
+        reset => format!(", fresh again after {}", say::duration(reset)),
+    };
+    format!("{left} of {limit} left{reset}; the request costs {cost}")
+}
+
+/// What a condition wants of its attribute.
+fn wanted(condition: &Condition) -> String {
+    const MOST: usize = 5;
+    let patterns = condition.any_of();
+    let mut said: Vec<_> = patterns.iter().take(MOST).map(|it| format!("`{it}`")).collect();
+    match patterns.len().saturating_sub(MOST) {
+        0 => {}
+        more => said.push(format!("{more} more")),
+    }
+    said.join(" or ")
+}
+
+/// What somebody waits for when nobody can know how long.
+fn until(rule: Option<&Rule>) -> &'static str {
+    match rule.map(Rule::limit) {
+        Some(Limit::Slots(_)) => "when a place is given back; nobody can know when",
+        Some(Limit::Quota(_, Cycle::Round)) => "when the round is closed; nobody can know when",
+        _ => "when what is held is given back; nobody can know when",
+    }
+}
+
+/// More would bury the rules that apply.
+const MOST_UNMATCHED: usize = 20;

@@ -1,0 +1,124 @@
+//! Files and stdin.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+use tidegate::policy::{Diagnostic, Parsed, Policy, PolicyErrors, PolicyFile};
+
+use crate::args::is_stdin;
+use crate::similar::similar;
+
+/// What was read, and what to call it.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Why a file cannot be read, and what to do about it.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    pub(crate) name: String,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+/// Why there is no policy.
+#[derive(Debug)]
+pub(crate) enum NoPolicy {
+    Unreadable(Unreadable),
+    Errors(PolicyErrors),
+}
+
+/// What a path names, up to a bit more than any file that is parsed may have.
+pub(crate) fn read(path: &Path, stdin: &mut dyn Read) -> Result<Input, Unreadable> {
+    let name = name_of(path);
+    let mut bytes = Vec::new();
+    let done = if is_stdin(path) {
+        stdin.take(MOST_BYTES).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes))
+    };
+    match done {
+        Ok(_) => Ok(Input { name, bytes }),
+        Err(error) => Err(unreadable(path, name, &error)),
+    }
+}
+
+/// The policy of a file, or of all files in a folder.
+pub(crate) fn policy(path: &Path, stdin: &mut dyn Read) -> Result<Parsed, NoPolicy> {
+    if is_stdin(path) || !path.is_dir() {
+        let Input { name, bytes } = read(path, stdin).map_err(NoPolicy::Unreadable)?;
+        return Policy::load(&name, &bytes).map_err(NoPolicy::Errors);
+    }
+    let files = PolicyFile::read(path)
+        .map_err(|error| NoPolicy::Unreadable(unreadable(path, name_of(path), &error)))?;
+    Policy::load_files(&files).map_err(NoPolicy::Errors)
+}
+
+/// What is wrong with a file that should be a policy. Files of cases are often taken for one.
+pub(crate) fn diagnostics_of(errors: &PolicyErrors) -> Vec<Diagnostic> {
+    let mut diagnostics = errors.diagnostics().to_vec();
+    for diagnostic in &mut diagnostics {
+        if diagnostic.message == "unknown key `case` in the file" {
+            let hint = "this looks like a file of cases; run it with `tidegate test POLICY CASES`";
+            diagnostic.hint = Some(hint.into());
+        }
+    }
+    diagnostics
+}
+
+/// What a path is called in messages. Bytes that are not text are shown as `�`.
+pub(crate) fn name_of(path: &Path) -> String {
+    if is_stdin(path) { "<stdin>".into() } else { path.display().to_string() }
+}
+
+fn unreadable(path: &Path, name: String, error: &io::Error) -> Unreadable {
+    let (message, hint) = match error.kind() {
+        ErrorKind::NotFound if path.is_dir() => (error.to_string(), None),
+        ErrorKind::NotFound => ("there is no such file".into(), in_place_of(path)),
+        ErrorKind::IsADirectory => ("it is a directory".into(), Some("name the file in it".into())),
+        ErrorKind::PermissionDenied => {
+            ("you may not read it".into(), Some("look at its permissions with `ls -l`".into()))
+        }
+        _ => (error.to_string(), None),
+    };
+    Unreadable { name, message, hint }
+}
+
+/// What to try where there is no file.
+fn in_place_of(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
+    let names: Vec<String> =
+        entries.take(MOST_NAMES).filter_map(|it| it.ok()?.file_name().into_string().ok()).collect();
+    let meant = similar(name, names.iter().map(String::as_str))?;
+    Some(format!("did you mean `{}`?", path.with_file_name(meant).display()))
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: cannot read `{}`: {}", self.name, self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  = hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for NoPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(why) => why.fmt(f),
+            Self::Errors(errors) => errors.fmt(f),
+        }
+    }
+}
+
+/// One byte more than the parser takes, so that it is the parser who refuses.
+const MOST_BYTES: u64 = (16 << 20) + 1;
+/// So many names are compared with the one that was not found.
+const MOST_NAMES: usize = 1_000;

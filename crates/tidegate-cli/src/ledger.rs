@@ -1,0 +1,356 @@
+//! `tidegate ledger`: what a store on disk has written down.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use tidegate::durable::{
+    self, Booked, Booking, Checked, Entry, FileOptions, Filter, Ledger, OpenError, Repaired,
+    Totals, What,
+};
+use tidegate::{Change, Clock, KeyName, SystemClock, Timestamp};
+
+use crate::args::{Attribute, By, Format, LedgerArgs, LedgerCommand, LedgerFilter};
+use crate::io::{Exit, Io};
+use crate::say;
+
+pub(crate) fn run(args: &LedgerArgs, io: &mut Io<'_>) -> io::Result<Exit> {
+    let folder = &*args.folder;
+    if !folder.is_dir() {
+        let folder = say::visible(&folder.to_string_lossy());
+        writeln!(io.stderr, "error: {folder} is not a folder")?;
+        return Ok(Exit::NoAnswer);
+    }
+    if !has_ledger(folder) {
+        let folder = say::visible(&folder.to_string_lossy());
+        writeln!(io.stderr, "error: there is no ledger in {folder}: no file that ends in .log")?;
+        return Ok(Exit::NoAnswer);
+    }
+    let done = match &args.command {
+        LedgerCommand::List { filter, format } => list(folder, filter, *format, io)?,
+        LedgerCommand::Totals { filter, by, format } => totals(folder, filter, (*by, *format), io)?,
+        LedgerCommand::Check { format } => check(folder, *format, io)?,
+        LedgerCommand::Repair => repair(folder, io)?,
+        LedgerCommand::Erase { who } => erase(folder, who, io)?,
+    };
+    done.or_else(|error| {
+        writeln!(io.stderr, "error: {error}")?;
+        Ok(Exit::NoAnswer)
+    })
+}
+
+/// Whether a store has written anything there. A repair may have put all of it aside.
+fn has_ledger(folder: &Path) -> bool {
+    let is_of_ledger = |name: std::ffi::OsString| {
+        let name = name.to_string_lossy();
+        name.ends_with(".log") || name.ends_with(".snapshot") || name.contains(".damaged-")
+    };
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    names.map(|entry| entry.file_name()).any(is_of_ledger)
+}
+
+/// What a command came to, or why the ledger could not be used.
+type Done = Result<Exit, OpenError>;
+
+fn list(folder: &Path, filter: &LedgerFilter, format: Format, io: &mut Io<'_>) -> io::Result<Done> {
+    let entries = match Ledger::open(folder).and_then(|it| it.entries(&filter.read())) {
+        Ok(entries) => entries,
+        Err(error) => return Ok(Err(error)),
+    };
+    for entry in entries {
+        match (entry, format) {
+            (Ok(entry), Format::Json) => writeln!(io.stdout, "{}", as_json(&entry))?,
+            (Ok(entry), Format::Text) => tell(&entry, io)?,
+            (Err(error), _) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(Exit::Yes))
+}
+
+impl LedgerFilter {
+    fn read(&self) -> Filter {
+        let time = |time: jiff::Timestamp| say::since_1970(time).unwrap_or(Timestamp::ZERO);
+        let mut filter = Filter::new();
+        if let Some(domain) = &self.domain {
+            filter = filter.domain(domain);
+        }
+        if let Some(rule) = &self.rule {
+            filter = filter.rule(rule);
+        }
+        for Attribute { name, value } in &self.key {
+            filter = filter.key(name, value);
+        }
+        if let Some(since) = self.since {
+            filter = filter.since(time(since));
+        }
+        if let Some(until) = self.until {
+            filter = filter.until(time(until));
+        }
+        filter
+    }
+}
+
+/// One line for each thing that happened, and one for each booking.
+fn tell(entry: &Entry, io: &mut Io<'_>) -> io::Result<()> {
+    let (at, what) = (say::exact_time(entry.at), name_of(&entry.what));
+    write!(io.stdout, "{} {at} {what}", entry.number)?;
+    if !entry.domain.is_empty() {
+        write!(io.stdout, " in {}", say::visible(&entry.domain))?;
+    }
+    if let Some(hold) = entry.hold {
+        write!(io.stdout, " of {hold}")?;
+    }
+    match &entry.what {
+        What::RoundClosed { closed } => write!(io.stdout, ": number {closed}")?,
+        What::Erased { keys } => write!(io.stdout, ": {keys} keys")?,
+        What::Edited(change) => write!(io.stdout, ": {}", say::visible(&edit_text(change)))?,
+        _ => {}
+    }
+    if let Some(note) = &entry.note {
+        write!(io.stdout, ": {}", say::visible(note))?;
+    }
+    writeln!(io.stdout)?;
+    for Booked { key, booking, units, .. } in &entry.bookings {
+        let (booking, key) = (booking_name(*booking), key_text(key));
+        writeln!(io.stdout, "    {units} {booking} {key}")?;
+    }
+    Ok(())
+}
+
+fn edit_text(change: &Change) -> String {
+    let who = &change.who;
+    match (&change.before, &change.after) {
+        (Some(before), Some(after)) => format!("{who} changed {before} to {after}"),
+        (None, Some(after)) => format!("{who} added {after}"),
+        (Some(before), None) => format!("{who} removed {before}"),
+        (None, None) => format!("{who} changed something"),
+    }
+}
+
+fn key_text(key: &KeyName) -> String {
+    let mut text = say::visible(key.rule()).to_string();
+    for (attribute, value) in key.parts() {
+        let value = match value {
+            None => "nothing".into(),
+            // Nothing but the length of a name is left once it was destroyed.
+            Some(value) if !value.is_empty() && value.bytes().all(|byte| byte == 0) => {
+                "(erased)".into()
+            }
+            Some(value) => say::visible(value).to_string(),
+        };
+        text.push_str(&format!(" {}={value}", say::visible(attribute)));
+    }
+    text
+}
+
+fn as_json(entry: &Entry) -> Value {
+    let mut object = Map::new();
+    object.insert("number".into(), entry.number.into());
+    object.insert("at".into(), say::exact_time(entry.at).into());
+    object.insert("what".into(), name_of(&entry.what).into());
+    object.insert("domain".into(), (*entry.domain).into());
+    if let Some(hold) = entry.hold {
+        object.insert("reservation".into(), hold.to_string().into());
+    }
+    if let Some(note) = &entry.note {
+        object.insert("note".into(), (**note).into());
+    }
+    match &entry.what {
+        What::RoundClosed { closed } => {
+            object.insert("closed".into(), (*closed).into());
+        }
+        What::Erased { keys } => {
+            object.insert("keys".into(), (*keys).into());
+        }
+        What::Edited(change) => {
+            object.insert("who".into(), (*change.who).into());
+            object.insert("rule".into(), change.rule().into());
+            object.insert("before".into(), change.before.as_deref().into());
+            object.insert("after".into(), change.after.as_deref().into());
+        }
+        _ => {}
+    }
+    let bookings = entry.bookings.iter().map(|Booked { key, booking, units, .. }| {
+        json!({
+            "rule": key.rule(),
+            "key": key_json(key),
+            "booking": booking_name(*booking),
+            "units": units,
+        })
+    });
+    object.insert("bookings".into(), bookings.collect());
+    Value::Object(object)
+}
+
+fn key_json(key: &KeyName) -> Value {
+    key.parts().map(|(attribute, value)| (attribute.to_owned(), Value::from(value))).collect()
+}
+
+fn totals(
+    folder: &Path,
+    filter: &LedgerFilter,
+    (by, format): (By, Format),
+    io: &mut Io<'_>,
+) -> io::Result<Done> {
+    let by_key = match Ledger::open(folder).and_then(|it| it.totals_by_key(&filter.read())) {
+        Ok(by_key) => by_key,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut lines: Vec<(Value, String, Totals)> = Vec::new();
+    match by {
+        By::Key => lines.extend(by_key.iter().map(|(key, totals)| {
+            let told = json!({ "domain": key.domain(), "rule": key.rule(), "key": key_json(key) });
+            (told, format!("{} {}", say::visible(key.domain()), key_text(key)), *totals)
+        })),
+        By::Rule => {
+            let mut rules: BTreeMap<(&str, &str), Totals> = BTreeMap::new();
+            for (key, totals) in &by_key {
+                let sum = rules.entry((key.domain(), key.rule())).or_default();
+                *sum = sum.plus(totals);
+            }
+            lines.extend(rules.iter().map(|((domain, rule), totals)| {
+                let told = json!({ "domain": domain, "rule": rule });
+                (told, format!("{} {}", say::visible(domain), say::visible(rule)), *totals)
+            }));
+        }
+        By::All => {
+            let add = |sum: Totals, (_, totals): &(KeyName, Totals)| sum.plus(totals);
+            let sum = by_key.iter().fold(Totals::default(), add);
+            lines.push((json!({}), "all".into(), sum));
+        }
+    }
+    // What is committed in a range of time may have been granted before.
+    let is_whole = filter.since.is_none() && filter.until.is_none();
+    let [equals, and] = if is_whole { [" =", " +"] } else { [",", ","] };
+    for (mut told, text, totals) in lines {
+        let Totals { granted, committed, refunded, held, expired, .. } = totals;
+        match format {
+            Format::Text => writeln!(
+                io.stdout,
+                "{text}: granted {granted}{equals} committed {committed}{and} refunded \
+                 {refunded}{and} held {held}{and} expired {expired}"
+            )?,
+            Format::Json => {
+                let names = ["granted", "committed", "refunded", "held", "expired"];
+                for (name, units) in
+                    names.into_iter().zip([granted, committed, refunded, held, expired])
+                {
+                    told[name] = units.into();
+                }
+                writeln!(io.stdout, "{told}")?;
+            }
+        }
+    }
+    Ok(Ok(Exit::Yes))
+}
+
+fn check(folder: &Path, format: Format, io: &mut Io<'_>) -> io::Result<Done> {
+    let checked = match durable::check(folder) {
+        Ok(checked) => checked,
+        Err(error) => return Ok(Err(error)),
+    };
+    let Checked { entries, ledger, start, is_torn, .. } = checked;
+    match format {
+        Format::Json => {
+            let text = |error: &Option<OpenError>| error.as_ref().map(ToString::to_string);
+            let told = json!({
+                "entries": entries,
+                "torn": is_torn,
+                "ledger": text(&ledger),
+                "start": text(&start),
+            });
+            writeln!(io.stdout, "{told:#}")?;
+        }
+        Format::Text => {
+            writeln!(io.stdout, "{entries} entries can be read")?;
+            if is_torn {
+                writeln!(
+                    io.stdout,
+                    "the last process stopped in the middle of writing; nobody had been told about \
+                     that, and it is left out"
+                )?;
+            }
+            for (what, error) in [("a process would not start", &start), ("the ledger", &ledger)] {
+                if let Some(error) = error {
+                    writeln!(io.stdout, "{what}: {error}")?;
+                }
+            }
+        }
+    }
+    let is_whole = ledger.is_none() && start.is_none();
+    Ok(Ok(if is_whole { Exit::Yes } else { Exit::No }))
+}
+
+fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<Done> {
+    let done = match durable::repair(folder) {
+        Ok(done) => done,
+        Err(error) => return Ok(Err(error)),
+    };
+    if done.is_empty() {
+        writeln!(io.stdout, "nothing is damaged")?;
+    }
+    for it in &done {
+        match it {
+            Repaired::Cut { file, at, kept_as } => writeln!(
+                io.stdout,
+                "{file} was cut off at byte {at}; all of it is kept as {kept_as}"
+            )?,
+            Repaired::PutAside { file, kept_as } => {
+                writeln!(io.stdout, "{file} was put aside as {kept_as}")?;
+            }
+            _ => {}
+        }
+    }
+    Ok(Ok(Exit::Yes))
+}
+
+fn erase(folder: &Path, who: &Attribute, io: &mut Io<'_>) -> io::Result<Done> {
+    // However many keys there are.
+    let options = FileOptions::default().max_keys(usize::MAX >> 16);
+    let erased = options.open(folder).and_then(|store| {
+        let now = SystemClock::no_earlier_than(store.last_time()).now();
+        store.erase(&who.name, &who.value, now)
+    });
+    match erased {
+        Ok(0) => {
+            writeln!(io.stdout, "no key has {}={}", who.name, say::visible(&who.value))?;
+            Ok(Ok(Exit::No))
+        }
+        Ok(keys) => {
+            writeln!(io.stdout, "the names of {keys} keys were destroyed")?;
+            Ok(Ok(Exit::Yes))
+        }
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+fn name_of(what: &What) -> &'static str {
+    match what {
+        What::Check => "check",
+        What::Reserve => "reserve",
+        What::Commit => "commit",
+        What::Cancel => "cancel",
+        What::Expire => "expire",
+        What::Renew => "renew",
+        What::Refund => "refund",
+        What::Forget => "forget",
+        What::RoundClosed { .. } => "round closed",
+        What::Edited(_) => "edit",
+        What::Note => "note",
+        What::Erased { .. } => "erased",
+        _ => "something",
+    }
+}
+
+fn booking_name(booking: Booking) -> &'static str {
+    match booking {
+        Booking::Charged => "charged",
+        Booking::Held => "held",
+        Booking::Committed => "committed",
+        Booking::Cancelled => "cancelled",
+        Booking::Expired => "expired",
+        Booking::Refunded => "refunded",
+        _ => "booked",
+    }
+}

@@ -1,0 +1,112 @@
+//! The command line of tidegate: check, explain and test policies.
+//!
+//! Data goes to stdout, talk to stderr. A command ends with 0 (yes), 1 (no) or 2 (no answer: wrong
+//! usage, or something could not be read).
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod args;
+mod bench;
+mod cases;
+mod diagnostics;
+mod explain;
+mod input;
+mod io;
+mod ledger;
+mod manual;
+mod names;
+mod ping;
+mod reference;
+mod say;
+mod serve;
+mod similar;
+mod socket;
+mod testing;
+mod validate;
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use args::{Command, Tidegate};
+use io::UntilClosed;
+pub use io::{Exit, Io};
+pub use reference::reference;
+
+/// Runs the command of this process.
+pub fn main() -> ExitCode {
+    let mut stdin = std::io::stdin();
+    let mut stdout = std::io::stdout();
+    let mut stderr = std::io::stderr();
+    let mut io = Io { stdin: &mut stdin, stdout: &mut stdout, stderr: &mut stderr };
+    run(std::env::args_os(), &mut io).into()
+}
+
+/// Runs one command: the arguments begin with the name of the program.
+///
+/// A reader who has seen enough (`| head`) is no failure: the command goes on to its end in silence,
+/// so that what it reports as its exit code stays true.
+pub fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> Exit {
+    let stdin: &mut dyn Read = &mut *io.stdin;
+    let mut stdout = UntilClosed::new(&mut *io.stdout);
+    let mut stderr = UntilClosed::new(&mut *io.stderr);
+    let mut quiet = Io { stdin, stdout: &mut stdout, stderr: &mut stderr };
+    let done = dispatch(args, &mut quiet).and_then(|exit| quiet.stdout.flush().map(|()| exit));
+    done.unwrap_or_else(|error| {
+        let _ = writeln!(stderr, "error: cannot write the output: {error}");
+        Exit::NoAnswer
+    })
+}
+
+fn dispatch(
+    args: impl IntoIterator<Item = OsString>,
+    io: &mut Io<'_>,
+) -> Result<Exit, std::io::Error> {
+    let command = match Tidegate::try_parse_from(args) {
+        Ok(Tidegate { command }) => command,
+        Err(told) if told.use_stderr() => {
+            write!(io.stderr, "{told}")?;
+            note_environment(told.kind(), io)?;
+            return Ok(Exit::NoAnswer);
+        }
+        // Somebody asked for help or for the version.
+        Err(told) => {
+            write!(io.stdout, "{told}")?;
+            return Ok(Exit::Yes);
+        }
+    };
+    if command.paths().filter(|path| args::is_stdin(path)).count() > 1 {
+        writeln!(io.stderr, "error: stdin can be read only once, but `-` is given twice")?;
+        return Ok(Exit::NoAnswer);
+    }
+    match command {
+        Command::Serve(args) => serve::run(&args, io),
+        Command::Ping(args) => ping::run(&args, io),
+        Command::Admin(args) => admin::run(&args, io),
+        Command::Validate(args) => validate::run(&args, io),
+        Command::Explain(args) => explain::run(&args, io),
+        Command::Test(args) => testing::run(&args, io),
+        Command::Schema => {
+            io.stdout.write_all(tidegate::policy::schema().as_bytes())?;
+            Ok(Exit::Yes)
+        }
+        Command::Ledger(args) => ledger::run(&args, io),
+        Command::Completions(args) => manual::completions(&args, io),
+        Command::Man(args) => manual::pages(&args, io),
+    }
+}
+
+/// Says that a value that is wrong may not come from the arguments.
+fn note_environment(kind: ErrorKind, io: &mut Io<'_>) -> Result<(), std::io::Error> {
+    if kind == ErrorKind::InvalidValue
+        && let Some(format) = std::env::var_os("TIDEGATE_FORMAT")
+    {
+        let format = say::visible(&format.to_string_lossy());
+        writeln!(io.stderr, "note: the environment has TIDEGATE_FORMAT={format}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Tells systemd, or whoever started the daemon in its way, how far it is.
+//!
+//! With `Type=notify` the environment names a datagram socket; each message is lines of `NAME=value`.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The daemon serves.
+pub(crate) fn ready() {
+    tell("READY=1");
+}
+
+/// The daemon is on its way out.
+pub(crate) fn stopping() {
+    tell("STOPPING=1");
+}
+
+fn tell(message: &str) {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else {
+        return;
+    };
+    if let Err(error) = send(socket.as_bytes(), message) {
+        tracing::warn!(?socket, %error, "cannot tell whoever started the daemon how far it is");
+    }
+}
+
+/// A path, or a name without one that begins with `@`.
+fn send(socket: &[u8], message: &str) -> io::Result<()> {
+    let address = match socket {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(path))?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_at_a_path_and_at_a_name_without_one() {
+        let folder = std::env::temp_dir().join(format!("tidegate-notify-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("socket");
+        let name = format!("tidegate-notify-{}", std::process::id());
+        let at_path = UnixDatagram::bind(&path).unwrap();
+        let at_name = SocketAddr::from_abstract_name(&name).unwrap();
+        let at_name = UnixDatagram::bind_addr(&at_name).unwrap();
+        send(path.as_os_str().as_bytes(), "READY=1").unwrap();
+        send(format!("@{name}").as_bytes(), "READY=1").unwrap();
+        for socket in [at_path, at_name] {
+            let mut bytes = [0; 64];
+            let length = socket.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], b"READY=1");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,143 @@
+//! Talks to a daemon over its local socket.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_proto::ipc::{self, Decoder};
+
+use crate::args::SocketArgs;
+use crate::say;
+
+/// A connection to a daemon.
+pub(crate) struct Caller {
+    path: PathBuf,
+    stream: UnixStream,
+    decoder: Decoder,
+    unread: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct NoAnswer {
+    message: String,
+    hint: Option<&'static str>,
+}
+
+impl Caller {
+    pub(crate) fn connect(args: &SocketArgs) -> Result<Self, NoAnswer> {
+        let path = args.socket.clone().unwrap_or_else(tidegate_server::default_socket);
+        let stream = UnixStream::connect(&path).map_err(|error| no_way_in(&path, &error))?;
+        let both = stream
+            .set_read_timeout(Some(PATIENCE))
+            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        both.map_err(|error| failed(&path, &error))?;
+        Ok(Self { path, stream, decoder: Decoder::new(), unread: Vec::new() })
+    }
+
+    /// The answer to a request.
+    pub(crate) fn call(&mut self, request: &Value) -> Result<Value, NoAnswer> {
+        let frame = ipc::encode(request).map_err(|error| NoAnswer {
+            message: format!("the request does not fit: {error}"),
+            hint: Some("a larger policy goes into the daemon's policy file, or over HTTP"),
+        })?;
+        // A daemon that has hung up may have said why.
+        let sent = self.stream.write_all(&frame);
+        match self.next() {
+            Err(_) if sent.is_err() => Err(failed(&self.path, &ErrorKind::BrokenPipe.into())),
+            answer => answer,
+        }
+    }
+
+    /// The answer to an admin's request, which may come in parts.
+    pub(crate) fn admin(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, NoAnswer> {
+        let path = format!("/admin/v1/{path}");
+        let mut answer = self.call(
+            &json!({ "type": "admin", "protocolVersion": 1, "method": method, "path": path, "body": body }),
+        )?;
+        let Some(first) = answer["part"].as_str() else { return Ok(answer) };
+        let mut text = first.to_owned();
+        while answer["more"] == true {
+            answer = self.next()?;
+            text.push_str(answer["part"].as_str().unwrap_or_default());
+        }
+        let body: Value = serde_json::from_str(&text).map_err(|error| NoAnswer {
+            message: format!("the daemon's answer makes no sense: {error}"),
+            hint: None,
+        })?;
+        answer["body"] = body;
+        Ok(answer)
+    }
+
+    fn next(&mut self) -> Result<Value, NoAnswer> {
+        let nonsense = |error: ipc::IpcError| NoAnswer {
+            message: format!("{} does not talk as a daemon does: {error}", shown(&self.path)),
+            hint: None,
+        };
+        loop {
+            let mut input = &self.unread[..];
+            let next = self.decoder.next(&mut input).map_err(nonsense)?;
+            self.unread = input.to_vec();
+            if let Some(text) = next {
+                return ipc::parse(&text).map_err(nonsense);
+            }
+            let mut buffer = [0; 16 * 1024];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(failed(&self.path, &ErrorKind::UnexpectedEof.into())),
+                Ok(count) => self.unread.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(&self.path, &error)),
+            }
+        }
+    }
+}
+
+fn no_way_in(path: &Path, error: &io::Error) -> NoAnswer {
+    let hint = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            "no daemon listens there; start one with `tidegate serve`, or say where it listens with \
+             --socket PATH"
+        }
+        ErrorKind::PermissionDenied => {
+            "the socket is for root and the daemon's own user; `unix_users` and `unix_groups` in its \
+             [server] table let others in"
+        }
+        _ => "say where the daemon listens with --socket PATH",
+    };
+    let message = format!("cannot connect to {}: {error}", shown(path));
+    NoAnswer { message, hint: Some(hint) }
+}
+
+fn failed(path: &Path, error: &io::Error) -> NoAnswer {
+    let why = match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "it takes too long".into(),
+        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => "it has hung up".into(),
+        _ => error.to_string(),
+    };
+    NoAnswer { message: format!("no answer from {}: {why}", shown(path)), hint: None }
+}
+
+fn shown(path: &Path) -> String {
+    say::visible(&path.to_string_lossy())
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match self.hint {
+            Some(hint) => write!(f, "\n  = hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How long a daemon may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);

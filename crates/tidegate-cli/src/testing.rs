@@ -1,0 +1,188 @@
+//! `tidegate test`: the tests of a policy.
+
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use tidegate::policy::{Diagnostic, Policy, Severity};
+
+use crate::args::{ReportFormat, TestArgs};
+use crate::bench;
+use crate::cases::Cases;
+use crate::diagnostics::{self, Note};
+use crate::input::{self, NoPolicy, Unreadable};
+use crate::io::{Exit, Io};
+use crate::say;
+use outcome::Outcome;
+
+mod outcome;
+
+pub(crate) fn run(args: &TestArgs, io: &mut Io<'_>) -> io::Result<Exit> {
+    let files: Vec<Tested> = match input::policy(&args.policy, io.stdin) {
+        Ok(parsed) => {
+            bench::note_enforced(&parsed.policy, io)?;
+            args.cases.iter().map(|path| tested(path, &parsed.policy, io)).collect()
+        }
+        Err(why) => vec![Tested { name: input::name_of(&args.policy), result: Err(why.into()) }],
+    };
+    let exit = files.iter().map(Tested::exit).max().unwrap_or(Exit::Yes);
+    match args.format {
+        ReportFormat::Text => files.iter().try_for_each(|file| file.text(io))?,
+        ReportFormat::Github => files.iter().try_for_each(|file| file.github(io))?,
+        ReportFormat::Json => {
+            let [passed, failed] =
+                [true, false].map(|is| files.iter().map(|it| it.count(is)).sum());
+            let (passed, failed): (usize, usize) = (passed, failed);
+            let files: Vec<_> = files.iter().map(Tested::json).collect();
+            let ok = exit == Exit::Yes;
+            let all = json!({ "ok": ok, "passed": passed, "failed": failed, "files": files });
+            writeln!(io.stdout, "{all:#}")?;
+        }
+    }
+    Ok(exit)
+}
+
+/// A file of cases, and what came of it; or the policy, if that is what cannot be used.
+struct Tested {
+    name: String,
+    result: Result<Ran, NotRun>,
+}
+
+/// Cases that were run.
+struct Ran {
+    outcomes: Vec<Outcome>,
+    warnings: Vec<Diagnostic>,
+}
+
+enum NotRun {
+    Unreadable(Unreadable),
+    Errors { diagnostics: Vec<Diagnostic>, left_out: usize },
+}
+
+impl From<NoPolicy> for NotRun {
+    fn from(why: NoPolicy) -> Self {
+        match why {
+            NoPolicy::Unreadable(why) => Self::Unreadable(why),
+            NoPolicy::Errors(errors) => Self::Errors {
+                diagnostics: input::diagnostics_of(&errors),
+                left_out: errors.left_out(),
+            },
+        }
+    }
+}
+
+/// Runs the cases of a file.
+fn tested(path: &Path, policy: &Policy, io: &mut Io<'_>) -> Tested {
+    let name = input::name_of(path);
+    let read = input::read(path, io.stdin).map_err(NotRun::Unreadable);
+    let cases = read.and_then(|input| {
+        Cases::parse(&input, policy).map_err(|errors| NotRun::Errors {
+            diagnostics: errors.diagnostics,
+            left_out: errors.left_out,
+        })
+    });
+    let result = cases
+        .map(|Cases { cases, warnings }| Ran { outcomes: outcome::run(cases, policy), warnings });
+    Tested { name, result }
+}
+
+impl Tested {
+    fn exit(&self) -> Exit {
+        match &self.result {
+            Err(_) => Exit::NoAnswer,
+            Ok(_) if self.count(false) > 0 => Exit::No,
+            Ok(_) => Exit::Yes,
+        }
+    }
+
+    /// How many cases passed, or did not.
+    fn count(&self, passed: bool) -> usize {
+        let outcomes = self.result.as_ref().map_or(&[][..], |ran| &ran.outcomes);
+        outcomes.iter().filter(|outcome| outcome.passed() == passed).count()
+    }
+
+    fn summary(&self) -> String {
+        match self.count(false) {
+            0 => format!("{}: ok, {} passed", self.name, say::count(self.count(true), "case")),
+            failed => format!("{}: {failed} failed, {} passed", self.name, self.count(true)),
+        }
+    }
+
+    fn text(&self, io: &mut Io<'_>) -> io::Result<()> {
+        match &self.result {
+            Err(NotRun::Unreadable(why)) => writeln!(io.stderr, "{why}"),
+            Err(NotRun::Errors { diagnostics, left_out }) => {
+                for diagnostic in diagnostics {
+                    writeln!(io.stderr, "{diagnostic}\n")?;
+                }
+                if *left_out > 0 {
+                    writeln!(io.stderr, "and {left_out} more\n")?;
+                }
+                let errors = say::count(diagnostics.len() + left_out, "error");
+                writeln!(io.stderr, "{}: {errors}, so no case was run", self.name)
+            }
+            Ok(Ran { outcomes, warnings }) => {
+                for warning in warnings {
+                    writeln!(io.stderr, "{warning}\n")?;
+                }
+                for outcome in outcomes {
+                    if let Some(problem) = &outcome.problem {
+                        let (line, column) = (outcome.case.place.line, outcome.case.place.column);
+                        let title = outcome.title();
+                        let name = &self.name;
+                        writeln!(io.stdout, "{name}:{line}:{column}: FAILED {title}: {problem}")?;
+                    }
+                }
+                writeln!(io.stdout, "{}", self.summary())
+            }
+        }
+    }
+
+    fn github(&self, io: &mut Io<'_>) -> io::Result<()> {
+        match &self.result {
+            Err(NotRun::Unreadable(why)) => {
+                writeln!(io.stdout, "{}", diagnostics::unreadable_github(why))
+            }
+            Err(NotRun::Errors { diagnostics, .. }) => {
+                let mut notes = diagnostics.iter().map(Note::of);
+                notes.try_for_each(|note| writeln!(io.stdout, "{}", note.github()))
+            }
+            Ok(Ran { outcomes, warnings }) => {
+                for warning in warnings {
+                    writeln!(io.stdout, "{}", Note::of(warning).github())?;
+                }
+                for outcome in outcomes {
+                    if let Some(problem) = &outcome.problem {
+                        let message = format!("{}: {problem}", outcome.title());
+                        let place = Some((outcome.case.place.line, outcome.case.place.column));
+                        let (severity, file) = (Severity::Error, &*self.name);
+                        let note = Note { severity, file, place, message: &message, hint: None };
+                        writeln!(io.stdout, "{}", note.github())?;
+                    }
+                }
+                writeln!(io.stderr, "{}", self.summary())
+            }
+        }
+    }
+
+    fn json(&self) -> Value {
+        let mut json = Map::new();
+        json.insert("file".into(), json!(self.name));
+        json.insert("ok".into(), json!(self.exit() == Exit::Yes));
+        json.insert("passed".into(), json!(self.count(true)));
+        json.insert("failed".into(), json!(self.count(false)));
+        let (cases, found): (Vec<Value>, Vec<Value>) = match &self.result {
+            Err(NotRun::Unreadable(why)) => (Vec::new(), vec![diagnostics::unreadable_json(why)]),
+            Err(NotRun::Errors { diagnostics, .. }) => {
+                (Vec::new(), diagnostics.iter().map(diagnostics::json).collect())
+            }
+            Ok(Ran { outcomes, warnings }) => (
+                outcomes.iter().map(Outcome::json).collect(),
+                warnings.iter().map(diagnostics::json).collect(),
+            ),
+        };
+        json.insert("cases".into(), Value::Array(cases));
+        json.insert("diagnostics".into(), Value::Array(found));
+        Value::Object(json)
+    }
+}

@@ -1,0 +1,173 @@
+//! Cases at work: what was expected, and what came.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate::policy::Policy;
+use tidegate::{CheckError, Request, Wait};
+
+use crate::bench::{Answer, Bench};
+use crate::cases::{Case, Expected, Verdict};
+use crate::say;
+
+/// A case that was run.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) case: Case,
+    /// Its number in the file, from 1.
+    number: usize,
+    /// The answer that was looked at last.
+    answer: Result<Answer, CheckError>,
+    /// How the answer differs from what was expected.
+    pub(super) problem: Option<String>,
+}
+
+/// Runs cases in their order on one fresh engine.
+pub(super) fn run(cases: Vec<Case>, policy: &Policy) -> Vec<Outcome> {
+    let Some(first) = cases.first() else { return Vec::new() };
+    let bench = Bench::new(policy.clone(), first.at);
+    let numbered = cases.into_iter().zip(1..);
+    numbered.map(|(case, number)| run_one(case, number, &bench)).collect()
+}
+
+fn run_one(case: Case, number: usize, bench: &Bench) -> Outcome {
+    bench.set_time(case.at);
+    if case.closes_round {
+        bench.close_round(&case.domain);
+    }
+    let attributes: Vec<(&str, &str)> =
+        case.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let request = Request::new(&case.domain, &attributes).cost(case.cost);
+    let mut turn = 1;
+    let (answer, problem) = loop {
+        let answer = bench.ask(&request);
+        let is_last = turn == case.repeat;
+        let problem = problem(&case.expected, &answer, is_last);
+        if is_last || problem.is_some() {
+            let which = format!("time {turn} of {}: ", case.repeat);
+            let which = if case.repeat > 1 { which } else { String::new() };
+            break (answer, problem.map(|problem| which + &problem));
+        }
+        turn += 1;
+    };
+    Outcome { case, number, answer, problem }
+}
+
+/// How an answer differs from what was expected. The numbers count after the last request only.
+fn problem(
+    expected: &Expected,
+    answer: &Result<Answer, CheckError>,
+    is_last: bool,
+) -> Option<String> {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => {
+            return Some(format!(
+                "expected {}, but it cannot be decided: {error}",
+                verdict(expected)
+            ));
+        }
+    };
+    let rule_differs = expected.rule.is_some() && expected.rule != answer.rule;
+    if (expected.verdict == Verdict::Allow) != answer.is_allowed || rule_differs {
+        return Some(format!("expected {}, got {}", verdict(expected), said(answer)));
+    }
+    if !is_last {
+        return None;
+    }
+    let mut differences = Vec::new();
+    if let Some(remaining) = expected.remaining
+        && answer.remaining != Some(remaining)
+    {
+        let got = answer.remaining.map_or("no rule that says".into(), |it| it.to_string());
+        differences.push(format!("expected remaining = {remaining}, got {got}"));
+    }
+    if let Some(wait) = expected.wait
+        && !answer.wait.is_some_and(|got| is_same(wait, got))
+    {
+        let got = answer.wait.map_or("none".into(), wait_text);
+        differences.push(format!("expected retry_after = {}, got {got}", wait_text(wait)));
+    }
+    (!differences.is_empty()).then(|| differences.join("; "))
+}
+
+/// Waits are the same if they are so on the wire: in milliseconds, rounded up.
+fn is_same(expected: Wait, got: Wait) -> bool {
+    match (expected, got) {
+        (Wait::After(expected), Wait::After(got)) => say::millis(expected) == say::millis(got),
+        (expected, got) => expected == got,
+    }
+}
+
+/// A wait as a file of cases says it.
+fn wait_text(wait: Wait) -> String {
+    match wait {
+        Wait::After(wait) => format!("\"{}\"", say::duration(wait)),
+        Wait::Never => "\"never\"".into(),
+        Wait::Unknown => "\"unknown\"".into(),
+    }
+}
+
+fn verdict(expected: &Expected) -> String {
+    let rule = expected.rule.as_ref().map(|rule| format!(" by `{rule}`")).unwrap_or_default();
+    match expected.verdict {
+        Verdict::Allow => format!("allow{rule}"),
+        Verdict::Deny => format!("deny{rule}"),
+    }
+}
+
+/// An answer in the words of a file of cases.
+fn said(answer: &Answer) -> String {
+    let by = answer.rule.as_ref().map(|rule| format!(" by `{rule}`")).unwrap_or_default();
+    let left = match (answer.remaining, answer.limit) {
+        (Some(left), Some(limit)) => format!("{left} of {limit} left"),
+        _ => match (&answer.rule, &answer.reason) {
+            (_, Some(reason)) => say::visible(reason),
+            (_, None) => "no rule applies".into(),
+        },
+    };
+    match answer.wait {
+        None => format!("allow{by} ({left})"),
+        Some(wait) => format!("deny{by} ({left}, retry_after = {})", wait_text(wait)),
+    }
+}
+
+impl Outcome {
+    pub(super) const fn passed(&self) -> bool {
+        self.problem.is_none()
+    }
+
+    /// The name of the case, or its number.
+    pub(super) fn title(&self) -> String {
+        match &self.case.name {
+            Some(name) => format!("`{}`", name.escape_debug()),
+            None => format!("case {}", self.number),
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let Case { name, place, at, domain, expected, .. } = &self.case;
+        let wait = |wait: Wait| match wait {
+            Wait::After(wait) => say::duration(wait.max(Duration::from_nanos(1))),
+            Wait::Never => "never".into(),
+            Wait::Unknown => "unknown".into(),
+        };
+        json!({
+            "name": name,
+            "number": self.number,
+            "line": place.line,
+            "column": place.column,
+            "ok": self.passed(),
+            "at": say::time(*at),
+            "domain": domain,
+            "expected": {
+                "allowed": expected.verdict == Verdict::Allow,
+                "rule": expected.rule,
+                "remaining": expected.remaining,
+                "retry_after": expected.wait.map(wait),
+            },
+            "got": self.answer.as_ref().map_or(Value::Null, |it| Value::Object(it.json())),
+            "problem": self.problem,
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! `tidegate validate`: what is wrong with policy files.
+
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use tidegate::policy::{Diagnostic, Matcher, Policy, Rule, Severity};
+
+use crate::args::{ReportFormat, ValidateArgs};
+use crate::diagnostics::{self, Note};
+use crate::input::{self, NoPolicy, Unreadable};
+use crate::io::{Exit, Io};
+use crate::say;
+
+pub(crate) fn run(args: &ValidateArgs, io: &mut Io<'_>) -> io::Result<Exit> {
+    let mut exit = Exit::Yes;
+    let mut files = Vec::new();
+    for path in &args.policies {
+        let checked = check(path, args.strict, io);
+        exit = exit.max(checked.exit());
+        match args.format {
+            ReportFormat::Text => text(&checked, args.explain, io)?,
+            ReportFormat::Github => github(&checked, io)?,
+            ReportFormat::Json => files.push(json(&checked, args.explain)),
+        }
+    }
+    if args.format == ReportFormat::Json {
+        let all = json!({ "ok": exit == Exit::Yes, "files": files });
+        writeln!(io.stdout, "{all:#}")?;
+    }
+    Ok(exit)
+}
+
+/// A file and what was found in it.
+struct Checked {
+    name: String,
+    result: Result<Findings, Unreadable>,
+}
+
+struct Findings {
+    /// None if there are errors.
+    policy: Option<Policy>,
+    diagnostics: Vec<Diagnostic>,
+    left_out: usize,
+}
+
+/// One domain of a policy.
+struct Domain<'p> {
+    name: &'p str,
+    rules: Vec<&'p Rule>,
+}
+
+impl Checked {
+    fn exit(&self) -> Exit {
+        match &self.result {
+            Err(_) => Exit::NoAnswer,
+            Ok(findings) if findings.count(Severity::Error) > 0 => Exit::No,
+            Ok(_) => Exit::Yes,
+        }
+    }
+}
+
+impl Findings {
+    fn count(&self, severity: Severity) -> usize {
+        self.diagnostics.iter().filter(|it| it.severity == severity).count()
+    }
+}
+
+fn check(path: &Path, strict: bool, io: &mut Io<'_>) -> Checked {
+    let name = input::name_of(path);
+    let findings = match input::policy(path, io.stdin) {
+        Ok(mut parsed) => {
+            if strict {
+                parsed.warnings.iter_mut().for_each(|it| it.severity = Severity::Error);
+            }
+            let (diagnostics, left_out) = (parsed.warnings, parsed.left_out);
+            Findings { policy: Some(parsed.policy), diagnostics, left_out }
+        }
+        Err(NoPolicy::Unreadable(why)) => return Checked { name, result: Err(why) },
+        Err(NoPolicy::Errors(errors)) => {
+            let (diagnostics, left_out) = (input::diagnostics_of(&errors), errors.left_out());
+            Findings { policy: None, diagnostics, left_out }
+        }
+    };
+    Checked { name, result: Ok(findings) }
+}
+
+fn text(checked: &Checked, explain: bool, io: &mut Io<'_>) -> io::Result<()> {
+    let findings = match &checked.result {
+        Ok(findings) => findings,
+        Err(why) => return writeln!(io.stderr, "{why}"),
+    };
+    for diagnostic in &findings.diagnostics {
+        writeln!(io.stderr, "{diagnostic}\n")?;
+    }
+    if findings.left_out > 0 {
+        writeln!(io.stderr, "and {} more\n", findings.left_out)?;
+    }
+    writeln!(io.stdout, "{}: {}", checked.name, summary(findings))?;
+    match &findings.policy {
+        Some(policy) if explain => {
+            for rule in policy.rules() {
+                writeln!(io.stdout, "\n{}", wrapped(&rule.in_words()))?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn summary(findings: &Findings) -> String {
+    let errors = findings.count(Severity::Error);
+    let warnings = findings.count(Severity::Warning);
+    let more = if findings.left_out > 0 { ", and more" } else { "" };
+    match (&findings.policy, errors, warnings) {
+        (Some(policy), 0, 0) => format!("ok, {}", size(policy)),
+        (Some(policy), 0, warnings) => {
+            format!("ok with {}{more}, {}", say::count(warnings, "warning"), size(policy))
+        }
+        (_, errors, 0) => format!("not ok, {}{more}", say::count(errors, "error")),
+        (_, errors, warnings) => {
+            let (errors, warnings) = (say::count(errors, "error"), say::count(warnings, "warning"));
+            format!("not ok, {errors} and {warnings}{more}")
+        }
+    }
+}
+
+fn size(policy: &Policy) -> String {
+    let domains = domains(policy);
+    let most = domains.iter().map(Domain::candidates).max().unwrap_or(0);
+    format!(
+        "{} in {}, at most {} per request",
+        say::count(policy.rules().len(), "rule"),
+        say::count(domains.len(), "domain"),
+        say::count(most, "candidate"),
+    )
+}
+
+/// The domains of a policy, in the order in which the file first names them.
+fn domains(policy: &Policy) -> Vec<Domain<'_>> {
+    let mut numbers = std::collections::HashMap::new();
+    let mut domains: Vec<Domain<'_>> = Vec::new();
+    for rule in policy.rules() {
+        let name = rule.domain_name();
+        let number = *numbers.entry(name).or_insert(domains.len());
+        if number == domains.len() {
+            domains.push(Domain { name, rules: Vec::new() });
+        }
+        domains[number].rules.push(rule);
+    }
+    domains
+}
+
+impl Domain<'_> {
+    /// The most rules that one request of the domain can make the engine look at.
+    fn candidates(&self) -> usize {
+        Matcher::new(self.rules.iter().copied()).worst_case().candidates()
+    }
+}
+
+fn github(checked: &Checked, io: &mut Io<'_>) -> io::Result<()> {
+    match &checked.result {
+        Err(why) => writeln!(io.stdout, "{}", diagnostics::unreadable_github(why)),
+        Ok(findings) => {
+            for diagnostic in &findings.diagnostics {
+                writeln!(io.stdout, "{}", Note::of(diagnostic).github())?;
+            }
+            writeln!(io.stderr, "{}: {}", checked.name, summary(findings))
+        }
+    }
+}
+
+fn json(checked: &Checked, explain: bool) -> Value {
+    let mut file = Map::new();
+    let mut set = |name: &str, value: Value| file.insert(name.into(), value);
+    set("file", json!(checked.name));
+    set("ok", json!(checked.exit() == Exit::Yes));
+    let findings = match &checked.result {
+        Ok(findings) => findings,
+        Err(why) => {
+            set("diagnostics", json!([diagnostics::unreadable_json(why)]));
+            return Value::Object(file);
+        }
+    };
+    if let Some(policy) = &findings.policy {
+        set("rules", json!(policy.rules().len()));
+        let domain = |it: &Domain<'_>| json!({ "name": it.name, "rules": it.rules.len(), "candidates": it.candidates() });
+        set("domains", domains(policy).iter().map(domain).collect());
+        if explain {
+            let words = |rule: &Rule| {
+                let (domain, name) = (rule.domain_name(), rule.name());
+                json!({ "domain": domain, "rule": name, "words": rule.in_words() })
+            };
+            set("explained", policy.rules().iter().map(words).collect());
+        }
+    }
+    set("diagnostics", findings.diagnostics.iter().map(diagnostics::json).collect());
+    set("left_out", json!(findings.left_out));
+    Value::Object(file)
+}
+
+/// A text in lines of at most 80 characters, with room at their beginning.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut width) = (String::from("  "), 2);
+    for word in text.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if width + length > 80 && width > 2 {
+            lines.truncate(lines.trim_end().len());
+            lines += "\n  ";
+            width = 2;
+        }
+        lines += word;
+        width += word.chars().count();
+    }
+    lines
+}

@@ -1,0 +1,122 @@
+//! Reading and mending what a store on disk has written down.
+
+use std::time::Duration;
+
+use tidegate::durable::FileOptions;
+use tidegate::policy::Policy;
+use tidegate::{Engine, ManualClock, Request, Timestamp};
+
+use crate::run::{self, Ended};
+
+fn folder(name: &str) -> std::path::PathBuf {
+    run::folder(name, &[])
+}
+
+fn tidegate_in(folder: &std::path::Path, args: &[&str]) -> Ended {
+    run::tidegate_in(folder, args, b"")
+}
+
+/// A folder with a store in which something has happened.
+fn store(name: &str) -> std::path::PathBuf {
+    let folder = folder(name);
+    let policy = Policy::from_toml(
+        "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 10, per = \"day\" }",
+    );
+    let store = FileOptions::default().open(&folder.join("state")).unwrap();
+    let clock = ManualClock::new(Timestamp::from_secs(1_000));
+    let engine = Engine::with_store(policy.unwrap(), store, clock.clone());
+    let ada = Request::new("default", &[("user", "ada")]);
+    let hold = engine.reserve(&ada.cost(5).note("draft\n\u{1b}[31m")).wait().unwrap().hold();
+    clock.advance(Duration::from_secs(60));
+    engine.commit_noting(hold.unwrap(), Some(3), "shorter").wait().unwrap();
+    let bob = Request::new("default", &[("user", "bob")]);
+    assert!(engine.check(&bob.cost(2)).wait().unwrap().is_allowed());
+    folder
+}
+
+#[test]
+fn what_happened_is_listed() {
+    let folder = store("ledger-list");
+    let told = tidegate_in(&folder, &["ledger", "state", "list"]).with(0).silent_err().out(&[
+        "1 1970-01-01T00:16:40Z reserve in default of ",
+        "    5 held calls user=ada",
+        "commit in default",
+        "    3 committed calls user=ada\n    2 cancelled calls user=ada",
+        "    2 charged calls user=bob",
+    ]);
+    assert!(!told.out.contains('\u{1b}'), "{told:?}");
+    let only = ["ledger", "state", "list", "--key", "user=bob", "--format", "json"];
+    let told = tidegate_in(&folder, &only).with(0);
+    let entry = told.json();
+    assert_eq!((&entry["what"], &entry["number"]), (&"check".into(), &3.into()));
+    assert_eq!(entry["bookings"][0]["key"]["user"], "bob");
+    let late = ["ledger", "state", "list", "--since", "1970-01-01T00:17:40Z", "--rule", "calls"];
+    assert_eq!(tidegate_in(&folder, &late).with(0).out.lines().count(), 5);
+    let none = ["ledger", "state", "list", "--domain", "elsewhere"];
+    let _ = tidegate_in(&folder, &none).with(0).silent_out();
+}
+
+#[test]
+fn totals_add_up() {
+    let folder = store("ledger-totals");
+    let _ = tidegate_in(&folder, &["ledger", "state", "totals"])
+        .with(0)
+        .out(&["default calls: granted 7 = committed 5 + refunded 2 + held 0 + expired 0"]);
+    let _ = tidegate_in(&folder, &["ledger", "state", "totals", "--by", "key"]).with(0).out(&[
+        "default calls user=ada: granted 5 = committed 3 + refunded 2",
+        "default calls user=bob: granted 2 = committed 2",
+    ]);
+    let all = ["ledger", "state", "totals", "--by", "all", "--format", "json"];
+    assert_eq!(tidegate_in(&folder, &all).with(0).json()["granted"], 7);
+}
+
+#[test]
+fn damage_is_told_and_mended() {
+    let folder = store("ledger-damage");
+    let _ = tidegate_in(&folder, &["ledger", "state", "check"]).with(0).out(&["3 entries"]);
+    let _ =
+        tidegate_in(&folder, &["ledger", "state", "repair"]).with(0).out(&["nothing is damaged"]);
+    let file = folder.join("state/0000000001.log");
+    let mut bytes = std::fs::read(&file).unwrap();
+    // In the first batch, which later ones know to be safe.
+    bytes[100] ^= 4;
+    std::fs::write(&file, bytes).unwrap();
+    let _ = tidegate_in(&folder, &["ledger", "state", "check"])
+        .with(1)
+        .out(&["a process would not start: 0000000001.log is damaged at byte 64", "repair"]);
+    let _ = tidegate_in(&folder, &["ledger", "state", "list"]).with(2).err(&["is damaged"]);
+    let _ = tidegate_in(&folder, &["ledger", "state", "repair"]).with(0).out(&["0000000001.log"]);
+    let _ = tidegate_in(&folder, &["ledger", "state", "check"]).with(0);
+    let kept = std::fs::read_dir(folder.join("state")).unwrap();
+    let is_kept = |name: &std::ffi::OsStr| name.to_string_lossy().contains("damaged");
+    assert!(kept.into_iter().any(|entry| is_kept(&entry.unwrap().file_name())));
+}
+
+#[test]
+fn somebody_can_be_erased() {
+    let folder = store("ledger-erase");
+    let erase = ["ledger", "state", "erase", "user=ada"];
+    let _ = tidegate_in(&folder, &erase).with(0).out(&["the names of 1 keys were destroyed"]);
+    let _ = tidegate_in(&folder, &erase).with(1).out(&["no key has user=ada"]);
+    let told = tidegate_in(&folder, &["ledger", "state", "list"]).with(0).out(&["user=(erased)"]);
+    assert!(!told.out.contains("ada") && !told.out.contains("shorter"), "{told:?}");
+    let _ = tidegate_in(&folder, &["ledger", "state", "totals"]).with(0).out(&["granted 7"]);
+}
+
+#[test]
+fn what_is_no_ledger_is_told() {
+    let folder = folder("ledger-none");
+    let _ = tidegate_in(&folder, &["ledger", "nowhere", "list"]).with(2).err(&["not a folder"]);
+    std::fs::create_dir(folder.join("empty")).unwrap();
+    for command in [&["list"][..], &["check"], &["repair"], &["erase", "user=ada"]] {
+        let args = [&["ledger", "empty"], command].concat();
+        let _ = tidegate_in(&folder, &args).with(2).err(&["no ledger in empty"]).silent_out();
+    }
+    assert_eq!(std::fs::read_dir(folder.join("empty")).unwrap().count(), 0, "nothing is made");
+    std::fs::create_dir(folder.join("future")).unwrap();
+    let mut header = b"tidegate ledger\n".to_vec();
+    header.extend_from_slice(&7_u32.to_le_bytes());
+    header.resize(64, 0);
+    std::fs::write(folder.join("future/0000000001.log"), header).unwrap();
+    let _ = tidegate_in(&folder, &["ledger", "future", "list"]).with(2).err(&["has format 7"]);
+}

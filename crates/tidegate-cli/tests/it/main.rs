@@ -1,0 +1,21 @@
+//! The `tidegate` command as a shell sees it: arguments, files and stdin in; stdout, stderr and an
+//! exit code out.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod admin;
+mod command;
+mod examples;
+mod explain;
+#[path = "../../../../scripts/guide.rs"]
+mod guide;
+mod guide_operating;
+mod guide_redis_cell;
+mod guides;
+mod ledger;
+mod manual;
+mod policy_tests;
+mod run;
+mod schema;
+mod serve;
+mod validate;

@@ -1,0 +1,110 @@
+//! Runs the real binary.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    #[track_caller]
+    pub(crate) fn with(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+
+    /// Stdout has all of these.
+    #[track_caller]
+    pub(crate) fn out(self, snippets: &[&str]) -> Self {
+        for snippet in snippets {
+            assert!(self.out.contains(snippet), "no {snippet:?} in stdout:\n{self:#?}");
+        }
+        self
+    }
+
+    /// Stderr has all of these.
+    #[track_caller]
+    pub(crate) fn err(self, snippets: &[&str]) -> Self {
+        for snippet in snippets {
+            assert!(self.err.contains(snippet), "no {snippet:?} in stderr:\n{self:#?}");
+        }
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn silent_err(self) -> Self {
+        assert_eq!(self.err, "");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn silent_out(self) -> Self {
+        assert_eq!(self.out, "");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+}
+
+/// The command, in a folder, without the variables of the one who runs the tests.
+pub(crate) fn command(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.current_dir(folder).env_remove("TIDEGATE_FORMAT").env_remove("TIDEGATE_STRICT");
+    command
+}
+
+pub(crate) fn tidegate<S: AsRef<OsStr>>(args: &[S]) -> Ended {
+    tidegate_in(&root(), args, b"")
+}
+
+pub(crate) fn tidegate_in<S: AsRef<OsStr>>(folder: &Path, args: &[S], stdin: &[u8]) -> Ended {
+    finish(command(folder).args(args), stdin)
+}
+
+pub(crate) fn finish(command: &mut Command, stdin: &[u8]) -> Ended {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that does not read its input closes it.
+    let _ = child.stdin.take().unwrap().write_all(stdin);
+    let output = child.wait_with_output().unwrap();
+    Ended {
+        code: output.status.code().expect("it was not killed"),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// The folder of the repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A fresh folder with some files.
+pub(crate) fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    folder
+}
+
+/// A policy with nothing to say about.
+pub(crate) const GOOD: &str = r#"
+[[rule]]
+name   = "messages"
+domain = "relay"
+key    = ["connection"]
+bucket = { rate = "1/s", burst = 10 }
+"#;

@@ -1,0 +1,167 @@
+use crate::run::{GOOD, finish, folder, tidegate, tidegate_in};
+
+const TYPO: &str = "[[rule]]\nname = 'a'\nbucket = { rate = '1/s', burts = 5 }\n\n\
+                    [[rule]]\nname = 'b'\nwindow = { max = 0, per = '10s' }\n";
+
+/// The second rule limits all together to less than the first gives to each.
+const ODD: &str = "[[rule]]\nname = 'each'\nkey = ['ip']\nwindow = { max = 10, per = '1s' }\n\n\
+                   [[rule]]\nname = 'all'\nwindow = { max = 5, per = '1s' }\n";
+
+#[test]
+fn the_sample_policy_is_fine() {
+    tidegate(&["validate", "crates/tidegate/tests/it/policy/sample.toml"])
+        .with(0)
+        .out(&["sample.toml: ok, 7 rules in 6 domains, at most 2 candidates per request\n"])
+        .silent_err();
+}
+
+/// A file of envoyproxy/ratelimit, and one of Limitador.
+const ENVOY: &str = "domain: edge\ndescriptors:\n  - key: remote_address\n    rate_limit:\n      \
+                     unit: second\n      requests_per_unit: 2\n";
+const LIMITADOR: &str = "- {namespace: ns, max_value: 1, seconds: 60, variables: [user]}\n";
+
+#[test]
+fn files_of_others_are_read_too() {
+    let folder = folder("of-others", &[("a.yaml", ENVOY), ("b.yml", LIMITADOR), ("c.toml", GOOD)]);
+    tidegate_in(&folder, &["validate", "a.yaml", "b.yml"], b"").with(0).silent_err().out(&[
+        "a.yaml: ok, 1 rule in 1 domain, at most 1 candidate per request\n",
+        "b.yml: ok, 2 rules in 1 domain, ",
+    ]);
+    tidegate_in(&folder, &["validate", "."], b"").with(0).out(&[".: ok, 4 rules in 3 domains"]);
+    tidegate_in(&folder, &["validate", "-"], ENVOY.as_bytes()).with(0).silent_err();
+    let bad = ENVOY.replace("second", "fortnight");
+    tidegate_in(&folder, &["validate", "-"], bad.as_bytes())
+        .with(1)
+        .err(&["<stdin>:5:13: error: `fortnight` is not a unit", "write one of second, minute"]);
+    let explain = ["explain", "a.yaml", "--domain", "edge", "-a", "remote_address=192.0.2.1"];
+    tidegate_in(&folder, &[&explain[..], &["--repeat", "2"]].concat(), b"")
+        .with(0)
+        .out(&["refused by `remote_address`", "key: 1.remote_address = \"192.0.2.1\""]);
+}
+
+#[test]
+fn rules_are_said_in_plain_words() {
+    let ended = tidegate(&["validate", "--explain", "examples/policies/api.toml"]).with(0);
+    let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "ok, 6 rules in 5 domains",
+        "`relay-messages` applies to all requests of domain `relay`.",
+        "One every 1s; at most 10 at once and 70 in any 1m.",
+        "At most 3 in flight at once.",
+    ] {
+        assert!(words.contains(said), "{said}: {words}");
+    }
+    assert!(ended.out.lines().all(|line| line.chars().count() <= 100), "{}", ended.out);
+}
+
+#[test]
+fn all_errors_of_all_files_are_told_at_once() {
+    let folder = folder("all-errors", &[("a.toml", TYPO), ("b.toml", ODD), ("c.toml", GOOD)]);
+    tidegate_in(&folder, &["validate", "a.toml", "b.toml", "c.toml"], b"")
+        .with(1)
+        .err(&[
+            "a.toml:3:26: error: unknown key `burts` in a bucket",
+            "^^^^^",
+            "= hint: did you mean `burst`?",
+            "a.toml:7:18: error: `max` must be at least 1",
+            "b.toml:7:8: warning: ",
+        ])
+        .out(&[
+            "a.toml: not ok, 2 errors\n",
+            "b.toml: ok with 1 warning, 2 rules in 1 domain, at most 2 candidates per request\n",
+            "c.toml: ok, 1 rule in 1 domain, at most 1 candidate per request\n",
+        ]);
+}
+
+#[test]
+fn strict_takes_warnings_for_errors() {
+    let folder = folder("strict", &[("odd.toml", ODD)]);
+    tidegate_in(&folder, &["validate", "odd.toml"], b"").with(0).err(&["warning: "]);
+    tidegate_in(&folder, &["validate", "--strict", "odd.toml"], b"")
+        .with(1)
+        .err(&["odd.toml:7:8: error: "])
+        .out(&["odd.toml: not ok, 1 error\n"]);
+    let mut by_environment = crate::run::command(&folder);
+    by_environment.args(["validate", "odd.toml"]).env("TIDEGATE_STRICT", "1");
+    let _ = finish(&mut by_environment, b"").with(1);
+    let _ = finish(by_environment.env("TIDEGATE_STRICT", "0"), b"").with(0);
+    let _ = finish(by_environment.env("TIDEGATE_STRICT", ""), b"").with(0);
+}
+
+#[test]
+fn stdin_is_a_dash() {
+    let folder = folder("stdin", &[]);
+    tidegate_in(&folder, &["validate", "-"], GOOD.as_bytes()).with(0).out(&["<stdin>: ok, 1 rule"]);
+    tidegate_in(&folder, &["validate", "-"], TYPO.as_bytes()).with(1).err(&["<stdin>:3:26: error"]);
+}
+
+#[test]
+fn an_empty_policy_is_an_error_with_a_hint() {
+    let folder = folder("empty", &[("empty.toml", "")]);
+    let _ = tidegate_in(&folder, &["validate", "empty.toml"], b"").with(1).err(&["empty.toml:1:1"]);
+}
+
+#[test]
+fn files_of_cases_are_not_policies() {
+    let folder = folder("not-a-policy", &[("x.toml", "[[case]]\nexpect = 'allow'\n")]);
+    for args in [&["validate", "x.toml"][..], &["test", "x.toml", "x.toml"]] {
+        let ended = tidegate_in(&folder, args, b"");
+        let _ =
+            ended.err(&["x.toml:1:3: error: unknown key `case`", "`tidegate test POLICY CASES`"]);
+    }
+}
+
+#[test]
+fn json_is_for_programs() {
+    let folder = folder("json", &[("good.toml", GOOD), ("odd.toml", ODD), ("typo.toml", TYPO)]);
+    let args =
+        ["validate", "--format=json", "--explain", "good.toml", "odd.toml", "typo.toml", "no"];
+    let ended = tidegate_in(&folder, &args, b"").with(2).silent_err();
+    let json = ended.json();
+    assert_eq!(json["ok"], false);
+    let files = json["files"].as_array().unwrap();
+    let (good, odd, typo, missing) = (&files[0], &files[1], &files[2], &files[3]);
+    assert_eq!(good["file"], "good.toml");
+    assert_eq!(good["ok"], true);
+    assert_eq!(good["rules"], 1);
+    assert_eq!(good["domains"][0]["name"], "relay");
+    assert_eq!(good["domains"][0]["candidates"], 1);
+    assert_eq!(good["explained"][0]["rule"], "messages");
+    assert!(good["explained"][0]["words"].as_str().unwrap().contains("One every 1s"));
+    assert_eq!(odd["ok"], true);
+    assert_eq!(odd["diagnostics"][0]["severity"], "warning");
+    assert_eq!(typo["ok"], false);
+    assert_eq!(typo["diagnostics"][0]["line"], 3);
+    assert_eq!(typo["diagnostics"][0]["column"], 26);
+    assert_eq!(typo["diagnostics"][0]["hint"], "did you mean `burst`?");
+    assert_eq!(missing["ok"], false);
+    assert_eq!(missing["diagnostics"][0]["line"], serde_json::Value::Null);
+}
+
+#[test]
+fn github_gets_workflow_commands() {
+    let folder = folder("github", &[("typo,1.toml", TYPO), ("odd.toml", ODD)]);
+    let ended =
+        tidegate_in(&folder, &["validate", "--format=github", "typo,1.toml", "odd.toml"], b"")
+            .with(1);
+    let mut lines = ended.out.lines();
+    assert_eq!(
+        lines.next().unwrap(),
+        "::error file=typo%2C1.toml,line=3,col=26::unknown key `burts` in a bucket%0A\
+         hint: did you mean `burst`?"
+    );
+    assert!(ended.out.lines().all(|line| line.starts_with("::")), "{ended:#?}");
+    let _ = ended.out(&["::warning file=odd.toml,line=7,col=8::"]).err(&["typo,1.toml: not ok"]);
+}
+
+#[test]
+fn the_environment_says_the_format_and_the_flag_wins() {
+    let folder = folder("environment", &[("good.toml", GOOD)]);
+    let mut command = crate::run::command(&folder);
+    command.args(["validate", "good.toml"]).env("TIDEGATE_FORMAT", "json");
+    assert_eq!(finish(&mut command, b"").with(0).json()["ok"], true);
+    let _ = finish(command.arg("--format=text"), b"").with(0).out(&["good.toml: ok"]);
+    let mut command = crate::run::command(&folder);
+    command.args(["explain", "good.toml"]).env("TIDEGATE_FORMAT", "github");
+    let _ = finish(&mut command, b"").with(2).err(&["the environment has TIDEGATE_FORMAT=github"]);
+}

@@ -1,0 +1,260 @@
+use std::time::Duration;
+
+use tidegate_core::{
+    Algorithm, Bucket, BucketState, Carry, Cooldown, CooldownState, Decision, LimitError, Period,
+    Quota, QuotaState, Rate, Sliding, SlidingState, Timestamp, Wait, Window, WindowState,
+};
+
+use super::json::Object;
+
+/// The numbers of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    Bucket { count: u64, period_ns: u64, burst: u64, debt: u64 },
+    Window { max: u64, per_ns: u64, aligned: bool },
+    Sliding { max: u64, per_ns: u64, parts: u32 },
+    Cooldown { gap_ns: u64, extended_by_refusals: bool },
+    Quota { max: u64, carry: Carry },
+}
+
+/// What is done in one step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Check { cost: u64 },
+    Peek { cost: u64 },
+    Refund { units: u64 },
+    Hold { units: u64 },
+    Commit { units: u64, actual: u64 },
+    Cancel { units: u64 },
+    Edit { limit: Limit },
+}
+
+/// What comes of it.
+pub(crate) enum Expect {
+    Decided(Decision),
+    Given(u64),
+    Charged(u64),
+    Nothing,
+}
+
+/// One key under its limit.
+pub(crate) enum Key {
+    Bucket(Bucket, BucketState),
+    Window(Window, WindowState),
+    Sliding(Sliding, SlidingState),
+    Cooldown(Cooldown, CooldownState),
+    Quota(Quota, QuotaState),
+}
+
+impl Key {
+    pub(crate) fn new(limit: &Limit, period: Option<(u64, Option<u64>)>) -> Self {
+        Self::built(limit, period).expect("the limits of the cases are valid")
+    }
+
+    fn built(limit: &Limit, period: Option<(u64, Option<u64>)>) -> Result<Self, LimitError> {
+        let nanos = Duration::from_nanos;
+        Ok(match *limit {
+            Limit::Bucket { count, period_ns, burst, debt } => {
+                let rate = Rate::new(count, nanos(period_ns))?;
+                let limit = Bucket::new(rate, burst)?.with_debt(debt)?;
+                Self::Bucket(limit, limit.fresh())
+            }
+            Limit::Window { max, per_ns, aligned } => {
+                let limit = Window::new(max, nanos(per_ns))?;
+                let limit = if aligned { limit.aligned() } else { limit };
+                Self::Window(limit, limit.fresh())
+            }
+            Limit::Sliding { max, per_ns, parts } => {
+                let limit = Sliding::new(max, nanos(per_ns), parts)?;
+                Self::Sliding(limit, limit.fresh())
+            }
+            Limit::Cooldown { gap_ns, extended_by_refusals } => {
+                let limit = Cooldown::new(nanos(gap_ns))?;
+                let limit = if extended_by_refusals { limit.extended_by_refusals() } else { limit };
+                Self::Cooldown(limit, limit.fresh())
+            }
+            Limit::Quota { max, carry } => {
+                let limit = Quota::new(max, carry)?;
+                Self::Quota(limit, limit.fresh(opened(period)))
+            }
+        })
+    }
+
+    pub(crate) fn step(
+        &mut self,
+        op: &Op,
+        at_ns: u64,
+        period: Option<(u64, Option<u64>)>,
+    ) -> Expect {
+        let now = Timestamp::from_nanos(at_ns);
+        if let Op::Edit { limit } = op {
+            self.edit(limit, now);
+            return Expect::Nothing;
+        }
+        match self {
+            Self::Bucket(limit, state) => stepped(limit, state, op, now),
+            Self::Window(limit, state) => stepped(limit, state, op, now),
+            Self::Sliding(limit, state) => stepped(limit, state, op, now),
+            Self::Cooldown(limit, state) => stepped(limit, state, op, now),
+            Self::Quota(limit, state) => quota_stepped(limit, state, op, opened(period), now),
+        }
+    }
+
+    fn edit(&mut self, limit: &Limit, now: Timestamp) {
+        match (self, Self::new(limit, None)) {
+            (Self::Bucket(old, state), Self::Bucket(new, _)) => carry_over(old, state, new, now),
+            (Self::Window(old, state), Self::Window(new, _)) => carry_over(old, state, new, now),
+            (Self::Sliding(old, state), Self::Sliding(new, _)) => carry_over(old, state, new, now),
+            (Self::Cooldown(old, state), Self::Cooldown(new, _)) => {
+                carry_over(old, state, new, now);
+            }
+            _ => unreachable!("no case edits a limit into one of another kind"),
+        }
+    }
+}
+
+fn opened(period: Option<(u64, Option<u64>)>) -> Period {
+    let (index, ends_ns) = period.unwrap_or((0, None));
+    Period { index, ends: ends_ns.map(Timestamp::from_nanos) }
+}
+
+fn carry_over<L: Algorithm>(old: &mut L, state: &mut L::State, new: L, now: Timestamp) {
+    let new = new.succeeding(old);
+    *state = new.carry_over(old, state, now);
+    *old = new;
+}
+
+fn stepped<L: Algorithm>(limit: &L, state: &mut L::State, op: &Op, now: Timestamp) -> Expect {
+    match *op {
+        Op::Check { cost } => Expect::Decided(limit.check(state, cost, now)),
+        Op::Peek { cost } => Expect::Decided(limit.peek(state, cost, now)),
+        Op::Hold { units } => Expect::Decided(limit.hold(state, units, now)),
+        Op::Refund { units } => Expect::Given(limit.refund(state, units, now)),
+        Op::Commit { units, actual } => Expect::Charged(limit.commit(state, units, actual, now)),
+        Op::Cancel { units } => {
+            limit.cancel(state, units, now);
+            Expect::Nothing
+        }
+        Op::Edit { .. } => Expect::Nothing,
+    }
+}
+
+fn quota_stepped(
+    limit: &Quota,
+    state: &mut QuotaState,
+    op: &Op,
+    period: Period,
+    now: Timestamp,
+) -> Expect {
+    match *op {
+        Op::Check { cost } => Expect::Decided(limit.check(state, cost, period, now)),
+        Op::Peek { cost } => Expect::Decided(limit.peek(state, cost, period, now)),
+        Op::Hold { units } => Expect::Decided(limit.hold(state, units, period, now)),
+        Op::Refund { units } => Expect::Given(limit.refund(state, units, period)),
+        Op::Commit { units, actual } => Expect::Charged(limit.commit(state, units, actual, period)),
+        Op::Cancel { units } => {
+            limit.cancel(state, units, period);
+            Expect::Nothing
+        }
+        Op::Edit { .. } => Expect::Nothing,
+    }
+}
+
+impl Limit {
+    pub(crate) fn write(&self, object: &mut Object) {
+        match *self {
+            Self::Bucket { count, period_ns, burst, debt } => object
+                .text("kind", "bucket")
+                .number("count", count)
+                .number("period_ns", period_ns)
+                .number("burst", burst)
+                .number("debt", debt),
+            Self::Window { max, per_ns, aligned } => object
+                .text("kind", "window")
+                .number("max", max)
+                .number("per_ns", per_ns)
+                .bool("aligned", aligned),
+            Self::Sliding { max, per_ns, parts } => object
+                .text("kind", "sliding")
+                .number("max", max)
+                .number("per_ns", per_ns)
+                .number("parts", parts.into()),
+            Self::Cooldown { gap_ns, extended_by_refusals } => object
+                .text("kind", "cooldown")
+                .number("gap_ns", gap_ns)
+                .bool("extended_by_refusals", extended_by_refusals),
+            Self::Quota { max, carry } => {
+                object.text("kind", "quota").number("max", max);
+                match carry {
+                    Carry::Nothing => object.text("carry", "nothing"),
+                    Carry::UpTo(bound) => object.text("carry", "up_to").number("bound", bound),
+                    Carry::All => object.text("carry", "all"),
+                }
+            }
+        };
+    }
+}
+
+impl Op {
+    pub(crate) fn write(&self, line: &mut Object) {
+        match self {
+            Self::Check { cost } => line.text("op", "check").number("cost", *cost),
+            Self::Peek { cost } => line.text("op", "peek").number("cost", *cost),
+            Self::Refund { units } => line.text("op", "refund").number("units", *units),
+            Self::Hold { units } => line.text("op", "hold").number("units", *units),
+            Self::Commit { units, actual } => {
+                line.text("op", "commit").number("units", *units).number("actual", *actual)
+            }
+            Self::Cancel { units } => line.text("op", "cancel").number("units", *units),
+            Self::Edit { limit } => {
+                let mut object = Object::new();
+                limit.write(&mut object);
+                line.text("op", "edit").object("limit", &object)
+            }
+        };
+    }
+}
+
+impl Expect {
+    pub(crate) fn object(&self) -> Object {
+        let mut object = Object::new();
+        match self {
+            Self::Decided(decision) => {
+                let wait = decision.wait().map(|wait| match wait {
+                    Wait::After(wait) => format!("{}ns", wait.as_nanos()),
+                    Wait::Never => "never".to_owned(),
+                    Wait::Unknown => "unknown".to_owned(),
+                });
+                object
+                    .bool("allowed", decision.is_allowed())
+                    .number("remaining", decision.remaining())
+                    .text_or_null("wait", wait.as_deref())
+                    .number_or_null("reset_ns", u64::try_from(decision.reset().as_nanos()).ok());
+            }
+            Self::Given(units) => {
+                object.number("given", *units);
+            }
+            Self::Charged(units) => {
+                object.number("charged", *units);
+            }
+            Self::Nothing => {}
+        }
+        object
+    }
+
+    /// Whether every time in it is a whole number of microseconds.
+    pub(crate) fn is_whole_us(&self) -> bool {
+        let is_whole = |duration: Duration| duration.subsec_nanos().is_multiple_of(1_000);
+        match self {
+            Self::Decided(decision) => {
+                let is_whole_wait = match decision.wait() {
+                    Some(Wait::After(wait)) => is_whole(wait),
+                    _ => true,
+                };
+                let reset = decision.reset();
+                is_whole_wait && (is_whole(reset) || reset == Duration::MAX)
+            }
+            _ => true,
+        }
+    }
+}

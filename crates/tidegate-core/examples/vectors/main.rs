@@ -1,0 +1,23 @@
+//! Makes the test vectors for implementations in other languages.
+//!
+//! `cargo run -p tidegate-core --example vectors` prints them, with `-- --write` it writes them to
+//! the folder `vectors` of this crate. The format is described there.
+
+#![allow(clippy::print_stdout, reason = "printing is what it does without --write")]
+
+use std::path::Path;
+
+mod generate;
+
+fn main() -> std::io::Result<()> {
+    let is_written = std::env::args().any(|argument| argument == "--write");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors");
+    for (name, text) in generate::files() {
+        if is_written {
+            std::fs::write(folder.join(name), text)?;
+        } else {
+            println!("{name}\n{text}");
+        }
+    }
+    Ok(())
+}

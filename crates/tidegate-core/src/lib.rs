@@ -1,0 +1,47 @@
+//! The arithmetic of tidegate: limits, their states, and decisions, as pure functions.
+//!
+//! A limit ([`Bucket`], [`Window`], [`Sliding`], [`Cooldown`], [`Quota`]) is a small value made of
+//! its numbers. A state is an even smaller value that belongs to one key. A decision is a function
+//! of both, the cost and the time:
+//!
+//! ```
+//! use tidegate_core::{Algorithm, Bucket, Rate, Timestamp, Wait};
+//! use std::time::Duration;
+//!
+//! let limit = Bucket::new(Rate::per_second(1)?, 2)?;
+//! let mut state = limit.fresh();
+//! let start = Timestamp::from_secs(100);
+//!
+//! assert!(limit.check(&mut state, 1, start).is_allowed());
+//! assert!(limit.check(&mut state, 1, start).is_allowed());
+//! let refused = limit.check(&mut state, 1, start);
+//! assert_eq!(refused.wait(), Some(Wait::After(Duration::from_secs(1))));
+//! # Ok::<(), tidegate_core::LimitError>(())
+//! ```
+//!
+//! What is absent here is the design: no clock is read, nothing is shared, locked, allocated or
+//! waited for, and no decision uses a float. All rounding goes against the caller.
+
+#![forbid(unsafe_code)]
+
+mod algorithm;
+mod bucket;
+mod cooldown;
+mod decision;
+mod error;
+mod quota;
+mod rate;
+mod sliding;
+mod time;
+mod window;
+
+pub use algorithm::Algorithm;
+pub use bucket::{Bucket, BucketState};
+pub use cooldown::{Cooldown, CooldownState};
+pub use decision::{Decision, Verdict, Wait};
+pub use error::{LimitError, Problem};
+pub use quota::{Carry, Period, Quota, QuotaState};
+pub use rate::Rate;
+pub use sliding::{Sliding, SlidingRecord, SlidingState};
+pub use time::Timestamp;
+pub use window::{Window, WindowState};

@@ -1,0 +1,122 @@
+use std::fmt;
+use std::time::Duration;
+
+use crate::LimitError;
+use crate::error::{Problem, nonzero};
+use crate::time::period_ns;
+
+mod decimal;
+
+/// A count per period, kept as the fraction it is: 600 million per second, one per day.
+///
+/// Two rates are equal when the fractions are: 1 per second is 60 per minute.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    count: u64,
+    period_ns: u64,
+}
+
+impl Rate {
+    /// `count` per `period`. Both must be above zero, the period at most 292 years.
+    pub fn new(count: u64, period: Duration) -> Result<Self, LimitError> {
+        Ok(Self { count: nonzero("rate", count)?, period_ns: period_ns("period", period)? })
+    }
+
+    /// `count` per second (not one per `count` seconds).
+    pub fn per_second(count: u64) -> Result<Self, LimitError> {
+        Self::new(count, Duration::from_secs(1))
+    }
+
+    /// A decimal number per second, as it is written: `"1.5"` is 3 per 2 seconds, exactly.
+    ///
+    /// Digits, with a fraction (`0.25`, `.5`) and an exponent (`2e-3`) if there is need. No sign, no
+    /// spaces, no `inf` and no `nan`; nothing goes through a float. Refused when it is zero, and when
+    /// the count or the period that it makes does not fit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::Rate;
+    ///
+    /// let rate = Rate::per_second_decimal("1.5")?;
+    /// assert_eq!((rate.count(), rate.period()), (3, Duration::from_secs(2)));
+    /// # Ok::<(), tidegate_core::LimitError>(())
+    /// ```
+    pub fn per_second_decimal(text: &str) -> Result<Self, LimitError> {
+        let fraction = decimal::fraction(text)
+            .map_err(|problem| LimitError::new("rate", Problem::from(problem)))?;
+        Self::new(fraction.numerator, Duration::from_secs(fraction.denominator))
+    }
+
+    /// `count` per minute.
+    pub fn per_minute(count: u64) -> Result<Self, LimitError> {
+        Self::new(count, Duration::from_secs(60))
+    }
+
+    /// `count` per hour.
+    pub fn per_hour(count: u64) -> Result<Self, LimitError> {
+        Self::new(count, Duration::from_secs(3_600))
+    }
+
+    /// `count` per 24 hours.
+    pub fn per_day(count: u64) -> Result<Self, LimitError> {
+        Self::new(count, Duration::from_secs(86_400))
+    }
+
+    /// One per `interval`.
+    pub fn one_every(interval: Duration) -> Result<Self, LimitError> {
+        Self::new(1, interval)
+    }
+
+    /// How many per [`period`](Self::period).
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The period that [`count`](Self::count) refers to.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        Duration::from_nanos(self.period_ns)
+    }
+
+    /// The period in nanoseconds.
+    pub(crate) const fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
+    /// The rate of a clock whose nanosecond has `per_ns` ticks and whose unit has `per_unit`.
+    pub(crate) const fn from_ticks(per_ns: u64, per_unit: u64) -> Self {
+        Self { count: per_ns, period_ns: per_unit }
+    }
+
+    /// The same fraction in lowest terms: (count, nanoseconds).
+    pub(crate) const fn reduced(&self) -> (u64, u64) {
+        let divisor = gcd(self.count, self.period_ns);
+        (self.count / divisor, self.period_ns / divisor)
+    }
+}
+
+impl PartialEq for Rate {
+    fn eq(&self, other: &Self) -> bool {
+        self.reduced() == other.reduced()
+    }
+}
+
+impl Eq for Rate {}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} per {:?}", self.count, self.period())
+    }
+}
+
+/// The greatest common divisor; both arguments are above zero.
+pub(crate) const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Laws between states: holds, refunds, joins, and limits as words.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::{Algorithm, Timestamp, Wait, Window};
+
+use crate::model::answer;
+use crate::strategies::{self, Amount, Move, Op, Step, Subject};
+use crate::walk::Walk;
+
+fn forward_steps() -> impl Strategy<Value = Vec<Step>> {
+    strategies::steps(strategies::forward(), 1)
+}
+
+/// The same laws for each kind of limit.
+macro_rules! laws_for {
+    ($($limit:ident),*) => {$(
+        mod $limit {
+            use super::*;
+
+            proptest! {
+                #![proptest_config(strategies::config())]
+
+                #[test]
+                fn join_is_at_least_as_restrictive_as_both(
+                    limit in strategies::$limit(),
+                    a in forward_steps(),
+                    b in forward_steps(),
+                    later in prop::collection::vec((strategies::forward(), strategies::amount()), 8),
+                ) {
+                    joined_is_restrictive([Walk::new(limit).through(&a), Walk::new(limit).through(&b)], &later)?;
+                }
+
+                #[test]
+                fn refunds_are_never_more_than_was_taken(
+                    limit in strategies::$limit(),
+                    steps in forward_steps(),
+                ) {
+                    refunds_are_covered(Walk::new(limit), &steps)?;
+                }
+
+                #[test]
+                fn words_make_the_same_limit(
+                    limit in strategies::$limit(),
+                    steps in forward_steps(),
+                ) {
+                    let copy = Algorithm::from_words(limit.to_words());
+                    prop_assert_eq!(limit, copy);
+                    let (mut walk, mut other) = (Walk::new(limit), Walk::new(copy));
+                    for step in &steps {
+                        prop_assert_eq!(walk.step(step), other.step(step));
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+laws_for!(bucket, window, sliding, cooldown);
+
+/// Hold and cancel, for the limits that give a cancelled hold back.
+macro_rules! holds_for {
+    ($($name:ident: $limit:ident),*) => {
+        proptest! {
+            #![proptest_config(strategies::config())]
+
+            $(
+                #[test]
+                fn $name(
+                    limit in strategies::$limit(),
+                    before in forward_steps(),
+                    held in (strategies::forward(), strategies::amount()),
+                    cancelled in strategies::forward(),
+                    after in forward_steps(),
+                ) {
+                    let walk = Walk::new(limit).through(&before);
+                    hold_and_cancel_changes_nothing(walk, held, cancelled, &after)?;
+                }
+            )*
+        }
+    };
+}
+
+holds_for!(
+    bucket_hold_and_cancel_is_the_identity: bucket,
+    window_hold_and_cancel_is_the_identity: window,
+    sliding_hold_and_cancel_is_the_identity: sliding
+);
+
+/// What a keeper without room says: refused, and nobody knows for how long.
+#[test]
+fn refused_for_unknown_time_stays_refused() {
+    let limit = Window::new(3, Duration::from_secs(1)).unwrap();
+    let mut state = limit.fresh();
+    for (cost, wait) in [(1, Wait::Unknown), (3, Wait::Unknown), (4, Wait::Never)] {
+        let decision = limit.check(&mut state, cost, Timestamp::ZERO);
+        let refused = decision.refused_for_unknown_time();
+        assert_eq!((refused.is_allowed(), refused.wait()), (false, Some(wait)), "{cost}");
+    }
+}
+
+fn hold_and_cancel_changes_nothing<S: Subject>(
+    mut walk: Walk<S>,
+    (time, amount): (Move, Amount),
+    later: Move,
+    after: &[Step],
+) -> Result<(), TestCaseError> {
+    walk.now = time.from(walk.now, walk.limit.scales());
+    let mut other = walk.clone();
+    let units = amount.of(walk.limit.capacity());
+    let at = walk.at();
+    if !walk.limit.hold(&mut walk.state, units, at).is_allowed() {
+        return Ok(());
+    }
+    walk.now = later.from(walk.now, walk.limit.scales());
+    other.now = walk.now;
+    let at = walk.at();
+    walk.limit.cancel(&mut walk.state, units, at);
+    for step in after {
+        prop_assert_eq!(walk.step(step), other.step(step));
+    }
+    Ok(())
+}
+
+fn refunds_are_covered<S: Subject>(mut walk: Walk<S>, steps: &[Step]) -> Result<(), TestCaseError> {
+    for step in steps {
+        let before = walk.clone();
+        walk.step(step);
+        let net: i128 = walk.admissions.iter().map(|admission| admission.1).sum();
+        prop_assert!(net >= 0, "{net} units were given back that were never taken");
+        if let Op::Refund(_) = step.op {
+            let at = |walk: &Walk<S>| walk.limit.peek(&walk.state, 0, walk.at()).remaining();
+            let (was, is) = (at(&Walk { now: walk.now, ..before.clone() }), at(&walk));
+            let given = before.admissions.len() != walk.admissions.len();
+            prop_assert!(is <= walk.limit.capacity() && is >= was);
+            prop_assert!(given || is == was);
+        }
+    }
+    Ok(())
+}
+
+fn joined_is_restrictive<S: Subject>(
+    [a, b]: [Walk<S>; 2],
+    later: &[(Move, Amount)],
+) -> Result<(), TestCaseError> {
+    let limit = a.limit;
+    let joined = limit.join(&a.state, &b.state);
+    let swapped = limit.join(&b.state, &a.state);
+    let mut now = a.now.max(b.now);
+    for (time, amount) in later {
+        now = time.from(now, limit.scales());
+        let (at, cost) = (Timestamp::from_nanos(now), amount.of(limit.capacity()));
+        let decision = limit.peek(&joined, cost, at);
+        prop_assert_eq!(answer(&decision), answer(&limit.peek(&swapped, cost, at)));
+        for state in [&a.state, &b.state] {
+            let alone = limit.peek(state, cost, at);
+            prop_assert!(!decision.is_allowed() || alone.is_allowed(), "{} at {}", cost, now);
+            let (left, left_alone) =
+                [&joined, state].map(|state| limit.peek(state, 0, at).remaining()).into();
+            prop_assert!(left <= left_alone, "{left} left of {left_alone}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Whose request it is, where proxies stand between the client and us.
+//!
+//! Only the peer of the socket is certain. If it is a proxy that we trust, it knows who spoke to it,
+//! and has appended that address to a header; the entry before that is what *that* one claims, and so
+//! on. So the entries are read from the right, and the first that is not a trusted proxy is the
+//! client. Whatever is further left, anybody may have written.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// The header that proxies write addresses into. One of them is believed, never both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For: 192.0.2.7, 10.0.0.1`
+    #[default]
+    XForwardedFor,
+    /// `Forwarded: for=192.0.2.7;proto=https, for="[2001:db8::1]:443"` (RFC 7239)
+    Forwarded,
+}
+
+impl ForwardedHeader {
+    /// The name of the header, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::XForwardedFor => "x-forwarded-for",
+            Self::Forwarded => "forwarded",
+        }
+    }
+
+    /// The client's address: the first from the right that is not trusted.
+    ///
+    /// `lines` are all lines of the header, in their order. If all are trusted, it is the leftmost;
+    /// an entry that cannot be read ends the walk at the last one that could.
+    /// `::ffff:a.b.c.d` is `a.b.c.d`.
+    ///
+    /// ```
+    /// use tidegate_proto::client::ForwardedHeader;
+    ///
+    /// let proxy = "10.0.0.1".parse()?;
+    /// let lines = [b"203.0.113.9, 192.0.2.7".as_slice(), b"10.0.0.2".as_slice()];
+    /// let is_trusted = |ip: std::net::IpAddr| ip.to_string().starts_with("10.");
+    /// let client = ForwardedHeader::XForwardedFor.client(proxy, lines, is_trusted);
+    /// assert_eq!(client.to_string(), "192.0.2.7");
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn client<'a, I>(
+        self,
+        peer: IpAddr,
+        lines: I,
+        is_trusted: impl Fn(IpAddr) -> bool,
+    ) -> IpAddr
+    where
+        I: IntoIterator<Item = &'a [u8]>,
+        I::IntoIter: DoubleEndedIterator,
+    {
+        let mut client = peer.to_canonical();
+        for line in lines.into_iter().rev() {
+            for entry in (FromTheRight { rest: Some(line) }) {
+                if !is_trusted(client) {
+                    return client;
+                }
+                let address = match self {
+                    Self::XForwardedFor => node(trimmed(entry)),
+                    Self::Forwarded => forwarded_for(entry),
+                };
+                match address {
+                    Some(address) => client = address.to_canonical(),
+                    None => return client,
+                }
+            }
+        }
+        client
+    }
+}
+
+/// The address under which a client is counted: v4 as it is, v6 by its leading bits, as one
+/// customer has a whole network of them. `::ffff:a.b.c.d` is `a.b.c.d`.
+///
+/// ```
+/// use tidegate_proto::client::counted_as;
+///
+/// assert_eq!(counted_as("2001:db8:1:2:3::4".parse()?, 64).to_string(), "2001:db8:1:2::");
+/// assert_eq!(counted_as("::ffff:192.0.2.7".parse()?, 64).to_string(), "192.0.2.7");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[must_use]
+pub fn counted_as(address: IpAddr, v6_bits: u8) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(v6_bits.into())).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
+        }
+        v4 => v4,
+    }
+}
+
+/// The entries of a list from the right. Commas in quotes separate nothing.
+///
+/// Read from this side, an entry is whole before anything left of it is looked at: a quote that a
+/// client has left open cannot swallow what proxies appended.
+struct FromTheRight<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Iterator for FromTheRight<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest?;
+        let mut is_quoted = false;
+        for (at, byte) in rest.iter().enumerate().rev() {
+            match byte {
+                b'"' if !is_escaped(rest, at) => is_quoted = !is_quoted,
+                b',' if !is_quoted => {
+                    self.rest = Some(&rest[..at]);
+                    return Some(&rest[at + 1..]);
+                }
+                _ => {}
+            }
+        }
+        self.rest = None;
+        Some(rest)
+    }
+}
+
+/// Whether there is an odd number of backslashes in front.
+fn is_escaped(bytes: &[u8], at: usize) -> bool {
+    bytes[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
+}
+
+/// The address in the one `for` of an element of `Forwarded`.
+fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
+    let mut found = None;
+    for pair in pairs(element).filter(|pair| !trimmed(pair).is_empty()) {
+        let at = pair.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (&pair[..at], &pair[at + 1..]);
+        if trimmed(name).eq_ignore_ascii_case(b"for") {
+            let value = unquoted(trimmed(value))?;
+            if found.replace(node(value)?).is_some() {
+                return None;
+            }
+        }
+    }
+    found
+}
+
+/// What is between semicolons that are not in quotes.
+fn pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut is_quoted = false;
+    let mut is_escaped = false;
+    element.split(move |byte| {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_quoted => is_escaped = true,
+            b'"' => is_quoted = !is_quoted,
+            b';' => return !is_quoted,
+            _ => {}
+        }
+        false
+    })
+}
+
+/// The text in quotes, or text without any. No address needs an escape.
+fn unquoted(value: &[u8]) -> Option<&[u8]> {
+    let is_quote = |byte: &u8| *byte == b'"';
+    let inner = match value {
+        [b'"', inner @ .., b'"'] => inner,
+        plain => plain,
+    };
+    (!inner.iter().any(is_quote)).then_some(inner)
+}
+
+/// An address, with or without a port.
+fn node(text: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    text.parse().ok().or_else(bracketed).or_else(with_port)
+}
+
+fn trimmed(bytes: &[u8]) -> &[u8] {
+    bytes.trim_ascii()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! A refusal in gRPC: status 8 with details that tell when to come back.
+
+use std::time::Duration;
+
+use tidegate_core::Wait;
+
+/// The status of a refused call: `RESOURCE_EXHAUSTED`.
+pub const RESOURCE_EXHAUSTED: u32 = 8;
+/// The status of a call whose arguments no rule understands: `INVALID_ARGUMENT`.
+pub const INVALID_ARGUMENT: u32 = 3;
+/// The status of a call that nobody can decide about at the moment: `UNAVAILABLE`.
+pub const UNAVAILABLE: u32 = 14;
+/// The status of a call that met a mistake of the server: `INTERNAL`.
+pub const INTERNAL: u32 = 13;
+
+/// Why a call was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal<'a> {
+    /// Why, in words.
+    pub message: &'a str,
+    /// The limit that refused, if one did.
+    pub rule: Option<&'a str>,
+    /// How long to wait.
+    pub wait: Option<Wait>,
+}
+
+impl Refusal<'_> {
+    /// The value of `grpc-status-details-bin`: a `google.rpc.Status` with `RetryInfo`,
+    /// `QuotaFailure` and `ErrorInfo`, in base64.
+    #[must_use]
+    pub fn details(&self) -> String {
+        let rule = self.rule.unwrap_or_default();
+        let mut status = Message::default();
+        status.number(1, u64::from(RESOURCE_EXHAUSTED)).text(2, self.message);
+        if let Some(Wait::After(wait)) = self.wait {
+            let retry = Message::default().message(1, &duration(wait)).take();
+            status.message(3, &any("google.rpc.RetryInfo", &retry));
+        }
+        let violation = Message::default().text(1, rule).text(2, self.message).take();
+        let failure = Message::default().message(1, &violation).take();
+        status.message(3, &any("google.rpc.QuotaFailure", &failure));
+        let mut info = Message::default();
+        info.text(1, "RATE_LIMITED").text(2, "tidegate");
+        if let Some(rule) = self.rule {
+            let entry = Message::default().text(1, "rule").text(2, rule).take();
+            info.message(3, &entry);
+        }
+        status.message(3, &any("google.rpc.ErrorInfo", &info));
+        base64(&status.bytes)
+    }
+
+    /// The value of `grpc-retry-pushback-ms`: how long to wait, or -1 for *do not retry*. Where
+    /// nobody knows, clients have their own pace.
+    #[must_use]
+    pub fn pushback(&self) -> Option<String> {
+        match self.wait? {
+            Wait::Never => Some("-1".to_owned()),
+            wait => wait.whole_ms().map(|ms| ms.to_string()),
+        }
+    }
+}
+
+/// A text as `grpc-message` has it: what is not printable is `%` and two hex digits.
+#[must_use]
+pub fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'%' => out.push_str("%25"),
+            b' '..=b'~' => out.push(char::from(byte)),
+            _ => {
+                let hex = |nibble: u8| char::from(b"0123456789ABCDEF"[usize::from(nibble)]);
+                out.extend(['%', hex(byte >> 4), hex(byte & 15)]);
+            }
+        }
+    }
+    out
+}
+
+/// A protobuf message in the making.
+#[derive(Debug, Default)]
+struct Message {
+    bytes: Vec<u8>,
+}
+
+impl Message {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.bytes.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
+            value >>= 7;
+        }
+        self.bytes.push(u8::try_from(value).unwrap_or(0));
+    }
+
+    fn number(&mut self, field: u64, value: u64) -> &mut Self {
+        self.varint(field << 3);
+        self.varint(value);
+        self
+    }
+
+    fn text(&mut self, field: u64, text: &str) -> &mut Self {
+        self.length_delimited(field, text.as_bytes())
+    }
+
+    fn message(&mut self, field: u64, message: &Self) -> &mut Self {
+        self.length_delimited(field, &message.bytes)
+    }
+
+    fn length_delimited(&mut self, field: u64, bytes: &[u8]) -> &mut Self {
+        self.varint(field << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+}
+
+/// A `google.protobuf.Any`.
+fn any(name: &str, message: &Message) -> Message {
+    Message::default().text(1, &format!("type.googleapis.com/{name}")).message(2, message).take()
+}
+
+/// A `google.protobuf.Duration`. One longer than that type allows is the longest it allows.
+fn duration(duration: Duration) -> Message {
+    let most = Duration::from_secs(315_576_000_000);
+    let duration = duration.min(most);
+    Message::default()
+        .number(1, duration.as_secs())
+        .number(2, u64::from(duration.subsec_nanos()))
+        .take()
+}
+
+/// Base64 as headers of gRPC have it: no padding.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..=chunk.len() {
+            let index = (bits >> (18 - 6 * digit)) & 63;
+            out.push(char::from(DIGITS[index as usize]));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+use std::time::Duration;
+
+use tidegate_core::{Algorithm, Bucket, Cooldown, Decision, Rate, Timestamp, Wait, Window};
+
+use super::{Dialect, Line, Text, push_text};
+
+fn written(dialect: Dialect, lines: &[Line<'_>], telling: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    dialect.write(lines, telling, |name, value| {
+        all.push(format!("{name}: {}", std::str::from_utf8(value).unwrap()));
+    });
+    all
+}
+
+fn two_lines() -> [Line<'static>; 2] {
+    let line = |name, limit, span_s, remaining, until_ms| Line {
+        name,
+        limit,
+        span: Some(Duration::from_secs(span_s)),
+        remaining,
+        until: Some(Duration::from_millis(until_ms)),
+    };
+    [line("burst", 10, 1, 4, 600), line("daily", 1000, 86_400, 2, 50_000)]
+}
+
+#[test]
+fn every_dialect_says_it_in_its_own_way() {
+    let expected: [(&str, &[&str]); 5] = [
+        (
+            "ietf-11",
+            &[
+                r#"ratelimit-policy: "burst";q=10;w=1, "daily";q=1000;w=86400"#,
+                r#"ratelimit: "burst";r=4;t=1, "daily";r=2;t=50"#,
+            ],
+        ),
+        (
+            "ietf-06",
+            &[
+                "ratelimit-policy: 10;w=1, 1000;w=86400",
+                "ratelimit-limit: 1000",
+                "ratelimit-remaining: 2",
+                "ratelimit-reset: 50",
+            ],
+        ),
+        (
+            "x-ratelimit",
+            &["x-ratelimit-limit: 1000", "x-ratelimit-remaining: 2", "x-ratelimit-reset: 50"],
+        ),
+        (
+            "envoy-03",
+            &[
+                r#"x-ratelimit-limit: 1000, 10;w=1;name="burst", 1000;w=86400;name="daily""#,
+                "x-ratelimit-remaining: 2",
+                "x-ratelimit-reset: 50",
+            ],
+        ),
+        ("none", &[]),
+    ];
+    for (name, headers) in expected {
+        let dialect: Dialect = name.parse().unwrap();
+        assert_eq!(dialect.to_string(), name);
+        assert_eq!(written(dialect, &two_lines(), 1), headers, "{name}");
+    }
+    let beyond = written(Dialect::XRateLimit, &two_lines(), 2);
+    assert_eq!(beyond[0], "x-ratelimit-limit: 10", "there is no third: the first tells");
+    assert_eq!("ietf-12".parse::<Dialect>().unwrap_err().to_string().matches(',').count(), 4);
+}
+
+#[test]
+fn nothing_is_said_where_no_limit_was_asked() {
+    for (_, dialect) in Dialect::ALL {
+        assert_eq!(written(dialect, &[], 0), <[&str; 0]>::default());
+    }
+}
+
+#[test]
+fn a_refused_request_is_told_the_same_time_as_retry_after() {
+    // 10 per minute with a burst of 3: one every 6 s.
+    let bucket = Bucket::new(Rate::per_minute(10).unwrap(), 3).unwrap();
+    let (mut state, now) = (bucket.fresh(), Timestamp::from_secs(100));
+    assert!(bucket.check(&mut state, 3, now).is_allowed());
+    let refused = bucket.check(&mut state, 1, now.saturating_add(Duration::from_millis(1)));
+    let line = Line::new("r", &refused);
+    assert_eq!(
+        written(Dialect::Ietf11, &[line], 0),
+        [r#"ratelimit-policy: "r";q=3;w=18"#, r#"ratelimit: "r";r=0;t=6"#]
+    );
+    assert_eq!(refused.wait().and_then(Wait::whole_secs), Some(6));
+}
+
+#[test]
+fn waits_that_nobody_knows_are_left_out() {
+    let window = Window::new(2, Duration::from_secs(10)).unwrap();
+    let now = Timestamp::from_secs(0);
+    let never = window.check(&mut window.fresh(), 3, now);
+    let line = Line::new("r", &never);
+    assert_eq!(
+        written(Dialect::Ietf11, &[line], 0),
+        [r#"ratelimit-policy: "r";q=2;w=10"#, r#"ratelimit: "r";r=2"#]
+    );
+    assert_eq!(never.wait().and_then(Wait::whole_secs), None);
+    assert_eq!(Wait::Unknown.whole_secs(), None);
+    let slots = Decision::of_slots(3, 1, 1, now);
+    assert_eq!(Line::new("r", &slots).until, None);
+}
+
+#[test]
+fn times_are_rounded_up() {
+    for (ns, s) in [(1, 1), (999_999_999, 1), (1_000_000_000, 1), (1_000_000_001, 2)] {
+        assert_eq!(Wait::After(Duration::from_nanos(ns)).whole_secs(), Some(s), "{ns}");
+    }
+    let cooldown = Cooldown::new(Duration::from_millis(1)).unwrap();
+    let now = Timestamp::from_secs(0);
+    let line = Line::new("r", &cooldown.check(&mut cooldown.fresh(), 1, now));
+    assert_eq!(written(Dialect::XRateLimit, &[line], 0)[2], "x-ratelimit-reset: 1");
+}
+
+#[test]
+fn numbers_and_names_stay_within_structured_fields() {
+    let huge = Line {
+        name: "a\"b\\c\r\nd€\u{202e}",
+        limit: u64::MAX,
+        span: Some(Duration::MAX),
+        remaining: 0,
+        until: Some(Duration::MAX),
+    };
+    let headers = written(Dialect::Ietf11, &[huge], 0);
+    assert_eq!(
+        headers[0],
+        r#"ratelimit-policy: "a\"b\\c%0D%0Ad%E2%82%AC%E2%80%AE";q=999999999999999;w=999999999999999"#
+    );
+    for (name, text) in
+        [("", r#""""#), ("a\"b", r#""a\"b""#), ("a\\b", r#""a\\b""#), ("~\x7f", r#""~%7F""#)]
+    {
+        let mut out = Text::new();
+        push_text(&mut out, name);
+        assert_eq!(out, text.as_bytes());
+    }
+}

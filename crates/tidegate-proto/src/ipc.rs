@@ -1,0 +1,38 @@
+//! Frames and messages of the local socket.
+//!
+//! A frame is a length of 4 bytes, little-endian, and so many bytes of UTF-8 JSON, 64 KiB at most.
+//! Both sides send frames, any number of them on one connection, each request followed by its
+//! answer. This module makes and reads them; whoever has a socket moves the bytes.
+//!
+//! ```
+//! use tidegate_proto::ipc::{self, Decoder, Pong, Request, Response};
+//!
+//! let mut bytes = ipc::encode(&Request::new("ping"))?;
+//! bytes.extend(ipc::encode(&Request::new("ping"))?);
+//!
+//! // They come in whatever pieces the socket likes.
+//! let mut decoder = Decoder::new();
+//! let mut requests = Vec::new();
+//! for mut piece in bytes.chunks(7) {
+//!     while let Some(text) = decoder.next(&mut piece)? {
+//!         requests.push(ipc::parse::<Request>(&text)?);
+//!     }
+//! }
+//! assert_eq!(requests, [Request::new("ping"), Request::new("ping")]);
+//!
+//! let answer = r#"{"ok":true,"serviceVersion":"1.0","time":"2026-01-31T12:00:00Z","protocolVersion":1}"#;
+//! let answer: Response<Pong> = ipc::parse(answer)?;
+//! assert!(matches!(answer, Response::Ok(pong) if pong.service_version == "1.0"));
+//! # Ok::<(), ipc::IpcError>(())
+//! ```
+
+mod error;
+mod frame;
+mod message;
+
+pub use error::IpcError;
+pub use frame::{Decoder, FRAME_BYTES_MAX, encode, encode_text, parse};
+pub use message::{Failure, PROTOCOL_VERSION, Pong, Request, Response};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! The body of a refusal: `application/problem+json`.
+
+use serde::Serialize;
+use tidegate_core::Wait;
+
+/// The media type of a problem.
+pub const CONTENT_TYPE: &str = "application/problem+json";
+
+/// What went wrong with a request, for people and for programs.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::Wait;
+/// use tidegate_proto::problem::Problem;
+///
+/// let wait = Wait::After(Duration::from_micros(1_500));
+/// let problem = Problem::quota_exceeded("slow down", ["search"].into_iter(), Some(wait));
+/// assert!(problem.to_json().contains(r#""violated-policies":["search"],"retry_after_ms":2"#));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem<'a> {
+    /// An address that names the kind of problem.
+    #[serde(rename = "type")]
+    pub kind: &'a str,
+    /// The kind in words.
+    pub title: &'a str,
+    /// The status of the response.
+    pub status: u16,
+    /// What is wrong with this request.
+    pub detail: &'a str,
+    /// The limits that refused.
+    #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
+    pub violated_policies: Vec<&'a str>,
+    /// How long to wait, rounded up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// `never` or `unknown`, where no time can be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<&'static str>,
+}
+
+impl<'a> Problem<'a> {
+    /// A request that was refused by limits.
+    #[must_use]
+    pub fn quota_exceeded(
+        detail: &'a str,
+        violated: impl Iterator<Item = &'a str>,
+        wait: Option<Wait>,
+    ) -> Self {
+        let retry = match wait {
+            Some(Wait::Never) => Some("never"),
+            Some(Wait::Unknown) => Some("unknown"),
+            Some(Wait::After(_)) | None => None,
+        };
+        Self {
+            kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            title: "Request cannot be satisfied as assigned quota has been exceeded",
+            status: 429,
+            detail,
+            violated_policies: violated.collect(),
+            retry_after_ms: wait.and_then(Wait::whole_ms),
+            retry,
+        }
+    }
+
+    /// A request that cannot be decided at the moment.
+    #[must_use]
+    pub fn reduced_capacity(detail: &'a str) -> Self {
+        Self {
+            kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+            title: "Request cannot be satisfied due to temporary server capacity constraints",
+            status: 503,
+            ..Self::plain(503, "", detail)
+        }
+    }
+
+    /// Any other problem, which its status and title describe.
+    #[must_use]
+    pub fn plain(status: u16, title: &'a str, detail: &'a str) -> Self {
+        Self {
+            kind: "about:blank",
+            title,
+            status,
+            detail,
+            violated_policies: Vec::new(),
+            retry_after_ms: None,
+            retry: None,
+        }
+    }
+
+    /// The problem as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Texts and numbers only: nothing in it can fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

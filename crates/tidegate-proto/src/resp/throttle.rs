@@ -1,0 +1,163 @@
+//! The commands that bring their own limit: redis-cell's and throttlecrab's.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_core::{Decision, LimitError, Rate, Wait};
+
+use super::request::integer;
+
+/// Whose command it is. They differ in what a burst means, and in the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// `CL.THROTTLE`: the bucket holds one more than `max_burst`.
+    RedisCell,
+    /// `THROTTLE`: the bucket holds `max_burst`.
+    Throttlecrab,
+}
+
+/// A call of one of them: `key max_burst count period [quantity]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThrottleCall<'a> {
+    /// Whose bucket: any bytes.
+    pub key: &'a [u8],
+    /// What it holds.
+    pub burst: u64,
+    /// How many per period.
+    pub count: u64,
+    /// How long the period is.
+    pub period_secs: u64,
+    /// How many units are wanted; 0 is a look.
+    pub quantity: u64,
+}
+
+/// What is wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadThrottle {
+    /// There are not four or five arguments.
+    ArgumentCount,
+    /// An argument is not an integer of 64 bits.
+    NotInteger {
+        /// Which one.
+        name: &'static str,
+    },
+    /// An argument is below what it may be.
+    TooSmall {
+        /// Which one.
+        name: &'static str,
+        /// What it may be.
+        least: i64,
+    },
+    /// The numbers do not make a bucket.
+    Limit(LimitError),
+}
+
+impl fmt::Display for BadThrottle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ArgumentCount => f.write_str("expected: key max_burst count period [quantity]"),
+            Self::NotInteger { name } => write!(f, "{name} is not an integer or out of range"),
+            Self::TooSmall { name, least } => write!(f, "{name} must be at least {least}"),
+            Self::Limit(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BadThrottle {}
+
+impl From<LimitError> for BadThrottle {
+    fn from(error: LimitError) -> Self {
+        Self::Limit(error)
+    }
+}
+
+impl<'a> ThrottleCall<'a> {
+    /// The call that these arguments make, the command's name not among them.
+    #[inline]
+    pub fn parse(
+        dialect: Dialect,
+        mut arguments: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Self, BadThrottle> {
+        let mut next = || arguments.next().ok_or(BadThrottle::ArgumentCount);
+        let key = next()?;
+        let [max_burst, count, period] = [next()?, next()?, next()?];
+        let quantity = arguments.next();
+        if arguments.next().is_some() {
+            return Err(BadThrottle::ArgumentCount);
+        }
+        let burst = match dialect {
+            // Below 2^63, so that one more fits.
+            Dialect::RedisCell => at_least(0, "max_burst", max_burst)? + 1,
+            Dialect::Throttlecrab => at_least(1, "max_burst", max_burst)?,
+        };
+        Ok(Self {
+            key,
+            burst,
+            count: at_least(1, "count", count)?,
+            period_secs: at_least(1, "period", period)?,
+            quantity: match quantity {
+                Some(quantity) => at_least(0, "quantity", quantity)?,
+                None => 1,
+            },
+        })
+    }
+
+    /// Count per period.
+    pub fn rate(&self) -> Result<Rate, BadThrottle> {
+        Ok(Rate::new(self.count, Duration::from_secs(self.period_secs))?)
+    }
+}
+
+#[inline]
+fn at_least(least: i64, name: &'static str, text: &[u8]) -> Result<u64, BadThrottle> {
+    let value = integer(text).ok_or(BadThrottle::NotInteger { name })?;
+    match u64::try_from(value) {
+        Ok(unsigned) if value >= least => Ok(unsigned),
+        _ => Err(BadThrottle::TooSmall { name, least }),
+    }
+}
+
+impl Dialect {
+    /// The five integers of the reply.
+    #[inline]
+    #[must_use]
+    pub fn reply(self, decision: &Decision) -> [i64; 5] {
+        match self {
+            Self::RedisCell => cl_throttle(decision),
+            Self::Throttlecrab => throttle(decision),
+        }
+    }
+}
+
+/// Limited (0 or 1), capacity, remaining, seconds to wait (-1 when allowed, or when no wait helps),
+/// seconds until all is as new.
+fn cl_throttle(decision: &Decision) -> [i64; 5] {
+    let limited = i64::from(!decision.is_allowed());
+    let retry_after = decision.wait().map_or(-1, |wait| wait_secs(wait).unwrap_or(-1));
+    [limited, int(decision.limit()), int(decision.remaining()), retry_after, reset_secs(decision)]
+}
+
+/// Allowed (1 or 0), capacity, remaining, seconds until all is as new, seconds to wait (0 when
+/// allowed, -1 when no wait helps).
+fn throttle(decision: &Decision) -> [i64; 5] {
+    let allowed = i64::from(decision.is_allowed());
+    let retry_after = decision.wait().map_or(0, |wait| wait_secs(wait).unwrap_or(-1));
+    [allowed, int(decision.limit()), int(decision.remaining()), reset_secs(decision), retry_after]
+}
+
+/// Whole seconds, rounded up.
+fn wait_secs(wait: Wait) -> Option<i64> {
+    wait.whole_secs().map(int)
+}
+
+/// Whole seconds, rounded up.
+fn reset_secs(decision: &Decision) -> i64 {
+    let reset = decision.reset();
+    int(reset.as_secs().saturating_add(u64::from(reset.subsec_nanos() > 0)))
+}
+
+/// What does not fit is the largest integer.
+fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,161 @@
+use tidegate::Engine as AnyEngine;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::daemon::Daemon;
+use crate::settings::Settings;
+
+/// Sends back what it gets; when it is to stop, it says so.
+struct Echo;
+
+impl Protocol for Echo {
+    async fn serve(&self, mut connection: Connection) {
+        let mut bytes = [0; 64];
+        loop {
+            tokio::select! {
+                read = connection.io.read(&mut bytes) => match read {
+                    Ok(read @ 1..) => {
+                        if connection.io.write_all(&bytes[..read]).await.is_err() {
+                            return;
+                        }
+                    }
+                    _ => return,
+                },
+                () = connection.stopping.wanted() => {
+                    let _ = connection.io.write_all(b"bye").await;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A protocol that never ends by itself.
+struct Deaf;
+
+impl Protocol for Deaf {
+    async fn serve(&self, connection: Connection) {
+        std::future::pending::<()>().await;
+        drop(connection);
+    }
+}
+
+struct Opened {
+    address: SocketAddr,
+    daemon: SharedDaemon,
+    stop: Stop,
+}
+
+async fn open(door: Door, bounds: Bounds, protocol: impl Protocol) -> Opened {
+    let policy = "[[rule]]\nname = 'n'\ncooldown = '1s'\n";
+    let policy = Policy::from_toml(policy).unwrap();
+    let engine = AnyEngine::open_any(policy.clone(), None).unwrap();
+    let settings = Settings::on_free_ports(policy).bounds(bounds);
+    let daemon = Arc::new(Daemon::new(engine, settings));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = Stop::new();
+    let hall = Hall { door, daemon: Arc::clone(&daemon), places: Places::new(&bounds) };
+    tokio::spawn(accept(hall, Listener::Tcp(listener), protocol, stop.stopping()));
+    Opened { address, daemon, stop }
+}
+
+fn bounds(connections: u64, connections_per_peer: u64) -> Bounds {
+    Bounds { connections, connections_per_peer, admin_connections: 1, ..Bounds::default() }
+}
+
+/// Whether somebody who connects is let in.
+async fn is_let_in(stream: &mut TcpStream) -> bool {
+    let mut bytes = [0; 2];
+    stream.write_all(b"hi").await.is_ok() && stream.read_exact(&mut bytes).await.is_ok()
+}
+
+#[tokio::test]
+async fn there_are_so_many_places_and_who_leaves_gives_one_back() {
+    let opened = open(Door::Http, bounds(2, 2), Echo).await;
+    let connect = || TcpStream::connect(opened.address);
+    let (mut a, mut b) = (connect().await.unwrap(), connect().await.unwrap());
+    assert!(is_let_in(&mut a).await && is_let_in(&mut b).await);
+    let mut c = connect().await.unwrap();
+    assert!(!is_let_in(&mut c).await, "there is no third place");
+    drop(a);
+    // When the server has seen that it is gone, there is a place again.
+    while !is_let_in(&mut connect().await.unwrap()).await {}
+    assert!(is_let_in(&mut b).await);
+    let metrics = opened.daemon.metrics.door(Door::Http);
+    assert!(metrics.refused.get() >= 1);
+    assert_eq!(opened.daemon.metrics.door(Door::Grpc).accepted.get(), 0);
+}
+
+#[tokio::test]
+async fn one_address_cannot_take_all_places() {
+    let opened = open(Door::Http, bounds(10, 1), Echo).await;
+    let mut a = TcpStream::connect(opened.address).await.unwrap();
+    assert!(is_let_in(&mut a).await);
+    let mut b = TcpStream::connect(opened.address).await.unwrap();
+    assert!(!is_let_in(&mut b).await);
+    // Somebody at another address of this machine.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = socket.connect(opened.address).await.unwrap();
+    assert!(is_let_in(&mut other).await);
+}
+
+#[tokio::test]
+async fn a_network_of_version_six_is_one_peer() {
+    let places = Places::new(&bounds(10, 1));
+    let take = |address: &str| places.take(Door::Http, Peer::Address(address.parse().unwrap()));
+    let _first = take("[2001:db8:0:1::1]:1").await.expect("the first");
+    assert!(take("[2001:db8:0:1:ffff::2]:1").await.is_none());
+    assert!(take("[2001:db8:0:2::1]:1").await.is_some());
+    let _first = take("[::ffff:192.0.2.1]:1").await.expect("the first");
+    assert!(take("192.0.2.1:1").await.is_none());
+    assert!(take("192.0.2.2:1").await.is_some());
+}
+
+#[tokio::test]
+async fn places_for_admins_are_kept_for_them() {
+    let bounds = bounds(1, 1);
+    let public = open(Door::Http, bounds, Echo).await;
+    let places = Places::new(&bounds);
+    let mut a = TcpStream::connect(public.address).await.unwrap();
+    assert!(is_let_in(&mut a).await);
+    let peer = Peer::Address("127.0.0.1:1".parse().unwrap());
+    let _taken = places.take(Door::Resp, peer).await.expect("the first");
+    assert!(places.take(Door::Http, peer).await.is_none(), "all public doors share places");
+    let admin = places.take(Door::Admin, peer).await;
+    assert!(admin.is_some());
+    assert!(places.take(Door::Admin, peer).await.is_none());
+}
+
+#[tokio::test]
+async fn whoever_is_there_when_it_stops_is_told() {
+    let opened = open(Door::Http, bounds(2, 2), Echo).await;
+    let mut a = TcpStream::connect(opened.address).await.unwrap();
+    assert!(is_let_in(&mut a).await);
+    assert!(opened.stop.stop(Duration::from_secs(10)).await, "all have gone");
+    let mut said = String::new();
+    a.read_to_string(&mut said).await.unwrap();
+    assert_eq!(said, "bye");
+    assert!(TcpStream::connect(opened.address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn whoever_does_not_go_is_not_waited_for_for_ever() {
+    let opened = open(Door::Http, bounds(2, 2), Deaf).await;
+    let _a = TcpStream::connect(opened.address).await.unwrap();
+    while opened.daemon.metrics.door(Door::Http).accepted.get() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!opened.stop.stop(Duration::from_millis(1)).await);
+}
+
+#[test]
+fn errors_of_one_connection_are_told_from_those_of_all() {
+    let of_one = |kind: io::ErrorKind| is_of_one_connection(&kind.into());
+    assert!(of_one(io::ErrorKind::ConnectionAborted));
+    assert!(!of_one(io::ErrorKind::OutOfMemory));
+    // EMFILE: every connection would fail, and nothing must spin.
+    assert!(!is_of_one_connection(&io::Error::from_raw_os_error(24)));
+}

@@ -1,0 +1,141 @@
+//! Overrides and bans: edits over the policy, which stay until they are taken back.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate::policy::{Rule, duration_from_text};
+use tidegate::{Clock, Overlay, OverrideError};
+
+use super::Refusal;
+use super::given::{Given, Table, as_json, in_list, rule_of, table_of};
+use super::policy::{find, without_overrides};
+use crate::daemon::Daemon;
+use crate::local::time_text;
+
+/// The tables of one kind in the edits, in the form in which they can be sent again.
+pub(super) fn listed(daemon: &Daemon, kind: &str, name: &str) -> Value {
+    let edits: toml::Table = toml::from_str(&daemon.engine.overlay().to_toml()).unwrap_or_default();
+    let tables = edits.into_iter().find(|(known, _)| known == kind);
+    let tables = tables.map_or(Value::Array(Vec::new()), |(_, tables)| as_json(tables));
+    json!({ name: tables, "version": daemon.audit.last() })
+}
+
+/// Gives some keys of a rule other numbers. The table is one of the rule's `override` list, with the
+/// `domain` and the name of the `rule`.
+pub(super) fn put_override(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
+    let mut table = given.table()?;
+    let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
+    let mut rule = without_overrides(table_of(&find(daemon, &domain, &name)?));
+    rule.insert("override".into(), Value::Array(vec![Value::Object(table)]));
+    let overridden = rule_of(rule)?;
+    let Some(given) = overridden.overrides().first() else {
+        return Err(Refusal::unfit("there is no override"));
+    };
+    let changes = daemon.engine.set_override(who, (&domain, &name), given.clone());
+    let changes = changes.map_err(|error| match error {
+        OverrideError::Invalid(errors) => errors.into(),
+        // It has gone since it was looked up.
+        other => Refusal::new(404, "Not Found", other.to_string()),
+    })?;
+    Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
+}
+
+/// Takes an override back.
+pub(super) fn drop_override(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
+    let mut table = given.table()?;
+    let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
+    let key = table.remove("key").unwrap_or_default();
+    nothing_else(&table)?;
+    let wanted = json!({ "domain": domain, "rule": name, "key": key, "unlimited": true });
+    let overlay = overlay_of("override", wanted)?;
+    let Some((_, _, wanted)) = overlay.overrides().next() else {
+        return Err(Refusal::unfit("`key` says for which keys the override is"));
+    };
+    find(daemon, &domain, &name)?;
+    let now = daemon.engine.overlay();
+    let is_it = |(of_domain, of_rule, given): (&str, &str, &tidegate::policy::Override)| {
+        (of_domain, of_rule, given.key()) == (&*domain, &*name, wanted.key())
+    };
+    if !now.overrides().any(is_it) {
+        let detail = "there is no such override; `GET /admin/v1/overrides` lists them. Those of the \
+                      policy itself are changed there";
+        return Err(Refusal::new(404, "Not Found", detail));
+    }
+    let changes = daemon.engine.drop_override(who, (&domain, &name), wanted.key());
+    let changes = changes.map_err(|error| Refusal::new(404, "Not Found", error.to_string()))?;
+    Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
+}
+
+/// Refuses somebody in a domain, whatever the limits say: until a time, `for` so long, or for good.
+pub(super) fn ban(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
+    let mut table = given.table()?;
+    let domain = domain(&mut table)?;
+    if let Some(length) = table.remove("for") {
+        let length = length.as_str().map(duration_from_text);
+        let length: Duration = match length {
+            Some(Ok(length)) => length,
+            Some(Err(error)) => return Err(Refusal::unfit(format!("`for`: {}", error.message()))),
+            None => return Err(Refusal::unfit("`for` is a duration, such as \"1h30m\"")),
+        };
+        let until = daemon.engine.clock().wall().saturating_add(length);
+        if table.insert("until".into(), time_text(until).into()).is_some() {
+            return Err(Refusal::unfit("give `for` or `until`, not both"));
+        }
+    }
+    table.insert("domain".into(), domain.into());
+    let overlay = overlay_of("ban", Value::Object(table))?;
+    let [ban] = overlay.bans() else { return Err(Refusal::unfit("there is no ban")) };
+    let words = ban.to_string();
+    let changes = daemon.engine.ban(who, ban.clone());
+    Ok(json!({ "changes": changes.len(), "words": words, "version": daemon.audit.last() }))
+}
+
+/// Takes a ban back.
+pub(super) fn unban(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
+    let mut table = given.table()?;
+    let domain = domain(&mut table)?;
+    let banned = table.remove("who").unwrap_or_default();
+    nothing_else(&table)?;
+    let overlay = overlay_of("ban", json!({ "domain": domain, "who": banned }))?;
+    let [wanted] = overlay.bans() else { return Err(Refusal::unfit("there is no ban")) };
+    let changes = daemon.engine.unban(who, &domain, wanted.who());
+    if changes.is_empty() {
+        let detail = "there is no such ban; `GET /admin/v1/bans` lists them";
+        return Err(Refusal::new(404, "Not Found", detail));
+    }
+    Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
+}
+
+fn overlay_of(kind: &str, table: Value) -> Result<Overlay, Refusal> {
+    let table = match table {
+        Value::Object(table) => table.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        _ => Table::new(),
+    };
+    Ok(Overlay::from_toml(&in_list(kind, table)?)?)
+}
+
+/// The domain that a table names, or the one that has no name.
+pub(super) fn domain(table: &mut Table) -> Result<String, Refusal> {
+    if table.contains_key("domain") {
+        text(table, "domain")
+    } else {
+        Ok(Rule::DEFAULT_DOMAIN.into())
+    }
+}
+
+/// A text that a table must have.
+pub(super) fn text(table: &mut Table, name: &str) -> Result<String, Refusal> {
+    match table.remove(name) {
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(Refusal::unfit(format!("`{name}` is not text"))),
+        None => Err(Refusal::unfit(format!("`{name}` is missing"))),
+    }
+}
+
+/// What nobody has asked for is probably a mistake.
+pub(super) fn nothing_else(table: &Table) -> Result<(), Refusal> {
+    match table.keys().next() {
+        None => Ok(()),
+        Some(name) => Err(Refusal::unfit(format!("unknown key `{name}`"))),
+    }
+}

@@ -1,0 +1,152 @@
+//! The policy in force, and its rules.
+
+use serde_json::{Value, json};
+use tidegate::policy::{Mode, Policy, Rule};
+
+use super::Refusal;
+use super::given::{Given, Table, merge, rule_of, table_of};
+use super::problem::diagnostic;
+use crate::daemon::Daemon;
+use crate::watch::needs_restart;
+
+/// The policy and the edits over it, as text that can be read again. Secrets are left out.
+pub(super) fn show(daemon: &Daemon) -> Value {
+    let engine = &daemon.engine;
+    json!({
+        "policy": engine.policy().without_secrets().to_toml(),
+        "overlay": engine.overlay().to_toml(),
+        "version": daemon.audit.last(),
+        "file": daemon.settings.policy_path,
+    })
+}
+
+/// Puts another policy into force: until the file changes, or the daemon stops.
+pub(super) fn put(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
+    let text = match given {
+        Given::Toml(text) => text,
+        Given::Json(Value::Object(table)) => match table.get("policy") {
+            Some(Value::String(text)) if table.len() == 1 => text.clone(),
+            _ => {
+                return Err(Refusal::unfit(
+                    "the body is not a policy: send TOML, or {\"policy\": \"…\"}",
+                ));
+            }
+        },
+        Given::Json(_) | Given::Nothing => {
+            return Err(Refusal::unreadable("a body is needed: a policy in TOML"));
+        }
+    };
+    let parsed = Policy::parse("policy.toml", text.as_bytes())?;
+    let warnings: Vec<_> = parsed.warnings.iter().map(diagnostic).collect();
+    // Whoever sends back what they were shown cannot send the secrets.
+    let (before, after) =
+        (daemon.settings.policy.without_secrets(), parsed.policy.without_secrets());
+    let needs_restart = needs_restart(before.server(), after.server());
+    let changes = daemon.engine.replace_policy(who, parsed.policy);
+    if daemon.settings.policy_path.is_some() {
+        daemon.reload.replaced();
+    }
+    Ok(json!({
+        "changes": changes.len(), "warnings": warnings, "needs_restart": needs_restart,
+        "version": daemon.audit.last(),
+        "until": if daemon.settings.policy_path.is_some() {
+            "the policy file changes, or the daemon restarts"
+        } else {
+            "the daemon restarts"
+        },
+    }))
+}
+
+/// The rules in force, in their order.
+pub(super) fn rules(daemon: &Daemon) -> Value {
+    let tallies = daemon.engine.tallies();
+    let rules = in_force(daemon).into_iter().map(|InForce { rule, origin }| {
+        let is_its = |domain: &str, name: &str| domain == rule.domain_name() && name == rule.name();
+        let mut count = (0, 0);
+        for tally in tallies.iter().filter(|it| is_its(&it.domain, &it.rule)) {
+            count = (count.0 + tally.allowed, count.1 + tally.denied);
+        }
+        json!({
+            "domain": rule.domain_name(), "name": rule.name(), "words": rule.in_words(),
+            "mode": if rule.mode_of() == Mode::Shadow { "shadow" } else { "enforce" },
+            "origin": origin, "rule": table_of(&rule),
+            "allowed": count.0, "denied": count.1,
+        })
+    });
+    json!({ "rules": rules.collect::<Vec<_>>(), "version": daemon.audit.last() })
+}
+
+/// Changes numbers of a rule. It is an edit over the policy, so it stays when the file changes.
+pub(super) fn patch(
+    daemon: &Daemon,
+    who: &str,
+    (domain, name): (&str, &str),
+    given: Given,
+) -> Result<Value, Refusal> {
+    let rule = find(daemon, domain, name)?;
+    let over = given.table()?;
+    for fixed in ["name", "domain"] {
+        if over.contains_key(fixed) {
+            return Err(Refusal::unfit(format!(
+                "`{fixed}` cannot be changed: it is which rule it is"
+            )));
+        }
+    }
+    let mut table = table_of(&rule);
+    // A rule has one limit, so another kind replaces the one that is there.
+    if ALGORITHMS.iter().any(|kind| over.contains_key(*kind) && !table.contains_key(*kind)) {
+        table.retain(|name, _| !ALGORITHMS.contains(&&**name));
+    }
+    merge(&mut table, over);
+    let changed = rule_of(table)?;
+    let words = changed.in_words();
+    let changes = daemon.engine.replace_rule(who, changed)?;
+    let starts_fresh = changes
+        .iter()
+        .any(|it| matches!(it.what, tidegate::Changed::Rule { starts_fresh: true, .. }));
+    Ok(json!({
+        "changes": changes.len(), "words": words, "starts_fresh": starts_fresh,
+        "version": daemon.audit.last(),
+    }))
+}
+
+/// The rule in force under a name.
+pub(super) fn find(daemon: &Daemon, domain: &str, name: &str) -> Result<Rule, Refusal> {
+    let rules = in_force(daemon).into_iter().map(|it| it.rule);
+    let mut named = rules.filter(|it| (it.domain_name(), it.name()) == (domain, name));
+    named.next().ok_or_else(|| {
+        let detail = format!("there is no rule {name:?} in domain {domain:?}");
+        Refusal::new(404, "Not Found", detail)
+    })
+}
+
+/// A rule in force, without overrides that were set while running, and where it is from.
+struct InForce {
+    rule: Rule,
+    origin: &'static str,
+}
+
+fn in_force(daemon: &Daemon) -> Vec<InForce> {
+    let (policy, overlay) = (daemon.engine.policy(), daemon.engine.overlay());
+    let same = |one: &Rule, other: &Rule| {
+        (one.domain_name(), one.name()) == (other.domain_name(), other.name())
+    };
+    let of_policy =
+        policy.rules().iter().map(|rule| match overlay.rules().find(|edited| same(edited, rule)) {
+            Some(edited) => InForce { rule: edited.clone(), origin: "edited" },
+            None => InForce { rule: rule.clone(), origin: "policy" },
+        });
+    let is_added = |rule: &&Rule| !policy.rules().iter().any(|known| same(known, rule));
+    let added = overlay.rules().filter(is_added);
+    let added = added.map(|rule| InForce { rule: rule.clone(), origin: "added" });
+    of_policy.chain(added).collect()
+}
+
+/// What a table of a rule says about keys of its own.
+pub(super) fn without_overrides(mut table: Table) -> Table {
+    table.remove("override");
+    table
+}
+
+/// The keys of which a rule has exactly one.
+const ALGORITHMS: [&str; 6] = ["bucket", "window", "sliding", "cooldown", "quota", "slots"];

@@ -1,0 +1,126 @@
+//! Who may do what over the admin listener.
+
+use std::hint::black_box;
+
+use tidegate::policy::Secret;
+
+use super::Role;
+use crate::settings::Settings;
+
+/// What callers of the admin listener must show.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens {
+    full: Option<Secret>,
+    read: Option<Secret>,
+}
+
+impl Tokens {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self { full: settings.admin_token.clone(), read: settings.admin_read_token.clone() }
+    }
+
+    /// Whether nothing has to be shown. So it may be on loopback only.
+    pub(crate) fn are_none(&self) -> bool {
+        self.full.is_none() && self.read.is_none()
+    }
+
+    /// What somebody may do who has shown this; `None`: nothing.
+    ///
+    /// Where there are tokens, only the full one lets anybody change anything, even if there is none.
+    pub(crate) fn role(&self, shown: Option<&str>) -> Option<Role> {
+        if self.are_none() {
+            return Some(Role::Full);
+        }
+        let shown = shown?;
+        let is = |secret: &Option<Secret>| {
+            secret.as_ref().is_some_and(|it| is_same(shown.bytes(), it.reveal().as_bytes()))
+        };
+        // Both are looked at, whatever the first says.
+        match (is(&self.full), is(&self.read)) {
+            (true, _) => Some(Role::Full),
+            (false, true) => Some(Role::Read),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Whether the bytes are the secret's, in a time that depends on the bytes alone and not on how many of
+/// them are right. An empty secret is nobody's.
+fn is_same(shown: impl Iterator<Item = u8>, secret: &[u8]) -> bool {
+    if secret.is_empty() {
+        return false;
+    }
+    let (mut difference, mut length) = (0, 0);
+    for byte in shown {
+        difference = black_box(difference | (byte ^ secret[length % secret.len()]));
+        length += 1;
+    }
+    (difference == 0) & (length == secret.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::policy::Policy;
+
+    use super::{Role, Settings, Tokens, is_same};
+
+    #[test]
+    fn only_the_same_bytes_are_the_same() {
+        let secret = b"correct horse";
+        assert!(is_same(secret.iter().copied(), secret));
+        let others: [&[u8]; 7] = [
+            b"",
+            b"correct hors",
+            b"correct horse ",
+            b"correct horsf",
+            b"dorrect horse",
+            b"Correct horse",
+            b"correct horsecorrect horse",
+        ];
+        for other in others {
+            assert!(!is_same(other.iter().copied(), secret), "{other:?}");
+        }
+        assert!(!is_same(b"".iter().copied(), b""), "an empty secret is nobody's");
+    }
+
+    #[test]
+    fn all_bytes_are_looked_at_however_early_one_is_wrong() {
+        for shown in [&b"correct horse"[..], b"xorrect horse", b"x", b"correct horse and more"] {
+            let mut looked_at = 0;
+            let _ = is_same(shown.iter().copied().inspect(|_| looked_at += 1), b"correct horse");
+            assert_eq!(looked_at, shown.len());
+        }
+    }
+
+    #[test]
+    fn a_token_gives_its_role_and_nothing_else_does() {
+        let tokens = |server: &str| {
+            let rule = "[[rule]]\nname = 'all'\nwindow = { max = 1, per = '1h' }";
+            let policy = Policy::from_toml(&format!("[server]\n{server}\n{rule}"));
+            Tokens::of(&Settings::new(policy.expect("a policy")))
+        };
+        let both = tokens("admin_token = 'write'\nadmin_read_token = 'look'");
+        let full = tokens("admin_token = 'write'");
+        let read = tokens("admin_read_token = 'look'");
+        let none = tokens("");
+        let cases = [
+            (&both, Some("write"), Some(Role::Full)),
+            (&both, Some("look"), Some(Role::Read)),
+            (&both, Some("lookx"), None),
+            (&both, Some(""), None),
+            (&both, None, None),
+            (&full, Some("write"), Some(Role::Full)),
+            (&full, Some("look"), None),
+            (&full, None, None),
+            (&read, Some("look"), Some(Role::Read)),
+            (&read, Some(""), None),
+            (&read, None, None),
+            (&none, None, Some(Role::Full)),
+            (&none, Some("anything"), Some(Role::Full)),
+        ];
+        for (tokens, shown, expected) in cases {
+            assert_eq!(tokens.role(shown), expected, "{tokens:?} {shown:?}");
+        }
+        assert!(none.are_none() && !read.are_none() && !full.are_none());
+    }
+}

@@ -1,0 +1,149 @@
+//! What was done to the daemon while it runs, by whom.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use tidegate::{Change, Changed, Timestamp};
+
+use crate::daemon::DaemonEngine;
+use crate::local::time_text;
+
+/// The last changes, numbered upwards from 1: edits of the policy, resets of keys, ends of rounds.
+///
+/// Numbers are of this life of the daemon. Edits that a store has kept from an earlier one come first.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    entries: VecDeque<Entry>,
+    last: u64,
+}
+
+/// One thing that was done.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    number: u64,
+    at: Timestamp,
+    who: Box<str>,
+    act: Act,
+}
+
+/// What was done.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    /// A rule, bans, or what holds for all rules was changed.
+    Edit(Box<Change>),
+    /// What a key had spent was dropped.
+    Reset { domain: Box<str>, whom: String },
+    /// A round was ended.
+    Round { domain: Box<str>, closed: u64 },
+}
+
+impl Audit {
+    /// A log that hears of every edit from now on, and begins with those that the engine has kept.
+    pub(crate) fn of(engine: &DaemonEngine) -> Arc<Self> {
+        let audit = Arc::new(Self::default());
+        for change in engine.changes_since(0) {
+            audit.push(change.at, &change.who, Act::Edit(Box::new(change.clone())));
+        }
+        let listener = Arc::clone(&audit);
+        engine.on_change(move |change| {
+            listener.add(change.at, &change.who, Act::Edit(Box::new(change.clone())));
+        });
+        audit
+    }
+
+    /// Writes down what was done just now.
+    pub(crate) fn add(&self, at: Timestamp, who: &str, act: Act) {
+        tracing::info!(who, change = %act.words().escape_debug(), "changed");
+        self.push(at, who, act);
+    }
+
+    fn push(&self, at: Timestamp, who: &str, act: Act) {
+        let mut log = self.lock();
+        log.last += 1;
+        let entry = Entry { number: log.last, at, who: who.into(), act };
+        if log.entries.len() == MOST {
+            log.entries.pop_front();
+        }
+        log.entries.push_back(entry);
+    }
+
+    /// The number of the last change; 0 if there was none.
+    pub(crate) fn last(&self) -> u64 {
+        self.lock().last
+    }
+
+    /// The changes after the one with this number, oldest first.
+    pub(crate) fn since(&self, number: u64) -> Vec<Entry> {
+        self.lock().entries.iter().filter(|entry| entry.number > number).cloned().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
+        // Nothing in here panics half-way.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    pub(crate) fn to_json(&self) -> Value {
+        let mut json = json!({
+            "number": self.number, "at": time_text(self.at), "who": &*self.who,
+            "words": self.act.words(),
+        });
+        match &self.act {
+            Act::Edit(change) => {
+                json["what"] = match change.what {
+                    Changed::Rule { .. } => "rule",
+                    Changed::Bans { .. } => "bans",
+                    _ => "server",
+                }
+                .into();
+                json["domain"] = change.domain().into();
+                json["rule"] = change.rule().into();
+                if !matches!(change.what, Changed::Server) {
+                    json["before"] = change.before.clone().into();
+                    json["after"] = change.after.clone().into();
+                }
+                if let Changed::Rule { starts_fresh, .. } = change.what {
+                    json["starts_fresh"] = starts_fresh.into();
+                }
+            }
+            Act::Reset { domain, .. } => {
+                json["what"] = "reset".into();
+                json["domain"] = (**domain).into();
+            }
+            Act::Round { domain, closed } => {
+                json["what"] = "round".into();
+                json["domain"] = (**domain).into();
+                json["after"] = (*closed).into();
+            }
+        }
+        json
+    }
+}
+
+impl Act {
+    /// What was done, in a line.
+    fn words(&self) -> String {
+        match self {
+            Self::Reset { domain, whom } => format!("in domain `{domain}` reset {whom}"),
+            Self::Round { domain, closed } => format!("round {closed} of domain `{domain}` closed"),
+            Self::Edit(change) => match (&change.what, &change.before, &change.after) {
+                // The text of the table may have a password in the address of a store.
+                (Changed::Server, ..) => "the [server] table".into(),
+                (_, Some(before), Some(after)) => format!("{before} -> {after}"),
+                (_, None, Some(after)) => format!("new: {after}"),
+                (_, Some(before), None) => format!("gone: {before}"),
+                (_, None, None) => "something".into(),
+            },
+        }
+    }
+}
+
+/// As many as the engine keeps.
+const MOST: usize = 1_024;

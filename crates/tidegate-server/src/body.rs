@@ -1,0 +1,140 @@
+//! The one form of an answer: what HTTP, the Redis protocol and the local socket all tell.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate::policy::Mode;
+use tidegate::{Decision, Report, Wait};
+
+/// What is told about a decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Body<'a> {
+    pub(crate) allowed: bool,
+    /// The rule that tells most; `None` if no rule matches.
+    pub(crate) rule: Option<&'a str>,
+    pub(crate) remaining: Option<u64>,
+    pub(crate) limit: Option<u64>,
+    /// 0 when allowed; `None` where no time can be told.
+    pub(crate) retry_after_ms: Option<u64>,
+    /// `never` or `unknown`, where no time can be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retry: Option<&'static str>,
+    pub(crate) reset_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// For correlation only: nothing is kept under it.
+    pub(crate) decision_id: DecisionId,
+    pub(crate) rules: Vec<RuleBody<'a>>,
+}
+
+/// What is told about one rule's part in a decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct RuleBody<'a> {
+    pub(crate) rule: &'a str,
+    pub(crate) mode: &'static str,
+    pub(crate) allowed: bool,
+    pub(crate) remaining: u64,
+    pub(crate) limit: u64,
+    pub(crate) retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retry: Option<&'static str>,
+    pub(crate) reset_after_ms: Option<u64>,
+}
+
+impl<'a> Body<'a> {
+    /// What is told about a decision.
+    pub(crate) fn new(report: &'a Report) -> Self {
+        let (retry_after_ms, retry) = retry(report.wait());
+        Self {
+            allowed: report.is_allowed(),
+            rule: report.rule(),
+            remaining: report.remaining(),
+            limit: report.limit(),
+            retry_after_ms,
+            retry,
+            reset_after_ms: report.reset().and_then(whole_ms),
+            reason: report.reason(),
+            decision_id: DecisionId::next(),
+            rules: report.rules().map(|it| RuleBody::new(it.rule, it.mode, it.decision)).collect(),
+        }
+    }
+}
+
+impl<'a> RuleBody<'a> {
+    fn new(rule: &'a str, mode: Mode, decision: &Decision) -> Self {
+        let (retry_after_ms, retry) = retry(decision.wait());
+        let mode = match mode {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+        };
+        Self {
+            rule,
+            mode,
+            allowed: decision.is_allowed(),
+            remaining: decision.remaining(),
+            limit: decision.limit(),
+            retry_after_ms,
+            retry,
+            reset_after_ms: whole_ms(decision.reset()),
+        }
+    }
+}
+
+/// How long to wait, in whole milliseconds, rounded up; or why that cannot be told.
+pub(crate) fn retry(wait: Option<Wait>) -> (Option<u64>, Option<&'static str>) {
+    match wait {
+        None => (Some(0), None),
+        Some(wait @ Wait::After(_)) => (wait.whole_ms(), None),
+        Some(Wait::Never) => (None, Some("never")),
+        Some(Wait::Unknown) => (None, Some("unknown")),
+    }
+}
+
+/// Whole milliseconds, rounded up; `None` where nobody can know.
+pub(crate) fn whole_ms(time: Duration) -> Option<u64> {
+    (time < Duration::MAX)
+        .then(|| u64::try_from(time.as_nanos().div_ceil(NS_PER_MS)).unwrap_or(u64::MAX))
+}
+
+/// The name of a decision, for those who look for it in logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DecisionId(u64);
+
+impl DecisionId {
+    /// One that this process has not given yet, and that no other is likely to.
+    pub(crate) fn next() -> Self {
+        static FIRST: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+        static GIVEN: AtomicU64 = AtomicU64::new(0);
+        let number = FIRST.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        // Neighbours should not look alike: this is a bijection, so all stay different.
+        Self(number.wrapping_mul(ODD).rotate_left(32).wrapping_mul(ODD))
+    }
+
+    /// Sixteen hexadecimal digits.
+    pub(crate) fn digits(self) -> [u8; 16] {
+        let mut digits = [0; 16];
+        for (place, digit) in digits.iter_mut().enumerate() {
+            let nibble = (self.0 >> (60 - 4 * place)) & 0xf;
+            *digit = b"0123456789abcdef"[usize::try_from(nibble).unwrap_or(0)];
+        }
+        digits
+    }
+}
+
+impl Serialize for DecisionId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(std::str::from_utf8(&self.digits()).unwrap_or_default())
+    }
+}
+
+const NS_PER_MS: u128 = 1_000_000;
+/// Half of the golden ratio's bits: multiplying by it spreads small numbers over all of them.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+mod write;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! HTTP with JSON.
+
+use std::convert::Infallible;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use tidegate::Report;
+
+use crate::accept::{Connection, Peer, Protocol, Stopping, Stream};
+use crate::daemon::{Daemon, SharedDaemon};
+use crate::door::Door;
+use problem::Problem;
+use respond::Answer;
+use routes::{Act, Methods, Route};
+use watch::{Phase, Watch, Watched};
+
+mod asked;
+mod check;
+pub(crate) mod explain;
+mod forward;
+mod holds;
+mod leases;
+mod limitador;
+mod openapi;
+pub(crate) mod problem;
+pub(crate) mod respond;
+mod routes;
+pub(crate) mod watch;
+
+/// Serves HTTP/1.1.
+#[derive(Debug)]
+pub(crate) struct Http {
+    daemon: SharedDaemon,
+}
+
+impl Http {
+    pub(crate) fn new(daemon: SharedDaemon) -> Self {
+        Self { daemon }
+    }
+}
+
+impl Protocol for Http {
+    async fn serve(&self, connection: Connection) {
+        let Connection { io, peer, stopping, place } = connection;
+        let watch = &Watch::new(self.daemon.settings.bounds);
+        let exchange = Exchange { daemon: &self.daemon, peer, stopping: stopping.clone(), watch };
+        let service = service_fn(|request| exchange.answer(request));
+        talk(&self.daemon, Door::Http, (io, watch), stopping, service).await;
+        drop(place);
+    }
+}
+
+/// Talks HTTP/1.1 over a connection, until it is over, the other end takes too long, or the daemon stops.
+pub(crate) async fn talk<S>(
+    daemon: &Daemon,
+    door: Door,
+    (io, watch): (Stream, &Watch),
+    mut stopping: Stopping,
+    service: S,
+) where
+    S: Service<Request<Incoming>, Response = Answer, Error = Infallible>,
+{
+    let head_bytes = daemon.settings.bounds.head_bytes.max(LEAST_HEAD_BYTES);
+    let mut http = std::pin::pin!(
+        http1::Builder::new()
+            // The watch has an eye on that.
+            .header_read_timeout(None)
+            .max_buf_size(head_bytes)
+            // Answers are small: one piece is sent sooner than two.
+            .writev(false)
+            .serve_connection(TokioIo::new(Watched { io, watch }), service)
+    );
+    let served = tokio::select! {
+        biased;
+        served = watch.over(http.as_mut()) => served,
+        () = stopping.wanted() => {
+            if watch.phase() == Phase::Head {
+                // Nothing has begun, and nobody knows whether the rest ever comes.
+                return;
+            }
+            http.as_mut().graceful_shutdown();
+            watch.over(http).await
+        }
+    };
+    match served {
+        None => tracing::debug!(%door, "closed a connection: the other end took too long"),
+        Some(Err(error)) => {
+            if error.is_parse() {
+                daemon.metrics.door(door).malformed.add(1);
+            }
+            tracing::debug!(%door, %error, "a request went wrong");
+        }
+        Some(Ok(())) => {}
+    }
+}
+
+/// What requests of one connection have in common.
+struct Exchange<'c> {
+    daemon: &'c SharedDaemon,
+    peer: Peer,
+    stopping: Stopping,
+    watch: &'c Watch,
+}
+
+/// One request, with its whole body.
+struct Call<'a> {
+    daemon: &'a Daemon,
+    head: &'a Parts,
+    /// The reservation, lease or namespace that the path names.
+    id: &'a str,
+    body: Bytes,
+}
+
+impl Call<'_> {
+    /// Counts a decision.
+    fn observe(&self, request: &tidegate::Request<'_>, report: &Report) {
+        self.daemon.observe(Door::Http, request, report);
+    }
+}
+
+impl Exchange<'_> {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+        self.watch.enter(Phase::Body);
+        let (head, body) = request.into_parts();
+        let answer = match routes::find(&head.method, head.uri.path()) {
+            Ok((route, id)) => self.act(route, id, &head, body).await,
+            Err(problem) => Err(problem),
+        };
+        self.watch.enter(Phase::Writing);
+        Ok(answer.unwrap_or_else(|problem| {
+            if problem.status.is_client_error() && problem.status != StatusCode::GONE {
+                self.daemon.metrics.door(Door::Http).malformed.add(1);
+            }
+            problem.into_response()
+        }))
+    }
+
+    async fn act(
+        &self,
+        route: &Route,
+        id: &str,
+        head: &Parts,
+        body: Incoming,
+    ) -> Result<Answer, Problem> {
+        let daemon = self.daemon;
+        let body = match route.methods {
+            Methods::Post => {
+                let body = self.body(route, &head.headers, body).await?;
+                self.watch.enter(Phase::Deciding);
+                body
+            }
+            Methods::Get | Methods::Delete | Methods::Any => Bytes::new(),
+        };
+        let (since, call) = (daemon.now(), &Call { daemon, head, id, body });
+        let answer = self.done(route.act, call).await;
+        if route.act.is_about_limits() {
+            daemon.observe_durations(Door::Http, since, 1);
+        }
+        answer
+    }
+
+    async fn done(&self, act: Act, call: &Call<'_>) -> Result<Answer, Problem> {
+        let daemon = call.daemon;
+        match act {
+            Act::Check => check::check(call).await,
+            Act::CheckBatch => check::batch(call).await,
+            Act::Reserve => holds::reserve(call).await,
+            Act::Commit => holds::commit(call).await,
+            Act::Cancel => holds::cancel(call).await,
+            Act::Refund => holds::refund(call).await,
+            Act::Acquire => leases::acquire(call, self.stopping.clone()).await,
+            Act::Renew => leases::renew(call).await,
+            Act::Release => leases::release(call).await,
+            Act::Explain => explain::explain(call),
+            Act::Forward => forward::forward(call, self.peer).await,
+            Act::Nginx => forward::nginx(call, self.peer).await,
+            Act::Rls => {
+                let (status, body) = crate::rls::json(daemon, &call.body).await;
+                let is_answer = matches!(status, StatusCode::OK | StatusCode::TOO_MANY_REQUESTS);
+                let kind = if is_answer { respond::JSON } else { respond::TEXT };
+                Ok(respond::typed(status, kind, body.into()))
+            }
+            Act::LimitadorCheck => limitador::check(call).await,
+            Act::LimitadorReport => limitador::report(call).await,
+            Act::LimitadorCheckAndReport => limitador::check_and_report(call).await,
+            Act::LimitadorLimits => Ok(limitador::limits(call)),
+            Act::Healthcheck => {
+                let (status, body) = crate::rls::healthcheck(daemon);
+                Ok(respond::text(status, body))
+            }
+            Act::Healthz => Ok(respond::text(StatusCode::OK, "ok\n")),
+            Act::Readyz => Ok(readyz(daemon)),
+            Act::Metrics => {
+                Ok(respond::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
+            }
+            Act::OpenApi => Ok(openapi::served()),
+        }
+    }
+
+    /// The whole body of a request that may have one.
+    async fn body(
+        &self,
+        route: &Route,
+        headers: &HeaderMap,
+        mut body: Incoming,
+    ) -> Result<Bytes, Problem> {
+        if headers.contains_key(ORIGIN) {
+            // A page can have a browser ask anybody, this machine too. Nobody meant that.
+            let detail = "pages of a browser cannot ask; leave the header Origin out";
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        }
+        // envoyproxy/ratelimit takes any type, so its clients may say any.
+        let is_any_taken = matches!(route.act, Act::Rls);
+        if !is_any_taken && !headers.get(CONTENT_TYPE).is_none_or(is_json) {
+            let detail = "say `content-type: application/json`, and mean it";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        let most = self.daemon.settings.bounds.body_bytes;
+        let too_large = || {
+            let detail = format!("the body is larger than {most} bytes");
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+        };
+        // A client that is sending might not hear why not, so it is listened to for a while.
+        let bearable = most.saturating_mul(2);
+        if body.size_hint().lower() > bearable as u64 {
+            return Err(too_large());
+        }
+        let mut whole = Bytes::new();
+        let mut more = BytesMut::new();
+        let mut length = 0_usize;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                Problem::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}"))
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            length = length.saturating_add(data.len());
+            if length > bearable {
+                break;
+            } else if length > most {
+                more.clear();
+            } else if whole.is_empty() {
+                whole = data;
+                if body.is_end_stream() {
+                    break;
+                }
+            } else {
+                if more.is_empty() {
+                    more.extend_from_slice(&whole);
+                }
+                more.extend_from_slice(&data);
+            }
+        }
+        if length > most {
+            return Err(too_large());
+        }
+        Ok(if more.is_empty() { whole } else { more.freeze() })
+    }
+}
+
+/// `GET /readyz`
+fn readyz(daemon: &Daemon) -> Answer {
+    let readiness = daemon.readiness();
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    respond::json(status, &readiness)
+}
+
+/// Whether a body is said to be JSON, or to be what `curl -d` calls everything.
+fn is_json(content_type: &HeaderValue) -> bool {
+    let kind = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    let kind = kind.trim_ascii();
+    let is = |name: &str| kind.eq_ignore_ascii_case(name.as_bytes());
+    is("application/json")
+        || is("application/x-www-form-urlencoded")
+        || kind.last_chunk().is_some_and(|end: &[u8; 5]| end.eq_ignore_ascii_case(b"+json"))
+}
+
+/// What hyper needs at least.
+const LEAST_HEAD_BYTES: usize = 8 << 10;
+const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

@@ -1,0 +1,180 @@
+//! Proxies that ask whether a request may pass.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use smallvec::SmallVec;
+use tidegate::policy::Rule;
+use tidegate::{Report, Request};
+use tidegate_proto::client::ForwardedHeader;
+use tidegate_proto::problem;
+
+use super::Call;
+use super::problem::Problem;
+use super::respond::{self, Answer};
+use crate::accept::Peer;
+use crate::settings::Settings;
+use crate::shown::shown;
+
+/// How a proxy tells what it was asked for.
+#[derive(Debug)]
+pub(super) struct Telling {
+    method: &'static str,
+    host: &'static str,
+    uri: &'static str,
+}
+
+/// As Caddy and Traefik do.
+pub(super) const FORWARDED: Telling =
+    Telling { method: "x-forwarded-method", host: "x-forwarded-host", uri: "x-forwarded-uri" };
+/// As one tells nginx to.
+pub(super) const ORIGINAL: Telling =
+    Telling { method: "x-original-method", host: "x-original-host", uri: "x-original-uri" };
+
+/// `ANY /check/forward`: nothing to add, or the whole answer that the client gets.
+pub(super) async fn forward(call: &Call<'_>, peer: Peer) -> Result<Answer, Problem> {
+    let report = ask(call, peer, &FORWARDED).await?;
+    let mut answer =
+        if report.is_allowed() { respond::empty(StatusCode::OK) } else { refusal(&report) };
+    respond::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
+    Ok(answer)
+}
+
+/// `ANY /check/nginx`: yes or no, since nginx understands nothing else.
+pub(super) async fn nginx(call: &Call<'_>, peer: Peer) -> Result<Answer, Problem> {
+    let report = ask(call, peer, &ORIGINAL).await?;
+    let allowed = report.is_allowed();
+    let mut answer =
+        respond::empty(if allowed { StatusCode::NO_CONTENT } else { StatusCode::FORBIDDEN });
+    respond::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
+    Ok(answer)
+}
+
+async fn ask(call: &Call<'_>, peer: Peer, telling: &Telling) -> Result<Report, Problem> {
+    let Call { daemon, head, .. } = call;
+    let domain = domain(head.uri.query().unwrap_or_default())?;
+    let headers = &head.headers;
+    let ip = client(&daemon.settings, peer, headers).to_string();
+    let method = one(headers, telling.method)?.map(shown);
+    let host = one(headers, telling.host)?.map(shown);
+    let host = host.as_deref().map(host_of);
+    let path = one(headers, telling.uri)?.map(|uri| shown(path_of(uri)));
+    let user = daemon.settings.user_header.as_deref();
+    let user = user.map_or(Ok(None), |name| one(headers, name))?.map(shown);
+    let attributes = [
+        ("ip", Some(&*ip)),
+        ("method", method.as_deref()),
+        ("host", host.as_deref()),
+        ("path", path.as_deref()),
+        ("user", user.as_deref()),
+    ];
+    let known: SmallVec<[(&str, &str); 5]> =
+        attributes.iter().filter_map(|(name, value)| Some((*name, (*value)?))).collect();
+    let request = Request::new(&domain, &known);
+    let report = daemon.engine.check(&request).await?;
+    call.observe(&request, &report);
+    Ok(report)
+}
+
+/// What a client is told that may not pass.
+fn refusal(report: &Report) -> Answer {
+    let reason = report.reason().unwrap_or_default();
+    let refusers =
+        report.rules().filter(|it| respond::is_enforced(it) && !it.decision.is_allowed());
+    let mut rules: SmallVec<[&str; 4]> = refusers.map(|it| it.rule).collect();
+    if rules.is_empty() {
+        rules.extend(report.rule());
+    }
+    let problem = if report.is_outage() {
+        problem::Problem::reduced_capacity(&reason)
+    } else {
+        problem::Problem::quota_exceeded(&reason, rules.into_iter(), report.wait())
+    };
+    let content_type = HeaderValue::from_static(problem::CONTENT_TYPE);
+    let text = Bytes::from(problem.to_json());
+    respond::typed(respond::status_of(report), content_type, text)
+}
+
+/// Whose request it is. Whoever asks is a proxy; it is believed if it is one of those that are
+/// trusted, or, where none is named, if it is on this machine.
+fn client(settings: &Settings, peer: Peer, headers: &HeaderMap) -> IpAddr {
+    let peer = match peer {
+        Peer::Address(address) => address.ip(),
+        Peer::Process(_) => Ipv4Addr::LOCALHOST.into(),
+    };
+    let trusted = &settings.trusted_proxies;
+    let is_trusted = |address: IpAddr| match &trusted[..] {
+        [] => address.is_loopback(),
+        networks => networks.iter().any(|network| network.contains(address)),
+    };
+    let header = ForwardedHeader::XForwardedFor;
+    let lines: SmallVec<[&[u8]; 4]> =
+        headers.get_all(header.name()).iter().map(HeaderValue::as_bytes).collect();
+    header.client(peer, lines, is_trusted)
+}
+
+/// The value of a header. Which of two values counts nobody can know: then nobody passes.
+fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(Problem::unprocessable(format!("the header `{name}` is there twice"))),
+        (first, None) => Ok(first.map(HeaderValue::as_bytes)),
+    }
+}
+
+/// A host in lower case and without its port.
+fn host_of(host: &str) -> Cow<'_, str> {
+    let end = host.rfind(']').map_or(0, |end| end + 1);
+    let host = host[end..].find(':').map_or(host, |colon| &host[..end + colon]);
+    let is_lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
+    if is_lower { Cow::Borrowed(host) } else { Cow::Owned(host.to_ascii_lowercase()) }
+}
+
+/// The path of what was asked for, as the client wrote it, without the query.
+fn path_of(uri: &[u8]) -> &[u8] {
+    let end = uri.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(uri.len());
+    &uri[..end]
+}
+
+/// The domain that a query names. Anything else in it is a slip of the pen.
+fn domain(query: &str) -> Result<Cow<'_, str>, Problem> {
+    let mut domain = None;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if name != "domain" {
+            let name = String::from_utf8_lossy(&percent_decoded(name)).into_owned();
+            let detail = format!("unknown parameter `{name}`; there is `domain`");
+            return Err(Problem::unprocessable(detail));
+        }
+        let value = String::from_utf8(percent_decoded(value))
+            .map_err(|_| Problem::unprocessable("`domain` is not UTF-8"))?;
+        if domain.replace(value).is_some() {
+            return Err(Problem::unprocessable("`domain` is there twice"));
+        }
+    }
+    Ok(domain.map_or(Cow::Borrowed(Rule::DEFAULT_DOMAIN), Cow::Owned))
+}
+
+/// A part of a query as it was meant. What is no code stays as it is.
+pub(super) fn percent_decoded(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).and_then(|&byte| char::from(byte).to_digit(16));
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let code = (byte == b'%').then(|| Some(digit(at + 1)? * 16 + digit(at + 2)?)).flatten();
+        match code.and_then(|code| u8::try_from(code).ok()) {
+            Some(code) => {
+                out.push(code);
+                at += 3;
+            }
+            None => {
+                out.push(if byte == b'+' { b' ' } else { byte });
+                at += 1;
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,226 @@
+//! Limitador's HTTP API: whether a request may pass, and what limits there are.
+//!
+//! Answers are as there: `null` with 200, a few words with 429, and 500 for what cannot be decided. In a
+//! namespace that the policy does not know nothing is limited, unless `unmatched` says otherwise.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use tidegate::policy::{Condition, DescriptorNames, KeyPart, Limit, Pattern, Policy, Rule};
+use tidegate::{CheckError, Report, Request};
+use tidegate_proto::headers::Dialect;
+
+use super::Call;
+use super::forward::percent_decoded;
+use super::problem::Problem;
+use super::respond::{self, Answer};
+
+/// What somebody asks for. Fields that are not known are not looked at, as there.
+#[derive(Debug, Deserialize)]
+struct Asked<'b> {
+    #[serde(borrow)]
+    namespace: Cow<'b, str>,
+    #[serde(borrow)]
+    values: BTreeMap<Cow<'b, str>, Cow<'b, str>>,
+    delta: u64,
+    #[serde(borrow, default)]
+    response_headers: Option<Cow<'b, str>>,
+}
+
+/// `POST /check`: looks, and charges nothing.
+pub(super) async fn check(call: &Call<'_>) -> Result<Answer, Problem> {
+    let asked = Asked::read(&call.body)?;
+    let pairs = asked.pairs();
+    let report = call.daemon.engine.peek(&asked.request(&pairs)).await.map_err(undecided)?;
+    asked.answer(&report)
+}
+
+/// `POST /check_and_report`: charges all limits, or refuses and charges none.
+pub(super) async fn check_and_report(call: &Call<'_>) -> Result<Answer, Problem> {
+    let asked = Asked::read(&call.body)?;
+    let pairs = asked.pairs();
+    let request = asked.request(&pairs);
+    let report = call.daemon.engine.check(&request).await.map_err(undecided)?;
+    call.observe(&request, &report);
+    asked.answer(&report)
+}
+
+/// `POST /report`: charges, and refuses nothing.
+///
+/// What goes beyond a limit is charged up to it: so much is set aside as always fits, and then charged
+/// for what it really was.
+pub(super) async fn report(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Call { daemon, .. } = call;
+    let asked = Asked::read(&call.body)?;
+    let pairs = asked.pairs();
+    let request = asked.request(&pairs);
+    if asked.delta == 0 {
+        return Ok(nothing(StatusCode::OK));
+    }
+    let report = daemon.engine.reserve(&request.cost(1)).await.map_err(undecided)?;
+    if let Some(id) = report.hold() {
+        let charged = daemon.engine.commit(id, Some(asked.delta)).await;
+        charged.map_err(|error| internal(error.to_string()))?;
+    } else if report.is_outage() {
+        return Err(internal("the store cannot answer".into()));
+    }
+    Ok(nothing(StatusCode::OK))
+}
+
+impl<'b> Asked<'b> {
+    fn read(body: &'b [u8]) -> Result<Self, Problem> {
+        let asked: Self = serde_json::from_slice(body)
+            .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+        if asked.values.len() > MOST_VALUES {
+            let detail = format!("more than {MOST_VALUES} values");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail).at("/values"));
+        }
+        Ok(asked)
+    }
+
+    fn pairs(&self) -> SmallVec<[(&str, &str); 8]> {
+        self.values.iter().map(|(name, value)| (&**name, &**value)).collect()
+    }
+
+    fn request<'a>(&'a self, pairs: &'a [(&'a str, &'a str)]) -> Request<'a> {
+        Request::new(&self.namespace, pairs).cost(self.delta)
+    }
+
+    fn answer(&self, report: &Report) -> Result<Answer, Problem> {
+        let mut answer = if report.is_allowed() {
+            nothing(StatusCode::OK)
+        } else if report.is_outage() {
+            return Err(internal("the store cannot answer".into()));
+        } else {
+            respond::text(StatusCode::TOO_MANY_REQUESTS, "Too many requests")
+        };
+        let is_wanted = self.response_headers.as_deref() == Some("DRAFT_VERSION_03");
+        let dialect = if is_wanted { Dialect::Envoy03 } else { Dialect::None };
+        respond::put_limits(answer.headers_mut(), report, dialect);
+        Ok(answer)
+    }
+}
+
+/// A limit, as Limitador tells it.
+#[derive(Debug, Serialize)]
+struct Told<'p> {
+    id: Option<&'p str>,
+    namespace: &'p str,
+    max_value: u64,
+    seconds: u64,
+    name: Option<&'p str>,
+    conditions: Vec<String>,
+    variables: Vec<String>,
+}
+
+/// `GET /limits/{namespace}`: those that can be said in these words.
+pub(super) fn limits(call: &Call<'_>) -> Answer {
+    let namespace = percent_decoded(call.id);
+    let namespace = String::from_utf8_lossy(&namespace);
+    let policy = call.daemon.engine.policy();
+    let mut groups: Vec<Vec<&Rule>> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for rule in of(&policy, &namespace) {
+        let next = groups.len();
+        let place = rule.group_name().map_or(next, |name| *places.entry(name).or_insert(next));
+        if place == next {
+            groups.push(Vec::new());
+        }
+        groups[place].push(rule);
+    }
+    let told: Vec<_> = groups.iter().filter_map(|group| Told::of(group)).collect();
+    respond::json(StatusCode::OK, &told)
+}
+
+impl<'p> Told<'p> {
+    /// The limit that a rule is, or the last one of a group: those before it are for what it is not
+    /// about. `None` if it is none of these.
+    fn of(group: &[&'p Rule]) -> Option<Self> {
+        let (rule, before) = group.split_last()?;
+        let Limit::Window(window) = rule.limit() else { return None };
+        let mut conditions = Vec::new();
+        if rule.group_name().is_some() {
+            let (first, excluded) = before.split_first()?;
+            first.conditions().iter().find(|it| it.attribute() == OTHERS)?;
+            let excluded = excluded.iter().flat_map(|it| it.conditions());
+            conditions = excluded.map(excluded_words).collect::<Option<_>>()?;
+        }
+        for condition in rule.conditions() {
+            conditions.extend(words(condition)?);
+        }
+        let variable = |part: &KeyPart| match part {
+            KeyPart::Text(name) => Some(entry(name)),
+            KeyPart::Address { .. } => None,
+        };
+        // Nothing passes that costs more than the whole window.
+        let price = rule.cost_table().map_or(Some(1), |table| table.cost(""))?;
+        Some(Self {
+            id: None,
+            namespace: rule.domain_name(),
+            max_value: if price > window.max() { 0 } else { window.max() },
+            seconds: window.per().as_secs(),
+            name: Some(rule.name()),
+            conditions,
+            variables: rule.key_parts().parts().iter().map(variable).collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// What a condition says; nothing if it is only that the entry is there.
+fn words(condition: &Condition) -> Option<Option<String>> {
+    let entry = entry(condition.attribute());
+    Some(match condition.any_of() {
+        [Pattern::Equals(text)] => Some(format!("{entry} == {}", quoted(text))),
+        [Pattern::Glob(glob)] if &**glob == "*" => None,
+        [Pattern::Range(first, last)] => Some(match (*first, *last) {
+            (first, last) if first == last => format!("int({entry}) == {first}"),
+            (i64::MIN, last) => format!("int({entry}) <= {last}"),
+            (first, i64::MAX) => format!("int({entry}) >= {first}"),
+            (first, last) => format!("int({entry}) >= {first} && int({entry}) <= {last}"),
+        }),
+        _ => return None,
+    })
+}
+
+fn excluded_words(condition: &Condition) -> Option<String> {
+    let entry = entry(condition.attribute());
+    match condition.any_of() {
+        [Pattern::Equals(text)] => Some(format!("{entry} != {}", quoted(text))),
+        [Pattern::Range(first, last)] if first == last => Some(format!("int({entry}) != {first}")),
+        _ => None,
+    }
+}
+
+fn entry(name: &str) -> String {
+    format!("descriptors[0][{}]", quoted(name))
+}
+
+fn quoted(text: &str) -> String {
+    let quote = if text.contains('\'') { '"' } else { '\'' };
+    format!("{quote}{text}{quote}")
+}
+
+fn of<'p>(policy: &'p Policy, namespace: &str) -> impl Iterator<Item = &'p Rule> {
+    policy.rules().iter().filter(move |rule| rule.domain_name() == namespace)
+}
+
+/// What Limitador says where there is nothing to say.
+fn nothing(status: StatusCode) -> Answer {
+    respond::json(status, &())
+}
+
+fn undecided(error: CheckError) -> Problem {
+    internal(error.to_string())
+}
+
+fn internal(detail: String) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+}
+
+/// More than this is no description of a request any more.
+const MOST_VALUES: usize = 64;
+/// What all descriptors of a call have but the first.
+const OTHERS: &str = DescriptorNames::NUMBER;

@@ -1,0 +1,141 @@
+//! What is wrong with a request, as `application/problem+json`.
+
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+use serde::Serialize;
+use tidegate::{CheckError, SettleError};
+
+use super::respond::{Answer, NO_STORE};
+
+/// What is wrong with a request, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) detail: String,
+    /// The value that is wrong, as JSON pointer.
+    pub(crate) pointer: Option<String>,
+    /// Line and column of a document that is no JSON, from 1.
+    pub(crate) position: Option<(usize, usize)>,
+    /// The methods that a path has.
+    pub(crate) allow: Option<&'static str>,
+}
+
+/// A problem as it is written.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProblemBody<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pointer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<usize>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let detail = shortened(detail.into());
+        Self { status, detail, pointer: None, position: None, allow: None }
+    }
+
+    /// Something that was understood, and cannot be done.
+    pub(crate) fn unprocessable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
+
+    /// Something that cannot be done at the moment.
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
+    pub(crate) fn at(self, pointer: impl Into<String>) -> Self {
+        Self { pointer: Some(shortened(pointer.into())), ..self }
+    }
+
+    /// A request that was not decided.
+    pub(crate) fn of_check(error: &CheckError) -> Self {
+        let status = match error {
+            CheckError::TooManyHolds | CheckError::Outage => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        let problem = Self::new(status, error.to_string());
+        match error {
+            CheckError::CostNotCovered { attribute, .. } => {
+                problem.at(format!("/attributes/{}", escaped(attribute)))
+            }
+            CheckError::NothingToReserve => problem.at("/cost"),
+            CheckError::NeedsAcquire { .. } | CheckError::NoSlots { .. } => problem.at("/domain"),
+            _ => problem,
+        }
+    }
+
+    /// A reservation or lease with which nothing could be done.
+    pub(crate) fn of_settling(error: SettleError) -> Self {
+        let status = match error {
+            SettleError::Outage => StatusCode::SERVICE_UNAVAILABLE,
+            SettleError::OtherRequest => StatusCode::UNPROCESSABLE_ENTITY,
+            _ => StatusCode::GONE,
+        };
+        Self::new(status, error.to_string())
+    }
+
+    pub(crate) fn body(&self) -> ProblemBody<'_> {
+        ProblemBody {
+            kind: "about:blank",
+            title: self.status.canonical_reason().unwrap_or_default(),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            pointer: self.pointer.as_deref(),
+            line: self.position.map(|(line, _)| line),
+            column: self.position.map(|(_, column)| column),
+        }
+    }
+
+    pub(crate) fn into_response(self) -> Answer {
+        // Texts and numbers only: nothing in it can fail.
+        let text = serde_json::to_vec(&self.body()).unwrap_or_default();
+        let mut response = Response::new(text.into());
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        let content_type = HeaderValue::from_static(tidegate_proto::problem::CONTENT_TYPE);
+        headers.insert(CONTENT_TYPE, content_type);
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        if let Some(methods) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
+        response
+    }
+}
+
+impl From<CheckError> for Problem {
+    fn from(error: CheckError) -> Self {
+        Self::of_check(&error)
+    }
+}
+
+impl From<SettleError> for Problem {
+    fn from(error: SettleError) -> Self {
+        Self::of_settling(error)
+    }
+}
+
+/// A name as it is in a JSON pointer.
+pub(crate) fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// What a client has written may come back to it, but not all of it.
+fn shortened(mut text: String) -> String {
+    if text.len() > MOST_BYTES {
+        let end = (0..=MOST_BYTES).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+const MOST_BYTES: usize = 400;

@@ -1,0 +1,228 @@
+//! The local socket: who is at its other end, what they may, and how often.
+//!
+//! A request goes through the steps in this order, and what fails before the limits costs nothing: it is
+//! read, its sender is looked up in the list of those who are answered, its version is looked at, the
+//! socket's own limits are asked, and then it is done. Who sent it is the kernel's word alone.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tidegate::Timestamp;
+use tidegate_proto::ipc::{self, IpcError, PROTOCOL_VERSION, Request};
+
+pub use access::{Access, AccessError, Named};
+pub use frames::{Ended, FrameTimes, Frames};
+pub use gate::RatesError;
+pub use peer::Peer;
+pub use place::default_socket;
+pub use socket_file::{BindError, SocketFile};
+
+use crate::accept::{self, Connection, Protocol};
+use crate::admin::{Role, Visitor};
+use crate::daemon::SharedDaemon;
+use crate::door::Door;
+pub(crate) use gate::Gate;
+use gate::TooSoon;
+use verbs::Failed;
+
+mod access;
+mod asked;
+mod frames;
+mod gate;
+mod peer;
+mod place;
+mod socket_file;
+#[cfg(test)]
+mod tests;
+mod verbs;
+
+/// Serves users of this machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Local {
+    daemon: SharedDaemon,
+    access: Arc<Access>,
+    gate: Arc<Gate>,
+    /// The user that the daemon runs as, to whom the socket belongs.
+    owner: u32,
+}
+
+/// Frames to send, and what becomes of the connection after them.
+struct Reply {
+    frames: Vec<Vec<u8>>,
+    next: Next,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Request,
+    Close,
+}
+
+impl Local {
+    pub(crate) fn new(daemon: SharedDaemon, access: Access, gate: Gate) -> Self {
+        let owner = nix::unistd::geteuid().as_raw();
+        Self { daemon, access: Arc::new(access), gate: Arc::new(gate), owner }
+    }
+
+    /// Takes one frame of a peer through all the steps, in their order.
+    async fn answer(&self, peer: &Peer, frame: Result<String, IpcError>) -> Reply {
+        let read = frame.and_then(|text| Ok((ipc::parse::<Request>(&text)?, text)));
+        let (request, text) = match read {
+            Ok(read) => read,
+            Err(error) => return self.malformed(peer, &error),
+        };
+        if !self.access.admits(peer) {
+            tracing::warn!(client = %peer, "Access denied for client");
+            return failed("Access denied. You are not on the list of this daemon.", Next::Close);
+        }
+        if !request.is_of_known_version() {
+            let error = format!("Unsupported protocol version. Send {PROTOCOL_VERSION}.");
+            return failed(&error, Next::Request);
+        }
+        if let Err(refusal) = self.gate.pass(&peer.name) {
+            tracing::warn!("Rate limit exceeded for client: {peer}");
+            return too_soon(refusal);
+        }
+        let who = peer.who();
+        let visitor = Visitor { role: self.role(peer), who: &who };
+        let since = self.daemon.now();
+        let done = verbs::done(&self.daemon, &visitor, &request.kind, &text).await;
+        self.daemon.observe_durations(Door::Unix, since, 1);
+        match done {
+            Ok(fields) => reply(true, fields, Next::Request),
+            Err(Failed::Bad(error)) => self.malformed(peer, &error),
+            Err(Failed::Because(reason)) => failed(&reason, Next::Request),
+            Err(Failed::Refused(reason, mut fields)) => {
+                fields.insert("error".into(), reason.into());
+                reply(false, fields, Next::Request)
+            }
+        }
+    }
+
+    fn malformed(&self, peer: &Peer, error: &IpcError) -> Reply {
+        let why = error.to_string();
+        tracing::info!(client = %peer, "bad request: {}", why.escape_debug());
+        self.daemon.metrics.door(Door::Unix).malformed.add(1);
+        // After a frame of the wrong length nobody knows where the next one begins; after one that makes
+        // no sense nobody knows what the peer thinks it is talking to.
+        failed(&format!("Bad request: {error}."), Next::Close)
+    }
+
+    /// Root and the daemon's own user may change everything, others may look.
+    fn role(&self, peer: &Peer) -> Role {
+        if peer.uid == 0 || peer.uid == self.owner { Role::Full } else { Role::Read }
+    }
+
+    async fn talk(&self, peer: &Peer, connection: Connection) -> Ended {
+        let Connection { io, mut stopping, place: _place, .. } = connection;
+        let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
+        loop {
+            let frame = tokio::select! {
+                // A request that has arrived is answered even then.
+                biased;
+                frame = frames.next() => frame,
+                () = stopping.wanted() => return Ended::Stopping,
+            };
+            let reply = match frame {
+                Ok(frame) => self.answer(peer, frame).await,
+                Err(ended) => return ended,
+            };
+            for frame in &reply.frames {
+                if let Err(ended) = frames.send(frame).await {
+                    return ended;
+                }
+            }
+            if reply.next == Next::Close {
+                return Ended::Dismissed;
+            }
+            // Whoever goes on and on does not keep the daemon from stopping.
+            if stopping.is_wanted() && frames.is_empty() {
+                return Ended::Stopping;
+            }
+        }
+    }
+}
+
+impl Protocol for Local {
+    async fn serve(&self, connection: Connection) {
+        let accept::Peer::Process(process) = connection.peer else { return };
+        let (uid, gid) = (process.uid(), process.gid());
+        // The user database may be on another machine.
+        let peer = match tokio::task::spawn_blocking(move || Peer::look_up(uid, gid)).await {
+            Ok(Ok(peer)) => peer,
+            failed => {
+                // Without a name nobody is admitted.
+                tracing::error!(uid, ?failed, "cannot look up the name of a user");
+                Peer { uid, name: String::new(), gids: Vec::new() }
+            }
+        };
+        let ended = self.talk(&peer, connection).await;
+        tracing::debug!(client = %peer, ?ended, "a connection to the local socket has ended");
+    }
+}
+
+fn failed(error: &str, next: Next) -> Reply {
+    reply(false, Map::from_iter([("error".into(), error.into())]), next)
+}
+
+fn too_soon(TooSoon { limit, retry_after_ms }: TooSoon) -> Reply {
+    let mut fields = Map::from_iter([("error".into(), Value::from(LIMITED))]);
+    fields.extend(retry_after_ms.map(|ms| ("retryAfterMs".into(), ms.into())));
+    fields.extend(limit.map(|limit| ("limit".into(), limit.into())));
+    reply(false, fields, Next::Request)
+}
+
+/// An answer as frames: one, or, for an admin's answer that does not fit into one, so many that each
+/// has a part of the text of its body.
+fn reply(is_ok: bool, fields: Map<String, Value>, next: Next) -> Reply {
+    let frame = |mut fields: Map<String, Value>| {
+        fields.insert("ok".into(), is_ok.into());
+        fields.insert("protocolVersion".into(), PROTOCOL_VERSION.into());
+        ipc::encode(&fields)
+    };
+    let mut whole = fields;
+    if let Ok(frame) = frame(whole.clone()) {
+        return Reply { frames: vec![frame], next };
+    }
+    let Some(body) = whole.remove("body") else {
+        // What many rules say one by one; the sum of it is in the other fields.
+        whole.remove("rules");
+        let frames = frame(whole).into_iter().collect();
+        return Reply { frames, next };
+    };
+    let body = body.to_string();
+    let mut parts = parts(&body).peekable();
+    let mut frames = Vec::new();
+    while let Some(part) = parts.next() {
+        let mut fields = whole.clone();
+        fields.insert("part".into(), part.into());
+        fields.insert("more".into(), parts.peek().is_some().into());
+        frames.extend(frame(fields));
+    }
+    Reply { frames, next }
+}
+
+/// Pieces of a text that fit into a frame each, whatever has to be escaped in them.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let mut end = PART_BYTES.min(rest.len());
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (part, after) = rest.split_at(end);
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// A time of day, as in ISO 8601, in UTC.
+pub(crate) fn time_text(at: Timestamp) -> String {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(at.as_nanos()));
+    format!("{:.3}", time.unwrap_or(jiff::Timestamp::MAX))
+}
+
+const LIMITED: &str = "Rate limit exceeded. Please wait before retrying.";
+
+/// Escaped, a byte becomes six at most.
+const PART_BYTES: usize = 8 * 1024;

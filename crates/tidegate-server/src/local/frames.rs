@@ -1,0 +1,120 @@
+//! Frames off a connection and onto it, within bounds of time.
+
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use tidegate_proto::ipc::{Decoder, IpcError};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::settings::Bounds;
+
+/// How long a connection may take for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameTimes {
+    /// From the first byte of a frame to its last.
+    pub frame: Duration,
+    /// From the connection or the last answer to the first byte of a frame.
+    pub idle: Duration,
+    /// For taking an answer.
+    pub write: Duration,
+}
+
+impl From<&Bounds> for FrameTimes {
+    fn from(bounds: &Bounds) -> Self {
+        Self { frame: bounds.request_time, idle: bounds.idle_time, write: bounds.write_time }
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The peer left between two frames.
+    Left,
+    /// The peer left in the middle of a frame.
+    LeftHalfway,
+    /// The peer was told something after which there is nothing to say.
+    Dismissed,
+    /// A frame took too long.
+    SlowFrame,
+    /// No frame came.
+    Idle,
+    /// An answer was not taken.
+    SlowReader,
+    /// Whoever serves it stops.
+    Stopping,
+    /// The socket failed.
+    Failed(io::Error),
+}
+
+/// The frames of a stream. It holds one at most.
+#[derive(Debug)]
+pub struct Frames<S> {
+    stream: S,
+    times: FrameTimes,
+    decoder: Decoder,
+    buffer: Box<[u8; READ_BYTES]>,
+    /// What has been read and not looked at.
+    unread: Range<usize>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
+    /// Those of a stream.
+    pub fn new(stream: S, times: FrameTimes) -> Self {
+        let buffer = Box::new([0; READ_BYTES]);
+        Self { stream, times, decoder: Decoder::new(), buffer, unread: 0..0 }
+    }
+
+    /// The next frame, or what is wrong with it.
+    pub async fn next(&mut self) -> Result<Result<String, IpcError>, Ended> {
+        if self.unread.is_empty() {
+            let idle = self.times.idle;
+            timeout(idle, self.read()).await.map_err(|_| Ended::Idle)??;
+        }
+        let frame = self.times.frame;
+        timeout(frame, self.complete()).await.map_err(|_| Ended::SlowFrame)?
+    }
+
+    /// Whether nothing has been read that was not looked at.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.unread.is_empty() && self.decoder.is_between_frames()
+    }
+
+    /// Writes a frame. Whoever does not read it for too long is left alone.
+    pub async fn send(&mut self, frame: &[u8]) -> Result<(), Ended> {
+        match timeout(self.times.write, self.stream.write_all(frame)).await {
+            Err(_) => Err(Ended::SlowReader),
+            Ok(Err(error)) => Err(Ended::Failed(error)),
+            Ok(Ok(())) => Ok(()),
+        }
+    }
+
+    async fn complete(&mut self) -> Result<Result<String, IpcError>, Ended> {
+        loop {
+            let mut input = &self.buffer[self.unread.clone()];
+            let next = self.decoder.next(&mut input);
+            self.unread.start = self.unread.end - input.len();
+            match next.transpose() {
+                Some(frame) => return Ok(frame),
+                None => self.read().await?,
+            }
+        }
+    }
+
+    /// Reads some bytes, at least one.
+    async fn read(&mut self) -> Result<(), Ended> {
+        let count = self.stream.read(&mut self.buffer[..]).await.map_err(Ended::Failed)?;
+        if count == 0 {
+            let is_between = self.decoder.is_between_frames();
+            return Err(if is_between { Ended::Left } else { Ended::LeftHalfway });
+        }
+        self.unread = 0..count;
+        Ok(())
+    }
+}
+
+/// A request is much smaller; a longer one takes several reads.
+const READ_BYTES: usize = 2048;

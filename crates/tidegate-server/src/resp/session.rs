@@ -1,0 +1,195 @@
+//! What a connection has said about itself, and the way of a command.
+
+use std::sync::Arc;
+
+use tidegate_proto::resp::{Arguments, Replies, Version, parse};
+
+use super::commands::{self, Command, Verb};
+use super::transaction::Transaction;
+use super::{greeting, questions};
+use crate::daemon::SharedDaemon;
+use crate::door::Door;
+
+/// One connection, as the commands see it.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) daemon: SharedDaemon,
+    pub(super) number: u64,
+    pub(super) version: Version,
+    pub(super) name: Vec<u8>,
+    pub(super) standing: Standing,
+    /// Commands that wait to be answered together.
+    pub(super) transaction: Option<Transaction>,
+    /// How often a wrong password was shown.
+    pub(super) wrong_passwords: u32,
+}
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has to show a password first.
+    Stranger,
+    Trusted,
+    /// Nothing more is answered.
+    Leaving,
+}
+
+impl Session {
+    pub(super) fn new(daemon: &SharedDaemon, number: u64) -> Self {
+        let mut session = Self {
+            daemon: Arc::clone(daemon),
+            number,
+            version: Version::default(),
+            name: Vec::new(),
+            standing: Standing::Stranger,
+            transaction: None,
+            wrong_passwords: 0,
+        };
+        session.reset();
+        session
+    }
+
+    /// As it was when the client came.
+    pub(super) fn reset(&mut self) {
+        self.version = Version::default();
+        self.name = Vec::new();
+        self.transaction = None;
+        self.standing = match self.daemon.settings.resp_password {
+            Some(_) => Standing::Stranger,
+            None => Standing::Trusted,
+        };
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.standing == Standing::Leaving
+    }
+
+    /// How long a command of this client may be.
+    pub(super) fn command_bytes_max(&self) -> usize {
+        match self.standing {
+            Standing::Stranger => STRANGERS_BYTES_MAX,
+            _ => self.daemon.settings.bounds.body_bytes,
+        }
+    }
+
+    /// Answers the whole commands in `input`, and reports how many bytes they are.
+    ///
+    /// It ends before the last of them when there are enough replies to be sent.
+    pub(super) async fn answer(
+        &mut self,
+        arguments: &mut Arguments,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let mut used = 0;
+        while out.len() < REPLIES_BYTES_ENOUGH && !self.is_leaving() {
+            let rest = &input[used..];
+            match parse(rest, arguments) {
+                Ok(Some(bytes)) if arguments.is_empty() => used += bytes,
+                Ok(Some(bytes)) if arguments.is_line() => {
+                    // Rare: it is written anew in the form that all others have.
+                    let array = as_array(arguments, rest);
+                    if let Ok(Some(found)) = parse(&array, arguments) {
+                        self.answer_some((&array, found), arguments, out).await;
+                    }
+                    used += bytes;
+                }
+                Ok(Some(bytes)) => used += self.answer_some((rest, bytes), arguments, out).await,
+                Ok(None) => break,
+                Err(error) => {
+                    self.daemon.metrics.door(Door::Resp).malformed.add(1);
+                    Replies::new(out, self.version).error("ERR", &error.to_string());
+                    self.standing = Standing::Leaving;
+                }
+            }
+        }
+        used
+    }
+
+    /// Answers the command that `arguments` were found to be, and perhaps some that follow it;
+    /// reports how many bytes of the input they were.
+    async fn answer_some(
+        &mut self,
+        (input, bytes): (&[u8], usize),
+        arguments: &mut Arguments,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let name = arguments.in_array(input, 0).unwrap_or_default();
+        if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
+            // A page can have a browser send anything to anybody; what follows would be its commands.
+            tracing::warn!("closed a connection that speaks HTTP to the Redis port");
+            self.daemon.metrics.door(Door::Resp).malformed.add(1);
+            self.standing = Standing::Leaving;
+            return bytes;
+        }
+        let found = commands::find(name);
+        let is_known = self.standing != Standing::Stranger;
+        if is_known && (self.transaction.is_some() || found.is_some_and(Command::is_transacting)) {
+            // Rare, and not short.
+            if Box::pin(self.transact((found, &input[..bytes]), arguments, out)).await {
+                return bytes;
+            }
+        }
+        let mut replies = Replies::new(out, self.version);
+        let Some(command) = found else {
+            if self.standing == Standing::Stranger {
+                replies.error(NO_AUTH.0, NO_AUTH.1);
+            } else {
+                commands::unknown(arguments.iter(input), &mut replies);
+            }
+            return bytes;
+        };
+        if self.standing == Standing::Stranger && !command.is_for_strangers() {
+            replies.error(NO_AUTH.0, NO_AUTH.1);
+            return bytes;
+        }
+        if let Verb::Throttle(dialect) = command.verb {
+            let since = self.daemon.now();
+            let found = (input, bytes);
+            let answered = self.daemon.throttles.answer(dialect, found, arguments, &mut replies);
+            answered.observe(&self.daemon, dialect, since);
+            return answered.bytes;
+        }
+        if !command.takes(arguments.len()) {
+            wrong_count(command, &mut replies);
+            return bytes;
+        }
+        match command.verb {
+            Verb::Check => {
+                let found = (input, bytes);
+                questions::check(&self.daemon, found, arguments, &mut replies).await
+            }
+            Verb::Peek | Verb::Reserve | Verb::Commit | Verb::Cancel | Verb::Explain => {
+                let words: Vec<&[u8]> = arguments.iter(input).skip(1).collect();
+                let since = self.daemon.now();
+                questions::answer(&self.daemon, command.verb, &words, &mut replies).await;
+                self.daemon.observe_durations(Door::Resp, since, 1);
+                bytes
+            }
+            _ => {
+                greeting::answer(self, command, arguments.iter(input).skip(1), out);
+                bytes
+            }
+        }
+    }
+}
+
+/// What Redis says to those who give too few arguments, or too many.
+pub(super) fn wrong_count(command: &Command, replies: &mut Replies<'_>) {
+    let name = command.name;
+    replies.error("ERR", &format!("wrong number of arguments for '{name}' command"));
+}
+
+fn as_array(arguments: &Arguments, line: &[u8]) -> Vec<u8> {
+    let mut array = Vec::new();
+    let mut words = Replies::new(&mut array, Version::Resp2);
+    words.array(arguments.len());
+    arguments.iter(line).for_each(|word| words.bulk(word));
+    array
+}
+
+/// Replies that are worth being sent before the next command is looked at.
+const REPLIES_BYTES_ENOUGH: usize = 256 << 10;
+/// How long a command of somebody may be who has not shown a password.
+const STRANGERS_BYTES_MAX: usize = 16 << 10;
+const NO_AUTH: (&str, &str) = ("NOAUTH", "Authentication required.");

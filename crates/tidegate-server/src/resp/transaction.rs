@@ -1,0 +1,94 @@
+//! `MULTI` and `EXEC`: commands that are sent one by one and answered together.
+//!
+//! Clients wrap pipelines in them without being asked to. Commands are kept until `EXEC`, and then
+//! answered one behind the other, as Redis does; each is decided by itself.
+
+use tidegate_proto::resp::{Arguments, Replies};
+
+use super::commands::{Command, Verb};
+use super::session::Session;
+
+/// Commands that wait for `EXEC`.
+#[derive(Debug, Default)]
+pub(super) struct Transaction {
+    commands: Vec<u8>,
+    count: usize,
+    /// Whether one of them made no sense, so that none is answered.
+    is_broken: bool,
+}
+
+impl Session {
+    /// Does what a command says about transactions, or keeps it for one. False if it is neither.
+    pub(super) async fn transact(
+        &mut self,
+        (command, bytes): (Option<&Command>, &[u8]),
+        arguments: &mut Arguments,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let mut replies = Replies::new(out, self.version);
+        match (command.map(|it| it.verb), &mut self.transaction) {
+            (Some(Verb::Multi), Some(_)) => {
+                replies.error("ERR", "MULTI calls can not be nested");
+            }
+            (Some(Verb::Multi), none) => {
+                *none = Some(Transaction::default());
+                replies.simple("OK");
+            }
+            (Some(Verb::Exec), Some(_)) => self.exec(arguments, out).await,
+            (Some(Verb::Discard), some @ Some(_)) => {
+                *some = None;
+                replies.simple("OK");
+            }
+            (Some(Verb::Exec), None) => replies.error("ERR", "EXEC without MULTI"),
+            (Some(Verb::Discard), None) => replies.error("ERR", "DISCARD without MULTI"),
+            (Some(Verb::Quit | Verb::Reset), _) | (_, None) => return false,
+            (_, Some(transaction)) => {
+                let most = &self.daemon.settings.bounds;
+                let has_room = transaction.count < most.batch
+                    && transaction.commands.len() + bytes.len() <= most.body_bytes;
+                match command {
+                    Some(command) if !command.takes(arguments.len()) => {
+                        transaction.is_broken = true;
+                        return false;
+                    }
+                    Some(command) if !command.is_for_transactions() => {
+                        transaction.is_broken = true;
+                        replies.error("ERR", "Command not allowed inside a transaction");
+                    }
+                    Some(_) if has_room => {
+                        transaction.commands.extend_from_slice(bytes);
+                        transaction.count += 1;
+                        replies.simple("QUEUED");
+                    }
+                    Some(_) => {
+                        transaction.is_broken = true;
+                        replies.error("ERR", "the transaction is too large");
+                    }
+                    None => {
+                        transaction.is_broken = true;
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    async fn exec(&mut self, arguments: &mut Arguments, out: &mut Vec<u8>) {
+        let Some(Transaction { commands, count, is_broken }) = self.transaction.take() else {
+            return;
+        };
+        let mut replies = Replies::new(out, self.version);
+        if is_broken {
+            let why = "Transaction discarded because of previous errors.";
+            return replies.error("EXECABORT", why);
+        }
+        replies.array(count);
+        let mut used = 0;
+        while used < commands.len() {
+            let mut some = Vec::new();
+            used += Box::pin(self.answer(arguments, &commands[used..], &mut some)).await;
+            out.append(&mut some);
+        }
+    }
+}

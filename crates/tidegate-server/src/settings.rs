@@ -1,0 +1,208 @@
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tidegate::Rate;
+use tidegate::policy::{Listen, Network, Policy, Secret};
+use tidegate_proto::headers::Dialect;
+
+use crate::door::Door;
+
+/// What a daemon is told when it starts.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub(crate) policy: Policy,
+    /// The file that the policy is from, to be watched.
+    pub(crate) policy_path: Option<PathBuf>,
+    /// Where each door is; `None`: it is shut.
+    pub(crate) doors: [Option<String>; Door::ALL.len()],
+    /// The folder of a store on disk.
+    pub(crate) store_folder: Option<PathBuf>,
+    pub(crate) admin_token: Option<Secret>,
+    pub(crate) admin_read_token: Option<Secret>,
+    pub(crate) resp_password: Option<Secret>,
+    pub(crate) local: Local,
+    pub(crate) trusted_proxies: Vec<Network>,
+    /// Which headers tell a client about its limits.
+    pub(crate) dialect: Dialect,
+    /// The header with the attribute `user`, for proxies that ask.
+    pub(crate) user_header: Option<String>,
+    /// Whether logs show hashes in place of keys.
+    pub(crate) hides_keys: bool,
+    pub(crate) bounds: Bounds,
+}
+
+/// Who may use the local socket, and how often.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Local {
+    pub(crate) users: Vec<String>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) user_rate: Option<Rate>,
+    pub(crate) rate: Option<Rate>,
+}
+
+/// How much the daemon takes from those who talk to it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Bounds {
+    /// Connections at a time, over all doors but the one for admins.
+    pub connections: u64,
+    /// Connections at a time from one address, or of one user of this machine.
+    pub connections_per_peer: u64,
+    /// Connections at a time that are kept for admins.
+    pub admin_connections: u64,
+    /// Connections at a time to the local socket.
+    pub local_connections: u64,
+    /// How long the head of a request may take.
+    pub head_time: Duration,
+    /// How long a whole request may take to arrive.
+    pub request_time: Duration,
+    /// How long a connection may be silent.
+    pub idle_time: Duration,
+    /// How long a client may leave an answer unread.
+    pub write_time: Duration,
+    /// How long requests that have begun may take once the daemon stops.
+    pub grace_time: Duration,
+    /// Bytes in the head of a request.
+    pub head_bytes: usize,
+    /// Bytes in the body of a request.
+    pub body_bytes: usize,
+    /// Requests in a batch.
+    pub batch: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            connections_per_peer: 5_000,
+            admin_connections: 64,
+            local_connections: 256,
+            head_time: Duration::from_secs(10),
+            request_time: Duration::from_secs(30),
+            idle_time: Duration::from_secs(300),
+            write_time: Duration::from_secs(30),
+            grace_time: Duration::from_secs(10),
+            head_bytes: 16 << 10,
+            body_bytes: 1 << 20,
+            batch: 1_000,
+        }
+    }
+}
+
+impl Bounds {
+    /// The same, with no more connections than there are descriptors for: some are kept for admins, for
+    /// users of this machine, and for files.
+    pub(crate) fn within(mut self, descriptors: u64) -> Self {
+        let kept = self.admin_connections + self.local_connections + DESCRIPTORS_OF_FILES;
+        self.connections = self.connections.min(descriptors.saturating_sub(kept).max(1));
+        self.connections_per_peer = self.connections_per_peer.min(self.connections);
+        self
+    }
+}
+
+impl Settings {
+    /// What the policy's `[server]` table says, and what is usual where it says nothing.
+    ///
+    /// The local socket is shut unless the table opens it: where it is best put is the caller's affair.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        let server = policy.server();
+        let place = |door: Door| {
+            let said = match door {
+                Door::Http => server.http(),
+                Door::Grpc => server.grpc(),
+                Door::Resp => server.resp(),
+                Door::Unix => server.unix(),
+                Door::Admin => server.admin(),
+            };
+            match said {
+                Some(Listen::Off) => None,
+                Some(Listen::At(place)) => Some(place.to_string()),
+                None => door.default_address().map(Into::into),
+            }
+        };
+        let mut bounds = Bounds::default();
+        if let Some(connections) = server.max_connections() {
+            bounds.connections = connections;
+            bounds.connections_per_peer = connections.div_ceil(2);
+        }
+        if let Some(connections) = server.max_connections_per_peer() {
+            bounds.connections_per_peer = connections;
+        }
+        Self {
+            doors: Door::ALL.map(place),
+            policy_path: None,
+            store_folder: server.store().and_then(folder_of).map(Into::into),
+            admin_token: server.admin_token().cloned(),
+            admin_read_token: server.admin_read_token().cloned(),
+            resp_password: server.resp_password().cloned(),
+            local: Local {
+                users: server.unix_users().map(Into::into).collect(),
+                groups: server.unix_groups().map(Into::into).collect(),
+                user_rate: server.unix_user_rate(),
+                rate: server.unix_rate(),
+            },
+            trusted_proxies: server.trusted_proxies().to_vec(),
+            dialect: server.headers().and_then(|it| it.parse().ok()).unwrap_or_default(),
+            user_header: server.user_header().map(Into::into),
+            hides_keys: server.hides_keys(),
+            bounds,
+            policy,
+        }
+    }
+
+    /// The same on free ports of this machine, and without a local socket: for tests.
+    #[must_use]
+    pub fn on_free_ports(policy: Policy) -> Self {
+        let settings = Self::new(policy);
+        let tcp = [Door::Http, Door::Grpc, Door::Resp, Door::Admin];
+        tcp.into_iter()
+            .fold(settings, |settings, door| settings.listen(door, Some("127.0.0.1:0")))
+            .listen(Door::Unix, None)
+    }
+
+    /// Puts a door somewhere, or shuts it.
+    #[must_use]
+    pub fn listen(mut self, door: Door, place: Option<&str>) -> Self {
+        self.doors[door as usize] = place.map(Into::into);
+        self
+    }
+
+    /// The file that the policy is from: it is watched, and what changes in it is put into force.
+    #[must_use]
+    pub fn policy_path(self, path: impl Into<PathBuf>) -> Self {
+        Self { policy_path: Some(path.into()), ..self }
+    }
+
+    /// Keeps states in a folder, or in memory.
+    #[must_use]
+    pub fn store_folder(self, folder: Option<&Path>) -> Self {
+        Self { store_folder: folder.map(Into::into), ..self }
+    }
+
+    /// What callers of the admin interface must show.
+    #[must_use]
+    pub fn admin_token(self, token: &str) -> Self {
+        Self { admin_token: Some(Secret::new(token)), ..self }
+    }
+
+    /// How much the daemon takes from those who talk to it.
+    #[must_use]
+    pub fn bounds(self, bounds: Bounds) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Where a door is; `None`: it is shut.
+    #[must_use]
+    pub fn place(&self, door: Door) -> Option<&str> {
+        self.doors[door as usize].as_deref()
+    }
+}
+
+/// The folder of `file:PATH`.
+fn folder_of(store: &str) -> Option<&str> {
+    store.strip_prefix("file:")
+}
+
+/// Descriptors for the store, the policy file, listeners and the runtime.
+const DESCRIPTORS_OF_FILES: u64 = 64;

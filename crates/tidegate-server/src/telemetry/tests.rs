@@ -1,0 +1,125 @@
+use std::time::Duration;
+
+use super::*;
+use crate::daemon::Daemon;
+use crate::settings::Settings;
+use tidegate::Engine;
+use tidegate::policy::Policy;
+
+const POLICY: &str = r#"
+    [[rule]]
+    name   = "per-user"
+    key    = ["user"]
+    window = { max = 2, per = "1h" }
+
+    [[rule]]
+    name   = "watched \"x\"\\"
+    window = { max = 1, per = "1h" }
+    mode   = "shadow"
+"#;
+
+fn daemon() -> Daemon {
+    let policy = Policy::from_toml(POLICY).unwrap();
+    let engine = Engine::open_any(policy.clone(), None).unwrap();
+    Daemon::new(engine, Settings::on_free_ports(policy))
+}
+
+fn ask(daemon: &Daemon, user: &str) {
+    let attributes = [("user", user)];
+    let request = Request::new("default", &attributes);
+    let report = daemon.engine.check(&request).wait().unwrap();
+    daemon.observe(Door::Http, &request, &report);
+}
+
+#[test]
+fn decisions_are_counted_by_rule_outcome_and_mode() {
+    let daemon = daemon();
+    (0..3).for_each(|_| ask(&daemon, "ada"));
+    let text = daemon.metrics_text();
+    for line in [
+        r#"tidegate_decisions_total{domain="default",rule="per-user",outcome="allow",mode="enforce"} 2"#,
+        r#"tidegate_decisions_total{domain="default",rule="per-user",outcome="deny",mode="enforce"} 1"#,
+        r#"tidegate_decisions_total{domain="default",rule="watched \"x\"\\",outcome="allow",mode="shadow"} 1"#,
+        r#"tidegate_decisions_total{domain="default",rule="watched \"x\"\\",outcome="deny",mode="shadow"} 2"#,
+        "tidegate_unmatched_total 0",
+        "tidegate_table_keys 2",
+        "tidegate_rules 2",
+    ] {
+        assert!(text.lines().any(|it| it == line), "no line {line} in\n{text}");
+    }
+}
+
+#[test]
+fn counts_go_on_when_the_policy_is_edited() {
+    let daemon = daemon();
+    ask(&daemon, "ada");
+    let edited = Policy::from_toml(&POLICY.replace("max = 2", "max = 1")).unwrap();
+    let _ = daemon.engine.replace_policy("test", edited);
+    ask(&daemon, "ada");
+    let tally = &daemon.engine.tallies()[0];
+    assert_eq!((tally.allowed, tally.denied), (1, 1));
+}
+
+#[test]
+fn requests_that_no_rule_matches_are_counted_apart() {
+    let daemon = daemon();
+    let request = Request::new("elsewhere", &[]);
+    let report = daemon.engine.check(&request).wait().unwrap();
+    daemon.observe(Door::Http, &request, &report);
+    assert!(daemon.metrics_text().contains("\ntidegate_unmatched_total 1\n"));
+}
+
+#[test]
+fn those_who_are_banned_are_counted_apart() {
+    let daemon = daemon();
+    let ban =
+        tidegate::Overlay::from_toml("[[ban]]\ndomain = \"default\"\nwho = { user = \"eve\" }\n")
+            .unwrap();
+    daemon.engine.ban("test", ban.bans()[0].clone());
+    ask(&daemon, "eve");
+    let text = daemon.metrics_text();
+    assert!(text.contains("\ntidegate_banned_total 1\n"), "{text}");
+    assert!(text.contains("\ntidegate_unmatched_total 0\n"), "{text}");
+}
+
+#[test]
+fn every_family_is_told_once_and_every_sample_belongs_to_one() {
+    let text = daemon().metrics_text();
+    let mut families = Vec::new();
+    let mut samples = std::collections::HashSet::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(!families.contains(&name), "{name} twice");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+            families.push(name);
+        } else if !line.starts_with('#') {
+            let (sample, value) = line.rsplit_once(' ').unwrap();
+            assert!(samples.insert(sample), "{sample} twice");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            let last = families.last().unwrap();
+            assert!(sample.starts_with(last), "{sample} is not of {last}");
+        }
+    }
+}
+
+#[test]
+fn times_fall_between_their_bounds() {
+    let histogram = Histogram::default();
+    for us in [0, 5, 6, 1_000_000, 1_000_001] {
+        histogram.add(Duration::from_micros(us), 1);
+    }
+    let reading = histogram.read();
+    assert_eq!(reading.at_most[0], (Duration::from_micros(5), 2));
+    assert_eq!(reading.at_most[1].1, 3);
+    assert_eq!(reading.at_most.last().unwrap(), &(Duration::from_secs(1), 4));
+    assert_eq!((reading.count, reading.sum), (5, Duration::from_micros(2_000_012)));
+}
+
+#[test]
+fn few_decisions_are_all_looked_at_and_many_in_part() {
+    let second = |s: u64| Timestamp::from_nanos(s * 1_000_000_000);
+    let seen: u64 = (0..100_000).filter_map(|_| sampled(second(7))).sum();
+    assert!((99_980..=100_020).contains(&seen), "{seen}");
+    assert_eq!(sampled(second(8)), Some(1));
+}

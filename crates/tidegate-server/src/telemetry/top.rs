@@ -1,0 +1,192 @@
+//! Which keys are busiest, and which are refused most: as many as fit, with a bound on the error.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate::{KeyName, Timestamp};
+
+/// The busiest keys and those that are refused most.
+#[derive(Debug)]
+pub(crate) struct Top {
+    hides_keys: bool,
+    sketches: Mutex<Sketches>,
+}
+
+#[derive(Debug, Default)]
+struct Sketches {
+    busiest: Sketch,
+    most_refused: Sketch,
+    halved_at: Timestamp,
+}
+
+/// A key as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub(crate) struct TopKey {
+    pub(crate) domain: Box<str>,
+    pub(crate) rule: Box<str>,
+    /// Attributes and values; cut where they are long.
+    pub(crate) key: Vec<(Box<str>, Option<Box<str>>)>,
+}
+
+/// How often a key was seen.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Seen {
+    #[serde(flatten)]
+    pub(crate) key: TopKey,
+    /// Estimated: the true count is at most this, and at least this less the error.
+    pub(crate) count: u64,
+    pub(crate) error: u64,
+}
+
+/// What [`Top`] knows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TopKeys {
+    pub(crate) busiest: Vec<Seen>,
+    pub(crate) most_refused: Vec<Seen>,
+}
+
+impl Top {
+    pub(crate) fn new(hides_keys: bool) -> Self {
+        Self { hides_keys, sketches: Mutex::default() }
+    }
+
+    /// Counts a decision about a key, which stands for `weight` of them.
+    pub(crate) fn add(&self, key: &KeyName, is_allowed: bool, weight: u64, now: Timestamp) {
+        let key = TopKey::new(key, self.hides_keys);
+        let mut sketches = self.sketches.lock().unwrap_or_else(PoisonError::into_inner);
+        sketches.halve(now);
+        if !is_allowed {
+            sketches.most_refused.add(&key, weight);
+        }
+        sketches.busiest.add(&key, weight);
+    }
+
+    /// The first so many of both.
+    pub(crate) fn read(&self, count: usize, now: Timestamp) -> TopKeys {
+        let mut sketches = self.sketches.lock().unwrap_or_else(PoisonError::into_inner);
+        sketches.halve(now);
+        TopKeys {
+            busiest: sketches.busiest.first(count),
+            most_refused: sketches.most_refused.first(count),
+        }
+    }
+}
+
+impl Sketches {
+    /// What was long ago counts less: half as much after some minutes.
+    fn halve(&mut self, now: Timestamp) {
+        if self.halved_at == Timestamp::default() {
+            self.halved_at = now;
+        }
+        let since_ns = now.as_nanos().saturating_sub(self.halved_at.as_nanos());
+        let halvings = u128::from(since_ns) / HALF_LIFE.as_nanos();
+        if halvings > 0 {
+            let halvings = u32::try_from(halvings).unwrap_or(u32::MAX);
+            self.busiest.halve(halvings);
+            self.most_refused.halve(halvings);
+            self.halved_at = now;
+        }
+    }
+}
+
+/// Counts of the most frequent keys, after Metwally's "space saving": a key that comes when there is no
+/// room takes the place, and the count, of the rarest. So no frequent key is missed, and no count is too
+/// small.
+#[derive(Debug, Default)]
+struct Sketch {
+    counts: HashMap<TopKey, (u64, u64)>,
+}
+
+impl Sketch {
+    fn add(&mut self, key: &TopKey, weight: u64) {
+        if let Some((count, _)) = self.counts.get_mut(key) {
+            *count = count.saturating_add(weight);
+            return;
+        }
+        let mut inherited = 0;
+        if self.counts.len() >= MOST_KEYS {
+            let rarest = self.counts.iter().min_by_key(|(_, (count, _))| *count);
+            if let Some((rarest, (count, _))) = rarest.map(|(key, count)| (key.clone(), *count)) {
+                inherited = count;
+                self.counts.remove(&rarest);
+            }
+        }
+        self.counts.insert(key.clone(), (inherited.saturating_add(weight), inherited));
+    }
+
+    fn halve(&mut self, times: u32) {
+        self.counts.retain(|_, (count, error)| {
+            *count = count.checked_shr(times).unwrap_or(0);
+            *error = error.checked_shr(times).unwrap_or(0);
+            *count > 0
+        });
+    }
+
+    fn first(&self, count: usize) -> Vec<Seen> {
+        let seen = |(key, (count, error)): (&TopKey, &(u64, u64))| Seen {
+            key: key.clone(),
+            count: *count,
+            error: *error,
+        };
+        let mut all: Vec<Seen> = self.counts.iter().map(seen).collect();
+        let order = |seen: &Seen| (std::cmp::Reverse(seen.count), seen.key.in_words());
+        all.sort_by_cached_key(order);
+        all.truncate(count);
+        all
+    }
+}
+
+impl TopKey {
+    /// A key as it is shown: cut where it is long, and hashed if it must not be seen.
+    pub(crate) fn new(name: &KeyName, is_hidden: bool) -> Self {
+        let shown =
+            |value: &str| -> Box<str> { if is_hidden { hidden(value) } else { shortened(value) } };
+        Self {
+            domain: name.domain().into(),
+            rule: name.rule().into(),
+            key: name.parts().map(|(name, value)| (name.into(), value.map(shown))).collect(),
+        }
+    }
+
+    /// `domain/rule user="ada"`, on one line, with nothing in it that moves the cursor.
+    pub(crate) fn in_words(&self) -> String {
+        let mut words = format!("{}/{}", self.domain.escape_debug(), self.rule.escape_debug());
+        for (name, value) in &self.key {
+            // Writing to a string cannot fail.
+            let _ = match value {
+                Some(value) => write!(words, " {}={value:?}", name.escape_debug()),
+                None => write!(words, " {} is missing", name.escape_debug()),
+            };
+        }
+        words
+    }
+}
+
+/// A name for a value that does not tell it, and is the same for as long as the process lives.
+fn hidden(value: &str) -> Box<str> {
+    static SEED: std::sync::LazyLock<RandomState> = std::sync::LazyLock::new(RandomState::new);
+    format!("#{:016x}", SEED.hash_one(value)).into()
+}
+
+/// A value, or as much of it as anybody reads.
+fn shortened(value: &str) -> Box<str> {
+    if value.len() <= MOST_BYTES {
+        return value.into();
+    }
+    let end = value.floor_char_boundary(MOST_BYTES);
+    format!("{}… ({} bytes)", &value[..end], value.len()).into()
+}
+
+/// Keys that are counted at a time.
+const MOST_KEYS: usize = 512;
+/// Bytes of a value that are shown.
+const MOST_BYTES: usize = 128;
+/// After this time a decision counts half.
+const HALF_LIFE: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests;

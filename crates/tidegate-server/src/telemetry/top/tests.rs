@@ -1,0 +1,77 @@
+use tidegate::policy::Policy;
+use tidegate::{Engine, Request};
+
+use super::*;
+
+fn name(user: &str) -> KeyName {
+    let policy = "[[rule]]\nname = 'n'\nkey = ['user']\nwindow = { max = 1, per = '1h' }\n";
+    let engine = Engine::new(Policy::from_toml(policy).unwrap());
+    let attributes = [("user", user)];
+    let request = Request::new("default", &attributes);
+    let report = engine.check(&request).wait().unwrap();
+    report.key_of(&request).unwrap()
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_nanos(1 + seconds * 1_000_000_000)
+}
+
+#[test]
+fn the_busiest_come_first_and_refusals_are_apart() {
+    let top = Top::new(false);
+    let (ada, bob) = (name("ada"), name("bob"));
+    (0..3).for_each(|_| top.add(&ada, true, 1, at(0)));
+    (0..2).for_each(|_| top.add(&bob, false, 1, at(0)));
+    let keys = top.read(10, at(0));
+    let words = |seen: &[Seen]| {
+        seen.iter().map(|it| format!("{} {}", it.key.in_words(), it.count)).collect::<Vec<_>>()
+    };
+    assert_eq!(words(&keys.busiest), [r#"default/n user="ada" 3"#, r#"default/n user="bob" 2"#]);
+    assert_eq!(words(&keys.most_refused), [r#"default/n user="bob" 2"#]);
+    assert_eq!(top.read(1, at(0)).busiest.len(), 1);
+}
+
+#[test]
+fn a_frequent_key_is_found_among_ever_new_ones_and_memory_is_bounded() {
+    let mut sketch = Sketch::default();
+    let key = |user: String| TopKey {
+        domain: "d".into(),
+        rule: "r".into(),
+        key: vec![("user".into(), Some(user.into()))],
+    };
+    for round in 0..20_000 {
+        sketch.add(&key(format!("passer-by {round}")), 1);
+        if round % 10 == 0 {
+            sketch.add(&key("regular".into()), 1);
+        }
+    }
+    assert_eq!(sketch.counts.len(), MOST_KEYS);
+    let first = &sketch.first(1)[0];
+    assert_eq!(first.key, key("regular".into()));
+    assert!(first.count >= 2_000 && first.count - first.error <= 2_000, "{first:?}");
+}
+
+#[test]
+fn what_was_long_ago_counts_less() {
+    let top = Top::new(false);
+    top.add(&name("ada"), true, 8, at(0));
+    assert_eq!(top.read(1, at(599)).busiest[0].count, 8);
+    assert_eq!(top.read(1, at(600)).busiest[0].count, 4);
+    assert!(top.read(1, at(1_000_000)).busiest.is_empty());
+}
+
+#[test]
+fn keys_are_shown_on_one_line_and_cut_where_they_are_long() {
+    let odd = TopKey::new(&name("a\0b\r\n\"<script>\u{202e}"), false);
+    assert_eq!(odd.in_words(), r#"default/n user="a\0b\r\n\"<script>\u{202e}""#);
+    let long = TopKey::new(&name(&"ä".repeat(1_000)), false).in_words();
+    assert!(long.len() < 200 && long.contains("2000 bytes"), "{long}");
+}
+
+#[test]
+fn hidden_keys_are_told_apart_but_not_told() {
+    let shown = |user: &str| TopKey::new(&name(user), true).in_words();
+    assert_eq!(shown("ada"), shown("ada"));
+    assert_ne!(shown("ada"), shown("bob"));
+    assert!(!shown("ada").contains("ada"));
+}

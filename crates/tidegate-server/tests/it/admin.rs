@@ -1,0 +1,268 @@
+//! The admin listener: who gets in, and what they see.
+
+use serde_json::{Value, json};
+use tidegate_server::{Door, StartError};
+
+use crate::running::{Ending, POLICY, Running, ask, exchange};
+
+const TOKENS: &str = "[server]\nadmin_token = 'write-it'\nadmin_read_token = 'look-only'\n";
+
+fn with_tokens() -> Running {
+    Running::start(&format!("{TOKENS}{POLICY}"))
+}
+
+#[test]
+fn a_token_is_needed_where_there_is_one() {
+    let running = with_tokens();
+    for token in ["", "write-i", "write-it ", "write-itx", "WRITE-IT", "look-onl"] {
+        let answered = running.ask_as(token, "GET", "/admin/v1/status", "");
+        let is_padded = token == "write-it ";
+        assert_eq!(answered.status, if is_padded { 200 } else { 401 }, "{token:?}");
+    }
+    let answered = running.ask("GET", "/admin/v1/status", "").with(401);
+    assert!(answered.head.contains("www-authenticate: bearer"), "{answered:?}");
+    assert!(answered.head.contains("application/problem+json"), "{answered:?}");
+    let basic = [("Authorization", "Basic d3JpdGUtaXQ=")];
+    let _ = ask(running.admin(), "GET", "/admin/v1/status", &basic, "").with(401);
+    let twice = [("Authorization", "Bearer write-it"), ("Authorization", "Bearer no")];
+    let _ = ask(running.admin(), "GET", "/admin/v1/status", &twice, "").with(401);
+    // What does not exist is not told to strangers either.
+    let _ = running.ask("GET", "/admin/v1/nothing", "").with(401);
+    let _ = running.ask("GET", "/metrics", "").with(401);
+    let _ = running.ask_as("look-only", "GET", "/metrics", "").with(200);
+}
+
+#[test]
+fn the_read_only_token_changes_nothing() {
+    let running = with_tokens();
+    let looks = ["status", "policy", "rules", "overrides", "bans", "audit", "top"];
+    for look in looks {
+        let _ = running.ask_as("look-only", "GET", &format!("/admin/v1/{look}"), "").with(200);
+    }
+    let changes = [
+        ("PUT", "policy", POLICY),
+        ("DELETE", "overlay", ""),
+        ("PATCH", "rules/default/per-user", r#"{"window":{"max":9}}"#),
+        ("PUT", "overrides", r#"{"rule":"per-user","key":{"user":"a"},"unlimited":true}"#),
+        ("DELETE", "overrides", r#"{"rule":"per-user","key":{"user":"a"}}"#),
+        ("POST", "bans", r#"{"who":{"user":"a"}}"#),
+        ("DELETE", "bans", r#"{"who":{"user":"a"}}"#),
+        ("POST", "keys/reset", r#"{"attributes":{"user":"a"}}"#),
+        ("POST", "rounds/close", r#"{"domain":"default"}"#),
+    ];
+    for (method, path, body) in changes {
+        let path = format!("/admin/v1/{path}");
+        let answered = running.ask_as("look-only", method, &path, body);
+        assert_eq!(answered.status, 403, "{method} {path}: {answered:?}");
+    }
+    let status = running.ask_as("look-only", "GET", "/admin/v1/status", "").json();
+    assert_eq!((&status["changes"], &status["edits"]), (&json!(0), &json!(false)));
+}
+
+#[test]
+fn with_a_token_for_readers_alone_nobody_writes() {
+    let running = Running::start(&format!("[server]\nadmin_read_token = 'look'\n{POLICY}"));
+    let _ = running.ask_as("look", "GET", "/admin/v1/policy", "").with(200);
+    let _ = running.ask_as("look", "PUT", "/admin/v1/policy", POLICY).with(403);
+    let _ = running.ask("PUT", "/admin/v1/policy", POLICY).with(401);
+}
+
+#[test]
+fn beyond_this_machine_a_token_is_needed_to_start() {
+    let everywhere =
+        |policy: &str| Running::start_with(policy, |it| it.listen(Door::Admin, Some("0.0.0.0:0")));
+    match everywhere(POLICY) {
+        Err(StartError::AdminNeedsToken { place }) => assert_eq!(place, "0.0.0.0:0"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it has started"),
+    }
+    let error = everywhere(POLICY).err().unwrap().to_string();
+    assert!(error.contains("admin_token"), "{error}");
+    let running = everywhere(&format!("{TOKENS}{POLICY}")).unwrap();
+    let address = ([127, 0, 0, 1], running.admin().port()).into();
+    let token = [("Authorization", "Bearer write-it")];
+    let _ = ask(address, "GET", "/admin/v1/status", &token, "").with(200);
+}
+
+#[test]
+fn pages_in_browsers_do_not_get_in_where_there_is_no_token() {
+    let running = Running::start(POLICY);
+    let get = |headers: &[(&str, &str)]| {
+        ask(running.admin(), "GET", "/admin/v1/policy", headers, "").status
+    };
+    assert_eq!(get(&[]), 200);
+    assert_eq!(get(&[("Host", "localhost:9090")]), 200);
+    assert_eq!(get(&[("Host", "[::1]:9090")]), 200);
+    assert_eq!(get(&[("Host", "rebound.example:9090")]), 403);
+    assert_eq!(get(&[("Host", "127.0.0.1.rebound.example")]), 403);
+    assert_eq!(get(&[("Origin", "http://evil.example")]), 403);
+    assert_eq!(get(&[("Origin", "null")]), 403);
+    let tokens = with_tokens();
+    let headers =
+        [("Host", "admin.example"), ("Origin", "https://x"), ("Authorization", "Bearer write-it")];
+    let _ = ask(tokens.admin(), "GET", "/admin/v1/policy", &headers, "").with(200);
+}
+
+#[test]
+fn health_and_readiness_are_for_everybody() {
+    let running = with_tokens();
+    assert_eq!(running.ask("GET", "/healthz", "").with(200).body, "ok\n");
+    assert_eq!(running.ask("GET", "/readyz", "").with(200).json()["ready"], true);
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let policy = format!("{TOKENS}resp_password = 'hush'\nmax_keys = 1000\n{POLICY}");
+    let running = Running::start(&policy);
+    let token = |path: &str, accept: &str| {
+        let headers = [("Authorization", "Bearer look-only"), ("Accept", accept)];
+        ask(running.admin(), "GET", path, &headers, "").with(200)
+    };
+    let json = token("/admin/v1/policy", "*/*");
+    let text = token("/admin/v1/policy", "text/plain");
+    for shown in [&json, &text, &token("/admin/v1/status", "*/*")] {
+        for secret in ["write-it", "look-only", "hush"] {
+            assert!(!shown.body.contains(secret), "{shown:?}");
+        }
+    }
+    assert!(text.head.contains("text/plain"), "{text:?}");
+    assert!(text.body.starts_with("[server]\nmax_keys = 1000\n"), "{text:?}");
+    assert_eq!(json.json()["policy"].as_str(), Some(&*text.body));
+    let status = token("/admin/v1/status", "*/*").json();
+    assert_eq!(status["max_keys"], 1000);
+    assert_eq!(status["store"]["kind"], "memory");
+    assert_eq!(status["reload"]["bad"], 0);
+}
+
+#[test]
+fn paths_and_methods_that_there_are_not_say_so() {
+    let running = Running::start(POLICY);
+    for path in ["/", "/admin", "/admin/v1/", "/admin/v1/polic", "/admin/v2/policy", "//x"] {
+        let _ = running.ask("GET", path, "").with(404);
+    }
+    let answered = running.ask("POST", "/admin/v1/policy", "").with(405);
+    assert!(answered.head.contains("allow: get, put"), "{answered:?}");
+    let _ = running.ask("DELETE", "/admin/v1/status", "").with(405);
+    let _ = running.ask("GET", "/admin/v1/rules/default/per-user", "").with(405);
+}
+
+#[test]
+fn bad_bodies_are_told_what_is_wrong_and_change_nothing() {
+    let running = Running::start(POLICY);
+    let cases = [
+        ("PUT", "policy", "", 400, "a policy in TOML"),
+        ("PUT", "policy", "{", 400, "not JSON"),
+        ("PUT", "policy", "{\"policy\": 7}", 422, "not a policy"),
+        ("PUT", "policy", "[[rule]]\nname = 'x'\nwindow = { max = 0, per = '1h' }", 422, "max"),
+        ("PATCH", "rules/default/nobody", "{}", 404, "there is no rule"),
+        ("PATCH", "rules/default/per-user", "", 400, "a table"),
+        ("PATCH", "rules/default/per-user", "x = ", 400, "not TOML"),
+        ("PATCH", "rules/default/per-user", r#"{"name":"y"}"#, 422, "cannot be changed"),
+        ("PATCH", "rules/default/per-user", r#"{"window":{"max":-1}}"#, 422, "max"),
+        ("PATCH", "rules/default/per-user", r#"{"window":{"max":1e99}}"#, 422, "max"),
+        ("PATCH", "rules/default/per-user", r#"{"windows":{}}"#, 422, "did you mean"),
+        ("PATCH", "rules/default/per-user", r#"{"window":null}"#, 422, "limit"),
+        ("PATCH", "rules/default/per-user", r#"{"key":[null]}"#, 422, "TOML"),
+        ("PUT", "overrides", r#"{"rule":"per-user","unlimited":true}"#, 422, "key"),
+        ("PUT", "overrides", r#"{"rule":"per-user","key":{"user":"a"}}"#, 422, "override"),
+        ("PUT", "overrides", r#"{"rule":"per-user","key":{"ip":"a"},"max":1}"#, 422, "ip"),
+        ("PUT", "overrides", r#"{"rule":7}"#, 422, "not text"),
+        ("PUT", "overrides", r#"{"rule":"x","key":{"user":"a"},"max":1}"#, 404, "no rule"),
+        ("DELETE", "overrides", r#"{"rule":"per-user","key":{"user":"a"}}"#, 404, "no such"),
+        ("DELETE", "overrides", r#"{"rule":"per-user","max":7}"#, 422, "unknown key"),
+        ("POST", "bans", r#"{"who":7}"#, 422, "who"),
+        ("POST", "bans", r#"{"who":{},"for":"x"}"#, 422, "for"),
+        ("POST", "bans", r#"{"who":{},"for":"1h","until":"2027-01-01T00:00:00Z"}"#, 422, "both"),
+        ("POST", "bans", r#"{"whom":{}}"#, 422, "whom"),
+        ("DELETE", "bans", r#"{"who":{"user":"a"}}"#, 404, "no such ban"),
+        ("POST", "keys/reset", r#"{"attributes":[]}"#, 422, "not a table"),
+        ("POST", "keys/reset", r#"{"attributes":{"user":1.5}}"#, 422, "whole number"),
+        ("POST", "rounds/close", r#"{"domain":"nowhere"}"#, 404, "no rule is in"),
+        ("POST", "rounds/close", "{}", 422, "`domain` is missing"),
+        ("GET", "audit?since=x", "", 422, "not a number"),
+        ("GET", "audit?sinc=1", "", 422, "since=N"),
+        ("GET", "top?count=-1", "", 422, "not a number"),
+    ];
+    for (method, path, body, status, says) in cases {
+        let answered = running.ask(method, &format!("/admin/v1/{path}"), body);
+        assert_eq!(answered.status, status, "{method} {path} {body}: {answered:?}");
+        let problem = answered.json();
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(says), "{method} {path} {body}: no {says:?} in {detail}");
+        assert_eq!(problem["status"], status);
+    }
+    assert_eq!(running.told("GET", "/admin/v1/status", "")["changes"], 0);
+}
+
+#[test]
+fn all_errors_of_a_policy_are_told_at_once_with_their_places() {
+    let running = Running::start(POLICY);
+    let policy = "[[rule]]\nname = 'x'\nwindow = { max = 0, per = '1h' }\nfoo = 1\n";
+    let problem = running.ask("PUT", "/admin/v1/policy", policy).with(422).json();
+    let errors = problem["errors"].as_array().unwrap();
+    let lines: Vec<_> = errors.iter().map(|it| it["line"].as_u64().unwrap()).collect();
+    assert_eq!(lines, [3, 4], "{problem}");
+    assert!(errors.iter().all(|it| it["message"].is_string() && it["column"].is_u64()));
+}
+
+#[test]
+fn bytes_that_are_no_request_harm_nobody() {
+    let running = Running::start(POLICY);
+    let good = b"PUT /admin/v1/policy HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nabcd";
+    let mut random = Random(1);
+    for _ in 0..1_000 {
+        let mut bytes = good.to_vec();
+        for _ in 0..=random.below(4) {
+            let at = random.below(bytes.len());
+            match random.below(3) {
+                0 => bytes[at] = random.byte(),
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, random.byte()),
+            }
+        }
+        let _ = exchange(running.admin(), &bytes, Ending::Close);
+    }
+    let deep = format!("{}{}", "{\"a\":".repeat(5_000), "}".repeat(5_000));
+    let _ = running.ask("PATCH", "/admin/v1/rules/default/per-user", &deep).with(400);
+    let long = "x".repeat(2 << 20);
+    let _ = running.ask("POST", "/admin/v1/bans", &long).with(413);
+    let _ = running.ask("PUT", "/admin/v1/policy", &format!("#{long}\n{POLICY}")).with(200);
+    assert_eq!(running.told("GET", "/admin/v1/rules", "")["rules"][0]["name"], "per-user");
+}
+
+/// Numbers that are the same in every run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next()).unwrap() % end.max(1)
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        u8::try_from(self.next() & 0xff).unwrap()
+    }
+}
+
+#[test]
+fn the_busiest_and_most_refused_keys_are_told() {
+    let running = Running::start(POLICY);
+    let mut caller = running.caller();
+    let check = |user: &str| json!({ "type": "check", "attributes": { "user": user } });
+    for _ in 0..3 {
+        caller.ask(&check("ada"));
+    }
+    caller.ask(&check("bob"));
+    let top = running.told("GET", "/admin/v1/top?count=1", "");
+    let first = |list: &str| -> Value { top[list][0]["key"][0][1].clone() };
+    assert_eq!((first("busiest"), first("most_refused")), (json!("ada"), json!("ada")));
+    assert_eq!(top["busiest"].as_array().unwrap().len(), 1);
+    let rules = running.told("GET", "/admin/v1/rules", "");
+    let rule = &rules["rules"][0];
+    assert_eq!((&rule["allowed"], &rule["denied"]), (&json!(3), &json!(1)));
+}

@@ -1,0 +1,143 @@
+//! Those who are large, slow or silent over gRPC: nobody else notices.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use tidegate_proto::rls::{Message, SHOULD_RATE_LIMIT};
+use tidegate_server::Door;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_stream::StreamExt;
+
+use crate::grpc_client::{AnyBody, Client, call, daemon_with, framed};
+use crate::http_support::Apart;
+
+const POLICY: &str = "
+[[rule]]
+name = \"k\"
+domain = \"d\"
+key = [\"k\"]
+window = { max = 1_000_000, per = \"1h\" }
+";
+
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+
+/// Only so that a test that goes wrong ends.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A body that says something, and never what comes then.
+fn half(bytes: Bytes) -> AnyBody {
+    let begin = tokio_stream::once(Ok(Frame::data(bytes)));
+    StreamBody::new(begin.chain(tokio_stream::pending())).boxed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_messages_share_their_room() {
+    let daemon = Apart::behind(Door::Grpc, "grpc-room", POLICY);
+    let mut client = Client::at(daemon.address()).await;
+    client.ask(&call("d", &[&[("k", "v")]])).await.unwrap();
+    let before = daemon.most_resident_kb();
+    let message = framed(&call("d", &[&[("k", &"x".repeat(255 << 10))]]).encode_to_vec());
+    let calls: Vec<_> = (0..1_000)
+        .map(|_| {
+            let (mut client, message) = (client.clone(), message.clone());
+            tokio::spawn(async move {
+                let (_, body) = client.send(SHOULD_RATE_LIMIT, "application/grpc", message).await;
+                body.trailers().is_some_and(|it| it["grpc-status"] == "0")
+            })
+        })
+        .collect();
+    for call in calls {
+        assert!(call.await.unwrap(), "all are answered in the end");
+    }
+    let more = daemon.most_resident_kb() - before;
+    assert!(more < 128 << 10, "{more} KiB for 255 MiB");
+}
+
+#[tokio::test]
+async fn what_is_small_in_bytes_must_not_be_large_in_memory() {
+    let server = daemon_with(POLICY, |_| {}).await;
+    let mut client = Client::new(&server).await;
+    // A domain, and a descriptor of a million empty entries.
+    let entries = [0x0a, 0].repeat(1_000_000);
+    let mut message = vec![0x0a, 1, b'd', 0x12, 0x80, 0x89, 0x7a];
+    message.extend_from_slice(&entries);
+    let refused = client.call(SHOULD_RATE_LIMIT, &message).await;
+    assert_eq!(refused.unwrap_err().0, 8);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn health_and_reflection_take_little_and_wait_for_nobody() {
+    let server =
+        daemon_with(POLICY, |bounds| bounds.request_time = Duration::from_millis(50)).await;
+    let mut client = Client::new(&server).await;
+    assert_eq!(client.call(CHECK, &[b'x'; 5 << 10]).await.unwrap_err().0, 11, "too large");
+    for (path, status) in [(CHECK, "4"), (REFLECTION, "0")] {
+        let begun = half(Bytes::from_static(b"\0\0\0\x0f\xffx"));
+        let response = client.begin(path, "application/grpc", begun).await;
+        let (head, body) = response.into_parts();
+        let ended = tokio::time::timeout(LONG, body.collect()).await.expect("it ends").unwrap();
+        let told = ended.trailers().and_then(|it| it.get("grpc-status"));
+        let told = told.or(head.headers.get("grpc-status")).unwrap();
+        assert_eq!(told, status, "{path}");
+    }
+    let begun = half(Bytes::from_static(b"\0\0\x3f\xff\xffx"));
+    let response = client.begin(SHOULD_RATE_LIMIT, "application/grpc", begun).await;
+    assert_eq!(response.headers()["grpc-status"], "4");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_reads_no_answers_is_left() {
+    let server = daemon_with(POLICY, |bounds| bounds.write_time = Duration::from_millis(50)).await;
+    let address = server.address(Door::Grpc).unwrap();
+    // Nothing may be sent to this one but heads.
+    let (mut client, connection) =
+        Client::with(address, |http| _ = http.initial_stream_window_size(0)).await;
+    let message = framed(&call("d", &[&[("k", "v")]]).encode_to_vec());
+    let body = Full::new(message).boxed();
+    let _answer = client.begin(SHOULD_RATE_LIMIT, "application/grpc", body).await;
+    let ended = tokio::time::timeout(LONG, connection).await;
+    let _ = ended.expect("the connection is closed").unwrap();
+
+    // This one says a lot, and reads nothing.
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let pings = b"\0\0\x08\x06\0\0\0\0\0\0\0\0\0\0\0\0\0".repeat(1_000);
+    let closed = async { while stream.write_all(&pings).await.is_ok() {} };
+    tokio::time::timeout(LONG, closed).await.expect("the connection is closed");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn health_is_that_of_the_disk() {
+    let policy = "store = \"file:state\"
+[[rule]]
+name = \"k\"
+domain = \"d\"
+key = [\"k\"]
+quota = { max = 1_000_000, per = \"day\" }
+";
+    let daemon = Apart::behind(Door::Grpc, "grpc-disk", policy);
+    let mut client = Client::at(daemon.address()).await;
+    client.ask(&call("d", &[&[("k", "v")]])).await.unwrap();
+    let watch = Full::new(framed(b"\x0a\x09ratelimit")).boxed();
+    let path = "/grpc.health.v1.Health/Watch";
+    let mut watched = client.begin(path, "application/grpc", watch).await.into_body();
+    let mut next = async || watched.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(next().await, framed(&[0x08, 1]), "serving");
+    assert_eq!(&client.call(CHECK, b"").await.unwrap()[..], [0x08, 1]);
+    daemon.limit_files("0");
+    client.ask(&call("d", &[&[("k", "v")]])).await.unwrap();
+    assert_eq!(&client.call(CHECK, b"").await.unwrap()[..], [0x08, 2], "not serving");
+    assert_eq!(next().await, framed(&[0x08, 2]), "not serving");
+    daemon.limit_files("unlimited");
+    while client.call(CHECK, b"").await.unwrap()[..] != [0x08, 1] {
+        client.ask(&call("d", &[&[("k", "v")]])).await.unwrap();
+    }
+    assert_eq!(next().await, framed(&[0x08, 1]), "serving again");
+}

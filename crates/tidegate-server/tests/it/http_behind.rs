@@ -1,0 +1,151 @@
+//! Real proxies, with what the guides say goes into them.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::http_support::{Client, Running};
+
+const NGINX: &str = include_str!("../../../../docs/guides/behind-nginx.md");
+const CADDY: &str = include_str!("../../../../docs/guides/behind-caddy.md");
+
+const POLICY: &str = r#"
+    [[rule]]
+    name   = "sign-ups"
+    domain = "web"
+    match  = { method = "POST", path = "/sign-up", host = "127.0.0.1" }
+    key    = ["ip"]
+    window = { max = 1, per = "1h" }
+
+    [[rule]]
+    name   = "this-machine"
+    domain = "web"
+    match  = { path = "/from-here", ip = "127.0.0.0/8" }
+    window = { max = 1, per = "1h" }
+"#;
+
+/// A proxy in front of a daemon and an application that says hello.
+struct Proxy {
+    process: Child,
+    folder: PathBuf,
+    address: SocketAddr,
+}
+
+impl Proxy {
+    /// Starts a command in a folder with these files, which are parts of a guide.
+    fn new(command: &[&str], daemon: &Running, files: &[(&str, String)]) -> Self {
+        let name = format!("tidegate-behind-{}-{}", command[0], daemon.address().port());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let (listens, application) = (free(), free());
+        let address = listens.local_addr().unwrap();
+        for (name, text) in files {
+            let text = text
+                .replace("127.0.0.1:8080", &daemon.address().to_string())
+                .replace("127.0.0.1:3000", &address.to_string())
+                .replace("127.0.0.1:3001", &application.local_addr().unwrap().to_string());
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        drop((listens, application));
+        let mut process = Command::new(command[0])
+            .args(&command[1..])
+            .current_dir(&folder)
+            .env("HOME", &folder)
+            .env("XDG_DATA_HOME", &folder)
+            .env("XDG_CONFIG_HOME", &folder)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|_| panic!("{} is missing; scripts/install installs it", command[0]));
+        while TcpStream::connect(address).is_err() {
+            assert!(process.try_wait().unwrap().is_none(), "{} has ended", command[0]);
+            std::thread::yield_now();
+        }
+        Self { process, folder, address }
+    }
+
+    fn nginx(daemon: &Running, change: impl Fn(String) -> String) -> Self {
+        let limited = change(written(NGINX, "limited.conf"));
+        let files = [("limited.conf", limited), ("nginx.conf", written(NGINX, "nginx.conf"))];
+        Self::new(&["nginx", "-e", "stderr", "-p", ".", "-c", "nginx.conf"], daemon, &files)
+    }
+
+    fn caddy(daemon: &Running) -> Self {
+        let files = [("Caddyfile", written(CADDY, "Caddyfile"))];
+        let command = ["caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"];
+        Self::new(&command, daemon, &files)
+    }
+
+    #[track_caller]
+    fn ask(&self, method: &str, path: &str, body: &[u8]) -> u16 {
+        let host = self.address.to_string();
+        let headers = [("x-forwarded-method", "GET"), ("x-original-method", "GET")];
+        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n");
+        for (name, value) in headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        text += &format!("content-length: {}\r\n\r\n", body.len());
+        let mut client = Client::new(self.address);
+        client.send(text.as_bytes());
+        client.send(body);
+        client.receive().expect("an answer").status
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // nginx's master takes its workers along if it is asked; killed, it could not.
+        let id = self.process.id().to_string();
+        let _ = Command::new("kill").arg(id).status();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The file that a guide writes.
+fn written(guide: &str, name: &str) -> String {
+    let (_, rest) = guide.split_once(&format!("cat > {name} <<'END'\n")).unwrap();
+    let (text, _) = rest.split_once("\nEND\n").unwrap();
+    format!("{text}\n")
+}
+
+/// What was asked for reaches the policy as the client wrote it, whatever else it has written.
+#[track_caller]
+fn assert_asks(proxy: &Proxy) {
+    let body = "x".repeat(100_000);
+    let sign_up = |path: &str| proxy.ask("POST", path, body.as_bytes());
+    assert_eq!(sign_up("/sign-up?from=here"), 200);
+    assert_eq!(sign_up("/sign-up"), 429);
+    assert_eq!(sign_up("/sign-in"), 200);
+    assert_eq!(proxy.ask("GET", "/sign-up", b""), 200);
+    assert_eq!(proxy.ask("GET", "/from-here", b""), 200);
+    assert_eq!(proxy.ask("GET", "/from-here", b""), 429);
+}
+
+#[test]
+fn nginx_asks() {
+    let daemon = Running::new(POLICY);
+    assert_asks(&Proxy::nginx(&daemon, |text| text));
+}
+
+#[test]
+fn caddy_asks() {
+    let daemon = Running::new(POLICY);
+    assert_asks(&Proxy::caddy(&daemon));
+}
+
+#[test]
+fn nginx_lets_everybody_pass_while_the_daemon_is_away_if_it_is_told_to() {
+    let (_, rest) = NGINX.split_once("```nginx\n").unwrap();
+    let (open, _) = rest.split_once("```").unwrap();
+    let mut daemon = Running::new(POLICY);
+    let proxy = Proxy::nginx(&daemon, |text| {
+        let place = "internal;";
+        let text = text.replace(place, &format!("{place}\n{open}"));
+        text.replace("location @limited", "location @open { return 204; }\nlocation @limited")
+    });
+    assert_asks(&proxy);
+    let stopped = daemon.stop();
+    daemon.wait(stopped).unwrap();
+    assert_eq!(proxy.ask("POST", "/sign-up", b""), 200);
+}

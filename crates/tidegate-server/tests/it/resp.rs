@@ -1,0 +1,150 @@
+//! The Redis protocol: the daemon as Redis clients see it.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+
+use redis::{Parser, Value};
+use tidegate::policy::Policy;
+use tidegate_server::{Bounds, Door, Server, Settings};
+
+mod bad_input;
+mod commands;
+mod library;
+mod pipelines;
+mod policy;
+mod slow;
+mod tools;
+
+const POLICY: &str = r#"
+    [[rule]]
+    name   = "per-user"
+    key    = ["user"]
+    window = { max = 3, per = "1h" }
+    deny   = "three an hour"
+
+    [[rule]]
+    name   = "tokens"
+    domain = "tokens"
+    key    = ["team"]
+    quota  = { max = 100, per = "day" }
+
+    [[rule]]
+    name   = "calls"
+    domain = "calls"
+    slots  = { max = 1 }
+"#;
+
+/// A daemon on a free port.
+struct Daemon {
+    server: Server,
+    address: SocketAddr,
+}
+
+impl Daemon {
+    async fn start() -> Self {
+        Self::with(POLICY, |bounds| bounds).await
+    }
+
+    async fn with(policy: &str, bounds: impl Fn(Bounds) -> Bounds) -> Self {
+        let settings = Settings::on_free_ports(Policy::from_toml(policy).unwrap());
+        Self::of(settings.bounds(bounds(Bounds::default()))).await
+    }
+
+    async fn of(settings: Settings) -> Self {
+        let server = Server::start(settings).await.unwrap();
+        let address = server.address(Door::Resp).unwrap();
+        Self { server, address }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.address)
+    }
+
+    async fn stop(self) {
+        self.server.stop().await;
+    }
+}
+
+/// Somebody with a socket.
+struct Client {
+    stream: TcpStream,
+    parser: Parser,
+}
+
+impl Client {
+    fn new(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, parser: Parser::new() }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The next reply.
+    fn reply(&mut self) -> Value {
+        self.parser.parse_value(&mut self.stream).unwrap()
+    }
+
+    fn ask(&mut self, words: &[&str]) -> Value {
+        self.send(&array(words));
+        self.reply()
+    }
+
+    /// What a reply says, as the letters of the protocol.
+    fn raw(&mut self, bytes: &[u8], expected: &str) {
+        self.send(bytes);
+        let mut reply = vec![0; expected.len()];
+        self.stream.read_exact(&mut reply).unwrap();
+        assert_eq!(String::from_utf8_lossy(&reply), expected, "{}", bytes.escape_ascii());
+    }
+
+    fn integers(&mut self, words: &[&str]) -> Vec<i64> {
+        self.send(&array(words));
+        self.integers_reply()
+    }
+
+    fn integers_reply(&mut self) -> Vec<i64> {
+        redis::from_redis_value(self.reply()).unwrap()
+    }
+
+    /// All that still comes, until the daemon closes the connection.
+    fn rest(mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // A connection that is reset is closed as well.
+        let _ = self.stream.read_to_end(&mut rest);
+        rest
+    }
+
+    /// Says that nothing more will be sent.
+    fn finish(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
+/// A command as clients send it.
+fn array(words: &[&str]) -> Vec<u8> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    array_of_bytes(&words)
+}
+
+fn array_of_bytes(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// The text of an error.
+fn error(value: &Value) -> String {
+    match value {
+        Value::ServerError(error) => {
+            format!("{} {}", error.code(), error.details().unwrap_or_default())
+        }
+        other => panic!("not an error: {other:?}"),
+    }
+}

@@ -1,0 +1,278 @@
+//! Starts a daemon in this process, and talks to it.
+
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate::policy::Policy;
+use tidegate_proto::ipc::{Decoder, encode_text};
+use tidegate_server::{Door, Server, Settings, StartError};
+use tokio::runtime::Runtime;
+
+/// Longer than anything here takes: a test that gets here has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Two a hour for each user.
+pub(crate) const POLICY: &str = r#"
+[[rule]]
+name   = "per-user"
+key    = ["user"]
+window = { max = 2, per = "1h" }
+"#;
+
+/// A folder that is gone after the test. Paths of sockets are short, so it is not among the build's files.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tgs-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// In a folder that is not there yet.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.0.join("run/s.sock")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A daemon with all its doors, in this process.
+pub(crate) struct Running {
+    pub(crate) folder: Folder,
+    server: Option<Server>,
+    runtime: Runtime,
+}
+
+impl Running {
+    pub(crate) fn start(policy: &str) -> Self {
+        Self::start_with(policy, |settings| settings).unwrap()
+    }
+
+    /// Starts with settings that differ.
+    pub(crate) fn start_with(
+        policy: &str,
+        change: impl FnOnce(Settings) -> Settings,
+    ) -> Result<Self, StartError> {
+        Self::start_in(Folder::new(), policy, change)
+    }
+
+    pub(crate) fn start_in(
+        folder: Folder,
+        policy: &str,
+        change: impl FnOnce(Settings) -> Settings,
+    ) -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let settings = Settings::on_free_ports(Policy::from_toml(policy).unwrap())
+            .listen(Door::Unix, folder.socket().to_str());
+        let server = runtime.block_on(Server::start(change(settings)))?;
+        Ok(Self { folder, server: Some(server), runtime })
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.server().address(Door::Admin).unwrap()
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::connect(&self.folder.socket())
+    }
+
+    /// Asks the admin listener without a token.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Answered {
+        ask(self.admin(), method, path, &[], body)
+    }
+
+    /// The same with a token.
+    pub(crate) fn ask_as(&self, token: &str, method: &str, path: &str, body: &str) -> Answered {
+        let token = format!("Bearer {token}");
+        ask(self.admin(), method, path, &[("Authorization", &token)], body)
+    }
+
+    /// What an admin is told, who must be told something.
+    #[track_caller]
+    pub(crate) fn told(&self, method: &str, path: &str, body: &str) -> Value {
+        let answered = self.ask(method, path, body);
+        assert_eq!(answered.status, 200, "{answered:?}");
+        answered.json()
+    }
+
+    pub(crate) fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop());
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Asks again until the answer is as it should be.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    // Each look is a round trip to the daemon, so this is no busy loop; it ends by itself if nothing comes.
+    let rounds = 200_000;
+    assert!((0..rounds).any(|_| is_so()), "never: {what}");
+}
+
+/// An answer of HTTP.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answered {
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn with(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+}
+
+/// One request of HTTP on a connection of its own.
+pub(crate) fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answered {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !headers.iter().any(|(name, _)| *name == "Host") {
+        head.push_str(&format!("Host: {address}\r\n"));
+    }
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+    let answer = exchange(address, format!("{head}{body}").as_bytes(), Ending::Wait);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) =
+        answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {answer:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answered { status, head: head.to_ascii_lowercase(), body: body.into() }
+}
+
+/// What follows when all is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The daemon closes when it has answered.
+    Wait,
+    /// This side says that nothing more will come.
+    Close,
+}
+
+/// Sends bytes, and reads all that comes back until the daemon closes.
+pub(crate) fn exchange(address: SocketAddr, bytes: &[u8], ending: Ending) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let _ = stream.write_all(bytes);
+    if ending == Ending::Close {
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    }
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return answer,
+            Ok(count) => answer.extend(&buffer[..count]),
+            // It was closed before all was read that this side has sent.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return answer,
+            Err(error) => panic!("no answer: {error}"),
+        }
+    }
+}
+
+/// Somebody who talks to the local socket.
+pub(crate) struct Caller {
+    pub(crate) stream: UnixStream,
+    decoder: Decoder,
+    unread: Vec<u8>,
+}
+
+impl Caller {
+    pub(crate) fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self { stream, decoder: Decoder::new(), unread: Vec::new() }
+    }
+
+    /// Sends bytes; whoever was hung up on need not be told so.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// The next answer; `None` if the daemon has closed the connection.
+    pub(crate) fn next(&mut self) -> Option<String> {
+        loop {
+            let mut input = &self.unread[..];
+            let next = self.decoder.next(&mut input).unwrap();
+            self.unread = input.to_vec();
+            if next.is_some() {
+                return next;
+            }
+            let mut buffer = [0; 4096];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(count) => self.unread.extend(&buffer[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn ask(&mut self, request: &Value) -> Value {
+        self.send_bytes(&encode_text(&request.to_string()).unwrap());
+        serde_json::from_str(&self.next().expect("an answer")).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn admin(&mut self, method: &str, path: &str, body: &Value) -> Value {
+        let path = format!("/admin/v1/{path}");
+        self.ask(&json!({ "type": "admin", "method": method, "path": path, "body": body }))
+    }
+}
+
+/// A ping of today.
+pub(crate) fn ping() -> Value {
+    json!({ "type": "ping", "protocolVersion": 1 })
+}

@@ -1,0 +1,74 @@
+//! Rate limits as [tower] layers: for axum, hyper and tonic.
+//!
+//! A limiter in axum:
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tidegate::{Bucket, Limiter, Rate};
+//! use tidegate_tower::{ClientIp, LimitLayer};
+//!
+//! // Ten requests per second and client, twenty at once.
+//! let limiter = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(LimitLayer::new(limiter, ClientIp::peer()));
+//! // axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())
+//! # Ok::<(), tidegate::LimitError>(())
+//! ```
+//!
+//! - [`LimitLayer`] is one [`Limiter`](tidegate::Limiter) over a key of the request.
+//! - [`PolicyLayer`] is a domain of an [`Engine`](tidegate::Engine): it checks, or
+//!   [settles later](PolicyLayer::settle), or limits [how many are in flight](PolicyLayer::places).
+//! - [`UpgradeGuard`] stands before a WebSocket.
+//! - Keys and attributes come from the [client's address](ClientIp), a [header](Header), a
+//!   [path parameter](PathParam), an [`extension`], or a closure over the request's head.
+//! - [`Admission`] shows a handler what was decided.
+//!
+//! Who is allowed gets [headers](Dialect) that tell what is left. Who is refused gets a 429 with
+//! `Retry-After` and a body of `application/problem+json`; a gRPC call gets `RESOURCE_EXHAUSTED` with
+//! `RetryInfo`, `QuotaFailure` and pushback. Neither the handler nor the body of a refused request is
+//! touched.
+//!
+//! [tower]: https://docs.rs/tower
+#![forbid(unsafe_code)]
+
+mod admission;
+mod body;
+mod gate;
+mod limit;
+mod peer;
+mod policy;
+#[cfg(feature = "proxy-protocol")]
+mod proxy_listener;
+mod refusal;
+mod source;
+mod upgrade;
+
+pub use admission::{Admission, Bill, Place};
+pub use body::GateBody;
+pub use gate::{Gate, GateFuture};
+pub use limit::LimitLayer;
+pub use peer::Peer;
+pub use policy::{PolicyLayer, Settle};
+#[cfg(feature = "proxy-protocol")]
+pub use proxy_listener::{ProxyListener, ProxyStream};
+pub use source::{
+    Attribute, ClientIp, Header, KeySource, PathParam, Uri, attribute, extension, host, method,
+    path,
+};
+pub use tidegate_proto::client::ForwardedHeader;
+pub use tidegate_proto::headers::Dialect;
+pub use upgrade::{GuardError, GuardLayer, UpgradeGuard};
+
+/// The code of the guides is tested.
+#[cfg(all(doctest, feature = "axum", feature = "proxy-protocol"))]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/axum.md")]
+    struct Axum;
+
+    #[doc = include_str!("../../../docs/guides/behind-a-proxy.md")]
+    struct BehindAProxy;
+
+    #[doc = include_str!("../../../docs/guides/websockets.md")]
+    struct WebSockets;
+}

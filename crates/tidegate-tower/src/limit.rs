@@ -1,0 +1,214 @@
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+use http::request::Parts;
+use tidegate::policy::Mode;
+use tidegate::{Clock, KeyedLimit, Limiter, Wait};
+use tidegate_proto::headers::{Dialect, Line};
+use tower_layer::Layer;
+
+use crate::gate::{After, Door, Gate, Kind, Passage, Ruled, Skip, Terms};
+use crate::refusal::{Refusal, headers_of_one};
+use crate::{Admission, KeySource};
+
+/// One [`Limiter`] in front of a service.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::{Bucket, Limiter, Rate};
+/// use tidegate_tower::{Dialect, Header, LimitLayer};
+///
+/// let limiter: Arc<Limiter<String>> = Arc::new(Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?));
+/// let layer = LimitLayer::new(Arc::clone(&limiter), Header::new("x-api-key"))
+///     .name("api")
+///     .cost(|parts| if parts.uri.path().starts_with("/export") { 10 } else { 1 })
+///     .dialect(Dialect::XRateLimit);
+/// // The limiter can still be asked and changed while it is in use.
+/// limiter.set_limit(Bucket::new(Rate::per_second(20)?, 40)?);
+/// # Ok::<(), tidegate::LimitError>(())
+/// ```
+///
+/// A request without a key is refused, unless [told otherwise](Self::serve_without_key).
+#[derive(Clone)]
+pub struct LimitLayer {
+    limit: Arc<dyn Limit>,
+    settings: Settings,
+    mode: Mode,
+    skip: Option<Skip>,
+}
+
+/// What a request without a key gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WithoutKey {
+    Refused,
+    Served,
+}
+
+/// What a request costs.
+pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
+
+#[derive(Clone)]
+struct Settings {
+    name: Arc<str>,
+    dialect: Dialect,
+    cost: Option<CostOf>,
+    without_key: WithoutKey,
+}
+
+impl LimitLayer {
+    /// A layer that charges every request to the key that `source` finds in it.
+    ///
+    /// The limiter may be shared: pass an [`Arc`] to keep a handle.
+    pub fn new<K, A, C, H>(
+        limiter: impl Into<Arc<Limiter<K, A, C, H>>>,
+        source: impl KeySource<K>,
+    ) -> Self
+    where
+        K: Hash + 'static,
+        A: KeyedLimit,
+        C: Clock + Send + Sync + 'static,
+        H: BuildHasher + Send + Sync + 'static,
+    {
+        let settings = Settings {
+            name: "default".into(),
+            dialect: Dialect::default(),
+            cost: None,
+            without_key: WithoutKey::Refused,
+        };
+        let limit = Arc::new(Keyed { limiter: limiter.into(), source });
+        Self { limit, settings, mode: Mode::Enforce, skip: None }
+    }
+
+    /// The limit's name in headers and refusals, in place of `default`.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.settings.name = name.into();
+        self
+    }
+
+    /// What a request costs, in place of 1. 0 is a look: it is not charged.
+    #[must_use]
+    pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.settings.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Which headers tell a client what is left.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.settings.dialect = dialect;
+        self
+    }
+
+    /// In [shadow](Mode::Shadow) mode everybody is served; refusals are charged nothing, as ever, and
+    /// are only logged, and told to the handler by its [`Admission`]. Clients see nothing of it.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Serves requests without a key, unlimited, instead of refusing them.
+    #[must_use]
+    pub fn serve_without_key(mut self) -> Self {
+        self.settings.without_key = WithoutKey::Served;
+        self
+    }
+
+    /// Requests that are served without being asked about. The last call counts.
+    #[must_use]
+    pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.skip = Some(Arc::new(is_skipped));
+        self
+    }
+}
+
+impl<S> Layer<S> for LimitLayer {
+    type Service = Gate<S>;
+
+    fn layer(&self, inner: S) -> Gate<S> {
+        let mut settings = self.settings.clone();
+        if self.mode == Mode::Shadow {
+            settings.dialect = Dialect::None;
+        }
+        let door = Arc::new(LimitDoor { limit: Arc::clone(&self.limit), settings });
+        let (mode, skip) = (self.mode, self.skip.clone());
+        Gate::new(inner, Terms { door, mode, skip, kind: Kind::Layer })
+    }
+}
+
+impl fmt::Debug for LimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitLayer")
+            .field("name", &self.settings.name)
+            .field("dialect", &self.settings.dialect)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A limiter with its source of keys, whatever their types.
+trait Limit: Send + Sync + 'static {
+    /// The decision about a request; `None` if it has no key.
+    fn check(&self, parts: &Parts, cost: u64) -> Option<tidegate::Decision>;
+}
+
+struct Keyed<K, A: KeyedLimit, C, H, Q> {
+    limiter: Arc<Limiter<K, A, C, H>>,
+    source: Q,
+}
+
+impl<K, A, C, H, Q> Limit for Keyed<K, A, C, H, Q>
+where
+    K: Hash + 'static,
+    A: KeyedLimit,
+    C: Clock + Send + Sync + 'static,
+    H: BuildHasher + Send + Sync + 'static,
+    Q: KeySource<K>,
+{
+    fn check(&self, parts: &Parts, cost: u64) -> Option<tidegate::Decision> {
+        let key = self.source.key(parts)?;
+        Some(self.limiter.check_n(&key, cost))
+    }
+}
+
+struct LimitDoor {
+    limit: Arc<dyn Limit>,
+    settings: Settings,
+}
+
+impl Door for LimitDoor {
+    fn rule(&self, parts: &mut Parts) -> Ruled {
+        let Settings { name, dialect, cost, without_key } = &self.settings;
+        let cost = cost.as_ref().map_or(1, |cost| cost(parts));
+        let Some(decision) = self.limit.check(parts, cost) else {
+            return Ruled::Now(match without_key {
+                WithoutKey::Refused => Err(Box::new(Refusal::no_key())),
+                WithoutKey::Served => Ok(Passage::default()),
+            });
+        };
+        let headers = headers_of_one(*dialect, || Line::new(name, &decision));
+        if decision.is_allowed() {
+            let admission = Admission { decision: Some(decision), ..Admission::default() };
+            admission.show(&mut parts.extensions);
+            return Ruled::Now(Ok(Passage { headers, after: After::Nothing }));
+        }
+        let wait = decision.wait().unwrap_or(Wait::Unknown);
+        Ruled::Now(Err(Box::new(Refusal {
+            rules: vec![Box::from(&**name)],
+            decision: Some(decision),
+            headers,
+            ..Refusal::too_much(reason(wait), wait)
+        })))
+    }
+}
+
+/// Why a limit refuses, in words.
+pub(crate) const fn reason(wait: Wait) -> &'static str {
+    match wait {
+        Wait::After(_) => "too many requests: retry later",
+        Wait::Never => "the request costs more than the limit ever allows",
+        Wait::Unknown => "too many requests: nobody knows for how long",
+    }
+}

@@ -1,0 +1,248 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::response;
+use tidegate::policy::Mode;
+use tidegate::{Clock, Engine, Store};
+use tidegate_proto::headers::Dialect;
+use tower_layer::Layer;
+
+use crate::gate::{Door, Gate, Kind, Skip, Terms};
+use crate::limit::CostOf;
+use crate::{Attribute, ClientIp, host, method, path};
+use door::EngineDoor;
+use reserved::SettleBy;
+
+mod door;
+mod reserved;
+
+/// A domain of an [`Engine`] in front of a service: all rules that a request meets decide together.
+///
+/// ```
+/// use tidegate::{Engine, policy::Policy};
+/// use tidegate_tower::{ClientIp, Header, PolicyLayer};
+///
+/// let engine = Engine::new(Policy::from_toml(r#"
+///     [[rule]]
+///     name   = "searches"
+///     domain = "api"
+///     match  = { path = "/search*" }
+///     key    = ["ip"]
+///     bucket = { rate = "10/s", burst = 20 }
+///
+///     [[rule]]
+///     name   = "daily"
+///     domain = "api"
+///     key    = ["account"]
+///     quota  = { max = 10000, per = "day" }
+/// "#)?);
+/// let layer = PolicyLayer::new(engine.clone(), "api")
+///     .usual_attributes(ClientIp::peer())
+///     .attribute("account", Header::new("x-account"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Requests are [checked](Engine::check), unless they are to be [settled later](Self::settle), or to
+/// take [places](Self::places).
+#[derive(Clone)]
+pub struct PolicyLayer {
+    engine: Arc<dyn Ask>,
+    settings: Settings,
+    mode: Mode,
+    skip: Option<Skip>,
+}
+
+/// What is asked of the engine.
+#[derive(Clone)]
+struct Settings {
+    domain: Arc<str>,
+    attributes: Vec<(Arc<str>, Arc<dyn Attribute>)>,
+    cost: Option<CostOf>,
+    idempotency_key: Option<Arc<dyn Attribute>>,
+    dialect: Dialect,
+    verb: Verb,
+}
+
+#[derive(Clone)]
+enum Verb {
+    Check,
+    Reserve(SettleBy),
+    Acquire { patience: Option<Duration> },
+}
+
+/// What becomes of the units that were set aside for a request, now that there is a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Settle {
+    /// So many are charged; `None` is what the handler has [billed](crate::Bill), or else all that
+    /// were set aside.
+    Commit(Option<u64>),
+    /// All are given back.
+    Cancel,
+    /// When the whole body has been sent, what the handler has billed by then is charged, or else
+    /// all that were set aside. If the body breaks off, it is what was billed, or else nothing.
+    AtEnd,
+}
+
+/// An engine, whatever its store and clock.
+trait Ask: Send + Sync + 'static {
+    fn door(&self, settings: Settings) -> Arc<dyn Door>;
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Ask for Engine<S, C> {
+    fn door(&self, settings: Settings) -> Arc<dyn Door> {
+        Arc::new(EngineDoor { engine: self.clone(), settings: Arc::new(settings) })
+    }
+}
+
+impl PolicyLayer {
+    /// A layer that asks the rules of a domain.
+    pub fn new<S, C>(engine: Engine<S, C>, domain: &str) -> Self
+    where
+        S: Store,
+        C: Clock + Send + Sync + 'static,
+    {
+        let settings = Settings {
+            domain: domain.into(),
+            attributes: Vec::new(),
+            cost: None,
+            idempotency_key: None,
+            dialect: Dialect::default(),
+            verb: Verb::Check,
+        };
+        Self { engine: Arc::new(engine), settings, mode: Mode::Enforce, skip: None }
+    }
+
+    /// An attribute of every request, for rules to match or to count by. Of two with the same name
+    /// the first counts.
+    #[must_use]
+    pub fn attribute(mut self, name: &str, value: impl Attribute) -> Self {
+        self.settings.attributes.push((name.into(), Arc::new(value)));
+        self
+    }
+
+    /// The attributes `ip`, `method`, `host` and `path`.
+    #[must_use]
+    pub fn usual_attributes(self, ip: ClientIp) -> Self {
+        self.attribute("ip", ip)
+            .attribute("method", method())
+            .attribute("host", host())
+            .attribute("path", path())
+    }
+
+    /// What a request costs, in place of 1. 0 is a look: nothing is charged or set aside.
+    #[must_use]
+    pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.settings.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// The name under which a request may be sent again without being charged again. It is told apart
+    /// by the domain and the attributes.
+    ///
+    /// **Whoever repeats a name is served again, and pays nothing.** So names must come from somebody
+    /// you trust, or the handler has to recognise them too and do nothing twice. A header that any client
+    /// can write is a way around the limit.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl Attribute) -> Self {
+        self.settings.idempotency_key = Some(Arc::new(key));
+        self
+    }
+
+    /// Which headers tell a client what is left.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.settings.dialect = dialect;
+        self
+    }
+
+    /// In [shadow](Mode::Shadow) mode everybody is served; refusals are only logged, and told to
+    /// the handler by its [`Admission`](crate::Admission). Clients see nothing of it.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets the cost aside when a request comes, and settles it when there is a response.
+    ///
+    /// If the service fails, or its future is dropped because the client has gone, what was set
+    /// aside is given back, unless the handler has billed something by then. A reservation that
+    /// outlives its rules' `reserve_for` is given back by itself.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, policy::Policy};
+    /// use tidegate_tower::{Header, PolicyLayer, Settle};
+    ///
+    /// # let engine = Engine::new(Policy::from_toml(r#"
+    /// #     [[rule]]
+    /// #     name  = "tokens"
+    /// #     key   = ["team"]
+    /// #     quota = { max = 100000, per = "day" }
+    /// # "#)?);
+    /// let layer = PolicyLayer::new(engine, "default")
+    ///     .attribute("team", Header::new("x-team"))
+    ///     .cost(|_| 4_000)
+    ///     .settle(|response| match response.status.is_success() {
+    ///         true => Settle::Commit(None),
+    ///         false => Settle::Cancel,
+    ///     });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn settle(
+        mut self,
+        settle: impl Fn(&response::Parts) -> Settle + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.verb = Verb::Reserve(Arc::new(settle));
+        self
+    }
+
+    /// Takes a [place](Engine::acquire) for every request, and waits for one in a fair queue if there
+    /// is none. `patience` is how long to wait; `None` is what the rule says.
+    ///
+    /// The place is given back when the response's body has been sent or dropped, and the handler has
+    /// dropped the [`Place`](crate::Place) of its [`Admission`](crate::Admission).
+    #[must_use]
+    pub fn places(mut self, patience: Option<Duration>) -> Self {
+        self.settings.verb = Verb::Acquire { patience };
+        self
+    }
+
+    /// Requests that are served without being asked about. The last call counts.
+    #[must_use]
+    pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.skip = Some(Arc::new(is_skipped));
+        self
+    }
+}
+
+impl<S> Layer<S> for PolicyLayer {
+    type Service = Gate<S>;
+
+    fn layer(&self, inner: S) -> Gate<S> {
+        let mut settings = self.settings.clone();
+        if self.mode == Mode::Shadow {
+            settings.dialect = Dialect::None;
+            // Who would have to wait is served at once.
+            if let Verb::Acquire { patience } = &mut settings.verb {
+                *patience = Some(Duration::ZERO);
+            }
+        }
+        let door = self.engine.door(settings);
+        let (mode, skip) = (self.mode, self.skip.clone());
+        Gate::new(inner, Terms { door, mode, skip, kind: Kind::Layer })
+    }
+}
+
+impl fmt::Debug for PolicyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyLayer")
+            .field("domain", &self.settings.domain)
+            .field("dialect", &self.settings.dialect)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}

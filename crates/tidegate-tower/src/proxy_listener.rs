@@ -1,0 +1,220 @@
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tidegate::policy::{Network, RuleError};
+use tidegate_proto::proxy::{ProxyHeader, parse};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+
+pub use stream::ProxyStream;
+
+mod stream;
+
+/// A listener behind a balancer that speaks the PROXY protocol, version 1 or 2: every connection
+/// begins with a header that says whose it is.
+///
+/// Only for listeners that nobody else can reach: whoever connects can claim any address. A
+/// connection without the header is closed.
+///
+/// ```no_run
+/// use axum::{Router, routing::get};
+/// use tokio::net::TcpListener;
+/// use tidegate::{Bucket, Limiter, Rate};
+/// use tidegate_tower::{ClientIp, LimitLayer, Peer, ProxyListener};
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let listener = TcpListener::bind("127.0.0.1:8080").await?;
+/// let listener = ProxyListener::new(listener).only_from(["10.0.0.0/8"])?;
+/// let limiter = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+/// let app = Router::new()
+///     .route("/", get(|| async { "hello" }))
+///     .layer(LimitLayer::new(limiter, ClientIp::peer()));
+/// axum::serve(listener, app.into_make_service_with_connect_info::<Peer>()).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Headers are read while others connect, so one who is slow keeps nobody waiting; 1 024 may be slow at a
+/// time.
+#[derive(Debug)]
+pub struct ProxyListener {
+    listener: TcpListener,
+    only_from: Option<Arc<[Network]>>,
+    header_timeout: Duration,
+    /// Connections whose header has not been read yet.
+    pending: FuturesUnordered<Pin<Box<Announcing>>>,
+    /// Not accepting for a while, after an error.
+    pause: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+type Announcing = dyn AnnouncingFuture;
+
+/// A connection whose header is being read.
+trait AnnouncingFuture: Future<Output = Option<(ProxyStream, SocketAddr)>> + Send {}
+
+impl<F: Future<Output = Option<(ProxyStream, SocketAddr)>> + Send> AnnouncingFuture for F {}
+
+impl std::fmt::Debug for Announcing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Announcing")
+    }
+}
+
+impl ProxyListener {
+    /// A listener whose connections all begin with the header.
+    #[must_use]
+    pub fn new(listener: TcpListener) -> Self {
+        Self {
+            listener,
+            only_from: None,
+            header_timeout: Duration::from_secs(5),
+            pending: FuturesUnordered::new(),
+            pause: None,
+        }
+    }
+
+    /// Closes connections that do not come from one of these networks, unread.
+    pub fn only_from<'n>(
+        mut self,
+        balancers: impl IntoIterator<Item = &'n str>,
+    ) -> Result<Self, RuleError> {
+        let networks: Result<Vec<Network>, _> = balancers.into_iter().map(str::parse).collect();
+        self.only_from = Some(networks?.into());
+        Ok(self)
+    }
+
+    /// How long a connection has to send its header, in place of 5 s.
+    #[must_use]
+    pub fn header_timeout(mut self, header_timeout: Duration) -> Self {
+        self.header_timeout = header_timeout;
+        self
+    }
+
+    /// The address that it listens on.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The next connection whose header has come, and whose it is. Errors of a single connection, or
+    /// of the system, never end this.
+    ///
+    /// Cancel-safe: connections whose header is being read stay with the listener.
+    pub async fn accept(&mut self) -> (ProxyStream, SocketAddr) {
+        poll_fn(|context| self.poll_accept(context)).await
+    }
+
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<(ProxyStream, SocketAddr)> {
+        loop {
+            while let Poll::Ready(Some(announced)) = self.pending.poll_next_unpin(context) {
+                if let Some(connection) = announced {
+                    return Poll::Ready(connection);
+                }
+            }
+            if let Some(pause) = &mut self.pause {
+                if pause.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                self.pause = None;
+            }
+            if self.pending.len() >= MOST_PENDING {
+                return Poll::Pending;
+            }
+            match self.listener.poll_accept(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok((stream, peer))) => self.begin(stream, peer),
+                Poll::Ready(Err(error)) if is_of_one_connection(&error) => {}
+                Poll::Ready(Err(error)) => {
+                    tracing::error!(%error, "accept failed; trying again in a second");
+                    self.pause = Some(Box::pin(sleep(Duration::from_secs(1))));
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let is_balancer =
+            |networks: &Arc<[Network]>| networks.iter().any(|network| network.contains(peer.ip()));
+        if self.only_from.as_ref().is_some_and(|networks| !is_balancer(networks)) {
+            tracing::debug!(%peer, "closed: not one of the balancers");
+            return;
+        }
+        // Small messages should leave at once. If that cannot be had, they leave a little later.
+        let _ = stream.set_nodelay(true);
+        let patience = self.header_timeout;
+        self.pending.push(Box::pin(async move {
+            match timeout(patience, announced(stream, peer)).await {
+                Ok(Ok(connection)) => Some(connection),
+                Ok(Err(error)) => {
+                    tracing::debug!(%peer, %error, "closed: no header of the PROXY protocol");
+                    None
+                }
+                Err(_) => {
+                    tracing::debug!(%peer, "closed: the header took too long");
+                    None
+                }
+            }
+        }));
+    }
+}
+
+/// Reads the header. What comes behind it belongs to the connection.
+async fn announced(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+) -> io::Result<(ProxyStream, SocketAddr)> {
+    let mut bytes = BytesMut::with_capacity(512);
+    loop {
+        match parse(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {
+            Some(parsed) => {
+                let rest = bytes.split_off(parsed.length).freeze();
+                let source = match parsed.header {
+                    ProxyHeader::Proxied { source, .. } => source,
+                    ProxyHeader::Local => peer,
+                };
+                return Ok((ProxyStream::new(stream, rest, source), source));
+            }
+            // The parser never asks for more than its longest header.
+            None if stream.read_buf(&mut bytes).await? == 0 => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            None => {}
+        }
+    }
+}
+
+/// Whether the next connection may be in order.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+#[cfg(feature = "axum")]
+impl axum::serve::Listener for ProxyListener {
+    type Io = ProxyStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (ProxyStream, SocketAddr) {
+        Self::accept(self).await
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// How many connections may be without their header.
+const MOST_PENDING: usize = 1_024;

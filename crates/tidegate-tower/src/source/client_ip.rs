@@ -1,0 +1,132 @@
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::request::Parts;
+use tidegate::policy::{Network, RuleError};
+use tidegate_proto::client::{ForwardedHeader, counted_as};
+
+use super::{Attribute, KeySource};
+use crate::Peer;
+
+/// The client's address, as key or attribute.
+///
+/// v6 addresses are counted by their /64, as one customer has a whole network of them;
+/// `::ffff:a.b.c.d` is `a.b.c.d`.
+///
+/// ```
+/// use tidegate_tower::{ClientIp, ForwardedHeader};
+///
+/// // Nothing stands between us and the clients.
+/// let direct = ClientIp::peer();
+/// // What the proxies of this network say about their clients is believed.
+/// let behind = ClientIp::behind(["10.0.0.0/8", "fd00::/8"])?;
+/// let other = behind.clone().header(ForwardedHeader::Forwarded).v6_bits(56);
+/// # Ok::<(), tidegate::policy::RuleError>(())
+/// ```
+///
+/// A request whose address nobody knows has no key: see [`Peer`] for what servers have to tell.
+#[derive(Clone, Debug)]
+pub struct ClientIp {
+    trusted: Arc<[Network]>,
+    header: ForwardedHeader,
+    v6_bits: u8,
+}
+
+impl ClientIp {
+    /// The other end of the connection. Headers count for nothing.
+    #[must_use]
+    pub fn peer() -> Self {
+        Self::behind_networks([])
+    }
+
+    /// The client that trusted proxies name, each of an address in one of these networks.
+    ///
+    /// `X-Forwarded-For` is read from the right, as only what a trusted proxy has appended is
+    /// certain; the first address that is not one of theirs is the client.
+    pub fn behind<'n>(trusted: impl IntoIterator<Item = &'n str>) -> Result<Self, RuleError> {
+        let trusted: Result<Vec<Network>, _> = trusted.into_iter().map(str::parse).collect();
+        Ok(Self::behind_networks(trusted?))
+    }
+
+    /// [`behind`](Self::behind) networks that have been read before, as those of a policy file.
+    #[must_use]
+    pub fn behind_networks(trusted: impl IntoIterator<Item = Network>) -> Self {
+        let trusted = trusted.into_iter().collect();
+        Self { trusted, header: ForwardedHeader::XForwardedFor, v6_bits: 64 }
+    }
+
+    /// The header that the proxies write, in place of `X-Forwarded-For`. The other one counts for
+    /// nothing.
+    #[must_use]
+    pub fn header(self, header: ForwardedHeader) -> Self {
+        Self { header, ..self }
+    }
+
+    /// How many leading bits of a v6 address count, in place of 64.
+    #[must_use]
+    pub fn v6_bits(self, v6_bits: u8) -> Self {
+        Self { v6_bits, ..self }
+    }
+
+    /// The client's whole address.
+    pub(crate) fn address(&self, parts: &Parts) -> Option<IpAddr> {
+        let Peer(peer) = Peer::of(&parts.extensions)?;
+        if self.trusted.is_empty() {
+            return Some(peer.ip().to_canonical());
+        }
+        let is_trusted = |address| self.trusted.iter().any(|network| network.contains(address));
+        let lines = parts.headers.get_all(self.header.name()).iter();
+        Some(self.header.client(peer.ip(), lines.map(|line| line.as_bytes()), is_trusted))
+    }
+
+    /// The address that the client is counted by.
+    pub(crate) fn counted(&self, address: IpAddr) -> IpAddr {
+        counted_as(address, self.v6_bits)
+    }
+}
+
+impl KeySource<IpAddr> for ClientIp {
+    fn key(&self, parts: &Parts) -> Option<IpAddr> {
+        self.address(parts).map(|address| self.counted(address))
+    }
+}
+
+/// As an attribute it is the whole address: a rule's key says how many bits count.
+impl Attribute for ClientIp {
+    fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
+        self.address(parts).map(|address| Cow::Owned(text_of(address)))
+    }
+}
+
+/// An address as text. It is on the way of every request, so v4 goes without the formatter.
+fn text_of(address: IpAddr) -> String {
+    let IpAddr::V4(v4) = address else { return address.to_string() };
+    let mut text = String::with_capacity(15);
+    for (place, octet) in v4.octets().into_iter().enumerate() {
+        if place > 0 {
+            text.push('.');
+        }
+        if octet >= 100 {
+            text.push(char::from(b'0' + octet / 100));
+        }
+        if octet >= 10 {
+            text.push(char::from(b'0' + octet / 10 % 10));
+        }
+        text.push(char::from(b'0' + octet % 10));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    #[test]
+    fn v4_addresses_are_written_as_ever() {
+        for octet in 0..=255 {
+            let address = IpAddr::V4(Ipv4Addr::new(octet, 0, 255 - octet, 9));
+            assert_eq!(super::text_of(address), address.to_string());
+        }
+    }
+}

@@ -1,0 +1,214 @@
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use tidegate::policy::Mode;
+use tidegate::{
+    Bucket, BuildError, Clock, Decision, LimitError, Limiter, MonotonicClock, Rate, Verdict,
+};
+use tower_layer::Layer;
+
+use crate::ClientIp;
+use crate::gate::{Door, Gate, Kind, Passage, Ruled, Skip, Terms};
+use crate::limit::reason;
+use crate::refusal::Refusal;
+
+/// One bucket per address, before a WebSocket exists: refuses floods of connection attempts before
+/// memory is spent on them.
+///
+/// ```
+/// use std::time::Duration;
+/// use axum::{Router, routing::any};
+/// use tidegate::Rate;
+/// use tidegate_tower::{ClientIp, UpgradeGuard};
+///
+/// // One attempt per 6 s and address, 20 at once; idle addresses are forgotten within 5 minutes.
+/// let guard = UpgradeGuard::new(Rate::one_every(Duration::from_secs(6))?, 20, Duration::from_secs(300))?;
+/// let app: Router = Router::new()
+///     .route("/ws", any(|| async { "an upgrade" }))
+///     .route_layer(guard.layer(ClientIp::peer()))
+///     .route("/healthz", any(|| async { "not limited" }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`UpgradeGuard::default`] has these numbers. Clones are handles of the same guard, so one can stand
+/// before several endpoints.
+///
+/// A bucket that is not full is never dropped, so an address cannot get a fresh one by waiting for
+/// others to fill the table. Nothing runs in the background.
+pub struct UpgradeGuard<C = MonotonicClock> {
+    limiter: Arc<Limiter<IpAddr, Bucket, C>>,
+}
+
+/// Why there is no such guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// The rate or the burst is zero, or cannot be represented.
+    Limit(LimitError),
+    /// The interval after which idle addresses are forgotten is zero, or there is no memory.
+    Table(BuildError),
+}
+
+impl fmt::Display for GuardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit(error) => error.fmt(f),
+            Self::Table(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for GuardError {}
+
+impl UpgradeGuard {
+    /// A guard that refills at a rate, lets `burst` attempts of one address through at once, and has
+    /// forgotten idle addresses after `evict_every`.
+    pub fn new(rate: Rate, burst: u64, evict_every: Duration) -> Result<Self, GuardError> {
+        Self::with_clock(rate, burst, evict_every, MonotonicClock)
+    }
+}
+
+impl Default for UpgradeGuard {
+    /// One attempt per 6 s and address, 20 at once, idle addresses forgotten within 5 minutes.
+    fn default() -> Self {
+        let rate = Rate::one_every(Duration::from_secs(6)).expect("6 s is a period");
+        Self::new(rate, 20, Duration::from_secs(300)).expect("these numbers are in order")
+    }
+}
+
+impl<C: Clock + Send + Sync + 'static> UpgradeGuard<C> {
+    /// A guard that reads this clock.
+    pub fn with_clock(
+        rate: Rate,
+        burst: u64,
+        evict_every: Duration,
+        clock: C,
+    ) -> Result<Self, GuardError> {
+        let bucket = Bucket::new(rate, burst).map_err(GuardError::Limit)?;
+        let limiter = Limiter::builder(bucket)
+            .clock(clock)
+            .evict_every(evict_every)
+            .max_keys(MOST_ADDRESSES)
+            .build()
+            .map_err(GuardError::Table)?;
+        Ok(Self { limiter: Arc::new(limiter) })
+    }
+
+    /// Whether an address may try to connect. The attempt is charged if so.
+    ///
+    /// The address is taken as it is; [`ClientIp`] makes a /64 of a v6 address, and v4 of one that is
+    /// only dressed as v6.
+    #[must_use]
+    pub fn allow(&self, address: IpAddr) -> bool {
+        self.limiter.allow(&address)
+    }
+
+    /// [`allow`](Self::allow), with how long to wait.
+    pub fn check(&self, address: IpAddr) -> Decision {
+        self.limiter.check(&address)
+    }
+
+    /// How many addresses it remembers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.limiter.len()
+    }
+
+    /// Whether it remembers no address.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Stops background work, and returns when it has stopped.
+    ///
+    /// There is none: idle addresses leave as calls come. May be called any number of times; the
+    /// guard goes on guarding.
+    pub fn close(&self) {
+        self.limiter.close();
+    }
+
+    /// The guard as a layer. Every request that reaches it is an attempt, an upgrade or not: put it
+    /// before the routes that upgrade.
+    #[must_use]
+    pub fn layer(&self, client: ClientIp) -> GuardLayer {
+        let door = Arc::new(GuardDoor { guard: self.clone(), client });
+        GuardLayer { terms: Terms { door, mode: Mode::Enforce, skip: None, kind: Kind::Guard } }
+    }
+}
+
+impl<C> Clone for UpgradeGuard<C> {
+    fn clone(&self) -> Self {
+        Self { limiter: Arc::clone(&self.limiter) }
+    }
+}
+
+impl<C> fmt::Debug for UpgradeGuard<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpgradeGuard").field("limiter", &self.limiter).finish()
+    }
+}
+
+/// An [`UpgradeGuard`] as a layer.
+#[derive(Clone)]
+pub struct GuardLayer {
+    terms: Terms,
+}
+
+impl GuardLayer {
+    /// Requests that are no attempts, where the layer is around a whole service:
+    /// `.skip(|parts| parts.uri.path() == "/healthz")`.
+    #[must_use]
+    pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        let skip: Skip = Arc::new(is_skipped);
+        self.terms.skip = Some(skip);
+        self
+    }
+}
+
+impl<S> Layer<S> for GuardLayer {
+    type Service = Gate<S>;
+
+    fn layer(&self, inner: S) -> Gate<S> {
+        Gate::new(inner, self.terms.clone())
+    }
+}
+
+impl fmt::Debug for GuardLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardLayer").finish_non_exhaustive()
+    }
+}
+
+struct GuardDoor<C> {
+    guard: UpgradeGuard<C>,
+    client: ClientIp,
+}
+
+impl<C: Clock + Send + Sync + 'static> Door for GuardDoor<C> {
+    fn rule(&self, parts: &mut Parts) -> Ruled {
+        let Some(address) = self.client.address(parts) else {
+            tracing::warn!(remote = "unknown", "rate_limited");
+            return Ruled::Now(Err(Box::new(Refusal::no_key())));
+        };
+        let decision = self.guard.check(self.client.counted(address));
+        Ruled::Now(match decision.verdict() {
+            Verdict::Allow { .. } => Ok(Passage::default()),
+            Verdict::Deny { wait } => {
+                tracing::warn!(remote = address.to_string(), "rate_limited");
+                Err(Box::new(Refusal {
+                    rules: vec!["upgrade-guard".into()],
+                    decision: Some(decision),
+                    ..Refusal::too_much(reason(wait), wait)
+                }))
+            }
+        })
+    }
+}
+
+/// The most addresses that have a bucket of their own: about 40 MiB. Beyond them new addresses share
+/// counters that count too much rather than too little.
+const MOST_ADDRESSES: usize = 1 << 20;

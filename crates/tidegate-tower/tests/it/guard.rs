@@ -1,0 +1,243 @@
+//! The guard before an upgrade.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::routing::{any, get as route};
+use tidegate::{ManualClock, Rate};
+use tidegate_tower::{ClientIp, GuardError, UpgradeGuard};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tower::{Layer, Service};
+
+use crate::support::{Hello, ask, from, get};
+
+fn every(seconds: u64) -> Rate {
+    Rate::one_every(Duration::from_secs(seconds)).unwrap()
+}
+
+fn guard(burst: u64) -> (UpgradeGuard<ManualClock>, ManualClock) {
+    // A line that is logged for the first time while another thread begins to listen may be lost for
+    // good, so all of them are logged once before anybody listens.
+    static KNOWN: Once = Once::new();
+    KNOWN.call_once(|| {
+        tracing::subscriber::with_default(subscriber(&Log::default()), || {
+            let (guard, _) = new_guard(1);
+            let mut service = guard.layer(ClientIp::peer()).layer(Hello::default());
+            for request in [from("192.0.2.1:1"), from("192.0.2.1:1"), get("/", &[])] {
+                drop(service.call(request));
+            }
+        });
+    });
+    new_guard(burst)
+}
+
+fn new_guard(burst: u64) -> (UpgradeGuard<ManualClock>, ManualClock) {
+    let clock = ManualClock::default();
+    let guard = UpgradeGuard::with_clock(every(6), burst, Duration::from_secs(300), clock.clone());
+    (guard.unwrap(), clock)
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn numbers_that_make_no_guard_are_errors() {
+    let zero_burst = UpgradeGuard::new(every(6), 0, Duration::from_secs(300));
+    assert!(matches!(zero_burst, Err(GuardError::Limit(_))));
+    let zero_interval = UpgradeGuard::new(every(6), 20, Duration::ZERO).unwrap_err();
+    assert!(matches!(zero_interval, GuardError::Table(_)), "{zero_interval}");
+    assert!(Rate::one_every(Duration::ZERO).is_err());
+}
+
+#[test]
+fn a_burst_passes_and_then_one_per_interval() {
+    let (guard, clock) = guard(20);
+    assert!((0..20).all(|_| guard.allow(ip("192.0.2.1"))));
+    assert!(!guard.allow(ip("192.0.2.1")));
+    assert!(guard.allow(ip("192.0.2.2")), "others have their own");
+    // Two half intervals make one token.
+    clock.advance(Duration::from_secs(3));
+    assert!(!guard.allow(ip("192.0.2.1")));
+    clock.advance(Duration::from_secs(3));
+    assert!(guard.allow(ip("192.0.2.1")));
+    assert!(!guard.allow(ip("192.0.2.1")));
+}
+
+#[test]
+fn idle_addresses_leave_and_drained_ones_stay() {
+    let (guard, clock) = guard(20);
+    for last in 0..100 {
+        assert!(guard.allow(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))));
+    }
+    while guard.allow(ip("198.51.100.1")) {}
+    assert_eq!(guard.len(), 101);
+    // All but the drained one are full again after 6 s, it after 120 s.
+    clock.advance(Duration::from_secs(300));
+    assert_eq!(guard.len(), 0);
+    while guard.allow(ip("198.51.100.1")) {}
+    for _ in 0..50 {
+        clock.advance(Duration::from_secs(6));
+        assert!(guard.allow(ip("198.51.100.1")));
+        assert!(!guard.allow(ip("198.51.100.1")), "it is hammered while empty");
+        let _ = guard.len();
+    }
+    assert_eq!(guard.len(), 1, "a bucket below capacity is never dropped");
+}
+
+#[test]
+fn a_scan_of_a_million_addresses_frees_nobody() {
+    let (guard, _) = guard(20);
+    while guard.allow(ip("198.51.100.1")) {}
+    for address in 0..1_200_000_u32 {
+        let _ = guard.allow(IpAddr::V4((0x0a00_0000 + address).into()));
+    }
+    assert!(!guard.allow(ip("198.51.100.1")));
+    assert!(guard.len() <= 1 << 20, "{}", guard.len());
+}
+
+#[test]
+fn threads_are_admitted_exactly() {
+    let (guard, _) = guard(500);
+    let admitted = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for round in 0..1_000_u32 {
+                    if guard.allow(ip("192.0.2.1")) {
+                        admitted.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let _ = guard.allow(IpAddr::V4(round.into()));
+                    let _ = guard.len();
+                }
+            });
+        }
+    });
+    assert_eq!(admitted.into_inner(), 500);
+}
+
+#[test]
+fn by_default_it_is_twenty_at_once_and_one_every_six_seconds() {
+    let decision = UpgradeGuard::default().check(ip("192.0.2.1"));
+    assert_eq!((decision.limit(), decision.remaining()), (20, 19));
+    assert_eq!(decision.span(), Some(Duration::from_secs(20 * 6)));
+}
+
+#[tokio::test]
+async fn a_network_of_v6_is_one_client_and_what_is_skipped_is_no_attempt() {
+    let (guard, _) = guard(1);
+    let layer = guard.layer(ClientIp::peer()).skip(|parts| parts.method == "HEAD");
+    let hello = Hello::default();
+    for _ in 0..3 {
+        let mut skipped = from("[2001:db8::7]:1");
+        *skipped.method_mut() = http::Method::HEAD;
+        assert_eq!(ask(&layer, &hello, skipped).await.status, 200);
+    }
+    assert_eq!(ask(&layer, &hello, from("[2001:db8::7]:1")).await.status, 200);
+    let refused = ask(&layer, &hello, from("[2001:db8::8]:1")).await;
+    assert_eq!(refused.status, 429);
+    assert!(refused.body.contains(r#""violated-policies":["upgrade-guard"]"#), "{refused:?}");
+    assert_eq!(ask(&layer, &hello, from("[2001:db8:0:1::7]:1")).await.status, 200);
+}
+
+#[test]
+fn closing_twice_is_fine() {
+    let guard = UpgradeGuard::default();
+    guard.close();
+    guard.close();
+    assert!(guard.allow(ip("192.0.2.1")));
+}
+
+/// What is logged while a future runs on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn subscriber(log: &Log) -> impl tracing::Subscriber + use<> {
+    let writer = log.clone();
+    tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .with_ansi(false)
+        .without_time()
+        .with_target(false)
+        .finish()
+}
+
+#[tokio::test]
+async fn a_refusal_is_a_429_with_retry_after_and_one_line_in_the_log() {
+    let (guard, _) = guard(2);
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(subscriber(&log));
+    let (layer, hello) = (guard.layer(ClientIp::peer()), Hello::default());
+    for status in [200, 200, 429, 429] {
+        let answer = ask(&layer, &hello, from("[2001:db8::7]:1")).await;
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.header("retry-after"), (status == 429).then_some("6"));
+    }
+    let unknown = ask(&layer, &hello, get("/ws", &[])).await;
+    assert_eq!((unknown.status, unknown.header("retry-after")), (429, None));
+    assert_eq!(guard.len(), 1, "who cannot be determined does not touch the table");
+    assert_eq!(hello.calls(), 2);
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    assert_eq!(
+        lines,
+        [
+            r#"WARN rate_limited remote="2001:db8::7""#,
+            r#"WARN rate_limited remote="2001:db8::7""#,
+            r#"WARN rate_limited remote="unknown""#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn over_sockets_the_upgrade_is_refused_and_the_health_check_is_not() {
+    let (guard, clock) = guard(3);
+    let upgrade = |upgrade: WebSocketUpgrade| async { upgrade.on_upgrade(async |_| {}) };
+    let app = Router::new()
+        .route("/ws", any(upgrade))
+        .route("/other", any(upgrade))
+        .route_layer(guard.layer(ClientIp::peer()))
+        .route("/healthz", route(|| async { "ok" }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async { axum::serve(listener, service).await });
+    let head = async |path: &str| {
+        let mut stream = TcpStream::connect(server).await.unwrap();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        String::from_utf8(head).unwrap()
+    };
+    for path in ["/ws", "/other", "/ws"] {
+        assert!(head(path).await.starts_with("HTTP/1.1 101 "), "one limiter for all endpoints");
+    }
+    let refused = head("/other").await.to_ascii_lowercase();
+    assert!(refused.starts_with("http/1.1 429 ") && refused.contains("\r\nretry-after: 6\r\n"));
+    assert!(head("/healthz").await.starts_with("HTTP/1.1 200 "));
+    clock.advance(Duration::from_secs(6));
+    assert!(head("/ws").await.starts_with("HTTP/1.1 101 "));
+}

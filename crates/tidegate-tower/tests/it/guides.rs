@@ -1,0 +1,54 @@
+//! The guides, as somebody follows them.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+#[path = "../../../../scripts/guide.rs"]
+mod guide;
+
+use guide::Guide;
+
+/// Runs a guide whose program is an example of this crate.
+fn follow(text: &str, example: &str) {
+    let exe = std::env::current_exe().unwrap();
+    let program = exe.parent().unwrap().parent().unwrap().join("examples").join(example);
+    assert!(program.exists(), "{} is missing: run `cargo build --examples`", program.display());
+    // Any free port will do.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let folder =
+        std::env::temp_dir().join(format!("tidegate-guide-{example}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // `cargo run … -- ADDRESS` runs what is built already.
+    let prelude = format!(
+        "cargo() {{ if [ \"$1\" = run ]; then shift $(($# - 1)); exec '{}' \"$1\"; fi; }}",
+        program.display()
+    );
+    Guide {
+        text: &text.replace("127.0.0.1:3000", &address),
+        folder: &folder,
+        prelude: &prelude,
+        without_varying: without_waits,
+    }
+    .run(Command::new("bash"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A line without how long to wait: a second may have passed.
+fn without_waits(line: &str) -> String {
+    let is_wait = line.starts_with("retry-after:") || line.starts_with("ratelimit:");
+    let end = line.trim_end_matches(|it: char| it.is_ascii_digit());
+    if is_wait { end.to_owned() } else { line.to_owned() }
+}
+
+#[test]
+fn a_limiter_in_axum_in_ten_lines() {
+    let text = include_str!("../../../../docs/guides/axum.md");
+    let (_, code) = include_str!("../../examples/axum.rs").split_once("\n\n").unwrap();
+    assert!(text.contains(code), "the guide does not show examples/axum.rs as it is");
+    follow(text, "axum");
+}
+
+#[test]
+fn behind_a_proxy() {
+    follow(include_str!("../../../../docs/guides/behind-a-proxy.md"), "proxied");
+}

@@ -1,0 +1,290 @@
+//! One limiter in front of a service.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::routing::get as route;
+use axum::{Extension, Router};
+use bytes::Bytes;
+use http::Request;
+use http::request::Parts;
+use tidegate::policy::Mode;
+use tidegate::{Bucket, Limiter, ManualClock, Rate, Window};
+use tidegate_tower::{Admission, Dialect, Header, LimitLayer, PathParam, extension};
+use tower::ServiceExt;
+
+use crate::support::{Answer, Hello, ask, get};
+
+type Windows = Arc<Limiter<String, Window, ManualClock>>;
+
+/// Two per 10 s and user.
+fn two_per_ten_seconds() -> (Windows, ManualClock) {
+    let clock = ManualClock::default();
+    let window = Window::new(2, Duration::from_secs(10)).unwrap();
+    (Arc::new(Limiter::builder(window).clock(clock.clone()).build().unwrap()), clock)
+}
+
+fn by_user(limiter: &Windows) -> LimitLayer {
+    LimitLayer::new(Arc::clone(limiter), Header::new("x-user")).name("searches")
+}
+
+#[tokio::test]
+async fn who_is_allowed_is_told_what_is_left() {
+    let (limiter, clock) = two_per_ten_seconds();
+    let (layer, hello) = (by_user(&limiter), Hello::default());
+    let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    assert_eq!((answer.status, &*answer.body), (200, "hello"));
+    assert_eq!(answer.header("ratelimit-policy"), Some(r#""searches";q=2;w=10"#));
+    assert_eq!(answer.header("ratelimit"), Some(r#""searches";r=1;t=10"#));
+    assert_eq!(answer.header("retry-after"), None);
+    clock.advance(Duration::from_millis(3_500));
+    let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    assert_eq!(answer.header("ratelimit"), Some(r#""searches";r=0;t=7"#));
+}
+
+#[tokio::test]
+async fn who_is_refused_gets_a_429_that_says_when_to_come_back() {
+    let (limiter, clock) = two_per_ten_seconds();
+    let (layer, hello) = (by_user(&limiter), Hello::default());
+    for _ in 0..2 {
+        assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, 200);
+    }
+    clock.advance(Duration::from_millis(1));
+    let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    assert_eq!(answer.status, 429);
+    assert_eq!(answer.header("retry-after"), Some("10"));
+    assert_eq!(answer.header("ratelimit"), Some(r#""searches";r=0;t=10"#));
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    assert_eq!(
+        answer.body,
+        "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+         \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
+         \"status\":429,\"detail\":\"too many requests: retry later\",\
+         \"violated-policies\":[\"searches\"],\"retry_after_ms\":9999}"
+    );
+    assert_eq!(hello.calls(), 2, "the handler does not run");
+    assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "bob")])).await.status, 200);
+    // The wait is true: to the nanosecond before it, it is refused.
+    clock.advance(Duration::from_nanos(9_998_999_999));
+    assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, 429);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_body_of_a_refused_request_is_not_touched() {
+    /// A body that tells when it is polled.
+    struct Watched(Arc<AtomicBool>);
+
+    impl http_body::Body for Watched {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+            self.0.store(true, Ordering::SeqCst);
+            std::task::Poll::Ready(None)
+        }
+    }
+
+    let (limiter, _) = two_per_ten_seconds();
+    let is_polled = Arc::new(AtomicBool::new(false));
+    let hello = Hello::default();
+    for _ in 0..4 {
+        let body = Body::new(Watched(Arc::clone(&is_polled)));
+        let request = Request::post("/").header("x-user", "ada").body(body).unwrap();
+        ask(&by_user(&limiter), &hello, request).await;
+    }
+    assert_eq!(hello.calls(), 2);
+    assert!(!is_polled.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn requests_without_a_key_are_refused_unless_told_otherwise() {
+    let (limiter, _) = two_per_ten_seconds();
+    let (layer, hello) = (by_user(&limiter), Hello::default());
+    let twice = [("x-user", "ada"), ("x-user", "bob")];
+    for headers in [&[][..], &twice] {
+        let answer = ask(&layer, &hello, get("/", headers)).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (429, None));
+        assert!(answer.body.contains("\"retry\":\"never\""), "{}", answer.body);
+    }
+    assert_eq!(limiter.len(), 0, "nobody has been charged");
+    let lenient = layer.serve_without_key();
+    let answer = ask(&lenient, &hello, get("/", &[])).await;
+    assert_eq!((answer.status, answer.header("ratelimit")), (200, None));
+}
+
+#[tokio::test]
+async fn a_closure_says_what_a_request_costs() {
+    let clock = ManualClock::default();
+    let bucket = Bucket::new(Rate::per_second(1).unwrap(), 10).unwrap();
+    let limiter: Limiter<String, _, _> = Limiter::builder(bucket).clock(clock).build().unwrap();
+    let layer = LimitLayer::new(limiter, Header::new("x-user")).cost(|parts| {
+        let cost = parts.headers.get("x-cost").and_then(|cost| cost.to_str().ok()?.parse().ok());
+        cost.unwrap_or(1)
+    });
+    let hello = Hello::default();
+    let cost = |cost| get("/", &[("x-user", "ada"), ("x-cost", cost)]);
+    let answer = ask(&layer, &hello, cost("7")).await;
+    assert_eq!(answer.header("ratelimit"), Some(r#""default";r=3;t=7"#));
+    let answer = ask(&layer, &hello, cost("5")).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("2")));
+    let answer = ask(&layer, &hello, cost("11")).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, None), "never");
+    let answer = ask(&layer, &hello, cost("0")).await;
+    assert_eq!(answer.header("ratelimit"), Some(r#""default";r=3;t=7"#), "a look costs nothing");
+}
+
+#[tokio::test]
+async fn the_dialect_of_headers_is_a_setting() {
+    let (limiter, _) = two_per_ten_seconds();
+    let layer = by_user(&limiter).dialect(Dialect::XRateLimit);
+    let answer = ask(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
+    let headers = ["limit", "remaining", "reset"].map(|name| format!("x-ratelimit-{name}"));
+    assert_eq!(headers.map(|name| answer.header(&name).unwrap().to_owned()), ["2", "1", "10"]);
+    assert_eq!(answer.header("ratelimit"), None);
+    let silent = by_user(&limiter).dialect(Dialect::None);
+    let answer = ask(&silent, &Hello::default(), get("/", &[("x-user", "ada")])).await;
+    assert!(answer.headers.keys().all(|name| !name.as_str().contains("ratelimit")));
+}
+
+#[tokio::test]
+async fn in_shadow_mode_everybody_is_served_and_the_handler_knows() {
+    let (limiter, _) = two_per_ten_seconds();
+    let layer = by_user(&limiter).mode(Mode::Shadow);
+    let app = Router::new()
+        .route(
+            "/",
+            route(|admission: Admission| async move {
+                let is_allowed = admission.decision().unwrap().is_allowed();
+                assert_eq!(is_allowed, admission.is_allowed());
+                is_allowed.to_string()
+            }),
+        )
+        .layer(layer);
+    for expected in ["true", "true", "false", "false"] {
+        let response = app.clone().oneshot(get("/", &[("x-user", "ada")])).await.unwrap();
+        let answer = Answer::of(response).await;
+        assert_eq!((answer.status, &*answer.body), (200, expected));
+        assert_eq!(answer.header("ratelimit"), None, "clients see nothing of it");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_sees_its_decision() {
+    let (limiter, _) = two_per_ten_seconds();
+    let handler = |admission: Admission| async move {
+        admission.decision().map_or("unlimited".to_owned(), |it| it.remaining().to_string())
+    };
+    let app = Router::new()
+        .route("/limited", route(handler))
+        .route_layer(by_user(&limiter))
+        .route("/free", route(handler));
+    for (path, expected) in [("/limited", "1"), ("/limited", "0"), ("/free", "unlimited")] {
+        let response = app.clone().oneshot(get(path, &[("x-user", "ada")])).await.unwrap();
+        assert_eq!(Answer::of(response).await.body, expected);
+    }
+}
+
+#[tokio::test]
+async fn keys_come_from_paths_extensions_and_closures() {
+    #[derive(Clone)]
+    struct Account(u64);
+
+    let one = || Window::new(1, Duration::from_secs(10)).unwrap();
+    let rooms: Limiter<String, _> = Limiter::new(one());
+    let accounts: Limiter<u64, _> = Limiter::new(one());
+    let hosts: Limiter<(String, bool), _> = Limiter::new(one());
+    let key = |parts: &Parts| {
+        let host = parts.headers.get("host")?.to_str().ok()?;
+        Some((host.to_owned(), parts.method == http::Method::GET))
+    };
+    let app = Router::new()
+        .nest(
+            "/v1",
+            Router::new()
+                .route("/rooms/{room}/say", route(|| async { "said" }))
+                .route("/room-{room}", route(|| async { "read" }))
+                .route_layer(LimitLayer::new(rooms, PathParam::new("room"))),
+        )
+        .route(
+            "/account",
+            route(|| async { "paid" })
+                .layer::<_, Infallible>(LimitLayer::new(
+                    accounts,
+                    extension(|Account(id): &Account| *id),
+                ))
+                .layer(Extension(Account(7))),
+        )
+        .route("/host", route(|| async { "served" }).layer(LimitLayer::new(hosts, key)));
+    let cases = [
+        ("/v1/rooms/red/say", 200),
+        ("/v1/rooms/red/say", 429),
+        ("/v1/rooms/r%65d/say", 429),
+        ("/v1/rooms/blue/say", 200),
+        ("/v1/room-blue", 429),
+        ("/v1/room-green", 200),
+        ("/account", 200),
+        ("/account", 429),
+        ("/host", 200),
+        ("/host", 429),
+    ];
+    for (path, status) in cases {
+        let response = app.clone().oneshot(get(path, &[("host", "a.example")])).await.unwrap();
+        assert_eq!(response.status().as_u16(), status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn two_layers_both_say_what_is_left() {
+    let (limiter, _) = two_per_ten_seconds();
+    let (other, _) = two_per_ten_seconds();
+    let app = Router::new()
+        .route("/", route(|| async { "hello" }))
+        .layer(by_user(&limiter).name("inner"))
+        .layer(by_user(&other).name("outer").cost(|_| 2));
+    let response = app.oneshot(get("/", &[("x-user", "ada")])).await.unwrap();
+    let lines: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
+    assert_eq!(lines, [r#""inner";r=1;t=10"#, r#""outer";r=0;t=10"#]);
+}
+
+#[tokio::test]
+async fn skipped_requests_are_not_asked_about() {
+    let (limiter, _) = two_per_ten_seconds();
+    let layer = by_user(&limiter).skip(|parts| parts.uri.path() == "/healthz");
+    let hello = Hello::default();
+    for _ in 0..5 {
+        assert_eq!(ask(&layer, &hello, get("/healthz", &[])).await.status, 200);
+    }
+    assert_eq!(ask(&layer, &hello, get("/", &[])).await.status, 429);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_at_once_are_admitted_exactly() {
+    let bucket = Bucket::new(Rate::per_second(1).unwrap(), 100).unwrap();
+    let clock = ManualClock::default();
+    let limiter: Limiter<String, _, _> = Limiter::builder(bucket).clock(clock).build().unwrap();
+    let layer = LimitLayer::new(limiter, Header::new("x-user"));
+    let hello = Hello::default();
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let (layer, hello) = (layer.clone(), hello.clone());
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(hello.calls(), 100);
+}

@@ -1,0 +1,266 @@
+//! How many are in flight.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get as route;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use tidegate::policy::Mode;
+use tidegate::{Limiter, Window};
+use tidegate_tower::{Admission, Header, LimitLayer, Place, PolicyLayer};
+use tokio::sync::oneshot;
+use tower::limit::ConcurrencyLimit;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::support::{Answer, TestEngine, engine, get};
+
+const ONE_PLACE: &str = r#"
+    [[rule]]
+    name  = "calls"
+    slots = { max = 1, queue = 2, expires = "5m" }
+"#;
+
+fn layer(engine: &TestEngine, patience: Option<Duration>) -> PolicyLayer {
+    PolicyLayer::new(engine.clone(), "default").places(patience)
+}
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A service that answers when it is told to.
+fn told() -> (
+    impl Service<
+        Request<Body>,
+        Response = Response<Body>,
+        Error = Infallible,
+        Future = impl Future<Output = Result<Response<Body>, Infallible>> + Send,
+    > + Clone,
+    impl Fn(),
+) {
+    let waiting: Arc<Mutex<Vec<oneshot::Sender<()>>>> = Arc::default();
+    let served = Arc::clone(&waiting);
+    let service = service_fn(move |_: Request<Body>| {
+        let (sender, receiver) = oneshot::channel();
+        served.lock().unwrap().push(sender);
+        async move {
+            let _ = receiver.await;
+            Ok::<_, Infallible>(Response::new(Body::from("done")))
+        }
+    });
+    (service, move || drop(waiting.lock().unwrap().remove(0)))
+}
+
+#[tokio::test]
+async fn the_rest_wait_in_line_and_a_place_goes_on_when_the_body_is_sent() {
+    let (engine, _) = engine(ONE_PLACE);
+    let (service, finish_one) = told();
+    let mut service = layer(&engine, None).layer(service);
+    let mut first = pin!(service.call(get("/", &[])));
+    assert!(poll(first.as_mut()).is_pending());
+    let mut second = pin!(service.call(get("/", &[])));
+    let mut third = pin!(service.call(get("/", &[])));
+    assert!(poll(second.as_mut()).is_pending() && poll(third.as_mut()).is_pending());
+    let fourth = service.call(get("/", &[])).await.unwrap();
+    assert_eq!(fourth.status(), 503, "the queue holds two");
+
+    finish_one();
+    let Poll::Ready(Ok(response)) = poll(first.as_mut()) else { panic!("it is done") };
+    assert!(poll(second.as_mut()).is_pending());
+    // Its body is not sent yet, so nobody else has begun.
+    let body = response.into_body().collect().await.unwrap();
+    assert!(poll(third.as_mut()).is_pending(), "the second came before");
+    assert!(poll(second.as_mut()).is_pending());
+    finish_one();
+    let Poll::Ready(Ok(response)) = poll(second.as_mut()) else { panic!("it is done") };
+    drop(response);
+    drop(body);
+    assert!(poll(third.as_mut()).is_pending());
+    finish_one();
+    assert!(poll(third.as_mut()).is_ready());
+}
+
+#[tokio::test]
+async fn who_gives_up_waiting_leaves_the_line() {
+    let (engine, _) = engine(ONE_PLACE);
+    let (service, finish_one) = told();
+    let mut service = layer(&engine, None).layer(service);
+    let mut first = Box::pin(service.call(get("/", &[])));
+    assert!(poll(first.as_mut()).is_pending());
+    let mut second = Box::pin(service.call(get("/", &[])));
+    let mut third = Box::pin(service.call(get("/", &[])));
+    assert!(poll(second.as_mut()).is_pending() && poll(third.as_mut()).is_pending());
+    drop(second);
+    // A served request whose client goes away frees its place too.
+    drop(first);
+    assert!(poll(third.as_mut()).is_pending());
+    drop(finish_one);
+    drop(third);
+    let mut last = Box::pin(service.call(get("/", &[])));
+    assert!(poll(last.as_mut()).is_pending());
+    assert_eq!(service.call(get("/", &[])).now_or_waits(), "waits");
+}
+
+/// Whether a future is done at its first poll.
+trait NowOrWaits: Future + Sized {
+    fn now_or_waits(self) -> &'static str {
+        match poll(pin!(self)) {
+            Poll::Ready(_) => "now",
+            Poll::Pending => "waits",
+        }
+    }
+}
+
+impl<F: Future> NowOrWaits for F {}
+
+#[tokio::test]
+async fn patience_ends() {
+    let (engine, clock) = engine(ONE_PLACE);
+    let (service, _finish) = told();
+    let mut service = layer(&engine, Some(Duration::from_secs(2))).layer(service);
+    let mut first = Box::pin(service.call(get("/", &[])));
+    assert!(poll(first.as_mut()).is_pending());
+    let mut second = Box::pin(service.call(get("/", &[])));
+    assert!(poll(second.as_mut()).is_pending());
+    clock.advance(Duration::from_secs(2));
+    engine.tick();
+    let Poll::Ready(Ok(response)) = poll(second.as_mut()) else { panic!("its time is over") };
+    let answer = Answer::of(response).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (503, None));
+    assert!(answer.body.contains("#temporary-reduced-capacity"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_handler_can_take_its_place_along() {
+    let (engine, _) = engine(ONE_PLACE);
+    let taken: Arc<Mutex<Option<Place>>> = Arc::default();
+    let keep = Arc::clone(&taken);
+    let handler = move |admission: Admission| {
+        let keep = Arc::clone(&keep);
+        async move {
+            keep.lock().unwrap().get_or_insert_with(|| admission.place().unwrap().clone());
+            "a socket that lives on"
+        }
+    };
+    let no_patience = layer(&engine, Some(Duration::ZERO));
+    let app = Router::new().route("/", route(handler)).layer(no_patience);
+    let ask = async || Answer::of(app.clone().oneshot(get("/", &[])).await.unwrap()).await.status;
+    assert_eq!(ask().await, 200);
+    assert_eq!(ask().await, 503, "the place is still taken");
+    // What is kept is the first one; it goes back with the last handle.
+    drop(taken.lock().unwrap().take());
+    assert_eq!(ask().await, 200);
+}
+
+#[tokio::test]
+async fn a_place_is_kept_until_the_end_of_the_body_and_not_longer() {
+    let (engine, _) = engine(ONE_PLACE);
+    let no_patience = layer(&engine, Some(Duration::ZERO));
+    let app = Router::new().route("/", route(|| async { "one frame" })).layer(no_patience);
+    let ask = async || app.clone().oneshot(get("/", &[])).await.unwrap();
+    let mut body = ask().await.into_body();
+    assert_eq!(ask().await.status(), 503, "the response is there, its body is not sent");
+    assert!(body.frame().await.is_some());
+    assert_eq!(ask().await.status(), 200, "all of it has come, though it is not dropped");
+    drop(body);
+}
+
+#[tokio::test]
+async fn a_place_is_kept_while_there_may_be_more() {
+    let (engine, _) = engine(ONE_PLACE);
+    let no_patience = layer(&engine, Some(Duration::ZERO));
+    let chunked = || async { Body::from_stream(tokio_stream::iter([Ok::<_, Infallible>("one")])) };
+    let app = Router::new().route("/", route(chunked)).layer(no_patience);
+    let ask = async || app.clone().oneshot(get("/", &[])).await.unwrap();
+    let mut body = ask().await.into_body();
+    assert!(body.frame().await.is_some());
+    assert_eq!(ask().await.status(), 503, "there may be more");
+    assert!(body.frame().await.is_none());
+    assert_eq!(ask().await.status(), 200, "it is sent, though not dropped");
+    drop(body);
+}
+
+#[tokio::test]
+async fn who_takes_a_place_meets_the_other_rules_too() {
+    let (engine, _) = engine(
+        r#"
+        [[rule]]
+        name  = "calls"
+        slots = { max = 5 }
+
+        [[rule]]
+        name   = "user"
+        key    = ["user"]
+        window = { max = 4, per = "10s" }
+        "#,
+    );
+    let layer =
+        layer(&engine, None).attribute("user", tidegate_tower::Header::new("x-user")).cost(|_| 3);
+    let hello = crate::support::Hello::default();
+    let ada = || get("/", &[("x-user", "ada")]);
+    let answer = crate::support::ask(&layer, &hello, ada()).await;
+    assert!(answer.header("ratelimit").unwrap().contains(r#""user";r=1;t=10"#), "{answer:?}");
+    let answer = crate::support::ask(&layer, &hello, ada()).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("10")));
+    assert!(answer.body.contains(r#""violated-policies":["user"]"#), "{}", answer.body);
+    let call = crate::gate::grpc("application/grpc", &[("x-user", "ada")]);
+    let answer = crate::support::ask(&layer, &hello, call).await;
+    assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("8")));
+    assert_eq!(hello.calls(), 1);
+    let bob = crate::support::ask(&layer, &hello, get("/", &[("x-user", "bob")])).await;
+    assert_eq!(bob.status, 200);
+}
+
+#[tokio::test]
+async fn places_need_a_rule_that_has_places() {
+    let (engine, _) = engine("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"1s\" }\n");
+    let app = Router::new().route("/", route(|| async { "served" })).layer(layer(&engine, None));
+    assert_eq!(app.oneshot(get("/", &[])).await.unwrap().status(), 500);
+}
+
+#[tokio::test]
+async fn in_shadow_mode_nobody_waits() {
+    let (engine, _) = engine(ONE_PLACE);
+    let (service, _finish) = told();
+    let mut service = layer(&engine, None).mode(Mode::Shadow).layer(service);
+    let mut first = Box::pin(service.call(get("/", &[])));
+    assert!(poll(first.as_mut()).is_pending());
+    let app = Router::new()
+        .route("/", route(|it: Admission| async move { it.is_allowed().to_string() }))
+        .layer(layer(&engine, None).mode(Mode::Shadow));
+    let answer = Answer::of(app.oneshot(get("/", &[])).await.unwrap()).await;
+    assert_eq!((answer.status, &*answer.body), (200, "false"));
+}
+
+#[tokio::test]
+async fn who_waits_or_is_refused_takes_nothing_of_the_service_behind() {
+    // The service behind serves one at a time; whoever is ready has that place.
+    let (engine, _) = engine(ONE_PLACE);
+    let (service, _finish) = told();
+    let one_at_a_time = ConcurrencyLimit::new(service, 1);
+    let mut first = layer(&engine, None).layer(one_at_a_time.clone());
+    let mut second = layer(&engine, Some(Duration::ZERO)).layer(one_at_a_time.clone());
+    let place = engine.acquire(&tidegate::Request::new("default", &[]), None).await.unwrap();
+    let mut waiting = pin!(first.ready().await.unwrap().call(get("/", &[])));
+    assert!(poll(waiting.as_mut()).is_pending());
+    let refused = second.ready().await.unwrap().call(get("/", &[])).await.unwrap();
+    assert_eq!(refused.status(), 503);
+    let mut limited = limiter_that_refuses().layer(one_at_a_time.clone());
+    let refused = limited.ready().await.unwrap().call(get("/", &[])).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    let mut another = one_at_a_time;
+    assert!(poll(pin!(another.ready())).is_ready(), "the place is free");
+    drop(place);
+}
+
+fn limiter_that_refuses() -> LimitLayer {
+    let window = Window::new(1, Duration::from_secs(1)).unwrap();
+    LimitLayer::new(Limiter::new(window), Header::new("x-user"))
+}

@@ -1,0 +1,239 @@
+//! A policy in front of a service.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get as route;
+use tidegate::Request as Asked;
+use tidegate::policy::Mode;
+use tidegate_tower::{Admission, ClientIp, Dialect, Header, PolicyLayer, attribute};
+use tower::ServiceExt;
+
+use crate::support::{Answer, Hello, TestEngine, ask, engine, from, get};
+
+const TWO_RULES: &str = r#"
+    [[rule]]
+    name   = "user"
+    domain = "api"
+    key    = ["user"]
+    window = { max = 2, per = "10s" }
+    deny   = "slow down"
+
+    [[rule]]
+    name   = "everybody"
+    domain = "api"
+    bucket = { rate = "1/s", burst = 30 }
+
+    [[rule]]
+    name   = "watched"
+    domain = "api"
+    key    = ["user"]
+    window = { max = 1, per = "1h" }
+    mode   = "shadow"
+"#;
+
+fn layer(engine: &TestEngine) -> PolicyLayer {
+    PolicyLayer::new(engine.clone(), "api").attribute("user", Header::new("x-user"))
+}
+
+#[tokio::test]
+async fn all_rules_decide_together_and_a_refusal_costs_none() {
+    let (engine, _) = engine(TWO_RULES);
+    let (layer, hello) = (layer(&engine), Hello::default());
+    let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    assert_eq!(answer.header("ratelimit"), Some(r#""user";r=1;t=10, "everybody";r=29;t=1"#));
+    let policy = r#""user";q=2;w=10, "everybody";q=30;w=30"#;
+    assert_eq!(answer.header("ratelimit-policy"), Some(policy), "what is only watched is not told");
+    ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    for _ in 0..5 {
+        let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (429, Some("10")));
+        assert!(answer.body.contains(r#""detail":"slow down","violated-policies":["user"]"#));
+        let told = r#""user";r=0;t=10, "everybody";r=28;t=2"#;
+        assert_eq!(answer.header("ratelimit"), Some(told));
+    }
+    assert_eq!(hello.calls(), 2);
+}
+
+#[tokio::test]
+async fn dialects_that_tell_of_one_limit_tell_of_the_one_that_matters() {
+    let (engine, _) = engine(TWO_RULES);
+    let layer = layer(&engine).dialect(Dialect::Envoy03);
+    let answer = ask(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
+    let limit = r#"2, 2;w=10;name="user", 30;w=30;name="everybody""#;
+    assert_eq!(answer.header("x-ratelimit-limit"), Some(limit));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("1"));
+    // Here it is not the first one.
+    let (engine, _) = engine_of_thirty_costs();
+    let layer = self::layer(&engine).cost(|_| 30).dialect(Dialect::XRateLimit);
+    let answer = ask(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("30"));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("0"));
+}
+
+fn engine_of_thirty_costs() -> (TestEngine, tidegate::ManualClock) {
+    engine(&TWO_RULES.replace("max = 2", "max = 2000"))
+}
+
+#[tokio::test]
+async fn skipped_requests_meet_no_rule_and_the_first_of_two_attributes_counts() {
+    let (engine, _) = engine(TWO_RULES);
+    let layer = layer(&engine)
+        .attribute("user", Header::new("x-other"))
+        .skip(|parts| parts.uri.path() == "/healthz");
+    let hello = Hello::default();
+    let headers = [("x-user", "ada"), ("x-other", "bob")];
+    for _ in 0..5 {
+        let answer = ask(&layer, &hello, get("/healthz", &headers)).await;
+        assert_eq!((answer.status, answer.header("ratelimit")), (200, None));
+    }
+    for (other, status) in [("bob", 200), ("eve", 200), ("joe", 429)] {
+        let headers = [("x-user", "ada"), ("x-other", other)];
+        assert_eq!(ask(&layer, &hello, get("/", &headers)).await.status, status);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_attribute_is_the_rules_affair() {
+    let (engine, _) = engine(TWO_RULES);
+    let answer = ask(&layer(&engine), &Hello::default(), get("/", &[])).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, None));
+    assert!(answer.body.contains("rule `user` needs the attribute `user`"), "{}", answer.body);
+    assert!(answer.body.contains(r#""violated-policies":["user"]"#), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn usual_attributes_are_what_was_asked_for() {
+    let (engine, _) = engine(
+        r#"
+        [[rule]]
+        name   = "search"
+        match  = { method = "GET", host = "api.example", path = "/v1/search/*", ip = "192.0.2.0/24" }
+        key    = ["ip"]
+        window = { max = 1, per = "10s" }
+        "#,
+    );
+    let layer = PolicyLayer::new(engine, "default").usual_attributes(ClientIp::peer());
+    let app = Router::new().nest("/v1", Router::new().fallback(|| async { "found" }).layer(layer));
+    let ask = async |path: &str, host: &str, peer: &str| {
+        let mut request = from(peer);
+        *request.uri_mut() = path.parse().unwrap();
+        request.headers_mut().insert("host", host.parse().unwrap());
+        app.clone().oneshot(request).await.unwrap().status().as_u16()
+    };
+    assert_eq!(ask("/v1/search/x?q=1", "API.example:8080", "192.0.2.1:1").await, 200);
+    assert_eq!(ask("/v1/search/y", "api.example", "192.0.2.1:2").await, 429);
+    assert_eq!(ask("/v1/search/y", "api.example", "192.0.2.2:1").await, 200);
+    for (path, host, peer) in [
+        ("/v1/other", "api.example", "192.0.2.1:1"),
+        ("/v1/search/x", "www.example", "192.0.2.1:1"),
+        ("/v1/search/x", "api.example", "198.51.100.1:1"),
+    ] {
+        assert_eq!(ask(path, host, peer).await, 200, "{path} {host} {peer}");
+        assert_eq!(ask(path, host, peer).await, 200, "{path} {host} {peer}: no rule matches");
+    }
+}
+
+#[tokio::test]
+async fn attributes_come_from_closures_and_the_cost_too() {
+    #[derive(Clone)]
+    struct Account {
+        name: String,
+    }
+
+    let (engine, _) = engine(TWO_RULES);
+    let account = attribute(|parts| Some(parts.extensions.get::<Account>()?.name.as_str().into()));
+    let layer = PolicyLayer::new(engine, "api").attribute("user", account).cost(|_| 2);
+    let request = || {
+        let mut request = get("/", &[]);
+        request.extensions_mut().insert(Account { name: "ada".into() });
+        request
+    };
+    let answer = ask(&layer, &Hello::default(), request()).await;
+    assert_eq!(answer.header("ratelimit"), Some(r#""user";r=0;t=10, "everybody";r=28;t=2"#));
+    assert_eq!(ask(&layer, &Hello::default(), request()).await.status, 429);
+}
+
+#[tokio::test]
+async fn a_request_sent_again_under_its_name_is_charged_once() {
+    let (engine, _) = engine(TWO_RULES);
+    let layer = layer(&engine).idempotency_key(Header::new("idempotency-key"));
+    let named = |name| get("/", &[("x-user", "ada"), ("idempotency-key", name)]);
+    for _ in 0..5 {
+        assert_eq!(ask(&layer, &Hello::default(), named("order 17")).await.status, 200);
+    }
+    assert_eq!(ask(&layer, &Hello::default(), named("order 18")).await.status, 200);
+    assert_eq!(ask(&layer, &Hello::default(), named("order 19")).await.status, 429);
+    let other = layer.cost(|_| 2);
+    let answer = ask(&other, &Hello::default(), named("order 17")).await;
+    assert_eq!(answer.status, 422, "under this name something else was asked for: {answer:?}");
+}
+
+#[tokio::test]
+async fn in_shadow_mode_everybody_is_served() {
+    let (engine, _) = engine(TWO_RULES);
+    let told = |admission: Admission| async move {
+        let left = admission.decision().unwrap().remaining();
+        format!("{} {:?} {left}", admission.is_allowed(), admission.rule())
+    };
+    let app = Router::new().route("/", route(told)).layer(layer(&engine).mode(Mode::Shadow));
+    for expected in ["true Some(\"user\") 1", "true Some(\"user\") 0", "false Some(\"user\") 0"] {
+        let response = app.clone().oneshot(get("/", &[("x-user", "ada")])).await.unwrap();
+        let answer = Answer::of(response).await;
+        assert_eq!((answer.status, &*answer.body), (200, expected));
+        assert_eq!(answer.header("ratelimit"), None);
+    }
+}
+
+#[tokio::test]
+async fn what_no_rule_understands_is_not_a_429() {
+    let (engine, _) = engine(
+        r#"
+        [[rule]]
+        name   = "tiers"
+        key    = ["user"]
+        window = { max = 100, per = "10s" }
+        cost   = { by = "tier", "1..=4" = 1, "5.." = 3 }
+
+        [[rule]]
+        name   = "places"
+        domain = "places"
+        slots  = { max = 1 }
+        "#,
+    );
+    let tiers = PolicyLayer::new(engine.clone(), "default")
+        .attribute("user", Header::new("x-user"))
+        .attribute("tier", Header::new("x-tier"));
+    let hello = Hello::default();
+    let tier = |tier| get("/", &[("x-user", "ada"), ("x-tier", tier)]);
+    let answer = ask(&tiers, &hello, tier("9")).await;
+    assert_eq!(answer.header("ratelimit"), Some(r#""tiers";r=97;t=10"#));
+    let answer = ask(&tiers, &hello, tier("none")).await;
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (422, Some("application/problem+json"))
+    );
+    assert!(answer.body.contains("tier = \\\"none\\\""), "{}", answer.body);
+    // A layer that checks where it should acquire is a mistake of the server's.
+    let answer = ask(&PolicyLayer::new(engine, "places"), &hello, get("/", &[])).await;
+    assert_eq!(answer.status, 500);
+    assert!(answer.body.contains(r#""detail":"see the server's log""#), "{}", answer.body);
+    assert_eq!(hello.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_policy_changes_under_a_running_layer() {
+    let (engine, clock) = engine(TWO_RULES);
+    let (layer, hello) = (layer(&engine), Hello::default());
+    for status in [200, 200, 429] {
+        assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
+    }
+    let policy = tidegate::policy::Policy::from_toml(&TWO_RULES.replace("max = 2", "max = 3"));
+    engine.replace_policy("ops", policy.unwrap());
+    for status in [200, 429] {
+        assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
+    }
+    clock.advance(Duration::from_secs(10));
+    let left = engine.peek(&Asked::new("api", &[("user", "ada")])).wait().unwrap().remaining();
+    assert_eq!(left, Some(3));
+}

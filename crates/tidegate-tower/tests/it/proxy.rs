@@ -1,0 +1,132 @@
+//! Connections that begin with a header of the PROXY protocol.
+
+use std::net::SocketAddr;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::routing::get as route;
+use tidegate_tower::{Peer, ProxyListener};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A server that says whose connection it is.
+async fn serve(configure: impl FnOnce(ProxyListener) -> ProxyListener) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = configure(ProxyListener::new(listener));
+    let address = listener.local_addr().unwrap();
+    let handler = |ConnectInfo(Peer(peer)): ConnectInfo<Peer>| async move { peer.to_string() };
+    let app = Router::new().route("/", route(handler));
+    let service = app.into_make_service_with_connect_info::<Peer>();
+    tokio::spawn(async { axum::serve(listener, service).await });
+    address
+}
+
+/// What is answered to bytes, sent piece by piece.
+async fn answer(server: SocketAddr, pieces: &[&[u8]]) -> String {
+    let mut stream = TcpStream::connect(server).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    for piece in pieces {
+        // A server that has hung up answers nothing, whatever else is written.
+        if stream.write_all(piece).await.is_err() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    answer
+}
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+
+fn v2(command: u8) -> Vec<u8> {
+    let mut bytes = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
+    bytes.extend([command, 0x11, 0, 12, 192, 0, 2, 7, 10, 0, 0, 1, 0, 9, 1, 0xbb]);
+    bytes
+}
+
+#[tokio::test]
+async fn the_header_says_whose_connection_it_is() {
+    let server = serve(|listener| listener).await;
+    let line = b"PROXY TCP6 2001:db8::7 2001:db8::1 9 443\r\n";
+    assert!(answer(server, &[line, GET]).await.ends_with("\r\n\r\n[2001:db8::7]:9"));
+    assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("\r\n\r\n192.0.2.7:9"));
+    // In one piece with the request, and byte by byte.
+    let whole = [line.as_slice(), GET].concat();
+    assert!(answer(server, &[&whole]).await.ends_with("[2001:db8::7]:9"));
+    let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+    assert!(answer(server, &bytes).await.ends_with("[2001:db8::7]:9"));
+    // The balancer speaks for itself.
+    assert!(answer(server, &[&v2(0x20), GET]).await.contains("\r\n\r\n127.0.0.1:"));
+    assert!(answer(server, &[b"PROXY UNKNOWN\r\n", GET]).await.contains("127.0.0.1:"));
+}
+
+#[tokio::test]
+async fn without_the_header_the_connection_is_closed_and_others_are_served() {
+    let server = serve(|listener| listener).await;
+    let endless = [b'A'; 10_000];
+    for wrong in [GET, b"PROXY TCP4 x y 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n\x41", &endless] {
+        assert_eq!(answer(server, &[wrong]).await, "");
+    }
+    assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
+}
+
+#[tokio::test]
+async fn who_is_slow_keeps_nobody_waiting_and_is_closed() {
+    for timeout in [Duration::from_millis(200), Duration::from_secs(3_600)] {
+        let server = serve(|listener| listener.header_timeout(timeout)).await;
+        let mut slow = Vec::new();
+        for _ in 0..50 {
+            let mut stream = TcpStream::connect(server).await.unwrap();
+            stream.write_all(b"PROXY TC").await.unwrap();
+            slow.push(stream);
+        }
+        assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
+        for mut stream in slow {
+            if timeout > Duration::from_secs(1) {
+                // Who says that there will be no more is not waited for.
+                stream.shutdown().await.unwrap();
+            }
+            assert_eq!(stream.read(&mut [0; 8]).await.unwrap_or(0), 0, "closed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn at_most_so_many_are_listened_to_before_their_header() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut listener = ProxyListener::new(listener).header_timeout(Duration::from_secs(3_600));
+    let server = listener.local_addr().unwrap();
+    let is_pending = |listener: &mut ProxyListener| {
+        let accepting = std::pin::pin!(listener.accept());
+        accepting.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    };
+    let mut slow = Vec::new();
+    for _ in 0..1_024 {
+        slow.push(TcpStream::connect(server).await.unwrap());
+        assert!(is_pending(&mut listener));
+    }
+    let mut next = TcpStream::connect(server).await.unwrap();
+    next.write_all(&v2(0x21)).await.unwrap();
+    for _ in 0..1_000 {
+        assert!(is_pending(&mut listener), "there is no place for it");
+        tokio::task::yield_now().await;
+    }
+    drop(slow.pop());
+    let (stream, source) = listener.accept().await;
+    assert_eq!(source, "192.0.2.7:9".parse().unwrap());
+    assert_eq!(stream.source(), source);
+    let told = tonic::transport::server::Connected::connect_info(&stream);
+    assert_eq!(told.remote_addr(), Some(source), "tonic is told the same");
+}
+
+#[tokio::test]
+async fn only_balancers_are_listened_to() {
+    let server = serve(|listener| listener.only_from(["10.0.0.0/8"]).unwrap()).await;
+    assert_eq!(answer(server, &[&v2(0x21), GET]).await, "");
+    let balancers = ["127.0.0.0/8", "10.0.0.0/8"];
+    let server = serve(|listener| listener.only_from(balancers).unwrap()).await;
+    assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
+}

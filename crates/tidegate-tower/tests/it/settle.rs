@@ -1,0 +1,280 @@
+//! Costs that are known only afterwards.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::IntoResponse;
+use axum::routing::get as route;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, StreamBody};
+use tidegate::{Bucket, Limiter, Rate, Request as Asked, Window};
+use tidegate_tower::{Admission, Header, LimitLayer, PolicyLayer, Settle};
+use tokio::sync::mpsc;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::support::{Answer, TestEngine, engine, get};
+
+const TOKENS: &str = r#"
+    [[rule]]
+    name        = "tokens"
+    key         = ["team"]
+    quota       = { max = 1000, per = "day" }
+    reserve_for = "1m"
+"#;
+
+fn layer(engine: &TestEngine) -> PolicyLayer {
+    PolicyLayer::new(engine.clone(), "default")
+        .attribute("team", Header::new("x-team"))
+        .cost(|_| 400)
+        .settle(|response| match response.status.is_success() {
+            true => Settle::Commit(None),
+            false => Settle::Cancel,
+        })
+}
+
+fn left(engine: &TestEngine) -> u64 {
+    let report = engine.peek(&Asked::new("default", &[("team", "red")])).wait().unwrap();
+    report.remaining().unwrap()
+}
+
+fn red() -> Request<Body> {
+    get("/", &[("x-team", "red")])
+}
+
+fn once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[tokio::test]
+async fn what_the_handler_bills_is_charged() {
+    let (engine, _) = engine(TOKENS);
+    let handler = |admission: Admission| async move {
+        admission.bill().unwrap().set(123);
+        "done"
+    };
+    let app = Router::new().route("/", route(handler)).layer(layer(&engine));
+    let answer = Answer::of(app.oneshot(red()).await.unwrap()).await;
+    assert_eq!(answer.status, 200);
+    // The headers were true when the request was let in: 400 were set aside.
+    assert!(answer.header("ratelimit").unwrap().starts_with(r#""tokens";r=600;"#));
+    assert_eq!(left(&engine), 877);
+}
+
+#[tokio::test]
+async fn what_the_response_says_is_charged_whatever_the_bill() {
+    let (engine, _) = engine(TOKENS);
+    let handler = |admission: Admission| async move {
+        let bill = admission.bill().unwrap();
+        bill.set(u64::MAX);
+        assert_eq!(bill.actual(), Some(u64::MAX - 1), "as much as can be said");
+        bill.set(123);
+    };
+    let layer = layer(&engine).settle(|_| Settle::Commit(Some(30)));
+    let app = Router::new().route("/", route(handler)).layer(layer);
+    let answer = Answer::of(app.oneshot(red()).await.unwrap()).await;
+    assert_eq!(answer.header("ratelimit-policy"), Some(r#""tokens";q=1000;w=86400"#));
+    assert_eq!(left(&engine), 970);
+}
+
+#[tokio::test]
+async fn without_a_bill_all_that_was_set_aside_is_charged() {
+    let (engine, _) = engine(TOKENS);
+    let app = Router::new().route("/", route(|| async { "done" })).layer(layer(&engine));
+    app.oneshot(red()).await.unwrap();
+    assert_eq!(left(&engine), 600);
+}
+
+#[tokio::test]
+async fn the_response_can_say_that_nothing_is_charged() {
+    let (engine, _) = engine(TOKENS);
+    let handler = |admission: Admission| async move {
+        admission.bill().unwrap().set(50);
+        StatusCode::BAD_GATEWAY.into_response()
+    };
+    let app = Router::new().route("/", route(handler)).layer(layer(&engine));
+    assert_eq!(app.oneshot(red()).await.unwrap().status(), 502);
+    assert_eq!(left(&engine), 1000);
+}
+
+#[tokio::test]
+async fn an_error_of_the_service_gives_everything_back() {
+    let (engine, _) = engine(TOKENS);
+    let broken = service_fn(async |_: Request<Body>| Err::<Response<Body>, _>("broken"));
+    let service = layer(&engine).layer(broken);
+    assert_eq!(service.oneshot(red()).await.unwrap_err(), "broken");
+    assert_eq!(left(&engine), 1000);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_gets_everything_back() {
+    let (engine, _) = engine(TOKENS);
+    let never =
+        service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    let mut service = layer(&engine).layer(never);
+    {
+        let mut served = pin!(service.call(red()));
+        assert!(once(served.as_mut()).is_pending());
+        assert_eq!(left(&engine), 600, "it is set aside while it is served");
+    }
+    assert_eq!(left(&engine), 1000);
+    // A future that was never polled gives it back as well.
+    drop(service.call(red()));
+    assert_eq!(left(&engine), 1000);
+}
+
+#[tokio::test]
+async fn who_goes_away_after_the_bill_pays_it() {
+    let (engine, _) = engine(TOKENS);
+    let handler = |admission: Admission| async move {
+        admission.bill().unwrap().set(70);
+        std::future::pending::<()>().await;
+    };
+    let mut app = Router::new().route("/", route(handler)).layer(layer(&engine));
+    {
+        let mut served = pin!(app.call(red()));
+        assert!(once(served.as_mut()).is_pending());
+    }
+    assert_eq!(left(&engine), 930);
+}
+
+#[tokio::test]
+async fn what_cannot_be_set_aside_is_refused() {
+    let (engine, _) = engine(TOKENS);
+    let app = Router::new().route("/", route(|| async { "done" })).layer(layer(&engine));
+    for status in [200, 200, 429] {
+        assert_eq!(app.clone().oneshot(red()).await.unwrap().status().as_u16(), status);
+    }
+    assert_eq!(left(&engine), 200);
+}
+
+#[tokio::test]
+async fn a_reservation_that_expired_is_not_charged() {
+    let (engine, clock) = engine(TOKENS);
+    let inner = clock.clone();
+    let slow = service_fn(move |_: Request<Body>| {
+        inner.advance(Duration::from_secs(61));
+        async { Ok::<_, Infallible>(Response::new(Body::empty())) }
+    });
+    layer(&engine).layer(slow).oneshot(red()).await.unwrap();
+    engine.tick();
+    assert_eq!(left(&engine), 1000);
+}
+
+/// A response whose body is what comes through a channel.
+fn streaming() -> (mpsc::UnboundedSender<Bytes>, Router) {
+    let (sender, receiver) = mpsc::unbounded_channel::<Bytes>();
+    let receiver = std::sync::Arc::new(std::sync::Mutex::new(Some(receiver)));
+    let handler = move |admission: Admission| {
+        let mut receiver = receiver.lock().unwrap().take().unwrap();
+        async move {
+            let bill = admission.bill().unwrap().clone();
+            let mut sent = 0;
+            let frames = std::future::poll_fn(move |context| {
+                receiver.poll_recv(context).map(|bytes| {
+                    let bytes = bytes?;
+                    sent += bytes.len() as u64;
+                    bill.set(sent);
+                    Some(Ok::<_, Infallible>(http_body::Frame::data(bytes)))
+                })
+            });
+            Response::new(Body::new(StreamBody::new(Polled(frames))))
+        }
+    };
+    (sender, Router::new().route("/", route(handler)))
+}
+
+/// A stream of what a function of polls gives.
+struct Polled<F>(F);
+
+impl<F, T> tokio_stream::Stream for Polled<F>
+where
+    F: Future<Output = Option<T>> + Unpin,
+{
+    type Item = T;
+
+    fn poll_next(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        std::pin::Pin::new(&mut self.0).poll(context)
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_settled_when_it_ends() {
+    let (engine, _) = engine(TOKENS);
+    let (sender, app) = streaming();
+    let app = app.layer(layer(&engine).settle(|_| Settle::AtEnd));
+    let response = app.oneshot(red()).await.unwrap();
+    assert_eq!(left(&engine), 600, "nobody knows yet what it costs");
+    sender.send(Bytes::from_static(b"0123456789")).unwrap();
+    drop(sender);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body.len(), 10);
+    assert_eq!(left(&engine), 990);
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_is_charged_what_was_billed() {
+    for (sent, expected) in [("", 1000), ("0123456789", 990)] {
+        let (engine, _) = engine(TOKENS);
+        let (sender, app) = streaming();
+        let app = app.layer(layer(&engine).settle(|_| Settle::AtEnd));
+        let response = app.oneshot(red()).await.unwrap();
+        let mut body = response.into_body();
+        if !sent.is_empty() {
+            sender.send(Bytes::from_static(sent.as_bytes())).unwrap();
+            body.frame().await.unwrap().unwrap();
+        }
+        drop(body);
+        assert_eq!(left(&engine), expected);
+    }
+}
+
+#[tokio::test]
+async fn an_outer_layer_hears_the_bill_through_inner_ones() {
+    let (engine, _) = engine(TOKENS);
+    let bucket = Bucket::of(Rate::per_second(100).unwrap()).unwrap();
+    let inner = LimitLayer::new(Limiter::new(bucket), Header::new("x-team"));
+    let handler = |admission: Admission| async move {
+        assert_eq!(admission.decision().unwrap().remaining(), 99, "it is the inner one's");
+        admission.bill().unwrap().set(3);
+    };
+    let app = Router::new().route("/", route(handler)).layer(inner).layer(layer(&engine));
+    app.oneshot(red()).await.unwrap();
+    assert_eq!(left(&engine), 997);
+}
+
+#[tokio::test]
+async fn what_an_inner_layer_refuses_costs_nothing() {
+    let (engine, _) = engine(TOKENS);
+    let window = Window::new(1, Duration::from_secs(10)).unwrap();
+    let inner = LimitLayer::new(Limiter::new(window), Header::new("x-team"));
+    let app = Router::new().route("/", route(|| async {})).layer(inner).layer(layer(&engine));
+    for status in [200, 429, 429] {
+        assert_eq!(app.clone().oneshot(red()).await.unwrap().status().as_u16(), status);
+        assert_eq!(left(&engine), 600);
+    }
+}
+
+#[tokio::test]
+async fn a_cost_of_zero_is_a_look() {
+    let (engine, _) = engine(TOKENS);
+    let app = Router::new().route("/", route(|| async {})).layer(layer(&engine).cost(|_| 0));
+    assert_eq!(app.oneshot(red()).await.unwrap().status(), 200);
+    assert_eq!(left(&engine), 1000);
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_gives_everything_back() {
+    let (engine, _) = engine(TOKENS);
+    let broken = service_fn(async |_: Request<Body>| -> Result<Response<Body>, Infallible> {
+        panic!("a bug")
+    });
+    let service = layer(&engine).layer(broken);
+    assert!(tokio::spawn(service.oneshot(red())).await.unwrap_err().is_panic());
+    assert_eq!(left(&engine), 1000);
+}

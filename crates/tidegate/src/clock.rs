@@ -1,0 +1,150 @@
+//! Where time comes from. The only place that reads it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_core::Timestamp;
+
+mod monotonic;
+mod system;
+
+pub use monotonic::MonotonicClock;
+pub use system::SystemClock;
+
+/// A source of time for a limiter.
+///
+/// It should not run backwards. If it does, limiters admit less for a while, never more.
+pub trait Clock {
+    /// The time now.
+    fn now(&self) -> Timestamp;
+
+    /// The time of day, as time since 1970 in UTC: what calendars follow. By default the clock's
+    /// own time.
+    ///
+    /// It may jump, since somebody may set it.
+    #[inline]
+    fn wall(&self) -> Timestamp {
+        self.now()
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for &C {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+
+    #[inline]
+    fn wall(&self) -> Timestamp {
+        (**self).wall()
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+
+    #[inline]
+    fn wall(&self) -> Timestamp {
+        (**self).wall()
+    }
+}
+
+/// A clock that stands still until it is told to move. For tests that do not sleep.
+///
+/// Clones show the same time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Clock, ManualClock, Timestamp};
+///
+/// let clock = ManualClock::default();
+/// let copy = clock.clone();
+/// clock.advance(Duration::from_secs(5));
+/// assert_eq!(copy.now(), Timestamp::from_secs(5));
+/// ```
+#[derive(Clone, Default)]
+pub struct ManualClock {
+    nanos: Arc<AtomicU64>,
+}
+
+impl ManualClock {
+    /// A clock that shows `start`.
+    #[must_use]
+    pub fn new(start: Timestamp) -> Self {
+        Self { nanos: Arc::new(AtomicU64::new(start.as_nanos())) }
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        let later = |nanos| Some(Timestamp::from_nanos(nanos).saturating_add(by).as_nanos());
+        // The closure never gives up.
+        let _ = self.nanos.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
+    }
+
+    /// Shows another time, which may be earlier.
+    pub fn set(&self, now: Timestamp) {
+        self.nanos.store(now.as_nanos(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.nanos.load(Ordering::SeqCst))
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ManualClock({})", self.now())
+    }
+}
+
+/// A clock that shows the time at which it was last refreshed: the cheapest to read.
+///
+/// Somebody has to call [`refresh`](Self::refresh), say once per turn of an event loop. Until then
+/// limiters believe that no time has passed, so they refill late, never early. It never runs
+/// backwards; its [`wall`](Clock::wall) goes where the source's went.
+#[derive(Debug)]
+pub struct CachedClock<C = MonotonicClock> {
+    source: C,
+    nanos: AtomicU64,
+    wall_nanos: AtomicU64,
+}
+
+impl<C: Clock> CachedClock<C> {
+    /// A clock that shows the time of `source`, as of now.
+    pub fn new(source: C) -> Self {
+        let nanos = AtomicU64::new(source.now().as_nanos());
+        let wall_nanos = AtomicU64::new(source.wall().as_nanos());
+        Self { source, nanos, wall_nanos }
+    }
+
+    /// Reads the source again, and reports the time.
+    pub fn refresh(&self) -> Timestamp {
+        let now = self.source.now();
+        self.nanos.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        self.wall_nanos.store(self.source.wall().as_nanos(), Ordering::Relaxed);
+        self.now()
+    }
+}
+
+impl<C: Clock> Clock for CachedClock<C> {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_nanos(self.wall_nanos.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests;

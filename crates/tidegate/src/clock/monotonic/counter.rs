@@ -1,0 +1,210 @@
+//! Interpolation by the time stamp counter.
+//!
+//! From an *anchor* (a time, and the counter at that time) the clock runs on at a measured rate for
+//! a limited *span* of the counter. Whoever reads the counter outside of the span, beyond it or
+//! before the anchor, takes the system's time instead and sets the next anchor, no earlier than the
+//! end of the span. So time never runs backwards, and a counter that jumps (sleep, migration) is
+//! noticed by the next reader.
+
+#![allow(unsafe_code, reason = "reads the time stamp counter")]
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use tidegate_core::Timestamp;
+
+/// The anchor in force, readable without a lock: an odd or changed version means "read again".
+struct Anchor {
+    version: AtomicU32,
+    ticks: AtomicU64,
+    nanos: AtomicU64,
+    /// Nanoseconds per tick, times 2^32.
+    rate: AtomicU64,
+    /// For how many ticks it holds; 0 before the first calibration.
+    span_ticks: AtomicU64,
+}
+
+static ANCHOR: Anchor = Anchor {
+    version: AtomicU32::new(0),
+    ticks: AtomicU64::new(0),
+    nanos: AtomicU64::new(0),
+    rate: AtomicU64::new(0),
+    span_ticks: AtomicU64::new(0),
+};
+
+/// What the system's clock and the counter said together.
+#[derive(Clone, Copy)]
+struct Sample {
+    nanos: u64,
+    ticks: u64,
+}
+
+impl Sample {
+    /// Reads both clocks, again if something came in between.
+    fn take(system_ns: impl Fn() -> u64) -> Self {
+        let attempt = || {
+            let before = read_counter();
+            let nanos = system_ns();
+            let gap = read_counter().saturating_sub(before);
+            (gap, Self { nanos, ticks: before + gap / 2 })
+        };
+        let (mut best_gap, mut best) = attempt();
+        for _ in 0..3 {
+            let (gap, sample) = attempt();
+            if gap < best_gap {
+                (best_gap, best) = (gap, sample);
+            }
+        }
+        best
+    }
+}
+
+/// The sample that the next rate is measured from.
+static LAST_SAMPLE: Mutex<Option<Sample>> = Mutex::new(None);
+
+/// A consistent copy of the anchor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    ticks: u64,
+    nanos: u64,
+    rate: u64,
+    span_ticks: u64,
+}
+
+impl Line {
+    /// The time when the counter stands at `ticks`, if that is within the span.
+    #[inline(always)]
+    fn at(&self, ticks: u64) -> Option<u64> {
+        // A counter before the anchor wraps to a number beyond every span.
+        let passed = ticks.wrapping_sub(self.ticks);
+        (passed < self.span_ticks).then(|| self.nanos + self.nanos_in(passed))
+    }
+
+    /// The earliest time that the next anchor may have.
+    fn end(&self) -> u64 {
+        self.nanos + self.nanos_in(self.span_ticks)
+    }
+
+    /// A span is at most some seconds, so this does not overflow.
+    #[inline(always)]
+    fn nanos_in(&self, ticks: u64) -> u64 {
+        (ticks * self.rate) >> 32
+    }
+
+    /// The next anchor, from two samples: `None` when they are too close to measure a rate.
+    fn next(&self, from: Sample, to: Sample) -> Option<Self> {
+        let (ns, ticks) = (to.nanos.saturating_sub(from.nanos), to.ticks.checked_sub(from.ticks)?);
+        if ns < MIN_SAMPLE_NS || ticks == 0 {
+            return None;
+        }
+        let rate = u64::try_from((u128::from(ns) << 32) / u128::from(ticks)).ok()?;
+        // No processor counts slower than 100 MHz or faster than 100 GHz, and none changes its
+        // pace: a rate unlike the one before means that the counter ran on during a sleep.
+        let is_steady = self.rate == 0 || rate.abs_diff(self.rate) < self.rate / 1_000;
+        if !(MIN_RATE..=MAX_RATE).contains(&rate) || !is_steady {
+            return None;
+        }
+        let nanos = self.end().max(to.nanos);
+        let span_ns = ns.saturating_mul(10).min(MAX_SPAN_NS);
+        let span_ticks = u64::try_from((u128::from(span_ns) << 32) / u128::from(rate)).ok()?;
+        // Whatever this clock is ahead of the system's, it waits for during the span.
+        let ahead_ns = (nanos - to.nanos).min(span_ns / 2);
+        let rate = u64::try_from((u128::from(span_ns - ahead_ns) << 32) / u128::from(span_ticks));
+        Some(Self { ticks: to.ticks, nanos, rate: rate.ok()?, span_ticks })
+    }
+}
+
+/// The time by the counter, while the anchor holds.
+#[inline(always)]
+pub(super) fn interpolated() -> Option<Timestamp> {
+    let line = read_anchor();
+    line.at(read_counter()).map(Timestamp::from_nanos)
+}
+
+/// The system's time, never before what [`interpolated`] has shown, and a new anchor if possible.
+pub(super) fn anchor(system_ns: impl Fn() -> u64) -> Timestamp {
+    let mut last = LAST_SAMPLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let line = read_anchor();
+    let sample = Sample::take(system_ns);
+    // Somebody else may have set an anchor while this thread waited.
+    if let Some(nanos) = line.at(sample.ticks) {
+        return Timestamp::from_nanos(nanos);
+    }
+    // A counter just before the anchor is another core's that lags by a few ticks.
+    if line.ticks.wrapping_sub(sample.ticks) < MAX_LAG_TICKS {
+        return Timestamp::from_nanos(line.nanos);
+    }
+    let from = *last.get_or_insert(sample);
+    if let Some(next) = line.next(from, sample) {
+        write_anchor(next);
+        *last = Some(sample);
+        return Timestamp::from_nanos(next.nanos);
+    }
+    let passed_ns = sample.nanos.saturating_sub(from.nanos);
+    if sample.ticks < from.ticks || passed_ns >= MIN_SAMPLE_NS {
+        // The counter has jumped: measure anew, on the system's clock until then.
+        *last = Some(sample);
+        let nanos = line.end().max(sample.nanos);
+        write_anchor(Line { ticks: sample.ticks, nanos, rate: 0, span_ticks: 0 });
+    }
+    Timestamp::from_nanos(line.end().max(sample.nanos))
+}
+
+/// Whether the counter runs at a constant rate on all cores, in the processor's opinion and in
+/// the kernel's.
+pub(super) fn is_trusted() -> bool {
+    static TRUSTED: OnceLock<bool> = OnceLock::new();
+    *TRUSTED.get_or_init(|| {
+        let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        is_invariant() && std::fs::read_to_string(source).is_ok_and(|name| name.trim() == "tsc")
+    })
+}
+
+fn is_invariant() -> bool {
+    use std::arch::x86_64::__cpuid;
+    __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0
+}
+
+#[inline(always)]
+fn read_counter() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+#[inline(always)]
+fn read_anchor() -> Line {
+    loop {
+        let version = ANCHOR.version.load(Ordering::Acquire);
+        let line = Line {
+            ticks: ANCHOR.ticks.load(Ordering::Relaxed),
+            nanos: ANCHOR.nanos.load(Ordering::Relaxed),
+            rate: ANCHOR.rate.load(Ordering::Relaxed),
+            span_ticks: ANCHOR.span_ticks.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        if version.is_multiple_of(2) && ANCHOR.version.load(Ordering::Relaxed) == version {
+            return line;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Called under the lock of the last sample only.
+fn write_anchor(line: Line) {
+    ANCHOR.version.fetch_add(1, Ordering::Relaxed);
+    fence(Ordering::Release);
+    ANCHOR.ticks.store(line.ticks, Ordering::Relaxed);
+    ANCHOR.nanos.store(line.nanos, Ordering::Relaxed);
+    ANCHOR.rate.store(line.rate, Ordering::Relaxed);
+    ANCHOR.span_ticks.store(line.span_ticks, Ordering::Relaxed);
+    ANCHOR.version.fetch_add(1, Ordering::Release);
+}
+
+const MIN_SAMPLE_NS: u64 = 10_000_000;
+const MAX_SPAN_NS: u64 = 1_000_000_000;
+const MAX_LAG_TICKS: u64 = 1_000_000;
+const MIN_RATE: u64 = (1 << 32) / 100;
+const MAX_RATE: u64 = (1 << 32) * 10;
+
+#[cfg(test)]
+mod tests;

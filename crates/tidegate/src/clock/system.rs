@@ -1,0 +1,58 @@
+use std::time::Duration;
+
+use tidegate_core::Timestamp;
+
+use super::{Clock, MonotonicClock, monotonic};
+
+/// A clock that shows the time since 1970, and never jumps.
+///
+/// It begins at the system's time of day when it is made, and goes on as [`MonotonicClock`] does.
+/// Setting the system's clock does not touch it; only [`wall`](Clock::wall), which calendars
+/// follow, is the system's time of day at every moment. Clones show the same time. For states
+/// that are kept beyond the process.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    began: Timestamp,
+    /// What the monotonic clock showed at that time.
+    origin: Timestamp,
+}
+
+impl SystemClock {
+    /// A clock that begins at the system's time of day.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::beginning_at(monotonic::wall())
+    }
+
+    /// A clock that begins at the system's time of day, or at `earliest` if that is later: for states
+    /// that were kept until then, should the system's clock have been set back meanwhile.
+    #[must_use]
+    pub fn no_earlier_than(earliest: Timestamp) -> Self {
+        Self::beginning_at(monotonic::wall().max(earliest))
+    }
+
+    fn beginning_at(began: Timestamp) -> Self {
+        Self { began, origin: MonotonicClock.now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        let since_ns = MonotonicClock.now().as_nanos().saturating_sub(self.origin.as_nanos());
+        self.began.saturating_add(Duration::from_nanos(since_ns))
+    }
+
+    fn wall(&self) -> Timestamp {
+        monotonic::wall()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,772 @@
+//! Policy, store and clock: what a service or the daemon holds. Long, because every verb is told here.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use smallvec::SmallVec;
+use tidegate_core::Timestamp;
+
+#[cfg(feature = "durable")]
+pub(crate) use change::MOST_CHANGES;
+pub use change::{Change, Changed, NoSuchRule, OverrideError};
+pub use domain::PreparedDomain;
+pub use error::{CheckError, SettleError};
+pub use explain::{Applies, Explanation, RuleExplanation};
+pub use lease::{Lease, WaitError, Waiting};
+pub use overlay::{Ban, Overlay};
+pub use report::{Report, RuleReport};
+pub use tally::RuleTally;
+
+use crate::clock::{Clock, SystemClock};
+use crate::cycle::Times;
+use crate::policy::Policy;
+use crate::request::Request;
+use crate::store::{
+    Answer, Charge, Deciding, Edits, HoldFor, HoldId, MemoryStore, Named, Outage, Safe, Settled,
+    Settlement, SnapshotError, Store, Undecided,
+};
+use crate::terms::Act;
+use crate::waiting::WaitList;
+use change::Changes;
+use planning::{Planned, PlannedKeys};
+use report::{Asked, RefusalReport};
+use ruleset::{Domain, Ruleset};
+
+mod change;
+mod domain;
+mod error;
+mod explain;
+mod lease;
+mod overlay;
+mod overlay_text;
+mod planning;
+mod report;
+mod ruleset;
+mod tally;
+
+/// A policy at work: decides about requests by its rules, all of them together.
+///
+/// ```
+/// use tidegate::policy::Policy;
+/// use tidegate::{Engine, Request};
+///
+/// let policy = Policy::from_toml(r#"
+///     [[rule]]
+///     name   = "per-user"
+///     key    = ["user"]
+///     window = { max = 2, per = "10s" }
+///
+///     [[rule]]
+///     name   = "everybody"
+///     window = { max = 3, per = "10s" }
+/// "#)?;
+/// let engine = Engine::new(policy);
+///
+/// let ada = Request::new("default", &[("user", "ada")]);
+/// assert!(engine.check(&ada).wait()?.is_allowed());
+/// assert!(engine.check(&ada).wait()?.is_allowed());
+/// let refused = engine.check(&ada).wait()?;
+/// assert_eq!(refused.rule(), Some("per-user"));
+///
+/// // What refused Ada has cost nobody anything.
+/// let bob = Request::new("default", &[("user", "bob")]);
+/// assert!(engine.check(&bob).wait()?.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Clones are handles of the same engine.
+pub struct Engine<S = MemoryStore, C = SystemClock> {
+    shared: Arc<Shared<S, C>>,
+}
+
+struct Shared<S, C> {
+    rules: ArcSwap<Ruleset>,
+    store: S,
+    clock: Arc<C>,
+    changes: Mutex<Changes>,
+    waiting: WaitList,
+}
+
+impl<S, C> Clone for Engine<S, C> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Engine {
+    /// An engine that keeps its states in memory.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for an empty table.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self::with_clock(policy, SystemClock::new())
+    }
+}
+
+impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
+    /// An engine that keeps its states in memory and reads this clock.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for an empty table.
+    #[must_use]
+    pub fn with_clock(policy: Policy, clock: C) -> Self {
+        let max_keys = usize::try_from(policy.server.max_keys).unwrap_or(usize::MAX);
+        let store = MemoryStore::new(max_keys, policy.server.when_full)
+            .expect("an empty store takes a few kilobytes");
+        Self::with_store(policy, store, clock)
+    }
+}
+
+impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
+    /// An engine that goes on from a [snapshot](Self::snapshot): what was spent stays spent, and
+    /// what was set aside stays so until it is settled or expires.
+    ///
+    /// The clock has to go on from where the snapshot's was, as [`SystemClock`] does. Rules are
+    /// recognised by domain and name.
+    pub fn restore(policy: Policy, clock: C, snapshot: &[u8]) -> Result<Self, SnapshotError> {
+        let max_keys = usize::try_from(policy.server.max_keys).unwrap_or(usize::MAX);
+        let store = MemoryStore::from_bytes(snapshot, max_keys, policy.server.when_full)?;
+        Ok(Self::with_store(policy, store, clock))
+    }
+
+    /// Everything that was spent and set aside, as bytes: for [`restore`](Self::restore) after a
+    /// restart.
+    ///
+    /// Keep it from others: it names keys by a secret. Idempotency keys are not in it.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.shared.store.to_bytes()
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
+    /// An engine that keeps its states in this store and reads this clock.
+    ///
+    /// How many keys there may be, and what happens when there are more, is the store's affair.
+    #[must_use]
+    pub fn with_store(policy: Policy, store: S, clock: C) -> Self {
+        let times = Times { now: clock.now(), wall: clock.wall() };
+        let Edits { overlay, changes } = store.kept_edits();
+        let rules = Ruleset::new(Arc::new(policy), overlay, None, &store, times);
+        store.adopt(&rules.adoption, &|| times);
+        let clock = Arc::new(clock);
+        let shared = Shared {
+            rules: ArcSwap::from_pointee(rules),
+            store,
+            waiting: WaitList::new(Arc::clone(&clock) as Arc<dyn Clock + Send + Sync>),
+            clock,
+            changes: Mutex::new(Changes::kept(changes)),
+        };
+        let engine = Self { shared: Arc::new(shared) };
+        // Keys from an earlier life count under the rule's own limit until they are under its override.
+        engine.settle_exceptions(None, &engine.shared.rules.load(), times);
+        engine
+    }
+}
+
+/// What is wanted of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Verb {
+    Check,
+    Peek,
+    Reserve,
+    Acquire,
+}
+
+/// Decisions.
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Charges the request to every rule that it meets: to all of them, or, if one of them refuses,
+    /// to none.
+    ///
+    /// A cost of 0 is a look and changes nothing.
+    #[inline]
+    pub fn check(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Check, None)
+    }
+
+    /// [`check`](Self::check) at a given time, by the clock and of the day.
+    pub fn check_at(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Check, Some(now))
+    }
+
+    /// Decides about several requests of one domain as if they were one: all are charged, or none.
+    pub fn check_together(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(requests, Verb::Check, None)
+    }
+
+    /// Decides about several requests, each by itself, at the same time.
+    pub fn check_many(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Vec<Answer<'_, Result<Report, CheckError>>> {
+        let now = self.shared.clock.now();
+        let check = |request| self.decide(std::slice::from_ref(request), Verb::Check, Some(now));
+        requests.iter().map(check).collect()
+    }
+
+    /// What [`check`](Self::check) would answer. Changes nothing, so what remains is what is there.
+    pub fn peek(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Peek, None)
+    }
+
+    /// [`peek`](Self::peek) at a given time.
+    pub fn peek_at(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Peek, Some(now))
+    }
+
+    /// Sets the cost of a request aside, at every rule that it meets or at none.
+    ///
+    /// The [hold](Report::hold) is to be [committed](Self::commit) or [cancelled](Self::cancel);
+    /// after the shortest `reserve_for` of the rules it is given back by itself.
+    pub fn reserve(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Reserve, None)
+    }
+
+    /// [`reserve`](Self::reserve) at a given time.
+    pub fn reserve_at(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        self.decide(std::slice::from_ref(request), Verb::Reserve, Some(now))
+    }
+
+    /// Charges what was set aside: as much as was, or `actual` units, which may be fewer or more.
+    ///
+    /// Reports how many were charged: fewer than `actual` where a limit has no room for more.
+    pub fn commit(&self, id: HoldId, actual: Option<u64>) -> Answer<'_, Result<u64, SettleError>> {
+        self.settle(id, Settlement::Commit { actual }, None)
+    }
+
+    /// [`commit`](Self::commit) at a given time.
+    pub fn commit_at(
+        &self,
+        id: HoldId,
+        actual: Option<u64>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<u64, SettleError>> {
+        self.settle(id, Settlement::Commit { actual }, Some(now))
+    }
+
+    /// Gives back what was set aside.
+    pub fn cancel(&self, id: HoldId) -> Answer<'_, Result<u64, SettleError>> {
+        self.settle(id, Settlement::Cancel, None)
+    }
+
+    /// [`cancel`](Self::cancel) at a given time.
+    pub fn cancel_at(&self, id: HoldId, now: Timestamp) -> Answer<'_, Result<u64, SettleError>> {
+        self.settle(id, Settlement::Cancel, Some(now))
+    }
+
+    /// [`commit`](Self::commit), with a note that a store on disk writes down with it.
+    pub fn commit_noting(
+        &self,
+        id: HoldId,
+        actual: Option<u64>,
+        note: &str,
+    ) -> Answer<'_, Result<u64, SettleError>> {
+        let settlement = (Settlement::Commit { actual }, Some(note));
+        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
+    }
+
+    /// [`cancel`](Self::cancel), with a note that a store on disk writes down with it.
+    pub fn cancel_noting(&self, id: HoldId, note: &str) -> Answer<'_, Result<u64, SettleError>> {
+        let settlement = (Settlement::Cancel, Some(note));
+        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
+    }
+
+    /// Gives back units of a reservation that was committed, and reports how many.
+    ///
+    /// Never more than was charged, and nothing that a closed window or period has taken with it.
+    pub fn refund_hold(&self, id: HoldId, units: u64) -> Answer<'_, Result<u64, SettleError>> {
+        self.settle(id, Settlement::Refund { units, name: None }, None)
+    }
+
+    /// [`refund_hold`](Self::refund_hold) at a given time.
+    pub fn refund_hold_at(
+        &self,
+        id: HoldId,
+        units: u64,
+        now: Timestamp,
+    ) -> Answer<'_, Result<u64, SettleError>> {
+        self.settle(id, Settlement::Refund { units, name: None }, Some(now))
+    }
+
+    /// [`refund_hold`](Self::refund_hold) under an idempotency key: asked again, it gives nothing more
+    /// and reports the same.
+    pub fn refund_hold_once(
+        &self,
+        id: HoldId,
+        units: u64,
+        idempotency_key: &str,
+    ) -> Answer<'_, Result<u64, SettleError>> {
+        let name = Some(self.named(idempotency_key, ("refund", id, units)));
+        self.settle(id, Settlement::Refund { units, name }, None)
+    }
+
+    /// Gives the cost of a request back to every rule that it meets, and reports the most that any
+    /// of them took back. Never more than was taken, and under the same
+    /// [idempotency key](Request::idempotency_key) only once.
+    ///
+    /// With [`CheckError::Outage`] it may have been given back all the same: a [`peek`](Self::peek) tells.
+    pub fn refund(&self, request: &Request<'_>) -> Answer<'_, Result<u64, CheckError>> {
+        self.refund_at_times(request, None)
+    }
+
+    /// [`refund`](Self::refund) at a given time.
+    pub fn refund_at(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Answer<'_, Result<u64, CheckError>> {
+        self.refund_at_times(request, Some(now))
+    }
+
+    fn refund_at_times(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<u64, CheckError>> {
+        let (rules, times) = self.begin(now);
+        // The store may not know the newest rules yet.
+        self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
+        match self.plan(&rules, request, times) {
+            Ok(mut planned) => {
+                planned.plan.name = request
+                    .idempotency_key
+                    .map(|key| self.named(key, ("refund", Body::of(request))));
+                let waiting = &self.shared.waiting;
+                self.shared.store.refund(&planned.plan, times).map(|units| {
+                    waiting.wake_all();
+                    Ok(units?)
+                })
+            }
+            Err(error) => Answer::Now(Err(error)),
+        }
+    }
+
+    /// Drops what the keys of a request have spent, at every rule that it meets; true if there was
+    /// anything. What is set aside stays.
+    pub fn forget(&self, request: &Request<'_>) -> Answer<'_, Result<bool, CheckError>> {
+        let (rules, times) = self.begin(None);
+        match self.plan(&rules, request, times) {
+            Ok(planned) => {
+                let waiting = &self.shared.waiting;
+                self.shared.store.forget(&planned.plan, times).map(|forgotten| {
+                    waiting.wake_all();
+                    Ok(forgotten?)
+                })
+            }
+            Err(error) => Answer::Now(Err(error)),
+        }
+    }
+
+    /// Ends the round of a domain: quotas per round begin anew, with what they carry over.
+    ///
+    /// Reports how many rounds of the domain have been closed; 0 if the policy has no such domain.
+    ///
+    /// In an [`Outage`] it may have been closed all the same: before trying again, see whether
+    /// [`rounds`](Self::rounds) has changed.
+    pub fn close_round(&self, domain: &str) -> Answer<'_, Result<u64, Outage>> {
+        self.close_round_maybe_noting(domain, None)
+    }
+
+    /// [`close_round`](Self::close_round), with a note that a store on disk writes down with it.
+    pub fn close_round_noting(&self, domain: &str, note: &str) -> Answer<'_, Result<u64, Outage>> {
+        self.close_round_maybe_noting(domain, Some(note))
+    }
+
+    fn close_round_maybe_noting(
+        &self,
+        domain: &str,
+        note: Option<&str>,
+    ) -> Answer<'_, Result<u64, Outage>> {
+        let (rules, times) = self.begin(None);
+        if rules.domain(domain).is_none() {
+            return Answer::Now(Ok(0));
+        }
+        let closed = self.shared.store.close_round(domain, note, times);
+        self.shared.waiting.wake_all();
+        closed
+    }
+
+    /// How many rounds of a domain have been closed.
+    #[must_use]
+    pub fn rounds(&self, domain: &str) -> u64 {
+        self.shared.store.rounds(domain).load(Ordering::Acquire)
+    }
+
+    /// Whether every [`Answer`] is there at once, so that waiting for one never blocks. So it is in
+    /// memory.
+    #[inline]
+    #[must_use]
+    pub fn answers_at_once(&self) -> bool {
+        S::ANSWERS_AT_ONCE
+    }
+
+    /// The clock by which it decides.
+    #[must_use]
+    pub fn clock(&self) -> &C {
+        &self.shared.clock
+    }
+
+    /// How many keys have a state of their own.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.store.len()
+    }
+
+    /// Bytes of memory in which the states of keys are kept.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.shared.store.bytes()
+    }
+
+    /// Whether no key has a state of its own.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(feature = "durable")]
+impl<S: Store, C: Clock> Engine<S, C> {
+    pub(crate) fn store(&self) -> &S {
+        &self.shared.store
+    }
+
+    pub(crate) fn now(&self) -> Times {
+        Times { now: self.shared.clock.now(), wall: self.shared.clock.wall() }
+    }
+}
+
+/// The one way through.
+impl<S: Store, C: Clock> Engine<S, C> {
+    #[inline]
+    fn begin(&self, now: Option<Timestamp>) -> (Guard<Arc<Ruleset>>, Times) {
+        let rules = self.shared.rules.load();
+        let times = self.times(&rules, now);
+        (rules, times)
+    }
+
+    #[inline]
+    fn times(&self, rules: &Ruleset, now: Option<Timestamp>) -> Times {
+        let clock = &self.shared.clock;
+        match now {
+            Some(now) => Times { now, wall: now },
+            None if rules.needs_wall => Times { now: clock.now(), wall: clock.wall() },
+            None => {
+                let now = clock.now();
+                Times { now, wall: now }
+            }
+        }
+    }
+
+    /// A plan for one request, to be charged.
+    fn plan<'r>(
+        &self,
+        rules: &'r Ruleset,
+        request: &'r Request<'r>,
+        times: Times,
+    ) -> Result<Planned<'r>, CheckError> {
+        let mut planned = Planned::new(rules, Act::Charge);
+        planned.plan.note = request.note;
+        let domain = rules.domain(request.domain);
+        let hash = self.shared.store.hash();
+        planned.add((rules, domain), std::slice::from_ref(request), hash, times)?;
+        Ok(planned)
+    }
+
+    #[inline]
+    fn decide(
+        &self,
+        requests: &[Request<'_>],
+        verb: Verb,
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
+        self.decide_in(find, requests, verb, now)
+    }
+
+    /// Decides about requests in a domain that somebody knows how to find.
+    #[inline]
+    fn decide_in(
+        &self,
+        find: impl Fn(&Ruleset) -> Option<usize>,
+        requests: &[Request<'_>],
+        verb: Verb,
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<Report, CheckError>> {
+        // A report is large: it is made where the caller wants it, and filled there.
+        let mut answer = Answer::Now(Ok(Report::new(self.shared.rules.load())));
+        if let Answer::Now(Ok(report)) = &mut answer {
+            match self.fill(report, &find, requests, (verb, now)) {
+                Filled::Now => {}
+                Filled::Error(error) => answer = Answer::Now(Err(error)),
+                Filled::WhenSafe(safe) => {
+                    let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
+                    answer = Answer::Later(Box::pin(report.when(safe)));
+                }
+            }
+        }
+        answer
+    }
+
+    /// Decides, and tells what was decided before it is safe to rely on it.
+    fn decide_early(
+        &self,
+        request: &Request<'_>,
+        verb: Verb,
+        now: Option<Timestamp>,
+    ) -> Result<(Report, Option<Safe<'_>>), CheckError> {
+        let mut report = Report::new(self.shared.rules.load());
+        let find = |rules: &Ruleset| rules.domain_number(request.domain);
+        match self.fill(&mut report, &find, std::slice::from_ref(request), (verb, now)) {
+            Filled::Now => Ok((report, None)),
+            Filled::Error(error) => Err(error),
+            Filled::WhenSafe(safe) => Ok((report, Some(safe))),
+        }
+    }
+
+    /// Makes the decision that the report is about.
+    #[inline]
+    fn fill(
+        &self,
+        report: &mut Report,
+        find: &impl Fn(&Ruleset) -> Option<usize>,
+        requests: &[Request<'_>],
+        (verb, now): (Verb, Option<Timestamp>),
+    ) -> Filled<'_> {
+        loop {
+            let Report { rules, asked, decisions, is_of_several, spoken, .. } = report;
+            let times = self.times(rules, now);
+            let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
+            let mut planned = Planned::new(rules, verb.act());
+            let domain = find(rules).map(|number| &rules.domains[number]);
+            if let Err(error) =
+                self.plan_verb((rules, domain), requests, (verb, times), &mut planned)
+            {
+                return Filled::Error(error);
+            }
+            if let Some(refusal) = planned.refusal {
+                let refusal = (refusal, planned.refused);
+                let refusal = RefusalReport::new(rules, domain, refusal, times.wall);
+                drop(planned);
+                report.refuse(refusal);
+                return Filled::Now;
+            }
+            asked.clear();
+            let ask = |charge: &Charge<'_>| Asked { rule: charge.rule, weight: charge.weight };
+            asked.extend(planned.plan.charges.iter().map(ask));
+            *is_of_several = requests.len() > 1;
+            *spoken = std::mem::take(&mut planned.spoken);
+            if asked.is_empty() && planned.plan.hold.is_none() {
+                return Filled::Now;
+            }
+            planned.plan.key_names = Some(&names);
+            let (decided, safe) = match self.shared.store.decide(&planned.plan, times, decisions) {
+                Deciding::Now(Err(Undecided::Superseded)) => {
+                    drop(planned);
+                    *rules = self.shared.rules.load();
+                    continue;
+                }
+                Deciding::Now(Err(Undecided::NotAdopted)) => {
+                    let read = || self.times(rules, now);
+                    self.shared.store.adopt(&rules.adoption, &read);
+                    continue;
+                }
+                Deciding::Now(decided) => (decided, None),
+                Deciding::WhenSafe(decided, safe) => (Ok(decided), Some(self.telling(safe))),
+            };
+            drop(planned);
+            return match (report.set(decided), safe) {
+                (Err(error), _) => Filled::Error(error),
+                (Ok(()), None) => Filled::Now,
+                (Ok(()), Some(safe)) => Filled::WhenSafe(safe),
+            };
+        }
+    }
+
+    /// In an outage what was taken is given back, and whoever waits for it hears of it.
+    fn telling<'s>(&'s self, safe: Safe<'s>) -> Safe<'s> {
+        let waiting = &self.shared.waiting;
+        Box::pin(async move {
+            let kept = safe.await;
+            if kept.is_err() {
+                waiting.wake_all();
+            }
+            kept
+        })
+    }
+
+    /// A plan, checked against what is wanted of it.
+    #[inline]
+    fn plan_verb<'r>(
+        &self,
+        (rules, domain): (&'r Ruleset, Option<&'r Domain>),
+        requests: &'r [Request<'r>],
+        (verb, times): (Verb, Times),
+        planned: &mut Planned<'r>,
+    ) -> Result<(), CheckError> {
+        planned.add((rules, domain), requests, self.shared.store.hash(), times)?;
+        if let [request] = requests {
+            if request.cost == 0 && verb != Verb::Acquire {
+                planned.plan.act = Act::Look;
+            }
+            planned.plan.note = request.note;
+            if let Some(key) = request.idempotency_key
+                && matches!(verb, Verb::Check | Verb::Reserve)
+                && request.cost > 0
+            {
+                planned.plan.name = Some(self.named(key, (Body::of(request), verb)));
+            }
+        } else if let [first, rest @ ..] = requests
+            && rest.iter().any(|request| request.domain != first.domain)
+        {
+            return Err(CheckError::SeveralDomains);
+        }
+        if verb == Verb::Check && planned.in_flight.is_none() {
+            return Ok(());
+        }
+        self.check_verb(rules, requests, verb, planned)
+    }
+
+    fn check_verb(
+        &self,
+        rules: &Ruleset,
+        requests: &[Request<'_>],
+        verb: Verb,
+        planned: &mut Planned<'_>,
+    ) -> Result<(), CheckError> {
+        let slots = planned.slots.map(|index| rules.rule(planned.plan.charges[index].rule));
+        match (verb, slots) {
+            (Verb::Peek, _) => {}
+            (Verb::Acquire, _) => match planned.in_flight.and_then(|it| rules.rule(it).slots()) {
+                Some(slots) => planned.plan.hold = Some(HoldFor { length: slots.expires }),
+                None if planned.refusal.is_some() => {}
+                None => {
+                    let domain = requests.first().map_or("", |request| request.domain).into();
+                    return Err(CheckError::NoSlots { domain });
+                }
+            },
+            (Verb::Check | Verb::Reserve, Some(rule)) => {
+                return Err(CheckError::NeedsAcquire { rule: rule.rule.name.clone() });
+            }
+            (Verb::Check, None) => planned.leave_slots(),
+            (Verb::Reserve, None) => {
+                if planned.plan.act == Act::Look {
+                    return Err(CheckError::NothingToReserve);
+                }
+                planned.leave_slots();
+                let lengths =
+                    planned.plan.charges.iter().map(|it| rules.rule(it.rule).rule.reserve_for);
+                let length = lengths.min().unwrap_or(RESERVED_FOR);
+                planned.plan.hold = Some(HoldFor { length });
+            }
+        }
+        Ok(())
+    }
+
+    /// An idempotency key, and the body that it belongs to.
+    fn named(&self, key: &str, body: impl Hash) -> Named {
+        let hash = self.shared.store.hash();
+        Named {
+            name: [hash.hash_one((1, key)), hash.hash_one((2, key))],
+            body: hash.hash_one(body),
+        }
+    }
+
+    fn settle(
+        &self,
+        id: HoldId,
+        settlement: Settlement,
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<u64, SettleError>> {
+        self.settle_noting(id, (settlement, None), now).map(|settled| Ok(settled?.units))
+    }
+
+    fn settle_noting(
+        &self,
+        id: HoldId,
+        settlement: (Settlement, Option<&str>),
+        now: Option<Timestamp>,
+    ) -> Answer<'_, Result<Settled, SettleError>> {
+        let (_, times) = self.begin(now);
+        let settled = self.shared.store.settle(id, settlement, times);
+        let waiting = &self.shared.waiting;
+        if let Answer::Later(_) = &settled {
+            // It is done already, even if nobody awaits the answer.
+            waiting.wake_all();
+        }
+        settled.map(move |settled| {
+            let settled = settled?;
+            // Whoever waits for what was given back hears of it.
+            waiting.tell(settled.lines);
+            Ok(settled)
+        })
+    }
+}
+
+/// Everything about a request that makes it another one.
+#[derive(Hash)]
+struct Body<'a> {
+    domain: &'a str,
+    /// In order of their names.
+    attributes: SmallVec<[(&'a str, &'a str); 8]>,
+    cost: u64,
+}
+
+impl<'a> Body<'a> {
+    fn of(request: &Request<'a>) -> Self {
+        let mut attributes: SmallVec<_> = request.attributes.iter().collect();
+        attributes.sort_unstable();
+        Self { domain: request.domain, attributes, cost: request.cost }
+    }
+}
+
+/// How far a report has come.
+enum Filled<'a> {
+    Now,
+    Error(CheckError),
+    WhenSafe(Safe<'a>),
+}
+
+impl Verb {
+    const fn act(self) -> Act {
+        match self {
+            Self::Check | Self::Acquire => Act::Charge,
+            Self::Peek => Act::Look,
+            Self::Reserve => Act::Hold,
+        }
+    }
+}
+
+impl<S: Store, C> fmt::Debug for Engine<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("rules", &self.shared.rules.load().rules.len())
+            .field("keys", &self.shared.store.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long something is set aside where no rule says so, because none limits it.
+const RESERVED_FOR: Duration = Duration::from_secs(600);

@@ -1,0 +1,473 @@
+//! Changes while running: what was changed, by whom, and what it was before.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+
+use super::overlay::{Ban, Overlay};
+use super::planning::Charged;
+use super::ruleset::{Compiled, Ruleset};
+use super::{Engine, Shared};
+use crate::clock::Clock;
+use crate::cycle::Times;
+use crate::locks::lock;
+use crate::policy::{Condition, Override, Policy, PolicyErrors, Rule};
+use crate::request::Request;
+use crate::store::Store;
+
+/// One thing that was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// Changes are numbered upwards from 1.
+    pub number: u64,
+    /// When, by the time of day.
+    pub at: Timestamp,
+    /// By whom, as the caller said.
+    pub who: Box<str>,
+    /// What it was about.
+    pub what: Changed,
+    /// How it was before, in words; `None` where there was nothing.
+    pub before: Option<String>,
+    /// How it is now; `None` where there is nothing any more.
+    pub after: Option<String>,
+}
+
+impl Change {
+    /// The rule that it was about, if it was about one.
+    #[must_use]
+    pub fn rule(&self) -> Option<&str> {
+        match &self.what {
+            Changed::Rule { name, .. } => Some(name),
+            Changed::Bans { .. } | Changed::Server => None,
+        }
+    }
+
+    /// The domain that it was about, if it was about one.
+    #[must_use]
+    pub fn domain(&self) -> Option<&str> {
+        match &self.what {
+            Changed::Rule { domain, .. } | Changed::Bans { domain } => Some(domain),
+            Changed::Server => None,
+        }
+    }
+}
+
+/// What a change was about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Changed {
+    /// A rule was added, changed or removed.
+    Rule {
+        /// Its domain.
+        domain: Box<str>,
+        /// Its name.
+        name: Box<str>,
+        /// Whether what was spent under it counts no more, because its key or algorithm changed.
+        starts_fresh: bool,
+    },
+    /// Who is banned in a domain.
+    Bans {
+        /// The domain.
+        domain: Box<str>,
+    },
+    /// What applies to all rules: what happens to unmatched requests, what share is enforced.
+    Server,
+}
+
+/// There is no such rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchRule {
+    domain: Box<str>,
+    name: Box<str>,
+}
+
+impl fmt::Display for NoSuchRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no rule `{}` in domain `{}`", self.name, self.domain)
+    }
+}
+
+impl std::error::Error for NoSuchRule {}
+
+type Observer = Arc<dyn Fn(&Change) + Send + Sync>;
+
+/// What is kept about changes.
+#[derive(Default)]
+pub(super) struct Changes {
+    log: VecDeque<Change>,
+    last: u64,
+    observers: Vec<Observer>,
+    /// Rule sets that were replaced and may still be in use. Freed by whoever edits, never by a
+    /// decision.
+    replaced: Vec<Arc<Ruleset>>,
+}
+
+/// Changes while running.
+///
+/// Each is atomic: a decision is made by the rules before it or after it. No decision waits for a
+/// change. What was spent stays spent.
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Puts another policy into force, and reports what has changed.
+    ///
+    /// Edits that were made over the old one stay, over the new one.
+    pub fn replace_policy(&self, who: &str, policy: Policy) -> Vec<Change> {
+        self.edit(who, None, |rules| (policy.in_place_of(&rules.policy), rules.overlay.clone()))
+    }
+
+    /// [`replace_policy`](Self::replace_policy) at a given time.
+    pub fn replace_policy_at(&self, who: &str, policy: Policy, now: Timestamp) -> Vec<Change> {
+        let edit = |rules: &Ruleset| (policy.in_place_of(&rules.policy), rules.overlay.clone());
+        self.edit(who, Some(now), edit)
+    }
+
+    /// Puts a rule into force over the policy's rule of that name, or as a new one.
+    ///
+    /// It stays when the policy is replaced, until the overlay is [dropped](Self::drop_overlay).
+    pub fn replace_rule(&self, who: &str, rule: Rule) -> Result<Vec<Change>, PolicyErrors> {
+        self.replace_rule_at_times(who, rule, None)
+    }
+
+    /// [`replace_rule`](Self::replace_rule) at a given time.
+    pub fn replace_rule_at(
+        &self,
+        who: &str,
+        rule: Rule,
+        now: Timestamp,
+    ) -> Result<Vec<Change>, PolicyErrors> {
+        self.replace_rule_at_times(who, rule, Some(now))
+    }
+
+    fn replace_rule_at_times(
+        &self,
+        who: &str,
+        rule: Rule,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Change>, PolicyErrors> {
+        self.try_edit(who, now, |rules| {
+            let mut overlay = rules.overlay.clone();
+            let is_same = |it: &Arc<Rule>| (&it.domain, &it.name) == (&rule.domain, &rule.name);
+            overlay.rules.retain(|it| !is_same(it));
+            overlay.rules.push(Arc::new(rule));
+            Policy::new(overlay.over(&rules.policy.rules))?;
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Gives some keys of a rule another limit, before all other overrides of the rule.
+    ///
+    /// An override for the same keys is replaced.
+    pub fn set_override(
+        &self,
+        who: &str,
+        (domain, rule): (&str, &str),
+        given: Override,
+    ) -> Result<Vec<Change>, OverrideError> {
+        self.try_edit(who, None, |rules| {
+            let mut overridden = rules.must_have(domain, rule)?.clone();
+            overridden.overrides = vec![given.clone()];
+            Policy::new([overridden])?;
+            let mut overlay = rules.overlay.clone();
+            overlay.drop_override((domain, rule), &given.key);
+            overlay.overrides.insert(0, (domain.into(), rule.into(), given));
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Takes back an override that was [set](Self::set_override) while running.
+    pub fn drop_override(
+        &self,
+        who: &str,
+        (domain, rule): (&str, &str),
+        key: &[Condition],
+    ) -> Result<Vec<Change>, NoSuchRule> {
+        self.try_edit(who, None, |rules| {
+            rules.must_have(domain, rule)?;
+            let mut overlay = rules.overlay.clone();
+            overlay.drop_override((domain, rule), key);
+            Ok((Arc::clone(&rules.policy), overlay))
+        })
+    }
+
+    /// Refuses somebody in a domain, whatever the limits say.
+    ///
+    /// A ban of the same requests is replaced.
+    pub fn ban(&self, who: &str, ban: Ban) -> Vec<Change> {
+        self.edit(who, None, |rules| {
+            let mut overlay = rules.overlay.clone();
+            overlay.bans.retain(|it| (&it.domain, &it.who) != (&ban.domain, &ban.who));
+            overlay.bans.push(ban);
+            (Arc::clone(&rules.policy), overlay)
+        })
+    }
+
+    /// Takes back a ban.
+    pub fn unban(&self, who: &str, domain: &str, banned: &[Condition]) -> Vec<Change> {
+        self.edit(who, None, |rules| {
+            let mut overlay = rules.overlay.clone();
+            overlay.bans.retain(|it| (&*it.domain, &*it.who) != (domain, banned));
+            (Arc::clone(&rules.policy), overlay)
+        })
+    }
+
+    /// Takes back all edits, so that the policy alone is in force.
+    pub fn drop_overlay(&self, who: &str) -> Vec<Change> {
+        self.edit(who, None, |rules| (Arc::clone(&rules.policy), Overlay::default()))
+    }
+
+    /// Puts other edits into force, instead of those that are: for an overlay that was kept over a
+    /// restart.
+    pub fn replace_overlay(&self, who: &str, overlay: Overlay) -> Vec<Change> {
+        self.edit(who, None, |rules| (Arc::clone(&rules.policy), overlay))
+    }
+
+    /// The edits that are in force over the policy.
+    #[must_use]
+    pub fn overlay(&self) -> Overlay {
+        self.shared.rules.load().overlay.clone()
+    }
+
+    /// The policy in force, without the edits over it.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.shared.rules.load().policy)
+    }
+
+    /// The changes after the one with this number, oldest first. The last 1 024 are kept.
+    #[must_use]
+    pub fn changes_since(&self, number: u64) -> Vec<Change> {
+        let changes = lock(&self.shared.changes);
+        changes.log.iter().filter(|change| change.number > number).cloned().collect()
+    }
+
+    /// Calls a function for every change from now on.
+    ///
+    /// It is called by whoever made the change, after it.
+    pub fn on_change(&self, observer: impl Fn(&Change) + Send + Sync + 'static) {
+        lock(&self.shared.changes).observers.push(Arc::new(observer));
+    }
+
+    fn edit(
+        &self,
+        who: &str,
+        now: Option<Timestamp>,
+        change: impl FnOnce(&Ruleset) -> (Arc<Policy>, Overlay),
+    ) -> Vec<Change> {
+        let changed = self.try_edit(who, now, |rules| Ok(change(rules)));
+        changed.unwrap_or_else(|never: std::convert::Infallible| match never {})
+    }
+
+    /// Makes new rules of the old ones and puts them into force.
+    fn try_edit<E>(
+        &self,
+        who: &str,
+        now: Option<Timestamp>,
+        change: impl FnOnce(&Ruleset) -> Result<(Arc<Policy>, Overlay), E>,
+    ) -> Result<Vec<Change>, E> {
+        let Shared { rules, store, clock, changes, .. } = &*self.shared;
+        let mut changes = lock(changes);
+        let old = rules.load_full();
+        let (policy, overlay) = change(&old)?;
+        let read = || match now {
+            Some(now) => Times { now, wall: now },
+            None => Times { now: clock.now(), wall: clock.wall() },
+        };
+        let times = read();
+        let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), store, times));
+        let made = changes.write(who, times.wall, differences(&old, &new));
+        if !made.is_empty() || old.overlay != new.overlay {
+            // First of all: a crash before the rest makes it an edit at the next start, not half of
+            // one. In an outage it is in force all the same, and written down when the disk is back.
+            let _ = store.keep_edits(&new.overlay, &made);
+        }
+        rules.store(Arc::clone(&new));
+        store.adopt(&new.adoption, &read);
+        self.settle_exceptions(Some(&old), &new, read());
+        changes.replaced.push(old);
+        self.shared.waiting.wake_all();
+        changes.replaced.retain(|rules| Arc::strong_count(rules) > 1);
+        let observers = changes.observers.clone();
+        drop(changes);
+        for change in &made {
+            observers.iter().for_each(|observer| observer(change));
+        }
+        Ok(made)
+    }
+}
+
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Puts keys that an override names under it now, and not when they come next: should it be gone
+    /// again by then, nobody would know that it was there.
+    ///
+    /// Overrides by pattern can be for any number of keys; those come under it when they come.
+    pub(super) fn settle_exceptions(&self, old: Option<&Ruleset>, new: &Ruleset, times: Times) {
+        let before: HashMap<u64, &Compiled> =
+            old.iter().flat_map(|old| &old.rules).map(|it| (it.family, it)).collect();
+        for (number, it) in (0..).zip(&new.rules) {
+            let before = before.get(&it.family).map(|before| &before.exceptions);
+            let known: HashMap<&[Condition], &Override> = (before.into_iter().flatten())
+                .map(|known| (&*known.rule.key, &known.rule))
+                .collect();
+            for exception in &it.exceptions {
+                if known.get(&*exception.rule.key) == Some(&&exception.rule) {
+                    continue;
+                }
+                let named = exception.rule.key.iter().map(Condition::only_value);
+                let Some(named) = named.collect::<Option<Vec<_>>>() else { continue };
+                let attributes: Vec<(&str, &str)> =
+                    named.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                let request = Request::new(&it.rule.domain, &attributes).cost(0);
+                let hash = self.shared.store.hash();
+                if it.missing_part(&request.attributes).is_none()
+                    && let Ok(Charged::One(charge)) = new.charge(number, &request, hash, times)
+                {
+                    self.shared.store.settle_in(&charge, times);
+                }
+            }
+        }
+    }
+}
+
+/// Why an override was not set.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum OverrideError {
+    /// There is no rule to set it for.
+    NoSuchRule(NoSuchRule),
+    /// It does not fit the rule.
+    Invalid(PolicyErrors),
+}
+
+impl fmt::Display for OverrideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchRule(error) => error.fmt(f),
+            Self::Invalid(errors) => errors.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OverrideError {}
+
+impl From<NoSuchRule> for OverrideError {
+    fn from(error: NoSuchRule) -> Self {
+        Self::NoSuchRule(error)
+    }
+}
+
+impl From<PolicyErrors> for OverrideError {
+    fn from(errors: PolicyErrors) -> Self {
+        Self::Invalid(errors)
+    }
+}
+
+impl Ruleset {
+    fn must_have(&self, domain: &str, name: &str) -> Result<&Rule, NoSuchRule> {
+        let numbers = self.domain(domain).map_or(&[][..], |domain| &domain.rules);
+        let mut rules = numbers.iter().map(|number| &self.rule(*number).rule);
+        let rule = rules.find(|rule| &*rule.name == name);
+        rule.ok_or_else(|| NoSuchRule { domain: domain.into(), name: name.into() })
+    }
+}
+
+impl Changes {
+    /// Changes that were kept from an earlier life.
+    pub(super) fn kept(changes: Vec<Change>) -> Self {
+        let mut kept =
+            Self { last: changes.last().map_or(0, |last| last.number), ..Self::default() };
+        kept.log.extend(changes);
+        kept.forget_oldest();
+        kept
+    }
+
+    fn forget_oldest(&mut self) {
+        let excess = self.log.len().saturating_sub(MOST_CHANGES);
+        self.log.drain(..excess);
+    }
+
+    fn write(
+        &mut self,
+        who: &str,
+        at: Timestamp,
+        differences: Vec<(Changed, Option<String>, Option<String>)>,
+    ) -> Vec<Change> {
+        let made: Vec<Change> = (self.last + 1..)
+            .zip(differences)
+            .map(|(number, (what, before, after))| Change {
+                number,
+                at,
+                who: who.into(),
+                what,
+                before,
+                after,
+            })
+            .collect();
+        self.last += made.len() as u64;
+        self.log.extend(made.iter().cloned());
+        self.forget_oldest();
+        made
+    }
+}
+
+/// What is different between two sets of rules.
+fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Option<String>)> {
+    let mut differences = Vec::new();
+    let by_name = |rules: &Ruleset| -> HashMap<(Box<str>, Box<str>), usize> {
+        let names = rules.rules.iter().map(|it| (it.rule.domain.clone(), it.rule.name.clone()));
+        names.zip(0..).collect()
+    };
+    let (old_names, new_names) = (by_name(old), by_name(new));
+    let words = |rules: &Ruleset, index: usize| rules.rules[index].rule.in_words().to_string();
+    let changed = |rule: &Rule, starts_fresh| Changed::Rule {
+        domain: rule.domain.clone(),
+        name: rule.name.clone(),
+        starts_fresh,
+    };
+    for (index, it) in new.rules.iter().enumerate() {
+        let name = (it.rule.domain.clone(), it.rule.name.clone());
+        match old_names.get(&name) {
+            None => differences.push((changed(&it.rule, true), None, Some(words(new, index)))),
+            Some(&before) if old.rules[before].rule != it.rule => {
+                let starts_fresh = old.rules[before].family != it.family;
+                let (mut before_words, mut after) = (words(old, before), words(new, index));
+                if before_words == after {
+                    // What words leave out.
+                    before_words = format!("{:?}", old.rules[before].rule);
+                    after = format!("{:?}", it.rule);
+                }
+                let before = before_words;
+                differences.push((changed(&it.rule, starts_fresh), Some(before), Some(after)));
+            }
+            Some(_) => {}
+        }
+    }
+    for (index, it) in old.rules.iter().enumerate() {
+        if !new_names.contains_key(&(it.rule.domain.clone(), it.rule.name.clone())) {
+            differences.push((changed(&it.rule, true), Some(words(old, index)), None));
+        }
+    }
+    if old.overlay.bans != new.overlay.bans {
+        differences.extend(ban_differences(&old.overlay.bans, &new.overlay.bans));
+    }
+    if old.server != new.server {
+        let text = |rules: &Ruleset| Some(format!("{:?}", rules.server));
+        differences.push((Changed::Server, text(old), text(new)));
+    }
+    differences
+}
+
+fn ban_differences(
+    old: &[Ban],
+    new: &[Ban],
+) -> impl Iterator<Item = (Changed, Option<String>, Option<String>)> {
+    let changed = |ban: &Ban| Changed::Bans { domain: ban.domain.clone() };
+    let (before, after): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
+    let gone = old.iter().filter(move |ban| !after.contains(ban));
+    let come = new.iter().filter(move |ban| !before.contains(ban));
+    let gone = gone.map(move |ban| (changed(ban), Some(ban.to_string()), None));
+    gone.chain(come.map(move |ban| (changed(ban), None, Some(ban.to_string()))))
+}
+
+pub(crate) const MOST_CHANGES: usize = 1_024;

@@ -1,0 +1,232 @@
+use std::fmt;
+
+use tidegate_core::{Decision, Timestamp};
+
+use super::error::CheckError;
+use super::planning::Charged;
+use super::report::{Report, in_words};
+use super::ruleset::{Compiled, Ruleset};
+use super::{Engine, Verb};
+use crate::clock::Clock;
+use crate::policy::{Mode, Rule};
+use crate::request::{Attributes, Request};
+use crate::store::Store;
+
+/// Why a request is decided as it is: what every rule of its domain has to do with it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// What a check would answer now.
+    pub report: Report,
+    /// Every rule of the domain, in the order of the policy.
+    pub rules: Vec<RuleExplanation>,
+}
+
+/// What one rule has to do with a request.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RuleExplanation {
+    /// The rule's name.
+    pub rule: Box<str>,
+    /// Whether it applies, and else why not.
+    pub applies: Applies,
+}
+
+/// Whether a rule applies to a request.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Applies {
+    /// It does.
+    Yes {
+        /// Whose bucket it is: attributes and their values, as they count.
+        key: Vec<(Box<str>, Option<Box<str>>)>,
+        /// What the request costs under it.
+        cost: u64,
+        /// The number of the override that gives the limit, from 0, in the order of the rule.
+        exception: Option<usize>,
+        /// Whether a denial bites.
+        mode: Mode,
+        /// What it says.
+        decision: Decision,
+    },
+    /// An attribute does not meet the rule's conditions.
+    NoMatch {
+        /// The attribute.
+        attribute: Box<str>,
+        /// Its value, if the request has it.
+        value: Option<Box<str>>,
+    },
+    /// Another rule of its group comes first.
+    Grouped {
+        /// That rule.
+        first: Box<str>,
+    },
+    /// An attribute that its key needs is missing.
+    Missing {
+        /// The attribute.
+        attribute: Box<str>,
+        /// Whether the request is refused for it.
+        refuses: bool,
+    },
+    /// An override says that there is no limit.
+    Unlimited {
+        /// The number of the override, from 0, in the order of the rule.
+        exception: usize,
+    },
+}
+
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// Why the request would be decided as it would be. Changes nothing.
+    pub fn explain(&self, request: &Request<'_>) -> Result<Explanation, CheckError> {
+        self.explain_at_times(request, None)
+    }
+
+    /// [`explain`](Self::explain) at a given time.
+    pub fn explain_at(
+        &self,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Result<Explanation, CheckError> {
+        self.explain_at_times(request, Some(now))
+    }
+
+    fn explain_at_times(
+        &self,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> Result<Explanation, CheckError> {
+        let report = self.decide(std::slice::from_ref(request), Verb::Peek, now).wait()?;
+        let rules = &report.rules;
+        let mut explained = Vec::new();
+        let mut groups: Vec<(&str, &str)> = Vec::new();
+        let numbers = rules.domain(request.domain).map_or(&[][..], |domain| &domain.rules);
+        for &number in numbers {
+            let compiled = rules.rule(number);
+            let Rule { name, group, .. } = &compiled.rule;
+            let attributes = &request.attributes;
+            let first = groups.iter().find(|(known, _)| Some(*known) == group.as_deref());
+            let applies = if let Some(failed) = compiled.failed(attributes) {
+                failed
+            } else if let Some((_, first)) = first {
+                Applies::Grouped { first: (*first).into() }
+            } else {
+                groups.extend(group.as_deref().map(|group| (group, &**name)));
+                self.applies(&report, number, request, now)?
+            };
+            explained.push(RuleExplanation { rule: name.clone(), applies });
+        }
+        Ok(Explanation { rules: explained, report })
+    }
+
+    /// What a rule that matches says.
+    fn applies(
+        &self,
+        report: &Report,
+        number: u32,
+        request: &Request<'_>,
+        now: Option<Timestamp>,
+    ) -> Result<Applies, CheckError> {
+        let rules: &Ruleset = &report.rules;
+        let compiled = rules.rule(number);
+        let times = self.times(rules, now);
+        let wall_ns = times.wall.as_nanos();
+        let exception = compiled.exception(&request.attributes, wall_ns);
+        match rules.charge(number, request, self.shared.store.hash(), times)? {
+            Charged::Missing { part } => Ok(compiled.missing(part, true)),
+            Charged::None => match compiled.missing_part(&request.attributes) {
+                Some(part) => Ok(compiled.missing(part, false)),
+                None => Err(compiled.not_covered(&request.attributes)),
+            },
+            Charged::Unlimited => Ok(Applies::Unlimited { exception: exception.unwrap_or(0) }),
+            Charged::One(charge) => {
+                let asked = report.asked.iter().position(|asked| asked.rule == number);
+                let decision = asked.and_then(|index| report.decisions.get(index).copied());
+                Ok(Applies::Yes {
+                    key: compiled.key_of(&request.attributes),
+                    cost: charge.cost,
+                    exception,
+                    mode: charge.weight.mode(),
+                    decision: decision.unwrap_or_else(|| charge.fresh_look(times.now)),
+                })
+            }
+        }
+    }
+}
+
+impl Compiled {
+    /// The first condition that does not hold.
+    fn failed(&self, attributes: &Attributes<'_>) -> Option<Applies> {
+        let failed = self.rule.conditions.iter().find(|condition| !condition.holds(attributes))?;
+        let value = attributes.get(failed.attribute()).map(Into::into);
+        Some(Applies::NoMatch { attribute: failed.attribute().into(), value })
+    }
+
+    fn missing(&self, part: usize, refuses: bool) -> Applies {
+        Applies::Missing { attribute: self.rule.key.parts[part].attribute().into(), refuses }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for it in &self.rules {
+            writeln!(f, "{}: {}", it.rule, it.applies)?;
+        }
+        match (self.report.is_allowed(), self.report.rule()) {
+            (true, Some(rule)) => write!(f, "allowed; `{rule}` has the least left"),
+            (true, None) => f.write_str("allowed; no rule applies"),
+            (false, _) => {
+                write!(f, "refused: {}", self.report.reason().unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Applies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Yes { key, cost, exception, mode, decision } => {
+                f.write_str("applies to ")?;
+                for (index, (attribute, value)) in key.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    match value {
+                        Some(value) => write!(f, "{comma}{attribute} = {value:?}")?,
+                        None => write!(f, "{comma}{attribute} absent")?,
+                    }
+                }
+                if key.is_empty() {
+                    f.write_str("all together")?;
+                }
+                if let Some(exception) = exception {
+                    write!(f, ", by override {}", exception + 1)?;
+                }
+                let (limit, left) = (decision.limit(), decision.remaining());
+                write!(f, "; cost {cost}, {left} of {limit} left; ")?;
+                match (&decision.wait(), mode) {
+                    (None, _) => f.write_str("would allow it"),
+                    (Some(wait), Mode::Enforce) => {
+                        write!(f, "would refuse it; retry {}", in_words(*wait))
+                    }
+                    (Some(wait), Mode::Shadow) => {
+                        write!(f, "would refuse it, but only watches; retry {}", in_words(*wait))
+                    }
+                }
+            }
+            Self::NoMatch { attribute, value: Some(value) } => {
+                write!(f, "does not match: {attribute} is {value:?}")
+            }
+            Self::NoMatch { attribute, value: None } => {
+                write!(f, "does not match: there is no {attribute}")
+            }
+            Self::Grouped { first } => write!(f, "comes after `{first}` in its group"),
+            Self::Missing { attribute, refuses: true } => {
+                write!(f, "refuses it: its key needs {attribute}")
+            }
+            Self::Missing { attribute, refuses: false } => {
+                write!(f, "does not apply: its key needs {attribute}")
+            }
+            Self::Unlimited { exception } => {
+                write!(f, "does not limit it, by override {}", exception + 1)
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What was edited while running, over what the file says.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+
+use crate::policy::{Condition, Override, Rule};
+use crate::request::Attributes;
+
+/// Edits over the file. They stay when the file is loaded again, until they are dropped.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overlay {
+    /// Rules that replace those of the file, or add to them.
+    pub(crate) rules: Vec<Arc<Rule>>,
+    /// Overrides, each for a rule: domain, name, override. They come before those of the file.
+    pub(crate) overrides: Vec<(Box<str>, Box<str>, Override)>,
+    pub(crate) bans: Vec<Ban>,
+}
+
+/// Somebody who is refused in a domain, whatever the limits say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ban {
+    pub(crate) domain: Box<str>,
+    pub(crate) who: Vec<Condition>,
+    /// When it ends, by the time of day; `None`: never.
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) reason: Option<Box<str>>,
+}
+
+impl Ban {
+    /// A ban of all requests in a domain that meet the conditions.
+    #[must_use]
+    pub fn new(domain: &str, who: Vec<Condition>) -> Self {
+        Self { domain: domain.into(), who, until: None, reason: None }
+    }
+
+    /// The same ban, which ends at a time of day.
+    #[must_use]
+    pub fn until(self, until: Timestamp) -> Self {
+        Self { until: Some(until), ..self }
+    }
+
+    /// The same ban, with words for those who are refused.
+    #[must_use]
+    pub fn reason(self, reason: &str) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+
+    /// The domain.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// Who is banned: all requests that meet the conditions.
+    #[must_use]
+    pub fn who(&self) -> &[Condition] {
+        &self.who
+    }
+
+    /// When it ends, by the time of day; `None`: never.
+    #[must_use]
+    pub const fn ends(&self) -> Option<Timestamp> {
+        self.until
+    }
+
+    /// Whether it is for this request, at this time of day.
+    pub(crate) fn applies(&self, attributes: &Attributes<'_>, wall: Timestamp) -> bool {
+        self.until.is_none_or(|until| wall < until)
+            && self.who.iter().all(|condition| condition.holds(attributes))
+    }
+}
+
+impl Overlay {
+    /// The rules of a file with the edits over them.
+    pub(crate) fn over<'a>(&'a self, file: &'a [Rule]) -> impl Iterator<Item = Rule> + 'a {
+        let is_same = |a: &Rule, b: &Rule| (&a.domain, &a.name) == (&b.domain, &b.name);
+        let edited = move |rule: &Rule| self.rules.iter().find(|edited| is_same(edited, rule));
+        let added =
+            self.rules.iter().filter(move |added| !file.iter().any(|rule| is_same(added, rule)));
+        let rules = file.iter().map(move |rule| edited(rule).map_or(rule, |edited| edited));
+        rules.chain(added.map(|added| &**added)).map(|rule| {
+            let mut rule = rule.clone();
+            let ours = self
+                .overrides
+                .iter()
+                .filter(|(domain, name, _)| (domain, name) == (&rule.domain, &rule.name))
+                // An override that does not fit the rule any more has to wait until it does again.
+                .filter(|(_, _, given)| rule.takes(given));
+            let mut overrides: Vec<_> = ours.map(|(_, _, given)| given.clone()).collect();
+            overrides.append(&mut rule.overrides);
+            rule.overrides = overrides;
+            rule
+        })
+    }
+
+    pub(crate) fn bans_in(&self, domain: &str) -> Vec<Ban> {
+        self.bans.iter().filter(|ban| &*ban.domain == domain).cloned().collect()
+    }
+}
+
+impl Overlay {
+    pub(crate) fn drop_override(&mut self, (domain, rule): (&str, &str), key: &[Condition]) {
+        self.overrides.retain(|(of_domain, of_rule, given)| {
+            (&**of_domain, &**of_rule, &*given.key) != (domain, rule, key)
+        });
+    }
+
+    /// Rules that replace those of the policy, or add to them.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().map(|rule| &**rule)
+    }
+
+    /// Overrides, each with the domain and the name of its rule, in the order in which they count.
+    ///
+    /// One that does not fit its rule any more, because the policy was replaced, is not in force.
+    pub fn overrides(&self) -> impl Iterator<Item = (&str, &str, &Override)> {
+        self.overrides.iter().map(|(domain, rule, given)| (&**domain, &**rule, given))
+    }
+
+    /// Who is banned.
+    #[must_use]
+    pub fn bans(&self) -> &[Ban] {
+        &self.bans
+    }
+
+    /// Whether nothing was edited.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Ban {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "domain `{}` refuses ", self.domain)?;
+        for (index, condition) in self.who.iter().enumerate() {
+            let and = if index == 0 { "" } else { " and " };
+            let any_of: Vec<_> = condition.any_of().iter().map(ToString::to_string).collect();
+            write!(f, "{and}{} = {any_of:?}", condition.attribute())?;
+        }
+        if self.who.is_empty() {
+            f.write_str("everybody")?;
+        }
+        if let Some(until) = self.until {
+            match jiff::Timestamp::from_nanosecond(i128::from(until.as_nanos())) {
+                Ok(until) => write!(f, " until {until}")?,
+                Err(_) => write!(f, " until {until} after 1970")?,
+            }
+        }
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Overlays as text, so that edits made while running can be kept and shown.
+
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+
+use super::overlay::{Ban, Overlay};
+use crate::policy::parse::overlay::{self, Banned, Edits};
+use crate::policy::write::values::{Lines, conditions_in_tables};
+use crate::policy::write::{conditions, limits, text, time};
+use crate::policy::{Grant, Override, PolicyErrors, Rule};
+
+impl Overlay {
+    /// The edits as text. Read again, it is an equal overlay.
+    ///
+    /// Rules are written as in a policy file. An override names its rule, and gives its limit in full
+    /// as a rule would, because that rule may be in another file. A ban says who is refused.
+    ///
+    /// ```
+    /// use tidegate::policy::{Condition, Grant, Override, Policy};
+    /// use tidegate::{Ban, Engine, Overlay};
+    ///
+    /// let engine = Engine::new(Policy::from_toml(
+    ///     "[[rule]]\nname = 'search'\nkey = ['ip']\nbucket = { rate = '1/s', burst = 10 }",
+    /// )?);
+    /// let ip = |ip| Condition::new("ip", [ip]);
+    /// let friend = Override::new(vec![ip("192.0.2.7")?], Grant::Unlimited);
+    /// engine.set_override("ada", ("default", "search"), friend)?;
+    /// engine.ban("ada", Ban::new("default", vec![ip("198.51.100.0/24")?]).reason("abuse"));
+    ///
+    /// let kept = engine.overlay().to_toml();
+    /// assert_eq!(kept, r#"[[override]]
+    /// domain    = "default"
+    /// rule      = "search"
+    /// key       = { ip = "192.0.2.7" }
+    /// unlimited = true
+    ///
+    /// [[ban]]
+    /// domain = "default"
+    /// who    = { ip = "198.51.100.0/24" }
+    /// reason = "abuse"
+    /// "#);
+    /// assert_eq!(Overlay::from_toml(&kept)?, engine.overlay());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let rules = self.rules().map(Rule::to_toml);
+        let overrides =
+            self.overrides().map(|(domain, rule, given)| exception(domain, rule, given));
+        let bans = self.bans.iter().map(ban);
+        rules.chain(overrides).chain(bans).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The edits that a text says, or everything that is wrong with it.
+    ///
+    /// A text without any edits is fine. The rules are checked as those of a policy are; whether an
+    /// override fits its rule shows when both [are put into force](crate::Engine::replace_overlay).
+    pub fn from_toml(text: &str) -> Result<Self, PolicyErrors> {
+        let Edits { rules, overrides, bans } = overlay::parse("overlay.toml", text.as_bytes())?;
+        let ban = |Banned { domain, who, until_ns, reason }| Ban {
+            domain,
+            who,
+            until: until_ns.map(Timestamp::from_nanos),
+            reason,
+        };
+        Ok(Self {
+            rules: rules.into_iter().map(Arc::new).collect(),
+            overrides,
+            bans: bans.into_iter().map(ban).collect(),
+        })
+    }
+}
+
+fn exception(domain: &str, rule: &str, given: &Override) -> String {
+    let mut lines = Lines::default();
+    lines.add("domain", text(domain));
+    lines.add("rule", text(rule));
+    lines.add("key", conditions(&given.key));
+    match &given.grant {
+        Grant::Unlimited => lines.add("unlimited", "true".into()),
+        Grant::Limit(limit) => {
+            let (algorithm, limit) = limits::in_full(limit);
+            lines.add(algorithm, limit);
+        }
+    }
+    lines.add_some("until", given.until_ns.map(time));
+    lines.under("[[override]]")
+}
+
+fn ban(ban: &Ban) -> String {
+    let mut lines = Lines::default();
+    lines.add("domain", text(&ban.domain));
+    lines.add("who", conditions_in_tables(&ban.who));
+    lines.add_some("until", ban.until.map(|until| time(until.as_nanos())));
+    lines.add_some("reason", ban.reason.as_deref().map(text));
+    lines.under("[[ban]]")
+}

@@ -1,0 +1,496 @@
+//! From a request to a plan: which limits, under which names, how much.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+use tidegate_core::Period;
+
+use super::error::CheckError;
+use super::overlay::Ban;
+use super::ruleset::{Compiled, Domain, Exception, Grade, Ruleset};
+use crate::cycle::Times;
+use crate::hash::{KeyedHash, spread};
+use crate::own_limit::OwnLimit;
+use crate::policy::{
+    KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask, v6_mask,
+};
+use crate::request::{Attributes, Request};
+use crate::store::{Charge, KeyName, KeyNames, Plan};
+use crate::terms::{Act, NO_PERIOD, Terms, Weight};
+
+/// A plan, or the reason why there is nothing to decide.
+#[derive(Debug)]
+pub(crate) struct Planned<'a> {
+    pub(crate) plan: Plan<'a>,
+    /// Why the request is refused without asking any limit.
+    pub(crate) refusal: Option<Refusal>,
+    /// The place of the request that is refused so.
+    pub(crate) refused: u32,
+    /// The charge for a place in flight that must be had.
+    pub(crate) slots: Option<usize>,
+    /// The first rule that limits how many are in flight, whether or not it applies.
+    pub(crate) in_flight: Option<u32>,
+    /// Whether any rule matches.
+    is_matched: bool,
+    /// Which request a rule spoke about, where several are decided together.
+    pub(crate) spoken: Vec<Spoken>,
+    /// The request that is planned now, and whether it is one of several.
+    at: (u32, bool),
+}
+
+/// That a rule had something to say about a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spoken {
+    /// The place of the request among those that are decided together.
+    pub(crate) request: u32,
+    /// The place of its charge; `None` where it is not limited.
+    pub(crate) charge: Option<u32>,
+}
+
+/// Why a request is refused without asking any limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// A rule's key needs an attribute that is not there.
+    Missing { rule: u32, part: usize },
+    /// It is banned: the number of the ban in its domain.
+    Banned { ban: usize },
+    /// No rule matches, and that is not allowed.
+    Unmatched,
+}
+
+impl<'a> Planned<'a> {
+    /// An empty plan.
+    #[inline(always)]
+    pub(crate) fn new(rules: &Ruleset, act: Act) -> Self {
+        let (charges, version) = (SmallVec::new(), rules.version);
+        let (hold, name, note, key_names) = (None, None, None, None);
+        let plan = Plan { version, act, charges, hold, name, note, key_names };
+        Self {
+            plan,
+            refusal: None,
+            refused: 0,
+            slots: None,
+            in_flight: None,
+            is_matched: false,
+            spoken: Vec::new(),
+            at: (0, false),
+        }
+    }
+
+    /// Leaves out places in flight that are only watched: nobody takes one here.
+    pub(crate) fn leave_slots(&mut self) {
+        let is_left = |charge: &Charge<'_>| matches!(charge.terms, Terms::Slots(_));
+        for (place, _) in self.plan.charges.iter().enumerate().rev().filter(|it| is_left(it.1)) {
+            let place = u32::try_from(place).unwrap_or(u32::MAX);
+            self.spoken.retain(|spoken| spoken.charge != Some(place));
+            for charge in self.spoken.iter_mut().filter_map(|spoken| spoken.charge.as_mut()) {
+                *charge -= u32::from(*charge > place);
+            }
+        }
+        self.plan.charges.retain(|charge| !is_left(charge));
+    }
+
+    /// Notes that a rule had something to say about the request at hand.
+    fn note(&mut self, charge: Option<usize>) {
+        let charge = charge.map(|place| u32::try_from(place).unwrap_or(u32::MAX));
+        self.spoken.push(Spoken { request: self.at.0, charge });
+    }
+
+    /// Notes that the request at hand is refused without asking any limit.
+    fn refuse(&mut self, refusal: Refusal) {
+        self.refusal = Some(refusal);
+        self.refused = self.at.0;
+    }
+
+    /// Adds what the requests, all of one domain, come down to together.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        (rules, domain): (&'a Ruleset, Option<&'a Domain>),
+        requests: &'a [Request<'_>],
+        hash: &KeyedHash,
+        times: Times,
+    ) -> Result<(), CheckError> {
+        let planning = Planning { rules, hash, times };
+        if let Some(domain) = domain {
+            let is_several = requests.len() > 1;
+            for (number, request) in (0..).zip(requests) {
+                self.at = (number, is_several);
+                planning.add(self, domain, request)?;
+            }
+        }
+        let denies = rules.server.unmatched == Unmatched::Deny && rules.server.enforce_ppm > 0;
+        if denies && !self.is_matched && self.refusal.is_none() {
+            self.refuse(Refusal::Unmatched);
+        }
+        Ok(())
+    }
+}
+
+impl Ruleset {
+    /// What a request that matches a rule is charged by it.
+    pub(crate) fn charge(
+        &self,
+        number: u32,
+        request: &Request<'_>,
+        hash: &KeyedHash,
+        times: Times,
+    ) -> Result<Charged<'_>, CheckError> {
+        Planning { rules: self, hash, times }.charge(number, request)
+    }
+}
+
+struct Planning<'a, 'h> {
+    rules: &'a Ruleset,
+    hash: &'h KeyedHash,
+    times: Times,
+}
+
+impl<'a> Planning<'a, '_> {
+    #[inline]
+    fn add(
+        &self,
+        planned: &mut Planned<'a>,
+        domain: &'a Domain,
+        request: &'a Request<'_>,
+    ) -> Result<(), CheckError> {
+        let attributes = request.attributes;
+        if let Some(ban) = domain.ban(&attributes, self.times) {
+            planned.refuse(Refusal::Banned { ban });
+            return Ok(());
+        }
+        if let Some(limit) = request.own_limit {
+            planned.is_matched = true;
+            let charge = self.own_charge(limit, request).ok_or(CheckError::NoOwnLimits)?;
+            merge(planned, charge);
+            return Ok(());
+        }
+        if domain.is_unconditional {
+            for &number in &domain.rules {
+                self.add_rule(planned, number, request)?;
+            }
+        } else {
+            for place in domain.matcher.find(&attributes).iter() {
+                self.add_rule(planned, domain.rules[place], request)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn add_rule(
+        &self,
+        planned: &mut Planned<'a>,
+        number: u32,
+        request: &Request<'_>,
+    ) -> Result<(), CheckError> {
+        planned.is_matched = true;
+        if matches!(self.rules.rule(number).rule.limit, Limit::Slots(_)) {
+            planned.in_flight.get_or_insert(number);
+        }
+        match self.charge(number, request)? {
+            Charged::One(charge) => merge(planned, charge),
+            Charged::None => {}
+            Charged::Unlimited => planned.note(None),
+            Charged::Missing { part } => {
+                if planned.refusal.is_none() {
+                    planned.refuse(Refusal::Missing { rule: number, part });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a request that matches a rule is charged by it.
+    #[inline(always)]
+    fn charge(&self, number: u32, request: &Request<'_>) -> Result<Charged<'a>, CheckError> {
+        let compiled = self.rules.rule(number);
+        let rule = &compiled.rule;
+        let attributes = &request.attributes;
+        let key = KeyOf { compiled, attributes, missing: Cell::new(None) };
+        let hash = spread(self.hash.hash_one(&key)).max(1);
+        let is_enforced = rule.mode == Mode::Enforce && self.rules.is_enforced(hash);
+        if let Some(part) = key.missing.get() {
+            match rule.missing {
+                Missing::Skip => return Ok(Charged::None),
+                Missing::Refuse if is_enforced => return Ok(Charged::Missing { part }),
+                Missing::Refuse => return Ok(Charged::None),
+                Missing::Share => {}
+            }
+        }
+        let (cost, is_by_request) = match (&rule.cost, &rule.limit) {
+            // A place is a place, whatever the request costs.
+            (_, Limit::Slots(_)) => (1, false),
+            (None, _) => (request.cost, true),
+            (Some(table), _) if request.cost > 0 => match table.cost_of(attributes) {
+                Some(cost) => (cost, false),
+                None if is_enforced => return Err(compiled.not_covered(attributes)),
+                None => return Ok(Charged::None),
+            },
+            (Some(_), _) => (0, false),
+        };
+        let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
+        let Some(grade) = compiled.grade(attributes, period, self.times) else {
+            return Ok(Charged::Unlimited);
+        };
+        Ok(Charged::One(Charge {
+            rule: number,
+            tag: grade.tag,
+            weight: if is_enforced { Weight::Binding } else { Weight::Advisory },
+            charge_refused: rule.charge_refused,
+            durability: compiled.durability,
+            family: compiled.family,
+            hash,
+            cost,
+            is_by_request,
+            terms: &grade.terms,
+            period,
+        }))
+    }
+
+    /// What a request is charged by the limit that it brings along; `None` if it must not.
+    fn own_charge(&self, limit: &'a OwnLimit, request: &Request<'_>) -> Option<Charge<'a>> {
+        let number = self.rules.own(limit.unit)?;
+        let compiled = self.rules.rule(number);
+        let key = OwnKey { family: compiled.family, request };
+        let hash = spread(self.hash.hash_one(&key)).max(1);
+        let is_enforced = self.rules.is_enforced(hash);
+        Some(Charge {
+            rule: number,
+            tag: compiled.base.tag,
+            weight: if is_enforced { Weight::Binding } else { Weight::Advisory },
+            charge_refused: compiled.rule.charge_refused,
+            durability: compiled.durability,
+            family: compiled.family,
+            hash,
+            cost: request.cost,
+            is_by_request: true,
+            terms: &limit.terms,
+            period: NO_PERIOD,
+        })
+    }
+}
+
+/// Whose states the charges of a plan are about.
+#[derive(Debug)]
+pub(super) struct PlannedKeys<'a> {
+    pub(super) rules: &'a Ruleset,
+    pub(super) requests: &'a [Request<'a>],
+    pub(super) hash: &'a KeyedHash,
+    pub(super) times: Times,
+}
+
+impl KeyNames for PlannedKeys<'_> {
+    fn key_name(&self, charge: &Charge<'_>) -> KeyName {
+        let compiled = self.rules.rule(charge.rule);
+        let is_its = |request: &&Request<'_>| {
+            let charged = self.rules.charge(charge.rule, request, self.hash, self.times);
+            matches!(charged, Ok(Charged::One(it)) if it.hash == charge.hash)
+        };
+        let request = self.requests.iter().find(is_its).or(self.requests.first());
+        KeyName {
+            domain: compiled.rule.domain.clone(),
+            rule: compiled.rule.name.clone(),
+            parts: request.map_or_else(Vec::new, |it| compiled.key_of(&it.attributes)),
+        }
+    }
+}
+
+/// What a rule has to do with a request that matches it.
+#[derive(Debug)]
+pub(crate) enum Charged<'a> {
+    One(Charge<'a>),
+    /// It is not asked.
+    None,
+    /// An override says that there is no limit.
+    Unlimited,
+    Missing {
+        part: usize,
+    },
+}
+
+/// Adds a charge, to the one for the same key if there is one.
+#[inline(always)]
+fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
+    let charges = &mut planned.plan.charges;
+    if matches!(charge.terms, Terms::Slots(_)) && charge.weight == Weight::Binding {
+        planned.slots.get_or_insert(charges.len());
+    }
+    // One decision names a key once; only several requests decided together can name it twice.
+    let place = match charges.iter().position(|known| known.hash == charge.hash) {
+        Some(known) => {
+            charges[known].cost = charges[known].cost.saturating_add(charge.cost);
+            known
+        }
+        None => {
+            charges.push(charge);
+            charges.len() - 1
+        }
+    };
+    if planned.at.1 {
+        planned.note(Some(place));
+    }
+}
+
+impl Domain {
+    fn ban(&self, attributes: &Attributes<'_>, times: Times) -> Option<usize> {
+        let applies = |ban: &Ban| ban.applies(attributes, times.wall);
+        self.ban_finder.first(&self.bans, attributes, applies)
+    }
+}
+
+impl Ruleset {
+    /// Whether a denial of this key bites: all of them, none, or a share of the keys.
+    #[inline]
+    fn is_enforced(&self, hash: u64) -> bool {
+        let share_ppm = u64::from(self.server.enforce_ppm);
+        share_ppm >= 1_000_000 || (hash >> 32) * 1_000_000 < share_ppm << 32
+    }
+}
+
+impl Compiled {
+    /// The first attribute of the key that is not there.
+    #[inline]
+    pub(crate) fn missing_part(&self, attributes: &Attributes<'_>) -> Option<usize> {
+        let is_missing = |part: &KeyPart| attributes.get(part.attribute()).is_none();
+        self.rule.key.parts.iter().position(is_missing)
+    }
+
+    /// Whose bucket it is: the attributes of the key and their values, as they count.
+    pub(crate) fn key_of(&self, attributes: &Attributes<'_>) -> Vec<(Box<str>, Option<Box<str>>)> {
+        let value = |part: &KeyPart| {
+            let value = attributes.get(part.attribute())?;
+            Some(match part {
+                KeyPart::Text(_) => value.into(),
+                KeyPart::Address { v4_bits, v6_bits, .. } => match address_of(value) {
+                    Some(address @ IpAddr::V4(_)) => {
+                        format!("{}/{v4_bits}", masked(address, *v4_bits)).into()
+                    }
+                    Some(address) => format!("{}/{v6_bits}", masked(address, *v6_bits)).into(),
+                    None => value.into(),
+                },
+            })
+        };
+        self.rule.key.parts.iter().map(|part| (part.attribute().into(), value(part))).collect()
+    }
+
+    /// The override that is for this request.
+    #[inline]
+    pub(crate) fn exception(&self, attributes: &Attributes<'_>, wall_ns: u64) -> Option<usize> {
+        let applies = |it: &Exception| it.rule.applies(attributes, wall_ns);
+        self.finder.first(&self.exceptions, attributes, applies)
+    }
+
+    /// The limit for this request; `None` if there is none.
+    #[inline]
+    fn grade(&self, attributes: &Attributes<'_>, period: Period, times: Times) -> Option<&Grade> {
+        let wall_ns = times.wall.as_nanos();
+        let exceptions = &self.exceptions;
+        if let Some(found) = self.exception(attributes, wall_ns) {
+            return exceptions[found].grade.as_ref();
+        }
+        match &self.outgoing {
+            Some(outgoing) if period.index <= outgoing.last_period => Some(&outgoing.grade),
+            _ => Some(&self.base),
+        }
+    }
+
+    pub(crate) fn not_covered(&self, attributes: &Attributes<'_>) -> CheckError {
+        let attribute = self.rule.cost.as_ref().and_then(|cost| cost.attribute());
+        let attribute = attribute.unwrap_or_default();
+        CheckError::CostNotCovered {
+            rule: self.rule.name.clone(),
+            attribute: attribute.into(),
+            value: attributes.get(attribute).map(Into::into),
+        }
+    }
+
+    /// How long a queue for a place may be, and how long places are kept.
+    pub(crate) fn slots(&self) -> Option<&crate::policy::Slots> {
+        match &self.rule.limit {
+            Limit::Slots(slots) => Some(slots),
+            _ => None,
+        }
+    }
+}
+
+/// A key, to be hashed: the family and every part, each in a way that no other value looks like.
+struct KeyOf<'a> {
+    compiled: &'a Compiled,
+    attributes: &'a Attributes<'a>,
+    /// The first part that the request does not have, found on the way.
+    missing: Cell<Option<usize>>,
+}
+
+impl Hash for KeyOf<'_> {
+    #[inline(always)]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.compiled.family);
+        for (index, part) in self.compiled.rule.key.parts.iter().enumerate() {
+            let value = self.attributes.get(part.attribute());
+            let Some(value) = value else {
+                state.write_u8(ABSENT);
+                if self.missing.get().is_none() {
+                    self.missing.set(Some(index));
+                }
+                continue;
+            };
+            match part {
+                KeyPart::Text(_) => write_text(value, state),
+                KeyPart::Address { v4_bits, v6_bits, .. } => match address_of(value) {
+                    Some(IpAddr::V4(v4)) => {
+                        state.write_u8(V4);
+                        state.write_u32(v4.to_bits() & v4_mask(*v4_bits));
+                    }
+                    Some(IpAddr::V6(v6)) => {
+                        let [high, low] = halves(v6.to_bits() & v6_mask(*v6_bits));
+                        state.write_u8(V6);
+                        state.write_u64(high);
+                        state.write_u64(low);
+                    }
+                    None => {
+                        state.write_u8(TEXT);
+                        write_text(value, state);
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// The key of a limit that a request brings along: the domain, and everything that is known.
+struct OwnKey<'a> {
+    family: u64,
+    request: &'a Request<'a>,
+}
+
+impl Hash for OwnKey<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.family);
+        write_text(self.request.domain, state);
+        for (name, value) in self.request.attributes.iter() {
+            write_text(name, state);
+            write_text(value, state);
+        }
+    }
+}
+
+/// Text ends with a byte that no text has, as `str`'s own hash has it.
+#[inline(always)]
+fn write_text(text: &str, state: &mut impl Hasher) {
+    state.write(text.as_bytes());
+    state.write_u8(0xff);
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "each half goes to its place")]
+const fn halves(value: u128) -> [u64; 2] {
+    [(value >> 64) as u64, value as u64]
+}
+
+/// A byte with which no text begins that is one byte long.
+const ABSENT: u8 = 0xfe;
+const TEXT: u8 = 1;
+const V4: u8 = 4;
+const V6: u8 = 6;

@@ -1,0 +1,410 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tidegate_core::{Decision, Timestamp, Wait, Window};
+
+use super::error::CheckError;
+use super::planning::{Refusal, Spoken};
+use super::ruleset::{Domain, Ruleset};
+use crate::policy::{Cycle, Limit, Mode, OnError, duration_to_text};
+use crate::request::Request;
+use crate::store::{Decided, Held, HoldId, KeyName, Outage, Safe, Undecided};
+use crate::terms::{Decisions, INLINE, Weight};
+
+/// The answer to a request: whether it may go ahead, and what every rule said about it.
+#[must_use]
+pub struct Report {
+    pub(super) rules: Guard<Arc<Ruleset>>,
+    pub(super) asked: SmallVec<[Asked; INLINE]>,
+    pub(super) decisions: Decisions,
+    pub(super) refusal: Option<Box<RefusalReport>>,
+    pub(super) is_allowed: bool,
+    pub(super) is_outage: bool,
+    pub(super) hold: Option<Held>,
+    /// Whether it is about several requests.
+    pub(super) is_of_several: bool,
+    /// Who spoke about which of them.
+    pub(super) spoken: Vec<Spoken>,
+}
+
+/// A rule that was asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) rule: u32,
+    pub(super) weight: Weight,
+}
+
+/// Why a request was refused without asking any limit.
+#[derive(Clone, Debug)]
+pub(super) struct RefusalReport {
+    /// The place of the request that is refused.
+    pub(super) request: usize,
+    pub(super) rule: Option<u32>,
+    pub(super) is_ban: bool,
+    pub(super) reason: Box<str>,
+    pub(super) wait: Wait,
+}
+
+/// What one rule said.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleReport<'a> {
+    /// The rule's name.
+    pub rule: &'a str,
+    /// Whether its denial bites.
+    pub mode: Mode,
+    /// What it said.
+    pub decision: &'a Decision,
+    /// Over what time the limit's whole capacity comes back; `None` where that varies, or nobody
+    /// can know.
+    pub span: Option<Duration>,
+    /// How long until the window ends that it was decided in, whatever was used of it; `None` for limits
+    /// that are no windows.
+    pub ends: Option<Duration>,
+    /// What the rule charges for any request, whatever that says itself, if it is always the same.
+    pub price: Option<u64>,
+}
+
+impl Report {
+    /// Whether the request may go ahead. If so it has been charged to all rules, else to none.
+    #[inline]
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.is_allowed
+    }
+
+    /// The rule that tells most: the refuser with the longest wait, or else the one with the least
+    /// left. `None` if no rule matches.
+    #[must_use]
+    pub fn rule(&self) -> Option<&str> {
+        let number = match &self.refusal {
+            Some(refusal) => refusal.rule,
+            None => self.telling().map(|index| self.asked[index].rule),
+        };
+        number.map(|number| &*self.rules.rule(number).rule.name)
+    }
+
+    /// What the rule that tells most said.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        self.telling().map(|index| &self.decisions[index])
+    }
+
+    /// The capacity of the limit that tells most, in units of cost.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.decision().map(Decision::limit)
+    }
+
+    /// What is left under the limit that tells most.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.decision().map(Decision::remaining)
+    }
+
+    /// How long a refused caller should wait; `None` when allowed.
+    ///
+    /// Over several rules it is the longest of their waits.
+    #[must_use]
+    pub fn wait(&self) -> Option<Wait> {
+        match &self.refusal {
+            Some(refusal) => Some(refusal.wait),
+            None if self.is_allowed => None,
+            None => self.decision().and_then(Decision::wait),
+        }
+    }
+
+    /// How long until the limit that tells most is as good as fresh.
+    #[must_use]
+    pub fn reset(&self) -> Option<Duration> {
+        self.decision().map(Decision::reset)
+    }
+
+    /// Why the request was refused, in words; `None` when allowed.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        if self.is_allowed {
+            return None;
+        }
+        if let Some(refusal) = &self.refusal {
+            return Some(refusal.reason.to_string());
+        }
+        let index = self.telling()?;
+        let rule = &self.rules.rule(self.asked[index].rule).rule;
+        if let Some(deny) = &rule.deny {
+            return Some(deny.to_string());
+        }
+        let name = &rule.name;
+        Some(match self.wait()? {
+            wait @ Wait::After(_) => format!("rule `{name}` refused: retry {}", in_words(wait)),
+            Wait::Never => format!("rule `{name}` refused: the cost is more than it ever allows"),
+            Wait::Unknown => format!("rule `{name}` refused: nobody knows for how long"),
+        })
+    }
+
+    /// What every rule said that the request met, in the order of the policy.
+    pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
+        self.asked.iter().zip(&self.decisions).map(|it| self.rule_report(it))
+    }
+
+    /// What the rules said about one of several requests that were
+    /// [decided together](super::Engine::check_together), by its place among them.
+    ///
+    /// A rule that several requests met under the same key has said one thing about all of them.
+    pub fn rules_of(&self, request: usize) -> impl Iterator<Item = RuleReport<'_>> {
+        let is_asked = move |place: usize| {
+            !self.is_of_several
+                || self.spoken_of(request).any(|charge| charge == u32::try_from(place).ok())
+        };
+        let asked = self.asked.iter().zip(&self.decisions).enumerate();
+        asked.filter(move |(place, _)| is_asked(*place)).map(|(_, it)| self.rule_report(it))
+    }
+
+    /// Whether an override gives one of the requests that were decided, by its place among them, all
+    /// that it wants.
+    #[must_use]
+    pub fn is_unlimited(&self, request: usize) -> bool {
+        self.spoken_of(request).any(|charge| charge.is_none())
+    }
+
+    /// The place of the request that was refused without asking any limit, because it is banned or
+    /// lacks an attribute.
+    #[must_use]
+    pub fn refused_request(&self) -> Option<usize> {
+        self.refusal.as_ref().map(|refusal| refusal.request)
+    }
+
+    fn spoken_of(&self, request: usize) -> impl Iterator<Item = Option<u32>> {
+        let is_its = move |it: &&Spoken| usize::try_from(it.request) == Ok(request);
+        self.spoken.iter().filter(is_its).map(|it| it.charge)
+    }
+
+    fn rule_report<'r>(&'r self, (asked, decision): (&Asked, &'r Decision)) -> RuleReport<'r> {
+        let rule = &self.rules.rule(asked.rule).rule;
+        let by_calendar = || match &rule.limit {
+            Limit::Quota(_, Cycle::Calendar(calendar)) => calendar.usual_length(),
+            _ => None,
+        };
+        let fixed = rule.cost.as_ref().filter(|cost| cost.attribute().is_none());
+        let ends = match &rule.limit {
+            Limit::Window(window) => window_end(*window, decision),
+            _ => None,
+        };
+        RuleReport {
+            rule: &rule.name,
+            mode: asked.weight.mode(),
+            decision,
+            span: decision.span().or_else(by_calendar),
+            ends,
+            price: fixed.and_then(|cost| cost.cost("")),
+        }
+    }
+
+    /// Whose state the rule that tells most has looked at, as the request that this answers names it.
+    #[must_use]
+    pub fn key_of(&self, request: &Request<'_>) -> Option<KeyName> {
+        let number = match &self.refusal {
+            Some(refusal) => refusal.rule,
+            None => self.telling().map(|index| self.asked[index].rule),
+        };
+        let compiled = self.rules.rule(number?);
+        Some(KeyName {
+            domain: compiled.rule.domain.clone(),
+            rule: compiled.rule.name.clone(),
+            parts: compiled.key_of(&request.attributes),
+        })
+    }
+
+    /// Whether the store could not answer, so that the rules' `on_error` did.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        self.is_outage
+    }
+
+    /// The name of what was set aside.
+    #[must_use]
+    pub fn hold(&self) -> Option<HoldId> {
+        self.hold.map(|hold| hold.id)
+    }
+
+    /// When what was set aside is given back by itself.
+    #[must_use]
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.hold.map(|hold| hold.expires)
+    }
+
+    /// Which of the rules tells most.
+    fn telling(&self) -> Option<usize> {
+        let indexes = 0..self.asked.len().min(self.decisions.len());
+        if self.is_allowed {
+            let least = |index: &usize| self.decisions[*index].remaining();
+            let binding = |index: &usize| self.asked[*index].weight == Weight::Binding;
+            let least_binding = indexes.clone().filter(binding).min_by_key(least);
+            return least_binding.or_else(|| indexes.min_by_key(least));
+        }
+        let refusers = indexes.filter(|&index| {
+            self.asked[index].weight == Weight::Binding && !self.decisions[index].is_allowed()
+        });
+        // The first of those that are equal.
+        refusers.rev().max_by_key(|&index| rank(self.decisions[index].wait()))
+    }
+}
+
+/// How a report is made.
+impl Report {
+    /// The answer where no rule matches.
+    #[inline(always)]
+    pub(super) fn new(rules: Guard<Arc<Ruleset>>) -> Self {
+        Self {
+            rules,
+            asked: SmallVec::new(),
+            decisions: Decisions::new(),
+            refusal: None,
+            is_allowed: true,
+            is_outage: false,
+            hold: None,
+            is_of_several: false,
+            spoken: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, decided: Result<Decided, Undecided>) -> Result<(), CheckError> {
+        match decided {
+            Ok(Decided { is_allowed, hold, .. }) => {
+                self.is_allowed = is_allowed;
+                self.hold = hold;
+            }
+            Err(Undecided::OtherBody) => return Err(CheckError::OtherRequest),
+            Err(Undecided::TooManyHolds) => return Err(CheckError::TooManyHolds),
+            Err(Undecided::Superseded | Undecided::NotAdopted | Undecided::Outage) => {
+                self.set_outage();
+            }
+        }
+        Ok(())
+    }
+
+    /// The report once it is safe.
+    pub(super) async fn when(mut self, safe: Safe<'_>) -> Result<Self, CheckError> {
+        if let Err(Outage) = safe.await {
+            self.set_outage();
+        }
+        Ok(self)
+    }
+
+    /// What the rules say about a store that cannot answer: one that denies is enough.
+    pub(super) fn set_outage(&mut self) {
+        let denies = |asked: &&Asked| {
+            let on_error = self.rules.rule(asked.rule).rule.on_error;
+            asked.weight == Weight::Binding && on_error == OnError::Deny
+        };
+        self.decisions.clear();
+        self.hold = None;
+        self.is_allowed = true;
+        self.is_outage = true;
+        if let Some(asked) = self.asked.iter().find(denies) {
+            self.refuse(RefusalReport {
+                request: 0,
+                rule: Some(asked.rule),
+                is_ban: false,
+                reason: "the store cannot answer".into(),
+                wait: Wait::Unknown,
+            });
+        }
+    }
+
+    pub(super) fn refuse(&mut self, refusal: RefusalReport) {
+        self.is_allowed = false;
+        self.refusal = Some(Box::new(refusal));
+    }
+}
+
+/// How long until the window ends that was decided in: the open one, or the one that would open.
+fn window_end(window: Window, decision: &Decision) -> Option<Duration> {
+    let reset = decision.reset();
+    if !reset.is_zero() {
+        return Some(reset).filter(|reset| *reset < Duration::MAX);
+    }
+    let span = decision.span()?;
+    let into_it = if window.is_aligned() {
+        let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Duration::from_nanos(decision.decided_at().as_nanos() % span_ns)
+    } else {
+        Duration::ZERO
+    };
+    Some(span - into_it)
+}
+
+/// A wait as people say it, in whole milliseconds, rounded up.
+pub(super) fn in_words(wait: Wait) -> String {
+    match wait {
+        Wait::After(wait) => {
+            let ms = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+            format!("in {}", duration_to_text(Duration::from_millis(ms)))
+        }
+        Wait::Never => "never".into(),
+        Wait::Unknown => "when something is given back".into(),
+    }
+}
+
+/// The longer a wait, the higher: nobody knows is longer than any time, never longer still.
+fn rank(wait: Option<Wait>) -> (u8, Duration) {
+    match wait {
+        None => (0, Duration::ZERO),
+        Some(Wait::After(wait)) => (1, wait),
+        Some(Wait::Unknown) => (2, Duration::ZERO),
+        Some(Wait::Never) => (3, Duration::ZERO),
+    }
+}
+
+impl RefusalReport {
+    pub(super) fn new(
+        rules: &Ruleset,
+        domain: Option<&Domain>,
+        (refusal, request): (Refusal, u32),
+        wall: Timestamp,
+    ) -> Self {
+        let request = usize::try_from(request).unwrap_or(usize::MAX);
+        match refusal {
+            Refusal::Missing { rule: number, part } => {
+                let rule = &rules.rule(number).rule;
+                let attribute = rule.key.parts[part].attribute();
+                let reason =
+                    format!("rule `{}` needs the attribute `{attribute}`", rule.name).into();
+                Self { request, rule: Some(number), is_ban: false, reason, wait: Wait::Never }
+            }
+            Refusal::Banned { ban } => {
+                let ban = domain.and_then(|domain| domain.bans.get(ban));
+                let reason = ban.and_then(|ban| ban.reason.clone());
+                let until = ban.and_then(|ban| ban.until);
+                Self {
+                    request,
+                    rule: None,
+                    is_ban: true,
+                    reason: reason.unwrap_or_else(|| "banned".into()),
+                    wait: until.map_or(Wait::Never, |until| {
+                        let left_ns = until.as_nanos().saturating_sub(wall.as_nanos());
+                        Wait::After(Duration::from_nanos(left_ns))
+                    }),
+                }
+            }
+            Refusal::Unmatched => {
+                let reason = "no rule matches".into();
+                Self { request, rule: None, is_ban: false, reason, wait: Wait::Never }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Report")
+            .field("is_allowed", &self.is_allowed)
+            .field("rule", &self.rule())
+            .field("wait", &self.wait())
+            .field("rules", &self.rules().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

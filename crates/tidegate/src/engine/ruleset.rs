@@ -1,0 +1,590 @@
+//! A policy as decisions need it: rules by domain, limits by number.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+
+use super::overlay::{Ban, Overlay};
+use super::tally::{Tally, go_on_counting};
+use crate::calendar::CachedCalendar;
+use crate::cycle::{CycleClock, Times};
+use crate::hash::KeyedHash;
+use crate::own_limit::{OwnLimit, Unit};
+use crate::policy::{
+    Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
+    Rule, Server,
+};
+use crate::request::Attributes;
+use crate::store::{Adoption, ExceptionId, NewLimit, Restored, Store, Succession, Successor};
+use crate::terms::Terms;
+
+/// The rules in force, compiled. Never changes; an edit makes a new one.
+#[derive(Debug)]
+pub(crate) struct Ruleset {
+    pub(crate) version: u64,
+    pub(crate) server: Server,
+    pub(crate) rules: Vec<Compiled>,
+    /// The limits that requests bring along, one for each unit, if they may; numbered after the rules.
+    own: Vec<Compiled>,
+    pub(crate) domains: Vec<Domain>,
+    /// Where the domains are, should there be many.
+    by_name: HashMap<Box<str>, usize, KeyedHash>,
+    /// Whether anything follows the time of day.
+    pub(crate) needs_wall: bool,
+    pub(crate) adoption: Adoption,
+    /// The policy and the edits that this was made from.
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) overlay: Overlay,
+    next_tag: u32,
+}
+
+/// The rules of a domain.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    name: Box<str>,
+    /// Whether every rule applies to every request.
+    pub(crate) is_unconditional: bool,
+    /// Numbers of the rules, in order.
+    pub(crate) rules: Vec<u32>,
+    /// Finds rules by their place among them.
+    pub(crate) matcher: Matcher,
+    pub(crate) bans: Vec<Ban>,
+    /// Finds bans.
+    pub(crate) ban_finder: Finder,
+}
+
+/// A rule with its limits, ready to be charged.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) rule: Rule,
+    /// The name of the rule's states. Another one if the key or the algorithm changes.
+    pub(crate) family: u64,
+    pub(crate) base: Grade,
+    pub(crate) exceptions: Vec<Exception>,
+    /// Finds overrides.
+    pub(crate) finder: Finder,
+    pub(crate) cycle: Option<Arc<CycleClock>>,
+    /// The limit that is in force for the rest of the period of the last edit.
+    pub(crate) outgoing: Option<Outgoing>,
+    pub(crate) durability: Durability,
+    /// What it has said so far.
+    pub(super) tally: Arc<Tally>,
+}
+
+/// A limit and its number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Grade {
+    pub(crate) tag: u32,
+    pub(crate) terms: Terms,
+}
+
+/// An override with its limit; `None` where there is none.
+#[derive(Debug)]
+pub(crate) struct Exception {
+    pub(crate) rule: Override,
+    pub(crate) grade: Option<Grade>,
+}
+
+/// A limit that ends with a period.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) grade: Grade,
+    pub(crate) last_period: u64,
+}
+
+impl Ruleset {
+    /// Compiles a policy and the edits over it. What stays the same as in `old` keeps its numbers.
+    pub(crate) fn new(
+        policy: Arc<Policy>,
+        overlay: Overlay,
+        old: Option<&Self>,
+        store: &impl Store,
+        times: Times,
+    ) -> Self {
+        let restored = if old.is_none() { store.known_limits() } else { Vec::new() };
+        let next_tag = restored.iter().map(|limit| limit.tag + 1).max().unwrap_or(1);
+        let mut numbers = Numbers {
+            next_tag: old.map_or(next_tag, |old| old.next_tag),
+            adoption: Adoption {
+                version: old.map_or(1, |old| old.version + 1),
+                ..Adoption::default()
+            },
+        };
+        let old_rules: HashMap<u64, &Compiled> = old
+            .iter()
+            .flat_map(|old| old.rules.iter().chain(&old.own))
+            .map(|rule| (rule.family, rule))
+            .collect();
+        let mut rules = Vec::new();
+        let mut domains: Vec<Domain> = Vec::new();
+        let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash().clone());
+        for rule in overlay.over(&policy.rules) {
+            let family = family(&rule, store.hash());
+            let revived = Compiled::revive(&rule, family, (&restored, store.hash()), times);
+            let old = old_rules.get(&family).copied().or(revived.as_ref());
+            let domain = *by_name.entry(rule.domain.clone()).or_insert_with(|| {
+                domains.push(Domain::new(&rule.domain, overlay.bans_in(&rule.domain)));
+                domains.len() - 1
+            });
+            let domain = &mut domains[domain];
+            domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
+            rules.push(numbers.compile(rule, (family, old), store, times));
+        }
+        go_on_counting(old, &mut rules);
+        let mut own = Vec::new();
+        for unit in Unit::ALL.into_iter().filter(|_| policy.takes_own_limits) {
+            let rule = own_rule(unit);
+            let family = store.hash().hash_one(("own limit", unit));
+            let revived = Compiled::revive(&rule, family, (&restored, store.hash()), times);
+            let old = old_rules.get(&family).copied().or(revived.as_ref());
+            own.push(numbers.compile(rule, (family, old), store, times));
+        }
+        // A domain without rules may have bans all the same.
+        for ban in &overlay.bans {
+            by_name.entry(ban.domain.clone()).or_insert_with(|| {
+                domains.push(Domain::new(&ban.domain, overlay.bans_in(&ban.domain)));
+                domains.len() - 1
+            });
+        }
+        domains.iter_mut().for_each(|domain| domain.look_at(&rules));
+        let policy_rules = rules.len();
+        rules.append(&mut own);
+        numbers.note_removed(&old_rules, &rules);
+        numbers.note_restored(&restored, &mut rules);
+        let own = rules.split_off(policy_rules);
+        let needs_wall = rules.iter().any(Compiled::needs_wall)
+            || domains.iter().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
+        Self {
+            version: numbers.adoption.version,
+            server: policy.server.clone(),
+            rules,
+            own,
+            domains,
+            by_name,
+            needs_wall,
+            adoption: numbers.adoption,
+            policy,
+            overlay,
+            next_tag: numbers.next_tag,
+        }
+    }
+
+    /// The number of a domain.
+    #[inline]
+    pub(crate) fn domain_number(&self, name: &str) -> Option<usize> {
+        if self.domains.len() <= FEW_DOMAINS {
+            return self.domains.iter().position(|domain| &*domain.name == name);
+        }
+        self.by_name.get(name).copied()
+    }
+
+    /// A domain by its name.
+    #[inline]
+    pub(crate) fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domain_number(name).map(|number| &self.domains[number])
+    }
+
+    #[inline]
+    pub(crate) fn rule(&self, number: u32) -> &Compiled {
+        let number = number as usize;
+        match self.rules.get(number) {
+            Some(rule) => rule,
+            None => &self.own[number - self.rules.len()],
+        }
+    }
+
+    /// The number of what stands for the limits of this unit that requests bring along, if they may.
+    pub(crate) fn own(&self, unit: Unit) -> Option<u32> {
+        let place = Unit::ALL.iter().position(|it| *it == unit)?;
+        self.own.get(place)?;
+        u32::try_from(self.rules.len() + place).ok()
+    }
+}
+
+/// Finds those of a list of conditions that a request meets, in order: one by one where they are few.
+#[derive(Debug)]
+pub(crate) struct Finder(Option<Matcher>);
+
+impl Finder {
+    fn new<'a>(lists: impl ExactSizeIterator<Item = &'a [Condition]>) -> Self {
+        Self((lists.len() > FEW_CONDITIONS).then(|| Matcher::of_conditions(lists)))
+    }
+
+    /// The first of a list that `is_met`, among those that may be.
+    #[inline]
+    pub(crate) fn first<T>(
+        &self,
+        list: &[T],
+        attributes: &Attributes<'_>,
+        is_met: impl Fn(&T) -> bool,
+    ) -> Option<usize> {
+        match &self.0 {
+            None => list.iter().position(is_met),
+            Some(matcher) => {
+                let found = matcher.find(attributes);
+                found.iter().find(|&place| list.get(place).is_some_and(&is_met))
+            }
+        }
+    }
+}
+
+impl Domain {
+    /// Learns how its rules are found.
+    fn look_at(&mut self, rules: &[Compiled]) {
+        let of_domain = || self.rules.iter().map(|&number| &rules[number as usize].rule);
+        let is_unconditional =
+            of_domain().all(|rule| rule.conditions.is_empty() && rule.group.is_none());
+        let matcher = Matcher::new(of_domain());
+        (self.matcher, self.is_unconditional) = (matcher, is_unconditional);
+    }
+
+    fn new(name: &str, bans: Vec<Ban>) -> Self {
+        let (rules, matcher) = (Vec::new(), Matcher::new([]));
+        let ban_finder = Finder::new(bans.iter().map(|ban| ban.who()));
+        Self { name: name.into(), is_unconditional: true, rules, matcher, bans, ban_finder }
+    }
+}
+
+impl Compiled {
+    fn needs_wall(&self) -> bool {
+        let is_calendar = self.cycle.as_deref().is_some_and(|cycle| cycle.is_calendar());
+        is_calendar || self.exceptions.iter().any(|exception| exception.rule.until_ns.is_some())
+    }
+}
+
+/// Gives numbers to limits, and writes down what became of the old ones.
+struct Numbers {
+    next_tag: u32,
+    adoption: Adoption,
+}
+
+/// What an edit of a rule does to its limits.
+struct Edit<'a> {
+    hash: &'a KeyedHash,
+    family: u64,
+    cycle: Option<&'a Arc<CycleClock>>,
+    is_same_cycle: bool,
+    effective: Effective,
+    period: u64,
+}
+
+impl Numbers {
+    fn compile(
+        &mut self,
+        rule: Rule,
+        (family, old): (u64, Option<&Compiled>),
+        store: &impl Store,
+        times: Times,
+    ) -> Compiled {
+        let cycle = cycle_of(&rule, old, store);
+        let is_same_cycle = old.is_none_or(|old| match (&old.cycle, &cycle) {
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            (old, new) => old.is_none() == new.is_none(),
+        });
+        // There is no next period of a calendar that is not followed any more.
+        let effective = if is_same_cycle { rule.effective } else { Effective::Now };
+        let period = cycle.as_ref().map_or(0, |cycle| cycle.period(times).index);
+        let terms = terms_of(&rule.limit, &rule);
+        let kept = old.map(|old| (old.base, is_same_cycle));
+        let new = (terms, None, None);
+        let (base, is_edited) = self.number(new, (family, cycle.as_ref()), kept);
+        let mut outgoing = None;
+        if let Some(old) = old {
+            if is_edited {
+                self.adoption.successions.push(Succession {
+                    from: old.base.tag,
+                    to: base.tag,
+                    effective,
+                    period,
+                });
+            }
+            if is_same_cycle {
+                outgoing = old.outgoing_at(is_edited, effective, times);
+            }
+            // What was waiting for the next period waits no longer.
+            if let (Some(waiting), None) = (old.outgoing, outgoing) {
+                self.succeed(waiting.grade, base, Effective::Now, 0);
+            }
+        }
+        let hash = store.hash();
+        let edit = Edit { hash, family, cycle: cycle.as_ref(), is_same_cycle, effective, period };
+        let exceptions = self.compile_exceptions(&rule, &edit, base, old);
+        let finder = Finder::new(exceptions.iter().map(|exception| &*exception.rule.key));
+        let durability = rule.durability_on_disk();
+        let tally = Arc::default();
+        Compiled { rule, family, base, exceptions, finder, cycle, outgoing, durability, tally }
+    }
+
+    fn compile_exceptions(
+        &mut self,
+        rule: &Rule,
+        edit: &Edit<'_>,
+        base: Grade,
+        old: Option<&Compiled>,
+    ) -> Vec<Exception> {
+        let old_exceptions = old.map_or(&[][..], |old| &old.exceptions);
+        let mut places = HashMap::new();
+        for (place, exception) in old_exceptions.iter().enumerate() {
+            places.entry(&*exception.rule.key).or_insert(place);
+        }
+        let mut exceptions = Vec::new();
+        let mut last_place = 0;
+        for given in &rule.overrides {
+            let place = places.get(&*given.key).copied();
+            // What ends at another time or comes after others than before is another limit.
+            let is_kept = place.is_some_and(|place| {
+                edit.is_same_cycle
+                    && place >= last_place
+                    && old_exceptions[place].rule.until_ns == given.until_ns
+            });
+            last_place = place.unwrap_or(0).max(last_place);
+            let old_grade = place.and_then(|place| old_exceptions[place].grade);
+            let grade = match &given.grant {
+                Grant::Unlimited => {
+                    // Nothing is charged meanwhile; what was spent goes the way of all others'.
+                    old_grade
+                        .into_iter()
+                        .for_each(|old| self.succeed(old, base, Effective::Now, 0));
+                    None
+                }
+                Grant::Limit(limit) => {
+                    let until = given.until_ns.map(Timestamp::from_nanos);
+                    let id = ExceptionId {
+                        key: edit.hash.hash_one(&given.key),
+                        place: u32::try_from(exceptions.len()).unwrap_or(u32::MAX),
+                    };
+                    let new = (terms_of(limit, rule), until, Some((base.tag, id)));
+                    let kept = old_grade.map(|old| (old, is_kept));
+                    let (grade, is_edited) = self.number(new, (edit.family, edit.cycle), kept);
+                    if let (Some(old), true) = (old_grade, is_edited) {
+                        self.succeed(old, grade, edit.effective, edit.period);
+                    }
+                    Some(grade)
+                }
+            };
+            exceptions.push(Exception { rule: given.clone(), grade });
+        }
+        // A key that has lost its override goes on under the common limit.
+        let kept: HashSet<&[Condition]> = rule.overrides.iter().map(|given| &*given.key).collect();
+        for gone in old_exceptions.iter().filter(|gone| !kept.contains(&*gone.rule.key)) {
+            if let Some(grade) = gone.grade {
+                self.succeed(grade, base, Effective::Now, 0);
+            }
+        }
+        exceptions
+    }
+
+    fn succeed(&mut self, from: Grade, to: Grade, effective: Effective, period: u64) {
+        let (from, to) = (from.tag, to.tag);
+        self.adoption.successions.push(Succession { from, to, effective, period });
+    }
+
+    /// The old number if the limit is the same, else a new one; and whether it is an edit.
+    ///
+    /// `old` is the limit before, and whether everything else about it is the same.
+    fn number(
+        &mut self,
+        (terms, until, exception): (Terms, Option<Timestamp>, Option<(u32, ExceptionId)>),
+        (family, cycle): (u64, Option<&Arc<CycleClock>>),
+        old: Option<(Grade, bool)>,
+    ) -> (Grade, bool) {
+        if let Some((old, true)) = old
+            && old.terms == terms
+        {
+            return (old, false);
+        }
+        let terms = old.map_or(terms, |(old, _)| terms.succeeding(&old.terms));
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let cycle = cycle.cloned();
+        let (common, exception) = (exception.map(|it| it.0), exception.map(|it| it.1));
+        self.adoption.limits.push(NewLimit { tag, family, terms, cycle, until, common, exception });
+        (Grade { tag, terms }, old.is_some())
+    }
+
+    /// States from an earlier life go on under the rules of the same names.
+    fn note_restored(&mut self, restored: &[Restored], rules: &mut [Compiled]) {
+        let by_family: HashMap<u64, usize> =
+            rules.iter().map(|rule| rule.family).zip(0..).collect();
+        for limit in restored {
+            let Some(&index) = by_family.get(&limit.family) else {
+                self.adoption.removed.push(limit.tag);
+                continue;
+            };
+            let of_exceptions = rules[index].exceptions.iter().filter_map(|it| it.grade);
+            let is_in_force =
+                of_exceptions.chain([rules[index].base]).any(|it| it.tag == limit.tag);
+            let is_followed = limit.successor.is_some()
+                || self.adoption.successions.iter().any(|it| it.from == limit.tag);
+            if limit.is_base || is_in_force || is_followed {
+                continue;
+            }
+            let base = &mut rules[index].base;
+            // Only a limit that nobody has counted under yet may change.
+            for new in self.adoption.limits.iter_mut().filter(|new| new.tag == base.tag) {
+                base.terms = base.terms.succeeding(&limit.terms);
+                new.terms = base.terms;
+            }
+            let (from, to, effective) = (limit.tag, base.tag, Effective::Now);
+            self.adoption.successions.push(Succession { from, to, effective, period: 0 });
+        }
+    }
+
+    fn note_removed(&mut self, old: &HashMap<u64, &Compiled>, rules: &[Compiled]) {
+        let kept: HashSet<u64> = rules.iter().map(|rule| rule.family).collect();
+        for gone in old.values().filter(|old| !kept.contains(&old.family)) {
+            let exceptions = gone.exceptions.iter().filter_map(|exception| exception.grade);
+            let grades = exceptions.chain([gone.base]);
+            self.adoption.removed.extend(grades.map(|grade| grade.tag));
+        }
+    }
+}
+
+impl Compiled {
+    /// A rule as it was in an earlier life, if that is known: as far as an edit of it has to know.
+    fn revive(
+        rule: &Rule,
+        family: u64,
+        (restored, hash): (&[Restored], &KeyedHash),
+        times: Times,
+    ) -> Option<Self> {
+        let of_rule = || restored.iter().filter(|limit| limit.family == family);
+        // An edit that never came into force, because another one came first, looks like one in force.
+        let last = of_rule().filter(|limit| limit.is_base).max_by_key(|limit| limit.tag)?;
+        let mut rule = rule.clone();
+        if let (Limit::Quota(_, cycle), Some(clock)) = (&mut rule.limit, &last.cycle) {
+            *cycle = clock.named().0;
+        }
+        let is_next = |successor: &Successor| successor.effective == Effective::Next;
+        // An edit that counts at once ends all waiting.
+        let leads_to_last = |limit: &&Restored| {
+            let mut next = limit.successor.filter(is_next);
+            while let Some(successor) = next.filter(|successor| successor.tag != last.tag) {
+                let follower = of_rule().find(|limit| limit.tag == successor.tag);
+                next = follower.and_then(|it| it.successor).filter(is_next);
+            }
+            next.is_some()
+        };
+        let period = last.cycle.as_ref().map_or(u64::MAX, |cycle| cycle.period(times).index);
+        let waits = |limit: &Restored| {
+            let successor = limit.successor.filter(is_next)?;
+            let last_period = successor.at.period.index;
+            let grade = Grade { tag: limit.tag, terms: limit.terms };
+            (period <= last_period).then_some(Outgoing { grade, last_period })
+        };
+        let outgoing = of_rule().filter(leads_to_last).filter_map(waits);
+        let mut exceptions: Vec<(u32, Exception)> = Vec::new();
+        for given in &rule.overrides {
+            let id = hash.hash_one(&given.key);
+            let is_its = |limit: &&Restored| limit.exception.is_some_and(|it| it.key == id);
+            let Some(limit) = of_rule().filter(is_its).max_by_key(|limit| limit.tag) else {
+                continue;
+            };
+            let until_ns = limit.until.map(Timestamp::as_nanos);
+            let grade = Some(Grade { tag: limit.tag, terms: limit.terms });
+            let rule = Override { until_ns, ..given.clone() };
+            let place = limit.exception.map_or(0, |it| it.place);
+            exceptions.push((place, Exception { rule, grade }));
+        }
+        exceptions.sort_by_key(|(place, _)| *place);
+        let exceptions = exceptions.into_iter().map(|(_, exception)| exception).collect();
+        let finder = Finder::new(std::iter::empty());
+        Some(Self {
+            durability: rule.durability_on_disk(),
+            tally: Arc::default(),
+            rule,
+            family,
+            base: Grade { tag: last.tag, terms: last.terms },
+            exceptions,
+            finder,
+            cycle: last.cycle.clone(),
+            outgoing: outgoing.min_by_key(|outgoing| outgoing.grade.tag),
+        })
+    }
+
+    /// What stays in force for the rest of the period, where the rule's edits wait for the next.
+    fn outgoing_at(&self, is_edited: bool, effective: Effective, times: Times) -> Option<Outgoing> {
+        let period = self.cycle.as_ref()?.period(times);
+        // An edit that is still waiting keeps what it waits for.
+        let waiting = self.outgoing.filter(|outgoing| period.index <= outgoing.last_period);
+        match (is_edited, effective, waiting) {
+            (true, Effective::Now, _) => None,
+            (_, _, Some(waiting)) => Some(waiting),
+            (true, Effective::Next, None) => {
+                Some(Outgoing { grade: self.base, last_period: period.index })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What stands for the limits of a unit that requests bring along. Only the maximum is theirs.
+fn own_rule(unit: Unit) -> Rule {
+    let OwnLimit { terms, .. } = OwnLimit::new(u32::MAX, unit);
+    let Terms::Window(window) = terms else { unreachable!("it is a window") };
+    Rule::new(&format!("limit per {}", unit.name()), Limit::Window(window)).charge_refused()
+}
+
+/// The name of a rule's states: its domain, name, key and algorithm.
+fn family(rule: &Rule, hash: &KeyedHash) -> u64 {
+    let parts: Vec<(&str, u8, u8)> = (rule.key.parts.iter())
+        .map(|part| match part {
+            KeyPart::Text(attribute) => (&**attribute, 0, 0),
+            KeyPart::Address { attribute, v4_bits, v6_bits } => {
+                (&**attribute, 1 + v4_bits, 1 + v6_bits)
+            }
+        })
+        .collect();
+    let algorithm: u8 = match &rule.limit {
+        Limit::Bucket(_) => 1,
+        Limit::Window(_) => 2,
+        Limit::Sliding(_) => 3,
+        Limit::Cooldown(_) => 4,
+        Limit::Quota(_, Cycle::Calendar(_)) => 5,
+        Limit::Quota(_, Cycle::Round) => 6,
+        Limit::Slots(_) => 7,
+    };
+    hash.hash_one((&*rule.domain, &*rule.name, parts, algorithm))
+}
+
+/// The limit as decisions need it.
+fn terms_of(limit: &Limit, rule: &Rule) -> Terms {
+    match limit {
+        Limit::Bucket(bucket) => Terms::Bucket(*bucket),
+        Limit::Window(window) => Terms::Window(*window),
+        Limit::Sliding(sliding) => Terms::Sliding(*sliding),
+        Limit::Cooldown(cooldown) if rule.charge_refused => {
+            Terms::Cooldown(cooldown.extended_by_refusals())
+        }
+        Limit::Cooldown(cooldown) => Terms::Cooldown(*cooldown),
+        Limit::Quota(quota, _) => Terms::Quota(*quota),
+        Limit::Slots(slots) => Terms::Slots(slots.max),
+    }
+}
+
+fn cycle_of(rule: &Rule, old: Option<&Compiled>, store: &impl Store) -> Option<Arc<CycleClock>> {
+    let Limit::Quota(_, cycle) = &rule.limit else { return None };
+    let same = old.and_then(|old| match &old.rule.limit {
+        Limit::Quota(_, old_cycle) if old_cycle == cycle => old.cycle.clone(),
+        _ => None,
+    });
+    Some(same.unwrap_or_else(|| {
+        Arc::new(match cycle {
+            Cycle::Calendar(calendar) => {
+                CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
+            }
+            Cycle::Round => CycleClock::Round {
+                domain: rule.domain.clone(),
+                closed: store.rounds(&rule.domain),
+            },
+        })
+    }))
+}
+
+/// Up to so many domains are looked through one by one.
+const FEW_DOMAINS: usize = 4;
+
+/// Up to so many overrides or bans are looked through one by one.
+const FEW_CONDITIONS: usize = 4;

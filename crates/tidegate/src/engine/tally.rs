@@ -1,0 +1,124 @@
+//! How often each rule has said yes and no, for those who count.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_core::Decision;
+
+use super::Engine;
+use super::report::Report;
+use super::ruleset::{Compiled, Ruleset};
+use crate::clock::Clock;
+use crate::policy::Mode;
+use crate::store::Store;
+use crate::terms::Weight;
+
+/// What a rule has said so far, to all whose [reports were counted](Report::count).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RuleTally {
+    /// The domain of the rule.
+    pub domain: Box<str>,
+    /// Its name.
+    pub rule: Box<str>,
+    /// Whether its denials bite.
+    pub mode: Mode,
+    /// How often it allowed.
+    pub allowed: u64,
+    /// How often it refused.
+    pub denied: u64,
+}
+
+/// The counters of one rule. They go on when the rule is edited.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Allowed and refused where it bites, then where it is only watched.
+    counts: [AtomicU64; 4],
+}
+
+impl Tally {
+    fn add(&self, weight: Weight, is_allowed: bool) {
+        self.counts[place(weight.mode(), is_allowed)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self, mode: Mode, is_allowed: bool) -> u64 {
+        self.counts[place(mode, is_allowed)].load(Ordering::Relaxed)
+    }
+}
+
+const fn place(mode: Mode, is_allowed: bool) -> usize {
+    let mode = match mode {
+        Mode::Enforce => 0,
+        Mode::Shadow => 2,
+    };
+    if is_allowed { mode } else { mode + 1 }
+}
+
+/// Gives rules the counters of those of the same names that were there before.
+pub(super) fn go_on_counting(old: Option<&Ruleset>, rules: &mut [Compiled]) {
+    let old = old.iter().flat_map(|old| &old.rules);
+    let tallies: HashMap<_, _> =
+        old.map(|it| ((&*it.rule.domain, &*it.rule.name), &it.tally)).collect();
+    for rule in rules {
+        if let Some(tally) = tallies.get(&(&*rule.rule.domain, &*rule.rule.name)) {
+            rule.tally = Arc::clone(tally);
+        }
+    }
+}
+
+impl Report {
+    /// Counts what every rule said, for [`Engine::tallies`].
+    ///
+    /// A decision by itself counts nothing, so that whoever does not ask does not pay.
+    pub fn count(&self) {
+        for (asked, decision) in self.asked.iter().zip(&self.decisions) {
+            self.rules.rule(asked.rule).tally.add(asked.weight, Decision::is_allowed(decision));
+        }
+        if let Some(rule) = self.refusal.as_ref().and_then(|refusal| refusal.rule) {
+            self.rules.rule(rule).tally.add(Weight::Binding, false);
+        }
+    }
+
+    /// Counts that somebody got no place, whatever is free by now.
+    pub fn count_no_place(&self) {
+        for asked in &self.asked {
+            let rule = self.rules.rule(asked.rule);
+            if rule.slots().is_some() {
+                rule.tally.add(asked.weight, false);
+            }
+        }
+    }
+
+    /// Whether somebody was refused because of a [ban](crate::Ban), and no rule was asked.
+    #[must_use]
+    pub fn is_banned(&self) -> bool {
+        self.refusal.as_ref().is_some_and(|it| it.is_ban)
+    }
+
+    /// Whether any rule had to do with the request.
+    #[must_use]
+    pub fn is_matched(&self) -> bool {
+        !self.asked.is_empty() || self.refusal.as_ref().is_some_and(|it| it.rule.is_some())
+    }
+}
+
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// What every rule in force has said so far, in the order of the policy: one entry for each mode in
+    /// which it said anything, and one for its own mode in any case.
+    #[must_use]
+    pub fn tallies(&self) -> Vec<RuleTally> {
+        let rules = self.shared.rules.load();
+        let mut tallies = Vec::with_capacity(rules.rules.len());
+        for Compiled { rule, tally, .. } in &rules.rules {
+            for mode in [Mode::Enforce, Mode::Shadow] {
+                let (allowed, denied) = (tally.count(mode, true), tally.count(mode, false));
+                if mode == rule.mode || allowed > 0 || denied > 0 {
+                    let (domain, rule) = (rule.domain.clone(), rule.name.clone());
+                    tallies.push(RuleTally { domain, rule, mode, allowed, denied });
+                }
+            }
+        }
+        tallies
+    }
+}

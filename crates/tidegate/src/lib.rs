@@ -1,0 +1,269 @@
+//! An exact, bounded, very fast rate limiter: one limit over any number of keys, or a whole policy.
+//!
+//! ```
+//! use tidegate::{Bucket, Limiter, Rate, Verdict};
+//!
+//! // Ten requests per second and client, twenty at once.
+//! let limiter: Limiter<String> = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+//!
+//! match limiter.check("198.51.100.7").verdict() {
+//!     Verdict::Allow { remaining } => assert_eq!(remaining, 19),
+//!     Verdict::Deny { wait } => println!("retry: {wait:?}"),
+//! }
+//! # Ok::<(), tidegate::LimitError>(())
+//! ```
+//!
+//! There are three ways to use it:
+//!
+//! - [`Limiter`] is one limit over keys of your own type: [`Bucket`], [`Window`], [`Sliding`] or
+//!   [`Cooldown`]. It replaces a map behind a lock.
+//! - [`Engine`] decides by a [policy]: many rules, matched by attributes of a request and decided
+//!   together. It has quotas, reservations, places in flight, live changes and explanations.
+//! - [`Throttle`] keeps what was spent, and every call brings its own limit: what a server of
+//!   others' limits wants.
+//!
+//! # Ten things people do first
+//!
+//! ## 1. Limit each client
+//!
+//! ```
+//! use tidegate::{Bucket, Limiter, Rate};
+//!
+//! let limiter: Limiter<String> = Limiter::new(Bucket::new(Rate::per_minute(60)?, 10)?);
+//! assert!(limiter.allow("ada"));
+//! # Ok::<(), tidegate::LimitError>(())
+//! ```
+//!
+//! ## 2. Tell a refused client when to come back
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate::{Limiter, ManualClock, Wait, Window};
+//!
+//! let clock = ManualClock::default();
+//! let window = Window::new(1, Duration::from_secs(10))?;
+//! let limiter = Limiter::<str, _>::builder(window).clock(clock).build()?;
+//! assert!(limiter.allow("ada"));
+//! let refused = limiter.check("ada");
+//! assert_eq!(refused.wait(), Some(Wait::After(Duration::from_secs(10))));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## 3. Test without sleeping
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate::policy::Policy;
+//! use tidegate::{Engine, ManualClock, Request};
+//!
+//! let policy = Policy::from_toml(r#"
+//!     [[rule]]
+//!     name     = "once-a-minute"
+//!     key      = ["user"]
+//!     cooldown = "60s"
+//! "#)?;
+//! let clock = ManualClock::default();
+//! let engine = Engine::with_clock(policy, clock.clone());
+//! let request = Request::new("default", &[("user", "ada")]);
+//! assert!(engine.check(&request).wait()?.is_allowed());
+//! assert!(!engine.check(&request).wait()?.is_allowed());
+//! clock.advance(Duration::from_secs(60));
+//! assert!(engine.check(&request).wait()?.is_allowed());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## 4. Several limits at once, all or nothing
+//!
+//! ```
+//! use tidegate::policy::Policy;
+//! use tidegate::{Engine, Request};
+//!
+//! let engine = Engine::new(Policy::from_toml(r#"
+//!     [[rule]]
+//!     name   = "user"
+//!     domain = "api"
+//!     key    = ["user"]
+//!     bucket = { rate = "10/s", burst = 20 }
+//!
+//!     [[rule]]
+//!     name   = "everybody"
+//!     domain = "api"
+//!     bucket = { rate = "1000/s", burst = 1000 }
+//! "#)?);
+//! let report = engine.check(&Request::new("api", &[("user", "ada")]).cost(21)).wait()?;
+//! assert_eq!(report.rule(), Some("user"));
+//! assert_eq!(report.rules().nth(1).map(|rule| rule.decision.remaining()), Some(1000));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## 5. Charge what something really cost
+//!
+//! ```
+//! use tidegate::policy::Policy;
+//! use tidegate::{Engine, Request};
+//!
+//! let engine = Engine::new(Policy::from_toml(r#"
+//!     [[rule]]
+//!     name  = "tokens"
+//!     key   = ["team"]
+//!     quota = { max = 100000, per = "day" }
+//! "#)?);
+//! let request = Request::new("default", &[("team", "search")]);
+//! let report = engine.reserve(&request.cost(4000)).wait()?;
+//! let hold = report.hold().expect("there is enough");
+//! // … the call took 1 234 tokens …
+//! engine.commit(hold, Some(1234)).wait()?;
+//! assert_eq!(engine.peek(&request).wait()?.remaining(), Some(98_766));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## 6. Let three in and queue the rest
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate::policy::Policy;
+//! use tidegate::{Engine, Request};
+//!
+//! let engine = Engine::new(Policy::from_toml(r#"
+//!     [[rule]]
+//!     name  = "calls"
+//!     slots = { max = 3, queue = 100, expires = "5m" }
+//! "#)?);
+//! let request = Request::new("default", &[]);
+//! let lease = engine.acquire(&request, Some(Duration::from_secs(1))).block()?;
+//! drop(lease); // or it is awaited, under any runtime
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## 7. Send a request twice, charge it once
+//!
+//! ```
+//! # use tidegate::policy::Policy;
+//! # use tidegate::{Engine, Request};
+//! # let engine = Engine::new(Policy::from_toml(r#"
+//! #     [[rule]]
+//! #     name   = "emails"
+//! #     key    = ["user"]
+//! #     window = { max = 2, per = "1h" }
+//! # "#)?);
+//! let request = Request::new("default", &[("user", "ada")]).idempotency_key("order 17");
+//! assert!(engine.check(&request).wait()?.is_allowed());
+//! assert!(engine.check(&request).wait()?.is_allowed());
+//! assert_eq!(engine.peek(&request).wait()?.remaining(), Some(1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## 8. Change a limit while running
+//!
+//! ```
+//! # use tidegate::policy::Policy;
+//! # use tidegate::{Engine, Request};
+//! let policy = |max| Policy::from_toml(&format!(
+//!     "[[rule]]\nname = \"searches\"\nkey = [\"user\"]\nwindow = {{ max = {max}, per = \"1h\" }}"
+//! ));
+//! let engine = Engine::new(policy(2)?);
+//! let request = Request::new("default", &[("user", "ada")]);
+//! assert!(engine.check(&request).wait()?.is_allowed());
+//! let changes = engine.replace_policy("ops", policy(3)?);
+//! assert_eq!(changes.len(), 1);
+//! assert_eq!(engine.peek(&request).wait()?.remaining(), Some(2)); // what was spent stays spent
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## 9. Ask why
+//!
+//! ```
+//! # use tidegate::policy::Policy;
+//! # use tidegate::{Engine, Request};
+//! # let engine = Engine::new(Policy::from_toml(r#"
+//! #     [[rule]]
+//! #     name   = "searches"
+//! #     match  = { path = "/search/*" }
+//! #     key    = ["user"]
+//! #     window = { max = 2, per = "1h" }
+//! # "#)?);
+//! let request = Request::new("default", &[("user", "ada"), ("path", "/home")]);
+//! let explanation = engine.explain(&request)?.to_string();
+//! assert!(explanation.contains("searches: does not match: path is \"/home\""));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## 10. Try a limit before it bites
+//!
+//! ```
+//! # use tidegate::policy::{Mode, Policy};
+//! # use tidegate::{Engine, Request};
+//! let engine = Engine::new(Policy::from_toml(r#"
+//!     [[rule]]
+//!     name   = "new-limit"
+//!     key    = ["user"]
+//!     window = { max = 1, per = "1h" }
+//!     mode   = "shadow"
+//! "#)?);
+//! let request = Request::new("default", &[("user", "ada")]);
+//! assert!(engine.check(&request).wait()?.is_allowed());
+//! let report = engine.check(&request).wait()?;
+//! assert!(report.is_allowed());
+//! let shadow = report.rules().next().expect("one rule");
+//! assert!(shadow.mode == Mode::Shadow && !shadow.decision.is_allowed());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to look
+//!
+//! - [`LimiterBuilder`] has the bounds of a limiter: how many keys, what happens when there are more,
+//!   which clock, which hash.
+//! - [`Report`] is the engine's answer, [`Decision`] that of one limit; [`Verdict`] is what to match on.
+//! - [`MonotonicClock`] is a limiter's default and [`SystemClock`] an engine's; [`ManualClock`] is for
+//!   tests, [`CachedClock`] for loops that know when time has passed. The verbs that decide have twins
+//!   that are told the time.
+
+mod calendar;
+mod clock;
+mod cycle;
+#[cfg(feature = "durable")]
+pub mod durable;
+mod engine;
+mod hash;
+mod keyed;
+mod limiter;
+mod locks;
+mod own_limit;
+pub mod policy;
+mod request;
+mod store;
+mod table;
+mod terms;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod throttle;
+mod waiting;
+
+pub use calendar::{Calendar, CalendarError, CalendarPeriod};
+pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
+pub use engine::{
+    Applies, Ban, Change, Changed, CheckError, Engine, Explanation, Lease, NoSuchRule, Overlay,
+    OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport, RuleTally, SettleError,
+    WaitError, Waiting,
+};
+pub use hash::{KeyedHash, KeyedHasher};
+pub use keyed::KeyedLimit;
+pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
+pub use own_limit::{OwnLimit, Unit};
+pub use request::{Attributes, Request};
+#[cfg(feature = "durable")]
+pub use store::AnyStore;
+pub use store::{
+    Answer, Answering, HoldId, HoldIdError, KeyName, MemoryStore, Outage, SnapshotError, Store,
+};
+pub use table::WhenFull;
+pub use throttle::{Call, CallLimit, Throttle, ThrottleBuilder};
+pub use tidegate_core::{
+    Algorithm, Bucket, Carry, Cooldown, Decision, LimitError, Period, Problem, Quota, Rate,
+    Sliding, Timestamp, Verdict, Wait, Window,
+};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

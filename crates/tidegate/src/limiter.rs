@@ -1,0 +1,404 @@
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_core::{Bucket, Decision, Timestamp};
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::hash::{KeyedHash, spread};
+use crate::keyed::KeyedLimit;
+use crate::table::{Table, TableFull};
+
+mod builder;
+
+pub use builder::{BuildError, LimiterBuilder};
+
+/// One limit over many keys, in memory: what replaces a map behind a lock.
+///
+/// ```
+/// use tidegate::{Bucket, Limiter, Rate};
+///
+/// // Ten requests per second and client, twenty at once.
+/// let limiter: Limiter<String> = Limiter::new(Bucket::new(Rate::per_second(10)?, 20)?);
+///
+/// if limiter.allow("198.51.100.7") {
+///     // serve the request
+/// }
+/// # assert_eq!(limiter.peek("198.51.100.7").remaining(), 19);
+/// # Ok::<(), tidegate::LimitError>(())
+/// ```
+///
+/// The key type can be looked up by anything it [borrows](Borrow) as, so a `Limiter<String>` takes
+/// `&str`. Keys are not kept, only their hashes: no call allocates for a key.
+///
+/// All methods take `&self` and may be called from any number of threads. Decisions about known
+/// keys take no lock that a thread could lose its processor with for longer than a few
+/// instructions; a refusal writes nothing to shared memory.
+///
+/// **Memory** is bounded by [`max_keys`](LimiterBuilder::max_keys) and grows with the keys that
+/// are live, which means: not as good as never seen. A key takes about 39 bytes in a growing table
+/// (35 with a [capacity hint](LimiterBuilder::capacity_hint), 48 at most at the ceiling), four times
+/// as much for [`Sliding`](crate::Sliding).
+///
+/// Every method that looks at the clock has a twin that is told the time. Times of both kinds may be
+/// mixed when they come from the same clock.
+pub struct Limiter<K: ?Sized, A: KeyedLimit = Bucket, C = MonotonicClock, S = KeyedHash> {
+    table: Table<A>,
+    clock: C,
+    hasher: S,
+    eviction: Option<Eviction>,
+    key: PhantomData<fn(&K)>,
+}
+
+/// When idle keys have to be gone.
+#[derive(Debug)]
+struct Eviction {
+    every: Duration,
+    last_ns: AtomicU64,
+}
+
+/// There is no room in the table for a key that needs a slot: it is full of live keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FullError;
+
+impl fmt::Display for FullError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the limiter holds as many live keys as max_keys allows")
+    }
+}
+
+impl std::error::Error for FullError {}
+
+impl<K: ?Sized, A: KeyedLimit> Limiter<K, A> {
+    /// A limiter with the defaults: grows as keys come, up to 2^24 of them.
+    #[must_use]
+    pub fn new(limit: A) -> Self {
+        Self::builder(limit).finish().expect("an empty limiter takes a few kilobytes")
+    }
+
+    /// A limiter with other bounds, another clock or another hash.
+    pub fn builder(limit: A) -> LimiterBuilder<K, A> {
+        LimiterBuilder::new(limit)
+    }
+}
+
+/// Decisions.
+impl<K, A, C, S> Limiter<K, A, C, S>
+where
+    K: ?Sized,
+    A: KeyedLimit,
+    C: Clock,
+    S: BuildHasher,
+{
+    /// Whether one unit is free for the key. It is charged if so.
+    #[inline]
+    #[must_use]
+    pub fn allow<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        let fetched = self.table.fetch(self.hash(key));
+        self.table.check(fetched, 1, self.clock.now(), |decision| decision.is_allowed())
+    }
+
+    /// Charges one unit to the key, if it is free.
+    #[inline]
+    pub fn check<Q>(&self, key: &Q) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.check_n(key, 1)
+    }
+
+    /// Charges `cost` units to the key, if they are free: all of them or none.
+    ///
+    /// A cost of 0 is a look and changes nothing.
+    #[inline]
+    pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        let fetched = self.table.fetch(self.hash(key));
+        self.table.check(fetched, cost, self.clock.now(), |decision| decision)
+    }
+
+    /// [`allow`](Self::allow) at a given time.
+    #[inline]
+    #[must_use]
+    pub fn allow_at<Q>(&self, key: &Q, now: Timestamp) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        let fetched = self.table.fetch(self.hash(key));
+        self.table.check(fetched, 1, now, |decision| decision.is_allowed())
+    }
+
+    /// [`check`](Self::check) at a given time.
+    #[inline]
+    pub fn check_at<Q>(&self, key: &Q, now: Timestamp) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.check_n_at(key, 1, now)
+    }
+
+    /// [`check_n`](Self::check_n) at a given time.
+    #[inline]
+    pub fn check_n_at<Q>(&self, key: &Q, cost: u64, now: Timestamp) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        let fetched = self.table.fetch(self.hash(key));
+        self.table.check(fetched, cost, now, |decision| decision)
+    }
+
+    /// Charges one unit to each of many keys, each by itself, at the same time.
+    ///
+    /// The decisions replace the contents of `decisions`, in the order of the keys. About twice as
+    /// fast as one call per key when there are many keys: memory is fetched for all of them at once.
+    pub fn check_many<Q>(&self, keys: &[&Q], decisions: &mut Vec<Decision>)
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.check_many_at(keys, decisions, self.clock.now());
+    }
+
+    /// [`check_many`](Self::check_many) at a given time.
+    pub fn check_many_at<Q>(&self, keys: &[&Q], decisions: &mut Vec<Decision>, now: Timestamp)
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        decisions.clear();
+        decisions.reserve(keys.len());
+        for batch in keys.chunks(BATCH) {
+            let mut fetched = [None; BATCH];
+            for (fetched, key) in fetched.iter_mut().zip(batch) {
+                *fetched = Some(self.table.fetch(self.hash(key)));
+            }
+            let decide = |fetched| self.table.check(fetched, 1, now, |decision| decision);
+            decisions.extend(fetched.into_iter().flatten().map(decide));
+        }
+    }
+
+    /// Whether one unit is free for the key, and else how long to wait. Changes nothing, so
+    /// [`remaining`](Decision::remaining) is what is there now.
+    pub fn peek<Q>(&self, key: &Q) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.peek_at(key, self.clock.now())
+    }
+
+    /// [`peek`](Self::peek) at a given time.
+    pub fn peek_at<Q>(&self, key: &Q, now: Timestamp) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.table.peek(self.hash(key), 1, now)
+    }
+
+    /// Gives back up to `units` that were charged to the key, and reports how many were given.
+    ///
+    /// Never more than was taken, and nothing that time has given back already. Keys that share
+    /// counters because the table is full get nothing back.
+    pub fn refund<Q>(&self, key: &Q, units: u64) -> u64
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.refund_at(key, units, self.clock.now())
+    }
+
+    /// [`refund`](Self::refund) at a given time.
+    pub fn refund_at<Q>(&self, key: &Q, units: u64, now: Timestamp) -> u64
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.table.refund(self.hash(key), units, now)
+    }
+
+    /// Forgets what the key has spent: its next request finds it as if it had never come.
+    ///
+    /// Reports whether there was anything to forget. A limit of its own stays.
+    pub fn forget<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.table.forget(self.hash(key))
+    }
+
+    /// The table's name for a key. 0 is the name of a free slot.
+    #[inline(always)]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        spread(self.hasher.hash_one(key)).max(1)
+    }
+}
+
+/// Changes while running.
+impl<K, A, C, S> Limiter<K, A, C, S>
+where
+    K: ?Sized,
+    A: KeyedLimit,
+    C: Clock,
+    S: BuildHasher,
+{
+    /// Puts another limit into force for all keys that have none of their own.
+    ///
+    /// What was spent stays spent: an edit never refills, and going back is the identity. When this
+    /// returns, every key is under the new limit. It visits the whole table, without stopping
+    /// anybody; edits at the same time wait for each other.
+    pub fn set_limit(&self, limit: A) {
+        self.table.set_limit(limit, || self.clock.now());
+    }
+
+    /// [`set_limit`](Self::set_limit) at a given time.
+    pub fn set_limit_at(&self, limit: A, now: Timestamp) {
+        self.table.set_limit(limit, || now);
+    }
+
+    /// The limit in force for keys that have none of their own.
+    #[must_use]
+    pub fn limit(&self) -> A {
+        self.table.limit()
+    }
+
+    /// Gives the key a limit of its own, until [`remove_override`](Self::remove_override).
+    ///
+    /// What was spent stays spent. The key keeps its slot as long as it has its own limit, idle or
+    /// not; decisions about it are some 50 ns slower.
+    pub fn set_override<Q>(&self, key: &Q, limit: A) -> Result<(), FullError>
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.set_override_at(key, limit, self.clock.now())
+    }
+
+    /// [`set_override`](Self::set_override) at a given time.
+    pub fn set_override_at<Q>(&self, key: &Q, limit: A, now: Timestamp) -> Result<(), FullError>
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.table.set_override(self.hash(key), limit, now).map_err(|TableFull| FullError)
+    }
+
+    /// Puts the key back under the common limit; false if it had none of its own.
+    pub fn remove_override<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.remove_override_at(key, self.clock.now())
+    }
+
+    /// [`remove_override`](Self::remove_override) at a given time.
+    pub fn remove_override_at<Q>(&self, key: &Q, now: Timestamp) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.table.remove_override(self.hash(key), now)
+    }
+}
+
+/// Size and upkeep.
+impl<K, A, C, S> Limiter<K, A, C, S>
+where
+    K: ?Sized,
+    A: KeyedLimit,
+    C: Clock,
+{
+    /// How many keys the limiter remembers.
+    ///
+    /// Idle keys leave when somebody needs their place. With an
+    /// [eviction interval](LimiterBuilder::evict_every) they are gone once they have been idle for
+    /// that long: this call drops them, when it is due.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len_at(self.clock.now())
+    }
+
+    /// [`len`](Self::len) at a given time.
+    #[must_use]
+    pub fn len_at(&self, now: Timestamp) -> usize {
+        if let Some(eviction) = &self.eviction
+            && eviction.is_due(now)
+        {
+            self.evict_idle_at(now);
+        }
+        self.table.len()
+    }
+
+    /// Whether the limiter remembers no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most keys that the limiter will remember.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.table.ceiling().max_keys
+    }
+
+    /// Drops all keys that are idle: as good as never seen.
+    ///
+    /// Nobody has to call this; slots of idle keys are reused as new keys come. It visits the whole
+    /// table, without stopping anybody.
+    pub fn evict_idle(&self) {
+        self.evict_idle_at(self.clock.now());
+    }
+
+    /// [`evict_idle`](Self::evict_idle) at a given time.
+    pub fn evict_idle_at(&self, now: Timestamp) {
+        self.table.sweep(now);
+    }
+
+    /// Stops background work, and returns when it has stopped.
+    ///
+    /// There is none: idle keys leave as calls come. May be called any number of times; the limiter
+    /// goes on deciding.
+    pub fn close(&self) {}
+}
+
+impl Eviction {
+    /// Whether the interval has passed since the last time this said so.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let last_ns = self.last_ns.load(Ordering::Relaxed);
+        let next = Timestamp::from_nanos(last_ns).saturating_add(self.every);
+        let swap = |last_ns| {
+            let (new, relaxed) = (now.as_nanos(), Ordering::Relaxed);
+            self.last_ns.compare_exchange(last_ns, new, relaxed, relaxed)
+        };
+        now >= next && swap(last_ns).is_ok()
+    }
+}
+
+impl<K: ?Sized, A: KeyedLimit, C, S> fmt::Debug for Limiter<K, A, C, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("limit", &self.table.limit())
+            .field("keys", &self.table.len())
+            .field("max_keys", &self.table.ceiling().max_keys)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keys that are fetched from memory at once.
+const BATCH: usize = 16;

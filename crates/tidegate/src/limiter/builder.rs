@@ -1,0 +1,200 @@
+use std::fmt;
+use std::hash::BuildHasher;
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use super::{Eviction, Limiter};
+use crate::clock::{Clock, MonotonicClock};
+use crate::hash::KeyedHash;
+use crate::keyed::KeyedLimit;
+use crate::table::{Ceiling, Table, WhenFull};
+
+/// Builds a [`Limiter`]. Every setting has a default.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use std::time::Duration;
+/// use tidegate::{Bucket, Limiter, ManualClock, Rate, WhenFull};
+///
+/// let clock = ManualClock::default();
+/// let limiter = Limiter::<IpAddr>::builder(Bucket::new(Rate::per_minute(10)?, 20)?)
+///     .max_keys(100_000)
+///     .when_full(WhenFull::Deny)
+///     .evict_every(Duration::from_secs(300))
+///     .clock(clock.clone())
+///     .build()?;
+/// assert_eq!(limiter.capacity(), 100_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct LimiterBuilder<K: ?Sized, A, C = MonotonicClock, S = KeyedHash> {
+    limit: A,
+    ceiling: Ceiling,
+    capacity_hint: Option<usize>,
+    evict_every: Option<Duration>,
+    clock: C,
+    hasher: S,
+    key: PhantomData<fn(&K)>,
+}
+
+/// Why a limiter could not be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// `max_keys` is zero or above [`LimiterBuilder::MOST_KEYS`].
+    MaxKeys {
+        /// The value that was given.
+        given: usize,
+    },
+    /// `evict_every` is zero.
+    EvictEveryZero,
+    /// There is no memory for as many keys as `capacity_hint` says.
+    CapacityHint,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MaxKeys { given } => {
+                write!(f, "max_keys must be from 1 to {MOST_KEYS}, not {given}")
+            }
+            Self::EvictEveryZero => f.write_str("evict_every must be longer than zero"),
+            Self::CapacityHint => {
+                f.write_str("capacity_hint is for more keys than memory can hold")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+impl<K: ?Sized, A: KeyedLimit> LimiterBuilder<K, A> {
+    /// The largest ceiling: 2^32 keys.
+    pub const MOST_KEYS: usize = MOST_KEYS;
+
+    pub(super) fn new(limit: A) -> Self {
+        Self {
+            limit,
+            ceiling: Ceiling::DEFAULT,
+            capacity_hint: None,
+            evict_every: None,
+            clock: MonotonicClock,
+            hasher: KeyedHash::new(),
+            key: PhantomData,
+        }
+    }
+}
+
+impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
+    /// The most keys that are remembered at a time; 2^24 unless said.
+    ///
+    /// Memory is at most 48 bytes times this, 192 for [`Sliding`](crate::Sliding), and 128 KiB, or
+    /// four times that; shared counters may add an eighth.
+    pub fn max_keys(mut self, keys: usize) -> Self {
+        self.ceiling.max_keys = keys;
+        self
+    }
+
+    /// What happens to new keys when all keys that may be remembered are live;
+    /// [`Share`](WhenFull::Share) unless said.
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.ceiling.when_full = when_full;
+        self
+    }
+
+    /// Makes room for this many keys at once, instead of growing as they come.
+    ///
+    /// Faster to fill and to read, on huge pages where the system has them; the memory, about 35
+    /// bytes per key, is resident at once.
+    pub fn capacity_hint(mut self, keys: usize) -> Self {
+        self.capacity_hint = Some(keys);
+        self
+    }
+
+    /// Idle keys are gone from [`len`](Limiter::len) once they have been idle for this long.
+    ///
+    /// Without it they leave when somebody needs their place. Zero is an error.
+    pub fn evict_every(mut self, interval: Duration) -> Self {
+        self.evict_every = Some(interval);
+        self
+    }
+
+    /// Takes time from another clock.
+    pub fn clock<D: Clock>(self, clock: D) -> LimiterBuilder<K, A, D, S> {
+        LimiterBuilder {
+            limit: self.limit,
+            ceiling: self.ceiling,
+            capacity_hint: self.capacity_hint,
+            evict_every: self.evict_every,
+            clock,
+            hasher: self.hasher,
+            key: PhantomData,
+        }
+    }
+
+    /// Hashes keys with another hash.
+    ///
+    /// Two keys with the same hash share one budget. Anybody who can choose keys and knows how to
+    /// make hashes collide can spend somebody else's, so this is for keys that nobody can choose.
+    pub fn hasher<T: BuildHasher>(self, hasher: T) -> LimiterBuilder<K, A, C, T> {
+        LimiterBuilder {
+            limit: self.limit,
+            ceiling: self.ceiling,
+            capacity_hint: self.capacity_hint,
+            evict_every: self.evict_every,
+            clock: self.clock,
+            hasher,
+            key: PhantomData,
+        }
+    }
+
+    /// The limiter, or which setting is wrong.
+    pub fn build(self) -> Result<Limiter<K, A, C, S>, BuildError> {
+        self.ceiling.check()?;
+        if self.evict_every == Some(Duration::ZERO) {
+            return Err(BuildError::EvictEveryZero);
+        }
+        self.finish().ok_or(BuildError::CapacityHint)
+    }
+
+    /// The limiter, from settings that are known to be right; `None` if there is no memory for it.
+    pub(super) fn finish(self) -> Option<Limiter<K, A, C, S>> {
+        let eviction = self.evict_every.map(|every| Eviction { every, last_ns: AtomicU64::new(0) });
+        Some(Limiter {
+            table: Table::new(self.limit, self.ceiling, self.capacity_hint)?,
+            clock: self.clock,
+            hasher: self.hasher,
+            eviction,
+            key: PhantomData,
+        })
+    }
+}
+
+impl<K: ?Sized, A: fmt::Debug, C, S> fmt::Debug for LimiterBuilder<K, A, C, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimiterBuilder")
+            .field("limit", &self.limit)
+            .field("ceiling", &self.ceiling)
+            .field("capacity_hint", &self.capacity_hint)
+            .field("evict_every", &self.evict_every)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The bounds of whatever keeps keys in a table.
+impl Ceiling {
+    pub(crate) const DEFAULT: Self =
+        Self { max_keys: DEFAULT_MAX_KEYS, when_full: WhenFull::Share };
+
+    /// Which of the bounds is wrong.
+    pub(crate) const fn check(&self) -> Result<(), BuildError> {
+        match self.max_keys {
+            1..=MOST_KEYS => Ok(()),
+            given => Err(BuildError::MaxKeys { given }),
+        }
+    }
+}
+
+const DEFAULT_MAX_KEYS: usize = 1 << 24;
+const MOST_KEYS: usize = 1 << 32;

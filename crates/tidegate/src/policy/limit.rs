@@ -1,0 +1,140 @@
+use std::mem::discriminant;
+use std::time::Duration;
+
+use tidegate_core::{Bucket, Cooldown, Quota, Sliding, Window};
+
+use super::text::LONGEST;
+use crate::calendar::Calendar;
+
+/// One constraint: an algorithm and its numbers.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// A token bucket.
+    Bucket(Bucket),
+    /// A fixed window.
+    Window(Window),
+    /// A sliding window.
+    Sliding(Sliding),
+    /// A minimum gap between admissions.
+    Cooldown(Cooldown),
+    /// An amount per calendar period, or per round that the host closes.
+    Quota(Quota, Cycle),
+    /// So many in flight at once.
+    Slots(Slots),
+}
+
+/// What ends a quota's period.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cycle {
+    /// The calendar does.
+    Calendar(Calendar),
+    /// The host does, when it closes the round.
+    Round,
+}
+
+/// At most so many in flight, and a queue for those who wait for a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slots {
+    pub(crate) max: u64,
+    pub(crate) queue: usize,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) expires: Duration,
+    pub(crate) priority: Option<Box<str>>,
+}
+
+impl Limit {
+    /// The name of the algorithm, as it is written in a policy file.
+    #[must_use]
+    pub const fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Bucket(_) => "bucket",
+            Self::Window(_) => "window",
+            Self::Sliding(_) => "sliding",
+            Self::Cooldown(_) => "cooldown",
+            Self::Quota(..) => "quota",
+            Self::Slots(_) => "slots",
+        }
+    }
+
+    /// Whether one can stand for the other in an override: the same algorithm, with other numbers at
+    /// most.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Window(a), Self::Window(b)) => a.is_aligned() == b.is_aligned(),
+            (Self::Quota(_, a), Self::Quota(_, b)) => a == b,
+            (Self::Slots(a), Self::Slots(b)) => a.priority == b.priority,
+            (a, b) => discriminant(a) == discriminant(b),
+        }
+    }
+}
+
+impl Slots {
+    /// How many may wait where nobody says otherwise.
+    pub const DEFAULT_QUEUE: usize = 1_024;
+
+    /// How long a place is kept for a holder that does not renew, where nobody says otherwise.
+    pub const DEFAULT_EXPIRES: Duration = Duration::from_secs(600);
+
+    /// At most `max` in flight. Zero is refused when the policy is built.
+    #[must_use]
+    pub const fn new(max: u64) -> Self {
+        let (queue, expires) = (Self::DEFAULT_QUEUE, Self::DEFAULT_EXPIRES);
+        Self { max, queue, wait: None, expires, priority: None }
+    }
+
+    /// The same slots with another length of the queue; 0: nobody waits.
+    #[must_use]
+    pub fn queue(self, queue: usize) -> Self {
+        Self { queue, ..self }
+    }
+
+    /// The same slots, for which nobody waits longer than this; 584 years at most.
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { wait: Some(wait.min(LONGEST)), ..self }
+    }
+
+    /// The same slots, whose holders lose their place when they do not renew it for so long; 584
+    /// years at most.
+    #[must_use]
+    pub fn expires(self, expires: Duration) -> Self {
+        Self { expires: expires.min(LONGEST), ..self }
+    }
+
+    /// The same slots, for which the higher integer in this attribute goes first.
+    #[must_use]
+    pub fn priority(self, attribute: &str) -> Self {
+        Self { priority: Some(attribute.into()), ..self }
+    }
+
+    /// How many may be in flight.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// How many may wait.
+    #[must_use]
+    pub const fn queue_len(&self) -> usize {
+        self.queue
+    }
+
+    /// How long anybody waits at most, unless the caller says so.
+    #[must_use]
+    pub const fn longest_wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
+    /// How long a place is kept for a holder that does not renew.
+    #[must_use]
+    pub const fn expiry(&self) -> Duration {
+        self.expires
+    }
+
+    /// The attribute whose integer says who goes first.
+    #[must_use]
+    pub fn priority_attribute(&self) -> Option<&str> {
+        self.priority.as_deref()
+    }
+}

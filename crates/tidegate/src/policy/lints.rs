@@ -1,0 +1,207 @@
+//! What a policy says that was probably not meant.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::check::{Finding, Other};
+use super::cover::{Coverage, Effort};
+use super::diagnostic::Severity;
+use super::text::quoted;
+use super::{Effective, Limit, Rule};
+
+/// All warnings. Rules that are too many to compare are left alone rather than compared slowly.
+pub(crate) fn lint(rules: &[Rule]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut effort = Effort::new(MOST_STEPS);
+    shadowed_in_groups(rules, &mut effort, &mut findings);
+    said_twice(rules, &mut findings);
+    below_a_key(rules, &mut effort, &mut findings);
+    for (index, rule) in rules.iter().enumerate() {
+        shadowed_overrides(index, rule, &mut effort, &mut findings);
+        without_effect(index, rule, &mut findings);
+    }
+    findings
+}
+
+fn warning(rule: usize, field: &'static str, message: String) -> Finding {
+    Finding::new(Severity::Warning, rule, field, message)
+}
+
+/// Rules of a group that never apply, because an earlier one takes all that they would take.
+fn shadowed_in_groups(rules: &[Rule], effort: &mut Effort, findings: &mut Vec<Finding>) {
+    let mut groups = BTreeMap::<_, Vec<usize>>::new();
+    for (index, rule) in rules.iter().enumerate() {
+        if let Some(group) = &rule.group {
+            groups.entry((&rule.domain, group)).or_default().push(index);
+        }
+    }
+    for members in groups.into_values().filter(|members| members.len() > 1) {
+        let coverage = Coverage::new(members.iter().map(|at| &*rules[*at].conditions).collect());
+        for (at, index) in members.iter().enumerate() {
+            let earlier = coverage.of(&rules[*index].conditions, effort).first().copied();
+            let Some(first) = earlier.filter(|first| *first < at) else { continue };
+            let (rule, first) = (&rules[*index], members[first]);
+            let name = quoted(&rules[first].name);
+            let message = format!(
+                "{} never applies: {name} comes first in the group and takes all of its requests",
+                quoted(&rule.name),
+            );
+            let other = Other { rule: first, element: None, text: "the earlier rule is" };
+            findings.push(
+                warning(*index, "name", message)
+                    .hint("put the more special rule first, or take it out of the group")
+                    .other(other),
+            );
+        }
+    }
+}
+
+/// Rules that only repeat another one.
+fn said_twice(rules: &[Rule], findings: &mut Vec<Finding>) {
+    let mut seen = HashMap::new();
+    for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.group.is_none()) {
+        let Rule { domain, conditions, key, limit, cost, mode, overrides, .. } = rule;
+        let all = format!("{:?}", (domain, conditions, key, limit, cost, mode, overrides));
+        let first = *seen.entry(all).or_insert(index);
+        if first != index {
+            let names = (quoted(&rule.name), quoted(&rules[first].name));
+            let message = format!("{} says the same as {}", names.0, names.1);
+            let other = Other { rule: first, element: None, text: "the earlier rule is" };
+            findings
+                .push(warning(index, "name", message).hint("leave out one of them").other(other));
+        }
+    }
+}
+
+/// Limits for all that leave less than a limit for one key would.
+fn below_a_key(rules: &[Rule], effort: &mut Effort, findings: &mut Vec<Finding>) {
+    let mut domains = BTreeMap::<_, (Vec<usize>, Vec<usize>)>::new();
+    for (index, rule) in rules.iter().enumerate() {
+        let (for_all, per_key) = domains.entry(&rule.domain).or_default();
+        if rule.key.parts.is_empty() { for_all } else { per_key }.push(index);
+    }
+    for (for_all, per_key) in domains.into_values() {
+        if for_all.is_empty() || per_key.is_empty() {
+            continue;
+        }
+        let coverage = Coverage::new(for_all.iter().map(|at| &*rules[*at].conditions).collect());
+        let mut is_reported = vec![false; for_all.len()];
+        for index in per_key {
+            let key = &rules[index];
+            for at in coverage.of(&key.conditions, effort) {
+                let all = &rules[for_all[at]];
+                let both_apply = all.group.is_none() || all.group != key.group;
+                let same_cost = all.cost == key.cost;
+                if both_apply && same_cost && !is_reported[at] && is_below(&all.limit, &key.limit) {
+                    is_reported[at] = true;
+                    findings.push(below(for_all[at], all, index, key));
+                }
+            }
+        }
+    }
+}
+
+fn below(all_at: usize, all: &Rule, key_at: usize, key: &Rule) -> Finding {
+    let names = (quoted(&all.name), quoted(&key.name));
+    let message = format!(
+        "{} lets less through for all together than {} does for a single key",
+        names.0, names.1,
+    );
+    let other = Other { rule: key_at, element: None, text: "the limit per key is" };
+    warning(all_at, "name", message)
+        .hint("raise the limit for all, or lower the one per key")
+        .other(other)
+}
+
+/// Whether the first limit leaves less than the second, as far as the two can be compared.
+fn is_below(all: &Limit, key: &Limit) -> bool {
+    match (all, key) {
+        (Limit::Slots(all), Limit::Slots(key)) => all.max < key.max,
+        (Limit::Quota(all, all_cycle), Limit::Quota(key, key_cycle)) => {
+            all_cycle == key_cycle && all.max() < key.max()
+        }
+        (Limit::Bucket(all), Limit::Bucket(key)) if all.burst() < key.burst() => true,
+        _ => match (Pace::of(all), Pace::of(key)) {
+            (Some(all), Some(key)) => {
+                // Both sides are below 2^127.
+                all.count * key.period_ns < key.count * all.period_ns
+            }
+            _ => false,
+        },
+    }
+}
+
+/// What a limit lets through in the long run. Both numbers are below 2^64.
+struct Pace {
+    count: u128,
+    period_ns: u128,
+}
+
+impl Pace {
+    fn of(limit: &Limit) -> Option<Self> {
+        let (count, period) = match limit {
+            Limit::Bucket(bucket) => (bucket.rate().count(), bucket.rate().period()),
+            Limit::Window(window) => (window.max(), window.per()),
+            Limit::Sliding(sliding) => (sliding.max(), sliding.per()),
+            Limit::Cooldown(cooldown) => (1, cooldown.gap()),
+            Limit::Quota(..) | Limit::Slots(_) => return None,
+        };
+        Some(Self { count: count.into(), period_ns: period.as_nanos() })
+    }
+}
+
+/// Overrides that never apply, because an earlier one takes all of their keys for as long.
+fn shadowed_overrides(index: usize, rule: &Rule, effort: &mut Effort, found: &mut Vec<Finding>) {
+    if rule.overrides.len() < 2 {
+        return;
+    }
+    let coverage = Coverage::new(rule.overrides.iter().map(|one| &*one.key).collect());
+    for (at, later) in rule.overrides.iter().enumerate() {
+        let lasts = |first: &usize| {
+            let until_ns = |at: usize| rule.overrides[at].until_ns.unwrap_or(u64::MAX);
+            *first < at && until_ns(*first) >= until_ns(at)
+        };
+        if let Some(first) = coverage.of(&later.key, effort).into_iter().find(lasts) {
+            let message = "the override never applies: an earlier one takes all of its keys".into();
+            let other =
+                Other { rule: index, element: Some(first), text: "the earlier override is" };
+            found.push(
+                warning(index, "override", message)
+                    .element(at)
+                    .hint("put the more special override first")
+                    .other(other),
+            );
+        }
+    }
+}
+
+/// Settings that do nothing, and costs that never fit.
+fn without_effect(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
+    let has_windows = matches!(rule.limit, Limit::Window(_) | Limit::Quota(..));
+    if rule.effective == Effective::Next && !has_windows {
+        let message = format!("a {} has no next window to wait for", rule.limit.algorithm());
+        let hint = "leave `effective` out; an edit counts at once";
+        findings.push(warning(index, "effective", message).hint(hint));
+    }
+    let Some(capacity) = capacity(&rule.limit) else { return };
+    let dear = rule.cost.iter().flat_map(|table| &table.rows).find(|(_, cost)| *cost > capacity);
+    if let Some((_, cost)) = dear {
+        let message = format!("a request of cost {cost} never passes: the limit is {capacity}");
+        findings.push(warning(index, "cost", message).hint("raise the limit, or lower the cost"));
+    }
+}
+
+/// The most that can ever pass at once, where there is such a bound.
+fn capacity(limit: &Limit) -> Option<u64> {
+    match limit {
+        Limit::Bucket(bucket) => Some(bucket.burst()),
+        Limit::Window(window) => Some(window.max()),
+        Limit::Sliding(sliding) => Some(sliding.max()),
+        Limit::Quota(quota, _) if quota.carry() == tidegate_core::Carry::Nothing => {
+            Some(quota.max())
+        }
+        Limit::Quota(..) | Limit::Cooldown(_) | Limit::Slots(_) => None,
+    }
+}
+
+/// A tenth of a second or so.
+const MOST_STEPS: u64 = 10_000_000;

@@ -1,0 +1,186 @@
+//! Policies in whatever form they come: our own file, or the files of others.
+
+use std::path::Path;
+use std::{fs, io};
+
+use super::check;
+use super::diagnostic::{Diagnostic, PolicyErrors};
+use super::parse::{self, Extent, MOST_BYTES, whole_file};
+use super::{Parsed, Policy, Server, named};
+
+/// A file of a policy: what it is called, and what is in it.
+#[derive(Clone, Debug)]
+pub struct PolicyFile {
+    /// Its name, for messages, and for what its ending says about it.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl PolicyFile {
+    /// The files at a path: the file itself, or all policies in a folder, by name (`*.toml`, `*.yaml`,
+    /// `*.yml`). In a folder, names that begin with a dot are not looked at: editors and deployments
+    /// leave such files behind. Neither are tests of policies (`*.test.toml`).
+    ///
+    /// Of each file a bit more is read than a policy may have, so that it is the parser who refuses.
+    pub fn read(path: &Path) -> io::Result<Vec<Self>> {
+        if !path.is_dir() {
+            return Ok(vec![Self::read_one(path)?]);
+        }
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.as_encoded_bytes();
+            if name.starts_with(b".") || name.ends_with(b".test.toml") {
+                continue;
+            }
+            let path = entry.path();
+            if path.is_file() && Form::by_ending(&path.display().to_string()).is_some() {
+                paths.push(path);
+            }
+            if paths.len() > MOST_FILES {
+                let message = format!("the folder has more than {MOST_FILES} policies");
+                return Err(io::Error::other(message));
+            }
+        }
+        if paths.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the folder has no policy: no file that ends in .toml, .yaml or .yml",
+            ));
+        }
+        paths.sort();
+        paths.iter().map(|path| Self::read_one(path)).collect()
+    }
+
+    fn read_one(path: &Path) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        let most = MOST_BYTES as u64 + 1;
+        io::Read::read_to_end(&mut io::Read::take(fs::File::open(path)?, most), &mut bytes)?;
+        Ok(Self { name: path.display().to_string(), bytes })
+    }
+}
+
+/// What a file is written in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Toml,
+    Yaml,
+}
+
+impl Form {
+    fn by_ending(name: &str) -> Option<Self> {
+        let (_, ending) = name.rsplit_once('.')?;
+        match ending.to_ascii_lowercase().as_str() {
+            "toml" => Some(Self::Toml),
+            "yaml" | "yml" => Some(Self::Yaml),
+            _ => None,
+        }
+    }
+
+    /// By the name, or else by how the text begins: no TOML begins like these.
+    fn of(name: &str, bytes: &[u8]) -> Self {
+        let is_significant = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#");
+        let mut lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        Self::by_ending(name).unwrap_or_else(|| match lines.find(is_significant) {
+            Some(line) if YAML_BEGINS.iter().any(|begin| line.starts_with(begin)) => Self::Yaml,
+            _ => Self::Toml,
+        })
+    }
+}
+
+impl Policy {
+    /// Reads a policy file, whatever it is: our own, one of envoyproxy/ratelimit, or one of Limitador.
+    /// The name is for messages, and its ending tells what it is written in.
+    ///
+    /// Files of others are in YAML, and need the feature `yaml`.
+    pub fn load(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
+        load_as(file_name, bytes, Extent::Whole)
+    }
+
+    /// Reads several files as one policy. A domain is in one file only, and so are the daemon's settings;
+    /// a file may have nothing but those.
+    pub fn load_files(files: &[PolicyFile]) -> Result<Parsed, PolicyErrors> {
+        let [first, rest @ ..] = files else {
+            return Err(whole_file("", 0..0, "there is no file".into(), None));
+        };
+        let extent = if rest.is_empty() { Extent::Whole } else { Extent::Part };
+        let mut whole = load_as(&first.name, &first.bytes, extent);
+        let mut of_rules = vec![&first.name; whole.as_ref().map_or(0, |it| it.policy.rules.len())];
+        for file in rest {
+            let parsed = load_as(&file.name, &file.bytes, extent);
+            let rules = parsed.as_ref().map_or(0, |it| it.policy.rules.len());
+            whole = joined(whole, parsed, (&file.name, &of_rules));
+            of_rules.extend(std::iter::repeat_n(&file.name, rules));
+        }
+        let whole = whole?;
+        let rules = &whole.policy.rules;
+        let found: Vec<_> = check::check(rules).into_iter().map(|it| named(it, rules)).collect();
+        if found.is_empty() { Ok(whole) } else { Err(PolicyErrors::new(found, 0)) }
+    }
+}
+
+fn load_as(file_name: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
+    match Form::of(file_name, bytes) {
+        Form::Toml => parse::parse(file_name, bytes, extent),
+        Form::Yaml => yaml(file_name, bytes, extent),
+    }
+}
+
+/// Two files as one; what is wrong with either is wrong with both.
+fn joined(
+    whole: Result<Parsed, PolicyErrors>,
+    next: Result<Parsed, PolicyErrors>,
+    (name, of_rules): (&str, &[&String]),
+) -> Result<Parsed, PolicyErrors> {
+    let (mut whole, next) = match (whole, next) {
+        (Ok(whole), Ok(next)) => (whole, next),
+        (Ok(_), Err(errors)) | (Err(errors), Ok(_)) => return Err(errors),
+        (Err(first), Err(second)) => {
+            let both = first.diagnostics().iter().chain(second.diagnostics()).cloned();
+            let left_out = first.left_out() + second.left_out();
+            return Err(PolicyErrors::new(both.collect(), left_out));
+        }
+    };
+    let rules = &whole.policy.rules;
+    let twice = next.policy.rules.iter().find_map(|rule| {
+        let place = rules.iter().position(|known| known.domain == rule.domain)?;
+        Some((&rule.domain, of_rules.get(place)?))
+    });
+    if let Some((domain, other)) = twice {
+        let message = format!("the domain `{domain}` is in `{other}` already");
+        let hint = "put all rules of a domain into one file".into();
+        return Err(whole_file(name, 0..0, message, Some(hint)));
+    }
+    if next.policy.server != Server::default() {
+        if whole.policy.server != Server::default() {
+            let message = "another file has settings of the daemon already".into();
+            let hint = "put `[server]` into one file".into();
+            return Err(whole_file(name, 0..0, message, Some(hint)));
+        }
+        whole.policy.server = next.policy.server;
+    }
+    whole.policy.rules.extend(next.policy.rules);
+    whole.warnings.extend::<Vec<Diagnostic>>(next.warnings);
+    whole.left_out += next.left_out;
+    Ok(whole)
+}
+
+#[cfg(feature = "yaml")]
+fn yaml(file_name: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
+    super::yaml::parse(file_name, bytes, extent)
+}
+
+#[cfg(not(feature = "yaml"))]
+fn yaml(file_name: &str, _bytes: &[u8], _extent: Extent) -> Result<Parsed, PolicyErrors> {
+    let message = "files in YAML are not understood here".into();
+    let hint = "build tidegate with the feature `yaml`, or write the policy in TOML".into();
+    Err(whole_file(file_name, 0..0, message, Some(hint)))
+}
+
+/// How the first line of a policy in YAML begins that is not called so.
+const YAML_BEGINS: [&[u8]; 6] = [b"---", b"- ", b"domain:", b"descriptors:", b"limits:", b"%YAML"];
+
+/// A folder with more files than this was hardly meant.
+const MOST_FILES: usize = 10_000;

@@ -1,0 +1,165 @@
+//! The numbers of a limit, from a rule or, on top of those, from an override.
+
+use std::time::Duration;
+
+use tidegate_core::{Bucket, Carry, Cooldown, LimitError, Quota, Rate, Sliding, Window};
+use toml::de::DeValue;
+
+use super::reader::Reader;
+use crate::calendar::Calendar;
+use crate::policy::text::{TextError, quoted};
+use crate::policy::{Cycle, Limit, Slots};
+
+/// The numbers that are known so far.
+#[derive(Clone, Debug)]
+pub(super) enum Draft {
+    Bucket { rate: Option<Rate>, burst: Option<u64>, debt: Option<u64> },
+    Window { max: Option<u64>, per: Option<Duration>, align: Option<&'static str> },
+    Sliding { max: Option<u64>, per: Option<Duration>, parts: Option<u64> },
+    Cooldown { gap: Option<Duration> },
+    Quota { max: Option<u64>, cycle: Option<Cycle>, carry: Carry },
+    Slots { max: Option<u64>, rest: Slots },
+}
+
+impl Draft {
+    /// The numbers of a rule: `rule` is the table that has the algorithm's key.
+    pub(super) fn of_rule(rule: &mut Reader<'_, '_, '_>, algorithm: &str) -> Option<Self> {
+        let mut draft = match algorithm {
+            "bucket" => Self::Bucket { rate: None, burst: None, debt: None },
+            "window" => Self::Window { max: None, per: None, align: None },
+            "sliding" => Self::Sliding { max: None, per: None, parts: None },
+            "cooldown" => Self::Cooldown { gap: None },
+            "quota" => Self::Quota { max: None, cycle: None, carry: Carry::Nothing },
+            _ => Self::Slots { max: None, rest: Slots::new(1) },
+        };
+        let errors_before = rule.report.errors();
+        if let Self::Cooldown { gap } = &mut draft {
+            *gap = rule.duration("cooldown");
+        } else {
+            let mut table = rule.table(algorithm)?;
+            draft.read(&mut table);
+            draft.read_fixed(&mut table);
+        }
+        (rule.report.errors() == errors_before).then_some(draft)
+    }
+
+    /// Replaces the numbers that the table gives.
+    pub(super) fn read(&mut self, table: &mut Reader<'_, '_, '_>) {
+        match self {
+            Self::Bucket { rate, burst, debt } => {
+                replace(rate, table.rate("rate"));
+                replace(burst, table.integer("burst"));
+                replace(debt, table.integer("debt"));
+            }
+            Self::Window { max, per, .. } => {
+                replace(max, table.integer("max"));
+                replace(per, table.duration("per"));
+            }
+            Self::Sliding { max, per, parts } => {
+                replace(max, table.integer("max"));
+                replace(per, table.duration("per"));
+                replace(parts, table.integer("parts"));
+            }
+            Self::Cooldown { gap } => replace(gap, table.duration("cooldown")),
+            Self::Quota { max, carry, .. } => {
+                replace(max, table.integer("max"));
+                if let Some(given) = read_carry(table) {
+                    *carry = given;
+                }
+            }
+            Self::Slots { max, rest } => {
+                replace(max, table.integer("max"));
+                if let Some(queue) = table.integer("queue") {
+                    rest.queue = usize::try_from(queue).unwrap_or(usize::MAX);
+                }
+                if let Some(wait) = read_wait(table) {
+                    rest.wait = wait;
+                }
+                if let Some(expires) = table.duration("expires") {
+                    rest.expires = expires;
+                }
+            }
+        }
+    }
+
+    /// Reads what only a rule can say.
+    fn read_fixed(&mut self, table: &mut Reader<'_, '_, '_>) {
+        match self {
+            Self::Window { align, .. } => *align = table.choice("align"),
+            Self::Quota { cycle, .. } => *cycle = table.parsed("per", read_cycle),
+            Self::Slots { rest, .. } => rest.priority = table.text("priority").map(Into::into),
+            Self::Bucket { .. } | Self::Sliding { .. } | Self::Cooldown { .. } => {}
+        }
+    }
+
+    /// The limit; `None` while a number is absent.
+    pub(super) fn build(&self) -> Option<Result<Limit, LimitError>> {
+        Some(match self {
+            Self::Bucket { rate, burst, debt } => {
+                let bucket = Bucket::new((*rate)?, burst.unwrap_or(rate.as_ref()?.count()));
+                bucket.and_then(|bucket| bucket.with_debt(debt.unwrap_or(0))).map(Limit::Bucket)
+            }
+            Self::Window { max, per, align } => Window::new((*max)?, (*per)?).map(|window| {
+                Limit::Window(if align.is_some() { window.aligned() } else { window })
+            }),
+            Self::Sliding { max, per, parts } => {
+                let parts = parts.map_or(Ok(Sliding::DEFAULT_PARTS), u32::try_from);
+                Sliding::new((*max)?, (*per)?, parts.unwrap_or(u32::MAX)).map(Limit::Sliding)
+            }
+            Self::Cooldown { gap } => Cooldown::new((*gap)?).map(Limit::Cooldown),
+            Self::Quota { max, cycle, carry } => {
+                let cycle = cycle.clone()?;
+                Quota::new((*max)?, *carry).map(|quota| Limit::Quota(quota, cycle))
+            }
+            Self::Slots { max, rest } => Ok(Limit::Slots(Slots { max: (*max)?, ..rest.clone() })),
+        })
+    }
+}
+
+/// Reports a number that the arithmetic refuses, at the key that has it.
+pub(super) fn refused(table: &mut Reader<'_, '_, '_>, error: LimitError) {
+    let field = if error.field() == "period" { "rate" } else { error.field() };
+    let span = table.span_of(field);
+    table.report.error(span, error.to_string());
+}
+
+fn replace<T>(number: &mut Option<T>, given: Option<T>) {
+    if given.is_some() {
+        *number = given;
+    }
+}
+
+fn read_carry(table: &mut Reader<'_, '_, '_>) -> Option<Carry> {
+    let value = table.value("carry")?;
+    if let DeValue::Integer(number) = value.get_ref() {
+        if super::reader::whole(number) == Some(0) {
+            let problem = table.report.error(value.span(), "`carry` must be at least 1");
+            problem.hint = Some("write \"none\" if unspent units lapse".into());
+            return None;
+        }
+        return table.integer("carry").map(Carry::UpTo);
+    }
+    match table.choice("carry")? {
+        "all" => Some(Carry::All),
+        _ => Some(Carry::Nothing),
+    }
+}
+
+/// How long anybody waits at most: a duration, or without a deadline.
+fn read_wait(table: &mut Reader<'_, '_, '_>) -> Option<Option<Duration>> {
+    match table.value("wait")?.get_ref() {
+        DeValue::String(text) if text == "none" => Some(None),
+        _ => table.duration("wait").map(Some),
+    }
+}
+
+fn read_cycle(text: &str) -> Result<Cycle, TextError> {
+    if text == "round" {
+        return Ok(Cycle::Round);
+    }
+    text.parse::<Calendar>().map(Cycle::Calendar).map_err(|error| {
+        TextError::new(format!("{} is not a period: {error}", quoted(text))).hint(
+            "write \"day\", \"month in Europe/Helsinki\", \"round\"; for other times use `window`",
+        )
+    })
+}

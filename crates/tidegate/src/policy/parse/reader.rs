@@ -1,0 +1,300 @@
+//! One table of the file, read key by key as the table of options says.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use tidegate_core::Rate;
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use super::report::Report;
+use crate::policy::diagnostic::Origin;
+use crate::policy::options::{Field, Kind, MOST, Need, Section};
+use crate::policy::text::{self, TextError, quoted};
+
+/// Reads one table. What is absent, and what is wrong and has been reported, is `None`.
+pub(super) struct Reader<'r, 't, 'i> {
+    pub(super) report: &'r mut Report,
+    table: &'t DeTable<'i>,
+    span: Range<usize>,
+    section: &'static Section,
+}
+
+/// A value of the file and where it stands.
+pub(super) type Value<'i> = Spanned<DeValue<'i>>;
+
+impl<'r, 't, 'i> Reader<'r, 't, 'i> {
+    /// Begins with what can be seen at once: keys that nobody knows, and keys that have to be there.
+    pub(super) fn new(
+        report: &'r mut Report,
+        table: &'t DeTable<'i>,
+        span: Range<usize>,
+        section: &'static Section,
+    ) -> Self {
+        let mut reader = Self { report, table, span, section };
+        reader.refuse_unknown();
+        for field in section.fields {
+            if field.need == Need::Required && !table.contains_key(field.name) {
+                let message = format!("{} needs `{}`", section.name, field.name);
+                let problem = reader.report.error(reader.span.clone(), message);
+                problem.hint = Some(format!("`{}`: {}", field.name, field.about));
+                problem.origin = Origin::Absence;
+            }
+        }
+        reader
+    }
+
+    fn refuse_unknown(&mut self) {
+        for key in self.table.keys() {
+            let name: &str = key.get_ref();
+            if self.section.field(name).is_some() {
+                continue;
+            }
+            let message = format!("unknown key {} in {}", quoted(name), self.section.name);
+            let names = self.section.fields.iter().map(|field| field.name);
+            let hint = match similar(name, names.clone()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("the keys are {}", listed(names)),
+            };
+            self.report.error(key.span(), message).hint = Some(hint);
+        }
+    }
+
+    /// Where the table stands.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// Where the value of a key stands, or else the table.
+    pub(super) fn span_of(&self, name: &str) -> Range<usize> {
+        self.table.get(name).map_or_else(|| self.span(), Spanned::span)
+    }
+
+    pub(super) fn value(&self, name: &str) -> Option<&'t Value<'i>> {
+        debug_assert!(self.section.field(name).is_some(), "{name} is in the table of options");
+        self.table.get(name)
+    }
+
+    /// The names of the keys that are there.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> + use<'t, 'i> {
+        self.table.keys().map(|key| &**key.get_ref())
+    }
+
+    /// A text that is not empty.
+    pub(super) fn text(&mut self, name: &str) -> Option<&'t str> {
+        let value = self.value(name)?;
+        self.text_in(name, value)
+    }
+
+    pub(super) fn text_in(&mut self, name: &str, value: &'t Value<'i>) -> Option<&'t str> {
+        match value.get_ref() {
+            DeValue::String(text) if !text.trim().is_empty() => Some(text),
+            DeValue::String(_) => self.refuse(value.span(), format!("`{name}` is empty")),
+            other => self.wrong_kind(name, value.span(), "text", other),
+        }
+    }
+
+    /// A text that may be empty.
+    pub(super) fn any_text(&mut self, name: &str) -> Option<&'t str> {
+        let value = self.value(name)?;
+        match value.get_ref() {
+            DeValue::String(text) => Some(text),
+            other => self.wrong_kind(name, value.span(), "text", other),
+        }
+    }
+
+    /// What a function makes of a text.
+    pub(super) fn parsed<T>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, TextError>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        self.or_report(name, parse(text))
+    }
+
+    pub(super) fn duration(&mut self, name: &str) -> Option<Duration> {
+        let value = self.value(name)?;
+        if let DeValue::Integer(number) = value.get_ref() {
+            let problem = self.report.error(value.span(), format!("`{name}` has no unit"));
+            problem.hint = Some(format!("write it as text with a unit: \"{number}s\""));
+            return None;
+        }
+        self.parsed(name, text::duration)
+    }
+
+    pub(super) fn rate(&mut self, name: &str) -> Option<Rate> {
+        let value = self.value(name)?;
+        if let DeValue::Integer(number) = value.get_ref() {
+            let message = format!("`{name}` does not say per what time");
+            let problem = self.report.error(value.span(), message);
+            problem.hint = Some(format!("write it as text: \"{number}/s\", \"{number} per 15m\""));
+            return None;
+        }
+        self.parsed(name, text::rate)
+    }
+
+    /// One of the words that the table of options has for this key.
+    pub(super) fn choice(&mut self, name: &str) -> Option<&'static str> {
+        let value = self.value(name)?;
+        let words = match self.section.field(name).map(|field| &field.kind) {
+            Some(Kind::Choice(words) | Kind::IntegerOr(words) | Kind::FractionOr(words)) => *words,
+            _ => &[],
+        };
+        let DeValue::String(text) = value.get_ref() else {
+            return self.wrong_kind(name, value.span(), "text", value.get_ref());
+        };
+        let known = words.iter().find(|word| **word == *text);
+        if known.is_none() {
+            let message = format!("`{name}` cannot be {}", quoted(text));
+            let hint = match similar(text, words.iter().copied()) {
+                Some(meant) => format!("did you mean \"{meant}\"?"),
+                None => format!("it is one of {}", in_quotes(words)),
+            };
+            self.report.error(value.span(), message).hint = Some(hint);
+        }
+        known.copied()
+    }
+
+    pub(super) fn boolean(&mut self, name: &str) -> Option<bool> {
+        let value = self.value(name)?;
+        match value.get_ref() {
+            DeValue::Boolean(boolean) => Some(*boolean),
+            other => self.wrong_kind(name, value.span(), "true or false", other),
+        }
+    }
+
+    /// A whole number, in the range that the table of options has for this key.
+    pub(super) fn integer(&mut self, name: &str) -> Option<u64> {
+        let value = self.value(name)?;
+        let (min, max) = match self.section.field(name) {
+            Some(Field { kind: Kind::Integer { min, max }, .. }) => (*min, *max),
+            _ => (1, MOST),
+        };
+        self.integer_in(name, value, min..=max)
+    }
+
+    pub(super) fn integer_in(
+        &mut self,
+        name: &str,
+        value: &'t Value<'i>,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let DeValue::Integer(integer) = value.get_ref() else {
+            return self.wrong_kind(name, value.span(), "a whole number", value.get_ref());
+        };
+        let message = match whole(integer) {
+            None => format!("{} is too large", quoted(name)),
+            Some(number) if number < i128::from(*range.start()) => {
+                let why = if number == 0 { " (zero does not mean unlimited)" } else { "" };
+                format!("{} must be at least {}{why}", quoted(name), range.start())
+            }
+            Some(number) => match u64::try_from(number) {
+                Ok(number) if number <= *range.end() => return Some(number),
+                _ => format!("{} must be at most {}", quoted(name), range.end()),
+            },
+        };
+        self.refuse(value.span(), message)
+    }
+
+    /// The reader of a table inside this one.
+    pub(super) fn table(&mut self, name: &str) -> Option<Reader<'_, 't, 'i>> {
+        let value = self.value(name)?;
+        let section = match self.section.field(name)?.kind {
+            Kind::Table(section) => section,
+            _ => return None,
+        };
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Reader::new(self.report, table, value.span(), section)),
+            other => self.wrong_kind(name, value.span(), "a table", other),
+        }
+    }
+
+    /// The elements of a list.
+    pub(super) fn list(&mut self, name: &str) -> Option<&'t [Value<'i>]> {
+        let value = self.value(name)?;
+        match value.get_ref() {
+            DeValue::Array(array) => Some(array),
+            other => self.wrong_kind(name, value.span(), "a list", other),
+        }
+    }
+
+    /// The value, or `None` and a report at the key that it comes from.
+    pub(super) fn or_report<T>(&mut self, name: &str, result: Result<T, TextError>) -> Option<T> {
+        let span = self.span_of(name);
+        self.or_report_at(span, result)
+    }
+
+    pub(super) fn or_report_at<T>(
+        &mut self,
+        span: Range<usize>,
+        result: Result<T, TextError>,
+    ) -> Option<T> {
+        result.map_err(|error| self.report.error(span, error.message).hint = error.hint).ok()
+    }
+
+    pub(super) fn refuse<T>(&mut self, span: Range<usize>, message: String) -> Option<T> {
+        self.report.error(span, message);
+        None
+    }
+
+    pub(super) fn wrong_kind<T>(
+        &mut self,
+        name: &str,
+        span: Range<usize>,
+        wanted: &str,
+        found: &DeValue<'_>,
+    ) -> Option<T> {
+        let message = format!("{} must be {wanted}, not {}", quoted(name), kind_of(found));
+        let problem = self.report.error(span, message);
+        if let DeValue::String(text) = found
+            && wanted == "a whole number"
+            && !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            problem.hint = Some("write it without quotes".into());
+        }
+        None
+    }
+}
+
+/// The value of an integer; `None` if it is beyond 128 bits.
+pub(super) fn whole(integer: &DeInteger<'_>) -> Option<i128> {
+    i128::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+/// What a value is, for a message.
+pub(super) const fn kind_of(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "text",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// The name that was probably meant.
+fn similar<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    const LONGEST: usize = 32;
+    if name.len() > LONGEST {
+        return None;
+    }
+    let name = name.to_lowercase().replace('-', "_");
+    known
+        .map(|known| (strsim::damerau_levenshtein(&name, known), known))
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 4 && *distance < known.len())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// Words in quotes, for a hint.
+fn in_quotes(words: &[&str]) -> String {
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,318 @@
+//! One `[[rule]]`.
+
+use std::time::Duration;
+
+use tidegate_core::Cooldown;
+use toml::de::{DeTable, DeValue};
+
+use super::limits::{Draft, refused};
+use super::reader::{Reader, Value, whole};
+use crate::policy::diagnostic::Origin;
+use crate::policy::options::{ALGORITHMS, MOST, OVERRIDE, overridable};
+use crate::policy::text::{TextError, quoted};
+use crate::policy::{
+    Condition, CostTable, Durability, Effective, Grant, Key, Limit, Missing, Mode, OnError,
+    Override, Pattern, Rule, key,
+};
+
+/// The rule that a table says. Where something is wrong it has been reported, and the rule is only
+/// good for finding out what else is.
+pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Rule {
+    let draft = read_algorithm(table);
+    let limit = draft.as_ref().and_then(|(algorithm, draft)| build(table, algorithm, draft));
+    let mut rule = Rule::new(table.text("name").unwrap_or_default(), limit.unwrap_or_else(nothing));
+    if let Some(domain) = table.text("domain") {
+        rule.domain = domain.into();
+    }
+    if let Some(value) = table.value("match") {
+        rule.conditions = read_conditions(table, "match", value, Nothing::Refused);
+    }
+    rule.key = read_key(table);
+    rule.cost = read_cost(table);
+    rule.deny = table.text("deny").map(Into::into);
+    rule.group = table.text("group").map(Into::into);
+    if let Some((algorithm, draft)) = &draft {
+        rule.overrides = read_overrides(table, algorithm, draft);
+    }
+    if let Some(reserve_for) = table.duration("reserve_for") {
+        rule.reserve_for = reserve_for;
+    }
+    rule.charge_refused = table.boolean("charge_refused").unwrap_or(false);
+    read_choices(table, &mut rule);
+    rule
+}
+
+fn read_choices(table: &mut Reader<'_, '_, '_>, rule: &mut Rule) {
+    if table.choice("mode") == Some("shadow") {
+        rule.mode = Mode::Shadow;
+    }
+    if table.choice("on_error") == Some("deny") {
+        rule.on_error = OnError::Deny;
+    }
+    if table.choice("effective") == Some("next") {
+        rule.effective = Effective::Next;
+    }
+    rule.missing = match table.choice("missing") {
+        Some("skip") => Missing::Skip,
+        Some("share") => Missing::Share,
+        _ => Missing::Refuse,
+    };
+    rule.durability = match table.choice("durability") {
+        Some("memory") => Some(Durability::Memory),
+        Some("flush") => Some(Durability::Flush),
+        Some(_) => Some(Durability::Fsync),
+        None => None,
+    };
+}
+
+/// The one algorithm of the rule and its numbers.
+fn read_algorithm(table: &mut Reader<'_, '_, '_>) -> Option<(&'static str, Draft)> {
+    let given: Vec<_> =
+        ALGORITHMS.iter().copied().filter(|name| table.value(name).is_some()).collect();
+    match given[..] {
+        [algorithm] => Draft::of_rule(table, algorithm).map(|draft| (algorithm, draft)),
+        [] => {
+            let problem = table.report.error(table.span(), "the rule has no limit");
+            problem.hint = Some(format!("give it one of `{}`", ALGORITHMS.join("`, `")));
+            problem.origin = Origin::Absence;
+            None
+        }
+        [first, second, ..] => {
+            let message = format!("the rule has two limits, `{first}` and `{second}`");
+            let problem = table.report.error(table.span_of(second), message);
+            problem.hint = Some("write a second rule; a request has to pass both".into());
+            None
+        }
+    }
+}
+
+pub(super) fn build(
+    table: &mut Reader<'_, '_, '_>,
+    algorithm: &'static str,
+    draft: &Draft,
+) -> Option<Limit> {
+    match draft.build()? {
+        Ok(limit) => Some(limit),
+        Err(error) if algorithm == "cooldown" => {
+            refused(table, error);
+            None
+        }
+        Err(error) => {
+            // Its keys have been looked at, so this reports nothing twice.
+            refused(&mut table.table(algorithm)?, error);
+            None
+        }
+    }
+}
+
+/// Stands in for a limit that could not be read, in a policy that is not going to be used.
+fn nothing() -> Limit {
+    let gap = Duration::from_secs(1);
+    Limit::Cooldown(Cooldown::new(gap).unwrap_or_else(|_| unreachable!("a second is a gap")))
+}
+
+fn read_key(table: &mut Reader<'_, '_, '_>) -> Key {
+    let mut key = Key::default();
+    if let Some(value) = table.value("key")
+        && let DeValue::String(text) = value.get_ref()
+    {
+        let problem = table.report.error(value.span(), "`key` must be a list, not text");
+        problem.hint = Some(format!("write `key = [\"{}\"]`", quoted(text).trim_matches('`')));
+        return key;
+    }
+    for value in table.list("key").unwrap_or_default() {
+        if let Some(text) = table.text_in("key", value) {
+            let added = key.add(text);
+            table.or_report_at(value.span(), added);
+        }
+    }
+    key
+}
+
+/// Whether an attribute may have no pattern at all, so that no value will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nothing {
+    Refused,
+    Fine,
+}
+
+/// Attributes and their patterns, in the order in which they are written.
+pub(super) fn read_conditions<'t, 'i>(
+    table: &mut Reader<'_, 't, 'i>,
+    name: &str,
+    value: &'t Value<'i>,
+    nothing: Nothing,
+) -> Vec<Condition> {
+    let DeValue::Table(attributes) = value.get_ref() else {
+        let _: Option<()> = table.wrong_kind(name, value.span(), "a table", value.get_ref());
+        return Vec::new();
+    };
+    let mut conditions = Vec::new();
+    for (attribute, patterns) in in_file_order(attributes) {
+        table.or_report_at(attribute.span(), key::attribute_name(attribute.get_ref()));
+        let any_of = match patterns.get_ref() {
+            DeValue::Array(list) => {
+                if list.is_empty() && nothing == Nothing::Refused {
+                    let message = format!("{} can be nothing", quoted(attribute.get_ref()));
+                    table.report.error(patterns.span(), message).hint =
+                        Some("leave the attribute out, or list what it may be".into());
+                }
+                list.iter().filter_map(|pattern| read_pattern(table, pattern)).collect()
+            }
+            _ => read_pattern(table, patterns).into_iter().collect(),
+        };
+        conditions.push(Condition { attribute: attribute.get_ref().as_ref().into(), any_of });
+    }
+    conditions
+}
+
+fn read_pattern<'t, 'i>(table: &mut Reader<'_, 't, 'i>, value: &'t Value<'i>) -> Option<Pattern> {
+    match value.get_ref() {
+        DeValue::String(text) => table.or_report_at(value.span(), Pattern::read(text)),
+        DeValue::Integer(integer) => match whole(integer) {
+            Some(number) => Some(Pattern::Equals(number.to_string().into())),
+            None => table.refuse(value.span(), "the number is too large".into()),
+        },
+        other => table.wrong_kind("a pattern", value.span(), "text or a whole number", other),
+    }
+}
+
+fn read_cost(table: &mut Reader<'_, '_, '_>) -> Option<CostTable> {
+    let value = table.value("cost")?;
+    let rows = match value.get_ref() {
+        DeValue::Integer(_) => return table.integer("cost").map(CostTable::fixed),
+        DeValue::Table(rows) => rows,
+        other => return table.wrong_kind("cost", value.span(), "a number or a table", other),
+    };
+    let by = match rows.get("by").map(|by| (by, by.get_ref())) {
+        Some((_, DeValue::String(by))) if !by.is_empty() => by,
+        Some((by, DeValue::String(_))) => return table.refuse(by.span(), "`by` is empty".into()),
+        Some((by, other)) => return table.wrong_kind("by", by.span(), "text", other),
+        None => {
+            let problem = table.report.error(value.span(), "a cost table needs `by`");
+            problem.hint =
+                Some("write `cost = { by = \"tier\", \"1..=4\" = 1, \"5..\" = 2 }`".into());
+            return None;
+        }
+    };
+    let mut costs = CostTable::by(by);
+    for (pattern, cost) in in_file_order(rows).into_iter().filter(|(key, _)| key.get_ref() != "by")
+    {
+        let pattern_read = table.or_report_at(pattern.span(), Pattern::read(pattern.get_ref()));
+        let cost = table.integer_in(pattern.get_ref(), cost, 1..=MOST);
+        if let (Some(pattern), Some(cost)) = (pattern_read, cost) {
+            costs = costs.row(pattern, cost);
+        }
+    }
+    Some(costs)
+}
+
+/// The entries of a table in the order in which they are written.
+fn in_file_order<'t, 'i>(
+    table: &'t DeTable<'i>,
+) -> Vec<(&'t toml::Spanned<toml::de::DeString<'i>>, &'t Value<'i>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+fn read_overrides(
+    table: &mut Reader<'_, '_, '_>,
+    algorithm: &'static str,
+    draft: &Draft,
+) -> Vec<Override> {
+    let list = table.list("override").unwrap_or_default();
+    let mut overrides = Vec::new();
+    for value in list {
+        let DeValue::Table(inner) = value.get_ref() else {
+            let _: Option<()> =
+                table.wrong_kind("override", value.span(), "a table", value.get_ref());
+            continue;
+        };
+        let mut reader = Reader::new(table.report, inner, value.span(), &OVERRIDE);
+        let grant = read_grant(&mut reader, algorithm, draft);
+        let key = read_override_key(&mut reader);
+        let until_ns = read_until(&mut reader);
+        overrides.push(Override {
+            key,
+            // As with a rule, only good for finding out what else is wrong.
+            grant: grant.unwrap_or(Grant::Unlimited),
+            until_ns,
+        });
+    }
+    overrides
+}
+
+/// Which keys an override is for.
+pub(super) fn read_override_key(table: &mut Reader<'_, '_, '_>) -> Vec<Condition> {
+    let key = table.value("key");
+    key.map(|key| read_conditions(table, "key", key, Nothing::Refused)).unwrap_or_default()
+}
+
+fn read_grant(
+    table: &mut Reader<'_, '_, '_>,
+    algorithm: &'static str,
+    draft: &Draft,
+) -> Option<Grant> {
+    let errors_before = table.report.errors();
+    let own = overridable(algorithm);
+    let mut has_numbers = false;
+    for name in table.keys() {
+        if own.contains(&name) {
+            has_numbers = true;
+        } else if !["key", "unlimited", "until"].contains(&name) && OVERRIDE.field(name).is_some() {
+            let message = format!("an override of `{algorithm}` has no `{name}`");
+            let span = table.span_of(name);
+            table.report.error(span, message).hint =
+                Some(format!("it can change `{}`", own.join("`, `")));
+        }
+    }
+    let is_unlimited = table.boolean("unlimited");
+    if is_unlimited == Some(false) {
+        let span = table.span_of("unlimited");
+        table.report.error(span, "`unlimited = false` says nothing").hint =
+            Some("leave it out, and give numbers".into());
+    }
+    if is_unlimited == Some(true) && has_numbers {
+        let span = table.span_of("unlimited");
+        table.report.error(span, "the override is unlimited and has numbers").hint =
+            Some("leave out one of them".into());
+    }
+    if is_unlimited.is_none() && !has_numbers {
+        let problem = table.report.error(table.span(), "the override changes nothing");
+        problem.hint = Some(format!("give it `unlimited = true`, or `{}`", own.join("`, `")));
+        problem.origin = Origin::Absence;
+    }
+    if is_unlimited == Some(true) {
+        return Some(Grant::Unlimited);
+    }
+    let mut numbers = draft.clone();
+    numbers.read(table);
+    if table.report.errors() > errors_before {
+        return None;
+    }
+    match numbers.build()? {
+        Ok(limit) => Some(Grant::Limit(limit)),
+        Err(error) => {
+            refused(table, error);
+            None
+        }
+    }
+}
+
+/// A time in nanoseconds since 1970.
+pub(super) fn read_until(table: &mut Reader<'_, '_, '_>) -> Option<u64> {
+    let value = table.value("until")?;
+    let text = match value.get_ref() {
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::String(text) => text.to_string(),
+        other => return table.wrong_kind("until", value.span(), "a time", other),
+    };
+    let time = text.parse::<jiff::Timestamp>();
+    let ns = time.ok().and_then(|time| u64::try_from(time.as_nanosecond()).ok());
+    let problem = || {
+        TextError::new(format!("{} is not a time as in RFC 3339", quoted(&text)))
+            .hint("write \"2027-01-01T00:00:00Z\" or \"2027-01-01T02:00:00+02:00\"")
+    };
+    table.or_report("until", ns.ok_or_else(problem))
+}

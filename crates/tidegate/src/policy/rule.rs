@@ -1,0 +1,389 @@
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use super::text::{LONGEST, TextError};
+use super::{Condition, CostTable, Grant, Key, Limit, Override};
+use crate::request::Attributes;
+
+/// Who is limited, and how: match, key, limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    pub(crate) name: Box<str>,
+    pub(crate) domain: Box<str>,
+    /// All of them must hold; none means that the rule applies to its whole domain.
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) key: Key,
+    pub(crate) limit: Limit,
+    pub(crate) cost: Option<CostTable>,
+    pub(crate) deny: Option<Box<str>>,
+    pub(crate) mode: Mode,
+    pub(crate) group: Option<Box<str>>,
+    pub(crate) overrides: Vec<Override>,
+    pub(crate) on_error: OnError,
+    pub(crate) missing: Missing,
+    /// `None`: what the store considers right for the limit.
+    pub(crate) durability: Option<Durability>,
+    pub(crate) reserve_for: Duration,
+    pub(crate) charge_refused: bool,
+    pub(crate) effective: Effective,
+}
+
+impl Rule {
+    /// How long units are held for a reservation where nobody says otherwise.
+    pub const DEFAULT_RESERVE_FOR: Duration = Duration::from_secs(600);
+
+    /// The domain of rules and requests that name none.
+    pub const DEFAULT_DOMAIN: &str = "default";
+
+    /// A rule for all requests of the domain `default`, with one key for all.
+    ///
+    /// ```
+    /// use tidegate::policy::{Limit, Policy, Rule};
+    /// use tidegate::{Bucket, Rate};
+    ///
+    /// let limit = Limit::Bucket(Bucket::new(Rate::per_second(10)?, 20)?);
+    /// let rule = Rule::new("search", limit)
+    ///     .domain("api")
+    ///     .matching("path", ["/search/*"])?
+    ///     .key(["ip"])?;
+    /// let policy = Policy::new([rule])?;
+    /// assert_eq!(policy.rules()[0].name(), "search");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn new(name: &str, limit: Limit) -> Self {
+        Self {
+            name: name.into(),
+            domain: Self::DEFAULT_DOMAIN.into(),
+            conditions: Vec::new(),
+            key: Key::default(),
+            limit,
+            cost: None,
+            deny: None,
+            mode: Mode::default(),
+            group: None,
+            overrides: Vec::new(),
+            on_error: OnError::default(),
+            missing: Missing::default(),
+            durability: None,
+            reserve_for: Self::DEFAULT_RESERVE_FOR,
+            charge_refused: false,
+            effective: Effective::default(),
+        }
+    }
+
+    /// The same rule in another domain.
+    #[must_use]
+    pub fn domain(self, domain: &str) -> Self {
+        Self { domain: domain.into(), ..self }
+    }
+
+    /// The same rule, only for requests whose attribute looks like one of the patterns, which are
+    /// written as in a policy file.
+    pub fn matching<'p>(
+        mut self,
+        attribute: &str,
+        patterns: impl IntoIterator<Item = &'p str>,
+    ) -> Result<Self, RuleError> {
+        self.conditions.push(Condition::new(attribute, patterns)?);
+        Ok(self)
+    }
+
+    /// The same rule with another key: names of attributes, written as in a policy file.
+    pub fn key<'p>(mut self, parts: impl IntoIterator<Item = &'p str>) -> Result<Self, RuleError> {
+        self.key = Key::default();
+        for part in parts {
+            self.key.add(part)?;
+        }
+        Ok(self)
+    }
+
+    /// The same rule with a cost of its own, which replaces what a request says.
+    #[must_use]
+    pub fn cost(self, cost: CostTable) -> Self {
+        Self { cost: Some(cost), ..self }
+    }
+
+    /// The same rule, which gives this reason when it refuses.
+    #[must_use]
+    pub fn deny(self, reason: &str) -> Self {
+        Self { deny: Some(reason.into()), ..self }
+    }
+
+    /// The same rule, enforced or only watched.
+    #[must_use]
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// The same rule in a group: of its rules only the first that matches applies.
+    #[must_use]
+    pub fn group(self, group: &str) -> Self {
+        Self { group: Some(group.into()), ..self }
+    }
+
+    /// The same rule with one more override. The first that applies counts.
+    #[must_use]
+    pub fn overridden(mut self, exception: Override) -> Self {
+        self.overrides.push(exception);
+        self
+    }
+
+    /// The same rule with another answer for when the store has none.
+    #[must_use]
+    pub fn on_error(self, on_error: OnError) -> Self {
+        Self { on_error, ..self }
+    }
+
+    /// The same rule with another answer for requests that lack an attribute of the key.
+    #[must_use]
+    pub fn missing(self, missing: Missing) -> Self {
+        Self { missing, ..self }
+    }
+
+    /// The same rule with charges that are so safe.
+    #[must_use]
+    pub fn durability(self, durability: Durability) -> Self {
+        Self { durability: Some(durability), ..self }
+    }
+
+    /// The same rule, whose reservations hold units for so long; 584 years at most, which is as long as
+    /// a policy file can say.
+    #[must_use]
+    pub fn reserve_for(self, reserve_for: Duration) -> Self {
+        Self { reserve_for: reserve_for.min(LONGEST), ..self }
+    }
+
+    /// The same rule, which charges what is refused, too, by itself or by another rule: a window counts
+    /// all of it, past its maximum, and other limits what is left.
+    #[must_use]
+    pub fn charge_refused(self) -> Self {
+        Self { charge_refused: true, ..self }
+    }
+
+    /// The same rule with another time from which an edit counts.
+    #[must_use]
+    pub fn effective(self, effective: Effective) -> Self {
+        Self { effective, ..self }
+    }
+
+    /// Whether an override fits the rule: it is about attributes of its key, and its limit has
+    /// other numbers at most.
+    pub(crate) fn takes(&self, given: &Override) -> bool {
+        let is_in_key = |condition: &Condition| {
+            self.key.parts.iter().any(|part| part.attribute() == condition.attribute())
+        };
+        let is_alike = match &given.grant {
+            Grant::Unlimited => true,
+            Grant::Limit(given) => given.is_like(&self.limit),
+        };
+        is_alike && given.key.iter().all(is_in_key)
+    }
+
+    /// Its name, unique in its domain.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The domain it belongs to.
+    #[must_use]
+    pub fn domain_name(&self) -> &str {
+        &self.domain
+    }
+
+    /// What a request must look like: all of these.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// Whose bucket.
+    #[must_use]
+    pub const fn key_parts(&self) -> &Key {
+        &self.key
+    }
+
+    /// The constraint.
+    #[must_use]
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// What requests cost, if the rule says so.
+    #[must_use]
+    pub const fn cost_table(&self) -> Option<&CostTable> {
+        self.cost.as_ref()
+    }
+
+    /// The reason it gives when it refuses.
+    #[must_use]
+    pub fn deny_reason(&self) -> Option<&str> {
+        self.deny.as_deref()
+    }
+
+    /// The group it is in.
+    #[must_use]
+    pub fn group_name(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    /// Other limits for some keys; the first that applies counts.
+    #[must_use]
+    pub fn overrides(&self) -> &[Override] {
+        &self.overrides
+    }
+
+    /// Whether a denial bites.
+    #[must_use]
+    pub const fn mode_of(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether it is only watched.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.mode == Mode::Shadow
+    }
+
+    /// What happens when the store cannot answer.
+    #[must_use]
+    pub const fn without_store(&self) -> OnError {
+        self.on_error
+    }
+
+    /// What happens to a request that lacks an attribute of the key.
+    #[must_use]
+    pub const fn missing_attribute(&self) -> Missing {
+        self.missing
+    }
+
+    /// How safe charges are; `None`: as the store considers right for the limit.
+    #[must_use]
+    pub const fn how_durable(&self) -> Option<Durability> {
+        self.durability
+    }
+
+    /// How safe its charges are on a store that keeps them: quotas as safe as can be, unless the rule
+    /// says otherwise.
+    pub(crate) fn durability_on_disk(&self) -> Durability {
+        self.durability.unwrap_or(match self.limit {
+            Limit::Quota(..) => Durability::Fsync,
+            _ => Durability::Memory,
+        })
+    }
+
+    /// How long reservations hold units.
+    #[must_use]
+    pub const fn held_for(&self) -> Duration {
+        self.reserve_for
+    }
+
+    /// Whether it charges what is refused, too.
+    #[must_use]
+    pub const fn charges_refused(&self) -> bool {
+        self.charge_refused
+    }
+
+    /// From when an edit counts.
+    #[must_use]
+    pub const fn effective_from(&self) -> Effective {
+        self.effective
+    }
+
+    /// Whether a request of its domain meets all conditions.
+    #[must_use]
+    pub fn matches(&self, attributes: &Attributes<'_>) -> bool {
+        self.conditions.iter().all(|condition| condition.holds(attributes))
+    }
+}
+
+/// Why a rule could not be built: what is wrong, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleError(TextError);
+
+impl From<TextError> for RuleError {
+    fn from(error: TextError) -> Self {
+        Self(error)
+    }
+}
+
+impl RuleError {
+    /// What is wrong.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What to write instead.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        match &self.0.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for RuleError {}
+
+/// Whether a denial bites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A denial is a denial.
+    #[default]
+    Enforce,
+    /// A denial is counted and reported, and the request goes on.
+    Shadow,
+}
+
+/// What happens to a request when the store cannot answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// It passes.
+    #[default]
+    Allow,
+    /// It is refused.
+    Deny,
+}
+
+/// What happens to a request without an attribute that the key needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// The rule does not apply to it.
+    Skip,
+    /// All such requests share one key.
+    Share,
+}
+
+/// How safe a charge is when the answer is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// It is in memory.
+    Memory,
+    /// The operating system has it.
+    Flush,
+    /// The disk has it.
+    Fsync,
+}
+
+/// When an edit of the limit begins to count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effective {
+    /// At once.
+    #[default]
+    Now,
+    /// With the next window, period or round of each key.
+    Next,
+}

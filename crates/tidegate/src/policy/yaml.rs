@@ -1,0 +1,176 @@
+//! Files of others, in YAML: those of envoyproxy/ratelimit and of Limitador. They become rules like any
+//! other, and appear nowhere else.
+
+use std::collections::HashSet;
+
+use super::check;
+use super::diagnostic::{PolicyErrors, Severity, Source};
+use super::parse::report::Report;
+use super::parse::{Extent, readable_text, whole_file};
+use super::sayable;
+use super::{Parsed, Policy, Rule, Server, named};
+use names::Names;
+use node::{Node, Value};
+
+mod cel;
+mod envoy;
+mod fields;
+mod limitador;
+mod names;
+mod node;
+mod number;
+
+/// Whose file it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Envoy,
+    Limitador,
+}
+
+/// A rule, and the part of the file that it comes from.
+struct Found {
+    rule: Rule,
+    span: std::ops::Range<usize>,
+}
+
+impl Policy {
+    /// The policy that files of envoyproxy/ratelimit say, one domain each (or several, as documents).
+    /// They behave as they do there: windows aligned to the epoch, refused requests charged too.
+    ///
+    /// ```
+    /// use tidegate::policy::{Policy, PolicyFile};
+    ///
+    /// let file = PolicyFile {
+    ///     name: "edge.yaml".into(),
+    ///     bytes: b"domain: edge\ndescriptors:\n  - key: remote_address\n    rate_limit:\n      \
+    ///         unit: second\n      requests_per_unit: 10\n"
+    ///         .to_vec(),
+    /// };
+    /// let parsed = Policy::from_envoy_yaml(&[file])?;
+    /// assert_eq!(parsed.policy.rules()[0].name(), "remote_address");
+    /// # Ok::<(), tidegate::policy::PolicyErrors>(())
+    /// ```
+    pub fn from_envoy_yaml(files: &[super::PolicyFile]) -> Result<Parsed, PolicyErrors> {
+        for file in files {
+            parse_as(&file.name, &file.bytes, Some(Dialect::Envoy), Extent::Part)?;
+        }
+        Self::load_files(files)
+    }
+
+    /// The policy that a file of Limitador says. Conditions and variables may be about the values of
+    /// descriptors: equality, comparison, and several of them joined by `&&`.
+    pub fn from_limitador_yaml(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
+        parse_as(file_name, bytes, Some(Dialect::Limitador), Extent::Whole)
+    }
+}
+
+/// Reads a file of either kind.
+pub(super) fn parse(file_name: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
+    parse_as(file_name, bytes, None, extent)
+}
+
+fn parse_as(
+    file_name: &str,
+    bytes: &[u8],
+    wanted: Option<Dialect>,
+    extent: Extent,
+) -> Result<Parsed, PolicyErrors> {
+    if bytes.len() > MOST_BYTES {
+        let message = format!("the file has more than {MOST_BYTES} bytes");
+        return Err(whole_file(file_name, 0..0, message, Some("split it".into())));
+    }
+    let (text, skipped) = readable_text(file_name, bytes)?;
+    let source = Source::new(file_name, text, skipped);
+    let mut report = Report::default();
+    let mut found = Vec::new();
+    match node::read(text) {
+        Err(error) => {
+            report.error(error.span, error.message).hint = error.hint;
+        }
+        Ok(documents) => read_documents(&documents, wanted, &mut report, &mut found),
+    }
+    check_rules(&found, extent, &mut report);
+    let has_errors = report.has_errors();
+    let (mut problems, left_out) = report.into_parts();
+    problems.sort_by_key(|problem| problem.span.start);
+    let left_out = left_out + problems.len().saturating_sub(PolicyErrors::MOST);
+    problems.truncate(PolicyErrors::MOST);
+    let diagnostics = problems.into_iter().map(|problem| source.diagnostic(problem)).collect();
+    if has_errors {
+        return Err(PolicyErrors::new(diagnostics, left_out));
+    }
+    let rules = found.into_iter().map(|found| found.rule).collect();
+    let policy = Policy { server: Server::default(), rules, takes_own_limits: false };
+    Ok(Parsed { policy, warnings: diagnostics, left_out })
+}
+
+/// The rules of all documents; each is of one kind or the other.
+fn read_documents(
+    documents: &[Node],
+    wanted: Option<Dialect>,
+    report: &mut Report,
+    found: &mut Vec<Found>,
+) {
+    let (mut domains, mut names) = (HashSet::new(), Names::default());
+    for document in documents {
+        let dialect = wanted.or_else(|| dialect_of(document));
+        match dialect {
+            Some(Dialect::Envoy) => {
+                envoy::read(document, (&mut domains, &mut names), report, found);
+            }
+            Some(Dialect::Limitador) => limitador::read(document, &mut names, report, found),
+            None => {
+                let problem = report.error(document.span.clone(), "this is no policy");
+                problem.hint = Some(
+                    "a file of envoyproxy/ratelimit has `domain:` and `descriptors:`, a file of \
+                     Limitador is a list of limits, or has one under `limits:`"
+                        .into(),
+                );
+            }
+        }
+    }
+}
+
+fn dialect_of(document: &Node) -> Option<Dialect> {
+    match &*document.value {
+        Value::List(_) => Some(Dialect::Limitador),
+        Value::Map(_) if document.get("limits").is_some() => Some(Dialect::Limitador),
+        Value::Map(_)
+            if document.get("domain").is_some() || document.get("descriptors").is_some() =>
+        {
+            Some(Dialect::Envoy)
+        }
+        _ => None,
+    }
+}
+
+/// What is wrong with the rules themselves, told where they come from.
+fn check_rules(found: &[Found], extent: Extent, report: &mut Report) {
+    if report.has_errors() {
+        return;
+    }
+    let rules: Vec<Rule> = found.iter().map(|found| found.rule.clone()).collect();
+    if rules.is_empty() && extent == Extent::Part {
+        return;
+    }
+    if rules.is_empty() {
+        let problem = report.error(0..0, "the file has no limit, so nothing would be limited");
+        problem.hint =
+            Some("give a descriptor a `rate_limit`, or a list of limits an entry".into());
+        return;
+    }
+    for finding in check::check(&rules) {
+        let span = finding.rule.and_then(|rule| found.get(rule)).map(|it| it.span.clone());
+        let diagnostic = named(finding, &rules);
+        debug_assert_eq!(diagnostic.severity, Severity::Error);
+        report.error(span.unwrap_or(0..0), diagnostic.message).hint = diagnostic.hint;
+    }
+    for found in found {
+        if let Some(message) = sayable::problem(&found.rule) {
+            report.error(found.span.clone(), message);
+        }
+    }
+}
+
+/// The largest file that is read: its nodes take about twenty times as much memory.
+const MOST_BYTES: usize = 4 << 20;

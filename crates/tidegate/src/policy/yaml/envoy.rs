@@ -1,0 +1,380 @@
+//! Files of envoyproxy/ratelimit: a tree of descriptors per domain.
+//!
+//! A request goes down the tree, one entry for each level: at each it takes the node with its key and
+//! value, else the first whose value ends in `*` and fits, else the one with the key alone, and it never
+//! turns back. Here every node with a limit is a rule that finds entries by their places, and all rules
+//! of the domain are one group in which those come first that a request would find first. A node from
+//! which a request must not fall through to a later one gets a rule that limits nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use tidegate_core::Window;
+
+use super::Found;
+use super::fields::fields;
+use super::names::Names;
+use super::node::{Node, Value};
+use super::number;
+use crate::own_limit::Unit;
+use crate::policy::descriptor::{DescriptorNames, MOST_ENTRIES};
+use crate::policy::diagnostic::{Problem, Severity};
+use crate::policy::key::{Key, KeyPart, attribute_name};
+use crate::policy::parse::report::Report;
+use crate::policy::{Condition, CostTable, Grant, Limit, Missing, Mode, Override, Pattern, Rule};
+
+/// Reads a document: one domain. `domains` are those of the documents before.
+pub(super) fn read(
+    document: &Node,
+    (domains, names): (&mut HashSet<String>, &mut Names),
+    report: &mut Report,
+    found: &mut Vec<Found>,
+) {
+    let Some(fields) = fields(document, "the file", &["domain", "descriptors"], report) else {
+        return;
+    };
+    let Some(domain) = fields.text("domain", report).filter(|domain| !domain.is_empty()) else {
+        let problem = report.error(document.span.clone(), "the file does not say its `domain`");
+        problem.hint = Some("begin it with `domain: name`".into());
+        return;
+    };
+    if !domains.insert(domain.clone()) {
+        let message = format!("the domain `{domain}` is there already");
+        report.error(document.span.clone(), message).hint = Some("merge the two".into());
+        return;
+    }
+    let nodes = fields.get("descriptors").map_or_else(Vec::new, |it| nodes(it, 1, report));
+    let before = found.len();
+    let mut rules = Rules { domain, report, found, names, bytes: 0 };
+    rules.add(&nodes, &mut Vec::new());
+    if rules.found.len() == before && !rules.report.has_errors() {
+        rules.add_nothing(document);
+    }
+}
+
+/// A descriptor of the tree.
+struct Descriptor {
+    key: String,
+    value: Option<String>,
+    limit: Option<RateLimit>,
+    children: Vec<Descriptor>,
+    mode: Mode,
+    /// Whether all values that it matches share one counter.
+    is_shared: bool,
+    span: Range<usize>,
+}
+
+struct RateLimit {
+    name: Option<String>,
+    grant: Granted,
+}
+
+enum Granted {
+    Unlimited,
+    PerUnit(u32, Unit),
+}
+
+/// How specific a descriptor is: the lower, the earlier a request finds it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Exact,
+    Wildcard,
+    Bare,
+}
+
+impl Descriptor {
+    fn rank(&self) -> Rank {
+        match self.value.as_deref() {
+            None => Rank::Bare,
+            Some(value) if value.ends_with('*') => Rank::Wildcard,
+            Some(_) => Rank::Exact,
+        }
+    }
+
+    /// As it is told to people: `key` or `key_value`.
+    fn label(&self) -> String {
+        match &self.value {
+            Some(value) => format!("{}_{value}", self.key),
+            None => self.key.clone(),
+        }
+    }
+
+    fn pattern(&self) -> Pattern {
+        match (&self.value, self.rank()) {
+            (Some(value), Rank::Exact) => Pattern::Equals(value.as_str().into()),
+            (Some(value), _) => Pattern::Glob(value.as_str().into()),
+            (None, _) => Pattern::Glob("*".into()),
+        }
+    }
+}
+
+/// Makes rules of a tree.
+struct Rules<'a> {
+    domain: String,
+    report: &'a mut Report,
+    found: &'a mut Vec<Found>,
+    names: &'a mut Names,
+    /// How many bytes the paths of all rules have; each rule has its whole path.
+    bytes: usize,
+}
+
+impl<'a> Rules<'a> {
+    /// Adds the rules of a level, in the order in which requests look for them.
+    fn add<'d>(&mut self, level: &'d [Descriptor], path: &mut Vec<&'d Descriptor>) {
+        let mut order: Vec<&Descriptor> = level.iter().collect();
+        order.sort_by_key(|descriptor| descriptor.rank());
+        // How many are still to come, by key.
+        let mut later: HashMap<&str, usize> = HashMap::new();
+        for descriptor in level {
+            *later.entry(&descriptor.key).or_default() += 1;
+        }
+        for descriptor in order {
+            path.push(descriptor);
+            if self.is_too_much(path) {
+                return;
+            }
+            self.add(&descriptor.children, path);
+            if let Some(limit) = &descriptor.limit {
+                self.add_limit(descriptor, limit, path);
+            }
+            let later = later.entry(&descriptor.key).or_default();
+            *later = later.saturating_sub(1);
+            if *later > 0 {
+                self.add_dead_end(descriptor, path);
+            }
+            path.pop();
+        }
+    }
+
+    /// Tells that there are more rules than memory is meant for, and stops there.
+    fn is_too_much(&mut self, path: &[&Descriptor]) -> bool {
+        let lengths = path.iter().map(|it| it.key.len() + it.value.as_ref().map_or(0, String::len));
+        self.bytes = self.bytes.saturating_add(lengths.sum());
+        let is_too_much = self.found.len() >= MOST_RULES || self.bytes > MOST_PATH_BYTES;
+        if let Some(last) = path.last().filter(|_| is_too_much && !self.report.has_errors()) {
+            self.report.error(last.span.clone(), "the file has too many limits").hint =
+                Some("split it, or give fewer values a limit of their own".into());
+        }
+        is_too_much
+    }
+
+    fn add_limit(&mut self, descriptor: &Descriptor, limit: &RateLimit, path: &[&Descriptor]) {
+        let name = self.name(limit.name.as_deref(), path);
+        let places = || (1..).zip(path).map(|(place, it)| DescriptorNames::at(place, &it.key));
+        let mut rule = match limit.grant {
+            Granted::Unlimited => Rule::new(&name, second_of(1)),
+            // Nothing passes that costs more than the whole window.
+            Granted::PerUnit(0, unit) => {
+                Rule::new(&name, window(1, unit)).cost(CostTable::fixed(2))
+            }
+            Granted::PerUnit(max, unit) => Rule::new(&name, window(max, unit)),
+        };
+        let is_counted = |(_, descriptor): &(String, &&Descriptor)| !descriptor.is_shared;
+        let counted = places().zip(path).filter(is_counted).map(|(name, _)| name);
+        rule.key = Key { parts: counted.map(|name| KeyPart::Text(name.into())).collect() };
+        if let Granted::Unlimited = limit.grant {
+            rule.key = Key { parts: places().take(1).map(|it| KeyPart::Text(it.into())).collect() };
+            let any = Pattern::Glob("*".into());
+            let who = places().take(1).map(|name| condition(&name, any.clone())).collect();
+            rule = rule.overridden(Override::new(who, Grant::Unlimited));
+        }
+        let count =
+            condition(DescriptorNames::ENTRIES, Pattern::Equals(path.len().to_string().into()));
+        rule.conditions = std::iter::once(count).chain(conditions(path)).collect();
+        let rule = rule.mode(descriptor.mode).charge_refused();
+        self.push(rule, &descriptor.span);
+    }
+
+    /// A rule that limits nothing: its key needs what no request has.
+    fn add_dead_end(&mut self, descriptor: &Descriptor, path: &[&Descriptor]) {
+        let name = self.name(Some(&format!("{}, and nothing else", labels(path))), path);
+        let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
+        rule.key = Key { parts: vec![KeyPart::Text(NOBODY.into())] };
+        rule.conditions = conditions(path).collect();
+        self.push(rule, &descriptor.span);
+    }
+
+    /// A rule that limits nothing, so that a domain without limits is known: limits that descriptors
+    /// bring along count in it.
+    fn add_nothing(&mut self, document: &Node) {
+        let message = format!("the domain `{}` has no limit of its own", self.domain);
+        let mut problem = Problem::new(Severity::Warning, document.span.clone(), message);
+        problem.hint = Some("only limits that descriptors bring along count in it".into());
+        self.report.push(problem);
+        let name = self.names.take(&self.domain, "no limit", "");
+        let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
+        rule.key = Key { parts: vec![KeyPart::Text(NOBODY.into())] };
+        self.push(rule, &document.span);
+    }
+
+    fn push(&mut self, rule: Rule, span: &Range<usize>) {
+        let rule = rule.domain(&self.domain).group(GROUP);
+        self.found.push(Found { rule, span: span.clone() });
+    }
+
+    /// What the file says, or where it stands in the tree.
+    fn name(&mut self, given: Option<&str>, path: &[&Descriptor]) -> String {
+        let path = labels(path);
+        let apart = format!(" ({path})");
+        self.names.take(&self.domain, given.unwrap_or(&path), &apart)
+    }
+}
+
+fn labels(path: &[&Descriptor]) -> String {
+    path.iter().map(|descriptor| descriptor.label()).collect::<Vec<_>>().join(".")
+}
+
+fn conditions(path: &[&Descriptor]) -> impl Iterator<Item = Condition> {
+    let places = (1..).zip(path);
+    places.map(|(place, it)| condition(&DescriptorNames::at(place, &it.key), it.pattern()))
+}
+
+fn condition(attribute: &str, pattern: Pattern) -> Condition {
+    Condition { attribute: attribute.into(), any_of: vec![pattern] }
+}
+
+fn window(max: u32, unit: Unit) -> Limit {
+    let window = Window::new(u64::from(max).max(1), unit.length());
+    Limit::Window(window.unwrap_or_else(|_| unreachable!("32 bits, at most a year")).aligned())
+}
+
+fn second_of(max: u32) -> Limit {
+    window(max, Unit::Second)
+}
+
+/// The descriptors of a level.
+fn nodes(list: &Node, depth: usize, report: &mut Report) -> Vec<Descriptor> {
+    if list.is_nothing() {
+        return Vec::new();
+    }
+    let Value::List(items) = &*list.value else {
+        let message = format!("`descriptors` is a list, not {}", list.kind());
+        report.error(list.span.clone(), message);
+        return Vec::new();
+    };
+    if depth > MOST_ENTRIES {
+        let message = format!("descriptors are nested deeper than {MOST_ENTRIES}");
+        report.error(list.span.clone(), message);
+        return Vec::new();
+    }
+    let mut known = HashSet::new();
+    let mut nodes = Vec::new();
+    for item in items {
+        let Some(node) = node(item, depth, report) else { continue };
+        if known.insert((node.key.clone(), node.value.clone())) {
+            nodes.push(node);
+        } else {
+            let label = node.label();
+            let message = format!("the descriptor `{label}` is there twice at this level");
+            report.error(item.span.clone(), message).hint = Some("leave one out".into());
+        }
+    }
+    nodes
+}
+
+fn node(item: &Node, depth: usize, report: &mut Report) -> Option<Descriptor> {
+    let fields = fields(item, "a descriptor", &DESCRIPTOR_FIELDS, report)?;
+    let Some(key) = fields.text("key", report).filter(|key| !key.is_empty()) else {
+        report.error(item.span.clone(), "the descriptor has no `key`");
+        return None;
+    };
+    let value = fields.text("value", report).filter(|value| !value.is_empty());
+    let is_odd =
+        |value: &&String| value.strip_suffix('*').is_some_and(|prefix| prefix.contains('*'));
+    if let Some(value) = value.as_ref().filter(is_odd) {
+        let message = format!("`{value}` has more than one `*`");
+        report.error(item.span.clone(), message).hint =
+            Some("a value that ends in `*` cannot have another one".into());
+    }
+    if let Err(error) = attribute_name(&key) {
+        report.error(item.span.clone(), error.message);
+    }
+    let is_watched = fields.flag("shadow_mode", report) || fields.flag("quota_mode", report);
+    let is_shared = fields.flag("share_threshold", report);
+    if is_shared && !value.as_ref().is_some_and(|value| value.ends_with('*')) {
+        let message = "`share_threshold` is for values that end in `*`";
+        report.error(item.span.clone(), message);
+    }
+    fields.flag("detailed_metric", report);
+    fields.flag("value_to_metric", report);
+    Some(Descriptor {
+        key,
+        value,
+        limit: fields.get("rate_limit").and_then(|limit| rate_limit(limit, report)),
+        children: fields
+            .get("descriptors")
+            .map_or_else(Vec::new, |it| nodes(it, depth + 1, report)),
+        mode: if is_watched { Mode::Shadow } else { Mode::Enforce },
+        is_shared,
+        span: item.span.clone(),
+    })
+}
+
+fn rate_limit(limit: &Node, report: &mut Report) -> Option<RateLimit> {
+    if limit.is_nothing() {
+        return None;
+    }
+    let fields = fields(limit, "a rate limit", &LIMIT_FIELDS, report)?;
+    let name = fields.text("name", report).filter(|name| !name.is_empty());
+    if let Some(replaces) = fields.get("replaces").filter(|it| !it.is_nothing()) {
+        let message = "`replaces` is not followed: both limits count".to_owned();
+        let mut problem = Problem::new(Severity::Warning, replaces.span.clone(), message);
+        problem.hint = Some("write a descriptor for what the other limit must not count".into());
+        report.push(problem);
+    }
+    let unit = fields.get("unit").filter(|unit| !unit.is_nothing());
+    if fields.flag("unlimited", report) {
+        if let Some(unit) = unit {
+            report.error(unit.span.clone(), "what is unlimited has no `unit`");
+        }
+        return Some(RateLimit { name, grant: Granted::Unlimited });
+    }
+    let Some(unit) = unit else {
+        report.error(limit.span.clone(), "the rate limit has no `unit`").hint = Some(units());
+        return None;
+    };
+    let said = unit.text().unwrap_or_default().to_ascii_lowercase();
+    let Some(unit) = Unit::ALL.into_iter().find(|it| it.name() == said) else {
+        report.error(unit.span.clone(), format!("`{said}` is not a unit")).hint = Some(units());
+        return None;
+    };
+    // What is not said is 0 there.
+    let Some(max) = fields.get("requests_per_unit").filter(|max| !max.is_nothing()) else {
+        return Some(RateLimit { name, grant: Granted::PerUnit(0, unit) });
+    };
+    match max.text().and_then(number::whole) {
+        Some(max) => Some(RateLimit { name, grant: Granted::PerUnit(max, unit) }),
+        None => {
+            let message = "`requests_per_unit` is a whole number from 0 to 4294967295";
+            report.error(max.span.clone(), message);
+            None
+        }
+    }
+}
+
+fn units() -> String {
+    let names: Vec<_> = Unit::ALL.iter().map(|unit| unit.name()).collect();
+    format!("write one of {}", names.join(", "))
+}
+
+const DESCRIPTOR_FIELDS: [&str; 10] = [
+    "key",
+    "value",
+    "rate_limit",
+    "descriptors",
+    "shadow_mode",
+    "quota_mode",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+];
+const LIMIT_FIELDS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
+/// The group of all rules of a domain.
+const GROUP: &str = "descriptors";
+/// An attribute that no request has.
+const NOBODY: &str = "a descriptor that is listed";
+/// As many as any file of ours may have.
+const MOST_RULES: usize = 250_000;
+/// Some hundred bytes for each of them.
+const MOST_PATH_BYTES: usize = 64 << 20;

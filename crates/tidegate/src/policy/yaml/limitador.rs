@@ -1,0 +1,252 @@
+//! Files of Limitador: a list of limits, each for the requests of a namespace that meet its conditions.
+//!
+//! Conditions there are about the first descriptor of a call. So each limit is a group: rules that limit
+//! nothing take the other descriptors out, and the values that a condition excludes; the limit itself
+//! is for what is left.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use tidegate_core::Window;
+
+use super::Found;
+use super::cel::{self, Test};
+use super::fields::{Fields, fields};
+use super::names::Names;
+use super::node::{Node, Value};
+use crate::policy::descriptor::DescriptorNames;
+use crate::policy::key::{Key, KeyPart, attribute_name};
+use crate::policy::parse::report::Report;
+use crate::policy::text::{TextError, quoted};
+use crate::policy::{Condition, CostTable, Limit, Missing, Pattern, Rule};
+
+/// Reads a document: a list of limits, or a mapping with one under `limits`.
+pub(super) fn read(
+    document: &Node,
+    names: &mut Names,
+    report: &mut Report,
+    found: &mut Vec<Found>,
+) {
+    let list = match &*document.value {
+        Value::List(_) => document,
+        _ => {
+            let Some(fields) = fields(document, "the file", &["limits"], report) else { return };
+            let Some(list) = fields.get("limits") else {
+                report.error(document.span.clone(), "the file has no `limits`");
+                return;
+            };
+            list
+        }
+    };
+    let Value::List(items) = &*list.value else {
+        let message = format!("limits are a list, not {}", list.kind());
+        report.error(list.span.clone(), message);
+        return;
+    };
+    for item in items {
+        read_limit(item, names, report, found);
+    }
+}
+
+fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut Vec<Found>) {
+    let Some(fields) = fields(item, "a limit", &FIELDS, report) else { return };
+    let errors = report.errors();
+    let domain = fields.text("namespace", report).filter(|domain| !domain.is_empty());
+    if domain.is_none() {
+        report.error(item.span.clone(), "the limit has no `namespace`");
+    }
+    let max = number(&fields, "max_value", (0, u32::MAX.into()), (item, report));
+    let seconds = number(&fields, "seconds", (1, MOST_SECONDS), (item, report));
+    let conditions = texts(&fields, "conditions", report);
+    let tests: Vec<_> = conditions.iter().filter_map(|it| tests(it, report)).flatten().collect();
+    let mut key = Key::default();
+    for (variable, span) in texts(&fields, "variables", report) {
+        match cel::variable(&variable).and_then(|name| add_text(&mut key, &name)) {
+            Ok(()) => {}
+            Err(error) => report.error(span, error.message).hint = error.hint,
+        }
+    }
+    let given = fields.text("name", report).or_else(|| fields.text("id", report));
+    let (Some(domain), Some(max), Some(seconds)) = (domain, max, seconds) else { return };
+    if report.errors() > errors {
+        return;
+    }
+    let made = || made_up_name(item, max, seconds);
+    let given = given.filter(|name| !name.trim().is_empty()).unwrap_or_else(made);
+    let name = names.take(&domain, &given, "");
+    let window = Window::new(max.max(1), Duration::from_secs(seconds));
+    let Ok(window) = window else {
+        report.error(item.span.clone(), "the limit is too large");
+        return;
+    };
+    let Some(told) = Told::of(&tests, &item.span, report) else { return };
+    let mut group = vec![out(DescriptorNames::NUMBER, Pattern::Glob("*".into()))];
+    group.extend(told.not.iter().map(|(name, pattern)| out(name, pattern.clone())));
+    for (number, conditions) in (1..).zip(group) {
+        let name_of_rule = names.take(&domain, &format!("{name}, not {number}"), "");
+        let mut rule = Rule::new(&name_of_rule, Limit::Window(window));
+        rule.conditions = vec![conditions];
+        rule.key.parts = vec![KeyPart::Text(NOBODY.into())];
+        let rule = rule.missing(Missing::Skip).domain(&domain).group(&name);
+        found.push(Found { rule, span: item.span.clone() });
+    }
+    let mut rule = Rule::new(&name, Limit::Window(window)).missing(Missing::Skip);
+    rule.conditions = told.conditions;
+    rule.key = key;
+    if max == 0 {
+        // Nothing passes that costs more than the whole window.
+        rule = rule.cost(CostTable::fixed(2));
+    }
+    let rule = rule.domain(&domain).group(&name);
+    found.push(Found { rule, span: item.span.clone() });
+}
+
+/// Adds a variable to a key. It counts as the text that it is, whatever its name.
+fn add_text(key: &mut Key, name: &str) -> Result<(), TextError> {
+    attribute_name(name)?;
+    if name == "ip4" || name.starts_with("ip/") || name.starts_with("ip4/") {
+        return Err(TextError::new(format!("no variable can be called {}", quoted(name)))
+            .hint("in the key of a rule that is a part of an address; call it otherwise"));
+    }
+    // What is there twice tells no more requests apart than what is there once.
+    if !key.parts.iter().any(|part| part.attribute() == name) {
+        key.parts.push(KeyPart::Text(name.into()));
+    }
+    Ok(())
+}
+
+/// What to call a limit that has no name.
+fn made_up_name(item: &Node, max: u64, seconds: u64) -> String {
+    let condition = item.get("conditions").and_then(|it| match &*it.value {
+        Value::List(items) => items.first().and_then(Node::text),
+        _ => None,
+    });
+    let per = format!("{max} per {seconds}s");
+    condition.map_or_else(|| per.clone(), |condition| format!("{per} if {condition}"))
+}
+
+/// What the conditions of a limit come down to, by attribute.
+#[derive(Default)]
+struct Told {
+    conditions: Vec<Condition>,
+    not: Vec<(String, Pattern)>,
+}
+
+impl Told {
+    fn of(
+        tests: &[(Test, Range<usize>)],
+        span: &Range<usize>,
+        report: &mut Report,
+    ) -> Option<Self> {
+        let mut told = Self::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for (test, _) in tests {
+            if seen.contains(&&*test.attribute) {
+                continue;
+            }
+            seen.push(&test.attribute);
+            let same: Vec<_> =
+                tests.iter().filter(|(it, _)| it.attribute == test.attribute).collect();
+            let excluded = same.iter().filter(|(it, _)| it.is_excluded);
+            told.not.extend(excluded.map(|(it, _)| (it.attribute.clone(), it.pattern.clone())));
+            let wanted = same.iter().filter(|(it, _)| !it.is_excluded).map(|(it, _)| &it.pattern);
+            let Some(pattern) = all_of(wanted) else {
+                let message = format!("the conditions on `{}` never hold", test.attribute);
+                report.error(span.clone(), message);
+                return None;
+            };
+            let attribute = test.attribute.as_str().into();
+            told.conditions.push(Condition { attribute, any_of: vec![pattern] });
+        }
+        Some(told)
+    }
+}
+
+/// One pattern that says what all of them do; `None` if nothing can look like all of them.
+fn all_of<'p>(patterns: impl Iterator<Item = &'p Pattern>) -> Option<Pattern> {
+    let mut whole = Pattern::Glob("*".into());
+    for pattern in patterns {
+        whole = match (whole, pattern) {
+            (Pattern::Range(a, b), Pattern::Range(c, d)) => {
+                let (first, last) = (a.max(*c), b.min(*d));
+                (first <= last).then_some(Pattern::Range(first, last))?
+            }
+            (whole @ Pattern::Equals(_), other) => match &whole {
+                Pattern::Equals(text) if other.matches(text) => whole,
+                _ => return None,
+            },
+            (other, Pattern::Equals(text)) if other.matches(text) => Pattern::Equals(text.clone()),
+            (_, Pattern::Equals(_)) => return None,
+            (_, pattern) => pattern.clone(),
+        };
+    }
+    Some(whole)
+}
+
+fn out(attribute: &str, pattern: Pattern) -> Condition {
+    Condition { attribute: attribute.into(), any_of: vec![pattern] }
+}
+
+/// The tests of a condition, with where it stands.
+fn tests(
+    (text, span): &(String, Range<usize>),
+    report: &mut Report,
+) -> Option<Vec<(Test, Range<usize>)>> {
+    let checked = cel::condition(text).and_then(|tests| {
+        tests.iter().try_for_each(|test| attribute_name(&test.attribute)).map(|()| tests)
+    });
+    match checked {
+        Ok(tests) => Some(tests.into_iter().map(|test| (test, span.clone())).collect()),
+        Err(error) => {
+            report.error(span.clone(), error.message).hint = error.hint;
+            None
+        }
+    }
+}
+
+/// The texts of a list.
+fn texts(fields: &Fields<'_>, name: &str, report: &mut Report) -> Vec<(String, Range<usize>)> {
+    let Some(list) = fields.get(name).filter(|list| !list.is_nothing()) else { return Vec::new() };
+    let Value::List(items) = &*list.value else {
+        report.error(list.span.clone(), format!("`{name}` is a list, not {}", list.kind()));
+        return Vec::new();
+    };
+    let mut texts = Vec::with_capacity(items.len());
+    for item in items {
+        match item.text().filter(|_| !item.is_nothing()) {
+            Some(text) => texts.push((text.to_owned(), item.span.clone())),
+            None => {
+                let message = format!("each of `{name}` is a text, not {}", item.kind());
+                report.error(item.span.clone(), message).hint =
+                    Some("put quotes around it, and one dash in front of it".into());
+            }
+        }
+    }
+    texts
+}
+
+fn number(
+    fields: &Fields<'_>,
+    name: &str,
+    (min, max): (u64, u64),
+    (item, report): (&Node, &mut Report),
+) -> Option<u64> {
+    let Some(node) = fields.get(name).filter(|node| !node.is_nothing()) else {
+        report.error(item.span.clone(), format!("the limit has no `{name}`"));
+        return None;
+    };
+    let number = node.text().and_then(|text| text.parse().ok());
+    let number = number.filter(|number| (min..=max).contains(number));
+    if number.is_none() {
+        let message = format!("`{name}` is a whole number from {min} to {max}");
+        report.error(node.span.clone(), message);
+    }
+    number
+}
+
+const FIELDS: [&str; 7] =
+    ["namespace", "max_value", "seconds", "conditions", "variables", "name", "id"];
+/// About 292 years.
+const MOST_SECONDS: u64 = i64::MAX as u64 / 1_000_000_000;
+/// An attribute that no request has.
+const NOBODY: &str = "a limit that applies";

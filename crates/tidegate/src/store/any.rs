@@ -1,0 +1,159 @@
+//! A store that is chosen when the program starts.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tidegate_core::Timestamp;
+
+use super::file::{FileOptions, FileStore, OpenError};
+use super::memory::MemoryStore;
+use super::{
+    Adoption, Answer, Charge, Deciding, Edits, HoldId, Outage, Plan, Restored, Settled, Settlement,
+    Unrefunded, Unsettled, sealed,
+};
+use crate::clock::SystemClock;
+use crate::cycle::Times;
+use crate::engine::{Change, Engine, Overlay};
+use crate::hash::KeyedHash;
+use crate::policy::Policy;
+use crate::terms::Decisions;
+
+/// One of the stores, chosen when the program starts.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a process has one, and every decision looks into it")]
+pub enum AnyStore {
+    /// States that end with the process.
+    Memory(MemoryStore),
+    /// States in a folder.
+    File(FileStore),
+}
+
+impl Engine<AnyStore> {
+    /// An engine that keeps its states in memory, or in a folder if there is one.
+    pub fn open_any(policy: Policy, folder: Option<&Path>) -> Result<Self, OpenError> {
+        let server = policy.server();
+        let max_keys = usize::try_from(server.max_keys).unwrap_or(usize::MAX);
+        let when_full = server.when_full;
+        let (store, clock) = match folder {
+            Some(folder) => {
+                let options = FileOptions::default().max_keys(max_keys).when_full(when_full);
+                let store = options.open(folder)?;
+                let clock = SystemClock::no_earlier_than(store.last_time());
+                (AnyStore::File(store), clock)
+            }
+            None => {
+                let store = MemoryStore::new(max_keys, when_full).ok_or_else(|| {
+                    OpenError::disk("make a table", io::ErrorKind::OutOfMemory.into())
+                })?;
+                (AnyStore::Memory(store), SystemClock::new())
+            }
+        };
+        Ok(Self::with_store(policy, store, clock))
+    }
+
+    /// The store on disk, if that is where states are kept.
+    #[must_use]
+    pub fn on_disk(&self) -> Option<&FileStore> {
+        match self.store() {
+            AnyStore::Memory(_) => None,
+            AnyStore::File(store) => Some(store),
+        }
+    }
+
+    /// Makes everything safe that was done so far, as far as anything is kept.
+    pub fn sync_any(&self) -> Answer<'_, Result<(), Outage>> {
+        self.on_disk().map_or(Answer::Now(Ok(())), FileStore::sync)
+    }
+}
+
+/// The same call to whichever store it is.
+macro_rules! either {
+    ($store:expr, $it:ident => $call:expr) => {
+        match $store {
+            AnyStore::Memory($it) => $call,
+            AnyStore::File($it) => $call,
+        }
+    };
+}
+
+impl sealed::Store for AnyStore {
+    const ANSWERS_AT_ONCE: bool = false;
+
+    #[inline]
+    fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
+        either!(self, it => it.decide(plan, times, decisions))
+    }
+
+    fn settle(
+        &self,
+        id: HoldId,
+        settlement: (Settlement, Option<&str>),
+        times: Times,
+    ) -> Answer<'_, Result<Settled, Unsettled>> {
+        either!(self, it => it.settle(id, settlement, times))
+    }
+
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>> {
+        either!(self, it => it.refund(plan, times))
+    }
+
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>> {
+        either!(self, it => it.forget(plan, times))
+    }
+
+    fn settle_in(&self, charge: &Charge<'_>, times: Times) {
+        either!(self, it => it.settle_in(charge, times));
+    }
+
+    fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
+        either!(self, it => it.adopt(adoption, times));
+    }
+
+    fn expire(&self, times: Times) -> bool {
+        either!(self, it => it.expire(times))
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        either!(self, it => it.next_due())
+    }
+
+    fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
+        either!(self, it => it.rounds(domain))
+    }
+
+    fn close_round(
+        &self,
+        domain: &str,
+        note: Option<&str>,
+        times: Times,
+    ) -> Answer<'_, Result<u64, Outage>> {
+        either!(self, it => it.close_round(domain, note, times))
+    }
+
+    fn keep_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
+        either!(self, it => it.keep_edits(overlay, changes))
+    }
+
+    fn kept_edits(&self) -> Edits {
+        either!(self, it => it.kept_edits())
+    }
+
+    #[inline]
+    fn hash(&self) -> &KeyedHash {
+        either!(self, it => it.hash())
+    }
+
+    fn known_limits(&self) -> Vec<Restored> {
+        either!(self, it => it.known_limits())
+    }
+
+    fn len(&self) -> usize {
+        either!(self, it => sealed::Store::len(it))
+    }
+
+    fn bytes(&self) -> usize {
+        either!(self, it => it.bytes())
+    }
+}

@@ -1,0 +1,553 @@
+//! States on disk: decided in memory, written down before they are told.
+//!
+//! Everything is decided by a [`MemoryStore`]. What rules want to be kept goes through its side mutex, is
+//! written into a log in that order, and is answered when the log is as safe as the rule wants. Rules
+//! that want nothing kept do not come near the log.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use tidegate_core::Timestamp;
+
+use super::memory::{Item, MemoryStore, Undo};
+use super::{
+    Adoption, Answer, Charge, Decided, Deciding, Edits, HoldId, Outage, Plan, Restored, Safe,
+    Settled, Settlement, Unrefunded, Unsettled, sealed,
+};
+use crate::cycle::Times;
+use crate::engine::{Change, MOST_CHANGES, Overlay};
+use crate::hash::KeyedHash;
+use crate::locks::lock;
+use crate::policy::Durability;
+use crate::store::block_on;
+use crate::table::WhenFull;
+use crate::terms::{Act, Decisions};
+use log::{Log, WhenSafe};
+use record::{Edit, Record, Round};
+use recorder::Recorder;
+use recovery::{Recovered, Room, recover};
+use tail::{Sizes, Tail};
+
+pub use disk::{Disk, DiskFile, Folder};
+pub use error::OpenError;
+pub use ledger::{Booked, Booking, Entries, Entry, Filter, Ledger, Totals, What};
+pub use log::Counts;
+pub use repair::{Checked, Repaired, check, check_on, repair, repair_on};
+
+mod bytes;
+mod chain;
+mod crc;
+mod disk;
+mod erase;
+mod error;
+mod frame;
+mod keys;
+mod ledger;
+mod log;
+mod record;
+mod recorder;
+mod recovery;
+mod repair;
+mod snapshot;
+mod tail;
+
+/// Keeps states in a folder of the file system, and in memory for deciding.
+///
+/// One process at a time can have the folder. Clones are not to be had: an [`Engine`](crate::Engine)
+/// owns its store.
+#[derive(Debug)]
+pub struct FileStore {
+    shared: Arc<Shared>,
+    /// Takes snapshots.
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    memory: MemoryStore,
+    recorder: Arc<Recorder>,
+    disk: Arc<dyn Disk>,
+    least_durability: Durability,
+    /// Edits that are in force, for the next snapshot.
+    kept: Mutex<Edits>,
+    snapshots: Mutex<()>,
+    growth: Arc<Growth>,
+    recovered_last: Timestamp,
+    is_torn: bool,
+}
+
+/// Tells when a snapshot is due.
+#[derive(Debug, Default)]
+struct Growth {
+    /// Bytes of log that there are, and that there were at the last snapshot.
+    written_len: AtomicU64,
+    state: Mutex<GrowthState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct GrowthState {
+    at_snapshot_len: u64,
+    is_closing: bool,
+    is_due: bool,
+}
+
+/// How a [`FileStore`] is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOptions {
+    room: Room,
+    least_durability: Durability,
+    sizes: Sizes,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self {
+            room: Room { max_keys: 1 << 20, when_full: WhenFull::Share },
+            least_durability: Durability::Memory,
+            sizes: Sizes::default(),
+        }
+    }
+}
+
+impl FileOptions {
+    /// How many keys there may be of each width of state. A million if nothing is said.
+    #[must_use]
+    pub const fn max_keys(mut self, max_keys: usize) -> Self {
+        self.room.max_keys = max_keys;
+        self
+    }
+
+    /// What happens to new keys when there are as many as there may be. Those that are kept are
+    /// refused then, unless they are allowed: they cannot be counted together with others.
+    #[must_use]
+    pub const fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.room.when_full = when_full;
+        self
+    }
+
+    /// Keeps what all rules charge, at least as safe as this, whatever they say themselves.
+    #[must_use]
+    pub const fn least_durability(mut self, least: Durability) -> Self {
+        self.least_durability = least;
+        self
+    }
+
+    /// After how many bytes of log a snapshot is taken, and another segment begun. 64 MiB if nothing
+    /// is said.
+    #[must_use]
+    pub const fn snapshot_every(mut self, bytes: u64) -> Self {
+        (self.sizes.snapshot_after_len, self.sizes.segment_len) = (bytes, bytes);
+        self
+    }
+
+    /// How many bytes of space are taken ahead of what is written, up to 1 GiB. 1 MiB if nothing is said.
+    #[must_use]
+    pub const fn fill_ahead(mut self, bytes: u64) -> Self {
+        self.sizes.fill_len = if bytes < MOST_AHEAD { bytes } else { MOST_AHEAD };
+        self
+    }
+
+    /// Opens the states in a folder; an empty or missing one begins anew.
+    pub fn open(self, path: &Path) -> Result<FileStore, OpenError> {
+        self.open_on(Arc::new(own(path)?))
+    }
+
+    /// Opens the states on a disk of one's own.
+    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<FileStore, OpenError> {
+        let Recovered { memory, keys, edits, finish, last, is_new, log_len } =
+            recover(&*disk, self.room)?;
+        let growth = Arc::new(Growth::default());
+        lock(&growth.state).is_due = log_len > self.sizes.snapshot_after_len;
+        let (of_log, sizes) = (Arc::clone(&growth), self.sizes);
+        let tail = Tail::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
+        let log = Log::new(tail, move |len| of_log.note(len, sizes.snapshot_after_len))
+            .map_err(|error| OpenError::disk("start a thread", error))?;
+        let recorder = Arc::new(Recorder {
+            log,
+            keys: Mutex::new(keys),
+            last: Mutex::new(last),
+            least_durability: self.least_durability,
+        });
+        let mut memory = memory;
+        memory.write_down(Arc::clone(&recorder) as _, self.least_durability);
+        let shared = Arc::new(Shared {
+            memory,
+            recorder,
+            disk,
+            least_durability: self.least_durability,
+            kept: Mutex::new(edits),
+            snapshots: Mutex::new(()),
+            growth,
+            recovered_last: last,
+            is_torn: finish.is_torn,
+        });
+        if is_new {
+            shared.begin_anew()?;
+        }
+        shared.finish_erasing(Times { now: last, wall: last })?;
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("tidegate-snapshots".into())
+            .spawn(move || of_thread.take_snapshots())
+            .map_err(|error| OpenError::disk("start a thread", error))?;
+        Ok(FileStore { shared, thread: Some(thread) })
+    }
+}
+
+/// Takes a folder into possession.
+fn own(path: &Path) -> Result<Folder, OpenError> {
+    Folder::own(path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            OpenError::InUse { path: path.into(), owner: error.to_string() }
+        }
+        _ => OpenError::disk(format!("open {}", path.display()), error),
+    })
+}
+
+impl FileStore {
+    /// Opens the states in a folder; an empty or missing one begins anew.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        FileOptions::default().open(path.as_ref())
+    }
+
+    /// The latest time at which anything happened. The clock has to go on from there: see
+    /// [`SystemClock::no_earlier_than`](crate::SystemClock::no_earlier_than).
+    #[must_use]
+    pub fn last_time(&self) -> Timestamp {
+        self.shared.recovered_last
+    }
+
+    /// Whether the last process stopped in the middle of writing something, which was cut off. Nobody
+    /// had been told about it.
+    #[must_use]
+    pub fn was_torn(&self) -> bool {
+        self.shared.is_torn
+    }
+
+    /// What the disk said, if it takes nothing at the moment.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<io::Error>> {
+        self.shared.recorder.log.failure()
+    }
+
+    /// Blocks until the disk takes what has to be written.
+    pub fn wait_until_it_works(&self) {
+        self.shared.recorder.log.wait_until_it_works();
+    }
+
+    /// What the log has done so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shared.recorder.log.counts()
+    }
+
+    /// Everything that was written down.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        Ledger::on(Arc::clone(&self.shared.disk))
+    }
+
+    /// Takes a snapshot now, so that the next start has little to read.
+    pub fn take_snapshot(&self) -> io::Result<()> {
+        self.shared.take_snapshot()
+    }
+
+    /// Writes down something that the host wants to remember, and tells when it is safe.
+    pub(crate) fn write_note(
+        &self,
+        domain: &str,
+        text: &str,
+        times: Times,
+    ) -> Answer<'_, Result<(), Outage>> {
+        if self.is_failing() {
+            return Answer::Now(Err(Outage));
+        }
+        let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
+        self.shared.recorder.take(&record, Durability::Fsync);
+        Answer::Later(Box::pin(self.when_safe(Durability::Fsync)))
+    }
+
+    /// Makes everything safe that was written down so far.
+    pub(crate) fn sync(&self) -> Answer<'_, Result<(), Outage>> {
+        Answer::Later(Box::pin(self.when_safe(Durability::Fsync)))
+    }
+
+    fn when_safe(&self, durability: Durability) -> WhenSafe {
+        self.shared.recorder.log.when_safe(durability)
+    }
+
+    fn is_failing(&self) -> bool {
+        self.shared.recorder.log.is_refusing()
+    }
+
+    /// How safe a plan has to be before it is answered.
+    #[inline]
+    fn durability(&self, plan: &Plan<'_>) -> Durability {
+        let of_charge = |charge: &Charge<'_>| charge.durability;
+        let most = plan.charges.iter().map(of_charge).max().unwrap_or(Durability::Memory);
+        most.max(self.shared.least_durability)
+    }
+
+    /// Gives back what was taken, should it not become safe.
+    async fn kept_or_undone(&self, safe: WhenSafe, undo: Undo, times: Times) -> Result<(), Outage> {
+        let kept = safe.await;
+        if kept.is_err() {
+            self.shared.memory.undo(&undo, times);
+        }
+        kept
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide_safely<'s>(
+        &'s self,
+        plan: &Plan<'_>,
+        durability: Durability,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Deciding<'s> {
+        if self.is_failing() {
+            return Deciding::Now(Err(super::Undecided::Outage));
+        }
+        let decided = match self.shared.memory.decide_aside(plan, times, decisions) {
+            Ok(decided) if decided.is_allowed => decided,
+            Ok(decided) if plan.charges.iter().any(|charge| charge.charge_refused) => decided,
+            // Nothing was charged, so nothing has to be safe.
+            other => return Deciding::Now(other),
+        };
+        let undo = self.undo_of(plan, &decided, decisions);
+        let safe: Safe<'s> = Box::pin(self.kept_or_undone(self.when_safe(durability), undo, times));
+        Deciding::WhenSafe(decided, safe)
+    }
+
+    fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {
+        let items = plan.charges.iter().zip(decisions).filter(|(_, it)| it.is_allowed());
+        let item = |charge: &Charge<'_>| Item {
+            tag: charge.tag,
+            hash: charge.hash,
+            units: charge.cost,
+            is_by_request: charge.is_by_request,
+            durability: self.shared.memory.durability(charge),
+            charged: None,
+        };
+        // Whoever asks again has taken nothing, so there is nothing to give back.
+        let is_new = !decided.is_repeat;
+        let is_charged = plan.act == Act::Charge && decided.is_allowed && is_new;
+        Undo {
+            hold: decided.hold.filter(|_| is_new).map(|hold| hold.id),
+            items: items.filter(|_| is_charged).map(|(charge, _)| item(charge)).collect(),
+            name: plan.name.filter(|_| is_new).map(|named| named.name),
+        }
+    }
+}
+
+impl Drop for FileStore {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared.growth.state);
+        state.is_closing = true;
+        self.shared.growth.changed.notify_all();
+        drop(state);
+        if let Some(thread) = self.thread.take() {
+            // It ends by itself; a panic there has been told.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Writes down by which hash states are named; nothing else makes sense without it.
+    fn begin_anew(&self) -> Result<(), OpenError> {
+        let seed = Record::Seed(sealed::Store::hash(&self.memory).to_words());
+        self.recorder.take(&seed, Durability::Fsync);
+        let safe = self.recorder.log.when_safe(Durability::Fsync);
+        block_on(Box::pin(safe)).map_err(|Outage| {
+            let error = self.recorder.log.failure();
+            let error = error.unwrap_or_else(|| Arc::new(io::Error::other("it took nothing")));
+            OpenError::Disk { doing: "begin the log".into(), error }
+        })
+    }
+
+    /// Takes a snapshot whenever one is due.
+    fn take_snapshots(&self) {
+        while self.growth.wait_until_due() {
+            // If it fails the log is complete without it; the next one is tried when it has grown.
+            let _ = self.take_snapshot();
+            self.growth.note_snapshot();
+        }
+    }
+}
+
+impl Growth {
+    fn note(&self, written_len: u64, after_len: u64) {
+        self.written_len.store(written_len, Ordering::Relaxed);
+        let mut state = lock(&self.state);
+        if written_len.saturating_sub(state.at_snapshot_len) > after_len && !state.is_due {
+            state.is_due = true;
+            self.changed.notify_all();
+        }
+    }
+
+    fn note_snapshot(&self) {
+        let mut state = lock(&self.state);
+        state.at_snapshot_len = self.written_len.load(Ordering::Relaxed);
+        state.is_due = false;
+    }
+
+    /// Whether a snapshot is due; `false` at the end.
+    fn wait_until_due(&self) -> bool {
+        let mut state = lock(&self.state);
+        while !state.is_due && !state.is_closing {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.is_closing
+    }
+}
+
+impl sealed::Store for FileStore {
+    const ANSWERS_AT_ONCE: bool = false;
+
+    #[inline]
+    fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
+        let durability = self.durability(plan);
+        if durability == Durability::Memory || plan.act == Act::Look {
+            return self.shared.memory.decide(plan, times, decisions);
+        }
+        self.decide_safely(plan, durability, times, decisions)
+    }
+
+    fn settle(
+        &self,
+        id: HoldId,
+        settlement: (Settlement, Option<&str>),
+        times: Times,
+    ) -> Answer<'_, Result<Settled, Unsettled>> {
+        let memory = &self.shared.memory;
+        let durability = memory.durability_of_hold(id).unwrap_or(Durability::Memory);
+        if durability == Durability::Memory {
+            return memory.settle(id, settlement, times);
+        }
+        if self.is_failing() {
+            return Answer::Now(Err(Unsettled::Outage));
+        }
+        match memory.settle(id, settlement, times).wait() {
+            Ok(settled) => {
+                let safe = self.when_safe(durability);
+                Answer::Later(Box::pin(async move { Ok(safe.await.map(|()| settled)?) }))
+            }
+            Err(unsettled) => Answer::Now(Err(unsettled)),
+        }
+    }
+
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>> {
+        let durability = self.durability(plan);
+        if durability == Durability::Memory {
+            return self.shared.memory.refund(plan, times);
+        }
+        if self.is_failing() {
+            return Answer::Now(Err(Unrefunded::Outage));
+        }
+        match self.shared.memory.refund(plan, times).wait() {
+            Ok(units) => {
+                let safe = self.when_safe(durability);
+                Answer::Later(Box::pin(async move { Ok(safe.await.map(|()| units)?) }))
+            }
+            Err(unrefunded) => Answer::Now(Err(unrefunded)),
+        }
+    }
+
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>> {
+        let durability = self.durability(plan);
+        if durability == Durability::Memory {
+            return self.shared.memory.forget(plan, times);
+        }
+        if self.is_failing() {
+            return Answer::Now(Err(Outage));
+        }
+        let forgotten = self.shared.memory.forget(plan, times).wait();
+        let safe = self.when_safe(durability);
+        Answer::Later(Box::pin(async move { safe.await.and(forgotten) }))
+    }
+
+    fn settle_in(&self, charge: &Charge<'_>, times: Times) {
+        self.shared.memory.settle_in(charge, times);
+    }
+
+    fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
+        self.shared.memory.adopt(adoption, times);
+    }
+
+    fn expire(&self, times: Times) -> bool {
+        self.shared.memory.expire(times)
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        self.shared.memory.next_due()
+    }
+
+    fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
+        self.shared.memory.rounds(domain)
+    }
+
+    fn close_round(
+        &self,
+        domain: &str,
+        note: Option<&str>,
+        times: Times,
+    ) -> Answer<'_, Result<u64, Outage>> {
+        if self.is_failing() {
+            return Answer::Now(Err(Outage));
+        }
+        // In the log it comes where it came among decisions.
+        let closed = self.shared.memory.with_side(|_| {
+            let closed = self.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1;
+            let (at, domain, note) = (times.now, domain.into(), note.map(Into::into));
+            let record = Record::Round(Round { at, domain, closed, note });
+            self.shared.recorder.take(&record, Durability::Fsync);
+            closed
+        });
+        let safe = self.when_safe(Durability::Fsync);
+        Answer::Later(Box::pin(async move { safe.await.map(|()| closed) }))
+    }
+
+    fn keep_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
+        let mut kept = lock(&self.shared.kept);
+        kept.overlay = overlay.clone();
+        kept.changes.extend(changes.iter().cloned());
+        let excess = kept.changes.len().saturating_sub(MOST_CHANGES);
+        kept.changes.drain(..excess);
+        let edit = Edit {
+            overlay: overlay.to_toml().into(),
+            changes: changes.iter().map(Into::into).collect(),
+        };
+        self.shared.recorder.take(&Record::Edit(Box::new(edit)), Durability::Fsync);
+        drop(kept);
+        block_on(Box::pin(self.when_safe(Durability::Fsync)))
+    }
+
+    fn kept_edits(&self) -> Edits {
+        lock(&self.shared.kept).clone()
+    }
+
+    fn hash(&self) -> &KeyedHash {
+        self.shared.memory.hash()
+    }
+
+    fn known_limits(&self) -> Vec<Restored> {
+        self.shared.memory.known_limits()
+    }
+
+    fn len(&self) -> usize {
+        self.shared.memory.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.shared.memory.bytes()
+    }
+}
+
+/// How much space is taken ahead at most.
+const MOST_AHEAD: u64 = 1 << 30;

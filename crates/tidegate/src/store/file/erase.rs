@@ -1,0 +1,238 @@
+//! Destroying whose a key was: the name goes, the sums stay.
+//!
+//! Records name keys by numbers, and one record says whose the number is. That record is overwritten,
+//! with notes about the key, in copies of the segments that have them, and each copy takes the place of
+//! its segment. A file that says what is being erased makes sure that it is finished after a crash.
+
+use std::collections::HashMap;
+use std::io;
+
+use tidegate_core::Timestamp;
+
+use super::bytes::{Reader, Writer};
+use super::chain::Chain;
+use super::crc::crc32c;
+use super::disk::Disk;
+use super::error::OpenError;
+use super::frame::{Batches, FileKind, frame};
+use super::record::{Key, Record};
+use super::{FileStore, Shared};
+use crate::cycle::Times;
+use crate::policy::Durability;
+use crate::store::block_on;
+use crate::store::memory::Remembered;
+
+impl FileStore {
+    /// Destroys the names of all keys in which an attribute has a value; reports how many. See
+    /// [`Engine::erase`](crate::Engine::erase), for which this is without an engine.
+    pub fn erase(&self, attribute: &str, value: &str, now: Timestamp) -> Result<u64, OpenError> {
+        let times = Times { now, wall: now };
+        let is_named = |key: &Key| {
+            let has = |(name, known): &(Box<str>, Option<Box<str>>)| {
+                &**name == attribute && known.as_deref() == Some(value)
+            };
+            !key.is_erased && key.name.parts.iter().any(has)
+        };
+        block_on(Box::pin(self.when_safe(Durability::Fsync))).map_err(erasing_failed)?;
+        let found = find_keys(&*self.shared.disk, is_named)?;
+        if found.is_empty() {
+            return Ok(0);
+        }
+        let numbers: Vec<u64> = found.keys().copied().collect();
+        write_marker(&*self.shared.disk, &numbers).map_err(erasing_failed)?;
+        self.shared.erase_keys(&found, times)?;
+        Ok(numbers.len() as u64)
+    }
+}
+
+impl Shared {
+    /// Finishes what an earlier process had begun to erase.
+    pub(super) fn finish_erasing(&self, times: Times) -> Result<(), OpenError> {
+        let Some(numbers) = read_marker(&*self.disk)? else { return Ok(()) };
+        let found = find_keys(&*self.disk, |key| numbers.contains(&key.number))?;
+        self.erase_keys(&found, times)
+    }
+
+    fn erase_keys(&self, found: &HashMap<u64, u64>, times: Times) -> Result<(), OpenError> {
+        for hash in found.values() {
+            self.memory.erase(*hash, times);
+        }
+        let keys = found.keys().copied().collect();
+        self.recorder.take(&Record::Erased { at: times.now, keys }, Durability::Fsync);
+        // The snapshot knows nothing of them, and no later segment does.
+        self.take_snapshot().map_err(erasing_failed)?;
+        let chain = Chain::read(&*self.disk, 0)?;
+        for link in chain.links() {
+            if link.counts_len.is_some() {
+                let file = FileKind::Log.file_name(link.header.number);
+                blank_segment(&*self.disk, &file, link.header.first_batch, found)?;
+            }
+        }
+        self.remove_strays(&chain)?;
+        let disk = &*self.disk;
+        disk.remove(MARKER).and_then(|()| disk.sync_names()).map_err(erasing_failed)
+    }
+}
+
+impl Shared {
+    /// Removes segments that do not count: nobody reads them, and they may have names.
+    fn remove_strays(&self, chain: &Chain) -> Result<(), OpenError> {
+        let names = self.disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
+        let newest = chain.links().last().map_or(0, |link| link.header.number);
+        for name in names {
+            let number = FileKind::Log.number_of(&name).filter(|number| *number < newest);
+            let is_stray = |number: u64| chain.links().iter().all(|it| it.header.number != number);
+            if number.is_some_and(is_stray) {
+                self.disk.remove(&name).map_err(erasing_failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Numbers and hashes of the keys that are wanted.
+fn find_keys(
+    disk: &dyn Disk,
+    is_wanted: impl Fn(&Key) -> bool,
+) -> Result<HashMap<u64, u64>, OpenError> {
+    let mut found = HashMap::new();
+    Chain::read(disk, 0)?.for_each(disk, |record, _| {
+        if let Record::Key(key) = record
+            && is_wanted(&key)
+        {
+            found.insert(key.number, key.hash);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Puts a copy of a segment in its place, without the names of some keys.
+fn blank_segment(
+    disk: &dyn Disk,
+    file: &str,
+    first_batch: u64,
+    erased: &HashMap<u64, u64>,
+) -> Result<(), OpenError> {
+    let failed = |error| OpenError::disk(format!("write {file} anew"), error);
+    let mut bytes = disk.read(file).map_err(failed)?;
+    let original = bytes.clone();
+    let mut batches = Batches::new(&original, first_batch);
+    let mut is_changed = false;
+    let mut at = batches.position();
+    while let Some(batch) = batches.next() {
+        if let Some(records) = blanked(batch.records, erased) {
+            let frame = frame(batch.number, batch.synced, &records);
+            bytes[at..at + frame.len()].copy_from_slice(&frame);
+            is_changed = true;
+        }
+        at = batches.position();
+    }
+    if !is_changed {
+        return Ok(());
+    }
+    let write = || -> io::Result<()> {
+        let _ = disk.remove(TEMPORARY);
+        let mut copy = disk.create(TEMPORARY)?;
+        copy.write_at(0, &bytes)?;
+        copy.sync()?;
+        disk.rename(TEMPORARY, file)?;
+        disk.sync_names()
+    };
+    write().map_err(failed)
+}
+
+/// The records of a batch without some names, as long as before; `None` if they have none of them.
+fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
+    let (mut reader, mut out, mut is_changed) = (Reader(records), Writer::default(), false);
+    while !reader.is_empty() {
+        let before = reader.0;
+        let mut record = Record::read(&mut reader).ok()?;
+        let is_hit = match &mut record {
+            Record::Key(key) if erased.contains_key(&key.number) && !key.is_erased => {
+                key.erase();
+                true
+            }
+            Record::Acts(acts) => {
+                let mut is_hit = false;
+                let of_states = acts.states.iter().any(|(key, _)| erased.contains_key(key));
+                let items = acts.holds.iter().filter_map(|(_, hold)| hold.as_ref());
+                let of_holds =
+                    items.flat_map(|hold| &hold.items).any(|item| erased.contains_key(&item.hash));
+                for (_, name) in &mut acts.names {
+                    let is_about = |name: &&mut Remembered| {
+                        name.answer.hashes.iter().any(|key| erased.contains_key(key))
+                    };
+                    if let Some(name) = name.as_mut().filter(|name| is_about(name)) {
+                        // It was made of the names, among other things.
+                        (name.body, is_hit) = (0, true);
+                    }
+                }
+                for act in &mut acts.acts {
+                    // What books nothing is about what it has left behind.
+                    let is_about = match &*act.bookings {
+                        [] => of_states || of_holds,
+                        bookings => bookings.iter().any(|(key, ..)| erased.contains_key(key)),
+                    };
+                    if let Some(note) = act.note.as_mut().filter(|_| is_about) {
+                        *note = "\0".repeat(note.len()).into();
+                        is_hit = true;
+                    }
+                }
+                is_hit
+            }
+            _ => false,
+        };
+        let start = out.0.len();
+        if is_hit {
+            record.write(&mut out);
+        }
+        let len = before.len() - reader.0.len();
+        if out.0.len() - start != len {
+            out.0.truncate(start);
+            out.0.extend_from_slice(&before[..len]);
+        }
+        is_changed |= is_hit;
+    }
+    is_changed.then_some(out.0)
+}
+
+fn write_marker(disk: &dyn Disk, numbers: &[u64]) -> io::Result<()> {
+    let mut out = Writer::default();
+    out.list(numbers.iter(), |out, number| out.number(*number));
+    let crc = crc32c(0, &out.0);
+    out.0.extend_from_slice(&crc.to_le_bytes());
+    let _ = disk.remove(TEMPORARY);
+    let mut file = disk.create(TEMPORARY)?;
+    file.write_at(0, &out.0)?;
+    file.sync()?;
+    disk.rename(TEMPORARY, MARKER)?;
+    disk.sync_names()
+}
+
+fn read_marker(disk: &dyn Disk) -> Result<Option<Vec<u64>>, OpenError> {
+    let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
+    if !names.iter().any(|name| name == MARKER) {
+        return Ok(None);
+    }
+    let bytes =
+        disk.read(MARKER).map_err(|error| OpenError::disk(format!("read {MARKER}"), error))?;
+    let numbers = bytes
+        .split_last_chunk()
+        .filter(|(numbers, crc)| crc32c(0, numbers) == u32::from_le_bytes(**crc))
+        .and_then(|(numbers, _)| Reader(numbers).list(Reader::number).ok());
+    numbers.map(Some).ok_or_else(|| OpenError::Damaged {
+        file: MARKER.into(),
+        at: 0,
+        what: "it should say which names are being destroyed",
+    })
+}
+
+fn erasing_failed(error: impl std::error::Error + Send + Sync + 'static) -> OpenError {
+    OpenError::disk("destroy names", io::Error::other(error))
+}
+
+/// Says what is being erased, until that is done.
+const MARKER: &str = "erasing";
+
+const TEMPORARY: &str = "erase.tmp";

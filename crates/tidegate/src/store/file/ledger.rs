@@ -1,0 +1,527 @@
+//! The log as an audit sees it: what happened, to whom, and what it adds up to.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+
+use super::bytes::Reader;
+use super::chain::{Chain, Link, Place};
+use super::disk::{Disk, Folder};
+use super::error::OpenError;
+use super::frame::{Batches, Ending, FileKind};
+use super::record::{Acts, KeyedAct, Record, Round};
+use crate::engine::Change;
+use crate::store::memory::{ActKind, Entry as Account};
+use crate::store::{HoldId, KeyName};
+
+/// Everything that was written down, to be read.
+///
+/// Reading changes nothing, and may be done while a process writes.
+///
+/// ```
+/// use tidegate::durable::{Filter, Ledger};
+/// use tidegate::policy::Policy;
+/// use tidegate::{Engine, Request};
+///
+/// # let folder = std::env::temp_dir().join(format!("tidegate-ledger-{}", std::process::id()));
+/// let engine = Engine::open(Policy::from_toml(r#"
+///     [[rule]]
+///     name  = "calls"
+///     key   = ["user"]
+///     quota = { max = 10, per = "day" }
+/// "#)?, &folder)?;
+/// let request = Request::new("default", &[("user", "ada")]).cost(5);
+/// let hold = engine.reserve(&request.note("a long text")).wait()?.hold().expect("there is room");
+/// engine.commit_noting(hold, Some(3), "it was shorter").wait()?;
+///
+/// let of_ada = Filter::new().key("user", "ada");
+/// let totals = engine.ledger()?.totals(&of_ada)?;
+/// assert_eq!((totals.granted, totals.committed, totals.refunded, totals.held), (5, 3, 2, 0));
+/// # drop(engine);
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    disk: Arc<dyn Disk>,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Entries are numbered upwards from 1, in the order in which they happened.
+    pub number: u64,
+    /// When it happened.
+    pub at: Timestamp,
+    /// What happened.
+    pub what: What,
+    /// The domain that it happened in; empty where it is about none.
+    pub domain: Box<str>,
+    /// The reservation that it is about.
+    pub hold: Option<HoldId>,
+    /// What the caller wanted to be written down with it.
+    pub note: Option<Box<str>>,
+    /// Units that went from one account to another.
+    pub bookings: Vec<Booked>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum What {
+    /// Something was checked and charged.
+    Check,
+    /// Something was set aside.
+    Reserve,
+    /// A reservation was charged.
+    Commit,
+    /// A reservation was given back.
+    Cancel,
+    /// A reservation was given back because its time was over.
+    Expire,
+    /// A reservation was made to last longer.
+    Renew,
+    /// Something that was charged was given back.
+    Refund,
+    /// What a key had spent was forgotten.
+    Forget,
+    /// A round of the domain was closed: the last of so many.
+    RoundClosed {
+        /// How many were closed by then.
+        closed: u64,
+    },
+    /// The policy was edited.
+    Edited(Box<Change>),
+    /// The host wanted something to be written down.
+    Note,
+    /// The names of so many keys were destroyed.
+    Erased {
+        /// How many.
+        keys: u64,
+    },
+}
+
+/// Units of a key that went from one account to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Booked {
+    /// Whose they are. Of a key whose name was destroyed only the rule is left.
+    pub key: Arc<KeyName>,
+    /// From where to where.
+    pub booking: Booking,
+    /// How many.
+    pub units: u64,
+}
+
+/// From where to where units went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Booking {
+    /// Granted, and spent at once.
+    Charged,
+    /// Granted, and set aside.
+    Held,
+    /// Set aside, and now spent.
+    Committed,
+    /// Set aside, and given back.
+    Cancelled,
+    /// Set aside, and given back because the time was over.
+    Expired,
+    /// Spent, and given back.
+    Refunded,
+}
+
+/// Which entries are of interest: those that meet everything that is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    domain: Option<Box<str>>,
+    rule: Option<Box<str>>,
+    key: Vec<(Box<str>, Box<str>)>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+}
+
+/// What bookings add up to: `granted` is always `committed + refunded + held + expired`, from the
+/// beginning. Within a range of time it is what was booked then, and what was granted before may be
+/// committed, refunded or expired in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Units that were ever given out.
+    pub granted: u64,
+    /// Of these, units that were spent and not given back.
+    pub committed: u64,
+    /// Units that were given back.
+    pub refunded: u64,
+    /// Units that are set aside.
+    pub held: u64,
+    /// Units that were set aside and given back because the time was over.
+    pub expired: u64,
+}
+
+impl Totals {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            granted: self.granted.saturating_add(other.granted),
+            committed: self.committed.saturating_add(other.committed),
+            refunded: self.refunded.saturating_add(other.refunded),
+            held: self.held.saturating_add(other.held),
+            expired: self.expired.saturating_add(other.expired),
+        }
+    }
+}
+
+impl Ledger {
+    /// The ledger in a folder.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let folder = Folder::look(path)
+            .map_err(|error| OpenError::disk(format!("open {}", path.display()), error))?;
+        Ok(Self::on(Arc::new(folder)))
+    }
+
+    /// The ledger on a disk of one's own.
+    #[must_use]
+    pub fn on(disk: Arc<dyn Disk>) -> Self {
+        Self { disk }
+    }
+
+    /// What happened, oldest first.
+    pub fn entries(&self, filter: &Filter) -> Result<Entries, OpenError> {
+        let chain = Chain::read(&*self.disk, 0)?;
+        Ok(Entries {
+            disk: Arc::clone(&self.disk),
+            links: chain.links().iter().copied().collect(),
+            segment: None,
+            keys: HashMap::new(),
+            holds: HashMap::new(),
+            ready: VecDeque::new(),
+            number: 0,
+            filter: filter.clone(),
+        })
+    }
+
+    /// What the bookings add up to.
+    pub fn totals(&self, filter: &Filter) -> Result<Totals, OpenError> {
+        let mut sums = Sums::default();
+        for entry in self.entries(filter)? {
+            entry?.bookings.iter().for_each(|booked| sums.add(booked));
+        }
+        Ok(sums.totals())
+    }
+
+    /// What the bookings of each key add up to, in the order in which keys were first seen.
+    pub fn totals_by_key(&self, filter: &Filter) -> Result<Vec<(KeyName, Totals)>, OpenError> {
+        let (mut order, mut sums) = (Vec::new(), HashMap::<KeyName, Sums>::new());
+        for entry in self.entries(filter)? {
+            for booked in &entry?.bookings {
+                let sums = sums.entry((*booked.key).clone()).or_insert_with(|| {
+                    order.push((*booked.key).clone());
+                    Sums::default()
+                });
+                sums.add(booked);
+            }
+        }
+        let totals = |key: KeyName| {
+            let totals = sums.get(&key).map(Sums::totals).unwrap_or_default();
+            (key, totals)
+        };
+        Ok(order.into_iter().map(totals).collect())
+    }
+}
+
+impl Filter {
+    /// Everything.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only what happened in this domain.
+    #[must_use]
+    pub fn domain(self, domain: &str) -> Self {
+        Self { domain: Some(domain.into()), ..self }
+    }
+
+    /// Only what is about the rule of this name.
+    #[must_use]
+    pub fn rule(self, rule: &str) -> Self {
+        Self { rule: Some(rule.into()), ..self }
+    }
+
+    /// Only what is about keys in which this attribute has this value.
+    #[must_use]
+    pub fn key(mut self, attribute: &str, value: &str) -> Self {
+        self.key.push((attribute.into(), value.into()));
+        self
+    }
+
+    /// Only what happened at this time or later.
+    #[must_use]
+    pub fn since(self, since: Timestamp) -> Self {
+        Self { since: Some(since), ..self }
+    }
+
+    /// Only what happened before this time.
+    #[must_use]
+    pub fn until(self, until: Timestamp) -> Self {
+        Self { until: Some(until), ..self }
+    }
+
+    /// The part of an entry that is of interest, if there is one.
+    fn apply(&self, mut entry: Entry) -> Option<Entry> {
+        let is_in_time = self.since.is_none_or(|since| entry.at >= since)
+            && self.until.is_none_or(|until| entry.at < until);
+        let is_in_domain = self.domain.as_ref().is_none_or(|domain| *domain == entry.domain);
+        if !is_in_time || !is_in_domain {
+            return None;
+        }
+        if self.rule.is_none() && self.key.is_empty() {
+            return Some(entry);
+        }
+        let is_edit_of_rule = match &entry.what {
+            What::Edited(change) => self.key.is_empty() && change.rule() == self.rule.as_deref(),
+            _ => false,
+        };
+        entry.bookings.retain(|booked| self.is_about(&booked.key));
+        (is_edit_of_rule || !entry.bookings.is_empty()).then_some(entry)
+    }
+
+    fn is_about(&self, key: &KeyName) -> bool {
+        let has = |(attribute, value): &(Box<str>, Box<str>)| {
+            key.parts.iter().any(|(name, known)| name == attribute && known.as_ref() == Some(value))
+        };
+        self.rule.as_ref().is_none_or(|rule| *rule == key.rule) && self.key.iter().all(has)
+    }
+}
+
+/// Reads entries, one after the other.
+#[derive(Debug)]
+pub struct Entries {
+    disk: Arc<dyn Disk>,
+    links: VecDeque<Link>,
+    segment: Option<Segment>,
+    keys: HashMap<u64, Arc<KeyName>>,
+    /// The domains of reservations that are open.
+    holds: HashMap<HoldId, Box<str>>,
+    ready: VecDeque<Entry>,
+    number: u64,
+    filter: Filter,
+}
+
+/// A segment that is being read.
+struct Segment {
+    link: Link,
+    file: String,
+    bytes: Vec<u8>,
+    at: usize,
+    next_batch: u64,
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment").field("file", &self.file).field("at", &self.at).finish()
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Entry, OpenError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(entry) = self.ready.pop_front() {
+                return Some(Ok(entry));
+            }
+            match self.read_batch() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => {
+                    (self.segment, self.links) = (None, VecDeque::new());
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}
+
+impl Entries {
+    /// Reads the entries of one more batch; `false` at the end.
+    fn read_batch(&mut self) -> Result<bool, OpenError> {
+        let mut segment = match self.segment.take() {
+            Some(segment) => segment,
+            None => match self.links.pop_front() {
+                Some(link) => Segment::read(&*self.disk, link)?,
+                None => return Ok(false),
+            },
+        };
+        let place = Place { file: segment.file.clone(), at: segment.at as u64 };
+        let counted = segment.link.counted(&segment.bytes);
+        let mut batches = Batches::from(counted, segment.at, segment.next_batch);
+        let Some(batch) = batches.next() else {
+            let is_whole = match segment.link.counts_len {
+                Some(len) => place.at == len,
+                None => batches.ending() != Ending::Damaged,
+            };
+            return if is_whole { Ok(true) } else { Err(place.broken()) };
+        };
+        let mut records = Reader(batch.records);
+        while !records.is_empty() {
+            let record = Record::read(&mut records).map_err(|_| place.broken())?;
+            self.take(record);
+        }
+        (segment.at, segment.next_batch) = (batches.position(), batches.next_number());
+        self.segment = Some(segment);
+        Ok(true)
+    }
+
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Key(key) => {
+                self.keys.insert(key.number, Arc::new(key.name));
+            }
+            Record::Acts(acts) => self.take_acts(*acts),
+            Record::Round(Round { at, domain, closed, note }) => {
+                self.push(at, What::RoundClosed { closed }, domain, note);
+            }
+            Record::Edit(edit) => {
+                for change in edit.changes.into_iter().map(Change::from) {
+                    let domain = change.domain().unwrap_or_default().into();
+                    self.push(change.at, What::Edited(Box::new(change)), domain, None);
+                }
+            }
+            Record::Note { at, domain, text } => self.push(at, What::Note, domain, Some(text)),
+            Record::Erased { at, keys } => {
+                let keys = keys.len() as u64;
+                self.push(at, What::Erased { keys }, "".into(), None);
+            }
+            Record::Seed(_)
+            | Record::Limit(_)
+            | Record::Clock { .. }
+            | Record::End { .. }
+            | Record::Keys { .. } => {}
+        }
+    }
+
+    fn take_acts(&mut self, acts: Acts) {
+        let of_state = acts.states.first().and_then(|(key, _)| self.keys.get(key)).cloned();
+        let mut items = acts.holds.iter().filter_map(|(_, hold)| hold.as_ref()?.items.first());
+        let of_items =
+            items.find_map(|item| self.keys.get(&item.hash)).map(|key| key.domain.clone());
+        for KeyedAct { kind, at, hold, note, bookings } in acts.acts {
+            let Some(what) = what_of(kind) else { continue };
+            let unknown = || Arc::new(KeyName::default());
+            let bookings: Vec<Booked> = bookings
+                .into_iter()
+                .map(|(key, entry, units)| Booked {
+                    key: self.keys.get(&key).cloned().unwrap_or_else(unknown),
+                    booking: entry.into(),
+                    units,
+                })
+                .collect();
+            let of_hold = hold.and_then(|hold| self.holds.get(&hold).cloned());
+            let named = bookings.first().map(|booked| &booked.key).or(of_state.as_ref());
+            let domain = of_hold
+                .or_else(|| named.map(|key| key.domain.clone()))
+                .or_else(|| of_items.clone())
+                .unwrap_or_default();
+            if let Some(hold) = hold {
+                match what {
+                    What::Cancel | What::Expire => self.holds.remove(&hold),
+                    _ => self.holds.insert(hold, domain.clone()),
+                };
+            }
+            let number = 0;
+            self.enqueue(Entry { number, at, what, domain, hold, note, bookings });
+        }
+    }
+
+    fn push(&mut self, at: Timestamp, what: What, domain: Box<str>, note: Option<Box<str>>) {
+        let (hold, bookings, number) = (None, Vec::new(), 0);
+        self.enqueue(Entry { number, at, what, domain, hold, note, bookings });
+    }
+
+    fn enqueue(&mut self, entry: Entry) {
+        self.number += 1;
+        self.ready.extend(self.filter.apply(Entry { number: self.number, ..entry }));
+    }
+}
+
+impl Segment {
+    fn read(disk: &dyn Disk, link: Link) -> Result<Self, OpenError> {
+        let file = FileKind::Log.file_name(link.header.number);
+        let bytes = link.read(disk)?;
+        let start = Batches::new(&bytes, link.header.first_batch);
+        let (at, next_batch) = (start.position(), start.next_number());
+        Ok(Self { link, file, bytes, at, next_batch })
+    }
+}
+
+/// What was booked, by where it went.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    charged: u64,
+    held: u64,
+    committed: u64,
+    cancelled: u64,
+    expired: u64,
+    refunded: u64,
+}
+
+impl Sums {
+    fn add(&mut self, booked: &Booked) {
+        let sum = match booked.booking {
+            Booking::Charged => &mut self.charged,
+            Booking::Held => &mut self.held,
+            Booking::Committed => &mut self.committed,
+            Booking::Cancelled => &mut self.cancelled,
+            Booking::Expired => &mut self.expired,
+            Booking::Refunded => &mut self.refunded,
+        };
+        *sum = sum.saturating_add(booked.units);
+    }
+
+    fn totals(&self) -> Totals {
+        let settled = self.committed.saturating_add(self.cancelled).saturating_add(self.expired);
+        Totals {
+            granted: self.charged.saturating_add(self.held),
+            committed: (self.charged.saturating_add(self.committed)).saturating_sub(self.refunded),
+            refunded: self.cancelled.saturating_add(self.refunded),
+            held: self.held.saturating_sub(settled),
+            expired: self.expired,
+        }
+    }
+}
+
+impl From<Account> for Booking {
+    fn from(account: Account) -> Self {
+        match account {
+            Account::Charged => Self::Charged,
+            Account::Held => Self::Held,
+            Account::Committed => Self::Committed,
+            Account::Cancelled => Self::Cancelled,
+            Account::Expired => Self::Expired,
+            Account::Refunded => Self::Refunded,
+        }
+    }
+}
+
+/// What an audit calls it; `None` for what is nobody's doing.
+const fn what_of(kind: ActKind) -> Option<What> {
+    Some(match kind {
+        ActKind::Check => What::Check,
+        ActKind::Reserve => What::Reserve,
+        ActKind::Commit => What::Commit,
+        ActKind::Cancel => What::Cancel,
+        ActKind::Expire => What::Expire,
+        ActKind::Renew => What::Renew,
+        ActKind::Refund => What::Refund,
+        ActKind::Forget => What::Forget,
+        ActKind::Carry => return None,
+    })
+}

@@ -1,0 +1,109 @@
+//! From changes in memory to records in the log.
+
+use std::sync::Mutex;
+
+use tidegate_core::Timestamp;
+
+use super::bytes::Writer;
+use super::keys::Keys;
+use super::log::Log;
+use super::record::{Acts, Key, KeyedAct, Record};
+use crate::locks::lock;
+use crate::policy::Durability;
+use crate::store::memory::{Hold, Journal, Limits, MemoryStore, Remembered, Side, Sink, Width};
+
+/// Writes down what changes in memory.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    pub(super) log: Log,
+    pub(super) keys: Mutex<Keys>,
+    /// The latest time at which anything happened.
+    pub(super) last: Mutex<Timestamp>,
+    /// How safe everything is, whatever rules say.
+    pub(super) least_durability: Durability,
+}
+
+impl Recorder {
+    /// Writes down one record.
+    pub(super) fn take(&self, record: &Record, durability: Durability) {
+        let mut out = Writer::default();
+        record.write(&mut out);
+        self.log.take(&out.0, durability);
+    }
+
+    /// A hold as it is written down: with numbers for keys, and only of those that are kept.
+    pub(super) fn hold_image(&self, hold: &Hold, keys: &Keys) -> Option<Hold> {
+        let mut image = hold.clone();
+        image.items.retain(|item| {
+            let number = keys.number(item.hash);
+            item.hash = number.unwrap_or(0);
+            item.durability > Durability::Memory && number.is_some()
+        });
+        // What no rule limits has no items; it is kept where everything is.
+        let is_unlimited = hold.items.is_empty() && self.least_durability > Durability::Memory;
+        (is_unlimited || !image.items.is_empty()).then_some(image)
+    }
+
+    /// What was answered, with numbers for keys; those that are not kept have none.
+    pub(super) fn name_image(&self, known: &Remembered, keys: &Keys) -> Remembered {
+        let mut image = known.clone();
+        for hash in &mut image.answer.hashes {
+            *hash = keys.number(*hash).unwrap_or(0);
+        }
+        image
+    }
+}
+
+impl Sink for Recorder {
+    fn knows(&self, hash: u64) -> bool {
+        lock(&self.keys).knows(hash)
+    }
+
+    fn write(&self, store: &MemoryStore, side: &Side, journal: Journal) {
+        let mut out = Writer::default();
+        let mut keys = lock(&self.keys);
+        for (hash, name) in journal.keys {
+            if !keys.knows(hash) {
+                let number = keys.add(hash, &name);
+                Record::Key(Key { number, hash, name, is_erased: false }).write(&mut out);
+            }
+        }
+        let mut acts = Acts { fence: side.last_fence(), ..Acts::default() };
+        for act in journal.acts {
+            let mut last = lock(&self.last);
+            *last = last.max(act.at);
+            acts.acts.push(KeyedAct::new(act, |hash| keys.number(hash)));
+        }
+        for (hash, width) in journal.states {
+            if let (Some(number), true) = (keys.number(hash), width != Width::None) {
+                acts.states.push((number, store.image(hash, width)));
+            }
+        }
+        for id in journal.holds {
+            match side.hold(id) {
+                None => acts.holds.push((id, None)),
+                Some(hold) => {
+                    acts.holds.extend(self.hold_image(hold, &keys).map(|hold| (id, Some(hold))));
+                }
+            }
+        }
+        for name in journal.names {
+            let known = side.name(&name).map(|known| self.name_image(known, &keys));
+            acts.names.push((name, known));
+        }
+        Record::Acts(Box::new(acts)).write(&mut out);
+        journal.erased.iter().for_each(|hash| keys.remove(*hash));
+        // Numbers of keys are in the log before anything that uses them.
+        self.log.take(&out.0, journal.durability.unwrap_or(Durability::Memory));
+    }
+
+    fn adopted(&self, limits: &Limits, tags: &[u32]) {
+        let mut out = Writer::default();
+        for image in tags.iter().filter_map(|tag| limits.image(*tag)) {
+            Record::Limit(Box::new(image)).write(&mut out);
+        }
+        if !out.0.is_empty() {
+            self.log.take(&out.0, Durability::Flush);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Snapshots: everything that is known, so that a start need not read the log from its beginning.
+//!
+//! A snapshot is taken while decisions go on. It begins with a new segment of the log; what it says may
+//! be later than that, but never contains what the log does not say again from there on, and states in
+//! the log are whole. So reading the snapshot and then the log from that segment on gives what was there.
+
+use std::collections::HashMap;
+use std::io;
+
+use tidegate_core::Timestamp;
+
+use super::Shared;
+use super::bytes::Writer;
+use super::disk::DiskFile;
+use super::frame::{End, FileKind, HEADER_LEN, Header, frame};
+use super::record::{Acts, Edit, Record, Round};
+use crate::locks::lock;
+use crate::policy::Durability;
+use crate::store::block_on;
+use crate::store::memory::Width;
+use crate::store::sealed::Store as _;
+
+impl Shared {
+    /// Takes a snapshot, and removes those before it.
+    pub(super) fn take_snapshot(&self) -> io::Result<()> {
+        let _one_at_a_time = lock(&self.snapshots);
+        let number = self.recorder.log.rotate()?;
+        let mut file = SnapshotFile::create(self, number)?;
+        self.write_rules(&mut file)?;
+        self.write_states(&mut file)?;
+        self.write_side(&mut file)?;
+        // What is told to be so has to be so in the log, too, before anybody believes it.
+        let safe = self.recorder.log.when_safe(Durability::Fsync);
+        block_on(Box::pin(safe)).map_err(|outage| io::Error::other(outage.to_string()))?;
+        file.finish()?;
+        let disk = &*self.disk;
+        disk.rename(TEMPORARY, &FileKind::Snapshot.file_name(number))?;
+        disk.sync_names()?;
+        for name in disk.names()? {
+            if FileKind::Snapshot.number_of(&name).is_some_and(|older| older < number) {
+                disk.remove(&name)?;
+            }
+        }
+        disk.sync_names()
+    }
+
+    fn write_rules(&self, file: &mut SnapshotFile) -> io::Result<()> {
+        file.add(&Record::Seed(self.memory.hash().to_words()))?;
+        let limits: Vec<_> = self
+            .memory
+            .with_limits(|limits| limits.tags().filter_map(|tag| limits.image(tag)).collect());
+        for image in limits {
+            file.add(&Record::Limit(Box::new(image)))?;
+        }
+        for (domain, closed) in self.memory.all_rounds() {
+            let (at, note) = (Timestamp::ZERO, None);
+            file.add(&Record::Round(Round { at, domain, closed, note }))?;
+        }
+        let kept = lock(&self.kept);
+        let edit = Edit {
+            overlay: kept.overlay.to_toml().into(),
+            changes: kept.changes.iter().map(Into::into).collect(),
+        };
+        drop(kept);
+        file.add(&Record::Edit(Box::new(edit)))
+    }
+
+    fn write_states(&self, file: &mut SnapshotFile) -> io::Result<()> {
+        let keys = lock(&self.recorder.keys);
+        // Whoever writes something down locks the keys first and then a line, so here, with a line
+        // locked, nobody may lock the keys.
+        let mut numbers = HashMap::new();
+        for ((domain, rule), list) in keys.by_rule() {
+            numbers.extend(list.iter().map(|(number, hash)| (*hash, *number)));
+            for keys in list.chunks(CHUNK) {
+                let (domain, rule) = (domain.into(), rule.into());
+                file.encode(&Record::Keys { domain, rule, keys: keys.to_vec() });
+            }
+        }
+        drop(keys);
+        file.write()?;
+        let mut acts = Acts::default();
+        self.memory.for_each_image(|hash, image| {
+            // A key that is known only since is in the log.
+            acts.states.extend(numbers.remove(&hash).map(|number| (number, Some(image))));
+            if acts.states.len() >= CHUNK {
+                file.encode(&Record::Acts(Box::new(std::mem::take(&mut acts))));
+            }
+        });
+        self.forget_idle(numbers.keys().copied());
+        file.add(&Record::Acts(Box::new(acts)))
+    }
+
+    /// Forgets the numbers of keys that have no state any more: should they come again, they get others.
+    fn forget_idle(&self, idle: impl Iterator<Item = u64>) {
+        self.memory.with_side(|side| {
+            let mut keys = lock(&self.recorder.keys);
+            let mentioned = side.mentioned();
+            for hash in idle {
+                let is_back = self.memory.image(hash, Width::Narrow).is_some()
+                    || self.memory.image(hash, Width::Wide).is_some();
+                if !is_back && !mentioned.contains(&hash) {
+                    keys.remove(hash);
+                }
+            }
+        });
+    }
+
+    fn write_side(&self, file: &mut SnapshotFile) -> io::Result<()> {
+        let (acts, now) = self.memory.with_side(|side| {
+            let keys = lock(&self.recorder.keys);
+            let mut acts = Acts { fence: side.last_fence(), ..Acts::default() };
+            for (id, hold) in side.holds() {
+                acts.holds.extend(self.recorder.hold_image(hold, &keys).map(|it| (*id, Some(it))));
+            }
+            for (name, known) in side.names() {
+                let image = self.recorder.name_image(known, &keys);
+                acts.names.push((*name, Some(image)));
+            }
+            (acts, *lock(&self.recorder.last))
+        });
+        let fence = acts.fence;
+        file.add(&Record::Acts(Box::new(acts)))?;
+        file.add(&Record::Clock { now, reuse: self.memory.reuse(), fence })
+    }
+}
+
+/// A snapshot that is being written.
+struct SnapshotFile {
+    file: Box<dyn DiskFile>,
+    at: u64,
+    batch: u64,
+    records: u64,
+    out: Writer,
+}
+
+impl SnapshotFile {
+    fn create(shared: &Shared, number: u64) -> io::Result<Self> {
+        // One that was not finished is of no use.
+        let _ = shared.disk.remove(TEMPORARY);
+        let mut file = shared.disk.create(TEMPORARY)?;
+        let header =
+            Header { kind: FileKind::Snapshot, number, after: End::default(), first_batch: 1 };
+        file.write_at(0, &header.to_bytes())?;
+        Ok(Self { file, at: HEADER_LEN as u64, batch: 1, records: 0, out: Writer::default() })
+    }
+
+    fn add(&mut self, record: &Record) -> io::Result<()> {
+        self.encode(record);
+        if self.out.0.len() < BATCH_LEN { Ok(()) } else { self.write() }
+    }
+
+    /// Adds a record without writing: nobody waits for the disk while others wait for a lock.
+    fn encode(&mut self, record: &Record) {
+        record.write(&mut self.out);
+        self.records += 1;
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if self.out.0.is_empty() {
+            return Ok(());
+        }
+        let frame = frame(self.batch, 0, &std::mem::take(&mut self.out.0));
+        self.file.write_at(self.at, &frame)?;
+        self.at += frame.len() as u64;
+        self.batch += 1;
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        Record::End { records: self.records }.write(&mut self.out);
+        self.write()?;
+        self.file.sync()
+    }
+}
+
+/// The name of a snapshot that is being written.
+const TEMPORARY: &str = "snapshot.tmp";
+
+/// How many things go into one record.
+const CHUNK: usize = 1_000;
+
+/// How many bytes go into one batch.
+const BATCH_LEN: usize = 1 << 20;

@@ -1,0 +1,68 @@
+//! Changes of the rules, as the store sees them.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use tidegate_core::Timestamp;
+
+use super::limits::Carried;
+use super::slot::Slots;
+use super::{Adoption, MemoryStore, Several, Shelf};
+use crate::cycle::Times;
+use crate::locks::{lock, read, write};
+
+impl MemoryStore {
+    /// Takes note of a new set of rules. The first one to call this for a set of rules does it.
+    ///
+    /// The time of the change is read after the new number is there to be seen, so no charge under
+    /// the old rules is later than it.
+    pub(super) fn adopt_now(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
+        let mut limits = write(&self.limits);
+        if self.version.load(Ordering::SeqCst) >= adoption.version {
+            return;
+        }
+        self.version.store(adoption.version, Ordering::SeqCst);
+        let changed = limits.adopt(adoption, times());
+        if let Some(sink) = &self.sink {
+            // Nobody decides by the new limits before they are written down.
+            sink.adopted(&limits, &changed);
+        }
+        let is_crowded = limits.superseded() > MOST_SUPERSEDED;
+        drop(limits);
+        if is_crowded {
+            self.forget_superseded();
+        }
+    }
+
+    /// Moves every state to the limit that is in force, and forgets the others.
+    pub(super) fn forget_superseded(&self) {
+        let used = Mutex::new(HashSet::new());
+        self.modernise(&self.narrow, &used);
+        self.modernise(&self.wide, &used);
+        let side = lock(&self.side);
+        let mut used = used.into_inner().unwrap_or_else(PoisonError::into_inner);
+        used.extend(side.tags().chain(side.shared.tags()));
+        let mut limits = write(&self.limits);
+        limits.retain(|tag| used.contains(&tag));
+    }
+
+    pub(super) fn modernise<L: Slots>(&self, shelf: &Shelf<L>, used: &Mutex<HashSet<u32>>) {
+        shelf.for_each_line(|line| {
+            let limits = read(&self.limits);
+            let occupied: Several<usize> = line.occupied().collect();
+            for slot in occupied {
+                let tag = line.line().tag(slot);
+                let Some(terms) = limits.terms(tag) else { continue };
+                let state = line.line().load_state(slot, &terms);
+                let carried = limits.current(Carried { tag, terms, state }, Timestamp::ZERO, None);
+                let packed = L::pack(carried.tag, &carried.state, line.line().moment(slot));
+                line.store(slot, packed);
+                lock(used).insert(carried.tag);
+            }
+        });
+    }
+}
+
+/// How many limits that are no longer in force are kept before states are moved away from them.
+const MOST_SUPERSEDED: usize = 4_096;

@@ -1,0 +1,490 @@
+//! The limits that states count under, by number, with what became of them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+
+use crate::cycle::{CycleClock, Times};
+#[cfg(feature = "durable")]
+use crate::policy::Cycle;
+use crate::policy::Effective;
+use crate::store::{Adoption, Charge};
+use crate::terms::{Moment, NO_PERIOD, State, Terms};
+
+/// Every limit that some state may count under.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    known: HashMap<u32, Known>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    family: u64,
+    terms: Terms,
+    cycle: Option<Arc<CycleClock>>,
+    /// When it came into force.
+    since: Moment,
+    /// When it goes out of force by itself.
+    until: Option<Times>,
+    /// The limit that follows then.
+    common: Option<u32>,
+    exception: Option<ExceptionId>,
+    successor: Option<Successor>,
+    /// Whether its rule is gone, so that nobody asks for its states any more.
+    is_removed: bool,
+    /// Whether more than its numbers is known of it.
+    is_whole: bool,
+}
+
+/// Which override of a rule a limit is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExceptionId {
+    /// A hash of whom it is for.
+    pub(crate) key: u64,
+    /// Its place among the overrides of the rule.
+    pub(crate) place: u32,
+}
+
+/// The limit that follows another one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Successor {
+    pub(crate) tag: u32,
+    /// When the edit was made, in the periods of the limit that it ended.
+    pub(crate) at: Moment,
+    /// The same in the periods of the limit that follows.
+    pub(crate) period_after: u64,
+    pub(crate) effective: Effective,
+}
+
+/// Everything about a limit, to be kept beyond the process.
+#[cfg(feature = "durable")]
+#[derive(Clone, Debug)]
+pub(crate) struct KnownImage {
+    pub(crate) tag: u32,
+    pub(crate) family: u64,
+    pub(crate) terms: Terms,
+    /// What a quota's periods follow, and the domain whose rounds these may be.
+    pub(crate) cycle: Option<(Cycle, Box<str>)>,
+    pub(crate) since: Moment,
+    pub(crate) until: Option<Times>,
+    pub(crate) common: Option<u32>,
+    pub(crate) exception: Option<ExceptionId>,
+    pub(crate) successor: Option<Successor>,
+    pub(crate) is_removed: bool,
+}
+
+/// A limit that comes into force.
+#[derive(Clone, Debug)]
+pub(crate) struct NewLimit {
+    pub(crate) tag: u32,
+    pub(crate) family: u64,
+    pub(crate) terms: Terms,
+    pub(crate) cycle: Option<Arc<CycleClock>>,
+    /// When it goes out of force by itself, by the time of day.
+    pub(crate) until: Option<Timestamp>,
+    /// The limit of its rule, where it is an override.
+    pub(crate) common: Option<u32>,
+    pub(crate) exception: Option<ExceptionId>,
+}
+
+/// A limit that goes out of force, and the one that follows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Succession {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) effective: Effective,
+    /// The period in which the edit was made.
+    pub(crate) period: u64,
+}
+
+/// A state, with the limit that it counts under from here on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried {
+    pub(crate) tag: u32,
+    pub(crate) terms: Terms,
+    pub(crate) state: State,
+}
+
+/// A limit from an earlier life.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    pub(crate) tag: u32,
+    pub(crate) family: u64,
+    pub(crate) terms: Terms,
+    pub(crate) cycle: Option<Arc<CycleClock>>,
+    pub(crate) successor: Option<Successor>,
+    /// Which override it is of, where it is in force for one.
+    pub(crate) exception: Option<ExceptionId>,
+    /// When it goes out of force by itself, by the time of day.
+    pub(crate) until: Option<Timestamp>,
+    /// Whether it is known to be what its rule said last, for keys without an override.
+    pub(crate) is_base: bool,
+}
+
+impl Restored {
+    /// A limit of which nothing else is known.
+    pub(crate) const fn alone(tag: u32, family: u64, terms: Terms) -> Self {
+        let (cycle, successor, exception, until) = (None, None, None, None);
+        Self { tag, family, terms, cycle, successor, exception, until, is_base: false }
+    }
+}
+
+impl Limits {
+    /// What has to be known to understand the states later.
+    pub(crate) fn restorable(&self) -> Vec<Restored> {
+        let restored = |(tag, it): (&u32, &Known)| Restored {
+            tag: *tag,
+            family: it.family,
+            terms: it.terms,
+            cycle: it.cycle.clone(),
+            successor: it.successor,
+            exception: it.exception.filter(|_| !it.is_past()),
+            until: it.until.map(|until| until.wall),
+            is_base: it.is_whole && !it.is_past() && it.common.is_none(),
+        };
+        self.known.iter().map(restored).collect()
+    }
+
+    /// Knows limits from an earlier life.
+    pub(crate) fn restore(&mut self, limits: Vec<Restored>) {
+        let since = Moment { now: Timestamp::ZERO, period: NO_PERIOD };
+        for Restored { tag, family, terms, .. } in limits {
+            self.known.insert(
+                tag,
+                Known {
+                    family,
+                    terms,
+                    cycle: None,
+                    since,
+                    until: None,
+                    common: None,
+                    exception: None,
+                    successor: None,
+                    is_removed: false,
+                    is_whole: false,
+                },
+            );
+        }
+    }
+
+    /// Takes new limits and says what follows the old ones, from `at` on. Reports which have changed.
+    pub(crate) fn adopt(&mut self, adoption: &Adoption, at: Times) -> Vec<u32> {
+        let mut changed = self.bring_back(adoption, at);
+        changed.extend(adoption.limits.iter().map(|limit| limit.tag));
+        changed.extend(adoption.successions.iter().map(|succession| succession.from));
+        changed.extend(&adoption.removed);
+        for limit in &adoption.limits {
+            let until = limit.until.map(|wall| Times { now: at.by_the_clock(wall), wall });
+            self.known.entry(limit.tag).or_insert_with(|| Known {
+                family: limit.family,
+                terms: limit.terms,
+                cycle: limit.cycle.clone(),
+                since: moment_of(limit.cycle.as_deref(), at),
+                until,
+                common: limit.common,
+                exception: limit.exception,
+                successor: None,
+                is_removed: false,
+                is_whole: true,
+            });
+        }
+        for succession in &adoption.successions {
+            let Succession { from, to: tag, effective, period } = *succession;
+            let period_after = self.known.get(&tag).map_or(0, |to| to.moment(at).period.index);
+            if let Some(known) = self.known.get_mut(&from) {
+                let at = match effective {
+                    Effective::Now => known.moment(at),
+                    // As whoever made the rules has seen it.
+                    Effective::Next => known.moment(at).in_period(period),
+                };
+                let new = Successor { tag, at, period_after, effective };
+                match &mut known.successor {
+                    // An edit that counts at once comes before one that still waits.
+                    Some(old)
+                        if old.effective == Effective::Next && effective == Effective::Now =>
+                    {
+                        *old = new;
+                    }
+                    Some(_) => {}
+                    None => known.successor = Some(new),
+                }
+            }
+        }
+        for tag in &adoption.removed {
+            if let Some(known) = self.known.get_mut(tag) {
+                known.is_removed = true;
+            }
+        }
+        changed
+    }
+
+    /// States of a rule that was gone and is there again go on under its new limit.
+    fn bring_back(&mut self, adoption: &Adoption, at: Times) -> Vec<u32> {
+        let mut back = Vec::new();
+        if !self.known.values().any(|known| known.is_removed) {
+            return back;
+        }
+        for limit in adoption.limits.iter().filter(|limit| limit.common.is_none()) {
+            let is_back =
+                |(_, known): &(&u32, &mut Known)| known.is_removed && known.family == limit.family;
+            for (gone, known) in self.known.iter_mut().filter(is_back) {
+                back.push(*gone);
+                let (tag, effective, at) = (limit.tag, Effective::Now, known.moment(at));
+                let period_after = at.period.index;
+                known.is_removed = false;
+                known.successor.get_or_insert(Successor { tag, at, period_after, effective });
+            }
+        }
+        back
+    }
+
+    /// Whether the rule of a limit is gone.
+    pub(crate) fn is_removed(&self, tag: u32) -> bool {
+        self.known.get(&tag).is_some_and(|known| known.is_removed)
+    }
+
+    /// How many limits are known that are no longer in force.
+    pub(crate) fn superseded(&self) -> usize {
+        self.known.values().filter(|known| known.is_past()).count()
+    }
+
+    /// Forgets limits that nobody is counted under any more, nor on the way to the one in force.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
+        let is_kept =
+            |(tag, known): (&u32, &Known)| (!known.is_past() || keep(*tag)).then_some(*tag);
+        let mut to_see: Vec<u32> = self.known.iter().filter_map(is_kept).collect();
+        let mut kept: HashSet<u32> = to_see.iter().copied().collect();
+        while let Some(known) = to_see.pop().and_then(|tag| self.known.get(&tag)) {
+            let next = known.successor.map(|successor| successor.tag);
+            to_see.extend(next.into_iter().chain(known.common).filter(|&tag| kept.insert(tag)));
+        }
+        self.known.retain(|tag, _| kept.contains(tag));
+    }
+
+    /// A state as it stands now, under the limit that followed the one it was counted under.
+    ///
+    /// Each edit takes place at the time at which it was made, so that nothing is refilled at a rate
+    /// that was not in force.
+    ///
+    /// `period` is the number of the period that a quota is in, if anybody knows.
+    pub(crate) fn current(&self, carried: Carried, now: Timestamp, period: Option<u64>) -> Carried {
+        self.follow(carried, now, period).0
+    }
+
+    /// [`current`](Self::current), and when the last change took place.
+    fn follow(
+        &self,
+        mut carried: Carried,
+        now: Timestamp,
+        period: Option<u64>,
+    ) -> (Carried, Moment) {
+        let mut last = Moment { now: Timestamp::ZERO, period: NO_PERIOD };
+        while let Some(known) = self.known.get(&carried.tag) {
+            let successor = known.successor.filter(|it| self.known.contains_key(&it.tag));
+            let ended = known.until.filter(|until| {
+                until.now <= now && successor.is_none_or(|successor| until.now < successor.at.now)
+            });
+            if let (Some(until), Some(common)) = (ended, known.common)
+                && let Some(next) = self.known.get(&common)
+            {
+                last = known.moment(until).no_earlier_than(last);
+                carried = next.take_over(common, known, &carried, last);
+                continue;
+            }
+            let Some(successor) = successor else { break };
+            let Some(next) = self.known.get(&successor.tag) else { break };
+            let mut edited = successor.at;
+            if successor.effective == Effective::Next {
+                // The period of the edit is the last one of the old limit.
+                let is_last = period.is_none_or(|period| period <= edited.period.index);
+                let is_last = is_last && self.has_its_cycle_to_the_end(known);
+                if carried.is_window_open(now) || (known.cycle.is_some() && is_last) {
+                    break;
+                }
+                edited = edited.in_period(edited.period.index.saturating_add(1));
+            }
+            last = edited.no_earlier_than(last);
+            carried = next.take_over(successor.tag, known, &carried, last);
+            if let (State::Quota(state), false) = (&mut carried.state, next.has_cycle_of(known)) {
+                // Periods of another calendar have other numbers.
+                state.period = successor.period_after;
+                last = last.in_period(successor.period_after);
+            }
+        }
+        (carried, last)
+    }
+
+    /// Whether the limits that follow count the same periods.
+    fn has_its_cycle_to_the_end(&self, known: &Known) -> bool {
+        let mut last = known;
+        while let Some(next) = last.successor.and_then(|next| self.known.get(&next.tag)) {
+            last = next;
+        }
+        last.has_cycle_of(known)
+    }
+
+    /// A state as the charge finds it: under the charge's own limit, or under an older one that is
+    /// still good for the open window.
+    pub(crate) fn carry(
+        &self,
+        tag: u32,
+        state: State,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Carried {
+        let Some(known) = self.known.get(&tag) else {
+            // Only a state that came from elsewhere has a number that nobody knows.
+            return Carried { tag: charge.tag, terms: *charge.terms, state };
+        };
+        let carried = Carried { tag, terms: known.terms, state };
+        let (carried, last) = self.follow(carried, now, Some(charge.period.index));
+        if carried.tag == charge.tag || carried.is_waiting_for_next(self) {
+            return carried;
+        }
+        // Both are in force: the key has come under an override, or under another one.
+        let from = self.known.get(&carried.tag).unwrap_or(known);
+        let since = self.known.get(&charge.tag).map_or(from.since, |to| to.since);
+        let at = since.no_earlier_than(last);
+        let state = charge.terms.carry_over(&carried.terms, &carried.state, at);
+        Carried { tag: charge.tag, terms: *charge.terms, state }
+    }
+
+    /// The terms of a limit, and the period that it, or the one that followed it, is in.
+    pub(crate) fn get(&self, tag: u32, times: Times) -> Option<(Terms, Moment)> {
+        let mut known = self.known.get(&tag)?;
+        let terms = known.terms;
+        while let Some(next) = known.successor.and_then(|next| self.known.get(&next.tag)) {
+            known = next;
+        }
+        Some((terms, known.moment(times)))
+    }
+
+    /// Whether the round with this number has been closed, where a limit or the one that followed it
+    /// counts rounds.
+    pub(crate) fn is_round_over(&self, tag: u32, round: u64) -> bool {
+        let mut known = self.known.get(&tag);
+        while let Some(next) = known.and_then(|it| it.successor) {
+            known = self.known.get(&next.tag);
+        }
+        let cycle = known.and_then(|known| known.cycle.as_deref());
+        cycle.and_then(CycleClock::round).is_some_and(|now| round < now)
+    }
+
+    /// Whether a state counts for nothing any more.
+    pub(crate) fn is_idle(&self, carried: Carried, since: Timestamp) -> bool {
+        let current = self.current(carried, since, None);
+        current.terms.is_idle(&current.state, since)
+    }
+
+    pub(crate) fn terms(&self, tag: u32) -> Option<Terms> {
+        self.known.get(&tag).map(|known| known.terms)
+    }
+}
+
+/// What a store on disk needs to know.
+#[cfg(feature = "durable")]
+impl Limits {
+    /// Everything about a limit.
+    pub(crate) fn image(&self, tag: u32) -> Option<KnownImage> {
+        let known = self.known.get(&tag)?;
+        Some(KnownImage {
+            tag,
+            family: known.family,
+            terms: known.terms,
+            cycle: known.cycle.as_ref().map(|cycle| cycle.named()),
+            since: known.since,
+            until: known.until,
+            common: known.common,
+            exception: known.exception,
+            successor: known.successor,
+            is_removed: known.is_removed,
+        })
+    }
+
+    /// Every limit that is known.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
+        self.known.keys().copied()
+    }
+
+    /// Knows all about a limit from an earlier life.
+    pub(crate) fn restore_whole(&mut self, image: KnownImage, cycle: Option<Arc<CycleClock>>) {
+        let known = Known {
+            family: image.family,
+            terms: image.terms,
+            cycle,
+            since: image.since,
+            until: image.until,
+            common: image.common,
+            exception: image.exception,
+            successor: image.successor,
+            is_removed: image.is_removed,
+            is_whole: true,
+        };
+        self.known.insert(image.tag, known);
+    }
+
+    /// Whether some limit follows itself, be it after others: no edit makes that.
+    pub(crate) fn goes_round(&self) -> bool {
+        let mut good: HashSet<u32> = HashSet::new();
+        for tag in self.known.keys() {
+            let (mut path, mut next) = (Vec::new(), Some(*tag));
+            while let Some(tag) = next.filter(|tag| !good.contains(tag)) {
+                if path.contains(&tag) {
+                    return true;
+                }
+                path.push(tag);
+                let known = self.known.get(&tag);
+                let follows = known.and_then(|it| it.successor).map(|it| it.tag);
+                next = follows.or_else(|| known.and_then(|it| it.common));
+            }
+            good.extend(path);
+        }
+        false
+    }
+}
+
+impl Carried {
+    /// Whether something was charged to a window that has not ended.
+    fn is_window_open(&self, now: Timestamp) -> bool {
+        match self.state {
+            State::Window(_) => !self.terms.is_idle(&self.state, now),
+            _ => false,
+        }
+    }
+
+    fn is_waiting_for_next(&self, limits: &Limits) -> bool {
+        limits.known.get(&self.tag).is_some_and(|known| known.successor.is_some())
+    }
+}
+
+impl Known {
+    /// Whether it is no longer in force.
+    fn is_past(&self) -> bool {
+        self.successor.is_some() || self.is_removed
+    }
+
+    /// Whether both count the same periods, if any.
+    fn has_cycle_of(&self, other: &Self) -> bool {
+        match (&self.cycle, &other.cycle) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// The state that goes on under this limit.
+    fn take_over(&self, tag: u32, old: &Self, carried: &Carried, edited: Moment) -> Carried {
+        let state = self.terms.carry_over(&old.terms, &carried.state, edited);
+        Carried { tag, terms: self.terms, state }
+    }
+
+    fn moment(&self, times: Times) -> Moment {
+        moment_of(self.cycle.as_deref(), times)
+    }
+}
+
+fn moment_of(cycle: Option<&CycleClock>, times: Times) -> Moment {
+    let period = cycle.map_or(NO_PERIOD, |cycle| cycle.period(times));
+    Moment { now: times.now, period }
+}

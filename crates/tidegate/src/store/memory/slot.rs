@@ -1,0 +1,204 @@
+//! How any state lies in a slot, and lines of either width.
+
+use tidegate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
+
+use crate::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
+use crate::table::{
+    Header, Line, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, is_unchanged,
+};
+use crate::terms::{Moment, State, Terms};
+
+/// A line whose slots hold states of several limits.
+///
+/// What is set aside is kept elsewhere; a slot whose key has something set aside is pinned.
+pub(crate) trait Slots: Line {
+    fn load_state(&self, slot: usize, terms: &Terms) -> State;
+
+    fn tag(&self, slot: usize) -> u32;
+
+    fn pack(tag: u32, state: &State, moment: Moment) -> Self::Packed;
+
+    /// When the period of a quota in a slot ends.
+    fn ends_ns(&self, _slot: usize) -> u64 {
+        u64::MAX
+    }
+
+    /// What [`pack`](Self::pack) needs to know to write the same end again.
+    fn moment(&self, slot: usize) -> Moment {
+        let ends_ns = self.ends_ns(slot);
+        let ends = (ends_ns != u64::MAX).then(|| Timestamp::from_nanos(ends_ns));
+        Moment { now: Timestamp::ZERO, period: Period { index: 0, ends } }
+    }
+}
+
+impl Slots for TaggedLine {
+    #[inline(always)]
+    fn load_state(&self, slot: usize, terms: &Terms) -> State {
+        let packed = self.load(slot).packed;
+        match terms {
+            Terms::Window(_) => State::Window(WindowState {
+                ends_ns: packed.low,
+                used: u64::from(packed.high),
+                held: 0,
+            }),
+            Terms::Cooldown(_) => State::Cooldown(CooldownState { since_ns_plus_1: packed.low }),
+            _ => State::Bucket(unpack_bucket(packed)),
+        }
+    }
+
+    #[inline(always)]
+    fn tag(&self, slot: usize) -> u32 {
+        self.load(slot).tag
+    }
+
+    #[inline(always)]
+    fn pack(tag: u32, state: &State, _moment: Moment) -> Tagged<Narrow> {
+        let packed = match state {
+            State::Bucket(state) => pack_bucket(state),
+            State::Window(state) => {
+                Narrow { high: u32::try_from(state.used).unwrap_or(u32::MAX), low: state.ends_ns }
+            }
+            State::Cooldown(state) => Narrow { high: 0, low: state.since_ns_plus_1 },
+            State::Sliding(_) | State::Quota(_) | State::Slots { .. } => Narrow::default(),
+        };
+        Tagged { tag, packed }
+    }
+}
+
+impl Slots for WideLine {
+    fn load_state(&self, slot: usize, terms: &Terms) -> State {
+        let words = self.load(slot).packed;
+        match terms {
+            Terms::Quota(_) => State::Quota(QuotaState {
+                period: words[0],
+                used: words[1],
+                carried: words[2],
+                held: 0,
+            }),
+            _ => State::Sliding(unpack_sliding(words)),
+        }
+    }
+
+    fn tag(&self, slot: usize) -> u32 {
+        self.load(slot).tag
+    }
+
+    /// A quota also keeps when its period ends, so that one that lapses can be forgotten then.
+    fn pack(tag: u32, state: &State, moment: Moment) -> Tagged<Wide> {
+        let mut packed = Wide::default();
+        match state {
+            State::Sliding(state) => packed = pack_sliding(state),
+            State::Quota(state) => {
+                let ends_ns = moment.period.ends.map_or(u64::MAX, Timestamp::as_nanos);
+                packed[..4].copy_from_slice(&[state.period, state.used, state.carried, ends_ns]);
+            }
+            _ => {}
+        }
+        Tagged { tag, packed }
+    }
+
+    fn ends_ns(&self, slot: usize) -> u64 {
+        self.load(slot).packed[3]
+    }
+}
+
+/// A line of either width.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AnyLine<'a> {
+    Narrow(&'a TaggedLine),
+    Wide(&'a WideLine),
+}
+
+/// Calls the same function of a line of either width.
+macro_rules! either {
+    ($any:expr, $line:ident => $then:expr) => {
+        match $any {
+            Self::Narrow($line) => $then,
+            Self::Wide($line) => $then,
+        }
+    };
+}
+
+impl<'a> AnyLine<'a> {
+    pub(crate) fn address(self) -> usize {
+        either!(self, line => std::ptr::from_ref(line).addr())
+    }
+
+    pub(crate) fn is_unchanged(self, header: Header) -> bool {
+        either!(self, line => is_unchanged(line, header))
+    }
+
+    pub(crate) fn tag(self, slot: usize) -> u32 {
+        either!(self, line => line.tag(slot))
+    }
+
+    pub(crate) fn load_state(self, slot: usize, terms: &Terms) -> State {
+        either!(self, line => line.load_state(slot, terms))
+    }
+
+    pub(crate) fn lock(self) -> AnyLocked<'a> {
+        match self {
+            Self::Narrow(line) => AnyLocked::Narrow(Locked::new(line)),
+            Self::Wide(line) => AnyLocked::Wide(Locked::new(line)),
+        }
+    }
+
+    pub(crate) fn lock_if_unchanged(self, header: Header) -> Option<AnyLocked<'a>> {
+        match self {
+            Self::Narrow(line) => Locked::if_unchanged(line, header).map(AnyLocked::Narrow),
+            Self::Wide(line) => Locked::if_unchanged(line, header).map(AnyLocked::Wide),
+        }
+    }
+}
+
+/// A locked line of either width.
+#[derive(Debug)]
+pub(crate) enum AnyLocked<'a> {
+    Narrow(Locked<'a, TaggedLine>),
+    Wide(Locked<'a, WideLine>),
+}
+
+impl AnyLocked<'_> {
+    pub(crate) fn address(&self) -> usize {
+        either!(self, line => line.address())
+    }
+
+    pub(crate) fn find(&self, hash: u64) -> Option<usize> {
+        either!(self, line => line.find(hash))
+    }
+
+    pub(crate) fn is_pinned(&self, slot: usize) -> bool {
+        either!(self, line => line.header.is_pinned(slot))
+    }
+
+    pub(crate) fn tag(&self, slot: usize) -> u32 {
+        either!(self, line => line.load(slot).tag)
+    }
+
+    pub(crate) fn load_state(&self, slot: usize, terms: &Terms) -> State {
+        either!(self, line => line.line().load_state(slot, terms))
+    }
+
+    /// Keeps a state; what is set aside is for the caller to keep.
+    pub(crate) fn store(&mut self, slot: usize, tag: u32, state: &State, moment: Moment) {
+        let is_pinned = state.held() > 0;
+        match self {
+            Self::Narrow(line) => {
+                line.store(slot, TaggedLine::pack(tag, state, moment));
+                line.header.set_pinned(slot, is_pinned);
+            }
+            Self::Wide(line) => {
+                line.store(slot, WideLine::pack(tag, state, moment));
+                line.header.set_pinned(slot, is_pinned);
+            }
+        }
+    }
+
+    pub(crate) fn set_pinned(&mut self, slot: usize, pinned: bool) {
+        either!(self, line => line.header.set_pinned(slot, pinned));
+    }
+
+    pub(crate) fn clear(&mut self, slot: usize) {
+        either!(self, line => line.clear(slot));
+    }
+}

@@ -1,0 +1,121 @@
+use std::fmt;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Decision, Period, Timestamp};
+
+use crate::policy::Durability;
+use crate::terms::{Act, Ask, INLINE, Moment, Terms, Weight};
+
+/// What one request comes down to: which limits it is charged to, under which names, how much.
+///
+/// Overrides, bans, groups, shadow mode and costs are resolved; what is left is one decision.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// The number of the rule set that it was made from. Later ones have larger numbers.
+    pub(crate) version: u64,
+    pub(crate) act: Act,
+    pub(crate) charges: SmallVec<[Charge<'a>; INLINE]>,
+    pub(crate) hold: Option<HoldFor>,
+    pub(crate) name: Option<Named>,
+    /// What the caller wants to be written down with it.
+    pub(crate) note: Option<&'a str>,
+    /// Tells whose states these are, to a store that writes it down.
+    pub(crate) key_names: Option<&'a dyn KeyNames>,
+}
+
+/// Tells whose state a charge is about.
+pub(crate) trait KeyNames: fmt::Debug {
+    /// The name of a charge's key.
+    fn key_name(&self, charge: &Charge<'_>) -> KeyName;
+}
+
+/// Whose state it is: the rule, and the attributes of its key with their values.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyName {
+    pub(crate) domain: Box<str>,
+    pub(crate) rule: Box<str>,
+    pub(crate) parts: Vec<(Box<str>, Option<Box<str>>)>,
+}
+
+impl KeyName {
+    /// The domain of the rule.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The name of the rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// The attributes of the key, with their values as they count; `None` where one was missing.
+    pub fn parts(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.parts.iter().map(|(attribute, value)| (&**attribute, value.as_deref()))
+    }
+}
+
+/// One limit's part in a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// The number of the rule in its rule set.
+    pub(crate) rule: u32,
+    /// The number of the limit: another one for every edit.
+    pub(crate) tag: u32,
+    pub(crate) weight: Weight,
+    /// Whether a refused request is charged as well.
+    pub(crate) charge_refused: bool,
+    pub(crate) durability: Durability,
+    /// The rule that the state belongs to, as long as its key and algorithm stay the same.
+    pub(crate) family: u64,
+    /// The name of the state: a hash of the family and the key.
+    pub(crate) hash: u64,
+    pub(crate) cost: u64,
+    /// Whether the cost is the request's, and not a price that the rule names.
+    pub(crate) is_by_request: bool,
+    pub(crate) terms: &'a Terms,
+    pub(crate) period: Period,
+}
+
+/// How long units are set aside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldFor {
+    pub(crate) length: Duration,
+}
+
+/// The name under which a request may be repeated without being charged again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    pub(crate) name: [u64; 2],
+    /// A hash of everything else about the request.
+    pub(crate) body: u64,
+}
+
+impl Plan<'_> {
+    /// Whether it is just about charging limits.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.act == Act::Charge && self.name.is_none() && self.hold.is_none()
+    }
+}
+
+impl<'a> Charge<'a> {
+    /// What the limit would say to a key that was never seen.
+    pub(crate) fn fresh_look(&self, now: Timestamp) -> Decision {
+        let Ask { terms, cost, moment, .. } = self.ask(now);
+        terms.look(&terms.fresh(self.period), cost, moment)
+    }
+
+    pub(crate) fn ask(&self, now: Timestamp) -> Ask<'a> {
+        Ask {
+            terms: self.terms,
+            cost: self.cost,
+            weight: self.weight,
+            charge_refused: self.charge_refused,
+            has_room: true,
+            moment: Moment { now, period: self.period },
+        }
+    }
+}

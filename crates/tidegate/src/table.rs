@@ -1,0 +1,480 @@
+//! The in-memory table: states of one limit, by the hash of a key.
+//!
+//! A hash is the key here: 64 bits, of which two different keys agree with a probability of 2^-64
+//! under the default hash. It picks a home line ([`directory`]); the state lies there or in one of
+//! the next few lines ([`chain`]).
+//!
+//! A decision reads the line without a lock. A refusal checks that the line's header has not
+//! changed meanwhile and writes nothing at all. An admission takes the line's lock by swapping the
+//! header that it read, which proves that nothing has changed since, and stores the new state.
+//! A key that is not found is looked up again under the lock of its home line, and inserted there.
+//!
+//! A slot is reused only when its state is idle, and the time at which it was is remembered in
+//! the *watermark*: a key without a slot is never decided at an earlier time than that, so a slow
+//! thread cannot revive what a reused slot has forgotten.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use tidegate_core::{Decision, Timestamp};
+
+pub use ceiling::WhenFull;
+
+pub(crate) use ceiling::Ceiling;
+pub(crate) use line::{
+    Header, Line, Locked, Narrow, NarrowLine, Tagged, TaggedLine, WIDE_WORDS, Wide, WideLine, find,
+    is_unchanged, read_header,
+};
+pub(crate) use shelf::{Keeper, Place, Shelf};
+
+use crate::keyed::KeyedLimit;
+use chain::{Chain, Position};
+use limits::Limits;
+use shelf::Fetched;
+use sketch::Sketch;
+use sync::RwLock;
+
+mod arena;
+mod ceiling;
+mod chain;
+mod directory;
+mod grow;
+mod limits;
+mod line;
+mod shelf;
+mod sketch;
+mod sync;
+
+#[derive(Debug)]
+pub(crate) struct Table<A: KeyedLimit> {
+    shelf: Shelf<A::Line>,
+    limits: Limits<A>,
+    overrides: RwLock<HashMap<u64, A>>,
+    /// The counters that new keys share while the table is full; made when first needed.
+    sketch: OnceLock<Option<Sketch<A>>>,
+}
+
+/// Which limit a call is decided under.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Under<A> {
+    /// The key's own, or else the table's.
+    Kept,
+    /// The one that came with the call. States must mean the same under every limit that comes, and
+    /// under the table's.
+    Given(A),
+}
+
+impl<A: Copy> Under<A> {
+    /// The limit that came with the call, or else `kept`.
+    #[inline(always)]
+    fn or(self, kept: impl FnOnce() -> A) -> A {
+        match self {
+            Self::Kept => kept(),
+            Self::Given(limit) => limit,
+        }
+    }
+}
+
+/// There is no slot for a key that must have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableFull;
+
+impl<A: KeyedLimit> Table<A> {
+    /// An empty table; `None` if there is no memory for it.
+    pub(crate) fn new(limit: A, ceiling: Ceiling, capacity_hint: Option<usize>) -> Option<Self> {
+        Some(Self {
+            shelf: Shelf::new(ceiling, capacity_hint)?,
+            limits: Limits::new(limit),
+            overrides: RwLock::new(HashMap::new()),
+            sketch: OnceLock::new(),
+        })
+    }
+
+    /// The shared counters, once there are any.
+    fn sketch(&self) -> Option<&Sketch<A>> {
+        self.sketch.get().and_then(Option::as_ref)
+    }
+
+    /// Keys that have a slot.
+    pub(crate) fn len(&self) -> usize {
+        self.shelf.len()
+    }
+
+    pub(crate) fn ceiling(&self) -> Ceiling {
+        self.shelf.ceiling()
+    }
+
+    pub(crate) fn limit(&self) -> A {
+        self.limits.in_force()
+    }
+
+    /// Asks the processor for the home line of a hash, to be there when it is decided about.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, hash: u64) -> Fetched<'_, A::Line> {
+        self.shelf.fetch(hash)
+    }
+
+    /// Charges `cost` to a key, if it fits, and reports what `report` makes of the decision.
+    ///
+    /// A whole decision is larger than the work of making it, so nothing of it is written down but
+    /// what is asked for.
+    #[inline(always)]
+    pub(crate) fn check<R>(
+        &self,
+        key: Fetched<'_, A::Line>,
+        cost: u64,
+        now: Timestamp,
+        report: impl Fn(Decision) -> R,
+    ) -> R {
+        self.check_under(key, (Under::Kept, cost), now, report)
+    }
+
+    /// [`check`](Self::check) under a limit that may come with the call.
+    #[inline(always)]
+    pub(crate) fn check_under<R>(
+        &self,
+        key: Fetched<'_, A::Line>,
+        (under, cost): (Under<A>, u64),
+        now: Timestamp,
+        report: impl Fn(Decision) -> R,
+    ) -> R {
+        match self.check_in(key, (under, cost), now, &report) {
+            Some(reported) => reported,
+            None => report(self.check_elsewhere(key.hash, (&under, cost), now)),
+        }
+    }
+
+    /// Decides in this line, if the key is here and has no limit of its own.
+    #[inline(always)]
+    fn check_in<R>(
+        &self,
+        Fetched { hash, home: line }: Fetched<'_, A::Line>,
+        (under, cost): (Under<A>, u64),
+        now: Timestamp,
+        report: impl Fn(Decision) -> R,
+    ) -> Option<R> {
+        loop {
+            let header = read_header(line);
+            let slot = find(line, hash)?;
+            if header.is_pinned(slot) {
+                return None;
+            }
+            let limit = under.or(|| self.limits.get(header.limit_index()));
+            let before = line.load(slot);
+            let mut state = A::unpack(before);
+            let decision = limit.check(&mut state, cost, now);
+            let after = A::pack(&state);
+            if after == before {
+                if is_unchanged(line, header) {
+                    return Some(report(decision));
+                }
+            } else if let Some(mut locked) = Locked::if_unchanged(line, header) {
+                // The count of writes in a header wraps; the slot itself has the last word.
+                if locked.fingerprint(slot) == hash && locked.load(slot) == before {
+                    locked.store(slot, after);
+                    return Some(report(decision));
+                }
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_elsewhere(
+        &self,
+        hash: u64,
+        (under, cost): (&Under<A>, u64),
+        now: Timestamp,
+    ) -> Decision {
+        let under = *under;
+        let chain = self.shelf.chain(hash);
+        for (line, next) in chain.iter().zip(&chain[1..]) {
+            if !read_header(line).is_overflowed() {
+                break;
+            }
+            let key = Fetched { hash, home: next };
+            let decision = self.check_in(key, (under, cost), now, |decision| decision);
+            if let Some(decision) = decision {
+                return decision;
+            }
+        }
+        if cost == 0 {
+            self.peek_under(hash, (under, cost), now)
+        } else {
+            self.check_locked(hash, (under, cost), now)
+        }
+    }
+
+    /// What [`check`](Self::check) would answer. Changes nothing.
+    pub(crate) fn peek(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
+        self.peek_under(hash, (Under::Kept, cost), now)
+    }
+
+    /// [`peek`](Self::peek) under a limit that may come with the call.
+    pub(crate) fn peek_under(
+        &self,
+        hash: u64,
+        (under, cost): (Under<A>, u64),
+        now: Timestamp,
+    ) -> Decision {
+        let (_, mut chain) = self.shelf.lock_chain(hash);
+        if let Some(at) = chain.find(hash) {
+            let line = chain.line(at.line);
+            let state = A::unpack(line.load(at.slot));
+            let limit = under.or(|| self.limit_of(line.header, at.slot, hash));
+            return limit.peek(&state, cost, now);
+        }
+        let home = chain.line(0);
+        let now = self.shelf.no_earlier_than_reuse(now);
+        match self.sketch() {
+            Some(sketch) => sketch.estimate(self, hash, now).peek(under, cost, now),
+            None => {
+                let limit = under.or(|| self.limits.get(home.header.limit_index()));
+                limit.peek(&limit.fresh(), cost, now)
+            }
+        }
+    }
+
+    /// Gives back up to `units` to a key that has a slot, and reports how many.
+    pub(crate) fn refund(&self, hash: u64, units: u64, now: Timestamp) -> u64 {
+        let (_, mut chain) = self.shelf.lock_chain(hash);
+        let Some(at) = chain.find(hash) else { return 0 };
+        let line = chain.line(at.line);
+        let limit = self.limit_of(line.header, at.slot, hash);
+        let mut state = A::unpack(line.load(at.slot));
+        let given = limit.refund(&mut state, units, now);
+        line.store(at.slot, A::pack(&state));
+        given
+    }
+
+    /// Drops what a key has spent; true if there was anything. Its own limit stays.
+    pub(crate) fn forget(&self, hash: u64) -> bool {
+        let (_, mut chain) = self.shelf.lock_chain(hash);
+        let Some(at) = chain.find(hash) else { return false };
+        let line = chain.line(at.line);
+        if line.header.is_pinned(at.slot) {
+            line.store(at.slot, Default::default());
+        } else {
+            line.clear(at.slot);
+            self.shelf.uncount_keys(1);
+        }
+        true
+    }
+
+    /// Puts another limit into force. What was spent stays spent.
+    ///
+    /// When this returns every key is under the new limit; until then each is under one of both.
+    ///
+    /// The time is read again for each line, under its lock: what was charged before the line was
+    /// moved was charged before that time, and is not given back at a rate that came later.
+    pub(crate) fn set_limit(&self, limit: A, now: impl Fn() -> Timestamp) {
+        let modernise = |line: &mut Locked<'_, A::Line>| {
+            self.modernise(line, self.limits.current_index(), now());
+        };
+        self.limits.edit(limit, now(), || {
+            for line in self.shelf.lines() {
+                modernise(&mut Locked::new(line));
+            }
+            if let Some(sketch) = self.sketch() {
+                sketch.for_each_line(modernise);
+            }
+        });
+    }
+
+    /// Gives a key a limit of its own. What it has spent stays spent.
+    pub(crate) fn set_override(
+        &self,
+        hash: u64,
+        limit: A,
+        now: Timestamp,
+    ) -> Result<(), TableFull> {
+        let (mut chain, at) = self.lock_slot(hash, now)?;
+        let line = chain.line(at.line);
+        let old = self.limit_of(line.header, at.slot, hash);
+        self.move_slot(line, at.slot, (old, limit.succeeding(&old)), now);
+        line.header.set_pinned(at.slot, true);
+        let mut overrides = self.overrides.write().unwrap_or_else(|poison| poison.into_inner());
+        overrides.insert(hash, limit.succeeding(&old));
+        Ok(())
+    }
+
+    /// Puts a key back under the common limit; true if it had one of its own.
+    pub(crate) fn remove_override(&self, hash: u64, now: Timestamp) -> bool {
+        let (_, mut chain) = self.shelf.lock_chain(hash);
+        let Some(at) = chain.find(hash) else { return false };
+        let line = chain.line(at.line);
+        if !line.header.is_pinned(at.slot) {
+            return false;
+        }
+        let old = self.limit_of(line.header, at.slot, hash);
+        let limit = self.limits.get(line.header.limit_index());
+        self.move_slot(line, at.slot, (old, limit), now);
+        line.header.set_pinned(at.slot, false);
+        if line.load(at.slot) == Default::default() {
+            line.clear(at.slot);
+            self.shelf.uncount_keys(1);
+        }
+        let mut overrides = self.overrides.write().unwrap_or_else(|poison| poison.into_inner());
+        overrides.remove(&hash);
+        true
+    }
+
+    /// Frees the slots of all keys that are idle at `now`.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        self.shelf.sweep(now, self);
+    }
+}
+
+/// The slow way: under the lock of the key's home line.
+impl<A: KeyedLimit> Table<A> {
+    fn check_locked(&self, hash: u64, asked: (Under<A>, u64), now: Timestamp) -> Decision {
+        let (under, cost) = asked;
+        match self.shelf.enter(hash, now, self) {
+            Place::Known(mut chain, at) => {
+                let line = chain.line(at.line);
+                let limit = under.or(|| self.limit_of(line.header, at.slot, hash));
+                // A key may have been given its slot with its own limit, after it was forgotten.
+                let is_pinned = line.header.is_pinned(at.slot);
+                let now = if is_pinned { self.shelf.no_earlier_than_reuse(now) } else { now };
+                let mut state = A::unpack(line.load(at.slot));
+                let decision = limit.check(&mut state, cost, now);
+                line.store(at.slot, A::pack(&state));
+                decision
+            }
+            Place::Claimed(mut chain, at) => self.insert((&mut chain, at), hash, asked, now),
+            Place::Full(mut chain) => self.check_without_slot(&mut chain, hash, asked, now),
+        }
+    }
+
+    /// The slot of a key that must have one, inserted if need be.
+    fn lock_slot(
+        &self,
+        hash: u64,
+        now: Timestamp,
+    ) -> Result<(Chain<'_, A::Line>, Position), TableFull> {
+        match self.shelf.enter(hash, now, self) {
+            Place::Known(chain, at) => Ok((chain, at)),
+            Place::Claimed(mut chain, at) => {
+                let state = self.first_state(chain.line(at.line), hash, now);
+                let line = chain.line(at.line);
+                line.set_fingerprint(at.slot, hash);
+                line.store(at.slot, A::pack(&state));
+                Ok((chain, at))
+            }
+            Place::Full(_) => Err(TableFull),
+        }
+    }
+
+    /// Decides about a new key in the slot that was claimed for it.
+    fn insert(
+        &self,
+        (chain, at): (&mut Chain<'_, A::Line>, Position),
+        hash: u64,
+        (under, cost): (Under<A>, u64),
+        now: Timestamp,
+    ) -> Decision {
+        let line = chain.line(at.line);
+        let mut state = self.first_state(line, hash, now);
+        let limit = under.or(|| self.limits.get(line.header.limit_index()));
+        let now = self.shelf.no_earlier_than_reuse(now);
+        let decision = limit.check(&mut state, cost, now);
+        if state == limit.fresh() {
+            // Nothing to remember: a cost that can never pass takes no slot.
+            self.shelf.uncount_keys(1);
+        } else {
+            line.set_fingerprint(at.slot, hash);
+            line.store(at.slot, A::pack(&state));
+        }
+        decision
+    }
+
+    /// The state that a new key starts with in this line: fresh, or what the shared counters say.
+    fn first_state(&self, line: &mut Locked<'_, A::Line>, hash: u64, now: Timestamp) -> A::State {
+        let Some(sketch) = self.sketch() else {
+            return self.limits.get(line.header.limit_index()).fresh();
+        };
+        let estimate = sketch.estimate(self, hash, now);
+        let current = self.limits.current_index();
+        self.modernise(line, current, now);
+        if estimate.limit_index == current {
+            estimate.state
+        } else {
+            self.limits.carry_over(&estimate.state, current, now)
+        }
+    }
+
+    /// Decides about a new key for which there is no slot, under the lock of its home line.
+    fn check_without_slot(
+        &self,
+        chain: &mut Chain<'_, A::Line>,
+        hash: u64,
+        (under, cost): (Under<A>, u64),
+        now: Timestamp,
+    ) -> Decision {
+        let limit = under.or(|| self.limits.get(chain.line(0).header.limit_index()));
+        let now = self.shelf.no_earlier_than_reuse(now);
+        match self.ceiling().when_full {
+            WhenFull::Allow => limit.peek(&limit.fresh(), cost, now),
+            WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
+            WhenFull::Share => match self.sketch.get_or_init(|| Sketch::new(self)) {
+                Some(sketch) => sketch.check(self, hash, (under, cost), now),
+                None => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
+            },
+        }
+    }
+
+    /// The limit that a slot's state is counted under.
+    fn limit_of(&self, header: Header, slot: usize, hash: u64) -> A {
+        if header.is_pinned(slot) {
+            let overrides = self.overrides.read().unwrap_or_else(|poison| poison.into_inner());
+            if let Some(limit) = overrides.get(&hash) {
+                return *limit;
+            }
+        }
+        self.limits.get(header.limit_index())
+    }
+
+    /// Moves the states of a line to the limit that is in force, as read under the line's lock.
+    fn modernise(&self, line: &mut Locked<'_, A::Line>, current: usize, now: Timestamp) {
+        if line.header.limit_index() == current {
+            return;
+        }
+        for slot in 0..A::Line::SLOTS {
+            let before = line.load(slot);
+            if before != Default::default() && !line.header.is_pinned(slot) {
+                let state = self.limits.carry_over(&A::unpack(before), current, now);
+                line.store(slot, A::pack(&state));
+            }
+        }
+        line.header.set_limit_index(current);
+    }
+
+    fn move_slot(
+        &self,
+        line: &mut Locked<'_, A::Line>,
+        slot: usize,
+        (from, to): (A, A),
+        at: Timestamp,
+    ) {
+        let state = to.carry_over(&from, &A::unpack(line.load(slot)), at);
+        line.store(slot, A::pack(&state));
+    }
+}
+
+impl<A: KeyedLimit> Keeper<A::Line> for Table<A> {
+    fn is_idle(&self, line: &Locked<'_, A::Line>, slot: usize, since: Timestamp) -> bool {
+        let limit = self.limits.get(line.header.limit_index());
+        limit.is_idle(&A::unpack(line.load(slot)), since)
+    }
+
+    fn level(&self, lines: &mut [Locked<'_, A::Line>], now: Timestamp) {
+        // Read once, with all lines locked: an edit that comes now finds them all alike.
+        let current = self.limits.current_index();
+        lines.iter_mut().for_each(|line| self.modernise(line, current, now));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,204 @@
+//! How the table grows: one segment at a time, where a new key found its chain full.
+//!
+//! The idle keys of the segment are dropped. If that made room, the others are moved together in
+//! the same lines. Else a new segment takes the keys whose next hash bit is set. Segments differ in
+//! size, so that they do not all split at the same time, which would let the bytes per key swing by
+//! a factor of two.
+
+use tidegate_core::Timestamp;
+
+use super::directory::{Entry, Half, MAX_HOMES, NewSegment, PROBE, home_of};
+use super::line::{Line, Locked, MAX_SLOTS};
+use super::shelf::{KEPT_IDLE, Keeper, Shelf};
+use super::sync::Ordering;
+
+impl<L: Line> Shelf<L> {
+    /// Makes room in the segment of a hash; false when the table cannot have more lines.
+    pub(super) fn grow(
+        &self,
+        keeper: &impl Keeper<L>,
+        hash: u64,
+        entry: Entry<L>,
+        now: Timestamp,
+    ) -> bool {
+        let idle_since = now.saturating_sub(KEPT_IDLE);
+        let mut lines = lock_all(self.directory.lines(entry));
+        if self.directory.entry(hash) != entry {
+            // Somebody else has made room.
+            return true;
+        }
+        keeper.level(&mut lines, now);
+        let drop_idle = |line| self.free_idle(line, idle_since, keeper);
+        let dropped: usize = lines.iter_mut().map(drop_idle).sum();
+        let keys: usize = lines.iter().map(|line| line.occupied().count()).sum();
+        if dropped > keys / 8 {
+            move_together(&mut lines, entry.homes(), |_| true);
+            return true;
+        }
+        let rooms = if entry.depth() == 0 && entry.homes() < MIN_HOMES {
+            [Room::whole((entry.homes() * 4).min(MIN_HOMES)), Room::whole(MIN_HOMES)]
+        } else {
+            // Only a freak distribution of hashes does not fit into two halves: it is spread out.
+            let number = self.counters.segments.fetch_add(1, Ordering::Relaxed);
+            let least = keys * 100 / (2 * L::SLOTS * SPLIT_LOAD_PERCENT);
+            [Room::upper(staggered_homes(number).max(least)), Room::whole(entry.homes() * 2)]
+        };
+        let grown = rooms.into_iter().any(|room| self.split(hash, entry, &mut lines, room));
+        grown || dropped > 0
+    }
+
+    /// Moves keys to a new segment and names it; false when they do not fit or it may not be had.
+    fn split(
+        &self,
+        hash: u64,
+        entry: Entry<L>,
+        old: &mut [Locked<'_, L>],
+        Room { homes, instead_of }: Room,
+    ) -> bool {
+        let moves = |hash: u64| instead_of == Half::Whole || (hash >> entry.depth()) & 1 == 1;
+        if !self.count_lines(homes + PROBE - 1) {
+            return false;
+        }
+        let Some(lines) = self.directory.allocate(homes) else { return false };
+        let mut new = lock_all(lines);
+        let limit_index = old[0].header.limit_index();
+        new.iter_mut().for_each(|line| line.header.set_limit_index(limit_index));
+        let mut moved = 0;
+        let fits = |key: Key<_>| {
+            moved += usize::from(moves(key.hash));
+            !moves(key.hash) || place(&mut new, homes, key)
+        };
+        if !old.iter().flat_map(keys_of).all(fits) || moved == 0 {
+            // Nothing has been taken out yet. The new lines are out of reach, and count as lines.
+            return false;
+        }
+        move_together(old, entry.homes(), |hash| !moves(hash));
+        drop(new);
+        self.directory.publish(hash, entry, NewSegment { lines, homes, instead_of });
+        true
+    }
+
+    /// Counts more lines, unless there would be more than there may be.
+    fn count_lines(&self, more: usize) -> bool {
+        let max_lines = self.ceiling().max_lines(L::SLOTS);
+        let fits = |lines| (lines + more <= max_lines).then_some(lines + more);
+        let lines = &self.counters.lines;
+        lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+}
+
+/// A segment to come.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    homes: usize,
+    instead_of: Half,
+}
+
+impl Room {
+    fn whole(homes: usize) -> Self {
+        Self { homes: homes.min(MAX_HOMES), instead_of: Half::Whole }
+    }
+
+    fn upper(homes: usize) -> Self {
+        Self { homes: homes.min(MAX_HOMES), instead_of: Half::Upper }
+    }
+}
+
+/// A key on its way from one line to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Key<P> {
+    pub(super) hash: u64,
+    pub(super) packed: P,
+    pub(super) is_pinned: bool,
+}
+
+/// Locks lines in ascending order.
+pub(super) fn lock_all<L: Line>(lines: &[L]) -> Vec<Locked<'_, L>> {
+    lines.iter().map(Locked::new).collect()
+}
+
+pub(super) fn keys_of<L: Line>(line: &Locked<'_, L>) -> impl Iterator<Item = Key<L::Packed>> {
+    line.occupied().map(|slot| Key {
+        hash: line.fingerprint(slot),
+        packed: line.load(slot),
+        is_pinned: line.header.is_pinned(slot),
+    })
+}
+
+/// Puts a key into the first line of its chain that has a free slot; false if none has.
+pub(super) fn place<L: Line>(
+    lines: &mut [Locked<'_, L>],
+    homes: usize,
+    key: Key<L::Packed>,
+) -> bool {
+    let home = home_of(key.hash, homes);
+    for line in &mut lines[home..home + PROBE] {
+        if let Some(slot) = line.free_slot() {
+            line.set_fingerprint(slot, key.hash);
+            line.store(slot, key.packed);
+            line.header.set_pinned(slot, key.is_pinned);
+            return true;
+        }
+        line.header.set_overflowed(true);
+    }
+    false
+}
+
+/// Drops the keys that are not kept, and moves the others as near to their homes as they fit.
+///
+/// Line by line, in ascending order: no key goes further than it was, because whatever is before it
+/// has come from there or from further on. So each one finds a place.
+pub(super) fn move_together<L: Line>(
+    lines: &mut [Locked<'_, L>],
+    homes: usize,
+    keeps: impl Fn(u64) -> bool,
+) {
+    for index in 0..lines.len() {
+        let line = &mut lines[index];
+        let mut keys = [None; MAX_SLOTS];
+        for (taken, key) in keys.iter_mut().zip(keys_of(line)) {
+            *taken = keeps(key.hash).then_some(key);
+        }
+        (0..L::SLOTS).for_each(|slot| line.clear(slot));
+        line.header.set_overflowed(false);
+        for key in keys.into_iter().flatten() {
+            let placed = place(lines, homes, key);
+            assert!(placed, "a key fits where it was");
+        }
+    }
+}
+
+/// The directory bits and home lines for a table that is to hold `keys` without growing.
+pub(super) fn presized<L: Line>(keys: usize) -> (u32, usize) {
+    let homes =
+        keys.saturating_mul(100).div_ceil(L::SLOTS * PRESIZED_LOAD_PERCENT).max(FIRST_HOMES);
+    let segments = homes.div_ceil(PRESIZED_HOMES).next_power_of_two();
+    (segments.trailing_zeros(), homes.div_ceil(segments))
+}
+
+/// Sizes from `MIN_HOMES` to twice as many, as evenly spread on a logarithmic scale as one can
+/// have them without knowing how many there will be.
+pub(super) fn staggered_homes(number: usize) -> usize {
+    // The fractional part of number · golden ratio, in 1/2^16.
+    let fraction = (number.wrapping_mul(GOLDEN) >> 16) & 0xffff;
+    // 2^x is 1 + x − 0.34·x·(1 − x) for x from 0 to 1, to within a percent.
+    let bend = fraction * (0x1_0000 - fraction) / 0x1_0000 * 34 / 100;
+    (MIN_HOMES + MIN_HOMES * (fraction - bend) / 0x1_0000).min(MAX_HOMES)
+}
+
+const GOLDEN: usize = 0x9e37_79b9;
+
+/// Home lines of the first segment of a table that grows.
+pub(super) const FIRST_HOMES: usize = if cfg!(loom) { 1 } else { 16 };
+
+/// Home lines of the smallest segment after the first ones.
+const MIN_HOMES: usize = if cfg!(loom) { 1 } else { 768 };
+
+/// How full a new segment is at most.
+const SPLIT_LOAD_PERCENT: usize = 70;
+
+/// Home lines of a segment of a table that was made for a known number of keys, at most.
+const PRESIZED_HOMES: usize = 4096;
+
+/// How full a table is that was made for a known number of keys and has them.
+const PRESIZED_LOAD_PERCENT: usize = 62;

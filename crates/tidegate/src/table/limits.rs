@@ -1,0 +1,75 @@
+//! The limit in force and the one before it, readable without a lock.
+
+use tidegate_core::Timestamp;
+
+use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock};
+use crate::keyed::KeyedLimit;
+
+/// Two limits as words. Every line says under which of the two its states are counted.
+///
+/// An edit writes the words that no line uses, makes them current, and then moves every line over.
+/// A reader that meets half-written words has read a line that has been moved since, so the
+/// check of that line's header throws its decision away.
+#[derive(Debug)]
+pub(crate) struct Limits<A> {
+    words: [[AtomicU64; 4]; 2],
+    current: AtomicUsize,
+    /// When the current limit came into force.
+    edited_at_ns: AtomicU64,
+    in_force: Mutex<A>,
+    /// Held by an edit until every line has been moved.
+    edit: Mutex<()>,
+}
+
+impl<A: KeyedLimit> Limits<A> {
+    pub(crate) fn new(limit: A) -> Self {
+        let words = || limit.to_words().map(AtomicU64::new);
+        Self {
+            words: [words(), words()],
+            current: AtomicUsize::new(0),
+            edited_at_ns: AtomicU64::new(0),
+            in_force: Mutex::new(limit),
+            edit: Mutex::new(()),
+        }
+    }
+
+    /// One of the two limits.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> A {
+        let words = &self.words[index];
+        A::from_words(std::array::from_fn(|word| words[word].load(Ordering::Relaxed)))
+    }
+
+    /// Which of the two is in force. Read it under the lock of a line to compare with the line's.
+    pub(crate) fn current_index(&self) -> usize {
+        self.current.load(Ordering::Acquire)
+    }
+
+    /// The limit in force, as it was given.
+    pub(crate) fn in_force(&self) -> A {
+        *lock(&self.in_force)
+    }
+
+    /// A state that counts under the limit that is not `to`, moved to `to` at `now`, or at the
+    /// time of the edit if that is later.
+    pub(crate) fn carry_over(&self, state: &A::State, to: usize, now: Timestamp) -> A::State {
+        let edited_at = Timestamp::from_nanos(self.edited_at_ns.load(Ordering::Relaxed));
+        self.get(to).carry_over(&self.get(1 - to), state, now.max(edited_at))
+    }
+
+    /// Puts a limit into force at `now`, and runs `move_lines` before the next edit can begin.
+    pub(crate) fn edit(&self, limit: A, now: Timestamp, move_lines: impl FnOnce()) {
+        let _one_at_a_time = lock(&self.edit);
+        *lock(&self.in_force) = limit;
+        let old = self.current_index();
+        let limit = limit.succeeding(&self.get(old));
+        // Whoever sees one of these words also sees what the edit before has done to the lines.
+        fence(Ordering::Release);
+        for (word, value) in self.words[1 - old].iter().zip(limit.to_words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.edited_at_ns.store(now.as_nanos(), Ordering::Relaxed);
+        self.current.store(1 - old, Ordering::Release);
+        move_lines();
+    }
+}

@@ -1,0 +1,96 @@
+use std::fmt;
+use std::hash::BuildHasher;
+use std::marker::PhantomData;
+
+use tidegate_core::{Bucket, Rate};
+
+use super::Throttle;
+use crate::clock::{Clock, MonotonicClock};
+use crate::hash::KeyedHash;
+use crate::limiter::BuildError;
+use crate::table::{Ceiling, Table, WhenFull};
+
+/// Builds a [`Throttle`]. Every setting has a default.
+#[must_use]
+pub struct ThrottleBuilder<K: ?Sized, C = MonotonicClock, S = KeyedHash> {
+    ceiling: Ceiling,
+    capacity_hint: Option<usize>,
+    clock: C,
+    hasher: S,
+    key: PhantomData<fn(&K)>,
+}
+
+impl<K: ?Sized> ThrottleBuilder<K> {
+    pub(super) fn new() -> Self {
+        Self {
+            ceiling: Ceiling::DEFAULT,
+            capacity_hint: None,
+            clock: MonotonicClock,
+            hasher: KeyedHash::new(),
+            key: PhantomData,
+        }
+    }
+}
+
+impl<K: ?Sized, C, S> ThrottleBuilder<K, C, S> {
+    /// The most keys that are remembered at a time; 2^24 unless said.
+    ///
+    /// Memory is at most 48 bytes times this and 128 KiB; shared counters may add an eighth.
+    pub fn max_keys(mut self, keys: usize) -> Self {
+        self.ceiling.max_keys = keys;
+        self
+    }
+
+    /// What happens to new keys when all keys that may be remembered are live;
+    /// [`Share`](WhenFull::Share) unless said.
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.ceiling.when_full = when_full;
+        self
+    }
+
+    /// Makes room for this many keys at once, instead of growing as they come.
+    pub fn capacity_hint(mut self, keys: usize) -> Self {
+        self.capacity_hint = Some(keys);
+        self
+    }
+
+    /// Takes time from another clock.
+    pub fn clock<D: Clock>(self, clock: D) -> ThrottleBuilder<K, D, S> {
+        let Self { ceiling, capacity_hint, hasher, key, .. } = self;
+        ThrottleBuilder { ceiling, capacity_hint, clock, hasher, key }
+    }
+
+    /// Hashes keys with another hash. Two keys with the same hash share one bucket, so this is for
+    /// keys that nobody can choose.
+    pub fn hasher<T: BuildHasher>(self, hasher: T) -> ThrottleBuilder<K, C, T> {
+        let Self { ceiling, capacity_hint, clock, key, .. } = self;
+        ThrottleBuilder { ceiling, capacity_hint, clock, hasher, key }
+    }
+
+    /// The throttle, or which setting is wrong.
+    pub fn build(self) -> Result<Throttle<K, C, S>, BuildError> {
+        self.ceiling.check()?;
+        self.finish().ok_or(BuildError::CapacityHint)
+    }
+
+    /// The throttle, from settings that are known to be right; `None` if there is no memory for it.
+    pub(super) fn finish(self) -> Option<Throttle<K, C, S>> {
+        // Calls bring their limits; this one says what a state means, and which of two is the worse.
+        let limit = Rate::per_second(1).and_then(|rate| Bucket::in_common_ticks(rate, 1)).ok()?;
+        Some(Throttle {
+            table: Table::new(limit, self.ceiling, self.capacity_hint)?,
+            clock: self.clock,
+            hasher: self.hasher,
+            key: PhantomData,
+        })
+    }
+}
+
+impl<K: ?Sized, C, S> fmt::Debug for ThrottleBuilder<K, C, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThrottleBuilder")
+            .field("ceiling", &self.ceiling)
+            .field("capacity_hint", &self.capacity_hint)
+            .finish_non_exhaustive()
+    }
+}

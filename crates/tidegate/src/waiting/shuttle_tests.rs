@@ -1,0 +1,315 @@
+//! The list as shipped, under schedules that shuttle chooses. A lost wake-up is a deadlock, which
+//! shuttle reports, as no sleep times out by itself here.
+//!
+//! Run with `RUSTFLAGS="--cfg shuttle"`; `TIDEGATE_SCHEDULES` says how many schedules per test.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+
+use super::sync::{Condvar, thread};
+use super::*;
+use crate::clock::ManualClock;
+
+const LINE: u64 = 7;
+const THREADS: usize = 6;
+
+/// Explores schedules: half at random, half with few switches at unlikely points.
+fn explore(model: impl Fn() + Send + Sync + 'static) {
+    let schedules = std::env::var("TIDEGATE_SCHEDULES")
+        .map(|number| number.parse().expect("a number of schedules"));
+    let schedules: usize = schedules.unwrap_or(20_000);
+    let model = Arc::new(model);
+    let same = Arc::clone(&model);
+    shuttle::check_random(move || model(), schedules.div_ceil(2));
+    shuttle::check_pct(move || same(), schedules / 2, 3);
+}
+
+/// A semaphore whose places come back when they are given back or when their lease expires.
+struct World {
+    list: WaitList,
+    clock: ManualClock,
+    places: usize,
+    leases: Mutex<Leases>,
+    /// All who called `wait`, in that order, by rank.
+    arrivals: Mutex<BTreeMap<i64, Vec<usize>>>,
+    finished: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Leases {
+    /// Who holds a place, until when.
+    held: BTreeMap<usize, Timestamp>,
+    served: BTreeMap<i64, Vec<usize>>,
+}
+
+impl World {
+    fn new(places: usize) -> Self {
+        let clock = ManualClock::default();
+        Self {
+            list: WaitList::new(Arc::new(clock.clone())),
+            clock,
+            places,
+            leases: Mutex::new(Leases::default()),
+            arrivals: Mutex::new(BTreeMap::new()),
+            finished: AtomicUsize::new(0),
+        }
+    }
+
+    fn in_secs(&self, secs: u64) -> Timestamp {
+        self.clock.now().saturating_add(Duration::from_secs(secs))
+    }
+
+    /// Arrives, so that it is known who came first.
+    fn arrive(
+        &self,
+        name: usize,
+        terms: Terms,
+        lease: Timestamp,
+    ) -> Wait<'_, (), impl FnMut(Timestamp) -> Attempt<()>> {
+        let mut arrivals = lock(&self.arrivals);
+        arrivals.entry(terms.rank).or_default().push(name);
+        self.list.wait(terms, move |now| {
+            let attempt = self.take(name, lease, now);
+            if attempt == Attempt::Done(()) {
+                lock(&self.leases).served.entry(terms.rank).or_default().push(name);
+            }
+            attempt
+        })
+    }
+
+    fn take(&self, name: usize, lease: Timestamp, now: Timestamp) -> Attempt<()> {
+        let mut leases = lock(&self.leases);
+        leases.held.retain(|_, expiry| *expiry > now);
+        if leases.held.len() == self.places {
+            let expiry = leases.held.values().min().copied();
+            return Attempt::NotYet { retry_at: expiry.filter(|at| *at < Timestamp::MAX) };
+        }
+        leases.held.insert(name, lease);
+        Attempt::Done(())
+    }
+
+    fn give_back(&self, name: usize) {
+        let held = lock(&self.leases).held.remove(&name);
+        if held.is_some() {
+            self.list.wake(LINE);
+        }
+    }
+
+    /// What holds when everybody has gone.
+    fn check_at_rest(&self) {
+        assert_eq!(self.list.lines(), 0);
+        assert_eq!(self.list.next_due(), None);
+        assert!(self.list.shared.is_unused());
+        let leases = lock(&self.leases);
+        assert!(leases.held.values().all(|expiry| *expiry < Timestamp::MAX), "{:?}", leases.held);
+        let arrivals = lock(&self.arrivals);
+        for (rank, served) in &leases.served {
+            let mut came = arrivals[rank].iter();
+            let in_order = served.iter().all(|name| came.any(|other| other == name));
+            assert!(in_order, "rank {rank}: {:?} came, {served:?} were served", arrivals[rank]);
+        }
+    }
+}
+
+fn terms() -> Terms {
+    Terms { line: LINE, places: THREADS, rank: 0, deadline: None }
+}
+
+/// Waits in one of the ways that there are, and reports whether it holds a place at the end.
+fn wait_somehow<F>(wait: Wait<'_, (), F>) -> Result<(), GaveUp>
+where
+    F: FnMut(Timestamp) -> Attempt<()>,
+{
+    match thread_rng().gen_range(0..4) {
+        0 | 1 => wait.block(),
+        2 => shuttle::future::block_on(wait),
+        _ => poll_and_drop(wait),
+    }
+}
+
+/// Cancels after some polls, if it is not served before.
+fn poll_and_drop<F>(wait: Wait<'_, (), F>) -> Result<(), GaveUp>
+where
+    F: FnMut(Timestamp) -> Attempt<()>,
+{
+    if let Stage::Settled(Ok(())) = wait.stage {
+        // Dropped, this would be a lease that nobody has; a real lease gives itself back.
+        return wait.block();
+    }
+    let mut wait = pin!(wait);
+    for _ in 0..thread_rng().gen_range(0..3) {
+        let polled = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let Poll::Ready(outcome) = polled {
+            return outcome;
+        }
+        thread::yield_now();
+    }
+    Err(GaveUp::DeadlinePassed)
+}
+
+fn run_threads(world: &Arc<World>, body: fn(&World, usize)) {
+    let threads: Vec<_> = (0..THREADS)
+        .map(|name| {
+            let world = Arc::clone(world);
+            thread::spawn(move || {
+                body(&world, name);
+                world.finished.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("it did not panic"));
+}
+
+#[test]
+fn no_wake_up_is_lost_and_nobody_overtakes() {
+    explore(|| {
+        let world = Arc::new(World::new(3));
+        run_threads(&world, |world, name| {
+            let rank = thread_rng().gen_range(0..2);
+            let wait = world.arrive(name, Terms { rank, ..terms() }, Timestamp::MAX);
+            if wait_somehow(wait).is_ok() {
+                thread::yield_now();
+                world.give_back(name);
+            }
+        });
+        world.check_at_rest();
+        assert!(lock(&world.leases).held.is_empty());
+    });
+}
+
+/// Half of them do not wait, so the count of waiters is often none, and nobody takes the lock.
+#[test]
+fn giving_back_sees_those_who_are_about_to_wait() {
+    explore(|| {
+        let world = Arc::new(World::new(1));
+        run_threads(&world, |world, name| {
+            let has_place = if name % 2 == 0 {
+                world.arrive(name, terms(), Timestamp::MAX).block().is_ok()
+            } else {
+                let take = || world.take(name, Timestamp::MAX, world.clock.now());
+                world.list.is_empty(LINE) && take() == Attempt::Done(())
+            };
+            assert!(has_place || name % 2 == 1, "who waits without a deadline is served");
+            if has_place {
+                world.give_back(name);
+            }
+        });
+        world.check_at_rest();
+        assert!(lock(&world.leases).held.is_empty());
+    });
+}
+
+#[test]
+fn deadlines_and_dead_holders_free_what_they_held() {
+    explore(|| {
+        let world = Arc::new(World::new(3));
+        let time = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                while world.finished.load(Ordering::SeqCst) < THREADS {
+                    world.clock.advance(Duration::from_secs(1));
+                    world.list.tick(world.clock.now());
+                    thread::yield_now();
+                }
+            })
+        };
+        run_threads(&world, |world, name| {
+            let patience = thread_rng().gen_range(0..4);
+            let deadline = (patience < 3).then(|| world.in_secs(patience));
+            let dies = thread_rng().gen_bool(0.3);
+            let lease = if dies { world.in_secs(2) } else { Timestamp::MAX };
+            let places = thread_rng().gen_range(1..=THREADS);
+            let wait = world.arrive(name, Terms { deadline, places, ..terms() }, lease);
+            if wait_somehow(wait).is_ok() && !dies {
+                world.give_back(name);
+            }
+        });
+        time.join().unwrap();
+        world.check_at_rest();
+        world.list.close();
+    });
+}
+
+#[test]
+fn closing_sends_everybody_home_at_any_point() {
+    explore(|| {
+        let world = Arc::new(World::new(3));
+        let closer = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.list.close())
+        };
+        run_threads(&world, |world, name| {
+            let deadline = thread_rng().gen_bool(0.5).then(|| world.in_secs(1));
+            let wait = world.arrive(name, Terms { deadline, ..terms() }, Timestamp::MAX);
+            let outcome = if thread_rng().gen_bool(0.5) {
+                wait.block()
+            } else {
+                shuttle::future::block_on(wait)
+            };
+            // Those who hold a place keep it, so that the others can only be sent home.
+            assert!(matches!(outcome, Ok(()) | Err(GaveUp::Closed)));
+        });
+        closer.join().unwrap();
+        world.list.close();
+        assert_eq!(world.list.lines(), 0);
+    });
+}
+
+/// Alarms that count how many of them have fired.
+struct Bells {
+    timer: Timer,
+    pending: Mutex<Vec<Timestamp>>,
+    fired: Mutex<usize>,
+    all_fired: Condvar,
+}
+
+impl Alarms for Bells {
+    fn timer(&self) -> &Timer {
+        &self.timer
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_secs(10)
+    }
+
+    fn fire(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut pending = lock(&self.pending);
+        let before = pending.len();
+        pending.retain(|at| *at > now);
+        *lock(&self.fired) += before - pending.len();
+        self.all_fired.notify_one();
+        pending.iter().min().copied()
+    }
+}
+
+#[test]
+fn an_alarm_that_is_set_at_any_point_fires() {
+    const ALARMS: usize = 3;
+    explore(|| {
+        let bells = Arc::new(Bells {
+            timer: Timer::new(),
+            // The one that the thread sleeps for, and that never comes.
+            pending: Mutex::new(vec![Timestamp::from_secs(20)]),
+            fired: Mutex::new(0),
+            all_fired: Condvar::new(),
+        });
+        let setters = [(); ALARMS].map(|()| {
+            let bells = Arc::clone(&bells);
+            thread::spawn(move || {
+                let due = Timestamp::from_secs(5);
+                lock(&bells.pending).push(due);
+                assert_eq!(Timer::arm(&bells, due), Armed::Yes);
+            })
+        });
+        let mut fired = lock(&bells.fired);
+        while *fired < ALARMS {
+            fired = sync::sleep_on(&bells.all_fired, fired, None).guard;
+        }
+        drop(fired);
+        setters.into_iter().for_each(|setter| setter.join().unwrap());
+        bells.timer.close();
+    });
+}

@@ -1,0 +1,188 @@
+//! The one thread of the library: it wakes the tasks whose time has come.
+//!
+//! A future cannot wake itself, and no runtime with a timer is assumed. The thread starts when the
+//! first future sleeps until a time, and ends when there has been none for a while.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::Timestamp;
+
+use super::line::PAUSE;
+use super::sync::{Condvar, Mutex, MutexGuard, Woken, lock, sleep_on, thread};
+
+/// What the timer wakes. Its methods do not panic.
+pub(super) trait Alarms: Send + Sync + 'static {
+    /// Their timer.
+    fn timer(&self) -> &Timer;
+
+    /// The time now.
+    fn now(&self) -> Timestamp;
+
+    /// Fires all that is due, and reports when the next one is.
+    fn fire(&self, now: Timestamp) -> Option<Timestamp>;
+}
+
+/// Whether somebody sees to it that an alarm fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Armed {
+    Yes,
+    /// The timer is closed, or the system has no thread for it.
+    No,
+}
+
+/// The handle of the thread, which may not run.
+pub(super) struct Timer {
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+impl Timer {
+    pub(super) fn new() -> Self {
+        let state =
+            State { phase: Phase::Idle, news: News::None, sleeps_until: None, thread: None };
+        Self { state: Mutex::new(state), bell: Condvar::new() }
+    }
+
+    /// Sees to it that an alarm at `at`, which has been added, fires. Starts the thread if it does
+    /// not run.
+    pub(super) fn arm<A: Alarms>(alarms: &Arc<A>, at: Timestamp) -> Armed {
+        let timer = alarms.timer();
+        let mut state = lock(&timer.state);
+        match state.phase {
+            Phase::Closed => Armed::No,
+            Phase::Running => {
+                if state.sleeps_until.is_none_or(|until| until > at) {
+                    state.news = News::Look;
+                    drop(state);
+                    timer.bell.notify_one();
+                }
+                Armed::Yes
+            }
+            Phase::Idle => {
+                let alarms = Arc::clone(alarms);
+                let builder = thread::Builder::new().name(THREAD_NAME.to_owned());
+                let Ok(thread) = builder.spawn(move || alarms.timer().run(&*alarms)) else {
+                    return Armed::No;
+                };
+                state.phase = Phase::Running;
+                state.thread = Some(thread);
+                Armed::Yes
+            }
+        }
+    }
+
+    /// Ends the thread for good, without waiting for it.
+    pub(super) fn stop(&self) {
+        lock(&self.state).phase = Phase::Closed;
+        self.bell.notify_one();
+    }
+
+    /// Ends the thread for good, and waits until it has ended, unless it is the caller.
+    pub(super) fn close(&self) {
+        self.stop();
+        let thread = lock(&self.state).thread.take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            // An alarm does not panic, so there is nothing to be told.
+            let _ = thread.join();
+        }
+    }
+
+    #[cfg(all(test, not(shuttle)))]
+    pub(super) fn is_running(&self) -> bool {
+        lock(&self.state).phase == Phase::Running
+    }
+
+    fn run(&self, alarms: &impl Alarms) {
+        let mut patience = Patience::new();
+        loop {
+            {
+                let mut state = lock(&self.state);
+                state.news = News::None;
+                state.sleeps_until = None;
+            }
+            let next = alarms.fire(alarms.now());
+            let timeout = next.map(|next| patience.timeout(next, alarms.now()));
+            let mut state = lock(&self.state);
+            if state.phase == Phase::Closed {
+                return;
+            }
+            if state.news == News::Look {
+                continue;
+            }
+            state.sleeps_until = next;
+            let woken = self.sleep(state, timeout.unwrap_or(LINGER));
+            match next {
+                Some(next) => patience.note(next, woken),
+                None if woken == Woken::TimedOut && self.retire() => return,
+                None => {}
+            }
+        }
+    }
+
+    fn sleep(&self, state: MutexGuard<'_, State>, timeout: Duration) -> Woken {
+        sleep_on(&self.bell, state, Some(timeout)).woken
+    }
+
+    /// Whether the thread may end: nobody has asked for it meanwhile.
+    fn retire(&self) -> bool {
+        let mut state = lock(&self.state);
+        if state.news == News::None && state.phase == Phase::Running {
+            state.phase = Phase::Idle;
+        }
+        state.phase != Phase::Running
+    }
+}
+
+/// How long to sleep until a time on a clock that may stand or lag.
+///
+/// Who has slept for long enough and finds that the time has still not come must not spin.
+pub(super) struct Patience {
+    overslept: Option<Timestamp>,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self { overslept: None }
+    }
+
+    /// How long to sleep until a time.
+    pub(super) fn timeout(&self, until: Timestamp, now: Timestamp) -> Duration {
+        let left = Duration::from_nanos(until.as_nanos().saturating_sub(now.as_nanos()));
+        if self.overslept == Some(until) { left.max(PAUSE) } else { left }
+    }
+
+    /// Notes how the sleep until that time has ended.
+    pub(super) fn note(&mut self, until: Timestamp, woken: Woken) {
+        self.overslept = (woken == Woken::TimedOut).then_some(until);
+    }
+}
+
+struct State {
+    phase: Phase,
+    news: News,
+    /// For which alarm the thread sleeps. Absent while it is awake or has none.
+    sleeps_until: Option<Timestamp>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Running,
+    Closed,
+}
+
+/// Whether an alarm has been added since the thread last looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    None,
+    Look,
+}
+
+const THREAD_NAME: &str = "tidegate-timer";
+
+/// How long the thread stays without anything to wait for.
+const LINGER: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 10_000 });

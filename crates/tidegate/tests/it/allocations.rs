@@ -1,0 +1,88 @@
+//! What is allowed allocates nothing.
+
+#![allow(unsafe_code, reason = "a counting allocator passes calls on to the system's")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use tidegate::policy::Policy;
+use tidegate::{Call, CallLimit, Engine, Rate, Request, Throttle};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that is ending has no counter any more.
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the promises of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the promises of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often this thread allocates while it does something.
+fn allocations(act: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    act();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn an_allowed_request_over_three_rules_allocates_nothing() {
+    let policy = r#"
+        [[rule]]
+        name   = "user"
+        key    = ["user"]
+        match  = { path = "/search/*" }
+        bucket = { rate = "1000/s", burst = 1000 }
+
+        [[rule]]
+        name   = "network"
+        key    = ["ip"]
+        window = { max = 100000, per = "1h" }
+
+        [[rule]]
+        name   = "all"
+        sliding = { max = 100000, per = "1m" }
+    "#;
+    let engine = Engine::new(Policy::from_toml(policy).unwrap());
+    let attributes = [("user", "ada"), ("ip", "2001:db8::1"), ("path", "/search/x")];
+    let request = Request::new("default", &attributes);
+    assert!(engine.check(&request).wait().unwrap().is_allowed(), "the key has its slot now");
+    let prepared = engine.domain("default");
+    for _ in 0..100 {
+        let count = allocations(|| {
+            assert!(engine.check(&request).wait().unwrap().is_allowed());
+            assert!(prepared.check(&request).wait().unwrap().is_allowed());
+        });
+        assert_eq!(count, 0);
+    }
+    assert!(allocations(|| drop(std::hint::black_box(Box::new(1)))) > 0, "it counts");
+}
+
+#[test]
+fn calls_that_bring_their_limit_allocate_nothing() {
+    let throttle: Throttle<[u8]> = Throttle::new();
+    let keys: Vec<Vec<u8>> = (0..100).map(|key| format!("key {key}").into_bytes()).collect();
+    let limit = CallLimit::new(Rate::per_second(1).unwrap(), 1_000).unwrap();
+    let check = || {
+        let calls = keys.iter().map(|key| Call { key: key.as_slice(), limit, cost: 1 });
+        throttle.check_many(calls, |decision| assert!(decision.is_allowed()));
+    };
+    check();
+    for _ in 0..100 {
+        assert_eq!(allocations(check), 0);
+    }
+}

@@ -1,0 +1,204 @@
+//! The ceiling: what a full table does to those inside and outside.
+
+use tidegate::{FullError, KeyedLimit, Limiter, Sliding, Wait, WhenFull, Window};
+
+use crate::{one_per_day, one_per_second, seconds, secs};
+
+fn limiter<A: KeyedLimit>(limit: A, max_keys: usize, when_full: WhenFull) -> Limiter<u64, A> {
+    Limiter::builder(limit).max_keys(max_keys).when_full(when_full).build().unwrap()
+}
+
+#[test]
+fn known_keys_keep_exactly_their_budget_through_a_scan() {
+    for when_full in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
+        let limiter = limiter(one_per_day(10), 5_000, when_full);
+        for key in 0..1_000 {
+            assert!(limiter.check_n_at(&key, key % 10 + 1, secs(1)).is_allowed());
+        }
+        for key in 1_000..100_000 {
+            let _ = limiter.allow_at(&key, secs(1));
+        }
+        assert_eq!(limiter.len(), 5_000);
+        for key in 0..1_000 {
+            let left = (0..20).filter(|_| limiter.allow_at(&key, secs(1))).count() as u64;
+            assert_eq!(left, 9 - key % 10, "key {key}, {when_full:?}");
+        }
+    }
+}
+
+#[test]
+fn new_keys_are_refused_for_an_unknown_time_when_told_to_deny() {
+    let limiter = limiter(one_per_day(3), 100, WhenFull::Deny);
+    (0..100).for_each(|key| assert!(limiter.allow_at(&key, secs(1))));
+    let refused = limiter.check_at(&100, secs(1));
+    assert_eq!((refused.wait(), refused.remaining()), (Some(Wait::Unknown), 0));
+    assert_eq!(limiter.check_n_at(&100, 4, secs(1)).wait(), Some(Wait::Never));
+}
+
+#[test]
+fn new_keys_pass_uncounted_when_told_to_allow() {
+    let limiter = limiter(one_per_day(3), 100, WhenFull::Allow);
+    (0..100).for_each(|key| assert!(limiter.allow_at(&key, secs(1))));
+    assert_eq!((0..10).filter(|_| limiter.allow_at(&100, secs(1))).count(), 10);
+}
+
+fn shares_never_too_much(limit: impl KeyedLimit, burst: usize) {
+    let limiter = limiter(limit, 200, WhenFull::Share);
+    (0..200).for_each(|key| assert!(limiter.allow_at(&key, secs(1))));
+    let mut passed = 0;
+    for key in 200..300 {
+        let admitted = (0..2 * burst).filter(|_| limiter.allow_at(&key, secs(1))).count();
+        assert!(admitted <= burst, "key {key} was admitted {admitted} times");
+        passed += usize::from(admitted > 0);
+    }
+    assert!(passed > 50, "{passed} of 100 new keys got through the shared counters");
+    // What neighbours spend later gives nothing back to those who have spent all they had.
+    let drained = 300..310;
+    drained.clone().for_each(|key| while limiter.allow_at(&key, secs(1)) {});
+    for key in 310..500 {
+        let _ = limiter.allow_at(&key, secs(1));
+    }
+    assert!(drained.into_iter().all(|key| !limiter.allow_at(&key, secs(1))));
+}
+
+#[test]
+fn new_keys_share_counters_that_never_allow_one_of_them_too_much() {
+    shares_never_too_much(one_per_day(5), 5);
+    shares_never_too_much(Window::new(5, seconds(60)).unwrap(), 5);
+    shares_never_too_much(Sliding::new(5, seconds(60), 6).unwrap(), 5);
+    shares_never_too_much(Sliding::new(50, seconds(60), 6).unwrap(), 50);
+}
+
+#[test]
+fn a_key_leaves_the_shared_counters_with_what_it_spent_there() {
+    let limiter = limiter(one_per_day(5), 100, WhenFull::Share);
+    (0..100).for_each(|key| assert!(limiter.allow_at(&key, secs(1))));
+    assert_eq!((0..9).filter(|_| limiter.allow_at(&500, secs(1))).count(), 5);
+    assert!(limiter.forget(&7), "one slot becomes free");
+    assert!(!limiter.allow_at(&500, secs(1)), "but nothing was forgotten about the newcomer");
+    assert_eq!(limiter.peek_at(&500, secs(1)).remaining(), 0);
+}
+
+#[test]
+fn idle_keys_make_place_at_the_ceiling() {
+    let limiter = limiter(one_per_second(1), 1_000, WhenFull::Deny);
+    for round in 0..5_u64 {
+        let now = secs(1 + 2 * round);
+        let keys = (round * 1_000)..(round + 1) * 1_000;
+        let admitted = keys.filter(|key| limiter.allow_at(key, now)).count();
+        assert!(admitted >= 990, "round {round}: {admitted}");
+        assert!(limiter.len() <= 1_000);
+    }
+}
+
+#[test]
+fn keys_that_stay_idle_make_place_below_the_ceiling_too() {
+    // One key per millisecond for ten minutes, each idle after a second: memory follows the live
+    // ones, not all that ever came.
+    let limiter: Limiter<u64> = Limiter::new(one_per_second(1));
+    for key in 0..600_000 {
+        assert!(limiter.allow_at(&key, crate::ms(key)));
+    }
+    assert!(limiter.len() < 60_000, "{} keys for 1 000 live ones", limiter.len());
+}
+
+#[test]
+fn a_ceiling_of_one_key() {
+    let limiter = limiter(one_per_second(2), 1, WhenFull::Share);
+    assert!(limiter.allow_at(&1, secs(1)) && limiter.allow_at(&1, secs(1)));
+    for key in 2..100 {
+        let admitted = (0..5).filter(|_| limiter.allow_at(&key, secs(1))).count();
+        assert!(admitted <= 2);
+    }
+    assert!(!limiter.allow_at(&1, secs(1)));
+    assert_eq!((limiter.len(), limiter.capacity()), (1, 1));
+}
+
+#[test]
+fn an_override_needs_a_slot_and_says_so() {
+    let limiter = limiter(one_per_day(1), 2, WhenFull::Share);
+    assert!(limiter.allow_at(&1, secs(1)) && limiter.allow_at(&2, secs(1)));
+    assert_eq!(limiter.set_override_at(&3, one_per_day(9), secs(1)), Err(FullError));
+    assert!(limiter.set_override_at(&2, one_per_day(9), secs(1)).is_ok());
+    assert!(limiter.allow_at(&2, secs(1)));
+}
+
+#[test]
+fn a_capacity_hint_changes_no_answer() {
+    let (hinted, growing) = (
+        Limiter::<u64>::builder(one_per_day(2)).capacity_hint(50_000).build().unwrap(),
+        Limiter::<u64>::new(one_per_day(2)),
+    );
+    for call in 0..300_000_u64 {
+        let key = call.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 100_000;
+        assert_eq!(hinted.check_at(&key, secs(1)), growing.check_at(&key, secs(1)));
+    }
+    assert_eq!(hinted.len(), growing.len());
+}
+
+#[test]
+fn a_hash_that_always_collides_is_slow_and_wrong_about_keys_but_never_panics() {
+    #[derive(Clone, Default)]
+    struct Same;
+    impl std::hash::Hasher for Same {
+        fn write(&mut self, _: &[u8]) {}
+        fn finish(&self) -> u64 {
+            0
+        }
+    }
+    let hasher = std::hash::BuildHasherDefault::<Same>::default();
+    let limiter = Limiter::<u64>::builder(one_per_day(3)).hasher(hasher).build().unwrap();
+    assert_eq!((0..100).filter(|key| limiter.allow_at(key, secs(1))).count(), 3);
+}
+
+/// A hash that passes numbers on as they are.
+#[derive(Clone, Default)]
+struct Identity(u64);
+
+impl std::hash::Hasher for Identity {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[test]
+fn a_hash_without_any_spread_is_spread_by_the_limiter() {
+    for shift in [0, 8, 32, 40] {
+        let hasher = std::hash::BuildHasherDefault::<Identity>::default();
+        let limiter = Limiter::<u64>::builder(one_per_day(1)).hasher(hasher).build().unwrap();
+        for key in 0..100_000 {
+            assert!(limiter.allow_at(&(key << shift), secs(1)), "key {key}, shift {shift}");
+            assert!(!limiter.allow_at(&(key << shift), secs(1)), "key {key}, shift {shift}");
+        }
+        assert_eq!(limiter.len(), 100_000);
+    }
+}
+
+#[test]
+fn shared_windows_end_and_begin_like_others() {
+    let limiter = limiter(Window::new(10, seconds(10)).unwrap(), 1, WhenFull::Share);
+    for round in 0..8 {
+        let now = secs(20 * round);
+        assert!(limiter.allow_at(&0, now), "the only slot stays taken");
+        let admitted = (0..15).filter(|_| limiter.allow_at(&1, now)).count();
+        assert_eq!(admitted, 10, "round {round}");
+    }
+}
+
+#[test]
+fn an_override_does_not_revive_what_was_forgotten_at_a_later_time() {
+    let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
+    assert!(limiter.check_n_at(&1, 10, secs(0)).is_allowed());
+    limiter.evict_idle_at(secs(100));
+    limiter.set_override_at(&1, one_per_second(10), secs(1)).unwrap();
+    // Forgotten as of 100 s, so what it is given counts from there.
+    assert!(limiter.check_n_at(&1, 10, secs(1)).is_allowed());
+    assert!(!limiter.allow_at(&1, secs(100)));
+    assert!(limiter.remove_override_at(&1, secs(200)));
+}

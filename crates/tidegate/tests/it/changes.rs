@@ -1,0 +1,154 @@
+//! Limits that change while keys have spent some of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidegate::{Bucket, Clock, Limiter, Rate, Sliding, Timestamp, Wait, Window};
+
+use crate::{ms, one_per_day, one_per_second, seconds, secs};
+
+fn remaining(limiter: &Limiter<u64>, now_secs: u64) -> u64 {
+    limiter.peek_at(&1, secs(now_secs)).remaining()
+}
+
+#[test]
+fn lowering_and_raising_again_is_the_identity() {
+    let limiter: Limiter<u64> = Limiter::new(one_per_second(100));
+    assert!(limiter.check_n_at(&1, 90, secs(1)).is_allowed());
+    limiter.set_limit_at(one_per_second(5), secs(1));
+    assert_eq!(remaining(&limiter, 1), 0);
+    limiter.set_limit_at(one_per_second(100), secs(1));
+    assert_eq!(remaining(&limiter, 1), 10);
+}
+
+#[test]
+fn a_new_rate_applies_from_the_edit_on() {
+    let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
+    assert!(limiter.check_n_at(&1, 10, secs(1)).is_allowed());
+    // Two seconds at 1/s, then two at 3/s.
+    limiter.set_limit_at(Bucket::new(Rate::per_second(3).unwrap(), 10).unwrap(), secs(3));
+    assert_eq!(remaining(&limiter, 3), 2);
+    assert_eq!(remaining(&limiter, 5), 8);
+}
+
+#[test]
+fn a_rate_changed_back_and_forth_keeps_fractions() {
+    let limiter: Limiter<u64> = Limiter::new(Bucket::new(Rate::per_second(7).unwrap(), 5).unwrap());
+    assert!(limiter.check_n_at(&1, 5, secs(1)).is_allowed());
+    for count in [3, 11, 13, 2, 5, 7].repeat(20) {
+        let limit = Bucket::new(Rate::per_second(count).unwrap(), 5).unwrap();
+        limiter.set_limit_at(limit, secs(1));
+        // The first unit is there after 1/count of a second, rounded up, and not earlier.
+        let nanos = 1_000_000_000_u64.div_ceil(count);
+        let wait = limiter.check_at(&1, secs(1)).wait();
+        assert_eq!(wait, Some(Wait::After(Duration::from_nanos(nanos))), "{count}/s");
+    }
+}
+
+#[test]
+fn an_edit_reaches_every_key_of_a_large_table() {
+    let limiter: Limiter<u64> = Limiter::new(one_per_day(4));
+    for key in 0..50_000 {
+        assert!(limiter.check_n_at(&key, 3, secs(1)).is_allowed());
+    }
+    limiter.set_limit_at(Bucket::new(Rate::per_hour(1).unwrap(), 6).unwrap(), secs(1));
+    for key in 0..50_000 {
+        assert_eq!(limiter.peek_at(&key, secs(1)).remaining(), 3, "key {key}");
+    }
+    // Keys that come later, into lines and segments that were there before and new ones.
+    for key in 50_000..100_000 {
+        assert_eq!(limiter.check_at(&key, secs(1)).remaining(), 5, "key {key}");
+    }
+}
+
+#[test]
+fn windows_keep_what_was_used_in_them() {
+    let window = |max, per| Window::new(max, seconds(per)).unwrap();
+    let limiter: Limiter<u64, Window> = Limiter::new(window(10, 60));
+    assert!(limiter.check_n_at(&1, 8, secs(10)).is_allowed());
+    limiter.set_limit_at(window(5, 60), secs(20));
+    assert!(!limiter.allow_at(&1, secs(20)));
+    limiter.set_limit_at(window(10, 1), secs(20));
+    assert_eq!(limiter.peek_at(&1, secs(30)).remaining(), 2, "the open window keeps its end");
+    assert_eq!(limiter.peek_at(&1, secs(70)).remaining(), 10);
+}
+
+#[test]
+fn sliding_windows_keep_what_was_used_in_them() {
+    let sliding = |max, per| Sliding::new(max, seconds(per), 10).unwrap();
+    let limiter: Limiter<u64, Sliding> = Limiter::new(sliding(100, 60));
+    assert!(limiter.check_n_at(&1, 90, secs(10)).is_allowed());
+    for max in [5, 1_000, 100] {
+        limiter.set_limit_at(sliding(max, 60), secs(20));
+        assert_eq!(limiter.peek_at(&1, secs(20)).remaining(), max.saturating_sub(90));
+    }
+}
+
+#[test]
+fn one_key_can_have_a_limit_of_its_own() {
+    let limiter: Limiter<u64> = Limiter::new(one_per_day(2));
+    assert!(limiter.check_n_at(&1, 2, secs(1)).is_allowed());
+    limiter.set_override_at(&1, one_per_day(10), secs(1)).unwrap();
+    assert_eq!(remaining(&limiter, 1), 8, "what was spent stays spent");
+    assert!(limiter.check_n_at(&1, 8, secs(1)).is_allowed());
+    assert!(!limiter.allow_at(&1, secs(1)));
+    assert_eq!(limiter.check_at(&2, secs(1)).limit(), 2, "others are not concerned");
+    limiter.set_limit_at(one_per_day(3), secs(1));
+    assert_eq!(limiter.check_at(&1, secs(1)).limit(), 10, "an edit of the common limit neither");
+    assert!(limiter.remove_override_at(&1, secs(1)));
+    assert!(!limiter.remove_override_at(&1, secs(1)));
+    assert_eq!(limiter.check_at(&1, secs(1)).limit(), 3);
+    limiter.set_limit_at(one_per_day(12), secs(1));
+    assert_eq!(remaining(&limiter, 1), 2);
+}
+
+#[test]
+fn an_override_before_the_first_request_and_after_forgetting() {
+    let limiter: Limiter<u64> = Limiter::new(one_per_second(1));
+    limiter.set_override_at(&1, one_per_second(3), secs(1)).unwrap();
+    assert_eq!((0..5).filter(|_| limiter.allow_at(&1, secs(1))).count(), 3);
+    assert!(limiter.forget(&1));
+    assert_eq!((0..5).filter(|_| limiter.allow_at(&1, secs(1))).count(), 3);
+    // Idle for long, swept, crowded out: an override stays.
+    limiter.evict_idle_at(secs(1_000));
+    for key in 2..10_000 {
+        assert!(limiter.allow_at(&key, secs(1_000)));
+    }
+    assert_eq!((0..5).filter(|_| limiter.allow_at(&1, secs(1_000))).count(), 3);
+}
+
+#[test]
+fn overrides_survive_growth_and_batches() {
+    let limiter: Limiter<u64> = Limiter::new(one_per_day(1));
+    for key in 0..100 {
+        limiter.set_override_at(&key, one_per_day(2), secs(1)).unwrap();
+    }
+    let keys: Vec<u64> = (0..20_000).collect();
+    let mut decisions = vec![];
+    let mut admitted = 0;
+    for _ in 0..3 {
+        limiter.check_many_at(&keys.iter().collect::<Vec<_>>(), &mut decisions, ms(1_000));
+        admitted += decisions.iter().filter(|decision| decision.is_allowed()).count();
+    }
+    assert_eq!(admitted, 20_000 + 100);
+}
+
+/// A clock that shows 99.95 s once, and then 100 s.
+struct Late(AtomicBool);
+
+impl Clock for Late {
+    fn now(&self) -> Timestamp {
+        if self.0.swap(true, Ordering::Relaxed) { secs(100) } else { ms(99_950) }
+    }
+}
+
+#[test]
+fn what_was_charged_while_an_edit_was_under_way_is_not_given_back() {
+    // The edit begins 50 ms before the key is drained, and comes to its line afterwards.
+    let clock = Late(AtomicBool::new(false));
+    let limiter = Limiter::<u64>::builder(one_per_second(10)).clock(clock).build().unwrap();
+    assert!(limiter.check_n_at(&1, 10, secs(100)).is_allowed());
+    limiter.set_limit(Bucket::new(Rate::per_second(1_000).unwrap(), 10).unwrap());
+    assert_eq!(limiter.peek_at(&1, secs(100)).remaining(), 0);
+    assert_eq!(limiter.peek_at(&1, ms(100_005)).remaining(), 5);
+}

@@ -1,0 +1,233 @@
+//! The engine from outside: the verbs, one after the other.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tidegate::policy::Policy;
+use tidegate::{
+    Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, Wait, WaitError,
+};
+
+type TestEngine = Engine<MemoryStore, ManualClock>;
+
+fn engine(policy: &str) -> (TestEngine, ManualClock) {
+    let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+    (Engine::with_clock(Policy::from_toml(policy).unwrap(), clock.clone()), clock)
+}
+
+fn allows(engine: &TestEngine, request: &Request<'_>) -> bool {
+    engine.check(request).wait().unwrap().is_allowed()
+}
+
+const TWO_LIMITS: &str = r#"
+    [[rule]]
+    name   = "user"
+    key    = ["user"]
+    window = { max = 2, per = "10s" }
+
+    [[rule]]
+    name   = "all"
+    window = { max = 3, per = "20s" }
+"#;
+
+#[test]
+fn a_refusal_costs_nobody_anything_and_names_the_refuser() {
+    let (engine, clock) = engine(TWO_LIMITS);
+    let (ada, bob) = (&[("user", "ada")], &[("user", "bob")]);
+    let (ada, bob) = (Request::new("default", ada), Request::new("default", bob));
+    assert!(allows(&engine, &ada) && allows(&engine, &ada));
+    let refused = engine.check(&ada).wait().unwrap();
+    assert_eq!((refused.rule(), refused.remaining()), (Some("user"), Some(0)));
+    assert_eq!(refused.wait(), Some(Wait::After(Duration::from_secs(10))));
+    let all = refused.rules().nth(1).unwrap();
+    assert_eq!((all.rule, all.decision.remaining()), ("all", 1));
+    assert!(allows(&engine, &bob));
+    let refused = engine.check(&bob).wait().unwrap();
+    assert_eq!(refused.rule(), Some("all"));
+    assert_eq!(refused.rules().next().unwrap().decision.remaining(), 1);
+    clock.advance(Duration::from_secs(20));
+    assert!(allows(&engine, &bob) && allows(&engine, &bob));
+}
+
+#[test]
+fn a_reservation_shrinks_the_capacity_and_comes_back_when_it_expires() {
+    let (engine, clock) = engine(
+        "[[rule]]\nname = \"tokens\"\nkey = [\"user\"]\nreserve_for = \"1m\"\n\
+         bucket = { rate = \"1/s\", burst = 10 }\n",
+    );
+    let request = Request::new("default", &[("user", "ada")]);
+    let held = engine.reserve(&request.cost(6)).wait().unwrap().hold().unwrap();
+    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(4));
+    clock.advance(Duration::from_secs(30));
+    assert_eq!(
+        engine.peek(&request).wait().unwrap().remaining(),
+        Some(4),
+        "no refill above a hold"
+    );
+    clock.advance(Duration::from_secs(30));
+    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(10), "expired");
+    assert_eq!(engine.commit(held, None).wait(), Err(SettleError::Gone));
+
+    let held = engine.reserve(&request.cost(6)).wait().unwrap().hold().unwrap();
+    assert_eq!(engine.commit(held, Some(2)).wait(), Ok(2));
+    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(8));
+    assert_eq!(engine.refund_hold(held, 5).wait(), Ok(2), "never more than was taken");
+    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(10));
+}
+
+#[test]
+fn the_same_idempotency_key_is_charged_once() {
+    let (engine, _) = engine(TWO_LIMITS);
+    let request = Request::new("default", &[("user", "ada")]).idempotency_key("k1");
+    assert!(allows(&engine, &request) && allows(&engine, &request));
+    let left = engine.peek(&Request::new("default", &[("user", "ada")])).wait().unwrap();
+    assert_eq!(left.remaining(), Some(1));
+    let other = Request::new("default", &[("user", "bob")]).idempotency_key("k1");
+    assert!(engine.check(&other).wait().is_err());
+}
+
+#[test]
+fn three_in_flight_and_the_rest_wait_in_order() {
+    let (engine, clock) =
+        engine("[[rule]]\nname = \"calls\"\nslots = { max = 3, queue = 2, expires = \"5m\" }\n");
+    let request = Request::new("default", &[]);
+    assert!(engine.check(&request).wait().is_err(), "use acquire");
+    let mut leases: Vec<_> =
+        (0..3).map(|_| engine.acquire(&request, None).block().unwrap()).collect();
+    assert!(leases.windows(2).all(|pair| pair[0].fence() < pair[1].fence()));
+    let now = Some(Duration::ZERO);
+    assert!(matches!(engine.acquire(&request, now).block(), Err(WaitError::TimedOut)));
+    leases.pop();
+    leases.push(engine.acquire(&request, now).block().unwrap());
+    clock.advance(Duration::from_secs(300));
+    let fresh = engine.acquire(&request, now).block().unwrap();
+    assert_eq!(leases.pop().unwrap().release(), Err(SettleError::Gone), "it has expired");
+    drop((leases, fresh));
+    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(3), "at rest all are free");
+}
+
+#[test]
+fn waiting_for_a_bucket_takes_as_long_as_it_says() {
+    let (engine, clock) =
+        engine("[[rule]]\nname = \"slow\"\nbucket = { rate = \"1/s\", burst = 1 }\n");
+    let request = Request::new("default", &[]);
+    assert!(engine.until_ready(&request, Some(Duration::ZERO)).block().unwrap().is_allowed());
+    let refused = engine.until_ready(&request, Some(Duration::ZERO)).block();
+    assert!(matches!(refused, Err(WaitError::TimedOut)));
+    clock.advance(Duration::from_secs(1));
+    assert!(engine.until_ready(&request, Some(Duration::ZERO)).block().is_ok());
+}
+
+#[test]
+fn an_edit_keeps_what_was_spent_and_is_told() {
+    let (engine, clock) = engine(TWO_LIMITS);
+    let ada = Request::new("default", &[("user", "ada")]);
+    assert!(allows(&engine, &ada) && allows(&engine, &ada));
+    let raised = TWO_LIMITS.replace("max = 2", "max = 3");
+    let changes = engine.replace_policy("ops", Policy::from_toml(&raised).unwrap());
+    assert_eq!(changes.len(), 1);
+    assert_eq!(&*changes[0].who, "ops");
+    assert!(changes[0].before != changes[0].after);
+    assert!(allows(&engine, &ada) && !allows(&engine, &ada), "one more, not three");
+    clock.advance(Duration::from_secs(20));
+    assert!(allows(&engine, &ada));
+    assert_eq!(engine.changes_since(0), changes);
+}
+
+#[test]
+fn a_cap_that_is_changed_for_the_next_round_bites_then() {
+    let policy = |max: u64| {
+        format!(
+            "[[rule]]\nname = \"cap\"\nkey = [\"governor\"]\neffective = \"next\"\n\
+             quota = {{ max = {max}, per = \"round\" }}\n"
+        )
+    };
+    let (engine, _) = engine(&policy(3));
+    let (ada, bob) = (&[("governor", "ada")], &[("governor", "bob")]);
+    let (ada, bob) = (Request::new("default", ada), Request::new("default", bob));
+    assert!(allows(&engine, &ada));
+    engine.replace_policy("a vote", Policy::from_toml(&policy(1)).unwrap());
+    assert!(allows(&engine, &ada) && allows(&engine, &ada) && !allows(&engine, &ada));
+    assert!(allows(&engine, &bob) && allows(&engine, &bob), "also who comes first after the vote");
+    engine.close_round("default").wait().unwrap();
+    for request in [ada, bob] {
+        assert!(allows(&engine, &request) && !allows(&engine, &request));
+    }
+}
+
+#[test]
+fn a_snapshot_goes_on_where_it_was_made() {
+    let (engine, clock) = engine(
+        "[[rule]]\nname = \"bucket\"\nkey = [\"user\"]\nbucket = { rate = \"1/m\", burst = 5 }\n\
+         [[rule]]\nname = \"month\"\nkey = [\"user\"]\nquota = { max = 100, per = \"month\" }\n",
+    );
+    let request = Request::new("default", &[("user", "ada")]);
+    assert!(allows(&engine, &request) && allows(&engine, &request));
+    let held = engine.reserve(&request).wait().unwrap().hold().unwrap();
+    let policy = engine.policy();
+    let bytes = engine.snapshot();
+    let restored = Engine::restore((*policy).clone(), clock, &bytes).unwrap();
+    let left = restored.peek(&request).wait().unwrap();
+    assert_eq!(left.remaining(), Some(2));
+    assert_eq!(left.rules().nth(1).unwrap().decision.remaining(), 97);
+    assert_eq!(restored.cancel(held).wait(), Ok(0));
+    assert_eq!(restored.peek(&request).wait().unwrap().remaining(), Some(3));
+    for cut in 0..bytes.len() {
+        let clock = ManualClock::default();
+        assert!(Engine::restore((*policy).clone(), clock, &bytes[..cut]).is_err(), "{cut}");
+    }
+}
+
+/// Polled in the worst order, with a waker that wakes nobody: only their own order counts.
+#[test]
+fn a_thousand_who_wait_for_three_places_are_served_in_the_order_of_their_arrival() {
+    let (engine, _) = engine("[[rule]]\nname = \"calls\"\nslots = { max = 3, queue = 1000 }\n");
+    let request = Request::new("default", &[]);
+    let mut places: VecDeque<_> =
+        (0..3).map(|_| engine.acquire(&request, None).block().unwrap()).collect();
+    let mut waiting: Vec<_> =
+        (0..1_000).map(|number| (number, engine.acquire(&request, None))).collect();
+    let full = engine.acquire(&request, None).block();
+    assert!(matches!(full, Err(WaitError::QueueFull)));
+    let mut context = Context::from_waker(Waker::noop());
+    let (mut served, mut given_up) = (Vec::new(), 0);
+    while !waiting.is_empty() {
+        places.pop_front();
+        if waiting.len() % 7 == 0 {
+            // Somebody in the middle gives up.
+            drop(waiting.remove(waiting.len() / 2));
+            given_up += 1;
+        }
+        let mut polled: Vec<_> = waiting.iter_mut().rev().collect();
+        let ready = polled.iter_mut().find_map(|(number, waiter)| {
+            match Pin::new(waiter).poll(&mut context) {
+                Poll::Ready(lease) => Some((*number, lease.unwrap())),
+                Poll::Pending => None,
+            }
+        });
+        if let Some((number, lease)) = ready {
+            served.push(number);
+            waiting.retain(|(waits, _)| *waits != number);
+            places.push_back(lease);
+        }
+    }
+    assert_eq!(served.len() + given_up, 1_000);
+    assert!(served.is_sorted(), "in order");
+    drop(places);
+    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(3), "at rest all are free");
+}
+
+#[test]
+fn everything_goes_from_thread_to_thread() {
+    fn travels<T: Send>() {}
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Engine>();
+    is_shared::<tidegate::PreparedDomain<MemoryStore, tidegate::SystemClock>>();
+    is_shared::<tidegate::Report>();
+    travels::<tidegate::Lease<MemoryStore, tidegate::SystemClock>>();
+    travels::<tidegate::Waiting<'static, tidegate::Report>>();
+    travels::<tidegate::Answer<'static, Result<tidegate::Report, tidegate::CheckError>>>();
+}

@@ -1,0 +1,299 @@
+//! Corners where two features of the engine meet.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tidegate::policy::{Condition, Grant, Limit, Override, Policy};
+use tidegate::{
+    CheckError, Engine, ManualClock, MemoryStore, Request, SettleError, Timestamp, WaitError,
+    Waiting, Window,
+};
+
+type TestEngine = Engine<MemoryStore, ManualClock>;
+
+fn policy(text: &str) -> Policy {
+    Policy::from_toml(text).unwrap()
+}
+
+fn engine(text: &str) -> (TestEngine, ManualClock) {
+    let clock = ManualClock::new(Timestamp::from_secs(1_000));
+    (Engine::with_clock(policy(text), clock.clone()), clock)
+}
+
+fn allows(engine: &TestEngine, request: &Request<'_>) -> bool {
+    engine.check(request).wait().unwrap().is_allowed()
+}
+
+fn is_ready<T>(waiting: &mut Waiting<'_, T>) -> bool {
+    let poll = Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop()));
+    matches!(poll, Poll::Ready(Ok(_)))
+}
+
+const SLOTS: &str = "[[rule]]\nname = \"calls\"\nslots = { max = 1 }\n";
+
+#[test]
+fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
+    let rule = |limit: &str| format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}\n");
+    let window = rule("window = { max = 1, per = \"10s\" }");
+    let (engine, _) = engine(&window);
+    let ada = Condition::new("user", ["ada"]).unwrap();
+    let seven = Limit::Window(Window::new(7, Duration::from_secs(10)).unwrap());
+    let given = Override::new(vec![ada], Grant::Limit(seven));
+    engine.set_override("ops", ("default", "r"), given).unwrap();
+    let request = Request::new("default", &[("user", "ada")]);
+    assert_eq!(engine.check(&request).wait().unwrap().remaining(), Some(6));
+    for limit in [
+        "bucket = { rate = \"1/day\", burst = 2 }",
+        "sliding = { max = 2, per = \"10s\" }",
+        "quota = { max = 2, per = \"day\" }",
+        "cooldown = \"1s\"",
+    ] {
+        engine.replace_policy("reload", policy(&rule(limit)));
+        let held = engine.reserve(&request).wait().unwrap().hold().unwrap();
+        assert!(engine.commit(held, None).wait().is_ok(), "{limit}");
+        assert!(engine.peek(&request).wait().unwrap().limit() < Some(7), "{limit}");
+    }
+    engine.replace_policy(
+        "reload",
+        policy("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"10s\" }"),
+    );
+    assert_eq!(engine.peek(&request).wait().unwrap().limit(), Some(1), "not everybody's");
+    engine.replace_policy("reload", policy(&window));
+    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(6), "it is back");
+    assert_eq!(engine.overlay().overrides().count(), 1);
+}
+
+#[test]
+fn a_place_is_one_place_whatever_the_request_costs() {
+    let (engine, _) = engine("[[rule]]\nname = \"calls\"\nslots = { max = 2 }\n");
+    let request = Request::new("default", &[]);
+    let now = Some(Duration::ZERO);
+    let first = engine.acquire(&request.cost(10), now).block().unwrap();
+    let second = engine.acquire(&request.cost(0), now).block().unwrap();
+    assert!(matches!(engine.acquire(&request.cost(0), now).block(), Err(WaitError::TimedOut)));
+    drop((first, second));
+    assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(2));
+}
+
+#[test]
+fn a_name_does_not_multiply_a_place_and_dies_with_its_reservation() {
+    let (slots, _) = engine(SLOTS);
+    let request = Request::new("default", &[]).idempotency_key("k");
+    let _first = slots.acquire(&request, None).block().unwrap();
+    assert!(slots.acquire(&request, Some(Duration::ZERO)).block().is_err());
+
+    let rule = "[[rule]]\nname = \"r\"\nreserve_for = \"1m\"\nwindow = { max = 5, per = \"1h\" }\n";
+    let (engine, clock) = engine(rule);
+    let reserve = || engine.reserve(&request).wait().unwrap().hold().unwrap();
+    let (first, again) = (reserve(), reserve());
+    assert_eq!(first, again);
+    engine.cancel(first).wait().unwrap();
+    let second = reserve();
+    assert_ne!(first, second, "what was cancelled is asked for anew");
+    clock.advance(Duration::from_secs(60));
+    let third = reserve();
+    assert_ne!(second, third, "and what has expired");
+    engine.commit(third, None).wait().unwrap();
+    assert_eq!(reserve(), third, "but not what was charged");
+    assert_eq!(engine.refund_hold(first, 1).wait(), Err(SettleError::Gone));
+}
+
+#[test]
+fn those_who_wait_hear_of_whatever_may_help_them() {
+    let two = "[[rule]]\nname = \"user\"\nkey = [\"user\"]\nslots = { max = 1 }\n\
+               [[rule]]\nname = \"all\"\nslots = { max = 1 }\n";
+    let (engine, _) = engine(two);
+    let (ada, bob) = (&[("user", "ada")], &[("user", "bob")]);
+    let lease = engine.acquire(&Request::new("default", ada), None).block().unwrap();
+    let mut waits = engine.acquire(&Request::new("default", bob), None);
+    assert!(!is_ready(&mut waits));
+    drop(lease);
+    assert!(is_ready(&mut waits), "a place of another key");
+
+    let round = "[[rule]]\nname = \"r\"\nquota = { max = 1, per = \"round\" }\n";
+    let (engine, _) = self::engine(round);
+    let request = Request::new("default", &[]);
+    let held = engine.reserve(&request).wait().unwrap().hold().unwrap();
+    let mut waits = engine.until_ready(&request, None);
+    assert!(!is_ready(&mut waits));
+    engine.cancel(held).wait().unwrap();
+    assert!(is_ready(&mut waits), "what was given back");
+    let mut waits = engine.until_ready(&request, None);
+    assert!(!is_ready(&mut waits));
+    engine.close_round("default").wait().unwrap();
+    assert!(is_ready(&mut waits), "a new round");
+    let mut waits = engine.until_ready(&request, None);
+    assert!(!is_ready(&mut waits));
+    engine.replace_policy("ops", policy(&round.replace("max = 1", "max = 2")));
+    assert!(is_ready(&mut waits), "a larger limit");
+    assert_eq!(engine.close_round("nowhere").wait().unwrap(), 0);
+}
+
+#[test]
+fn who_is_not_limited_is_not_unmatched() {
+    let unlimited = "override = [{ key = { user = \"vip\" }, unlimited = true }]";
+    let (engine, _) = engine(&format!(
+        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = {{ max = 1, per = \"1h\" }}\n{unlimited}\n\
+         [[rule]]\nname = \"calls\"\ndomain = \"calls\"\nkey = [\"user\"]\nslots = {{ max = 1 }}\n{unlimited}\n\
+         [server]\nunmatched = \"deny\"\n"
+    ));
+    let vip = &[("user", "vip")];
+    let request = Request::new("default", vip);
+    assert!(allows(&engine, &request) && allows(&engine, &request));
+    let held = engine.reserve(&request).wait().unwrap().hold().unwrap();
+    assert!(engine.commit(held, None).wait().is_ok());
+    let calls = Request::new("calls", vip);
+    let leases: Vec<_> =
+        (0..5).map(|_| engine.acquire(&calls, Some(Duration::ZERO)).block().unwrap()).collect();
+    assert_eq!(leases.len(), 5);
+    assert!(!allows(&engine, &Request::new("elsewhere", vip)));
+}
+
+#[test]
+fn keys_of_closed_rounds_make_room() {
+    let (engine, _) = engine(
+        "[[rule]]\nname = \"cap\"\nkey = [\"governor\"]\nquota = { max = 1, per = \"round\" }\n\
+         [server]\nmax_keys = 1000\n",
+    );
+    for round in 0..6 {
+        let mut refused = 0;
+        for governor in 0..900 {
+            let name = format!("{round} {governor}");
+            let attributes = [("governor", name.as_str())];
+            refused += usize::from(!allows(&engine, &Request::new("default", &attributes)));
+        }
+        assert!(refused <= 20, "{refused} in round {round}");
+        engine.close_round("default").wait().unwrap();
+    }
+}
+
+#[test]
+fn what_is_only_watched_refuses_nothing() {
+    let rules = "[[rule]]\nname = \"missing\"\nkey = [\"user\"]\nwindow = { max = 1, per = \"1h\" }\nMODE\n\
+                 [[rule]]\nname = \"cost\"\ncost = { by = \"tier\", \"1..=4\" = 1 }\n\
+                 window = { max = 1, per = \"1h\" }\nMODE\n\
+                 [[rule]]\nname = \"calls\"\nslots = { max = 1 }\nMODE\n";
+    let shadow = rules.replace("MODE", "mode = \"shadow\"");
+    let none = format!(
+        "{}\n[server]\nenforce = \"none\"\nunmatched = \"deny\"\n",
+        rules.replace("MODE", "")
+    );
+    for text in [shadow, none] {
+        let (engine, _) = engine(&text);
+        let request = Request::new("default", &[]);
+        assert!(allows(&engine, &request) && allows(&engine, &request), "{text}");
+        assert!(allows(&engine, &Request::new("elsewhere", &[])));
+        let now = Some(Duration::ZERO);
+        let leases = [engine.acquire(&request, now).block(), engine.acquire(&request, now).block()];
+        assert!(leases.iter().all(Result::is_ok));
+    }
+    let (engine, _) = engine(&rules.replace("MODE", ""));
+    let request = Request::new("default", &[("user", "ada"), ("tier", "9")]);
+    assert!(matches!(engine.check(&request).wait(), Err(CheckError::CostNotCovered { .. })));
+}
+
+#[test]
+fn an_observer_may_look_at_the_engine() {
+    let (engine, _) = engine(SLOTS);
+    let seen = Arc::new(std::sync::Mutex::new(0));
+    let (inner, count) = (engine.clone(), Arc::clone(&seen));
+    engine.on_change(move |change| {
+        *count.lock().unwrap() = inner.changes_since(0).len() + change.number as usize
+    });
+    engine.replace_policy("ops", policy(&SLOTS.replace('1', "2")));
+    assert_eq!(*seen.lock().unwrap(), 2);
+}
+
+#[test]
+fn a_commit_reports_what_the_tightest_limit_has_charged() {
+    let (engine, _) = engine(
+        "[[rule]]\nname = \"bucket\"\nbucket = { rate = \"1/day\", burst = 5 }\n\
+         [[rule]]\nname = \"gap\"\ncooldown = \"1s\"\n\
+         [[rule]]\nname = \"wide\"\nquota = { max = 1000, per = \"day\" }\n",
+    );
+    let held = engine.reserve(&Request::new("default", &[])).wait().unwrap().hold().unwrap();
+    assert_eq!(engine.commit(held, Some(100)).wait(), Ok(5));
+}
+
+/// Overrides and bans are found as rules are where there are many: the first that applies counts.
+#[test]
+fn of_many_overrides_and_bans_the_first_that_applies_counts() {
+    let many: Vec<String> = (0..200)
+        .map(|user| format!("{{ key = {{ user = \"u{user}\" }}, max = {} }}", user + 10))
+        .collect();
+    let text = format!(
+        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = {{ max = 1, per = \"1h\" }}\noverride = [\
+         {{ key = {{ user = \"u7\" }}, max = 3, until = \"1970-01-01T00:20:00Z\" }}, {}, \
+         {{ key = {{ user = \"u*\" }}, max = 5 }}]\n",
+        many.join(", ")
+    );
+    let (engine, clock) = engine(&text);
+    let limit = |user: &str| {
+        engine.peek(&Request::new("default", &[("user", user)])).wait().unwrap().limit()
+    };
+    assert_eq!([limit("u7"), limit("u8"), limit("u900"), limit("x")], [3, 18, 5, 1].map(Some));
+    clock.set(Timestamp::from_secs(1_200));
+    assert_eq!(limit("u7"), Some(17), "the first one has ended");
+    for user in 0..50 {
+        let who = Condition::new("user", [format!("u{user}").as_str()]).unwrap();
+        engine.ban(
+            "ops",
+            tidegate::Ban::new("default", vec![who]).until(Timestamp::from_secs(1_300)),
+        );
+    }
+    let is_allowed = |user: &str| allows(&engine, &Request::new("default", &[("user", user)]));
+    assert!(!is_allowed("u49") && is_allowed("u50"));
+    clock.set(Timestamp::from_secs(1_300));
+    assert!(is_allowed("u49"));
+}
+
+#[test]
+fn every_rule_tells_over_what_time_its_capacity_comes_back() {
+    let rules = [
+        ("bucket = { rate = \"10/s\", burst = 25 }", Some(2_500)),
+        ("bucket = { rate = \"3/s\", burst = 1 }", Some(334)),
+        ("window = { max = 5, per = \"10s\" }", Some(10_000)),
+        ("sliding = { max = 100, per = \"1m\", parts = 10 }", Some(60_000)),
+        ("cooldown = \"3s\"", Some(3_000)),
+        ("quota = { max = 9, per = \"day in Europe/Helsinki\" }", Some(86_400_000)),
+        ("quota = { max = 9, per = \"month\" }", None),
+        ("quota = { max = 9, per = \"round\" }", None),
+        (
+            "window = { max = 5, per = \"10s\" }\n\
+             override = [{ key = { user = \"ada\" }, max = 7, per = \"20s\" }]",
+            Some(20_000),
+        ),
+    ];
+    for (limit, span_ms) in rules {
+        let (engine, _) = engine(&format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}\n"));
+        let report = engine.peek(&Request::new("default", &[("user", "ada")])).wait().unwrap();
+        let spans: Vec<_> = report.rules().map(|rule| rule.span).collect();
+        // Rounded up to whole milliseconds.
+        let ms = |span: Duration| u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap();
+        assert_eq!(spans.iter().map(|span| span.map(ms)).collect::<Vec<_>>(), [span_ms], "{limit}");
+    }
+}
+
+#[test]
+fn what_is_on_hold_for_keys_that_have_spent_nothing_survives_a_restore() {
+    let policy =
+        "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 10, per = \"day\" }";
+    let policy = Policy::from_toml(policy).unwrap();
+    let clock = ManualClock::new(Timestamp::from_secs(1_000));
+    let engine = Engine::with_clock(policy.clone(), clock.clone());
+    let names: Vec<String> = (0..500).map(|user| user.to_string()).collect();
+    for name in &names {
+        let attributes = [("user", name.as_str())];
+        let request = Request::new("default", &attributes).cost(3);
+        assert!(engine.reserve(&request).wait().unwrap().hold().is_some());
+    }
+    let engine = Engine::restore(policy, clock, &engine.snapshot()).unwrap();
+    for name in &names {
+        let attributes = [("user", name.as_str())];
+        let report = engine.peek(&Request::new("default", &attributes).cost(0)).wait().unwrap();
+        assert_eq!(report.remaining(), Some(7), "{name}");
+    }
+}

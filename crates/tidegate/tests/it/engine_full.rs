@@ -1,0 +1,94 @@
+//! More keys than the table may have.
+
+use tidegate::policy::Policy;
+use tidegate::{Engine, ManualClock, Request, Timestamp};
+
+fn engine(
+    when_full: &str,
+    rules: &str,
+) -> (Engine<tidegate::MemoryStore, ManualClock>, ManualClock) {
+    let policy = format!("[server]\nmax_keys = 4\nwhen_full = \"{when_full}\"\n{rules}");
+    let clock = ManualClock::default();
+    (Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock.clone()), clock)
+}
+
+/// Fills the table with others, and reports how many were let in.
+fn crowd(engine: &Engine<tidegate::MemoryStore, ManualClock>) -> usize {
+    let others: Vec<String> = (0..40).map(|other| format!("other-{other}")).collect();
+    let allows = |other: &&String| {
+        let who = [("user", other.as_str())];
+        engine.check(&Request::new("default", &who)).wait().unwrap().is_allowed()
+    };
+    others.iter().filter(allows).count()
+}
+
+/// A reservation of a key that has no slot must not be counted for ever.
+#[test]
+fn reservations_that_are_not_kept_leave_nothing_behind() {
+    for (when_full, mode) in [("allow", "enforce"), ("deny", "shadow"), ("share", "shadow")] {
+        let (engine, clock) = engine(
+            when_full,
+            &format!(
+                "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = {{ max = 10, per = \"10s\" }}\n\
+                 mode = \"{mode}\"\nreserve_for = \"5s\""
+            ),
+        );
+        crowd(&engine);
+        let ada = Request::new("default", &[("user", "ada")]);
+        assert!(engine.reserve(&ada.cost(7)).wait().unwrap().is_allowed(), "{when_full}");
+        clock.set(Timestamp::from_secs(60));
+        // Each newcomer looks at a few lines for keys that are idle.
+        for _ in 0..20 {
+            let hold = engine.reserve(&ada).wait().unwrap().hold();
+            hold.into_iter().for_each(|id| assert_eq!(engine.cancel(id).wait(), Ok(0)));
+        }
+        let report = engine.reserve(&ada.cost(2)).wait().unwrap();
+        let left = report.rules().next().unwrap().decision.remaining();
+        assert_eq!(left, 8, "{when_full}: something is still held");
+    }
+}
+
+#[test]
+fn known_keys_stay_exact_when_the_table_is_full() {
+    for when_full in ["allow", "deny", "share"] {
+        let (engine, _) = engine(
+            when_full,
+            "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 10, per = \"10s\" }",
+        );
+        let ada = Request::new("default", &[("user", "ada")]);
+        assert!(engine.check(&ada.cost(3)).wait().unwrap().is_allowed());
+        let admitted = crowd(&engine);
+        match when_full {
+            "deny" => assert_eq!(admitted, 3),
+            "allow" => assert_eq!(admitted, 40),
+            _ => assert!(admitted >= 3),
+        }
+        assert_eq!(engine.peek(&ada).wait().unwrap().remaining(), Some(7), "{when_full}");
+        assert_eq!(engine.len(), 4);
+        assert!(engine.forget(&ada).wait().unwrap());
+        assert_eq!(engine.len(), 3);
+    }
+}
+
+/// Who shares a counter never gets more than a counter of its own would give.
+#[test]
+fn shared_counters_only_ever_count_too_much() {
+    let (engine, clock) = engine(
+        "share",
+        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 10, per = \"10s\" }",
+    );
+    crowd(&engine);
+    for second in 0..40 {
+        clock.set(Timestamp::from_secs(second));
+        for name in 0..20 {
+            let name = format!("late-{name}");
+            let who = [("user", name.as_str())];
+            let request = Request::new("default", &who);
+            let mut admitted = 0;
+            while engine.check(&request).wait().unwrap().is_allowed() {
+                admitted += 1;
+            }
+            assert!(admitted <= 10, "{admitted} for {name} at {second}");
+        }
+    }
+}

@@ -1,0 +1,866 @@
+//! The engine against a naive one: states in a map, everything asked first, then all charged or none.
+//!
+//! The model has no locks, no numbers of limits and no lazy edits: an edit goes through all states at
+//! once. What it shares with the engine is the arithmetic of the core, which has models of its own.
+//! It is one long file because it is one thing: a whole engine, small enough to be read at once.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::policy::{CostTable, Cycle, Grant, Limit, Mode, Override, Policy, Rule};
+use tidegate::{
+    Bucket, Carry, CheckError, Cooldown, Decision, Engine, HoldId, ManualClock, MemoryStore,
+    Period, Quota, Rate, Report, Request, Sliding, Timestamp, Wait, WhenFull, Window,
+};
+use tidegate_core::{Algorithm, BucketState, CooldownState, QuotaState, SlidingState, WindowState};
+
+const USERS: [&str; 3] = ["ada", "bob", "eve"];
+const ORGS: [&str; 2] = ["x", "y"];
+
+/// A limit that may be any of them, with the arithmetic of the core.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Any {
+    Bucket(Bucket),
+    Window(Window),
+    Sliding(Sliding),
+    Cooldown(Cooldown),
+    /// Per round, or per minute.
+    Quota(Quota, bool),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Bucket(BucketState),
+    Window(WindowState),
+    Sliding(SlidingState),
+    Cooldown(CooldownState),
+    Quota(QuotaState),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct At {
+    now: Timestamp,
+    rounds: u64,
+}
+
+macro_rules! each {
+    ($limit:expr, $state:expr, $l:ident, $s:ident => $then:expr, $q:ident, $r:ident => $quota:expr) => {
+        match ($limit, $state) {
+            (Any::Bucket($l), State::Bucket($s)) => $then,
+            (Any::Window($l), State::Window($s)) => $then,
+            (Any::Sliding($l), State::Sliding($s)) => $then,
+            (Any::Cooldown($l), State::Cooldown($s)) => $then,
+            (Any::Quota($q, $r), State::Quota($s)) => $quota,
+            other => panic!("{other:?}"),
+        }
+    };
+}
+
+impl Any {
+    fn carries(&self) -> bool {
+        matches!(self, Self::Quota(quota, _) if quota.carry() != Carry::Nothing)
+    }
+
+    fn period(&self, at: At) -> Period {
+        match self {
+            Self::Quota(_, true) => Period { index: at.rounds, ends: None },
+            _ => {
+                let index = at.now.as_nanos() / 60_000_000_000;
+                let ends = Some(Timestamp::from_secs((index + 1) * 60));
+                Period { index, ends }
+            }
+        }
+    }
+
+    fn fresh(&self, at: At) -> State {
+        match self {
+            Self::Bucket(limit) => State::Bucket(limit.fresh()),
+            Self::Window(limit) => State::Window(limit.fresh()),
+            Self::Sliding(limit) => State::Sliding(limit.fresh()),
+            Self::Cooldown(limit) => State::Cooldown(limit.fresh()),
+            Self::Quota(limit, _) => State::Quota(limit.fresh(self.period(at))),
+        }
+    }
+
+    fn check(&self, state: &mut State, cost: u64, at: At) -> Decision {
+        let period = self.period(at);
+        each!(self, state, l, s => l.check(s, cost, at.now), q, _r => q.check(s, cost, period, at.now))
+    }
+
+    fn peek(&self, state: &State, cost: u64, at: At) -> Decision {
+        let period = self.period(at);
+        each!(self, state, l, s => l.peek(s, cost, at.now), q, _r => q.peek(s, cost, period, at.now))
+    }
+
+    /// A window counts all of what it refuses, other limits what is left.
+    fn charge_refused(&self, state: &mut State, cost: u64, at: At) {
+        if let (Self::Window(limit), State::Window(state)) = (self, &mut *state) {
+            limit.count(state, cost, at.now);
+            return;
+        }
+        let left = self.peek(state, 0, at).remaining();
+        let _ = self.check(state, left, at);
+    }
+
+    fn hold(&self, state: &mut State, cost: u64, at: At) -> Decision {
+        let period = self.period(at);
+        each!(self, state, l, s => l.hold(s, cost, at.now), q, _r => q.hold(s, cost, period, at.now))
+    }
+
+    fn commit(&self, state: &mut State, units: u64, actual: u64, at: At) -> u64 {
+        let period = self.period(at);
+        each!(self, state, l, s => l.commit(s, units, actual, at.now),
+            q, _r => q.commit(s, units, actual, period))
+    }
+
+    fn refund(&self, state: &mut State, units: u64, at: At) -> u64 {
+        let period = self.period(at);
+        each!(self, state, l, s => l.refund(s, units, at.now), q, _r => q.refund(s, units, period))
+    }
+
+    /// This limit as it takes over from another, by an edit of its numbers.
+    fn succeeding(self, old: &Self) -> Self {
+        match (self, old) {
+            (Self::Bucket(new), Self::Bucket(old)) => Self::Bucket(new.succeeding(old)),
+            (new, _) => new,
+        }
+    }
+
+    fn carry_over(&self, old: &Self, state: &State, at: At) -> State {
+        match (self, old, state) {
+            (Self::Bucket(new), Self::Bucket(old), State::Bucket(state)) => {
+                State::Bucket(new.carry_over(old, state, at.now))
+            }
+            (Self::Window(new), Self::Window(old), State::Window(state)) => {
+                State::Window(new.carry_over(old, state, at.now))
+            }
+            (Self::Sliding(new), Self::Sliding(old), State::Sliding(state)) => {
+                State::Sliding(new.carry_over(old, state, at.now))
+            }
+            (_, Self::Quota(quota, _), State::Quota(state)) => {
+                State::Quota(quota.current(state, old.period(at)))
+            }
+            (_, _, state) => *state,
+        }
+    }
+
+    fn in_policy(self) -> Limit {
+        match self {
+            Self::Bucket(limit) => Limit::Bucket(limit),
+            Self::Window(limit) => Limit::Window(limit),
+            Self::Sliding(limit) => Limit::Sliding(limit),
+            Self::Cooldown(limit) => Limit::Cooldown(limit),
+            Self::Quota(limit, true) => Limit::Quota(limit, Cycle::Round),
+            Self::Quota(limit, false) => {
+                Limit::Quota(limit, Cycle::Calendar("minute".parse().unwrap()))
+            }
+        }
+    }
+}
+
+/// A rule of the model, which also says how it looks in a policy.
+#[derive(Clone, Debug)]
+struct Given {
+    limit: Any,
+    by_user: bool,
+    by_org: bool,
+    is_shadow: bool,
+    charges_refused: bool,
+    fixed_cost: Option<u64>,
+    group: bool,
+    /// Another limit for Ada.
+    exception: Option<Any>,
+    reserve_s: u64,
+}
+
+impl Given {
+    fn in_policy(&self, number: usize) -> Rule {
+        let mut limit = self.limit;
+        if let (Any::Cooldown(cooldown), true) = (&mut limit, self.charges_refused) {
+            *cooldown = Cooldown::new(cooldown.gap()).unwrap();
+        }
+        let parts = [(self.by_user, "user"), (self.by_org, "org")];
+        let parts = parts.iter().filter(|(is_part, _)| *is_part).map(|(_, part)| *part);
+        let mut rule = Rule::new(&format!("rule-{number}"), limit.in_policy())
+            .key(parts)
+            .unwrap()
+            .mode(if self.is_shadow { Mode::Shadow } else { Mode::Enforce })
+            .reserve_for(Duration::from_secs(self.reserve_s));
+        if self.charges_refused {
+            rule = rule.charge_refused();
+        }
+        if let Some(cost) = self.fixed_cost {
+            rule = rule.cost(CostTable::fixed(cost));
+        }
+        if self.group {
+            rule = rule.group("one");
+        }
+        if let (Some(limit), true) = (self.exception, self.by_user) {
+            let ada = Rule::new("", limit.in_policy()).matching("user", ["ada"]).unwrap();
+            let ada = ada.conditions().to_vec();
+            rule = rule.overridden(Override::new(ada, Grant::Limit(limit.in_policy())));
+        }
+        rule
+    }
+}
+
+/// A rule of the model, with limits as they have become through edits.
+#[derive(Clone, Debug)]
+struct Ruled {
+    given: Given,
+    common: Any,
+    exception: Option<Any>,
+}
+
+impl Ruled {
+    fn new(given: &Given) -> Self {
+        let extended = |limit| match limit {
+            Any::Cooldown(cooldown) if given.charges_refused => {
+                Any::Cooldown(cooldown.extended_by_refusals())
+            }
+            limit => limit,
+        };
+        let exception = given.exception.filter(|_| given.by_user).map(extended);
+        Self { given: given.clone(), common: extended(given.limit), exception }
+    }
+
+    fn limit_of(&self, user: &str) -> &Any {
+        self.exception.as_ref().filter(|_| user == "ada").unwrap_or(&self.common)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    limit: Any,
+    state: State,
+}
+
+type Key = (usize, String);
+
+#[derive(Clone, Debug)]
+struct ModelHold {
+    items: Vec<(Key, u64, bool, Option<Entry>)>,
+    expires: Timestamp,
+    is_open: bool,
+}
+
+#[derive(Default)]
+struct Model {
+    rules: Vec<Ruled>,
+    states: HashMap<Key, Entry>,
+    holds: Vec<ModelHold>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Check,
+    Peek,
+    Reserve,
+}
+
+struct Answer {
+    is_allowed: bool,
+    rules: Vec<(usize, bool, Decision)>,
+    hold: Option<usize>,
+}
+
+impl Model {
+    fn expire(&mut self, at: At) {
+        let mut due: Vec<usize> = (0..self.holds.len())
+            .filter(|&hold| self.holds[hold].is_open && self.holds[hold].expires <= at.now)
+            .collect();
+        due.sort_by_key(|&hold| self.holds[hold].expires);
+        for hold in due {
+            self.holds[hold].is_open = false;
+            let at = At { now: self.holds[hold].expires, ..at };
+            for (key, units, _, _) in std::mem::take(&mut self.holds[hold].items) {
+                if let Some(entry) = self.states.get_mut(&key) {
+                    entry.limit.commit(&mut entry.state, units, 0, at);
+                }
+            }
+        }
+    }
+
+    fn decide(&mut self, verb: Verb, (user, org): (&str, &str), cost: u64, at: At) -> Answer {
+        self.expire(at);
+        let verb = if cost == 0 { Verb::Peek } else { verb };
+        let mut asked: Vec<(usize, Key, Entry, Entry, u64, Decision)> = Vec::new();
+        let mut is_grouped = false;
+        let mut is_allowed = true;
+        for (number, rule) in self.rules.iter().enumerate() {
+            if rule.given.group && std::mem::replace(&mut is_grouped, true) {
+                continue;
+            }
+            let key = (number, key_of(&rule.given, user, org));
+            let limit = *rule.limit_of(user);
+            let before = self.states.get(&key).cloned();
+            let before = before.unwrap_or_else(|| Entry { limit, state: limit.fresh(at) });
+            assert_eq!(before.limit, limit, "edits go through all states");
+            let mut after = before.clone();
+            let cost = if cost == 0 { 0 } else { rule.given.fixed_cost.unwrap_or(cost) };
+            let decision = match verb {
+                Verb::Check => before.limit.check(&mut after.state, cost, at),
+                Verb::Reserve => before.limit.hold(&mut after.state, cost, at),
+                Verb::Peek => before.limit.peek(&after.state, cost, at),
+            };
+            is_allowed &= decision.is_allowed() || rule.given.is_shadow;
+            asked.push((number, key, before, after, cost, decision));
+        }
+        let mut answer = Answer { is_allowed, rules: Vec::new(), hold: None };
+        let mut items = Vec::new();
+        for (number, key, before, mut after, cost, mut decision) in asked {
+            let rule = &self.rules[number].given;
+            if verb != Verb::Peek && before.limit.carries() {
+                // What is carried over counts from the first request on, be it allowed or not.
+                self.states.entry(key.clone()).or_insert_with(|| before.clone());
+            }
+            let is_charged_anyway = rule.charges_refused && verb == Verb::Check;
+            if is_allowed || is_charged_anyway {
+                if is_charged_anyway && !decision.is_allowed() {
+                    after.limit.charge_refused(&mut after.state, cost, at);
+                    decision = after.limit.peek(&after.state, cost, at);
+                }
+                if after.state != before.state {
+                    self.states.insert(key.clone(), after);
+                }
+            } else if decision.is_allowed() {
+                decision = before.limit.peek(&before.state, cost, at);
+            }
+            if decision.is_allowed() {
+                items.push((key, cost, rule.fixed_cost.is_none(), None));
+            }
+            answer.rules.push((number, rule.is_shadow, decision));
+        }
+        if is_allowed && verb == Verb::Reserve && !answer.rules.is_empty() {
+            let lengths = answer.rules.iter().map(|(rule, ..)| self.rules[*rule].given.reserve_s);
+            let length = Duration::from_secs(lengths.min().unwrap());
+            answer.hold = Some(self.holds.len());
+            let expires = at.now.saturating_add(length);
+            self.holds.push(ModelHold { items, expires, is_open: true });
+        }
+        answer
+    }
+
+    fn commit(&mut self, hold: usize, actual: Option<u64>, at: At) -> Option<u64> {
+        self.expire(at);
+        let held = &mut self.holds[hold];
+        if !std::mem::replace(&mut held.is_open, false) {
+            return None;
+        }
+        let (mut most, mut least) = (0, None);
+        for (key, units, is_by_request, charged) in &mut held.items {
+            let actual = actual.filter(|_| *is_by_request).unwrap_or(*units);
+            // Only a cooldown's state can be gone: nothing is held there, and an act is an act.
+            let Some(entry) = self.states.get_mut(key) else {
+                (*units, most) = (actual, most.max(actual));
+                continue;
+            };
+            *units = entry.limit.commit(&mut entry.state, *units, actual, at);
+            most = most.max(*units);
+            if *is_by_request && !matches!(entry.state, State::Cooldown(_)) {
+                least = Some(least.map_or(*units, |least: u64| least.min(*units)));
+            }
+            *charged = Some(entry.clone());
+        }
+        // What was not charged somewhere is for the host to book.
+        Some(least.unwrap_or(most))
+    }
+
+    fn cancel(&mut self, hold: usize, at: At) -> Option<u64> {
+        self.expire(at);
+        let held = &mut self.holds[hold];
+        if !std::mem::replace(&mut held.is_open, false) {
+            return None;
+        }
+        for (key, units, ..) in std::mem::take(&mut held.items) {
+            if let Some(entry) = self.states.get_mut(&key) {
+                entry.limit.commit(&mut entry.state, units, 0, at);
+            }
+        }
+        Some(0)
+    }
+
+    fn refund(&mut self, (user, org): (&str, &str), units: u64, at: At) -> u64 {
+        self.expire(at);
+        let mut most = 0;
+        let mut is_grouped = false;
+        for (number, rule) in self.rules.iter().enumerate() {
+            if rule.given.group && std::mem::replace(&mut is_grouped, true) {
+                continue;
+            }
+            let units = if units == 0 { 0 } else { rule.given.fixed_cost.unwrap_or(units) };
+            let key = (number, key_of(&rule.given, user, org));
+            if let Some(entry) = self.states.get_mut(&key) {
+                most = most.max(entry.limit.refund(&mut entry.state, units, at));
+            }
+        }
+        most
+    }
+
+    /// Puts other limits into force and takes every state over.
+    fn edit(&mut self, rules: &[Given], at: At) {
+        for (number, given) in rules.iter().enumerate() {
+            let old = self.rules[number].clone();
+            let mut new = Ruled::new(given);
+            if new.common == old.common {
+                new.common = old.common;
+            } else {
+                new.common = new.common.succeeding(&old.common);
+            }
+            if let (Some(exception), Some(old)) = (&mut new.exception, old.exception) {
+                *exception = if *exception == old { old } else { exception.succeeding(&old) };
+            }
+            let items = self.holds.iter_mut().flat_map(|hold| &mut hold.items);
+            let charged = items.filter(|item| item.0.0 == number);
+            for (key, entry) in charged.filter_map(|item| Some((&item.0.1, item.3.as_mut()?))) {
+                take_over(&new, key, entry, at);
+            }
+            for ((_, key), entry) in self.states.iter_mut().filter(|((of, _), _)| *of == number) {
+                take_over(&new, key, entry, at);
+            }
+            self.rules[number] = new;
+        }
+    }
+
+    fn forget(&mut self, (user, org): (&str, &str), at: At) -> bool {
+        let mut any = false;
+        let mut is_grouped = false;
+        for (number, rule) in self.rules.iter().enumerate() {
+            if rule.given.group && std::mem::replace(&mut is_grouped, true) {
+                continue;
+            }
+            let key = (number, key_of(&rule.given, user, org));
+            if let Some(entry) = self.states.get_mut(&key) {
+                any = true;
+                let held = held(&entry.state);
+                let mut fresh = entry.limit.fresh(at);
+                match &mut fresh {
+                    State::Bucket(state) => state.held = held,
+                    State::Window(state) => state.held = held,
+                    State::Sliding(state) => state.held = held,
+                    State::Cooldown(_) => {}
+                    State::Quota(state) => state.held = held,
+                }
+                if held == 0 {
+                    self.states.remove(&key);
+                } else {
+                    entry.state = fresh;
+                }
+            }
+        }
+        any
+    }
+}
+
+/// Puts a state under the limit that a rule has for its key by now.
+fn take_over(rule: &Ruled, key: &str, entry: &mut Entry, at: At) {
+    let limit = *rule.limit_of(key.split('/').next().unwrap());
+    if limit != entry.limit {
+        entry.state = limit.carry_over(&entry.limit, &entry.state, at);
+    }
+    entry.limit = limit;
+}
+
+fn held(state: &State) -> u64 {
+    match state {
+        State::Bucket(state) => state.held,
+        State::Window(state) => state.held,
+        State::Sliding(state) => state.held,
+        State::Cooldown(_) => 0,
+        State::Quota(state) => state.held,
+    }
+}
+
+fn key_of(rule: &Given, user: &str, org: &str) -> String {
+    let user = if rule.by_user { user } else { "" };
+    let org = if rule.by_org { org } else { "" };
+    format!("{user}/{org}")
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Decide(Verb, usize, usize, u64),
+    Advance(u64),
+    Commit(usize, Option<u64>),
+    Cancel(usize),
+    RefundHold(usize, u64),
+    Refund(usize, usize, u64),
+    Forget(usize, usize),
+    CloseRound,
+    /// Gives a rule other numbers, and Ada perhaps others still.
+    Edit(usize, Numbers, Option<Numbers>),
+}
+
+/// Numbers for whichever algorithm a rule has.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    max: u64,
+    per_ms: u64,
+    count: u64,
+    flavour: u8,
+}
+
+fn limit(algorithm: u8, numbers: Numbers) -> Any {
+    let Numbers { max, per_ms, count, flavour } = numbers;
+    let per = Duration::from_millis(per_ms);
+    match algorithm % 6 {
+        0 => {
+            let bucket = Bucket::new(Rate::new(count, per).unwrap(), max).unwrap();
+            Any::Bucket(bucket.with_debt(u64::from(flavour % 3)).unwrap())
+        }
+        1 => {
+            let window = Window::new(max, per).unwrap();
+            Any::Window(if flavour % 2 == 0 { window } else { window.aligned() })
+        }
+        2 => Any::Sliding(Sliding::new(max * 2, per, u32::from(flavour % 5) + 1).unwrap()),
+        3 => Any::Cooldown(Cooldown::new(per / 4).unwrap()),
+        kind => {
+            let carry = match flavour % 3 {
+                0 => Carry::Nothing,
+                1 => Carry::UpTo(count),
+                _ => Carry::All,
+            };
+            Any::Quota(Quota::new(max, carry).unwrap(), kind == 4)
+        }
+    }
+}
+
+/// An override of a window is aligned where its rule is.
+fn like_its_rule(exception: Any, rule: Any) -> Any {
+    match (exception, rule) {
+        (Any::Window(exception), Any::Window(rule)) => {
+            let window = Window::new(exception.max(), exception.per()).unwrap();
+            Any::Window(if rule.is_aligned() { window.aligned() } else { window })
+        }
+        (exception, _) => exception,
+    }
+}
+
+fn numbers() -> impl Strategy<Value = Numbers> {
+    (1_u64..9, prop_oneof![1_u64..4_000, Just(1_000), Just(30_000)], 1_u64..8, any::<u8>())
+        .prop_map(|(max, per_ms, count, flavour)| Numbers { max, per_ms, count, flavour })
+}
+
+fn given() -> impl Strategy<Value = (u8, Given)> {
+    let flags = (any::<bool>(), any::<bool>(), 0..5_u8, 0..5_u8, 0..4_u8, any::<bool>());
+    let numbers = (numbers(), proptest::option::of(numbers()), 0..6_u8, 1_u64..60, 1_u64..4);
+    (flags, numbers).prop_map(|(flags, (common, exception, algorithm, reserve_s, cost))| {
+        let (by_user, by_org, shadow, refused, fixed, group) = flags;
+        let own = limit(algorithm, common);
+        let exception = exception.map(|numbers| like_its_rule(limit(algorithm, numbers), own));
+        (
+            algorithm,
+            Given {
+                limit: own,
+                by_user,
+                by_org,
+                is_shadow: shadow == 0,
+                charges_refused: refused == 0,
+                fixed_cost: (fixed == 0).then_some(cost),
+                group,
+                exception: exception.filter(|_| by_user),
+                reserve_s,
+            },
+        )
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let verb = prop_oneof![4 => Just(Verb::Check), 1 => Just(Verb::Peek), 2 => Just(Verb::Reserve)];
+    let advance = prop_oneof![
+        0_u64..3_000,
+        (0_u64..3_000_000),
+        Just(1_000_000),
+        Just(60_000_000),
+        (0_u64..100_000_000)
+    ];
+    prop_oneof![
+        10 => (verb, 0..3_usize, 0..2_usize, 0_u64..6)
+            .prop_map(|(verb, user, org, cost)| Op::Decide(verb, user, org, cost)),
+        5 => advance.prop_map(Op::Advance),
+        2 => (any::<usize>(), proptest::option::of(0_u64..9)).prop_map(|(id, it)| Op::Commit(id, it)),
+        1 => any::<usize>().prop_map(Op::Cancel),
+        1 => (any::<usize>(), 0_u64..9).prop_map(|(id, units)| Op::RefundHold(id, units)),
+        1 => (0..3_usize, 0..2_usize, 0_u64..9).prop_map(|(user, org, it)| Op::Refund(user, org, it)),
+        1 => (0..3_usize, 0..2_usize).prop_map(|(user, org)| Op::Forget(user, org)),
+        1 => Just(Op::CloseRound),
+        2 => (any::<usize>(), numbers(), proptest::option::of(numbers()))
+            .prop_map(|(rule, numbers, exception)| Op::Edit(rule, numbers, exception)),
+    ]
+}
+
+fn policy(rules: &[(u8, Given)]) -> Policy {
+    let rules = rules.iter().enumerate().map(|(number, (_, given))| given.in_policy(number));
+    Policy::new(rules).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+struct Run {
+    engine: Engine<MemoryStore, ManualClock>,
+    clock: ManualClock,
+    model: Model,
+    rules: Vec<(u8, Given)>,
+    rounds: u64,
+    /// Reservations, with the model's number of each.
+    holds: Vec<(HoldId, usize)>,
+}
+
+impl Run {
+    fn new(rules: Vec<(u8, Given)>, store: MemoryStore) -> Self {
+        let clock = ManualClock::new(Timestamp::from_secs(1_000));
+        let engine = Engine::with_store(policy(&rules), store, clock.clone());
+        let model = Model {
+            rules: rules.iter().map(|(_, given)| Ruled::new(given)).collect(),
+            ..Model::default()
+        };
+        Self { engine, clock, model, rules, rounds: 0, holds: Vec::new() }
+    }
+
+    fn at(&self) -> At {
+        At { now: tidegate::Clock::now(&self.clock), rounds: self.rounds }
+    }
+
+    /// The engine's answer; `None` if it has as many reservations as it may.
+    fn ask(&self, verb: Verb, (user, org): (&str, &str), cost: u64) -> Option<Report> {
+        let attributes = [("user", user), ("org", org)];
+        let request = Request::new("default", &attributes).cost(cost);
+        let report = match verb {
+            Verb::Check => self.engine.check(&request),
+            Verb::Peek => self.engine.peek(&request),
+            Verb::Reserve => self.engine.reserve(&request),
+        };
+        match report.wait() {
+            Err(CheckError::TooManyHolds) => None,
+            report => Some(report.unwrap()),
+        }
+    }
+
+    fn edit(&mut self, rule: usize, numbers: Numbers, exception: Option<Numbers>) {
+        let number = rule % self.rules.len();
+        let (algorithm, given) = &mut self.rules[number];
+        // Which end a window has, and what ends a quota's period, stays.
+        // So does whether a quota carries over, as keys that have spent nothing may be forgotten.
+        let like = |numbers: Numbers, old: Any| {
+            let flavour = numbers.flavour % 60 / 3 * 3 + u8::from(old.carries());
+            limit(*algorithm, if *algorithm < 4 { numbers } else { Numbers { flavour, ..numbers } })
+        };
+        given.limit = like(numbers, given.limit);
+        // Whether there is an exception stays as well: what is on hold or given back goes by the
+        // limit that the key was last charged under.
+        if let (Some(exception), Some(numbers)) = (&mut given.exception, exception) {
+            *exception = like(numbers, *exception);
+        }
+        given.exception = given.exception.map(|exception| like_its_rule(exception, given.limit));
+        let rules: Vec<Given> = self.rules.iter().map(|(_, given)| given.clone()).collect();
+        let at = self.at();
+        // A hold that is over by now comes back under the limit before.
+        self.model.expire(at);
+        self.model.edit(&rules, at);
+        self.engine.replace_policy("test", policy(&self.rules));
+    }
+
+    /// Does the same to both, and compares all there is to compare.
+    fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        let at = self.at();
+        match *op {
+            Op::Decide(verb, user, org, cost) => {
+                let cost = if verb == Verb::Reserve { cost.max(1) } else { cost };
+                let who = (USERS[user], ORGS[org]);
+                let expected = self.model.decide(verb, who, cost, at);
+                let report = self.ask(verb, who, cost).unwrap();
+                compare(&report, &expected)?;
+                if let (Some(id), Some(hold)) = (report.hold(), expected.hold) {
+                    self.holds.push((id, hold));
+                }
+            }
+            Op::Advance(us) => self.clock.advance(Duration::from_micros(us)),
+            Op::Commit(hold, actual) if !self.holds.is_empty() => {
+                let (id, hold) = self.holds[hold % self.holds.len()];
+                let expected = self.model.commit(hold, actual, at);
+                prop_assert_eq!(self.engine.commit(id, actual).wait().ok(), expected);
+            }
+            Op::Cancel(hold) if !self.holds.is_empty() => {
+                let (id, hold) = self.holds[hold % self.holds.len()];
+                let expected = self.model.cancel(hold, at);
+                prop_assert_eq!(self.engine.cancel(id).wait().ok(), expected);
+            }
+            Op::RefundHold(hold, units) if !self.holds.is_empty() => {
+                let (id, hold) = self.holds[hold % self.holds.len()];
+                self.model.expire(at);
+                if let Ok(given) = self.engine.refund_hold(id, units).wait() {
+                    let mut most = 0;
+                    for (key, charged, _, left) in &mut self.model.holds[hold].items {
+                        let Some(mut left) = left.clone() else { continue };
+                        let outstanding = left.limit.refund(&mut left.state, *charged, at);
+                        let Some(entry) = self.model.states.get_mut(key) else { continue };
+                        let units = units.min(outstanding);
+                        let given = entry.limit.refund(&mut entry.state, units, at);
+                        *charged -= given;
+                        most = most.max(given);
+                    }
+                    prop_assert_eq!(given, most);
+                }
+            }
+            Op::Refund(user, org, units) => {
+                let who = (USERS[user], ORGS[org]);
+                let attributes = [("user", who.0), ("org", who.1)];
+                let request = Request::new("default", &attributes).cost(units);
+                let expected = self.model.refund(who, units, at);
+                prop_assert_eq!(self.engine.refund(&request).wait().unwrap(), expected);
+            }
+            Op::Forget(user, org) => {
+                let who = (USERS[user], ORGS[org]);
+                let attributes = [("user", who.0), ("org", who.1)];
+                let request = Request::new("default", &attributes);
+                // A hold that is over but has not been noticed would still be kept.
+                self.engine.tick();
+                self.model.expire(at);
+                let expected = self.model.forget(who, at);
+                prop_assert_eq!(self.engine.forget(&request).wait().unwrap(), expected);
+            }
+            Op::CloseRound => {
+                self.rounds += 1;
+                prop_assert_eq!(self.engine.close_round("default").wait().unwrap(), self.rounds);
+            }
+            Op::Edit(rule, numbers, exception) => {
+                self.engine.tick();
+                self.edit(rule, numbers, exception);
+            }
+            _ => {}
+        }
+        // Slots of keys that are as good as new may have been reused.
+        prop_assert!(self.engine.len() <= self.model.states.len());
+        Ok(())
+    }
+
+    /// Asks the engine; whatever it lets in, the model must let in as well.
+    fn step_safely(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        let at = self.at();
+        match *op {
+            Op::Decide(verb, user, org, cost) => {
+                let cost = if verb == Verb::Reserve { cost.max(1) } else { cost };
+                let who = (USERS[user], ORGS[org]);
+                let Some(report) = self.ask(verb, who, cost) else { return Ok(()) };
+                if report.is_allowed() {
+                    let expected = self.model.decide(verb, who, cost, at);
+                    prop_assert!(expected.is_allowed, "{:?} is let in: {:?}", op, report);
+                    if let (Some(id), Some(hold)) = (report.hold(), expected.hold) {
+                        self.holds.push((id, hold));
+                    }
+                }
+            }
+            Op::Commit(hold, _) if !self.holds.is_empty() => {
+                let (id, hold) = self.holds[hold % self.holds.len()];
+                let expected = self.model.commit(hold, None, at);
+                let charged = self.engine.commit(id, None).wait();
+                prop_assert_eq!(charged.is_ok(), expected.is_some());
+            }
+            Op::Cancel(_) | Op::Advance(_) | Op::CloseRound => {
+                if let Op::CloseRound = op {
+                    self.rounds += 1;
+                    self.engine.close_round("default").wait().unwrap();
+                } else if let Op::Advance(us) = *op {
+                    self.clock.advance(Duration::from_micros(us));
+                } else {
+                    return self.step_cancel(op, at);
+                }
+            }
+            Op::Edit(rule, numbers, exception) => {
+                self.engine.tick();
+                self.edit(rule, numbers, exception);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn step_cancel(&mut self, op: &Op, at: At) -> Result<(), TestCaseError> {
+        if let (Op::Cancel(hold), false) = (op, self.holds.is_empty()) {
+            let (id, hold) = self.holds[hold % self.holds.len()];
+            let expected = self.model.cancel(hold, at);
+            prop_assert_eq!(self.engine.cancel(id).wait().ok(), expected);
+        }
+        Ok(())
+    }
+}
+
+fn compare(report: &Report, expected: &Answer) -> Result<(), TestCaseError> {
+    prop_assert_eq!(report.is_allowed(), expected.is_allowed, "{:?}", report);
+    let told: Vec<(String, bool, Decision)> = report
+        .rules()
+        .map(|it| (it.rule.to_owned(), it.mode == Mode::Shadow, *it.decision))
+        .collect();
+    let wanted: Vec<(String, bool, Decision)> = expected
+        .rules
+        .iter()
+        .map(|(rule, shadow, it)| (format!("rule-{rule}"), *shadow, *it))
+        .collect();
+    prop_assert_eq!(told, wanted);
+    // Which of them is told: the refuser with the longest wait, else the one with the least left.
+    let rank = |wait: Option<Wait>| match wait {
+        None => (0, Duration::ZERO),
+        Some(Wait::After(wait)) => (1, wait),
+        Some(Wait::Unknown) => (2, Duration::ZERO),
+        Some(Wait::Never) => (3, Duration::ZERO),
+    };
+    let binding = expected.rules.iter().filter(|(_, is_shadow, _)| !is_shadow);
+    if expected.is_allowed {
+        prop_assert_eq!(report.wait(), None);
+        let least = binding.map(|(_, _, it)| it.remaining()).min();
+        let least = least.or_else(|| expected.rules.iter().map(|it| it.2.remaining()).min());
+        prop_assert_eq!(report.remaining(), least);
+    } else {
+        let longest = binding.filter(|(_, _, it)| !it.is_allowed()).map(|it| it.2.wait());
+        let longest = longest.max_by_key(|wait| rank(*wait)).flatten();
+        prop_assert_eq!(report.wait(), longest);
+        prop_assert!(longest.is_some());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn engine_does_what_the_model_does(
+        rules in prop::collection::vec(given(), 1..5),
+        ops in prop::collection::vec(op(), 1..80),
+    ) {
+        let mut run = Run::new(rules, MemoryStore::new(1_000, WhenFull::Deny).unwrap());
+        for (index, op) in ops.iter().enumerate() {
+            run.step(op).map_err(|error| TestCaseError::fail(format!("step {index}: {op:?}: {error}")))?;
+        }
+    }
+
+    /// With fewer slots than keys it may refuse more, but never let in more.
+    #[test]
+    fn small_engine_lets_in_no_more_than_the_model(
+        rules in prop::collection::vec(given(), 1..4),
+        ops in prop::collection::vec(op(), 1..80),
+        max_keys in 4_usize..16,
+        is_sharing: bool,
+    ) {
+        let plain = |(algorithm, rule): (u8, Given)| {
+            // What an engine that refuses more charges to others is another story.
+            let (is_shadow, charges_refused) = (false, false);
+            (algorithm, Given { is_shadow, charges_refused, ..rule })
+        };
+        let carries = |(_, rule): &(u8, Given)| {
+            let limits = [Some(rule.limit), rule.exception].into_iter().flatten();
+            limits.into_iter().any(|limit| limit.carries())
+        };
+        let mut rules: Vec<_> = rules.into_iter().map(plain).collect();
+        // A shared counter may save up for a key that was never seen.
+        rules.retain(|rule| !carries(rule));
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let when_full = if is_sharing { WhenFull::Share } else { WhenFull::Deny };
+        let mut run = Run::new(rules, MemoryStore::new(max_keys, when_full).unwrap());
+        let keeps = |op: &&Op| !matches!(op, Op::Edit(..));
+        for (index, op) in ops.iter().filter(keeps).enumerate() {
+            run.step_safely(op).map_err(|error| TestCaseError::fail(format!("step {index}: {op:?}: {error}")))?;
+            prop_assert!(run.engine.len() <= 2 * max_keys);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Everything at once, with real threads, and what must be true when they are done.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use tidegate::policy::Policy;
+use tidegate::{Engine, ManualClock, MemoryStore, Request};
+
+fn policy(max: u64) -> Policy {
+    let text = format!(
+        r#"
+        [server]
+        max_keys = 20000
+        [[rule]]
+        name = "user"
+        key = ["user"]
+        window = {{ max = {max}, per = "100d" }}
+        [[rule]]
+        name = "org"
+        key = ["org"]
+        sliding = {{ max = {max}, per = "100d" }}
+        [[rule]]
+        name = "all"
+        quota = {{ max = {max}, per = "round", carry = "all" }}
+        [[rule]]
+        name = "bucket"
+        key = ["user", "org"]
+        bucket = {{ rate = "{max}/100d", burst = {max} }}
+        "#
+    );
+    Policy::from_toml(&text).unwrap()
+}
+
+const MAX: u64 = 1_000_000;
+const RULES: [&str; 4] = ["user", "org", "all", "bucket"];
+
+fn left(engine: &Engine<MemoryStore, ManualClock>, who: &[(&str, &str)]) -> Vec<u64> {
+    let report = engine.peek(&Request::new("default", who).cost(0)).wait().unwrap();
+    assert_eq!(report.rules().map(|it| it.rule).collect::<Vec<_>>(), RULES);
+    report.rules().map(|it| it.decision.remaining()).collect()
+}
+
+/// One worker: charges, reserves, settles; reports what stays charged to its organisation.
+fn work(engine: &Engine<MemoryStore, ManualClock>, number: u64, steps: u64) -> u64 {
+    let org = (number % 2).to_string();
+    let mut charged = 0;
+    for step in 0..steps {
+        let user = ((step * 7 + number) % 5).to_string();
+        let who = [("user", user.as_str()), ("org", org.as_str())];
+        let request = Request::new("default", &who);
+        match step % 6 {
+            0 | 1 => charged += u64::from(engine.check(&request).wait().unwrap().is_allowed()),
+            2 => {
+                let id = engine.reserve(&request.cost(3)).wait().unwrap().hold().unwrap();
+                engine.cancel(id).wait().unwrap();
+            }
+            3 => {
+                let id = engine.reserve(&request.cost(3)).wait().unwrap().hold().unwrap();
+                charged += engine.commit(id, Some(step % 5)).wait().unwrap();
+            }
+            4 => {
+                let id = engine.reserve(&request.cost(2)).wait().unwrap().hold().unwrap();
+                charged += engine.commit(id, None).wait().unwrap();
+                let given = engine.refund_hold(id, 1).wait().unwrap();
+                assert_eq!(given, 1);
+                charged -= given;
+            }
+            _ => assert!(!engine.check(&request.cost(u64::MAX)).wait().unwrap().is_allowed()),
+        }
+    }
+    charged
+}
+
+#[test]
+fn everything_at_once_adds_up() {
+    for _ in 0..3 {
+        let clock = ManualClock::default();
+        let engine = Engine::with_clock(policy(MAX), clock);
+        let (is_over, charged) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+        thread::scope(|scope| {
+            // Edits that never go below what is needed.
+            scope.spawn(|| {
+                let mut max = MAX;
+                while !is_over.load(Ordering::Relaxed) {
+                    max = if max > MAX + 50 { MAX } else { max + 1 };
+                    engine.replace_policy("test", policy(max));
+                }
+            });
+            // Others come and go, so that the table grows and slots are freed.
+            scope.spawn(|| {
+                for name in 0.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let user = format!("other-{}", name % 3_000);
+                    let who = [("user", user.as_str()), ("org", user.as_str())];
+                    let other = Request::new("crowd", &who);
+                    let _ = engine.check(&other).wait().unwrap();
+                    let other = Request::new("default", &who);
+                    // Looks, refusals and what is forgotten again.
+                    let _ = engine.peek(&other).wait().unwrap();
+                    let _ = engine.check(&other.cost(u64::MAX)).wait().unwrap();
+                    let _ = engine.refund(&other.cost(0)).wait().unwrap();
+                }
+            });
+            let workers: Vec<_> = (0..4)
+                .map(|number| {
+                    let (engine, charged) = (&engine, &charged);
+                    scope.spawn(move || {
+                        let units = work(engine, number, 1_800);
+                        charged[(number % 2) as usize].fetch_add(units, Ordering::Relaxed);
+                    })
+                })
+                .collect();
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            is_over.store(true, Ordering::Relaxed);
+        });
+        engine.replace_policy("test", policy(MAX));
+        let spent = |who: &[(&str, &str)], rule: usize| MAX - left(&engine, who)[rule];
+        let charged = charged.map(AtomicU64::into_inner);
+        for (org, charged) in ["0", "1"].iter().zip(charged) {
+            assert_eq!(spent(&[("user", "0"), ("org", org)], 1), charged, "by organisation");
+            let users = ["0", "1", "2", "3", "4"];
+            let by_both: u64 = users.iter().map(|it| spent(&[("user", it), ("org", org)], 3)).sum();
+            assert_eq!(by_both, charged, "by user and organisation");
+        }
+        let by_user: u64 = ["0", "1", "2", "3", "4"]
+            .iter()
+            .map(|it| spent(&[("user", it), ("org", "0")], 0))
+            .sum();
+        assert_eq!(by_user, charged[0] + charged[1]);
+        assert_eq!(spent(&[("user", "0"), ("org", "0")], 2), charged[0] + charged[1]);
+        // Five users, two organisations, one for all, ten pairs; no claimed slot is left over.
+        assert_eq!(engine.len(), 5 + 2 + 1 + 10);
+    }
+}
+
+/// Keys are forgotten while others charge them: no key is counted twice, and none is left behind.
+#[test]
+fn forgetting_and_growing_leave_the_count_right() {
+    let engine = Engine::with_clock(policy(MAX), ManualClock::default());
+    thread::scope(|scope| {
+        for number in 0..4_u64 {
+            let engine = &engine;
+            scope.spawn(move || {
+                for step in 0..3_000_u64 {
+                    let user = ((step * 31 + number * 17) % 400).to_string();
+                    let who = [("user", user.as_str()), ("org", user.as_str())];
+                    let request = Request::new("default", &who);
+                    match (step + number) % 4 {
+                        0 => drop(engine.forget(&request).wait().unwrap()),
+                        1 => {
+                            let id = engine.reserve(&request).wait().unwrap().hold().unwrap();
+                            engine.cancel(id).wait().unwrap();
+                        }
+                        _ => assert!(engine.check(&request).wait().unwrap().is_allowed()),
+                    }
+                }
+            });
+        }
+    });
+    for user in 0..400 {
+        let user = user.to_string();
+        let who = [("user", user.as_str()), ("org", user.as_str())];
+        let _ = engine.forget(&Request::new("default", &who)).wait().unwrap();
+        assert_eq!(left(&engine, &who), [MAX; 4], "all holds are settled");
+    }
+    assert!(engine.is_empty(), "{} keys are left", engine.len());
+}

@@ -1,0 +1,329 @@
+//! Engines that are told the same things, so that one of them can be crashed and compared.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::durable::{Disk, FileOptions, FileStore, Filter, OpenError};
+use tidegate::policy::{Condition, Override, Policy, Rule};
+use tidegate::{
+    Ban, CheckError, Engine, ManualClock, MemoryStore, Outage, Report, Request, SettleError, Store,
+    Timestamp, WhenFull,
+};
+
+/// Everything at once: every kind of limit that can be kept, decided together.
+fn policy(durability: &str) -> Policy {
+    let text = RULES.replace("DURABILITY", durability);
+    Policy::from_toml(&text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Something that is done to an engine.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Check {
+        user: &'static str,
+        cost: u64,
+        name: Option<u64>,
+    },
+    Together {
+        cost: u64,
+    },
+    Reserve {
+        user: &'static str,
+        cost: u64,
+        name: Option<u64>,
+    },
+    /// The first number says by which step the reservation was made.
+    Commit(usize, Option<u64>),
+    Cancel(usize),
+    Renew(usize),
+    RefundHold(usize, u64),
+    Refund {
+        user: &'static str,
+        cost: u64,
+    },
+    Forget {
+        user: &'static str,
+    },
+    CloseRound,
+    Note(u64),
+    Ban(&'static str),
+    Unban(&'static str),
+    Override(&'static str, u64),
+    DropOverride(&'static str),
+    /// A rule gets another number, at once or from the next period on.
+    Replace {
+        max: u64,
+        effective: &'static str,
+    },
+    Quota {
+        max: u64,
+        effective: &'static str,
+    },
+    DropOverlay,
+    Snapshot,
+}
+
+/// What is done, and when.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) at: Timestamp,
+    pub(super) op: Op,
+}
+
+/// What an engine said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// In words that are the same for the same answer.
+    This(String),
+    /// The store cannot say.
+    Outage,
+}
+
+/// An engine, with the reservations that it has told.
+pub(super) struct World<S: Store> {
+    pub(super) engine: Engine<S, ManualClock>,
+    clock: ManualClock,
+    pub(super) holds: HashMap<usize, tidegate::HoldId>,
+    durability: &'static str,
+}
+
+/// A world that forgets nothing as long as it lives.
+pub(super) type Twin = World<MemoryStore>;
+
+impl Twin {
+    /// A world in which all of this has happened.
+    pub(super) fn after(durability: &'static str, history: &[Step]) -> Self {
+        let store = MemoryStore::new(1_000, WhenFull::Deny).unwrap();
+        let mut twin = Self::with_store(durability, store, START);
+        for (number, step) in history.iter().enumerate() {
+            twin.apply(number, step);
+        }
+        twin
+    }
+}
+
+impl World<FileStore> {
+    pub(super) fn open(
+        durability: &'static str,
+        options: FileOptions,
+        disk: Arc<dyn Disk>,
+        now: Timestamp,
+    ) -> Result<Self, OpenError> {
+        let store = options.max_keys(1_000).when_full(WhenFull::Deny).open_on(disk)?;
+        assert!(store.last_time() <= now, "something has happened that was never asked for");
+        Ok(Self::with_store(durability, store, now))
+    }
+
+    /// Does one thing, and tells what came of it.
+    pub(super) fn try_apply(&mut self, number: usize, step: &Step) -> Said {
+        let said = match step.op {
+            Op::Note(number) => said(self.engine.note("default", &number.to_string()).wait()),
+            Op::Snapshot => {
+                // It may fail; then there is none.
+                let _ = self.engine.file_store().take_snapshot();
+                Said::This(String::from("Ok(())"))
+            }
+            _ => self.apply(number, step),
+        };
+        // An edit does not say whether it was kept.
+        if self.engine.file_store().failure().is_some() { Said::Outage } else { said }
+    }
+
+    /// Fails if the books are not balanced, or do not say what is known in another way.
+    pub(super) fn audit(&self) {
+        let ledger = self.engine.ledger().unwrap();
+        for rule in ["round", "minute", "burst", "sliding", "all"] {
+            let totals = ledger.totals(&Filter::new().rule(rule)).unwrap();
+            let sum = totals.committed + totals.refunded + totals.held + totals.expired;
+            assert_eq!(totals.granted, sum, "{rule}: {totals:?}");
+        }
+    }
+}
+
+impl<S: Store> World<S> {
+    fn with_store(durability: &'static str, store: S, now: Timestamp) -> Self {
+        let clock = ManualClock::new(now);
+        let engine = Engine::with_store(policy(durability), store, clock.clone());
+        Self { engine, clock, holds: HashMap::new(), durability }
+    }
+
+    pub(super) fn set_time(&self, now: Timestamp) {
+        self.clock.set(now);
+    }
+
+    /// Everything that can be seen from outside.
+    pub(super) fn look(&self) -> String {
+        let mut seen = String::new();
+        for user in USERS {
+            let peeked = self.engine.peek(&Request::new("default", &[("user", user)])).wait();
+            writeln!(seen, "{user}: {}", words(&peeked.unwrap())).unwrap();
+        }
+        let rounds = self.engine.rounds("default");
+        writeln!(seen, "{rounds} rounds\n{:?}", self.engine.overlay().to_toml()).unwrap();
+        for change in self.engine.changes_since(0) {
+            writeln!(seen, "{change:?}").unwrap();
+        }
+        seen
+    }
+
+    pub(super) fn apply(&mut self, number: usize, step: &Step) -> Said {
+        self.clock.set(step.at);
+        let engine = &self.engine;
+        let hold = |made: &usize| self.holds.get(made).copied().expect("somebody knows its name");
+        let key = |name: &Option<u64>| name.map(|name| format!("request {name}"));
+        match &step.op {
+            Op::Check { user, cost, name } => {
+                let (key, attributes) = (key(name), [("user", *user)]);
+                let request = Request::new("default", &attributes).cost(*cost).note("a check");
+                let named = key.as_ref().map_or(request, |key| request.idempotency_key(key));
+                reported(engine.check(&named).wait())
+            }
+            Op::Together { cost } => {
+                let (ada, bob) = ([("user", "ada")], [("user", "bob")]);
+                let all = [&ada, &bob].map(|who| Request::new("default", who).cost(*cost));
+                reported(engine.check_together(&all).wait())
+            }
+            Op::Reserve { user, cost, name } => {
+                let (key, attributes) = (key(name), [("user", *user)]);
+                let request = Request::new("default", &attributes).cost(*cost);
+                let named = key.as_ref().map_or(request, |key| request.idempotency_key(key));
+                let report = engine.reserve(&named).wait();
+                if let Some(id) = report.as_ref().ok().and_then(Report::hold) {
+                    self.holds.insert(number, id);
+                }
+                reported(report)
+            }
+            Op::Commit(made, actual) => settled(engine.commit(hold(made), *actual).wait()),
+            Op::Cancel(made) => settled(engine.cancel_noting(hold(made), "never mind").wait()),
+            Op::Renew(made) => settled(engine.renew(hold(made)).wait()),
+            Op::RefundHold(made, units) => settled(engine.refund_hold(hold(made), *units).wait()),
+            Op::Refund { user, cost } => {
+                said(engine.refund(&Request::new("default", &[("user", user)]).cost(*cost)).wait())
+            }
+            Op::Forget { user } => {
+                said(engine.forget(&Request::new("default", &[("user", user)])).wait())
+            }
+            Op::CloseRound => said(engine.close_round("default").wait()),
+            Op::Note(_) | Op::Snapshot => Said::This(String::from("Ok(())")),
+            _ => Said::This(format!("{:?}", self.edit(&step.op))),
+        }
+    }
+
+    fn edit(&self, op: &Op) -> Vec<tidegate::Change> {
+        let engine = &self.engine;
+        let of_user = |user: &str| vec![Condition::new("user", [user]).unwrap()];
+        match op {
+            Op::Ban(user) => engine.ban("root", Ban::new("default", of_user(user))),
+            Op::Unban(user) => engine.unban("root", "default", &of_user(user)),
+            Op::Override(user, max) => {
+                let given = self.override_of(user, *max);
+                engine.set_override("root", ("default", "round"), given).unwrap()
+            }
+            Op::DropOverride(user) => {
+                engine.drop_override("root", ("default", "round"), &of_user(user)).unwrap()
+            }
+            Op::Replace { max, effective } => {
+                let limit = format!("window = {{ max = {max}, per = \"10s\" }}");
+                engine.replace_rule("root", self.rule("all", &limit, effective)).unwrap()
+            }
+            Op::Quota { max, effective } => {
+                let limit = format!("quota = {{ max = {max}, per = \"round\", carry = 20 }}");
+                engine.replace_rule("root", self.rule("round", &limit, effective)).unwrap()
+            }
+            _ => engine.drop_overlay("root"),
+        }
+    }
+
+    /// A rule of the policy with another limit.
+    fn rule(&self, name: &str, limit: &str, effective: &str) -> Rule {
+        let key = if name == "all" { "" } else { "key = [\"user\"]\n" };
+        let durability = self.durability;
+        let text = format!(
+            "[[rule]]\nname = \"{name}\"\n{key}{limit}\neffective = \"{effective}\"\n\
+             durability = \"{durability}\"\nreserve_for = \"30s\""
+        );
+        Policy::from_toml(&text).unwrap().rules()[0].clone()
+    }
+
+    fn override_of(&self, user: &str, max: u64) -> Override {
+        let limit = "quota = { max = 30, per = \"round\", carry = 20 }\n".to_owned()
+            + &format!("override = [{{ key = {{ user = \"{user}\" }}, max = {max} }}]");
+        self.rule("round", &limit, "now").overrides()[0].clone()
+    }
+}
+
+fn words(report: &Report) -> String {
+    let mut words = format!("allowed {} {:?}", report.is_allowed(), report.expires());
+    write!(words, " {:?}", report.reason()).unwrap();
+    for said in report.rules() {
+        write!(words, "\n    {}: {:?}", said.rule, said.decision).unwrap();
+    }
+    words
+}
+
+fn reported(report: Result<Report, CheckError>) -> Said {
+    match report {
+        Ok(report) if report.is_outage() => Said::Outage,
+        Ok(report) => Said::This(words(&report)),
+        Err(error) => said::<(), _>(Err(error)),
+    }
+}
+
+fn settled<T: std::fmt::Debug>(settled: Result<T, SettleError>) -> Said {
+    match settled {
+        Err(SettleError::Outage) => Said::Outage,
+        other => Said::This(format!("{other:?}")),
+    }
+}
+
+fn said<T: std::fmt::Debug, E: Into<CheckError>>(answer: Result<T, E>) -> Said {
+    match answer.map_err(Into::into) {
+        Err(CheckError::Outage) => Said::Outage,
+        other => Said::This(format!("{other:?}")),
+    }
+}
+
+const _: fn(Outage) -> CheckError = Into::into;
+
+pub(super) const USERS: [&str; 3] = ["ada", "bob", "eve"];
+
+/// When the story begins.
+pub(super) const START: Timestamp = Timestamp::from_secs(1_000_000);
+
+/// How long a moment is.
+pub(super) const MOMENT: Duration = Duration::from_millis(100);
+
+const RULES: &str = r#"
+[[rule]]
+name        = "round"
+key         = ["user"]
+quota       = { max = 30, per = "round", carry = 20 }
+durability  = "DURABILITY"
+reserve_for = "30s"
+
+[[rule]]
+name        = "minute"
+key         = ["user"]
+quota       = { max = 40, per = "minute" }
+durability  = "DURABILITY"
+effective   = "next"
+
+[[rule]]
+name        = "burst"
+key         = ["user"]
+bucket      = { rate = "1/s", burst = 30 }
+durability  = "DURABILITY"
+
+[[rule]]
+name        = "sliding"
+key         = ["user"]
+sliding     = { max = 50, per = "20s" }
+durability  = "DURABILITY"
+
+[[rule]]
+name        = "all"
+window      = { max = 60, per = "10s" }
+durability  = "DURABILITY"
+"#;

@@ -1,0 +1,222 @@
+//! Disks that fail, fill up or rot: nothing that was answered is lost, and nobody is charged for what
+//! was not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidegate::durable::{FileOptions, FileStore, OpenError};
+use tidegate::policy::Policy;
+use tidegate::testing::{CrashDisk, Fault};
+use tidegate::{Engine, ManualClock, Report, Request, Timestamp};
+
+type Durable = Engine<FileStore, ManualClock>;
+
+fn policy(on_error: &str) -> Policy {
+    let text = format!(
+        "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = {{ max = 1000, per = \"day\" }}\n\
+         on_error = \"{on_error}\"\n[[rule]]\nname = \"all\"\nwindow = {{ max = 1000, per = \"1h\" }}\n\
+         durability = \"fsync\"\non_error = \"{on_error}\""
+    );
+    Policy::from_toml(&text).unwrap()
+}
+
+fn open(disk: &CrashDisk, on_error: &str) -> Result<Durable, OpenError> {
+    open_sized(disk, on_error, 2_000)
+}
+
+/// With a snapshot after so many bytes.
+fn open_sized(disk: &CrashDisk, on_error: &str, size: u64) -> Result<Durable, OpenError> {
+    let options = FileOptions::default().max_keys(1_000).snapshot_every(size).fill_ahead(100);
+    let store = options.open_on(Arc::new(disk.clone()))?;
+    let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+    Ok(Engine::with_store(policy(on_error), store, clock))
+}
+
+fn check(engine: &Durable) -> Report {
+    engine.check(&Request::new("default", &[("user", "ada")])).wait().unwrap()
+}
+
+/// What was spent, which both rules have to agree about.
+fn spent(engine: &Durable) -> u64 {
+    let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).wait().unwrap();
+    let left: Vec<u64> = report.rules().map(|said| said.decision.remaining()).collect();
+    assert_eq!(left[0], left[1], "all or nothing");
+    1_000 - left[0]
+}
+
+/// Checks so many times; reports how many were charged.
+fn work(engine: &Durable, times: u64) -> u64 {
+    (0..times).filter(|_| !check(engine).is_outage()).count() as u64
+}
+
+#[test]
+fn one_failure_at_every_call_loses_nothing_and_charges_nobody() {
+    let whole = CrashDisk::new();
+    work(&open(&whole, "allow").unwrap(), 12);
+    let mut outages = 0;
+    for fault in [Fault::Broken, Fault::Full] {
+        for call in 1..=whole.calls() {
+            let disk = CrashDisk::new();
+            disk.fail_call(call, fault);
+            let engine = match open(&disk, "allow") {
+                Ok(engine) => engine,
+                Err(OpenError::Disk { .. }) => open(&disk, "allow").unwrap(),
+                Err(error) => panic!("{error}"),
+            };
+            let mut charged = work(&engine, 12);
+            outages += 12 - charged;
+            engine.file_store().wait_until_it_works();
+            charged += work(&engine, 3);
+            assert_eq!(spent(&engine), charged, "{fault:?} at call {call}");
+            assert_eq!(disk.distrusted_syncs(), 0, "{fault:?} at call {call}");
+            for seed in 0..3 {
+                let after = open(&disk.crash(seed), "allow").unwrap();
+                assert_eq!(spent(&after), charged, "{fault:?} at call {call}, crash {seed}");
+            }
+        }
+    }
+    assert!(outages > 0, "somebody has noticed");
+}
+
+#[test]
+fn a_full_disk_is_an_outage_that_costs_nobody_anything_and_ends() {
+    for on_error in ["allow", "deny"] {
+        let disk = CrashDisk::new();
+        let engine = open(&disk, on_error).unwrap();
+        assert_eq!(work(&engine, 5), 5);
+        disk.set_full(true);
+        // There may be some room left in what was filled ahead.
+        let charged = 5 + work(&engine, 40);
+        assert!(charged < 30, "{charged}");
+        let report = check(&engine);
+        assert!(report.is_outage());
+        assert_eq!(report.is_allowed(), on_error == "allow");
+        assert!(engine.file_store().failure().is_some());
+        assert_eq!(spent(&engine), charged, "refused attempts are not charged");
+        disk.set_full(false);
+        engine.file_store().wait_until_it_works();
+        assert_eq!(work(&engine, 5), 5);
+        assert_eq!(spent(&engine), charged + 5);
+        let after = open(&disk.crash(1), on_error).unwrap();
+        assert_eq!(spent(&after), charged + 5);
+    }
+}
+
+/// A request that is repeated while its first answer is on its way, and one that was answered long
+/// ago; then the disk takes nothing.
+#[test]
+fn a_repeat_in_an_outage_gives_nothing_back_twice() {
+    let disk = CrashDisk::new();
+    let engine = open(&disk, "deny").unwrap();
+    assert_eq!(work(&engine, 10), 10);
+    let attributes = [("user", "ada")];
+    let old = Request::new("default", &attributes).cost(2).idempotency_key("old");
+    assert!(!engine.check(&old).wait().unwrap().is_outage());
+    let new = Request::new("default", &attributes).cost(3).idempotency_key("new");
+    disk.pause();
+    let answers = [engine.check(&new), engine.check(&new), engine.check(&old)];
+    disk.set_full(true);
+    disk.resume();
+    let outages: Vec<bool> = answers.map(|it| it.wait().unwrap().is_outage()).to_vec();
+    disk.set_full(false);
+    engine.file_store().wait_until_it_works();
+    let kept = if outages[0] { 0 } else { 3 };
+    assert_eq!(spent(&engine), 12 + kept, "{outages:?}");
+    assert!(!engine.check(&old).wait().unwrap().is_outage());
+    assert_eq!(spent(&engine), 12 + kept, "the old one is still known");
+}
+
+/// A closed store with so many answered checks.
+fn closed(checks: u64, size: u64) -> BTreeMap<String, Vec<u8>> {
+    let disk = CrashDisk::new();
+    let engine = open_sized(&disk, "allow", size).unwrap();
+    assert_eq!(work(&engine, checks), checks);
+    drop(engine);
+    disk.contents()
+}
+
+#[test]
+fn a_flipped_bit_is_found_or_was_never_safe() {
+    for size in [500, 2_000, 1 << 30] {
+        let whole = closed(25, size);
+        let mut damaged = 0;
+        for (name, bytes) in &whole {
+            for at in 0..bytes.len() {
+                let mut contents = whole.clone();
+                contents.get_mut(name).unwrap()[at] ^= 1 << (at % 8);
+                damaged += u64::from(is_found(contents, &format!("{name} at {at}")));
+            }
+        }
+        assert!(damaged > 500, "{damaged}");
+    }
+}
+
+/// Whether damage is told, rather than being where nobody has ever relied on it.
+fn is_found(contents: BTreeMap<String, Vec<u8>>, what: &str) -> bool {
+    match open(&CrashDisk::with_contents(contents.clone()), "allow") {
+        Ok(engine) => {
+            // The last batch is the only one that nothing later proves.
+            assert!(spent(&engine) >= 24, "{what}: {}", spent(&engine));
+            false
+        }
+        Err(OpenError::Damaged { file, .. }) => {
+            assert!(contents.contains_key(&file), "{what}: {file}");
+            true
+        }
+        Err(OpenError::Version { .. }) => true,
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+#[test]
+fn foreign_files_are_left_alone_and_other_versions_refused() {
+    let mut contents = closed(5, 2_000);
+    for foreign in ["notes.txt", "1.log", "0000000001.log.bak", "snapshot.tmp", "x.snapshot"] {
+        contents.insert(foreign.into(), b"not ours".to_vec());
+    }
+    let disk = CrashDisk::with_contents(contents.clone());
+    assert_eq!(spent(&open(&disk, "allow").unwrap()), 5);
+    assert!(disk.contents().contains_key("notes.txt"));
+    let log = contents.get_mut("0000000001.log").unwrap();
+    log.truncate(200);
+    // What is cut off where nothing later proves that it was there is gone; nothing else happens.
+    let cut = open(&CrashDisk::with_contents(contents.clone()), "allow");
+    assert!(matches!(cut, Ok(_) | Err(OpenError::Damaged { .. })));
+    let empty = BTreeMap::from([(String::from("0000000001.log"), Vec::new())]);
+    assert_eq!(spent(&open(&CrashDisk::with_contents(empty), "allow").unwrap()), 0);
+    let mut future = closed(1, 2_000);
+    future.get_mut("0000000001.log").unwrap()[16] = 99;
+    let refused = open(&CrashDisk::with_contents(future), "allow").unwrap_err();
+    assert!(matches!(refused, OpenError::Version { version: 99, .. }), "{refused}");
+}
+
+#[test]
+fn a_store_that_has_seen_more_keys_than_it_has_room_for_can_be_opened() {
+    let policy = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1s\" }\n\
+                  durability = \"fsync\"";
+    let policy = Policy::from_toml(policy).unwrap();
+    let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+    let disk = CrashDisk::new();
+    let open = || {
+        let options = FileOptions::default().max_keys(100).when_full(tidegate::WhenFull::Deny);
+        let store = options.open_on(Arc::new(disk.clone())).unwrap();
+        Engine::with_store(policy.clone(), store, clock.clone())
+    };
+    let engine = open();
+    let check = |engine: &Durable, user: u64| {
+        let name = user.to_string();
+        engine.check(&Request::new("default", &[("user", &name)]).cost(3)).wait().unwrap()
+    };
+    // Chance may fill the lines of one key while others have room.
+    let mut allowed: Vec<u64> = Vec::new();
+    for user in 0..1_000 {
+        clock.advance(std::time::Duration::from_millis(100));
+        allowed.extend(check(&engine, user).is_allowed().then_some(user));
+    }
+    assert!(allowed.len() > 900, "{}", allowed.len());
+    let last = *allowed.last().unwrap();
+    drop(engine);
+    let engine = open();
+    assert!(!check(&engine, last).is_allowed(), "the last one has spent it");
+    assert!((0..10).any(|user| check(&engine, user).is_allowed()));
+}

@@ -1,0 +1,90 @@
+//! Many threads on one disk that crashes: whoever was answered is there, and nobody who did not ask.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use tidegate::durable::{FileOptions, FileStore, Filter};
+use tidegate::policy::Policy;
+use tidegate::testing::{CrashDisk, Dice};
+use tidegate::{Engine, ManualClock, Request, Timestamp};
+
+const USERS: [&str; 3] = ["ada", "bob", "eve"];
+const THREADS: u64 = 6;
+
+fn open(disk: &CrashDisk, size: u64) -> Engine<FileStore, ManualClock> {
+    let policy = Policy::from_toml(
+        "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 100000, per = \"day\" }\n\
+         [[rule]]\nname = \"all\"\nquota = { max = 100000, per = \"day\" }",
+    );
+    let options = FileOptions::default().max_keys(1_000).snapshot_every(size).fill_ahead(500);
+    let store = options.open_on(Arc::new(disk.clone())).unwrap();
+    Engine::with_store(policy.unwrap(), store, ManualClock::new(Timestamp::from_secs(1_000_000)))
+}
+
+/// What a user has spent, and all of them together.
+fn spent(engine: &Engine<FileStore, ManualClock>, user: &str) -> (u64, u64) {
+    let report = engine.peek(&Request::new("default", &[("user", user)]).cost(0)).wait().unwrap();
+    let left: Vec<u64> = report.rules().map(|said| said.decision.remaining()).collect();
+    (100_000 - left[0], 100_000 - left[1])
+}
+
+/// Reserves, commits and checks until the disk dies; counts what was answered and what was asked.
+fn work(engine: &Engine<FileStore, ManualClock>, seed: u64, sums: &[[AtomicU64; 2]; 3]) {
+    let mut dice = Dice::new(seed);
+    loop {
+        let user = dice.below(3) as usize;
+        let (answered, asked) = (&sums[user][0], &sums[user][1]);
+        let cost = 1 + dice.below(3);
+        let attributes = [("user", USERS[user])];
+        let request = Request::new("default", &attributes).cost(cost);
+        asked.fetch_add(cost, Ordering::SeqCst);
+        if dice.once_in(2) {
+            if engine.check(&request).wait().unwrap().is_outage() {
+                return;
+            }
+        } else {
+            let report = engine.reserve(&request).wait().unwrap();
+            let Some(hold) = report.hold() else { return };
+            // It may fail, and then it is still held, or spent.
+            if engine.commit(hold, None).wait().is_err() {
+                answered.fetch_add(cost, Ordering::SeqCst);
+                return;
+            }
+        }
+        answered.fetch_add(cost, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn whoever_was_answered_is_there_after_a_crash_among_threads() {
+    for seed in 0..40 {
+        let disk = CrashDisk::new();
+        let engine = open(&disk, 3_000);
+        let sums: [[AtomicU64; 2]; 3] = Default::default();
+        disk.die_at(disk.calls() + 20 + 7 * seed);
+        thread::scope(|scope| {
+            for number in 0..THREADS {
+                let (engine, sums) = (&engine, &sums);
+                scope.spawn(move || work(engine, seed * 100 + number, sums));
+            }
+        });
+        drop(engine);
+        for crash in 0..4 {
+            let after = open(&disk.crash(crash), 3_000);
+            let mut all = 0;
+            for (user, sums) in USERS.iter().zip(&sums) {
+                let (spent, of_all) = spent(&after, user);
+                let [answered, asked] = [&sums[0], &sums[1]].map(|it| it.load(Ordering::SeqCst));
+                assert!((answered..=asked).contains(&spent), "{seed}: {answered} {spent} {asked}");
+                let totals = after.ledger().unwrap().totals(&Filter::new().key("user", user));
+                let totals = totals.unwrap();
+                assert_eq!(totals.committed + totals.held, spent, "{seed}: {totals:?}");
+                all += spent;
+                if *user == "eve" {
+                    assert_eq!(all, of_all, "{seed}: all rules or none");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! One bucket per address in front of something expensive.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use tidegate::{Bucket, Limiter, ManualClock, Rate};
+
+use crate::{one_per_day, seconds};
+
+/// One attempt per six seconds, twenty at once, sweep every five minutes.
+fn guard(clock: &ManualClock) -> Limiter<IpAddr, Bucket, ManualClock> {
+    let limit = Bucket::new(Rate::one_every(seconds(6)).unwrap(), 20).unwrap();
+    let builder = Limiter::builder(limit).evict_every(seconds(300));
+    builder.clock(clock.clone()).build().unwrap()
+}
+
+fn address(number: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from_bits(number))
+}
+
+#[test]
+fn two_half_intervals_make_one_token() {
+    let clock = ManualClock::default();
+    let guard = guard(&clock);
+    assert_eq!((0..25).filter(|_| guard.allow(&address(1))).count(), 20);
+    clock.advance(seconds(3));
+    assert!(!guard.allow(&address(1)));
+    clock.advance(seconds(3));
+    assert!(guard.allow(&address(1)));
+    assert!(!guard.allow(&address(1)));
+}
+
+#[test]
+fn idle_buckets_leave_within_the_interval() {
+    let clock = ManualClock::default();
+    let guard = guard(&clock);
+    for number in 0..1_000 {
+        assert!(guard.allow(&address(number)));
+    }
+    assert_eq!(guard.len(), 1_000);
+    clock.advance(seconds(6 + 300));
+    assert_eq!(guard.len(), 0);
+}
+
+#[test]
+fn a_bucket_below_capacity_is_never_dropped() {
+    let clock = ManualClock::default();
+    let guard = guard(&clock);
+    while guard.allow(&address(1)) {}
+    assert!(guard.allow(&address(2)));
+    clock.advance(seconds(100));
+    guard.evict_idle();
+    assert_eq!(guard.len(), 1, "the drained one needs 120 s to fill, the other is full");
+    assert_eq!(guard.peek(&address(1)).remaining(), 16);
+}
+
+#[test]
+fn a_bucket_that_is_hammered_while_empty_stays_empty() {
+    let clock = ManualClock::default();
+    let guard = guard(&clock);
+    while guard.allow(&address(1)) {}
+    for _ in 0..400 {
+        clock.advance(seconds(1));
+        let _ = guard.len();
+        let _ = guard.allow(&address(1));
+    }
+    assert!(guard.peek(&address(1)).remaining() <= 1);
+    assert_eq!(guard.len(), 1);
+}
+
+#[test]
+fn close_may_be_called_twice_and_forgets_nothing() {
+    let guard = Limiter::<IpAddr>::builder(one_per_day(1)).evict_every(seconds(1)).build().unwrap();
+    assert!(guard.allow(&address(1)));
+    guard.close();
+    guard.close();
+    assert!(!guard.allow(&address(1)), "closing forgets nothing");
+}
+
+#[test]
+fn scanning_the_address_space_does_not_fill_memory_nor_free_a_drained_bucket() {
+    let clock = ManualClock::default();
+    let limit = Bucket::new(Rate::one_every(seconds(6)).unwrap(), 20).unwrap();
+    let builder = Limiter::<IpAddr>::builder(limit).max_keys(10_000);
+    let guard = builder.clock(clock.clone()).build().unwrap();
+    while guard.allow(&address(0)) {}
+    for number in 1..200_000 {
+        let _ = guard.allow(&address(number));
+    }
+    assert!(guard.len() <= 10_000);
+    assert!(!guard.allow(&address(0)));
+}

@@ -1,0 +1,93 @@
+//! The direction of dependencies between the crates.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// What each crate may use of the others. What is not listed is not allowed.
+const MAY_USE: [(&str, &[&str]); 6] = [
+    ("tidegate-core", &[]),
+    ("tidegate", &["tidegate-core"]),
+    ("tidegate-proto", &["tidegate-core"]),
+    ("tidegate-tower", &["tidegate", "tidegate-proto"]),
+    ("tidegate-server", &["tidegate", "tidegate-proto"]),
+    ("tidegate-cli", &["tidegate", "tidegate-proto", "tidegate-server"]),
+];
+
+#[test]
+fn crates_depend_on_each_other_in_one_direction_only() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folders = fs::read_dir(crates).unwrap().map(|folder| folder.unwrap().path());
+    for folder in folders.filter(|folder| folder.join("Cargo.toml").exists()) {
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let (_, allowed) = MAY_USE
+            .iter()
+            .find(|(listed, _)| *listed == name)
+            .unwrap_or_else(|| panic!("{name} is not listed in {}", file!()));
+        let used = dependencies(&manifest);
+        let ours: BTreeSet<_> = used.iter().filter(|used| used.starts_with("tidegate")).collect();
+        assert!(ours.iter().all(|used| allowed.contains(&used.as_str())), "{name} uses {ours:?}");
+        if name == "tidegate-core" {
+            assert!(used.is_empty(), "the core has no dependency, but uses {used:?}");
+        }
+    }
+}
+
+/// What the recipes may use: what everybody can, and the server that one of them offers to the others.
+const RECIPES_MAY_USE: [&str; 5] = [
+    "tidegate",
+    "tidegate-proto",
+    "tidegate-tower",
+    "tidegate-server",
+    "tidegate-recipe-upgrade-guard",
+];
+
+#[test]
+fn recipes_are_built_on_nothing_but_the_public_crates() {
+    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+    for folder in fs::read_dir(recipes).unwrap().map(|folder| folder.unwrap().path()) {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        for used in dependencies(&manifest).iter().filter(|used| used.starts_with("tidegate")) {
+            assert!(RECIPES_MAY_USE.contains(&used.as_str()), "{} uses {used}", folder.display());
+        }
+    }
+}
+
+/// The names in the `[dependencies]` table of a manifest, not those for tests or model checking.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let table = manifest.split("\n[dependencies]\n").nth(1).unwrap_or("");
+    let table = table.split("\n[").next().unwrap_or("");
+    let names = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    names.map(|line| line.split(['.', ' ', '=']).next().unwrap_or("").to_owned()).collect()
+}
+
+/// The log on disk and its snapshots, and the timer of those who wait.
+const START_THREADS: [&str; 3] =
+    ["src/store/file/log.rs", "src/store/file.rs", "src/waiting/timer.rs"];
+
+/// Nothing else runs in the background, so there is nothing that `close` could leave running.
+#[test]
+fn only_the_timer_and_the_store_on_disk_start_threads() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![package.join("src")];
+    let mut start_threads = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if name.starts_with("testing") {
+                // The conformance suite is for tests alone.
+            } else if path.is_dir() {
+                folders.push(path);
+            } else if !name.ends_with("tests.rs") {
+                let source = fs::read_to_string(&path).unwrap();
+                let starts = ["thread::spawn", "thread::scope", "thread::Builder"];
+                if starts.iter().any(|start| source.contains(start)) {
+                    start_threads.push(path.strip_prefix(package).unwrap().to_owned());
+                }
+            }
+        }
+    }
+    start_threads.sort();
+    assert_eq!(start_threads, START_THREADS.map(Path::new));
+}

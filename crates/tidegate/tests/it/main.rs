@@ -1,0 +1,69 @@
+//! The limiter from outside: what it promises to those who use it.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers in tests are small")]
+
+mod allocations;
+mod basics;
+mod bounded;
+mod changes;
+mod clocks;
+mod engine;
+mod engine_clocks;
+mod engine_conformance;
+mod engine_corners;
+mod engine_full;
+mod engine_model;
+mod engine_stories;
+mod engine_stress;
+mod engine_threads;
+mod engine_unseen;
+mod file_conformance;
+mod file_crash;
+mod file_faults;
+mod file_kill;
+mod file_store;
+mod file_threads;
+mod guard;
+mod layers;
+mod model;
+mod overlay_text;
+mod policy;
+mod policy_bad_input;
+mod policy_errors;
+mod policy_guide;
+mod policy_text;
+mod policy_text_any;
+mod policy_warnings;
+mod policy_yaml;
+mod policy_yaml_any;
+mod policy_yaml_odd;
+mod stories;
+mod threads;
+mod throttle;
+
+use std::time::Duration;
+
+use tidegate::{Bucket, Rate, Timestamp};
+
+/// A bucket of `burst`, refilled by one per second.
+fn one_per_second(burst: u64) -> Bucket {
+    Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap()
+}
+
+/// A bucket of `burst` that does not refill while a test runs.
+fn one_per_day(burst: u64) -> Bucket {
+    Bucket::new(Rate::per_day(1).unwrap(), burst).unwrap()
+}
+
+fn secs(secs: u64) -> Timestamp {
+    Timestamp::from_secs(secs)
+}
+
+fn ms(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}
+
+const fn seconds(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}

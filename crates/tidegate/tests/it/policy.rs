@@ -1,0 +1,151 @@
+//! Policy files: what they say, and what is said about them when they are wrong.
+
+use tidegate::policy::{
+    CostTable, Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing, Mode,
+    Override, Policy, Rule, Slots, Unmatched,
+};
+use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Request, Sliding, WhenFull, Window};
+
+use crate::seconds;
+
+pub(crate) const SAMPLE: &str = include_str!("policy/sample.toml");
+
+#[test]
+fn the_sample_says_what_it_says() {
+    let parsed = Policy::parse("sample.toml", SAMPLE.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(parsed.warnings, []);
+    let rules = parsed.policy.rules();
+    let limits: Vec<_> = rules.iter().map(|rule| (rule.name(), rule.limit().clone())).collect();
+    let Limit::Slots(slots) = &limits[5].1 else { panic!("{:?}", limits[5]) };
+    assert_eq!((slots.max(), slots.queue_len()), (3, 100));
+    assert_eq!((slots.longest_wait(), slots.expiry()), (None, seconds(300)));
+    let bucket = Bucket::new(Rate::per_second(1).unwrap(), 10).unwrap();
+    let Limit::Bucket(read) = &limits[0].1 else { panic!("{:?}", limits[0]) };
+    assert_eq!((read.rate(), read.burst()), (bucket.rate(), bucket.burst()));
+    assert_eq!(limits[1].1, Limit::Window(Window::new(10, seconds(10)).unwrap()));
+    assert_eq!(limits[2].1, Limit::Sliding(Sliding::new(100, seconds(60), 10).unwrap()));
+    assert_eq!(limits[3].1, Limit::Quota(Quota::new(2, Carry::All).unwrap(), Cycle::Round));
+    assert_eq!(limits[4].1, Limit::Cooldown(Cooldown::new(seconds(60)).unwrap()));
+    let month = "month in Europe/Helsinki".parse().unwrap();
+    let monthly = Quota::new(1_000_000, Carry::UpTo(500)).unwrap();
+    assert_eq!(limits[6].1, Limit::Quota(monthly, Cycle::Calendar(month)));
+}
+
+#[test]
+fn the_sample_has_its_details() {
+    let policy = Policy::from_toml(SAMPLE).unwrap();
+    let [relay, _, search, propose, _, _, rest] = policy.rules() else { panic!() };
+    assert_eq!(relay.deny_reason(), Some("per-connection rate limit exceeded"));
+    assert_eq!((search.group_name(), search.is_shadow()), (Some("search"), true));
+    assert_eq!(search.conditions().len(), 5);
+    let [first, second] = search.overrides() else { panic!() };
+    let thousand = Sliding::new(1_000, seconds(60), 10).unwrap();
+    assert_eq!(first.grant(), &Grant::Limit(Limit::Sliding(thousand)));
+    assert_eq!(second.grant(), &Grant::Unlimited);
+    assert_eq!(second.until_ns(), Some(1_798_761_600_000_000_000));
+    let costs = propose.cost_table().unwrap();
+    assert_eq!(
+        ["0", "1", "5", "7", "x"].map(|tier| costs.cost(tier)),
+        [None, Some(1), Some(2), Some(3), None]
+    );
+    let address = KeyPart::Address { attribute: "ip".into(), v4_bits: 24, v6_bits: 56 };
+    assert_eq!(rest.key_parts().parts(), [address, KeyPart::Text("tenant".into())]);
+    assert_eq!(rest.domain_name(), "default");
+    assert_eq!(rest.cost_table().unwrap().cost("anything"), Some(5));
+    assert_eq!(
+        (rest.missing_attribute(), rest.how_durable()),
+        (Missing::Share, Some(Durability::Flush))
+    );
+    assert_eq!((rest.held_for(), rest.effective_from()), (seconds(5_400), Effective::Next));
+    assert!(rest.charges_refused());
+}
+
+#[test]
+fn the_server_table_says_what_it_says() {
+    let policy = Policy::from_toml(SAMPLE).unwrap();
+    let server = policy.server();
+    assert_eq!(server.http(), Some(&Listen::At("127.0.0.1:8080".into())));
+    assert_eq!(server.grpc(), Some(&Listen::Off));
+    assert_eq!(server.admin_token().unwrap().reveal(), "correct horse battery staple");
+    assert!(!format!("{server:?}").contains("horse"));
+    assert_eq!(server.store(), Some("file:/var/lib/tidegate"));
+    assert_eq!(server.trusted_proxies().len(), 3);
+    assert_eq!((server.max_keys(), server.enforce_ppm()), (1_000_000, 100_000));
+    assert_eq!((server.when_full(), server.unmatched()), (WhenFull::Deny, Unmatched::Deny));
+    let none = Policy::from_toml("rule = [{ name = 'a', cooldown = '1s' }]").unwrap();
+    assert_eq!((none.server().max_keys(), none.server().enforce_ppm()), (1 << 24, 1_000_000));
+    assert_eq!(none.rules()[0].mode_of(), Mode::Enforce);
+}
+
+#[test]
+fn rules_that_are_built_in_code_are_checked_as_well() {
+    let cooldown = || Limit::Cooldown(Cooldown::new(seconds(1)).unwrap());
+    let rule = || Rule::new("a", cooldown());
+    let slots = |max| Rule::new("a", Limit::Slots(Slots::new(max)));
+    let condition = |rule: Rule| rule.matching("ip", ["10.0.0.0/8"]).unwrap().conditions().to_vec();
+    let ip = || condition(rule());
+    for (rules, what) in [
+        (vec![], "no rule"),
+        (vec![rule(), rule()], "rule `a` of domain `default`: the name `a` is taken"),
+        (vec![Rule::new("", cooldown())], "empty"),
+        (vec![rule().domain("")], "empty"),
+        (vec![Rule::new(&"x".repeat(129), cooldown())], "longer than 128 bytes"),
+        (vec![rule().matching("a", []).unwrap()], "can be nothing"),
+        (vec![rule().matching("a", ["x"]).unwrap().matching("a", ["y"]).unwrap()], "twice"),
+        (vec![rule().cost(CostTable::fixed(0))], "at least 1"),
+        (vec![rule().cost(CostTable::by("tier"))], "no rows"),
+        (vec![slots(0)], "at least 1"),
+        (vec![slots(1).cost(CostTable::fixed(2))], "one place"),
+        (vec![rule().reserve_for(seconds(0))], "above zero"),
+        (vec![rule().overridden(Override::new(ip(), Grant::Unlimited))], "nothing to override"),
+        (
+            vec![rule().key(["user"]).unwrap().overridden(Override::new(ip(), Grant::Unlimited))],
+            "`ip` is not in the key",
+        ),
+        (
+            vec![
+                rule()
+                    .key(["ip"])
+                    .unwrap()
+                    .overridden(Override::new(ip(), Grant::Limit(Limit::Slots(Slots::new(1))))),
+            ],
+            "cannot be overridden by a `slots`",
+        ),
+    ] {
+        let errors = Policy::new(rules).unwrap_err().to_string();
+        assert!(errors.contains(what), "{what}: {errors}");
+    }
+    assert!(Policy::new([rule(), rule().domain("other")]).is_ok());
+    assert!(rule().matching("ip", ["10.0.0.1/8"]).is_err());
+    assert!(rule().key(["ip", "ip"]).is_err());
+}
+
+#[test]
+fn an_override_keeps_the_numbers_that_it_does_not_give() {
+    for (rule, exception, rate, burst) in [
+        ("rate = '1/s', burst = 10", "burst = 20", 1, 20),
+        ("rate = '1/s', burst = 10", "rate = '2/s'", 2, 10),
+        ("rate = '1/s'", "rate = '7/s'", 7, 7),
+    ] {
+        let text = format!(
+            "[[rule]]\nname = 'a'\nkey = ['ip']\nbucket = {{ {rule} }}\n\
+             override = [{{ key = {{ ip = '10.0.0.1' }}, {exception} }}]"
+        );
+        let policy = Policy::from_toml(&text).unwrap();
+        let grant = policy.rules()[0].overrides()[0].grant();
+        let Grant::Limit(Limit::Bucket(bucket)) = grant else { panic!("{grant:?}") };
+        assert_eq!((bucket.rate(), bucket.burst()), (Rate::per_second(rate).unwrap(), burst));
+    }
+}
+
+#[test]
+fn an_override_ends() {
+    let text = "[[rule]]\nname = 'a'\nkey = ['ip']\ncooldown = '1s'\n\
+                override = [{ key = { ip = '10.*' }, unlimited = true, until = 1970-01-01T00:00:01Z }]";
+    let policy = Policy::from_toml(text).unwrap();
+    let exception = &policy.rules()[0].overrides()[0];
+    let request = Request::new("default", &[("ip", "10.0.0.1")]);
+    assert!(exception.applies(&request.attributes(), 999_999_999));
+    assert!(!exception.applies(&request.attributes(), 1_000_000_000));
+    assert!(!exception.applies(&Request::new("default", &[("ip", "11.0.0.1")]).attributes(), 0));
+}

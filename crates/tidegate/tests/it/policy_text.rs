@@ -1,0 +1,389 @@
+//! Policies that are written down and read again: the same, whatever they say.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate::policy::{
+    Condition, CostTable, Cycle, Grant, Limit, Override, Pattern, Policy, Rule, Slots,
+};
+use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Window};
+
+use crate::policy::SAMPLE;
+use crate::seconds;
+
+/// The text of a policy, which reads as the same policy and is written the same way again.
+fn written(policy: &Policy) -> String {
+    let text = policy.to_toml();
+    let read = Policy::from_toml(&text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    assert_eq!(&read, policy, "{text}");
+    assert_eq!(read.to_toml(), text);
+    text
+}
+
+fn reread(text: &str) -> String {
+    written(&Policy::from_toml(text).unwrap_or_else(|errors| panic!("{errors}\n{text}")))
+}
+
+#[test]
+fn a_rich_rule_looks_like_this() {
+    const RICH: &str = r#"[server]
+http            = "127.0.0.1:8080"
+grpc            = "off"
+trusted_proxies = ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"]
+enforce         = 0.1
+
+[[rule]]
+name           = "search"
+domain         = "api"
+match          = { path = "/search/*", method = ["GET", "HEAD"], "x y" = "..=1000", ip = "10.0.0.0/8" }
+key            = ["ip/56", "ip4/24", "user"]
+bucket         = { rate = "100 per 15m", burst = 20, debt = 5 }
+cost           = { by = "tier", "1..=4" = 1, "5.." = 2, free = 3 }
+deny           = "slow down,\nplease"
+mode           = "shadow"
+group          = "search"
+override       = [
+    { key = { user = "ada" }, rate = "10/s" },
+    { key = { user = ["bob", "e*"], ip = "192.0.2.7" }, burst = 7, debt = 0, until = "2027-01-01T00:00:00Z" },
+    { key = { user = "root" }, unlimited = true },
+]
+on_error       = "deny"
+missing        = "share"
+durability     = "fsync"
+reserve_for    = "1h30m"
+charge_refused = true
+effective      = "next"
+
+[[rule]]
+name     = "ping"
+cooldown = "250ms"
+"#;
+    assert_eq!(reread(RICH), RICH);
+}
+
+/// Each key of a rule, alone, as it is written; `None` where it is the default and is left out.
+#[test]
+fn every_key_of_a_rule_is_written_unless_it_is_the_default() {
+    for (line, expected) in [
+        ("domain = 'default'", None),
+        ("domain = 'api'", Some(r#"domain = "api""#)),
+        ("match = {}", None),
+        ("match = { b = 5, a = ['x'] }", Some(r#"match = { b = "5", a = "x" }"#)),
+        ("match = { a = '' }", Some(r#"match = { a = "" }"#)),
+        ("match = { a = '..' }", Some(r#"match = { a = ".." }"#)),
+        (
+            "match = { a = ['1..5', '-9223372036854775808..'] }",
+            Some(r#"match = { a = ["1..=4", "..=9223372036854775807"] }"#),
+        ),
+        ("match = { ip = '::ffff:10.0.0.0/104' }", Some(r#"match = { ip = "10.0.0.0/8" }"#)),
+        ("key = ['ip']", Some(r#"key = ["ip"]"#)),
+        ("key = ['ip/64']", Some(r#"key = ["ip"]"#)),
+        ("key = ['ip4/8']", Some(r#"key = ["ip4/8"]"#)),
+        ("key = ['a/b', 'ip4/8', 'c', 'ip/1']", Some(r#"key = ["a/b", "ip/1", "ip4/8", "c"]"#)),
+        ("cost = 7", Some("cost = 7")),
+        (
+            "cost = { by = 'a', x = 9223372036854775807 }",
+            Some(r#"cost = { by = "a", x = 9223372036854775807 }"#),
+        ),
+        ("deny = 'no'", Some(r#"deny = "no""#)),
+        ("mode = 'enforce'", None),
+        ("mode = 'shadow'", Some(r#"mode = "shadow""#)),
+        ("group = 'g'", Some(r#"group = "g""#)),
+        ("on_error = 'allow'", None),
+        ("on_error = 'deny'", Some(r#"on_error = "deny""#)),
+        ("missing = 'refuse'", None),
+        ("missing = 'skip'", Some(r#"missing = "skip""#)),
+        ("missing = 'share'", Some(r#"missing = "share""#)),
+        ("durability = 'memory'", Some(r#"durability = "memory""#)),
+        ("durability = 'flush'", Some(r#"durability = "flush""#)),
+        ("durability = 'fsync'", Some(r#"durability = "fsync""#)),
+        ("reserve_for = '600s'", None),
+        ("reserve_for = '1w1ns'", Some(r#"reserve_for = "7d1ns""#)),
+        ("charge_refused = false", None),
+        ("charge_refused = true", Some("charge_refused = true")),
+        ("effective = 'now'", None),
+        ("effective = 'next'", Some(r#"effective = "next""#)),
+        ("override = []", None),
+    ] {
+        let text = reread(&format!("[[rule]]\nname = 'n'\ncooldown = '1s'\n{line}\n"));
+        let lines = text.lines().skip(1).map(plain);
+        let rest: Vec<_> = lines
+            .filter(|it| !["name = \"n\"", "cooldown = \"1s\""].contains(&it.as_str()))
+            .collect();
+        let expected: Vec<_> = expected.into_iter().map(str::to_owned).collect();
+        assert_eq!(rest, expected, "{line}");
+    }
+}
+
+/// A line without what aligns it.
+fn plain(line: &str) -> String {
+    let (name, value) = line.split_once(" = ").unwrap();
+    format!("{} = {value}", name.trim())
+}
+
+#[test]
+fn every_limit_is_written_without_its_defaults() {
+    for (limit, expected) in [
+        ("bucket = { rate = '10/s', burst = 10 }", r#"bucket = { rate = "10/s" }"#),
+        ("bucket = { rate = '60 per 1m' }", r#"bucket = { rate = "60/m" }"#),
+        (
+            "bucket = { rate = '1 per 7d', burst = 3, debt = 4 }",
+            r#"bucket = { rate = "1 per 7d", burst = 3, debt = 4 }"#,
+        ),
+        ("bucket = { rate = '5 per 11s' }", r#"bucket = { rate = "5 per 11s" }"#),
+        (
+            "bucket = { rate = '10000000000000000000/m' }",
+            r#"bucket = { rate = "10000000000000000000/m" }"#,
+        ),
+        ("window = { max = 3, per = '36h' }", r#"window = { max = 3, per = "1d12h" }"#),
+        (
+            "window = { max = 3, per = '1h', align = 'epoch' }",
+            r#"window = { max = 3, per = "1h", align = "epoch" }"#,
+        ),
+        ("sliding = { max = 3, per = '1h', parts = 10 }", r#"sliding = { max = 3, per = "1h" }"#),
+        (
+            "sliding = { max = 3, per = '1h', parts = 15 }",
+            r#"sliding = { max = 3, per = "1h", parts = 15 }"#,
+        ),
+        ("cooldown = '1.5us'", r#"cooldown = "1us500ns""#),
+        ("quota = { max = 3, per = 'day', carry = 'none' }", r#"quota = { max = 3, per = "day" }"#),
+        (
+            "quota = { max = 3, per = 'month in europe/helsinki', carry = 'all' }",
+            r#"quota = { max = 3, per = "month in Europe/Helsinki", carry = "all" }"#,
+        ),
+        (
+            "quota = { max = 3, per = 'round', carry = 9 }",
+            r#"quota = { max = 3, per = "round", carry = 9 }"#,
+        ),
+        (
+            "slots = { max = 3, queue = 1024, wait = 'none', expires = '10m' }",
+            "slots = { max = 3 }",
+        ),
+        (
+            "slots = { max = 3, queue = 0, wait = '1s', expires = '1s', priority = 'p' }",
+            r#"slots = { max = 3, queue = 0, wait = "1s", expires = "1s", priority = "p" }"#,
+        ),
+    ] {
+        let text = reread(&format!("[[rule]]\nname = 'n'\n{limit}\n"));
+        assert_eq!(plain(text.lines().nth(2).unwrap()), expected, "{limit}");
+    }
+}
+
+#[test]
+fn an_override_is_written_as_what_it_changes() {
+    for (limit, given, expected) in [
+        ("bucket = { rate = '1/s', burst = 9 }", "rate = '2/s'", r#"rate = "2/s""#),
+        ("bucket = { rate = '1/s', burst = 9 }", "burst = 9", r#"rate = "1/s""#),
+        ("bucket = { rate = '1/s' }", "rate = '7/s'", r#"rate = "7/s""#),
+        ("bucket = { rate = '1/s' }", "rate = '60/m'", r#"rate = "60/m""#),
+        // The rule gave its burst, which is not to be seen any more.
+        ("bucket = { rate = '1/s', burst = 1 }", "rate = '7/s'", r#"rate = "7/s", burst = 1"#),
+        ("bucket = { rate = '1/s', debt = 2 }", "debt = 0", "debt = 0"),
+        ("bucket = { rate = '1/s' }", "debt = 2", "debt = 2"),
+        ("window = { max = 3, per = '1h', align = 'epoch' }", "per = '2h'", r#"per = "2h""#),
+        ("sliding = { max = 3, per = '1h', parts = 3 }", "parts = 10", "parts = 10"),
+        ("sliding = { max = 3, per = '1h' }", "max = 4, parts = 3", "max = 4, parts = 3"),
+        ("cooldown = '1s'", "cooldown = '1s'", r#"cooldown = "1s""#),
+        ("quota = { max = 3, per = 'day', carry = 5 }", "carry = 'none'", r#"carry = "none""#),
+        ("slots = { max = 3, wait = '1s', priority = 'p' }", "wait = 'none'", r#"wait = "none""#),
+        ("slots = { max = 3, queue = 5 }", "queue = 1024", "queue = 1024"),
+        ("slots = { max = 3 }", "max = 4, expires = '1s'", r#"max = 4, expires = "1s""#),
+        ("slots = { max = 3 }", "unlimited = true", "unlimited = true"),
+        (
+            "cooldown = '1s'",
+            "cooldown = '2s', until = 1970-01-01T00:00:00.000000001Z",
+            r#"cooldown = "2s", until = "1970-01-01T00:00:00.000000001Z""#,
+        ),
+    ] {
+        let text = reread(&format!(
+            "[[rule]]\nname = 'n'\nkey = ['u']\n{limit}\noverride = [{{ key = {{ u = 'x' }}, {given} }}]"
+        ));
+        let line = text.lines().find(|line| line.starts_with("    ")).unwrap();
+        assert_eq!(
+            line,
+            format!("    {{ key = {{ u = \"x\" }}, {expected} }},"),
+            "{limit} {given}"
+        );
+    }
+}
+
+#[test]
+fn every_key_of_the_server_is_written_unless_it_is_the_default() {
+    let with = |line: &str| format!("[server]\n{line}\n[[rule]]\nname = 'n'\ncooldown = '1s'\n");
+    for (line, expected) in [
+        ("when_full = 'share'\nunmatched = 'allow'\nenforce = 1.0\nmax_keys = 16777216", None),
+        ("http = 'localhost:1'", Some(r#"http = "localhost:1""#)),
+        ("grpc = 'off'", Some(r#"grpc = "off""#)),
+        ("resp = '[::1]:1'", Some(r#"resp = "[::1]:1""#)),
+        ("unix = '/a b'", Some(r#"unix = "/a b""#)),
+        ("unix = 'off'", Some(r#"unix = "off""#)),
+        ("admin = 'off'", Some(r#"admin = "off""#)),
+        (r#"admin_token = "a\"b\\""#, Some(r#"admin_token = "a\"b\\""#)),
+        ("admin_read_token = 'a'", Some(r#"admin_read_token = "a""#)),
+        ("resp_password = 'a'", Some(r#"resp_password = "a""#)),
+        ("unix_users = ['a', 'b']", Some(r#"unix_users = ["a", "b"]"#)),
+        ("unix_groups = ['a']", Some(r#"unix_groups = ["a"]"#)),
+        ("unix_user_rate = '5 per 10s'", Some(r#"unix_user_rate = "5 per 10s""#)),
+        ("unix_rate = '50/s'", Some(r#"unix_rate = "50/s""#)),
+        ("headers = 'envoy-03'", Some(r#"headers = "envoy-03""#)),
+        ("user_header = 'X-User'", Some(r#"user_header = "x-user""#)),
+        ("log_keys = 'plain'", None),
+        ("log_keys = 'hashed'", Some(r#"log_keys = "hashed""#)),
+        ("max_connections = 7", Some("max_connections = 7")),
+        ("max_connections_per_peer = 7", Some("max_connections_per_peer = 7")),
+        ("store = 'redis://u:p@h/0'", Some(r#"store = "redis://u:p@h/0""#)),
+        (
+            "trusted_proxies = ['::/0', '10.0.0.0/8']",
+            Some(r#"trusted_proxies = ["::/0", "10.0.0.0/8"]"#),
+        ),
+        ("max_keys = 1", Some("max_keys = 1")),
+        ("when_full = 'deny'", Some(r#"when_full = "deny""#)),
+        ("when_full = 'allow'", Some(r#"when_full = "allow""#)),
+        ("unmatched = 'deny'", Some(r#"unmatched = "deny""#)),
+        ("enforce = 'none'", Some(r#"enforce = "none""#)),
+        ("enforce = 0.000001", Some("enforce = 0.000001")),
+        ("enforce = 0.25", Some("enforce = 0.25")),
+    ] {
+        let text = reread(&with(line));
+        let written = text.strip_prefix("[server]\n").map(|text| text.lines().next().unwrap());
+        assert_eq!(written, expected, "{line}");
+    }
+}
+
+#[test]
+fn what_must_not_be_shown_can_be_left_out() {
+    let secret = "[server]\nadmin_token = 'horse'\nadmin_read_token = 'h'\nresp_password = 'h'\nstore = 'redis://u:p@ss@h:1/0@x'\n\
+                  [[rule]]\nname = 'n'\ncooldown = '1s'\n";
+    let policy = Policy::from_toml(secret).unwrap();
+    assert!(policy.to_toml().contains("horse"), "it was plainly in the file");
+    let text = written(&policy.without_secrets());
+    assert!(text.starts_with("[server]\nstore = \"redis://h:1/0@x\"\n\n[[rule]]"), "{text}");
+    let file = Policy::from_toml(&secret.replace("redis://u:p@ss@h:1/0@x", "file:a@b")).unwrap();
+    assert_eq!(file.without_secrets().server().store(), Some("file:a@b"));
+}
+
+#[test]
+fn all_policies_at_hand_are_written_and_read_again() {
+    reread(SAMPLE);
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/policies");
+    let mut count = 0;
+    for entry in std::fs::read_dir(examples).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.ends_with(".toml") && !name.ends_with(".test.toml") {
+            reread(&std::fs::read_to_string(&path).unwrap());
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count} examples");
+}
+
+#[test]
+fn strings_survive() {
+    let odd = "\0\u{1}\u{8}\t\n\u{b}\u{c}\r\r\n\u{1b}\u{7f}\u{85}\u{9f}\"\\'''\"\"\"\u{ad}\u{61c}\
+               \u{200b}\u{202e}\u{2028}\u{2069}\u{feff}\u{e0001}\u{10ffff}é\u{301}\u{1f600}#{}[]=,. ";
+    let rule = || Rule::new("ünï\u{202e}", cooldown(1)).domain("\u{feff}\"\\");
+    let rule = rule().deny(odd).group(odd).matching("a\u{202e}.b\"", [odd, "*\r\n", ""]).unwrap();
+    let rule = rule.key(["a\u{2066}", "x/y", "ip/1"]).unwrap();
+    let rule =
+        rule.cost(CostTable::by(odd).row(odd.parse().unwrap(), 1).row("".parse().unwrap(), 2));
+    let text = written(&Policy::new([rule]).unwrap());
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    assert!(!text.contains(['\u{202e}', '\u{200b}', '\u{feff}', '\u{2028}', '\u{e0001}']));
+    assert!(text.contains(r"\u0000\u0001\u0008\t\n\u000B\u000C\r\r\n\u001B\u007F"), "{text}");
+    assert!(text.contains("é\u{301}\u{1f600}"), "what can be seen stays as it is: {text}");
+}
+
+fn cooldown(secs: u64) -> Limit {
+    Limit::Cooldown(Cooldown::new(seconds(secs)).unwrap())
+}
+
+/// What code can build and no file can say is refused, so it is in no policy.
+#[test]
+fn what_cannot_be_written_is_not_a_policy() {
+    let rule = || Rule::new("a", cooldown(1)).key(["u"]).unwrap();
+    let of = |limit| Rule::new("a", limit).key(["u"]).unwrap();
+    let u = || Condition::new("u", ["x"]).unwrap();
+    let over = |rule: Rule, limit| rule.overridden(Override::new(vec![u()], Grant::Limit(limit)));
+    let quota = |max, carry| Limit::Quota(Quota::new(max, carry).unwrap(), Cycle::Round);
+    let cost = |pattern, cost| rule().cost(CostTable::by("t").row(pattern, cost));
+    let slots = Slots::new;
+    let window = Window::new(1, seconds(1)).unwrap();
+    let daily =
+        Limit::Quota(Quota::new(1, Carry::All).unwrap(), Cycle::Calendar("day".parse().unwrap()));
+    let extended = Limit::Cooldown(Cooldown::new(seconds(1)).unwrap().extended_by_refusals());
+    for (rule, what) in [
+        (Rule::new(" ", cooldown(1)), "is empty"),
+        (rule().domain("\u{2003}"), "is empty"),
+        (rule().deny(""), "the reason or the group is empty"),
+        (rule().group(" "), "the reason or the group is empty"),
+        (rule().key([" "]).unwrap(), "attribute in the key is empty"),
+        (of(Limit::Slots(slots(1).queue(1 << 32))), "`queue` is above"),
+        (of(Limit::Slots(slots(1).priority(" "))), "`priority` is empty"),
+        (of(extended.clone()), "charge_refused"),
+        (over(rule(), extended), "charge_refused"),
+        (over(of(Limit::Slots(slots(1))), Limit::Slots(slots(0))), "at least 1"),
+        (over(of(Limit::Slots(slots(1))), Limit::Slots(slots(1).expires(seconds(0)))), "expire"),
+        (over(of(Limit::Slots(slots(1))), Limit::Slots(slots(1).wait(seconds(0)))), "above zero"),
+        (over(of(Limit::Slots(slots(1))), Limit::Slots(slots(1).priority("p"))), "cannot change"),
+        (over(of(Limit::Window(window)), Limit::Window(window.aligned())), "cannot change"),
+        (over(of(daily), quota(2, Carry::All)), "cannot change"),
+        (cost(Pattern::Equals("by".into()), 1), "cannot be written"),
+        (cost(Pattern::Glob("a".into()), 1), "cannot be written"),
+        (cost(Pattern::Range(2, 1), 1), "cannot be written"),
+        (cost(Pattern::Network([10, 0, 0, 1].into(), 8), 1), "cannot be written"),
+        (rule().cost(CostTable::by("").row(Pattern::Equals("".into()), 1)), "by which attribute"),
+        (
+            rule().cost(CostTable::fixed(1).row(Pattern::Equals("a".into()), 2)),
+            "by which attribute",
+        ),
+        (rule().overridden(Override::new(vec![u(), u()], Grant::Unlimited)), "of its key twice"),
+    ] {
+        let errors = Policy::new([rule]).expect_err(what).to_string();
+        assert!(errors.contains(what), "{what}: {errors}");
+    }
+}
+
+/// With `=` in front, a text is a text, whatever it looks like.
+#[test]
+fn texts_that_look_like_other_patterns_are_written() {
+    for text in ["1..=9", "10.0.0.1", "10.0.0.0/8", "10.0.0/8", "a*", "=", "=a", ""] {
+        let pattern = Pattern::Equals(text.into());
+        assert_eq!(pattern.to_string().parse(), Ok(pattern.clone()), "{text}");
+        let cost = CostTable::by("t").row(pattern, 1);
+        let policy = Policy::new([Rule::new("a", cooldown(1)).cost(cost)]).unwrap();
+        assert_eq!(Policy::from_toml(&policy.to_toml()).unwrap(), policy, "{text}");
+    }
+    assert_eq!(Pattern::Equals("plain".into()).to_string(), "plain");
+}
+
+#[test]
+fn forever_is_as_long_as_a_file_can_say() {
+    let forever = Slots::new(1).wait(Duration::MAX).expires(Duration::MAX);
+    let rule = Rule::new("a", Limit::Slots(forever)).reserve_for(Duration::MAX);
+    let text = written(&Policy::new([rule]).unwrap());
+    assert_eq!(text.matches("\"213503d23h34m33s709ms551us615ns\"").count(), 3, "{text}");
+}
+
+#[test]
+fn numbers_beyond_what_toml_promises_are_written() {
+    const MOST: u64 = u64::MAX;
+    let bucket = |count, burst, debt| {
+        let rate = Rate::new(count, Duration::from_nanos(1)).unwrap();
+        Limit::Bucket(Bucket::new(rate, burst).unwrap().with_debt(debt).unwrap())
+    };
+    let quota = Quota::new(MOST, Carry::UpTo(MOST)).unwrap();
+    let given = Override::new(
+        vec![Condition::new("u", ["x"]).unwrap()],
+        Grant::Limit(bucket(2, MOST - 1, 0)),
+    );
+    let text = written(
+        &Policy::new([
+            Rule::new("a", bucket(1, MOST, MOST)).key(["u"]).unwrap().overridden(given),
+            Rule::new("b", Limit::Quota(quota, Cycle::Round)).cost(CostTable::fixed(MOST)),
+            Rule::new("c", Limit::Slots(Slots::new(MOST))),
+        ])
+        .unwrap(),
+    );
+    assert_eq!(text.matches("18446744073709551615").count(), 6, "{text}");
+}

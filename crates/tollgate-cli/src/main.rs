@@ -1,7 +1,0 @@
-//! The `tollgate` command. Everything it does is in the library beside it, so that tests can call it.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    tollgate_cli::main()
-}
