@@ -94,7 +94,9 @@ fn hot(rounds: usize) -> Vec<Line> {
     ]
 }
 
-fn allowed(answer: tidegate::Answer<'_, Result<tidegate::Report, tidegate::CheckError>>) -> bool {
+fn allowed(
+    answer: tidegate::NowOrLater<'_, Result<tidegate::Report, tidegate::CheckError>>,
+) -> bool {
     black_box(answer.wait().is_ok_and(|report| report.is_allowed()))
 }
 

@@ -5,62 +5,63 @@ use std::io;
 use serde_json::{Map, Value, json};
 
 use crate::args::{AdminArgs, AdminCommand, Attribute, Format};
+use crate::format;
 use crate::input;
 use crate::io::{Exit, Io};
-use crate::say;
-use crate::socket::Caller;
+use crate::socket::SocketClient;
 
 mod text;
 
 /// A request to a daemon.
-struct Asked {
+struct DaemonRequest {
     method: &'static str,
     path: String,
     body: Value,
 }
 
 pub(crate) fn run(args: &AdminArgs, io: &mut Io<'_>) -> io::Result<Exit> {
-    let asked = match asked(&args.command, io) {
-        Ok(asked) => asked,
+    let request = match daemon_request(&args.command, io) {
+        Ok(request) => request,
         Err(why) => {
             writeln!(io.stderr, "{why}")?;
             return Ok(Exit::NoAnswer);
         }
     };
-    let Asked { method, path, body } = asked;
-    let told = Caller::connect(&args.socket).and_then(|mut it| it.admin(method, &path, &body));
-    let answer = match told {
-        Ok(answer) => answer,
+    let DaemonRequest { method, path, body } = request;
+    let result =
+        SocketClient::connect(&args.socket).and_then(|mut it| it.admin(method, &path, &body));
+    let response = match result {
+        Ok(response) => response,
         Err(why) => {
             writeln!(io.stderr, "{why}")?;
             return Ok(Exit::NoAnswer);
         }
     };
-    let is_ok = answer["ok"] == true;
+    let is_ok = response["ok"] == true;
     if !is_ok {
-        let why = answer["error"].as_str().unwrap_or("the daemon does not say why");
+        let why = response["error"].as_str().unwrap_or("the daemon does not say why");
         writeln!(io.stderr, "error: {}", lines(why))?;
     }
     match (args.format, is_ok) {
-        (Format::Json, _) if !answer["body"].is_null() => {
-            writeln!(io.stdout, "{}", answer["body"])?;
+        (Format::Json, _) if !response["body"].is_null() => {
+            writeln!(io.stdout, "{}", response["body"])?;
         }
-        (Format::Text, true) => text::tell(&args.command, &answer["body"], io)?,
+        (Format::Text, true) => text::print(&args.command, &response["body"], io)?,
         _ => {}
     }
     Ok(if is_ok { Exit::Yes } else { Exit::No })
 }
 
 /// What a command asks for, or why it cannot.
-fn asked(command: &AdminCommand, io: &mut Io<'_>) -> Result<Asked, String> {
-    let get = |path: &str| Asked { method: "GET", path: path.into(), body: Value::Null };
-    let with = |method, path: &str, body| Asked { method, path: path.into(), body };
+fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonRequest, String> {
+    let get = |path: &str| DaemonRequest { method: "GET", path: path.into(), body: Value::Null };
+    let with = |method, path: &str, body| DaemonRequest { method, path: path.into(), body };
     Ok(match command {
         AdminCommand::Status => get("status"),
         AdminCommand::Policy { put: Some(path), .. } => {
             let read = input::read(path, io.stdin).map_err(|why| why.to_string())?;
             let text = String::from_utf8(read.bytes)
-                .map_err(|_| format!("error: {} is not UTF-8", say::visible(&read.name)))?;
+                .map_err(|_| format!("error: {} is not UTF-8", format::visible(&read.name)))?;
             with("PUT", "policy", text.into())
         }
         AdminCommand::Policy { drop_edits: true, .. } => with("DELETE", "overlay", Value::Null),
@@ -131,7 +132,7 @@ fn pairs(attributes: &[Attribute]) -> Value {
 /// The table that a text in TOML is.
 fn table(text: &str) -> Result<Map<String, Value>, String> {
     toml::from_str(text).map_err(|error| {
-        format!("error: `{}` is not TOML: {}", say::visible(text), error.message())
+        format!("error: `{}` is not TOML: {}", format::visible(text), error.message())
     })
 }
 
@@ -145,7 +146,7 @@ fn escaped(part: &str) -> String {
 
 /// Several lines without anything that a terminal acts on.
 fn lines(text: &str) -> String {
-    text.lines().map(say::visible).collect::<Vec<_>>().join("\n")
+    text.lines().map(format::visible).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -397,8 +397,8 @@ pub(crate) enum LedgerCommand {
         #[command(flatten)]
         filter: LedgerFilter,
         /// For whom
-        #[arg(long, value_enum, default_value_t = By::Rule)]
-        by: By,
+        #[arg(long, value_enum, default_value_t = TotalsBy::Rule)]
+        by: TotalsBy,
         /// How totals are printed
         #[arg(long, value_enum, default_value_t = Format::Text, env = "TIDEGATE_FORMAT")]
         format: Format,
@@ -452,7 +452,7 @@ pub(crate) struct LedgerFilter {
 
 /// For whom totals are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum By {
+pub(crate) enum TotalsBy {
     /// All together
     All,
     /// Each rule
@@ -510,8 +510,8 @@ fn attribute(text: &str) -> Result<Attribute, String> {
     }
 }
 
-fn time(text: &str) -> Result<jiff::Timestamp, crate::say::NotATime> {
-    crate::say::time_from_text(text)
+fn time(text: &str) -> Result<jiff::Timestamp, crate::format::TimeError> {
+    crate::format::time_from_text(text)
 }
 
 /// Whether a path stands for stdin.

@@ -8,10 +8,10 @@ use tidegate::{Timestamp, Wait};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::input::Input;
-use crate::names::Names;
-use crate::{say, similar};
-use table::{Problems, Table};
+use crate::input::InputText;
+use crate::rule_index::RuleIndex;
+use crate::{format, similar};
+use table::{CaseProblems, CaseTable};
 
 mod table;
 
@@ -34,7 +34,7 @@ pub(crate) struct CaseErrors {
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) name: Option<String>,
-    pub(crate) place: Place,
+    pub(crate) position: SourcePosition,
     pub(crate) at: Timestamp,
     pub(crate) domain: String,
     pub(crate) attributes: Vec<(String, String)>,
@@ -46,7 +46,7 @@ pub(crate) struct Case {
 
 /// Where a case stands in its file: line and column, from 1.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SourcePosition {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
@@ -54,23 +54,23 @@ pub(crate) struct Place {
 /// What is expected of an answer. `None` is not looked at.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: ExpectedVerdict,
     pub(crate) rule: Option<String>,
     pub(crate) remaining: Option<u64>,
     pub(crate) wait: Option<Wait>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ExpectedVerdict {
     Allow,
     Deny,
 }
 
 impl Cases {
     /// Reads a file of cases for a policy, and reports all errors at once.
-    pub(crate) fn parse(input: &Input, policy: &Policy) -> Result<Self, CaseErrors> {
+    pub(crate) fn parse(input: &InputText, policy: &Policy) -> Result<Self, CaseErrors> {
         let text = readable(&input.name, &input.bytes).map_err(|errors| CaseErrors::of(&errors))?;
-        let mut problems = Problems::new(&input.name, text);
+        let mut problems = CaseProblems::new(&input.name, text);
         let file = match DeTable::parse(text) {
             Ok(file) => file,
             Err(error) => {
@@ -81,8 +81,8 @@ impl Cases {
         };
         let mut cases = Vec::new();
         if !problems.has_errors() {
-            let mut reader = Reader {
-                names: Names::new(policy),
+            let mut reader = CaseReader {
+                names: RuleIndex::new(policy),
                 problems: &mut problems,
                 start: START,
                 last: None,
@@ -105,23 +105,23 @@ impl CaseErrors {
 }
 
 /// Reads one file.
-struct Reader<'r, 's> {
-    names: Names<'r>,
-    problems: &'r mut Problems<'s>,
+struct CaseReader<'r, 's> {
+    names: RuleIndex<'r>,
+    problems: &'r mut CaseProblems<'s>,
     /// What durations are counted from.
     start: Timestamp,
     /// The time of the case before.
     last: Option<Timestamp>,
 }
 
-impl Reader<'_, '_> {
+impl CaseReader<'_, '_> {
     fn file(&mut self, file: &DeTable<'_>) -> Vec<Case> {
-        let mut table = Table::new(file, 0..0, "the file", self.problems);
+        let mut table = CaseTable::new(file, 0..0, "the file", self.problems);
         table.refuse_unknown(&["start", "case"]);
         let start = table.text("start").map(|text| time_of(&text));
         match start {
             Some(Ok(start)) => self.start = start,
-            Some(Err(Wrong { message, hint })) => table.wrong("start", &message, hint),
+            Some(Err(InvalidValue { message, hint })) => table.wrong("start", &message, hint),
             None => {}
         }
         let Some(value) = file.get("case") else {
@@ -151,7 +151,7 @@ impl Reader<'_, '_> {
     /// One case. All of its keys are read before it is given up.
     fn case(&mut self, table: &DeTable<'_>, span: Range<usize>) -> Option<Case> {
         let at = self.at(table, span.clone());
-        let mut reader = Table::new(table, span.clone(), "a case", self.problems);
+        let mut reader = CaseTable::new(table, span.clone(), "a case", self.problems);
         reader.refuse_unknown(KEYS);
         let name = reader.text("name");
         let domain = reader.text("domain");
@@ -166,7 +166,9 @@ impl Reader<'_, '_> {
         let domain = domain.unwrap_or_else(|| Rule::DEFAULT_DOMAIN.into());
         self.check_names(table, &domain, rule.as_deref());
         let verdict = verdict?;
-        if let (Verdict::Allow, Some(_), Some(value)) = (verdict, wait, table.get("retry_after")) {
+        if let (ExpectedVerdict::Allow, Some(_), Some(value)) =
+            (verdict, wait, table.get("retry_after"))
+        {
             let message = "what is allowed has no `retry_after`";
             let hint = "leave it out, or expect \"deny\"";
             self.problems.error(value.span(), message, Some(hint.into()));
@@ -182,7 +184,7 @@ impl Reader<'_, '_> {
         }
         Some(Case {
             name,
-            place: self.problems.place(span),
+            position: self.problems.position(span),
             at: at?,
             domain,
             attributes: attributes.unwrap_or_default(),
@@ -196,7 +198,7 @@ impl Reader<'_, '_> {
     /// When the case is.
     fn at(&mut self, table: &DeTable<'_>, span: Range<usize>) -> Option<Timestamp> {
         let last = self.last.unwrap_or(self.start);
-        let mut reader = Table::new(table, span, "a case", self.problems);
+        let mut reader = CaseTable::new(table, span, "a case", self.problems);
         let Some(value) = reader.get("at") else { return Some(last) };
         let at = match value.get_ref() {
             DeValue::Datetime(time) => time_of(&time.to_string()),
@@ -205,22 +207,24 @@ impl Reader<'_, '_> {
                 if text.contains('T') || text.matches('-').count() > 1 {
                     time_of(&text)
                 } else {
-                    let since = say::duration_or_zero(&text);
-                    since.map(|since| self.start.saturating_add(since)).map_err(|error| Wrong {
-                        message: error.message().into(),
-                        hint: error.hint().map(Into::into),
+                    let since = format::duration_or_zero(&text);
+                    since.map(|since| self.start.saturating_add(since)).map_err(|error| {
+                        InvalidValue {
+                            message: error.message().into(),
+                            hint: error.hint().map(Into::into),
+                        }
                     })
                 }
             }
         };
         match at {
-            Err(Wrong { message, hint }) => {
+            Err(InvalidValue { message, hint }) => {
                 self.problems.error(value.span(), &message, hint);
                 None
             }
             Ok(at) if self.last.is_some_and(|last| at < last) => {
                 let message =
-                    format!("time runs backwards: the case before is at {}", say::time(last));
+                    format!("time runs backwards: the case before is at {}", format::time(last));
                 let hint = "cases run in their order; move it up, or leave `at` out";
                 self.problems.error(value.span(), &message, Some(hint.into()));
                 None
@@ -250,27 +254,27 @@ impl Reader<'_, '_> {
 }
 
 /// What is wrong with a value, and what to write instead.
-struct Wrong {
+struct InvalidValue {
     message: String,
     hint: Option<String>,
 }
 
-fn time_of(text: &str) -> Result<Timestamp, Wrong> {
-    match say::time_from_text(text) {
-        Ok(time) => Ok(say::since_1970(time).unwrap_or(Timestamp::MAX)),
-        Err(why) => Err(Wrong { message: why.message, hint: Some(why.hint.into()) }),
+fn time_of(text: &str) -> Result<Timestamp, InvalidValue> {
+    match format::time_from_text(text) {
+        Ok(time) => Ok(format::since_1970(time).unwrap_or(Timestamp::MAX)),
+        Err(why) => Err(InvalidValue { message: why.message, hint: Some(why.hint.into()) }),
     }
 }
 
-fn verdict(reader: &mut Table<'_, '_, '_>) -> Option<Verdict> {
+fn verdict(reader: &mut CaseTable<'_, '_, '_>) -> Option<ExpectedVerdict> {
     if reader.get("expect").is_none() {
         let hint = "write `expect = \"allow\"` or `expect = \"deny\"`";
         reader.wrong_whole("a case needs `expect`", hint);
         return None;
     }
     match &*reader.text("expect")? {
-        "allow" => Some(Verdict::Allow),
-        "deny" => Some(Verdict::Deny),
+        "allow" => Some(ExpectedVerdict::Allow),
+        "deny" => Some(ExpectedVerdict::Deny),
         other => {
             let hint = similar::hint(other, ["allow", "deny"], "possible values");
             reader.wrong("expect", &format!("`expect` cannot be `{other}`"), Some(hint));
@@ -279,12 +283,12 @@ fn verdict(reader: &mut Table<'_, '_, '_>) -> Option<Verdict> {
     }
 }
 
-fn wait(reader: &mut Table<'_, '_, '_>) -> Option<Wait> {
+fn wait(reader: &mut CaseTable<'_, '_, '_>) -> Option<Wait> {
     let text = reader.duration_text("retry_after")?;
     match &*text {
         "never" => Some(Wait::Never),
         "unknown" => Some(Wait::Unknown),
-        text => match say::duration_or_zero(text) {
+        text => match format::duration_or_zero(text) {
             Ok(Duration::ZERO) => {
                 let hint = "a refused request waits; expect \"allow\"?";
                 reader.wrong("retry_after", "`retry_after` must be above zero", Some(hint.into()));

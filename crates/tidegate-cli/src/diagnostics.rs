@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 use tidegate::policy::{Diagnostic, Severity};
 
-use crate::input::Unreadable;
+use crate::input::ReadError;
 
 /// A diagnostic as JSON. Without a place, line and column are null.
 pub(crate) fn json(diagnostic: &Diagnostic) -> Value {
     let Diagnostic { severity, line, column, message, hint, note, .. } = diagnostic;
-    let place = |number: usize| (*line > 0).then_some(number);
+    let position = |number: usize| (*line > 0).then_some(number);
     json!({
         "severity": severity.to_string(),
-        "line": place(*line),
-        "column": place(*column),
+        "line": position(*line),
+        "column": position(*column),
         "message": message,
         "hint": hint,
         "note": note,
@@ -20,7 +20,7 @@ pub(crate) fn json(diagnostic: &Diagnostic) -> Value {
 }
 
 /// A file that cannot be read as a diagnostic in JSON.
-pub(crate) fn unreadable_json(why: &Unreadable) -> Value {
+pub(crate) fn unreadable_json(why: &ReadError) -> Value {
     json!({
         "severity": "error",
         "line": null,
@@ -32,35 +32,35 @@ pub(crate) fn unreadable_json(why: &Unreadable) -> Value {
 }
 
 /// A file that cannot be read as a note for GitHub.
-pub(crate) fn unreadable_github(why: &Unreadable) -> String {
-    let Unreadable { name, message, hint } = why;
+pub(crate) fn unreadable_github(why: &ReadError) -> String {
+    let ReadError { name, message, hint } = why;
     let message = format!("cannot read it: {message}");
     let (severity, hint) = (Severity::Error, hint.as_deref());
-    Note { severity, file: name, place: None, message: &message, hint }.github()
+    Annotation { severity, file: name, position: None, message: &message, hint }.github()
 }
 
 /// A note at a line of a pull request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Note<'a> {
+pub(crate) struct Annotation<'a> {
     pub(crate) severity: Severity,
     pub(crate) file: &'a str,
     /// Line and column, from 1.
-    pub(crate) place: Option<(usize, usize)>,
+    pub(crate) position: Option<(usize, usize)>,
     pub(crate) message: &'a str,
     pub(crate) hint: Option<&'a str>,
 }
 
-impl<'a> Note<'a> {
+impl<'a> Annotation<'a> {
     pub(crate) fn of(diagnostic: &'a Diagnostic) -> Self {
         let Diagnostic { severity, file, line, column, message, hint, .. } = diagnostic;
-        let place = (*line > 0).then_some((*line, *column));
-        Self { severity: *severity, file, place, message, hint: hint.as_deref() }
+        let position = (*line > 0).then_some((*line, *column));
+        Self { severity: *severity, file, position, message, hint: hint.as_deref() }
     }
 
     /// The workflow command that makes the note.
     pub(crate) fn github(&self) -> String {
         let mut command = format!("::{} file={}", self.severity, property(self.file));
-        if let Some((line, column)) = self.place {
+        if let Some((line, column)) = self.position {
             command += &format!(",line={line},col={column}");
         }
         let hint = self.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();

@@ -9,11 +9,11 @@ use tidegate::{
 };
 
 use crate::args::{ExplainArgs, Format};
-use crate::bench::{self, Answer, Bench};
+use crate::format;
 use crate::input;
 use crate::io::{Exit, Io};
-use crate::names::Names;
-use crate::say;
+use crate::rule_index::RuleIndex;
+use crate::simulator::{self, DecisionSummary, Simulator};
 
 pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let policy = match input::policy(&args.policy, io.stdin) {
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         }
     };
     let now = match args.time {
-        Some(time) => say::since_1970(time).unwrap_or(Timestamp::MAX),
+        Some(time) => format::since_1970(time).unwrap_or(Timestamp::MAX),
         None => SystemClock::new().wall(),
     };
     let mut attributes: Vec<(&str, &str)> =
@@ -35,24 +35,24 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         attributes = entries.attributes(attributes, 0).collect();
     }
     let request = Request::new(&args.domain, &attributes).cost(args.cost);
-    let names = Names::new(&policy);
+    let names = RuleIndex::new(&policy);
     note_oddities(args, &names, io)?;
-    bench::note_enforced(&policy, io)?;
-    let asked = Asked { args, policy: &policy, names, request, now };
-    let explained = match asked.explain() {
+    simulator::note_enforced(&policy, io)?;
+    let input = ExplainInput { args, policy: &policy, names, request, now };
+    let explained = match input.explain() {
         Ok(explained) => explained,
         Err(error) => {
-            let why = say::visible(&error.to_string());
+            let why = format::visible(&error.to_string());
             writeln!(io.stderr, "error: such a request cannot be decided: {why}")?;
             if let Some(hint) = what_to_do(&error) {
-                writeln!(io.stderr, "  = hint: {}", say::visible(&hint))?;
+                writeln!(io.stderr, "  = hint: {}", format::visible(&hint))?;
             }
             return Ok(Exit::NoAnswer);
         }
     };
     match args.format {
-        Format::Text => asked.text(&explained, io)?,
-        Format::Json => writeln!(io.stdout, "{:#}", asked.json(&explained))?,
+        Format::Text => input.text(&explained, io)?,
+        Format::Json => writeln!(io.stdout, "{:#}", input.json(&explained))?,
     }
     Ok(Exit::Yes)
 }
@@ -65,14 +65,14 @@ fn is_about_descriptors(policy: &Policy, domain: &str) -> bool {
 }
 
 /// Says what was probably not meant.
-fn note_oddities(args: &ExplainArgs, names: &Names<'_>, io: &mut Io<'_>) -> io::Result<()> {
+fn note_oddities(args: &ExplainArgs, names: &RuleIndex<'_>, io: &mut Io<'_>) -> io::Result<()> {
     if let Some(hint) = names.instead_of_domain(&args.domain) {
-        let domain = say::visible(&args.domain);
+        let domain = format::visible(&args.domain);
         writeln!(io.stderr, "note: no rule has the domain `{domain}`; {hint}\n")?;
     }
     for (at, attribute) in args.attributes.iter().enumerate() {
         if args.attributes[..at].iter().any(|other| other.name == attribute.name) {
-            let name = say::visible(&attribute.name);
+            let name = format::visible(&attribute.name);
             writeln!(io.stderr, "note: attribute `{name}` is given twice; the first counts\n")?;
         }
     }
@@ -92,10 +92,10 @@ fn what_to_do(error: &CheckError) -> Option<String> {
 }
 
 /// What was asked, of which policy, and when.
-struct Asked<'a> {
+struct ExplainInput<'a> {
     args: &'a ExplainArgs,
     policy: &'a Policy,
-    names: Names<'a>,
+    names: RuleIndex<'a>,
     request: Request<'a>,
     now: Timestamp,
 }
@@ -106,36 +106,38 @@ struct Explained {
     allowed_before: u32,
 }
 
-impl Asked<'_> {
+impl ExplainInput<'_> {
     fn explain(&self) -> Result<Explained, CheckError> {
-        let bench = Bench::new(self.policy.clone(), self.now);
+        let simulator = Simulator::new(self.policy.clone(), self.now);
         let mut allowed_before = 0;
         for _ in 0..self.args.repeat {
-            allowed_before += u32::from(bench.ask(&self.request)?.is_allowed);
+            allowed_before += u32::from(simulator.decide(&self.request)?.is_allowed);
         }
-        Ok(Explained { explanation: bench.explain(&self.request)?, allowed_before })
+        Ok(Explained { explanation: simulator.explain(&self.request)?, allowed_before })
     }
 
     fn text(&self, explained: &Explained, io: &mut Io<'_>) -> io::Result<()> {
         let Explained { explanation, allowed_before } = explained;
-        let answer = Answer::of(&explanation.report);
+        let decision = DecisionSummary::of(&explanation.report);
         if self.args.repeat > 0 {
-            let before = say::count(self.args.repeat as usize, "request");
+            let before = format::count(self.args.repeat as usize, "request");
             writeln!(io.stdout, "before: {before} of this kind, {allowed_before} allowed")?;
         }
-        let rule = answer.rule.as_deref();
-        match (answer.is_allowed, rule) {
+        let rule = decision.rule.as_deref();
+        match (decision.is_allowed, rule) {
             (true, Some(rule)) => {
                 writeln!(io.stdout, "allowed; least is left under `{rule}`")?;
             }
             (true, None) => writeln!(io.stdout, "allowed; no rule limits it")?,
-            (false, Some(rule)) => writeln!(io.stdout, "refused by `{rule}`{}", self.why(&answer))?,
-            (false, None) => writeln!(io.stdout, "refused{}", self.why(&answer))?,
+            (false, Some(rule)) => {
+                writeln!(io.stdout, "refused by `{rule}`{}", self.why(&decision))?
+            }
+            (false, None) => writeln!(io.stdout, "refused{}", self.why(&decision))?,
         }
-        writeln!(io.stdout, "next allowed: {}", self.next(&answer))?;
+        writeln!(io.stdout, "next allowed: {}", self.next(&decision))?;
         let mut rules = explanation.rules.iter().peekable();
         if rules.peek().is_some() {
-            writeln!(io.stdout, "\nrules of domain `{}`:", say::visible(&self.args.domain))?;
+            writeln!(io.stdout, "\nrules of domain `{}`:", format::visible(&self.args.domain))?;
         }
         let mut unmatched = 0;
         for it in rules {
@@ -151,28 +153,28 @@ impl Asked<'_> {
     }
 
     /// The reason that the policy gives. Without one, the rest of the answer says more.
-    fn why(&self, answer: &Answer) -> String {
-        let rule = answer.rule.as_deref().and_then(|name| self.rule(name));
-        match (rule.map(Rule::deny_reason), answer.limit) {
+    fn why(&self, decision: &DecisionSummary) -> String {
+        let rule = decision.rule.as_deref().and_then(|name| self.rule(name));
+        match (rule.map(Rule::deny_reason), decision.limit) {
             (Some(None), Some(_)) => String::new(),
-            _ => answer
+            _ => decision
                 .reason
                 .as_deref()
-                .map(|why| format!(": {}", say::visible(why)))
+                .map(|why| format!(": {}", format::visible(why)))
                 .unwrap_or_default(),
         }
     }
 
-    fn next(&self, answer: &Answer) -> String {
-        match answer.wait {
+    fn next(&self, decision: &DecisionSummary) -> String {
+        match decision.wait {
             None => "now".into(),
             Some(Wait::After(wait)) => {
-                let at = say::time(self.now.saturating_add(wait));
-                format!("after {}, at {at}", say::duration(wait))
+                let at = format::time(self.now.saturating_add(wait));
+                format!("after {}, at {at}", format::duration(wait))
             }
             Some(Wait::Never) => "never; no wait helps".into(),
             Some(Wait::Unknown) => {
-                until(answer.rule.as_deref().and_then(|name| self.rule(name))).into()
+                until(decision.rule.as_deref().and_then(|name| self.rule(name))).into()
             }
         }
     }
@@ -190,7 +192,7 @@ impl Asked<'_> {
             .map(|condition| {
                 let (name, wanted) = (condition.attribute(), wanted(condition));
                 // One line for each rule, whatever texts it is about.
-                say::visible(&match attributes.get(name) {
+                format::visible(&match attributes.get(name) {
                     Some(value) => format!("`{name}` is {value:?}, not {wanted}"),
                     None => format!("there is no `{name}`, which must be {wanted}"),
                 })
@@ -200,12 +202,12 @@ impl Asked<'_> {
 
     fn applies(&self, rule: &str, applies: &Applies) -> String {
         match applies {
-            Applies::Yes { key, cost, exception, mode, decision } => {
-                let exception = exception
+            Applies::Yes { key, cost, override_index, mode, decision } => {
+                let override_index = override_index
                     .map(|number| format!("\n    by its override {}", number + 1))
                     .unwrap_or_default();
                 format!(
-                    "{}\n    key: {}{exception}\n    state: {}",
+                    "{}\n    key: {}{override_index}\n    state: {}",
                     verdict(*mode, decision, self.rule(rule)),
                     key_text(key),
                     state(*cost, decision),
@@ -223,8 +225,8 @@ impl Asked<'_> {
             Applies::Missing { attribute, refuses: false } => {
                 format!("does not apply: there is no `{attribute}`, which its key needs")
             }
-            Applies::Unlimited { exception } => {
-                format!("does not limit it, by its override {}", exception + 1)
+            Applies::Unlimited { override_index } => {
+                format!("does not limit it, by its override {}", override_index + 1)
             }
             other => other.to_string(),
         }
@@ -232,15 +234,15 @@ impl Asked<'_> {
 
     fn json(&self, explained: &Explained) -> Value {
         let Explained { explanation, allowed_before } = explained;
-        let answer = Answer::of(&explanation.report);
-        let next = match answer.wait {
+        let decision = DecisionSummary::of(&explanation.report);
+        let next = match decision.wait {
             None => Some(self.now),
             Some(Wait::After(wait)) => Some(self.now.saturating_add(wait)),
             Some(Wait::Never | Wait::Unknown) => None,
         };
         let mut json = Map::new();
         json.insert("domain".into(), json!(self.args.domain));
-        json.insert("time".into(), json!(say::time(self.now)));
+        json.insert("time".into(), json!(format::time(self.now)));
         let attributes = self.request.attributes();
         let attributes: Map<_, _> =
             attributes.iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
@@ -248,8 +250,8 @@ impl Asked<'_> {
         json.insert("cost".into(), json!(self.args.cost));
         json.insert("requests_before".into(), json!(self.args.repeat));
         json.insert("allowed_before".into(), json!(allowed_before));
-        json.extend(answer.json());
-        json.insert("next_allowed".into(), json!(next.map(say::time)));
+        json.extend(decision.json());
+        json.insert("next_allowed".into(), json!(next.map(format::time)));
         let rule = |it: &tidegate::RuleExplanation| {
             let mut json = Map::new();
             json.insert("rule".into(), json!(it.rule));
@@ -263,13 +265,13 @@ impl Asked<'_> {
     fn applies_json(&self, rule: &str, applies: &Applies) -> Map<String, Value> {
         let mut json = Map::new();
         let mut set = |name: &str, value: Value| json.insert(name.into(), value);
-        let Applies::Yes { key, cost, exception, mode, decision } = applies else {
+        let Applies::Yes { key, cost, override_index, mode, decision } = applies else {
             set("applies", json!(false));
             set("refuses", json!(matches!(applies, Applies::Missing { refuses: true, .. })));
             set("why", json!(self.applies(rule, applies)));
             return json;
         };
-        let (retry_after_ms, retry) = say::wait_json(decision.wait());
+        let (retry_after_ms, retry) = format::wait_json(decision.wait());
         let key: Map<_, _> =
             key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
         set("applies", json!(true));
@@ -278,12 +280,12 @@ impl Asked<'_> {
         set("mode", json!(if *mode == Mode::Shadow { "shadow" } else { "enforce" }));
         set("key", Value::Object(key));
         set("cost", json!(cost));
-        set("override", json!(exception.map(|number| number + 1)));
+        set("override", json!(override_index.map(|number| number + 1)));
         set("remaining", json!(decision.remaining()));
         set("limit", json!(decision.limit()));
         set("retry_after_ms", retry_after_ms);
         set("retry", retry);
-        set("reset_after_ms", say::reset_json(Some(decision.reset())));
+        set("reset_after_ms", format::reset_json(Some(decision.reset())));
         json
     }
 }
@@ -295,7 +297,7 @@ fn verdict(mode: Mode, decision: &Decision, rule: Option<&Rule>) -> String {
     };
     match decision.wait() {
         None => "allows it".into(),
-        Some(Wait::After(wait)) => format!("{refuses}; retry after {}", say::duration(wait)),
+        Some(Wait::After(wait)) => format!("{refuses}; retry after {}", format::duration(wait)),
         Some(Wait::Never) => format!("{refuses}; no wait helps"),
         Some(Wait::Unknown) => format!("{refuses}; retry {}", until(rule)),
     }
@@ -309,7 +311,7 @@ fn key_text(key: &[(Box<str>, Option<Box<str>>)]) -> String {
         Some(value) => format!("{name} = {value:?}"),
         None => format!("{name} is absent"),
     };
-    say::visible(&key.iter().map(part).collect::<Vec<_>>().join(", "))
+    format::visible(&key.iter().map(part).collect::<Vec<_>>().join(", "))
 }
 
 fn state(cost: u64, decision: &Decision) -> String {
@@ -317,7 +319,7 @@ fn state(cost: u64, decision: &Decision) -> String {
     let reset = match decision.reset() {
         std::time::Duration::ZERO => ", fresh".into(),
         std::time::Duration::MAX => String::new(),
-        reset => format!(", fresh again after {}", say::duration(reset)),
+        reset => format!(", fresh again after {}", format::duration(reset)),
     };
     format!("{left} of {limit} left{reset}; the request costs {cost}")
 }

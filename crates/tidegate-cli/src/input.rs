@@ -12,14 +12,14 @@ use crate::similar::similar;
 
 /// What was read, and what to call it.
 #[derive(Debug)]
-pub(crate) struct Input {
+pub(crate) struct InputText {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }
 
 /// Why a file cannot be read, and what to do about it.
 #[derive(Debug)]
-pub(crate) struct Unreadable {
+pub(crate) struct ReadError {
     pub(crate) name: String,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
@@ -27,13 +27,13 @@ pub(crate) struct Unreadable {
 
 /// Why there is no policy.
 #[derive(Debug)]
-pub(crate) enum NoPolicy {
-    Unreadable(Unreadable),
+pub(crate) enum PolicyInputError {
+    Unreadable(ReadError),
     Errors(PolicyErrors),
 }
 
 /// What a path names, up to a bit more than any file that is parsed may have.
-pub(crate) fn read(path: &Path, stdin: &mut dyn Read) -> Result<Input, Unreadable> {
+pub(crate) fn read(path: &Path, stdin: &mut dyn Read) -> Result<InputText, ReadError> {
     let name = name_of(path);
     let mut bytes = Vec::new();
     let done = if is_stdin(path) {
@@ -42,20 +42,20 @@ pub(crate) fn read(path: &Path, stdin: &mut dyn Read) -> Result<Input, Unreadabl
         File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes))
     };
     match done {
-        Ok(_) => Ok(Input { name, bytes }),
+        Ok(_) => Ok(InputText { name, bytes }),
         Err(error) => Err(unreadable(path, name, &error)),
     }
 }
 
 /// The policy of a file, or of all files in a folder.
-pub(crate) fn policy(path: &Path, stdin: &mut dyn Read) -> Result<Parsed, NoPolicy> {
+pub(crate) fn policy(path: &Path, stdin: &mut dyn Read) -> Result<Parsed, PolicyInputError> {
     if is_stdin(path) || !path.is_dir() {
-        let Input { name, bytes } = read(path, stdin).map_err(NoPolicy::Unreadable)?;
-        return Policy::load(&name, &bytes).map_err(NoPolicy::Errors);
+        let InputText { name, bytes } = read(path, stdin).map_err(PolicyInputError::Unreadable)?;
+        return Policy::load(&name, &bytes).map_err(PolicyInputError::Errors);
     }
     let files = PolicyFile::read(path)
-        .map_err(|error| NoPolicy::Unreadable(unreadable(path, name_of(path), &error)))?;
-    Policy::load_files(&files).map_err(NoPolicy::Errors)
+        .map_err(|error| PolicyInputError::Unreadable(unreadable(path, name_of(path), &error)))?;
+    Policy::load_files(&files).map_err(PolicyInputError::Errors)
 }
 
 /// What is wrong with a file that should be a policy. Files of cases are often taken for one.
@@ -75,7 +75,7 @@ pub(crate) fn name_of(path: &Path) -> String {
     if is_stdin(path) { "<stdin>".into() } else { path.display().to_string() }
 }
 
-fn unreadable(path: &Path, name: String, error: &io::Error) -> Unreadable {
+fn unreadable(path: &Path, name: String, error: &io::Error) -> ReadError {
     let (message, hint) = match error.kind() {
         ErrorKind::NotFound if path.is_dir() => (error.to_string(), None),
         ErrorKind::NotFound => ("there is no such file".into(), in_place_of(path)),
@@ -85,7 +85,7 @@ fn unreadable(path: &Path, name: String, error: &io::Error) -> Unreadable {
         }
         _ => (error.to_string(), None),
     };
-    Unreadable { name, message, hint }
+    ReadError { name, message, hint }
 }
 
 /// What to try where there is no file.
@@ -99,7 +99,7 @@ fn in_place_of(path: &Path) -> Option<String> {
     Some(format!("did you mean `{}`?", path.with_file_name(meant).display()))
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: cannot read `{}`: {}", self.name, self.message)?;
         match &self.hint {
@@ -109,7 +109,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-impl fmt::Display for NoPolicy {
+impl fmt::Display for PolicyInputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(why) => why.fmt(f),

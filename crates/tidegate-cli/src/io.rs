@@ -42,11 +42,11 @@ impl From<Exit> for ExitCode {
 }
 
 /// A writer that falls silent when nobody reads any more.
-pub(crate) struct UntilClosed<'a> {
+pub(crate) struct IgnoreBrokenPipe<'a> {
     inner: Option<&'a mut dyn Write>,
 }
 
-impl<'a> UntilClosed<'a> {
+impl<'a> IgnoreBrokenPipe<'a> {
     pub(crate) fn new(inner: &'a mut dyn Write) -> Self {
         Self { inner: Some(inner) }
     }
@@ -68,7 +68,7 @@ impl<'a> UntilClosed<'a> {
     }
 }
 
-impl Write for UntilClosed<'_> {
+impl Write for IgnoreBrokenPipe<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.unless_closed(bytes.len(), |inner| inner.write(bytes))
     }

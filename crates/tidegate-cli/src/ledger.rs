@@ -6,24 +6,24 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use tidegate::durable::{
-    self, Booked, Booking, Checked, Entry, FileOptions, Filter, Ledger, OpenError, Repaired,
-    Totals, What,
+    self, Booking, CheckReport, EntryKind, FileOptions, Filter, Ledger, LedgerEntry, OpenError,
+    RepairAction, Totals, Transfer,
 };
 use tidegate::{Change, Clock, KeyName, SystemClock, Timestamp};
 
-use crate::args::{Attribute, By, Format, LedgerArgs, LedgerCommand, LedgerFilter};
+use crate::args::{Attribute, Format, LedgerArgs, LedgerCommand, LedgerFilter, TotalsBy};
+use crate::format;
 use crate::io::{Exit, Io};
-use crate::say;
 
 pub(crate) fn run(args: &LedgerArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let folder = &*args.folder;
     if !folder.is_dir() {
-        let folder = say::visible(&folder.to_string_lossy());
+        let folder = format::visible(&folder.to_string_lossy());
         writeln!(io.stderr, "error: {folder} is not a folder")?;
         return Ok(Exit::NoAnswer);
     }
     if !has_ledger(folder) {
-        let folder = say::visible(&folder.to_string_lossy());
+        let folder = format::visible(&folder.to_string_lossy());
         writeln!(io.stderr, "error: there is no ledger in {folder}: no file that ends in .log")?;
         return Ok(Exit::NoAnswer);
     }
@@ -51,9 +51,14 @@ fn has_ledger(folder: &Path) -> bool {
 }
 
 /// What a command came to, or why the ledger could not be used.
-type Done = Result<Exit, OpenError>;
+type LedgerResult = Result<Exit, OpenError>;
 
-fn list(folder: &Path, filter: &LedgerFilter, format: Format, io: &mut Io<'_>) -> io::Result<Done> {
+fn list(
+    folder: &Path,
+    filter: &LedgerFilter,
+    format: Format,
+    io: &mut Io<'_>,
+) -> io::Result<LedgerResult> {
     let entries = match Ledger::open(folder).and_then(|it| it.entries(&filter.read())) {
         Ok(entries) => entries,
         Err(error) => return Ok(Err(error)),
@@ -61,7 +66,7 @@ fn list(folder: &Path, filter: &LedgerFilter, format: Format, io: &mut Io<'_>) -
     for entry in entries {
         match (entry, format) {
             (Ok(entry), Format::Json) => writeln!(io.stdout, "{}", as_json(&entry))?,
-            (Ok(entry), Format::Text) => tell(&entry, io)?,
+            (Ok(entry), Format::Text) => print_entry(&entry, io)?,
             (Err(error), _) => return Ok(Err(error)),
         }
     }
@@ -70,7 +75,7 @@ fn list(folder: &Path, filter: &LedgerFilter, format: Format, io: &mut Io<'_>) -
 
 impl LedgerFilter {
     fn read(&self) -> Filter {
-        let time = |time: jiff::Timestamp| say::since_1970(time).unwrap_or(Timestamp::ZERO);
+        let time = |time: jiff::Timestamp| format::since_1970(time).unwrap_or(Timestamp::ZERO);
         let mut filter = Filter::new();
         if let Some(domain) = &self.domain {
             filter = filter.domain(domain);
@@ -92,26 +97,28 @@ impl LedgerFilter {
 }
 
 /// One line for each thing that happened, and one for each booking.
-fn tell(entry: &Entry, io: &mut Io<'_>) -> io::Result<()> {
-    let (at, what) = (say::exact_time(entry.at), name_of(&entry.what));
+fn print_entry(entry: &LedgerEntry, io: &mut Io<'_>) -> io::Result<()> {
+    let (at, what) = (format::exact_time(entry.at), name_of(&entry.what));
     write!(io.stdout, "{} {at} {what}", entry.number)?;
     if !entry.domain.is_empty() {
-        write!(io.stdout, " in {}", say::visible(&entry.domain))?;
+        write!(io.stdout, " in {}", format::visible(&entry.domain))?;
     }
     if let Some(hold) = entry.hold {
         write!(io.stdout, " of {hold}")?;
     }
     match &entry.what {
-        What::RoundClosed { closed } => write!(io.stdout, ": number {closed}")?,
-        What::Erased { keys } => write!(io.stdout, ": {keys} keys")?,
-        What::Edited(change) => write!(io.stdout, ": {}", say::visible(&edit_text(change)))?,
+        EntryKind::RoundClosed { closed } => write!(io.stdout, ": number {closed}")?,
+        EntryKind::Erased { keys } => write!(io.stdout, ": {keys} keys")?,
+        EntryKind::Edited(change) => {
+            write!(io.stdout, ": {}", format::visible(&edit_text(change)))?
+        }
         _ => {}
     }
     if let Some(note) = &entry.note {
-        write!(io.stdout, ": {}", say::visible(note))?;
+        write!(io.stdout, ": {}", format::visible(note))?;
     }
     writeln!(io.stdout)?;
-    for Booked { key, booking, units, .. } in &entry.bookings {
+    for Booking { key, booking, units, .. } in &entry.bookings {
         let (booking, key) = (booking_name(*booking), key_text(key));
         writeln!(io.stdout, "    {units} {booking} {key}")?;
     }
@@ -129,7 +136,7 @@ fn edit_text(change: &Change) -> String {
 }
 
 fn key_text(key: &KeyName) -> String {
-    let mut text = say::visible(key.rule()).to_string();
+    let mut text = format::visible(key.rule()).to_string();
     for (attribute, value) in key.parts() {
         let value = match value {
             None => "nothing".into(),
@@ -137,17 +144,17 @@ fn key_text(key: &KeyName) -> String {
             Some(value) if !value.is_empty() && value.bytes().all(|byte| byte == 0) => {
                 "(erased)".into()
             }
-            Some(value) => say::visible(value).to_string(),
+            Some(value) => format::visible(value).to_string(),
         };
-        text.push_str(&format!(" {}={value}", say::visible(attribute)));
+        text.push_str(&format!(" {}={value}", format::visible(attribute)));
     }
     text
 }
 
-fn as_json(entry: &Entry) -> Value {
+fn as_json(entry: &LedgerEntry) -> Value {
     let mut object = Map::new();
     object.insert("number".into(), entry.number.into());
-    object.insert("at".into(), say::exact_time(entry.at).into());
+    object.insert("at".into(), format::exact_time(entry.at).into());
     object.insert("what".into(), name_of(&entry.what).into());
     object.insert("domain".into(), (*entry.domain).into());
     if let Some(hold) = entry.hold {
@@ -157,13 +164,13 @@ fn as_json(entry: &Entry) -> Value {
         object.insert("note".into(), (**note).into());
     }
     match &entry.what {
-        What::RoundClosed { closed } => {
+        EntryKind::RoundClosed { closed } => {
             object.insert("closed".into(), (*closed).into());
         }
-        What::Erased { keys } => {
+        EntryKind::Erased { keys } => {
             object.insert("keys".into(), (*keys).into());
         }
-        What::Edited(change) => {
+        EntryKind::Edited(change) => {
             object.insert("who".into(), (*change.who).into());
             object.insert("rule".into(), change.rule().into());
             object.insert("before".into(), change.before.as_deref().into());
@@ -171,7 +178,7 @@ fn as_json(entry: &Entry) -> Value {
         }
         _ => {}
     }
-    let bookings = entry.bookings.iter().map(|Booked { key, booking, units, .. }| {
+    let bookings = entry.bookings.iter().map(|Booking { key, booking, units, .. }| {
         json!({
             "rule": key.rule(),
             "key": key_json(key),
@@ -190,31 +197,32 @@ fn key_json(key: &KeyName) -> Value {
 fn totals(
     folder: &Path,
     filter: &LedgerFilter,
-    (by, format): (By, Format),
+    (by, format): (TotalsBy, Format),
     io: &mut Io<'_>,
-) -> io::Result<Done> {
+) -> io::Result<LedgerResult> {
     let by_key = match Ledger::open(folder).and_then(|it| it.totals_by_key(&filter.read())) {
         Ok(by_key) => by_key,
         Err(error) => return Ok(Err(error)),
     };
     let mut lines: Vec<(Value, String, Totals)> = Vec::new();
     match by {
-        By::Key => lines.extend(by_key.iter().map(|(key, totals)| {
-            let told = json!({ "domain": key.domain(), "rule": key.rule(), "key": key_json(key) });
-            (told, format!("{} {}", say::visible(key.domain()), key_text(key)), *totals)
+        TotalsBy::Key => lines.extend(by_key.iter().map(|(key, totals)| {
+            let output =
+                json!({ "domain": key.domain(), "rule": key.rule(), "key": key_json(key) });
+            (output, format!("{} {}", format::visible(key.domain()), key_text(key)), *totals)
         })),
-        By::Rule => {
+        TotalsBy::Rule => {
             let mut rules: BTreeMap<(&str, &str), Totals> = BTreeMap::new();
             for (key, totals) in &by_key {
                 let sum = rules.entry((key.domain(), key.rule())).or_default();
                 *sum = sum.plus(totals);
             }
             lines.extend(rules.iter().map(|((domain, rule), totals)| {
-                let told = json!({ "domain": domain, "rule": rule });
-                (told, format!("{} {}", say::visible(domain), say::visible(rule)), *totals)
+                let output = json!({ "domain": domain, "rule": rule });
+                (output, format!("{} {}", format::visible(domain), format::visible(rule)), *totals)
             }));
         }
-        By::All => {
+        TotalsBy::All => {
             let add = |sum: Totals, (_, totals): &(KeyName, Totals)| sum.plus(totals);
             let sum = by_key.iter().fold(Totals::default(), add);
             lines.push((json!({}), "all".into(), sum));
@@ -223,7 +231,7 @@ fn totals(
     // What is committed in a range of time may have been granted before.
     let is_whole = filter.since.is_none() && filter.until.is_none();
     let [equals, and] = if is_whole { [" =", " +"] } else { [",", ","] };
-    for (mut told, text, totals) in lines {
+    for (mut output, text, totals) in lines {
         let Totals { granted, committed, refunded, held, expired, .. } = totals;
         match format {
             Format::Text => writeln!(
@@ -236,31 +244,31 @@ fn totals(
                 for (name, units) in
                     names.into_iter().zip([granted, committed, refunded, held, expired])
                 {
-                    told[name] = units.into();
+                    output[name] = units.into();
                 }
-                writeln!(io.stdout, "{told}")?;
+                writeln!(io.stdout, "{output}")?;
             }
         }
     }
     Ok(Ok(Exit::Yes))
 }
 
-fn check(folder: &Path, format: Format, io: &mut Io<'_>) -> io::Result<Done> {
+fn check(folder: &Path, format: Format, io: &mut Io<'_>) -> io::Result<LedgerResult> {
     let checked = match durable::check(folder) {
         Ok(checked) => checked,
         Err(error) => return Ok(Err(error)),
     };
-    let Checked { entries, ledger, start, is_torn, .. } = checked;
+    let CheckReport { entries, ledger, start, is_torn, .. } = checked;
     match format {
         Format::Json => {
             let text = |error: &Option<OpenError>| error.as_ref().map(ToString::to_string);
-            let told = json!({
+            let output = json!({
                 "entries": entries,
                 "torn": is_torn,
                 "ledger": text(&ledger),
                 "start": text(&start),
             });
-            writeln!(io.stdout, "{told:#}")?;
+            writeln!(io.stdout, "{output:#}")?;
         }
         Format::Text => {
             writeln!(io.stdout, "{entries} entries can be read")?;
@@ -282,7 +290,7 @@ fn check(folder: &Path, format: Format, io: &mut Io<'_>) -> io::Result<Done> {
     Ok(Ok(if is_whole { Exit::Yes } else { Exit::No }))
 }
 
-fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<Done> {
+fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<LedgerResult> {
     let done = match durable::repair(folder) {
         Ok(done) => done,
         Err(error) => return Ok(Err(error)),
@@ -292,11 +300,11 @@ fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<Done> {
     }
     for it in &done {
         match it {
-            Repaired::Cut { file, at, kept_as } => writeln!(
+            RepairAction::Cut { file, at, kept_as } => writeln!(
                 io.stdout,
                 "{file} was cut off at byte {at}; all of it is kept as {kept_as}"
             )?,
-            Repaired::PutAside { file, kept_as } => {
+            RepairAction::PutAside { file, kept_as } => {
                 writeln!(io.stdout, "{file} was put aside as {kept_as}")?;
             }
             _ => {}
@@ -305,7 +313,7 @@ fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<Done> {
     Ok(Ok(Exit::Yes))
 }
 
-fn erase(folder: &Path, who: &Attribute, io: &mut Io<'_>) -> io::Result<Done> {
+fn erase(folder: &Path, who: &Attribute, io: &mut Io<'_>) -> io::Result<LedgerResult> {
     // However many keys there are.
     let options = FileOptions::default().max_keys(usize::MAX >> 16);
     let erased = options.open(folder).and_then(|store| {
@@ -314,7 +322,7 @@ fn erase(folder: &Path, who: &Attribute, io: &mut Io<'_>) -> io::Result<Done> {
     });
     match erased {
         Ok(0) => {
-            writeln!(io.stdout, "no key has {}={}", who.name, say::visible(&who.value))?;
+            writeln!(io.stdout, "no key has {}={}", who.name, format::visible(&who.value))?;
             Ok(Ok(Exit::No))
         }
         Ok(keys) => {
@@ -325,32 +333,32 @@ fn erase(folder: &Path, who: &Attribute, io: &mut Io<'_>) -> io::Result<Done> {
     }
 }
 
-fn name_of(what: &What) -> &'static str {
+fn name_of(what: &EntryKind) -> &'static str {
     match what {
-        What::Check => "check",
-        What::Reserve => "reserve",
-        What::Commit => "commit",
-        What::Cancel => "cancel",
-        What::Expire => "expire",
-        What::Renew => "renew",
-        What::Refund => "refund",
-        What::Forget => "forget",
-        What::RoundClosed { .. } => "round closed",
-        What::Edited(_) => "edit",
-        What::Note => "note",
-        What::Erased { .. } => "erased",
+        EntryKind::Check => "check",
+        EntryKind::Reserve => "reserve",
+        EntryKind::Commit => "commit",
+        EntryKind::Cancel => "cancel",
+        EntryKind::Expire => "expire",
+        EntryKind::Renew => "renew",
+        EntryKind::Refund => "refund",
+        EntryKind::Forget => "forget",
+        EntryKind::RoundClosed { .. } => "round closed",
+        EntryKind::Edited(_) => "edit",
+        EntryKind::Note => "note",
+        EntryKind::Erased { .. } => "erased",
         _ => "something",
     }
 }
 
-fn booking_name(booking: Booking) -> &'static str {
+fn booking_name(booking: Transfer) -> &'static str {
     match booking {
-        Booking::Charged => "charged",
-        Booking::Held => "held",
-        Booking::Committed => "committed",
-        Booking::Cancelled => "cancelled",
-        Booking::Expired => "expired",
-        Booking::Refunded => "refunded",
+        Transfer::Charged => "charged",
+        Transfer::Held => "held",
+        Transfer::Committed => "committed",
+        Transfer::Cancelled => "cancelled",
+        Transfer::Expired => "expired",
+        Transfer::Refunded => "refunded",
         _ => "booked",
     }
 }

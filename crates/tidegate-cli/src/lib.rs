@@ -7,20 +7,20 @@
 
 mod admin;
 mod args;
-mod bench;
 mod cases;
 mod diagnostics;
 mod explain;
+mod format;
 mod input;
 mod io;
 mod ledger;
 mod manual;
-mod names;
 mod ping;
 mod reference;
-mod say;
+mod rule_index;
 mod serve;
 mod similar;
+mod simulator;
 mod socket;
 mod testing;
 mod validate;
@@ -33,7 +33,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use args::{Command, Tidegate};
-use io::UntilClosed;
+use io::IgnoreBrokenPipe;
 pub use io::{Exit, Io};
 pub use reference::reference;
 
@@ -52,8 +52,8 @@ pub fn main() -> ExitCode {
 /// so that what it reports as its exit code stays true.
 pub fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> Exit {
     let stdin: &mut dyn Read = &mut *io.stdin;
-    let mut stdout = UntilClosed::new(&mut *io.stdout);
-    let mut stderr = UntilClosed::new(&mut *io.stderr);
+    let mut stdout = IgnoreBrokenPipe::new(&mut *io.stdout);
+    let mut stderr = IgnoreBrokenPipe::new(&mut *io.stderr);
     let mut quiet = Io { stdin, stdout: &mut stdout, stderr: &mut stderr };
     let done = dispatch(args, &mut quiet).and_then(|exit| quiet.stdout.flush().map(|()| exit));
     done.unwrap_or_else(|error| {
@@ -68,14 +68,14 @@ fn dispatch(
 ) -> Result<Exit, std::io::Error> {
     let command = match Tidegate::try_parse_from(args) {
         Ok(Tidegate { command }) => command,
-        Err(told) if told.use_stderr() => {
-            write!(io.stderr, "{told}")?;
-            note_environment(told.kind(), io)?;
+        Err(output) if output.use_stderr() => {
+            write!(io.stderr, "{output}")?;
+            note_environment(output.kind(), io)?;
             return Ok(Exit::NoAnswer);
         }
         // Somebody asked for help or for the version.
-        Err(told) => {
-            write!(io.stdout, "{told}")?;
+        Err(output) => {
+            write!(io.stdout, "{output}")?;
             return Ok(Exit::Yes);
         }
     };
@@ -105,7 +105,7 @@ fn note_environment(kind: ErrorKind, io: &mut Io<'_>) -> Result<(), std::io::Err
     if kind == ErrorKind::InvalidValue
         && let Some(format) = std::env::var_os("TIDEGATE_FORMAT")
     {
-        let format = say::visible(&format.to_string_lossy());
+        let format = format::visible(&format.to_string_lossy());
         writeln!(io.stderr, "note: the environment has TIDEGATE_FORMAT={format}")?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate_server::{Door, Server, Settings};
+use tidegate_server::{Listener, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -71,7 +71,7 @@ async fn serve(args: &ServeArgs, settings: Settings, io: &mut Io<'_>) -> io::Res
             return Ok(Exit::NoAnswer);
         }
     };
-    greet(args, &server, io.stderr)?;
+    print_listeners(args, &server, io.stderr)?;
     notify::ready();
     let signal = loop {
         match signals.next().await {
@@ -80,11 +80,11 @@ async fn serve(args: &ServeArgs, settings: Settings, io: &mut Io<'_>) -> io::Res
         }
     };
     tracing::info!(signal, "stopping");
-    notify::stopping();
+    notify::shutdown();
     // Somebody who asks twice does not want to wait.
     let is_stopped = tokio::select! {
         () = server.stop() => true,
-        _ = signals.asked_again() => false,
+        _ = signals.second_stop() => false,
     };
     if !is_stopped {
         tracing::warn!("stopped at once, as asked");
@@ -118,7 +118,7 @@ impl Signals {
         }
     }
 
-    async fn asked_again(&mut self) {
+    async fn second_stop(&mut self) {
         while self.next().await == "SIGHUP" {}
     }
 }
@@ -142,18 +142,19 @@ fn settings(args: &ServeArgs, policy: Policy) -> Result<Settings, String> {
     let mut settings = Settings::new(policy);
     if !has_socket {
         let socket = tidegate_server::default_socket();
-        settings = settings.listen(Door::Unix, Some(&socket.to_string_lossy()));
+        settings = settings.listen(Listener::Unix, Some(&socket.to_string_lossy()));
     }
-    let places = [
-        (Door::Http, &args.http),
-        (Door::Grpc, &args.grpc),
-        (Door::Resp, &args.resp),
-        (Door::Unix, &args.unix),
-        (Door::Admin, &args.admin),
+    let addresses = [
+        (Listener::Http, &args.http),
+        (Listener::Grpc, &args.grpc),
+        (Listener::Resp, &args.resp),
+        (Listener::Unix, &args.unix),
+        (Listener::Admin, &args.admin),
     ];
-    for (door, place) in places {
-        if let Some(place) = place {
-            settings = settings.listen(door, Some(place.as_str()).filter(|place| *place != "off"));
+    for (listener, address) in addresses {
+        if let Some(address) = address {
+            settings = settings
+                .listen(listener, Some(address.as_str()).filter(|address| *address != "off"));
         }
     }
     if let Some(token) = &args.admin_token {
@@ -181,11 +182,11 @@ fn folder(store: &str) -> Result<Option<PathBuf>, String> {
 }
 
 /// Says where the daemon is, and how to talk to it.
-fn greet(args: &ServeArgs, server: &Server, out: &mut dyn Write) -> io::Result<()> {
+fn print_listeners(args: &ServeArgs, server: &Server, out: &mut dyn Write) -> io::Result<()> {
     if args.policy.is_some() {
-        for door in Door::ALL {
-            if let Some(place) = server.place(door) {
-                tracing::info!(door = door.name(), place, "listening");
+        for listener in Listener::ALL {
+            if let Some(address) = server.address_text(listener) {
+                tracing::info!(listener = listener.name(), address, "listening");
             }
         }
         return Ok(());
@@ -195,12 +196,12 @@ fn greet(args: &ServeArgs, server: &Server, out: &mut dyn Write) -> io::Result<(
         out,
         "tidegate {version} with a demo policy: five requests a minute for each user.\n"
     )?;
-    for door in Door::ALL {
-        if let Some(place) = server.place(door) {
-            writeln!(out, "  {:<6} {place:<24} {}", door.name(), about(door))?;
+    for listener in Listener::ALL {
+        if let Some(address) = server.address_text(listener) {
+            writeln!(out, "  {:<6} {address:<24} {}", listener.name(), about(listener))?;
         }
     }
-    if let Some(http) = server.address(Door::Http) {
+    if let Some(http) = server.address(Listener::Http) {
         writeln!(
             out,
             "\nAsk it six times within a minute; the sixth answer is a 429:\n\n  \
@@ -211,13 +212,13 @@ fn greet(args: &ServeArgs, server: &Server, out: &mut dyn Write) -> io::Result<(
     out.flush()
 }
 
-const fn about(door: Door) -> &'static str {
-    match door {
-        Door::Http => "JSON; /metrics, /openapi.json",
-        Door::Grpc => "Envoy's rate limit service",
-        Door::Resp => "Redis clients: CL.THROTTLE, TG.CHECK",
-        Door::Unix => "tidegate ping, tidegate admin",
-        Door::Admin => "changes and looks inside, over HTTP",
+const fn about(listener: Listener) -> &'static str {
+    match listener {
+        Listener::Http => "JSON; /metrics, /openapi.json",
+        Listener::Grpc => "Envoy's rate limit service",
+        Listener::Resp => "Redis clients: CL.THROTTLE, TG.CHECK",
+        Listener::Unix => "tidegate ping, tidegate admin",
+        Listener::Admin => "changes and looks inside, over HTTP",
     }
 }
 

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tidegate_proto::ipc::{self, Decoder};
 
 use crate::args::SocketArgs;
-use crate::say;
+use crate::format;
 
 /// A connection to a daemon.
-pub(crate) struct Caller {
+pub(crate) struct SocketClient {
     path: PathBuf,
     stream: UnixStream,
     decoder: Decoder,
@@ -22,13 +22,13 @@ pub(crate) struct Caller {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(crate) struct NoAnswer {
+pub(crate) struct SocketError {
     message: String,
     hint: Option<&'static str>,
 }
 
-impl Caller {
-    pub(crate) fn connect(args: &SocketArgs) -> Result<Self, NoAnswer> {
+impl SocketClient {
+    pub(crate) fn connect(args: &SocketArgs) -> Result<Self, SocketError> {
         let path = args.socket.clone().unwrap_or_else(tidegate_server::default_socket);
         let stream = UnixStream::connect(&path).map_err(|error| no_way_in(&path, &error))?;
         let both = stream
@@ -39,8 +39,8 @@ impl Caller {
     }
 
     /// The answer to a request.
-    pub(crate) fn call(&mut self, request: &Value) -> Result<Value, NoAnswer> {
-        let frame = ipc::encode(request).map_err(|error| NoAnswer {
+    pub(crate) fn call(&mut self, request: &Value) -> Result<Value, SocketError> {
+        let frame = ipc::encode(request).map_err(|error| SocketError {
             message: format!("the request does not fit: {error}"),
             hint: Some("a larger policy goes into the daemon's policy file, or over HTTP"),
         })?;
@@ -48,7 +48,7 @@ impl Caller {
         let sent = self.stream.write_all(&frame);
         match self.next() {
             Err(_) if sent.is_err() => Err(failed(&self.path, &ErrorKind::BrokenPipe.into())),
-            answer => answer,
+            response => response,
         }
     }
 
@@ -58,28 +58,31 @@ impl Caller {
         method: &str,
         path: &str,
         body: &Value,
-    ) -> Result<Value, NoAnswer> {
+    ) -> Result<Value, SocketError> {
         let path = format!("/admin/v1/{path}");
-        let mut answer = self.call(
+        let mut response = self.call(
             &json!({ "type": "admin", "protocolVersion": 1, "method": method, "path": path, "body": body }),
         )?;
-        let Some(first) = answer["part"].as_str() else { return Ok(answer) };
+        let Some(first) = response["part"].as_str() else { return Ok(response) };
         let mut text = first.to_owned();
-        while answer["more"] == true {
-            answer = self.next()?;
-            text.push_str(answer["part"].as_str().unwrap_or_default());
+        while response["more"] == true {
+            response = self.next()?;
+            text.push_str(response["part"].as_str().unwrap_or_default());
         }
-        let body: Value = serde_json::from_str(&text).map_err(|error| NoAnswer {
+        let body: Value = serde_json::from_str(&text).map_err(|error| SocketError {
             message: format!("the daemon's answer makes no sense: {error}"),
             hint: None,
         })?;
-        answer["body"] = body;
-        Ok(answer)
+        response["body"] = body;
+        Ok(response)
     }
 
-    fn next(&mut self) -> Result<Value, NoAnswer> {
-        let nonsense = |error: ipc::IpcError| NoAnswer {
-            message: format!("{} does not talk as a daemon does: {error}", shown(&self.path)),
+    fn next(&mut self) -> Result<Value, SocketError> {
+        let nonsense = |error: ipc::IpcError| SocketError {
+            message: format!(
+                "{} does not talk as a daemon does: {error}",
+                display_path(&self.path)
+            ),
             hint: None,
         };
         loop {
@@ -100,7 +103,7 @@ impl Caller {
     }
 }
 
-fn no_way_in(path: &Path, error: &io::Error) -> NoAnswer {
+fn no_way_in(path: &Path, error: &io::Error) -> SocketError {
     let hint = match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             "no daemon listens there; start one with `tidegate serve`, or say where it listens with \
@@ -112,24 +115,24 @@ fn no_way_in(path: &Path, error: &io::Error) -> NoAnswer {
         }
         _ => "say where the daemon listens with --socket PATH",
     };
-    let message = format!("cannot connect to {}: {error}", shown(path));
-    NoAnswer { message, hint: Some(hint) }
+    let message = format!("cannot connect to {}: {error}", display_path(path));
+    SocketError { message, hint: Some(hint) }
 }
 
-fn failed(path: &Path, error: &io::Error) -> NoAnswer {
+fn failed(path: &Path, error: &io::Error) -> SocketError {
     let why = match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "it takes too long".into(),
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => "it has hung up".into(),
         _ => error.to_string(),
     };
-    NoAnswer { message: format!("no answer from {}: {why}", shown(path)), hint: None }
+    SocketError { message: format!("no answer from {}: {why}", display_path(path)), hint: None }
 }
 
-fn shown(path: &Path) -> String {
-    say::visible(&path.to_string_lossy())
+fn display_path(path: &Path) -> String {
+    format::visible(&path.to_string_lossy())
 }
 
-impl fmt::Display for NoAnswer {
+impl fmt::Display for SocketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.message)?;
         match self.hint {

@@ -7,25 +7,25 @@ use serde_json::{Map, Value, json};
 use tidegate::policy::{Diagnostic, Policy, Severity};
 
 use crate::args::{ReportFormat, TestArgs};
-use crate::bench;
 use crate::cases::Cases;
-use crate::diagnostics::{self, Note};
-use crate::input::{self, NoPolicy, Unreadable};
+use crate::diagnostics::{self, Annotation};
+use crate::format;
+use crate::input::{self, PolicyInputError, ReadError};
 use crate::io::{Exit, Io};
-use crate::say;
-use outcome::Outcome;
+use crate::simulator;
+use outcome::CaseOutcome;
 
 mod outcome;
 
 pub(crate) fn run(args: &TestArgs, io: &mut Io<'_>) -> io::Result<Exit> {
-    let files: Vec<Tested> = match input::policy(&args.policy, io.stdin) {
+    let files: Vec<TestRun> = match input::policy(&args.policy, io.stdin) {
         Ok(parsed) => {
-            bench::note_enforced(&parsed.policy, io)?;
+            simulator::note_enforced(&parsed.policy, io)?;
             args.cases.iter().map(|path| tested(path, &parsed.policy, io)).collect()
         }
-        Err(why) => vec![Tested { name: input::name_of(&args.policy), result: Err(why.into()) }],
+        Err(why) => vec![TestRun { name: input::name_of(&args.policy), result: Err(why.into()) }],
     };
-    let exit = files.iter().map(Tested::exit).max().unwrap_or(Exit::Yes);
+    let exit = files.iter().map(TestRun::exit).max().unwrap_or(Exit::Yes);
     match args.format {
         ReportFormat::Text => files.iter().try_for_each(|file| file.text(io))?,
         ReportFormat::Github => files.iter().try_for_each(|file| file.github(io))?,
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &TestArgs, io: &mut Io<'_>) -> io::Result<Exit> {
             let [passed, failed] =
                 [true, false].map(|is| files.iter().map(|it| it.count(is)).sum());
             let (passed, failed): (usize, usize) = (passed, failed);
-            let files: Vec<_> = files.iter().map(Tested::json).collect();
+            let files: Vec<_> = files.iter().map(TestRun::json).collect();
             let ok = exit == Exit::Yes;
             let all = json!({ "ok": ok, "passed": passed, "failed": failed, "files": files });
             writeln!(io.stdout, "{all:#}")?;
@@ -43,27 +43,27 @@ pub(crate) fn run(args: &TestArgs, io: &mut Io<'_>) -> io::Result<Exit> {
 }
 
 /// A file of cases, and what came of it; or the policy, if that is what cannot be used.
-struct Tested {
+struct TestRun {
     name: String,
-    result: Result<Ran, NotRun>,
+    result: Result<CaseResults, NotRun>,
 }
 
 /// Cases that were run.
-struct Ran {
-    outcomes: Vec<Outcome>,
+struct CaseResults {
+    outcomes: Vec<CaseOutcome>,
     warnings: Vec<Diagnostic>,
 }
 
 enum NotRun {
-    Unreadable(Unreadable),
+    Unreadable(ReadError),
     Errors { diagnostics: Vec<Diagnostic>, left_out: usize },
 }
 
-impl From<NoPolicy> for NotRun {
-    fn from(why: NoPolicy) -> Self {
+impl From<PolicyInputError> for NotRun {
+    fn from(why: PolicyInputError) -> Self {
         match why {
-            NoPolicy::Unreadable(why) => Self::Unreadable(why),
-            NoPolicy::Errors(errors) => Self::Errors {
+            PolicyInputError::Unreadable(why) => Self::Unreadable(why),
+            PolicyInputError::Errors(errors) => Self::Errors {
                 diagnostics: input::diagnostics_of(&errors),
                 left_out: errors.left_out(),
             },
@@ -72,7 +72,7 @@ impl From<NoPolicy> for NotRun {
 }
 
 /// Runs the cases of a file.
-fn tested(path: &Path, policy: &Policy, io: &mut Io<'_>) -> Tested {
+fn tested(path: &Path, policy: &Policy, io: &mut Io<'_>) -> TestRun {
     let name = input::name_of(path);
     let read = input::read(path, io.stdin).map_err(NotRun::Unreadable);
     let cases = read.and_then(|input| {
@@ -81,12 +81,14 @@ fn tested(path: &Path, policy: &Policy, io: &mut Io<'_>) -> Tested {
             left_out: errors.left_out,
         })
     });
-    let result = cases
-        .map(|Cases { cases, warnings }| Ran { outcomes: outcome::run(cases, policy), warnings });
-    Tested { name, result }
+    let result = cases.map(|Cases { cases, warnings }| CaseResults {
+        outcomes: outcome::run(cases, policy),
+        warnings,
+    });
+    TestRun { name, result }
 }
 
-impl Tested {
+impl TestRun {
     fn exit(&self) -> Exit {
         match &self.result {
             Err(_) => Exit::NoAnswer,
@@ -103,7 +105,7 @@ impl Tested {
 
     fn summary(&self) -> String {
         match self.count(false) {
-            0 => format!("{}: ok, {} passed", self.name, say::count(self.count(true), "case")),
+            0 => format!("{}: ok, {} passed", self.name, format::count(self.count(true), "case")),
             failed => format!("{}: {failed} failed, {} passed", self.name, self.count(true)),
         }
     }
@@ -118,16 +120,17 @@ impl Tested {
                 if *left_out > 0 {
                     writeln!(io.stderr, "and {left_out} more\n")?;
                 }
-                let errors = say::count(diagnostics.len() + left_out, "error");
+                let errors = format::count(diagnostics.len() + left_out, "error");
                 writeln!(io.stderr, "{}: {errors}, so no case was run", self.name)
             }
-            Ok(Ran { outcomes, warnings }) => {
+            Ok(CaseResults { outcomes, warnings }) => {
                 for warning in warnings {
                     writeln!(io.stderr, "{warning}\n")?;
                 }
                 for outcome in outcomes {
                     if let Some(problem) = &outcome.problem {
-                        let (line, column) = (outcome.case.place.line, outcome.case.place.column);
+                        let (line, column) =
+                            (outcome.case.position.line, outcome.case.position.column);
                         let title = outcome.title();
                         let name = &self.name;
                         writeln!(io.stdout, "{name}:{line}:{column}: FAILED {title}: {problem}")?;
@@ -144,19 +147,21 @@ impl Tested {
                 writeln!(io.stdout, "{}", diagnostics::unreadable_github(why))
             }
             Err(NotRun::Errors { diagnostics, .. }) => {
-                let mut notes = diagnostics.iter().map(Note::of);
+                let mut notes = diagnostics.iter().map(Annotation::of);
                 notes.try_for_each(|note| writeln!(io.stdout, "{}", note.github()))
             }
-            Ok(Ran { outcomes, warnings }) => {
+            Ok(CaseResults { outcomes, warnings }) => {
                 for warning in warnings {
-                    writeln!(io.stdout, "{}", Note::of(warning).github())?;
+                    writeln!(io.stdout, "{}", Annotation::of(warning).github())?;
                 }
                 for outcome in outcomes {
                     if let Some(problem) = &outcome.problem {
                         let message = format!("{}: {problem}", outcome.title());
-                        let place = Some((outcome.case.place.line, outcome.case.place.column));
+                        let position =
+                            Some((outcome.case.position.line, outcome.case.position.column));
                         let (severity, file) = (Severity::Error, &*self.name);
-                        let note = Note { severity, file, place, message: &message, hint: None };
+                        let note =
+                            Annotation { severity, file, position, message: &message, hint: None };
                         writeln!(io.stdout, "{}", note.github())?;
                     }
                 }
@@ -176,8 +181,8 @@ impl Tested {
             Err(NotRun::Errors { diagnostics, .. }) => {
                 (Vec::new(), diagnostics.iter().map(diagnostics::json).collect())
             }
-            Ok(Ran { outcomes, warnings }) => (
-                outcomes.iter().map(Outcome::json).collect(),
+            Ok(CaseResults { outcomes, warnings }) => (
+                outcomes.iter().map(CaseOutcome::json).collect(),
                 warnings.iter().map(diagnostics::json).collect(),
             ),
         };

@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use tidegate::policy::{Diagnostic, Matcher, Policy, Rule, Severity};
 
 use crate::args::{ReportFormat, ValidateArgs};
-use crate::diagnostics::{self, Note};
-use crate::input::{self, NoPolicy, Unreadable};
+use crate::diagnostics::{self, Annotation};
+use crate::format;
+use crate::input::{self, PolicyInputError, ReadError};
 use crate::io::{Exit, Io};
-use crate::say;
 
 pub(crate) fn run(args: &ValidateArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let mut exit = Exit::Yes;
@@ -32,9 +32,9 @@ pub(crate) fn run(args: &ValidateArgs, io: &mut Io<'_>) -> io::Result<Exit> {
 }
 
 /// A file and what was found in it.
-struct Checked {
+struct ValidatedFile {
     name: String,
-    result: Result<Findings, Unreadable>,
+    result: Result<Findings, ReadError>,
 }
 
 struct Findings {
@@ -45,12 +45,12 @@ struct Findings {
 }
 
 /// One domain of a policy.
-struct Domain<'p> {
+struct DomainSummary<'p> {
     name: &'p str,
     rules: Vec<&'p Rule>,
 }
 
-impl Checked {
+impl ValidatedFile {
     fn exit(&self) -> Exit {
         match &self.result {
             Err(_) => Exit::NoAnswer,
@@ -66,7 +66,7 @@ impl Findings {
     }
 }
 
-fn check(path: &Path, strict: bool, io: &mut Io<'_>) -> Checked {
+fn check(path: &Path, strict: bool, io: &mut Io<'_>) -> ValidatedFile {
     let name = input::name_of(path);
     let findings = match input::policy(path, io.stdin) {
         Ok(mut parsed) => {
@@ -76,16 +76,16 @@ fn check(path: &Path, strict: bool, io: &mut Io<'_>) -> Checked {
             let (diagnostics, left_out) = (parsed.warnings, parsed.left_out);
             Findings { policy: Some(parsed.policy), diagnostics, left_out }
         }
-        Err(NoPolicy::Unreadable(why)) => return Checked { name, result: Err(why) },
-        Err(NoPolicy::Errors(errors)) => {
+        Err(PolicyInputError::Unreadable(why)) => return ValidatedFile { name, result: Err(why) },
+        Err(PolicyInputError::Errors(errors)) => {
             let (diagnostics, left_out) = (input::diagnostics_of(&errors), errors.left_out());
             Findings { policy: None, diagnostics, left_out }
         }
     };
-    Checked { name, result: Ok(findings) }
+    ValidatedFile { name, result: Ok(findings) }
 }
 
-fn text(checked: &Checked, explain: bool, io: &mut Io<'_>) -> io::Result<()> {
+fn text(checked: &ValidatedFile, explain: bool, io: &mut Io<'_>) -> io::Result<()> {
     let findings = match &checked.result {
         Ok(findings) => findings,
         Err(why) => return writeln!(io.stderr, "{why}"),
@@ -100,7 +100,7 @@ fn text(checked: &Checked, explain: bool, io: &mut Io<'_>) -> io::Result<()> {
     match &findings.policy {
         Some(policy) if explain => {
             for rule in policy.rules() {
-                writeln!(io.stdout, "\n{}", wrapped(&rule.in_words()))?;
+                writeln!(io.stdout, "\n{}", wrapped(&rule.describe()))?;
             }
             Ok(())
         }
@@ -115,11 +115,12 @@ fn summary(findings: &Findings) -> String {
     match (&findings.policy, errors, warnings) {
         (Some(policy), 0, 0) => format!("ok, {}", size(policy)),
         (Some(policy), 0, warnings) => {
-            format!("ok with {}{more}, {}", say::count(warnings, "warning"), size(policy))
+            format!("ok with {}{more}, {}", format::count(warnings, "warning"), size(policy))
         }
-        (_, errors, 0) => format!("not ok, {}{more}", say::count(errors, "error")),
+        (_, errors, 0) => format!("not ok, {}{more}", format::count(errors, "error")),
         (_, errors, warnings) => {
-            let (errors, warnings) = (say::count(errors, "error"), say::count(warnings, "warning"));
+            let (errors, warnings) =
+                (format::count(errors, "error"), format::count(warnings, "warning"));
             format!("not ok, {errors} and {warnings}{more}")
         }
     }
@@ -127,50 +128,50 @@ fn summary(findings: &Findings) -> String {
 
 fn size(policy: &Policy) -> String {
     let domains = domains(policy);
-    let most = domains.iter().map(Domain::candidates).max().unwrap_or(0);
+    let most = domains.iter().map(DomainSummary::candidates).max().unwrap_or(0);
     format!(
         "{} in {}, at most {} per request",
-        say::count(policy.rules().len(), "rule"),
-        say::count(domains.len(), "domain"),
-        say::count(most, "candidate"),
+        format::count(policy.rules().len(), "rule"),
+        format::count(domains.len(), "domain"),
+        format::count(most, "candidate"),
     )
 }
 
 /// The domains of a policy, in the order in which the file first names them.
-fn domains(policy: &Policy) -> Vec<Domain<'_>> {
+fn domains(policy: &Policy) -> Vec<DomainSummary<'_>> {
     let mut numbers = std::collections::HashMap::new();
-    let mut domains: Vec<Domain<'_>> = Vec::new();
+    let mut domains: Vec<DomainSummary<'_>> = Vec::new();
     for rule in policy.rules() {
         let name = rule.domain_name();
         let number = *numbers.entry(name).or_insert(domains.len());
         if number == domains.len() {
-            domains.push(Domain { name, rules: Vec::new() });
+            domains.push(DomainSummary { name, rules: Vec::new() });
         }
         domains[number].rules.push(rule);
     }
     domains
 }
 
-impl Domain<'_> {
+impl DomainSummary<'_> {
     /// The most rules that one request of the domain can make the engine look at.
     fn candidates(&self) -> usize {
         Matcher::new(self.rules.iter().copied()).worst_case().candidates()
     }
 }
 
-fn github(checked: &Checked, io: &mut Io<'_>) -> io::Result<()> {
+fn github(checked: &ValidatedFile, io: &mut Io<'_>) -> io::Result<()> {
     match &checked.result {
         Err(why) => writeln!(io.stdout, "{}", diagnostics::unreadable_github(why)),
         Ok(findings) => {
             for diagnostic in &findings.diagnostics {
-                writeln!(io.stdout, "{}", Note::of(diagnostic).github())?;
+                writeln!(io.stdout, "{}", Annotation::of(diagnostic).github())?;
             }
             writeln!(io.stderr, "{}: {}", checked.name, summary(findings))
         }
     }
 }
 
-fn json(checked: &Checked, explain: bool) -> Value {
+fn json(checked: &ValidatedFile, explain: bool) -> Value {
     let mut file = Map::new();
     let mut set = |name: &str, value: Value| file.insert(name.into(), value);
     set("file", json!(checked.name));
@@ -184,12 +185,12 @@ fn json(checked: &Checked, explain: bool) -> Value {
     };
     if let Some(policy) = &findings.policy {
         set("rules", json!(policy.rules().len()));
-        let domain = |it: &Domain<'_>| json!({ "name": it.name, "rules": it.rules.len(), "candidates": it.candidates() });
+        let domain = |it: &DomainSummary<'_>| json!({ "name": it.name, "rules": it.rules.len(), "candidates": it.candidates() });
         set("domains", domains(policy).iter().map(domain).collect());
         if explain {
             let words = |rule: &Rule| {
                 let (domain, name) = (rule.domain_name(), rule.name());
-                json!({ "domain": domain, "rule": name, "words": rule.in_words() })
+                json!({ "domain": domain, "rule": name, "words": rule.describe() })
             };
             set("explained", policy.rules().iter().map(words).collect());
         }

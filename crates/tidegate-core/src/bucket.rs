@@ -1,5 +1,5 @@
 use crate::decision::{Outcome, Span};
-use crate::error::{LimitError, Problem, nonzero};
+use crate::error::{LimitError, LimitErrorKind, nonzero};
 use crate::rate::gcd;
 use crate::{Algorithm, Decision, Rate, Timestamp};
 
@@ -68,7 +68,7 @@ impl Bucket {
         let (count, period_ns) = (rate.count(), rate.period_ns());
         if count > period_ns {
             let hint = "a unit must take at least a nanosecond; use at most 10^9 per second";
-            return Err(LimitError::new("rate", Problem::NotExact { hint }));
+            return Err(LimitError::new("rate", LimitErrorKind::NotExact { hint }));
         }
         let per_unit = match period_ns.checked_mul(COMMON_TICKS_PER_NS) {
             Some(ticks) => ticks.div_ceil(count),
@@ -92,11 +92,11 @@ impl Bucket {
     fn with_ticks(rate: Rate, burst: u64, debt: u64, ticks: Ticks) -> Result<Self, LimitError> {
         if ticks.per_ns > MAX_TICKS_PER_NS {
             let hint = "its reduced count must be below 2^32; use a rounder count or period";
-            return Err(LimitError::new("rate", Problem::NotExact { hint }));
+            return Err(LimitError::new("rate", LimitErrorKind::NotExact { hint }));
         }
         if ticks.per_unit > MAX_TICKS_PER_UNIT {
             let hint = "its period must be at most 2^63 ticks; use a rounder count or period";
-            return Err(LimitError::new("rate", Problem::NotExact { hint }));
+            return Err(LimitError::new("rate", LimitErrorKind::NotExact { hint }));
         }
         // At most 2^65 · 2^63: no overflow.
         let (capacity_ticks, overdrawn_ticks) = (
@@ -106,7 +106,7 @@ impl Bucket {
         if overdrawn_ticks >= MAX_CAPACITY_TICKS {
             let field = if capacity_ticks >= MAX_CAPACITY_TICKS { "burst" } else { "debt" };
             let hint = "it takes too long to refill at this rate; use a smaller one";
-            return Err(LimitError::new(field, Problem::NotExact { hint }));
+            return Err(LimitError::new(field, LimitErrorKind::NotExact { hint }));
         }
         Ok(Self { rate, burst, debt, ticks, capacity_ticks })
     }

@@ -5,13 +5,13 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitError {
     field: &'static str,
-    problem: Problem,
+    problem: LimitErrorKind,
 }
 
 /// What is wrong with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum LimitErrorKind {
     /// It is zero. Zero never means "unlimited".
     Zero,
     /// It is above the largest value that this field can have.
@@ -29,7 +29,7 @@ pub enum Problem {
 }
 
 impl LimitError {
-    pub(crate) const fn new(field: &'static str, problem: Problem) -> Self {
+    pub(crate) const fn new(field: &'static str, problem: LimitErrorKind) -> Self {
         Self { field, problem }
     }
 
@@ -41,7 +41,7 @@ impl LimitError {
 
     /// What is wrong with it.
     #[must_use]
-    pub const fn problem(&self) -> Problem {
+    pub const fn problem(&self) -> LimitErrorKind {
         self.problem
     }
 }
@@ -50,12 +50,14 @@ impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let field = self.field;
         match self.problem {
-            Problem::Zero => write!(f, "{field} must be at least 1 (zero does not mean unlimited)"),
-            Problem::AboveMax { max } => write!(f, "{field} must be at most {max}"),
-            Problem::NotExact { hint } => {
+            LimitErrorKind::Zero => {
+                write!(f, "{field} must be at least 1 (zero does not mean unlimited)")
+            }
+            LimitErrorKind::AboveMax { max } => write!(f, "{field} must be at most {max}"),
+            LimitErrorKind::NotExact { hint } => {
                 write!(f, "{field} cannot be represented exactly: {hint}")
             }
-            Problem::NotDecimal => {
+            LimitErrorKind::NotDecimal => {
                 write!(f, "{field} must be a decimal number above zero, such as 10, 1.5 or 2e-3")
             }
         }
@@ -66,13 +68,13 @@ impl Error for LimitError {}
 
 /// The value, unless it is zero.
 pub(crate) const fn nonzero(field: &'static str, value: u64) -> Result<u64, LimitError> {
-    if value == 0 { Err(LimitError::new(field, Problem::Zero)) } else { Ok(value) }
+    if value == 0 { Err(LimitError::new(field, LimitErrorKind::Zero)) } else { Ok(value) }
 }
 
 /// The value, unless it is above `max`.
 pub(crate) const fn at_most(field: &'static str, value: u64, max: u64) -> Result<u64, LimitError> {
     if value > max {
-        Err(LimitError::new(field, Problem::AboveMax { max: max as u128 }))
+        Err(LimitError::new(field, LimitErrorKind::AboveMax { max: max as u128 }))
     } else {
         Ok(value)
     }

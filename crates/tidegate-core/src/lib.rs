@@ -39,7 +39,7 @@ pub use algorithm::Algorithm;
 pub use bucket::{Bucket, BucketState};
 pub use cooldown::{Cooldown, CooldownState};
 pub use decision::{Decision, Verdict, Wait};
-pub use error::{LimitError, Problem};
+pub use error::{LimitError, LimitErrorKind};
 pub use quota::{Carry, Period, Quota, QuotaState};
 pub use rate::Rate;
 pub use sliding::{Sliding, SlidingRecord, SlidingState};

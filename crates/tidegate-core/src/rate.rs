@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::LimitError;
-use crate::error::{Problem, nonzero};
+use crate::error::{LimitErrorKind, nonzero};
 use crate::time::period_ns;
 
 mod decimal;
@@ -43,7 +43,7 @@ impl Rate {
     /// ```
     pub fn per_second_decimal(text: &str) -> Result<Self, LimitError> {
         let fraction = decimal::fraction(text)
-            .map_err(|problem| LimitError::new("rate", Problem::from(problem)))?;
+            .map_err(|problem| LimitError::new("rate", LimitErrorKind::from(problem)))?;
         Self::new(fraction.numerator, Duration::from_secs(fraction.denominator))
     }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::{LimitError, Problem, nonzero};
+use crate::error::{LimitError, LimitErrorKind, nonzero};
 
 /// A point in time: nanoseconds since the origin that its clock chose.
 ///
@@ -75,7 +75,7 @@ pub(crate) fn period_ns(field: &'static str, period: Duration) -> Result<u64, Li
         Ok(nanos) if nanos <= Timestamp::MAX.0 => nonzero(field, nanos),
         _ => {
             let max = Timestamp::MAX.0 as u128;
-            Err(LimitError::new(field, Problem::AboveMax { max }))
+            Err(LimitError::new(field, LimitErrorKind::AboveMax { max }))
         }
     }
 }

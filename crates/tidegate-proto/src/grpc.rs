@@ -15,7 +15,7 @@ pub const INTERNAL: u32 = 13;
 
 /// Why a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal<'a> {
+pub struct GrpcDenial<'a> {
     /// Why, in words.
     pub message: &'a str,
     /// The limit that refused, if one did.
@@ -24,7 +24,7 @@ pub struct Refusal<'a> {
     pub wait: Option<Wait>,
 }
 
-impl Refusal<'_> {
+impl GrpcDenial<'_> {
     /// The value of `grpc-status-details-bin`: a `google.rpc.Status` with `RetryInfo`,
     /// `QuotaFailure` and `ErrorInfo`, in base64.
     #[must_use]

@@ -25,7 +25,7 @@ pub enum Dialect {
 
 /// What one limit says about a request, as headers tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct LimitFields<'a> {
     /// The name of the limit.
     pub name: &'a str,
     /// Its capacity.
@@ -39,7 +39,7 @@ pub struct Line<'a> {
     pub until: Option<Duration>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> LimitFields<'a> {
     /// What a decision says, under the name of its limit.
     #[must_use]
     pub fn new(name: &'a str, decision: &Decision) -> Self {
@@ -74,7 +74,7 @@ impl Dialect {
     /// of one limit only. Without lines there are no headers.
     pub fn write(
         self,
-        lines: &[Line<'_>],
+        lines: &[LimitFields<'_>],
         telling: usize,
         mut put: impl FnMut(&'static str, &[u8]),
     ) {
@@ -114,11 +114,11 @@ impl Dialect {
 }
 
 /// A value in the making.
-type Text = Vec<u8>;
+type ValueText = Vec<u8>;
 
 /// The members of a list.
-fn joined(lines: &[Line<'_>], push: fn(&mut Text, &Line<'_>)) -> Text {
-    let mut out = Text::with_capacity(lines.len() * USUAL_LENGTH);
+fn joined(lines: &[LimitFields<'_>], push: fn(&mut ValueText, &LimitFields<'_>)) -> ValueText {
+    let mut out = ValueText::with_capacity(lines.len() * USUAL_LENGTH);
     for line in lines {
         if !out.is_empty() {
             out.extend_from_slice(b", ");
@@ -129,7 +129,7 @@ fn joined(lines: &[Line<'_>], push: fn(&mut Text, &Line<'_>)) -> Text {
 }
 
 /// `"search";q=100;w=60`
-fn push_policy(out: &mut Text, line: &Line<'_>) {
+fn push_policy(out: &mut ValueText, line: &LimitFields<'_>) {
     push_text(out, line.name);
     out.extend_from_slice(b";q=");
     push_number(out, line.limit);
@@ -137,7 +137,7 @@ fn push_policy(out: &mut Text, line: &Line<'_>) {
 }
 
 /// `"search";r=50;t=30`
-fn push_state(out: &mut Text, line: &Line<'_>) {
+fn push_state(out: &mut ValueText, line: &LimitFields<'_>) {
     push_text(out, line.name);
     out.extend_from_slice(b";r=");
     push_number(out, line.remaining);
@@ -148,19 +148,19 @@ fn push_state(out: &mut Text, line: &Line<'_>) {
 }
 
 /// `100;w=60`
-fn push_quota(out: &mut Text, line: &Line<'_>) {
+fn push_quota(out: &mut ValueText, line: &LimitFields<'_>) {
     push_number(out, line.limit);
     push_span(out, line);
 }
 
 /// `100;w=60;name="search"`
-fn push_named_quota(out: &mut Text, line: &Line<'_>) {
+fn push_named_quota(out: &mut ValueText, line: &LimitFields<'_>) {
     push_quota(out, line);
     out.extend_from_slice(b";name=");
     push_text(out, line.name);
 }
 
-fn push_span(out: &mut Text, line: &Line<'_>) {
+fn push_span(out: &mut ValueText, line: &LimitFields<'_>) {
     if let Some(span) = line.span {
         out.extend_from_slice(b";w=");
         push_number(out, seconds(span));
@@ -172,19 +172,19 @@ fn seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }
 
-fn number(number: u64) -> Text {
-    let mut out = Text::with_capacity(USUAL_LENGTH);
+fn number(number: u64) -> ValueText {
+    let mut out = ValueText::with_capacity(USUAL_LENGTH);
     push_number(&mut out, number);
     out
 }
 
 /// An integer of a structured field: at most 15 digits.
-fn push_number(out: &mut Text, number: u64) {
+fn push_number(out: &mut ValueText, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number.min(MOST)).as_bytes());
 }
 
 /// A string of a structured field. What cannot be in one is written as `%` and two hex digits.
-fn push_text(out: &mut Text, text: &str) {
+fn push_text(out: &mut ValueText, text: &str) {
     out.push(b'"');
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
         out.extend_from_slice(text.as_bytes());

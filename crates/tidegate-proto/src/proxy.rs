@@ -21,7 +21,7 @@ pub enum ProxyHeader {
 
 /// A header with its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedHeader {
     /// What it says.
     pub header: ProxyHeader,
     /// How many bytes it takes; the connection's own begin behind it.
@@ -60,7 +60,7 @@ pub const LONGEST: usize = 4_096;
 
 /// Reads the header at the beginning of a connection, version 1 or 2; `None` if more bytes are needed
 /// to tell.
-pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, ProxyError> {
+pub fn parse(bytes: &[u8]) -> Result<Option<ParsedHeader>, ProxyError> {
     if begins_alike(bytes, &SIGNATURE_V2) {
         return parse_v2(bytes);
     }
@@ -76,7 +76,7 @@ fn begins_alike(bytes: &[u8], sign: &[u8]) -> bool {
     bytes[..length] == sign[..length]
 }
 
-fn parse_v1(bytes: &[u8]) -> Result<Option<Parsed>, ProxyError> {
+fn parse_v1(bytes: &[u8]) -> Result<Option<ParsedHeader>, ProxyError> {
     let within = &bytes[..bytes.len().min(LONGEST_V1)];
     let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
         return if bytes.len() < LONGEST_V1 { Ok(None) } else { Err(ProxyError::TooLong) };
@@ -86,7 +86,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<Parsed>, ProxyError> {
     let mut words = line.split(' ').skip(1);
     let family = words.next().unwrap_or_default();
     if family == "UNKNOWN" {
-        return Ok(Some(Parsed { header: ProxyHeader::Local, length }));
+        return Ok(Some(ParsedHeader { header: ProxyHeader::Local, length }));
     }
     let words: Vec<_> = words.take(5).collect();
     let [source, destination, source_port, destination_port] = words[..] else {
@@ -105,10 +105,10 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<Parsed>, ProxyError> {
     };
     let source = end(source, source_port).ok_or(ProxyError::Addresses)?;
     let destination = end(destination, destination_port).ok_or(ProxyError::Addresses)?;
-    Ok(Some(Parsed { header: ProxyHeader::Proxied { source, destination }, length }))
+    Ok(Some(ParsedHeader { header: ProxyHeader::Proxied { source, destination }, length }))
 }
 
-fn parse_v2(bytes: &[u8]) -> Result<Option<Parsed>, ProxyError> {
+fn parse_v2(bytes: &[u8]) -> Result<Option<ParsedHeader>, ProxyError> {
     let Some((fixed, rest)) = bytes.split_first_chunk::<16>() else { return Ok(None) };
     let [.., command, family, length_high, length_low] = *fixed;
     let body_length = usize::from(u16::from_be_bytes([length_high, length_low]));
@@ -129,7 +129,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Parsed>, ProxyError> {
         UNSPECIFIED | UNIX => ProxyHeader::Local,
         _ => return Err(ProxyError::Addresses),
     };
-    Ok(Some(Parsed { header, length }))
+    Ok(Some(ParsedHeader { header, length }))
 }
 
 /// Two addresses of `N` bytes each, then two ports.

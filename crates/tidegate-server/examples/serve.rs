@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a program says where it is")]
 
 use tidegate::policy::Policy;
-use tidegate_server::{Door, Server, Settings};
+use tidegate_server::{Listener, Server, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
@@ -11,9 +11,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("say which policy: serve POLICY")?;
     let policy = Policy::from_toml(&std::fs::read_to_string(&path)?)?;
     let server = Server::start(Settings::new(policy).policy_path(path)).await?;
-    for door in Door::ALL {
-        if let Some(address) = server.address(door) {
-            println!("{door} {address}");
+    for listener in Listener::ALL {
+        if let Some(address) = server.address(listener) {
+            println!("{listener} {address}");
         }
     }
     let mut told = signal(SignalKind::terminate())?;

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 
 use crate::daemon::SharedDaemon;
-use crate::door::Door;
+use crate::listener::Listener;
 use crate::settings::Bounds;
 
 /// Serves connections of one kind.
@@ -32,37 +32,37 @@ pub(crate) trait Protocol: Send + Sync + 'static {
 /// Somebody who has connected, and has a place.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) io: Stream,
-    pub(crate) peer: Peer,
-    pub(crate) stopping: Stopping,
+    pub(crate) io: PeerStream,
+    pub(crate) peer: PeerId,
+    pub(crate) shutdown: ShutdownSignal,
     /// Given back when it is dropped, with the connection.
-    pub(crate) place: Place,
+    pub(crate) permit: Permit,
 }
 
 /// A place that is taken, and counted.
 #[derive(Debug)]
-pub(crate) struct Place {
-    door: Door,
+pub(crate) struct Permit {
+    listener: Listener,
     daemon: SharedDaemon,
     _lease: Lease,
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.daemon.metrics.door(self.door).closed.add(1);
+        self.daemon.metrics.listener(self.listener).closed.add(1);
     }
 }
 
 /// Who has connected.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Peer {
+pub(crate) enum PeerId {
     /// Somebody at an address.
     Address(SocketAddr),
     /// A process of this machine, as the kernel knows it.
     Process(UCred),
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for PeerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
@@ -73,9 +73,9 @@ impl fmt::Display for Peer {
 
 /// Tells when the daemon stops.
 #[derive(Clone, Debug)]
-pub(crate) struct Stopping(watch::Receiver<bool>);
+pub(crate) struct ShutdownSignal(watch::Receiver<bool>);
 
-impl Stopping {
+impl ShutdownSignal {
     /// Waits until the daemon stops.
     pub(crate) async fn wanted(&mut self) {
         // The sender lives for as long as anybody can be told.
@@ -90,15 +90,15 @@ impl Stopping {
 
 /// Tells everybody that the daemon stops, and when all have gone.
 #[derive(Debug)]
-pub(crate) struct Stop(watch::Sender<bool>);
+pub(crate) struct ShutdownTrigger(watch::Sender<bool>);
 
-impl Stop {
+impl ShutdownTrigger {
     pub(crate) fn new() -> Self {
         Self(watch::Sender::new(false))
     }
 
-    pub(crate) fn stopping(&self) -> Stopping {
-        Stopping(self.0.subscribe())
+    pub(crate) fn shutdown(&self) -> ShutdownSignal {
+        ShutdownSignal(self.0.subscribe())
     }
 
     /// Tells everybody, and waits until all have gone, but no longer than this. True if they have.
@@ -110,31 +110,31 @@ impl Stop {
 
 /// Where connections come from.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub(crate) enum ListenSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 /// What a connection is made of.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum PeerStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Listener {
-    async fn accept(&self) -> io::Result<(Stream, Peer)> {
+impl ListenSocket {
+    async fn accept(&self) -> io::Result<(PeerStream, PeerId)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 // Answers are small and whole: nothing is gained by waiting for more of them.
                 stream.set_nodelay(true)?;
-                Ok((Stream::Tcp(stream), Peer::Address(address)))
+                Ok((PeerStream::Tcp(stream), PeerId::Address(address)))
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let process = stream.peer_cred()?;
-                Ok((Stream::Unix(stream), Peer::Process(process)))
+                Ok((PeerStream::Unix(stream), PeerId::Process(process)))
             }
         }
     }
@@ -142,24 +142,24 @@ impl Listener {
 
 /// Accepts until the daemon stops. No error ends it: it tries again.
 pub(crate) async fn accept(
-    hall: Hall,
-    listener: Listener,
+    context: AcceptContext,
+    socket: ListenSocket,
     protocol: impl Protocol,
-    mut stopping: Stopping,
+    mut shutdown: ShutdownSignal,
 ) {
     let protocol = Arc::new(protocol);
-    let door = hall.door;
+    let listener = context.listener;
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stopping.wanted() => return,
+            accepted = socket.accept() => accepted,
+            () = shutdown.wanted() => return,
         };
         let (io, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 if !is_of_one_connection(&error) {
-                    if hall.places.may_warn().await {
-                        tracing::error!(%door, %error, "cannot accept connections");
+                    if context.limits.may_warn().await {
+                        tracing::error!(%listener, %error, "cannot accept connections");
                     }
                     // Descriptors or memory have run out: those who leave give some back.
                     tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
@@ -167,8 +167,8 @@ pub(crate) async fn accept(
                 continue;
             }
         };
-        let Some(place) = hall.take_place(peer).await else { continue };
-        let connection = Connection { io, peer, stopping: stopping.clone(), place };
+        let Some(permit) = context.take_permit(peer).await else { continue };
+        let connection = Connection { io, peer, shutdown: shutdown.clone(), permit };
         let protocol = Arc::clone(&protocol);
         tokio::spawn(async move { protocol.serve(connection).await });
     }
@@ -187,27 +187,27 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Places for connections: so many, and so many for each; some are kept for admins.
+/// The permits for connections: a bound in total and per peer; some are reserved for admins.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionLimits {
     engine: Engine,
 }
 
-impl Places {
+impl ConnectionLimits {
     pub(crate) fn new(bounds: &Bounds) -> Self {
-        let places = |max| Limit::Slots(Slots::new(max).queue(0).expires(FOR_EVER));
+        let slots = |max| Limit::Slots(Slots::new(max).queue(0).expires(FOR_EVER));
         let rules = [
-            Rule::new("peer", places(bounds.connections_per_peer))
+            Rule::new("peer", slots(bounds.connections_per_peer))
                 .key(["peer"])
                 .expect("a peer is an attribute"),
-            Rule::new("all", places(bounds.connections)),
-            Rule::new("admins", places(bounds.admin_connections)).domain(ADMIN),
-            Rule::new("admin", places(bounds.admin_connections.div_ceil(2)))
+            Rule::new("all", slots(bounds.connections)),
+            Rule::new("admins", slots(bounds.admin_connections)).domain(ADMIN),
+            Rule::new("admin", slots(bounds.admin_connections.div_ceil(2)))
                 .domain(ADMIN)
                 .key(["peer"])
                 .expect("a peer is an attribute"),
-            Rule::new("users", places(bounds.local_connections)).domain(LOCAL),
-            Rule::new("user", places(bounds.local_connections.div_ceil(2)))
+            Rule::new("users", slots(bounds.local_connections)).domain(LOCAL),
+            Rule::new("user", slots(bounds.local_connections.div_ceil(2)))
                 .domain(LOCAL)
                 .key(["peer"])
                 .expect("a peer is an attribute"),
@@ -217,29 +217,29 @@ impl Places {
         Self { engine: Engine::new(Policy::new(rules).expect("these rules are in order")) }
     }
 
-    async fn take(&self, door: Door, peer: Peer) -> Option<Lease> {
+    async fn take(&self, listener: Listener, peer: PeerId) -> Option<Lease> {
         let name = match peer {
-            Peer::Address(address) => one_peer(address.ip()).to_string(),
-            Peer::Process(process) => format!("user {}", process.uid()),
+            PeerId::Address(address) => one_peer(address.ip()).to_string(),
+            PeerId::Process(process) => format!("user {}", process.uid()),
         };
         let attributes = [("peer", name.as_str())];
-        let domain = match door {
-            Door::Admin => ADMIN,
-            Door::Unix => LOCAL,
-            Door::Http | Door::Grpc | Door::Resp => Rule::DEFAULT_DOMAIN,
+        let domain = match listener {
+            Listener::Admin => ADMIN,
+            Listener::Unix => LOCAL,
+            Listener::Http | Listener::Grpc | Listener::Resp => Rule::DEFAULT_DOMAIN,
         };
         let request = Request::new(domain, &attributes);
-        let place = self.engine.acquire(&request, Some(Duration::ZERO)).await.ok();
-        if place.is_none() {
-            self.warn(door, &name).await;
+        let permit = self.engine.acquire(&request, Some(Duration::ZERO)).await.ok();
+        if permit.is_none() {
+            self.warn(listener, &name).await;
         }
-        place
+        permit
     }
 
     /// Says so, but not more often than anybody reads.
-    async fn warn(&self, door: Door, peer: &str) {
+    async fn warn(&self, listener: Listener, peer: &str) {
         if self.may_warn().await {
-            tracing::warn!(%door, peer, "refused connections: there are too many");
+            tracing::warn!(%listener, peer, "refused connections: there are too many");
         }
     }
 
@@ -262,26 +262,26 @@ fn one_peer(ip: IpAddr) -> IpAddr {
 
 /// What is behind a door: places, and somebody who counts.
 #[derive(Debug)]
-pub(crate) struct Hall {
-    pub(crate) door: Door,
+pub(crate) struct AcceptContext {
+    pub(crate) listener: Listener,
     pub(crate) daemon: SharedDaemon,
-    pub(crate) places: Places,
+    pub(crate) limits: ConnectionLimits,
 }
 
-impl Hall {
+impl AcceptContext {
     /// A place for somebody, or `None` if there is none for them.
-    async fn take_place(&self, peer: Peer) -> Option<Place> {
-        let metrics = self.daemon.metrics.door(self.door);
-        let Some(lease) = self.places.take(self.door, peer).await else {
+    async fn take_permit(&self, peer: PeerId) -> Option<Permit> {
+        let metrics = self.daemon.metrics.listener(self.listener);
+        let Some(lease) = self.limits.take(self.listener, peer).await else {
             metrics.refused.add(1);
             return None;
         };
         metrics.accepted.add(1);
-        Some(Place { door: self.door, daemon: Arc::clone(&self.daemon), _lease: lease })
+        Some(Permit { listener: self.listener, daemon: Arc::clone(&self.daemon), _lease: lease })
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for PeerStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -294,7 +294,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for PeerStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, SharedDaemon};
-pub(crate) use given::Given;
-pub(crate) use problem::{Answer, Refusal};
+pub(crate) use payload::Payload;
+pub(crate) use response::{AdminError, AdminResponse};
 
 mod edits;
-mod given;
 pub(crate) mod listener;
+mod payload;
 mod policy;
-mod problem;
+mod response;
 mod state;
 mod token;
 
@@ -30,7 +30,7 @@ pub(crate) enum Role {
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Visitor<'a> {
+pub(crate) struct Principal<'a> {
     pub(crate) role: Role,
     /// What is written down as the author of changes.
     pub(crate) who: &'a str,
@@ -38,17 +38,17 @@ pub(crate) struct Visitor<'a> {
 
 /// What is asked for.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct AdminRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
     /// What stands behind the `?`.
     pub(crate) query: &'a str,
-    pub(crate) given: Given,
+    pub(crate) payload: Payload,
 }
 
 /// One thing that can be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
+enum AdminAction {
     Status,
     Policy,
     Rules,
@@ -58,12 +58,12 @@ enum Act {
     Top,
     ResetKey,
     CloseRound,
-    Edit(Edit),
+    Edit(PolicyEdit),
 }
 
 /// A change of the policy, or of the edits over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Edit {
+enum PolicyEdit {
     PutPolicy,
     PatchRule,
     PutOverride,
@@ -74,124 +74,127 @@ enum Edit {
 }
 
 /// A method of a path: who may, and what happens.
-type Method = (&'static str, Role, Act);
+type AdminMethod = (&'static str, Role, AdminAction);
 
 /// Every path with its methods.
-const ROUTES: [(&str, &[Method]); 10] = [
-    ("status", &[("GET", Role::Read, Act::Status)]),
+const ROUTES: [(&str, &[AdminMethod]); 10] = [
+    ("status", &[("GET", Role::Read, AdminAction::Status)]),
     (
         "policy",
-        &[("GET", Role::Read, Act::Policy), ("PUT", Role::Full, Act::Edit(Edit::PutPolicy))],
+        &[
+            ("GET", Role::Read, AdminAction::Policy),
+            ("PUT", Role::Full, AdminAction::Edit(PolicyEdit::PutPolicy)),
+        ],
     ),
-    ("overlay", &[("DELETE", Role::Full, Act::Edit(Edit::DropAll))]),
-    ("rules", &[("GET", Role::Read, Act::Rules)]),
+    ("overlay", &[("DELETE", Role::Full, AdminAction::Edit(PolicyEdit::DropAll))]),
+    ("rules", &[("GET", Role::Read, AdminAction::Rules)]),
     (
         "overrides",
         &[
-            ("GET", Role::Read, Act::Overrides),
-            ("PUT", Role::Full, Act::Edit(Edit::PutOverride)),
-            ("DELETE", Role::Full, Act::Edit(Edit::DropOverride)),
+            ("GET", Role::Read, AdminAction::Overrides),
+            ("PUT", Role::Full, AdminAction::Edit(PolicyEdit::PutOverride)),
+            ("DELETE", Role::Full, AdminAction::Edit(PolicyEdit::DropOverride)),
         ],
     ),
     (
         "bans",
         &[
-            ("GET", Role::Read, Act::Bans),
-            ("POST", Role::Full, Act::Edit(Edit::Ban)),
-            ("DELETE", Role::Full, Act::Edit(Edit::Unban)),
+            ("GET", Role::Read, AdminAction::Bans),
+            ("POST", Role::Full, AdminAction::Edit(PolicyEdit::Ban)),
+            ("DELETE", Role::Full, AdminAction::Edit(PolicyEdit::Unban)),
         ],
     ),
-    ("keys/reset", &[("POST", Role::Full, Act::ResetKey)]),
-    ("rounds/close", &[("POST", Role::Full, Act::CloseRound)]),
-    ("audit", &[("GET", Role::Read, Act::Audit)]),
-    ("top", &[("GET", Role::Read, Act::Top)]),
+    ("keys/reset", &[("POST", Role::Full, AdminAction::ResetKey)]),
+    ("rounds/close", &[("POST", Role::Full, AdminAction::CloseRound)]),
+    ("audit", &[("GET", Role::Read, AdminAction::Audit)]),
+    ("top", &[("GET", Role::Read, AdminAction::Top)]),
 ];
 
 /// What one rule's path takes; the path names it.
-const RULE: &[Method] = &[("PATCH", Role::Full, Act::Edit(Edit::PatchRule))];
+const RULE: &[AdminMethod] = &[("PATCH", Role::Full, AdminAction::Edit(PolicyEdit::PatchRule))];
 
 /// Does what is asked for, if the visitor may.
-pub(crate) async fn answer(
+pub(crate) async fn handle(
     daemon: &SharedDaemon,
-    visitor: &Visitor<'_>,
-    asked: Asked<'_>,
-) -> Answer {
-    match done(daemon, visitor, asked).await {
-        Ok(body) => Answer { status: 200, body },
-        Err(refusal) => refusal.into(),
+    principal: &Principal<'_>,
+    request: AdminRequest<'_>,
+) -> AdminResponse {
+    match done(daemon, principal, request).await {
+        Ok(body) => AdminResponse { status: 200, body },
+        Err(error) => error.into(),
     }
 }
 
 async fn done(
     daemon: &SharedDaemon,
-    visitor: &Visitor<'_>,
-    asked: Asked<'_>,
-) -> Result<Value, Refusal> {
-    let Asked { method, path, query, given } = asked;
-    let path = path.strip_prefix("/admin/v1/").ok_or_else(Refusal::not_found)?;
+    principal: &Principal<'_>,
+    request: AdminRequest<'_>,
+) -> Result<Value, AdminError> {
+    let AdminRequest { method, path, query, payload } = request;
+    let path = path.strip_prefix("/admin/v1/").ok_or_else(AdminError::not_found)?;
     let rule = rule_in(path);
     let known = ROUTES.iter().find(|(known, _)| *known == path).map(|(_, methods)| *methods);
-    let methods = known.or(rule.as_ref().map(|_| RULE)).ok_or_else(Refusal::not_found)?;
+    let methods = known.or(rule.as_ref().map(|_| RULE)).ok_or_else(AdminError::not_found)?;
     let Some((_, needed, act)) = methods.iter().find(|(known, ..)| *known == method) else {
         let allowed: Vec<_> = methods.iter().map(|(known, ..)| *known).collect();
-        return Err(Refusal::method(&allowed));
+        return Err(AdminError::method(&allowed));
     };
-    if visitor.role < *needed {
-        return Err(Refusal::forbidden());
+    if principal.role < *needed {
+        return Err(AdminError::forbidden());
     }
-    let done = act.run(daemon, visitor.who, (rule, query, given)).await?;
+    let done = act.run(daemon, principal.who, (rule, query, payload)).await?;
     // An edit is in force even if it cannot be kept; whoever made it has to know.
     if *needed == Role::Full && daemon.engine.sync_any().await.is_err() {
-        return Err(Refusal::outage());
+        return Err(AdminError::outage());
     }
     Ok(done)
 }
 
-impl Act {
+impl AdminAction {
     async fn run(
         self,
         daemon: &SharedDaemon,
         who: &str,
-        (rule, query, given): (Option<RuleName>, &str, Given),
-    ) -> Result<Value, Refusal> {
+        (rule, query, payload): (Option<RuleName>, &str, Payload),
+    ) -> Result<Value, AdminError> {
         match self {
-            Act::Status => Ok(state::status(daemon)),
-            Act::Policy => Ok(policy::show(daemon)),
-            Act::Rules => Ok(policy::rules(daemon)),
-            Act::Overrides => Ok(edits::listed(daemon, "override", "overrides")),
-            Act::Bans => Ok(edits::listed(daemon, "ban", "bans")),
-            Act::Audit => state::audit(daemon, query),
-            Act::Top => state::top(daemon, query),
-            Act::ResetKey => state::reset(daemon, who, given).await,
-            Act::CloseRound => state::close_round(daemon, who, given).await,
-            Act::Edit(edit) => {
+            AdminAction::Status => Ok(state::status(daemon)),
+            AdminAction::Policy => Ok(policy::show(daemon)),
+            AdminAction::Rules => Ok(policy::rules(daemon)),
+            AdminAction::Overrides => Ok(edits::listed(daemon, "override", "overrides")),
+            AdminAction::Bans => Ok(edits::listed(daemon, "ban", "bans")),
+            AdminAction::Audit => state::audit(daemon, query),
+            AdminAction::Top => state::top(daemon, query),
+            AdminAction::ResetKey => state::reset(daemon, who, payload).await,
+            AdminAction::CloseRound => state::close_round(daemon, who, payload).await,
+            AdminAction::Edit(edit) => {
                 let (daemon, who) = (Arc::clone(daemon), who.to_owned());
                 // An edit waits for the disk, so it is made where nobody else has to.
                 let made = tokio::task::spawn_blocking(move || {
-                    edit.make(&daemon, &who, (rule.unwrap_or_default(), given))
+                    edit.make(&daemon, &who, (rule.unwrap_or_default(), payload))
                 });
-                made.await.unwrap_or_else(|_| Err(Refusal::outage()))
+                made.await.unwrap_or_else(|_| Err(AdminError::outage()))
             }
         }
     }
 }
 
-impl Edit {
+impl PolicyEdit {
     /// Makes it, and waits until the disk has it.
     fn make(
         self,
         daemon: &Daemon,
         who: &str,
-        ((domain, name), given): (RuleName, Given),
-    ) -> Result<Value, Refusal> {
+        ((domain, name), payload): (RuleName, Payload),
+    ) -> Result<Value, AdminError> {
         match self {
-            Edit::PutPolicy => policy::put(daemon, who, given),
-            Edit::PatchRule => policy::patch(daemon, who, (&domain, &name), given),
-            Edit::PutOverride => edits::put_override(daemon, who, given),
-            Edit::DropOverride => edits::drop_override(daemon, who, given),
-            Edit::Ban => edits::ban(daemon, who, given),
-            Edit::Unban => edits::unban(daemon, who, given),
-            Edit::DropAll => Ok(json!({ "changes": daemon.engine.drop_overlay(who).len() })),
+            PolicyEdit::PutPolicy => policy::apply(daemon, who, payload),
+            PolicyEdit::PatchRule => policy::patch(daemon, who, (&domain, &name), payload),
+            PolicyEdit::PutOverride => edits::put_override(daemon, who, payload),
+            PolicyEdit::DropOverride => edits::drop_override(daemon, who, payload),
+            PolicyEdit::Ban => edits::ban(daemon, who, payload),
+            PolicyEdit::Unban => edits::unban(daemon, who, payload),
+            PolicyEdit::DropAll => Ok(json!({ "changes": daemon.engine.drop_overlay(who).len() })),
         }
     }
 }

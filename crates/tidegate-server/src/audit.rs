@@ -13,28 +13,28 @@ use crate::local::time_text;
 ///
 /// Numbers are of this life of the daemon. Edits that a store has kept from an earlier one come first.
 #[derive(Debug, Default)]
-pub(crate) struct Audit {
-    log: Mutex<Log>,
+pub(crate) struct AuditTrail {
+    log: Mutex<AuditRing>,
 }
 
 #[derive(Debug, Default)]
-struct Log {
-    entries: VecDeque<Entry>,
+struct AuditRing {
+    entries: VecDeque<AuditEntry>,
     last: u64,
 }
 
 /// One thing that was done.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct AuditEntry {
     number: u64,
     at: Timestamp,
     who: Box<str>,
-    act: Act,
+    act: AuditAction,
 }
 
 /// What was done.
 #[derive(Clone, Debug)]
-pub(crate) enum Act {
+pub(crate) enum AuditAction {
     /// A rule, bans, or what holds for all rules was changed.
     Edit(Box<Change>),
     /// What a key had spent was dropped.
@@ -43,30 +43,30 @@ pub(crate) enum Act {
     Round { domain: Box<str>, closed: u64 },
 }
 
-impl Audit {
+impl AuditTrail {
     /// A log that hears of every edit from now on, and begins with those that the engine has kept.
     pub(crate) fn of(engine: &DaemonEngine) -> Arc<Self> {
         let audit = Arc::new(Self::default());
         for change in engine.changes_since(0) {
-            audit.push(change.at, &change.who, Act::Edit(Box::new(change.clone())));
+            audit.push(change.at, &change.who, AuditAction::Edit(Box::new(change.clone())));
         }
         let listener = Arc::clone(&audit);
         engine.on_change(move |change| {
-            listener.add(change.at, &change.who, Act::Edit(Box::new(change.clone())));
+            listener.add(change.at, &change.who, AuditAction::Edit(Box::new(change.clone())));
         });
         audit
     }
 
     /// Writes down what was done just now.
-    pub(crate) fn add(&self, at: Timestamp, who: &str, act: Act) {
-        tracing::info!(who, change = %act.words().escape_debug(), "changed");
+    pub(crate) fn add(&self, at: Timestamp, who: &str, act: AuditAction) {
+        tracing::info!(who, change = %act.describe().escape_debug(), "changed");
         self.push(at, who, act);
     }
 
-    fn push(&self, at: Timestamp, who: &str, act: Act) {
+    fn push(&self, at: Timestamp, who: &str, act: AuditAction) {
         let mut log = self.lock();
         log.last += 1;
-        let entry = Entry { number: log.last, at, who: who.into(), act };
+        let entry = AuditEntry { number: log.last, at, who: who.into(), act };
         if log.entries.len() == MOST {
             log.entries.pop_front();
         }
@@ -79,24 +79,24 @@ impl Audit {
     }
 
     /// The changes after the one with this number, oldest first.
-    pub(crate) fn since(&self, number: u64) -> Vec<Entry> {
+    pub(crate) fn since(&self, number: u64) -> Vec<AuditEntry> {
         self.lock().entries.iter().filter(|entry| entry.number > number).cloned().collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, AuditRing> {
         // Nothing in here panics half-way.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl AuditEntry {
     pub(crate) fn to_json(&self) -> Value {
         let mut json = json!({
             "number": self.number, "at": time_text(self.at), "who": &*self.who,
-            "words": self.act.words(),
+            "words": self.act.describe(),
         });
         match &self.act {
-            Act::Edit(change) => {
+            AuditAction::Edit(change) => {
                 json["what"] = match change.what {
                     Changed::Rule { .. } => "rule",
                     Changed::Bans { .. } => "bans",
@@ -113,11 +113,11 @@ impl Entry {
                     json["starts_fresh"] = starts_fresh.into();
                 }
             }
-            Act::Reset { domain, .. } => {
+            AuditAction::Reset { domain, .. } => {
                 json["what"] = "reset".into();
                 json["domain"] = (**domain).into();
             }
-            Act::Round { domain, closed } => {
+            AuditAction::Round { domain, closed } => {
                 json["what"] = "round".into();
                 json["domain"] = (**domain).into();
                 json["after"] = (*closed).into();
@@ -127,9 +127,9 @@ impl Entry {
     }
 }
 
-impl Act {
+impl AuditAction {
     /// What was done, in a line.
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Reset { domain, whom } => format!("in domain `{domain}` reset {whom}"),
             Self::Round { domain, closed } => format!("round {closed} of domain `{domain}` closed"),

@@ -11,7 +11,7 @@ use tidegate::{Decision, Report, Wait};
 
 /// What is told about a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Body<'a> {
+pub(crate) struct DecisionBody<'a> {
     pub(crate) allowed: bool,
     /// The rule that tells most; `None` if no rule matches.
     pub(crate) rule: Option<&'a str>,
@@ -44,7 +44,7 @@ pub(crate) struct RuleBody<'a> {
     pub(crate) reset_after_ms: Option<u64>,
 }
 
-impl<'a> Body<'a> {
+impl<'a> DecisionBody<'a> {
     /// What is told about a decision.
     pub(crate) fn new(report: &'a Report) -> Self {
         let (retry_after_ms, retry) = retry(report.wait());
@@ -116,8 +116,8 @@ impl DecisionId {
     /// Sixteen hexadecimal digits.
     pub(crate) fn digits(self) -> [u8; 16] {
         let mut digits = [0; 16];
-        for (place, digit) in digits.iter_mut().enumerate() {
-            let nibble = (self.0 >> (60 - 4 * place)) & 0xf;
+        for (index, digit) in digits.iter_mut().enumerate() {
+            let nibble = (self.0 >> (60 - 4 * index)) & 0xf;
             *digit = b"0123456789abcdef"[usize::try_from(nibble).unwrap_or(0)];
         }
         digits

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate::{AnyStore, Clock, Engine, Timestamp};
 
-use crate::audit::Audit;
-use crate::resp::Throttles;
+use crate::audit::AuditTrail;
+use crate::policy_watcher::Reload;
+use crate::resp::ThrottleTables;
 use crate::settings::Settings;
 use crate::telemetry::{Metrics, Top};
-use crate::watch::Reload;
 
 /// What a daemon decides with.
 pub(crate) type DaemonEngine = Engine<AnyStore>;
@@ -23,11 +23,11 @@ pub(crate) struct Daemon {
     pub(crate) metrics: Metrics,
     pub(crate) top: Top,
     /// Buckets outside the policy.
-    pub(crate) throttles: Throttles,
+    pub(crate) throttles: ThrottleTables,
     /// How loading the policy file again has gone.
     pub(crate) reload: Reload,
     /// What was changed while running.
-    pub(crate) audit: Arc<Audit>,
+    pub(crate) audit: Arc<AuditTrail>,
     started_at: Timestamp,
 }
 
@@ -55,10 +55,10 @@ impl Daemon {
         Self {
             started_at: engine.clock().now(),
             top: Top::new(settings.hides_keys),
-            throttles: Throttles::new(settings.policy.server()),
+            throttles: ThrottleTables::new(settings.policy.server()),
             metrics: Metrics::default(),
             reload: Reload::default(),
-            audit: Audit::of(&engine),
+            audit: AuditTrail::of(&engine),
             engine,
             settings,
         }

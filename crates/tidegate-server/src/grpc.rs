@@ -14,71 +14,74 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidegate_proto::rls::{self, Message, RateLimitRequest};
 
-use crate::accept::{Connection, Protocol, Stopping};
+use crate::accept::{Connection, Protocol, ShutdownSignal};
 use crate::daemon::SharedDaemon;
-use crate::door::Door;
-use crate::rls::Refused;
-use body::Answer;
-use message::{Bad, Room, read_message, written};
-use others::Others;
-use preface::Prefaced;
-use unread::{Offered, Offers};
+use crate::listener::Listener;
+use crate::rls::RlsError;
+use body::ResponseBody;
+use health_reflection::AuxiliaryServices;
+use message::{MessageBudget, MessageError, read_message, written};
+use preface::PrefacedStream;
+use write_stall::{TrackedBody, WriteProgress};
 
 mod body;
+mod deadline_body;
 mod health;
+mod health_reflection;
 mod message;
-mod others;
 mod preface;
-mod timely;
-mod unread;
+mod write_stall;
 
 /// Serves gRPC over HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Grpc {
-    shared: Arc<Shared>,
+    shared: Arc<GrpcContext>,
 }
 
 /// What all calls share.
 #[derive(Debug)]
-struct Shared {
+struct GrpcContext {
     daemon: SharedDaemon,
-    room: Room,
-    others: Others,
+    room: MessageBudget,
+    others: AuxiliaryServices,
 }
 
 impl Grpc {
-    pub(crate) async fn new(daemon: SharedDaemon, stopping: Stopping) -> Self {
-        let others = Others::new(Arc::clone(&daemon), stopping).await;
-        Self { shared: Arc::new(Shared { daemon, room: Room::new(ROOM_BYTES), others }) }
+    pub(crate) async fn new(daemon: SharedDaemon, shutdown: ShutdownSignal) -> Self {
+        let others = AuxiliaryServices::new(Arc::clone(&daemon), shutdown).await;
+        Self {
+            shared: Arc::new(GrpcContext { daemon, room: MessageBudget::new(ROOM_BYTES), others }),
+        }
     }
 }
 
 impl Protocol for Grpc {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, mut stopping, place, .. } = connection;
+        let Connection { io, mut shutdown, permit, .. } = connection;
         let daemon = &self.shared.daemon;
         let bounds = daemon.settings.bounds;
-        let (writes, answers) = (Arc::new(Offers::default()), Arc::new(Offers::default()));
-        let begun = Prefaced::new(io, Arc::clone(&writes));
+        let (writes, responses) =
+            (Arc::new(WriteProgress::default()), Arc::new(WriteProgress::default()));
+        let begun = PrefacedStream::new(io, Arc::clone(&writes));
         let begun = tokio::time::timeout(bounds.head_time, begun);
         let io = tokio::select! {
             begun = begun => match begun {
                 Ok(Ok(io)) => io,
                 Ok(Err(_)) | Err(_) => {
-                    daemon.metrics.door(Door::Grpc).malformed.add(1);
+                    daemon.metrics.listener(Listener::Grpc).malformed.add(1);
                     return;
                 }
             },
-            () = stopping.wanted() => return,
+            () = shutdown.wanted() => return,
         };
         let service = service_fn(|request: Request<Incoming>| {
-            let (shared, answers) = (Arc::clone(&self.shared), Arc::clone(&answers));
+            let (shared, responses) = (Arc::clone(&self.shared), Arc::clone(&responses));
             async move {
                 Ok::<_, Infallible>(if request.uri().path() == rls::SHOULD_RATE_LIMIT {
-                    let answer = should_rate_limit(&shared, request).await;
-                    answer.map(|body| Offered::now(body, answers))
+                    let response = should_rate_limit(&shared, request).await;
+                    response.map(|body| TrackedBody::now(body, responses))
                 } else {
-                    shared.others.answer(request).await.map(Offered::at_leisure)
+                    shared.others.handle(request).await.map(TrackedBody::at_leisure)
                 })
             }
         });
@@ -99,23 +102,26 @@ impl Protocol for Grpc {
         );
         let result = tokio::select! {
             result = &mut http => result,
-            () = stopping.wanted() => {
+            () = shutdown.wanted() => {
                 http.as_mut().graceful_shutdown();
                 http.await
             }
-            () = answers.ignored_for(bounds.write_time) => Ok(()),
+            () = responses.ignored_for(bounds.write_time) => Ok(()),
             () = writes.ignored_for(bounds.write_time) => Ok(()),
         };
         if let Err(error) = result {
-            daemon.metrics.door(Door::Grpc).malformed.add(1);
+            daemon.metrics.listener(Listener::Grpc).malformed.add(1);
             tracing::debug!(%error, "a connection went wrong");
         }
-        drop(place);
+        drop(permit);
     }
 }
 
-async fn should_rate_limit(shared: &Shared, request: Request<Incoming>) -> Response<Answer> {
-    let Shared { daemon, room, .. } = shared;
+async fn should_rate_limit(
+    shared: &GrpcContext,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    let GrpcContext { daemon, room, .. } = shared;
     if let Some(refused) = refused_head(&request) {
         return refused;
     }
@@ -123,28 +129,28 @@ async fn should_rate_limit(shared: &Shared, request: Request<Incoming>) -> Respo
     let read = match tokio::time::timeout(daemon.settings.bounds.request_time, read).await {
         Ok(Ok(read)) => read,
         Ok(Err(bad)) => return malformed(daemon, bad),
-        Err(_) => return malformed(daemon, Bad::TooSlow),
+        Err(_) => return malformed(daemon, MessageError::TooSlow),
     };
     // What is small in bytes could be large in memory.
     if !read.is_small() && rls::count_parts(&read.bytes) > MOST_PARTS {
-        return malformed(daemon, Bad::TooLarge);
+        return malformed(daemon, MessageError::TooLarge);
     }
     let Ok(call) = RateLimitRequest::decode(read.bytes.clone()) else {
-        return malformed(daemon, Bad::NotAMessage);
+        return malformed(daemon, MessageError::NotAMessage);
     };
     let since = daemon.now();
-    let answer = crate::rls::answer(daemon, Door::Grpc, &call).await;
-    daemon.observe_durations(Door::Grpc, since, 1);
-    match answer {
-        Ok(answer) => {
-            let mut response = Response::new(Answer::one(written(&answer)));
+    let response = crate::rls::handle(daemon, Listener::Grpc, &call).await;
+    daemon.observe_durations(Listener::Grpc, since, 1);
+    match response {
+        Ok(response) => {
+            let mut response = Response::new(ResponseBody::one(written(&response)));
             response.headers_mut().insert(header::CONTENT_TYPE, GRPC);
             response
         }
         Err(refused) => {
             let status = match &refused {
-                Refused::Invalid(_) => Status::InvalidArgument,
-                Refused::Outage(_) => Status::Unavailable,
+                RlsError::Invalid(_) => Status::InvalidArgument,
+                RlsError::Outage(_) => Status::Unavailable,
             };
             failed(status, refused.message())
         }
@@ -152,7 +158,7 @@ async fn should_rate_limit(shared: &Shared, request: Request<Incoming>) -> Respo
 }
 
 /// What is no call of gRPC.
-fn refused_head(request: &Request<Incoming>) -> Option<Response<Answer>> {
+fn refused_head(request: &Request<Incoming>) -> Option<Response<ResponseBody>> {
     let is_grpc = request
         .headers()
         .get(header::CONTENT_TYPE)
@@ -162,21 +168,21 @@ fn refused_head(request: &Request<Incoming>) -> Option<Response<Answer>> {
         (&Method::POST, false) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         _ => StatusCode::METHOD_NOT_ALLOWED,
     };
-    let mut response = Response::new(Answer::empty());
+    let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = status;
     Some(response)
 }
 
-fn malformed(daemon: &SharedDaemon, bad: Bad) -> Response<Answer> {
-    daemon.metrics.door(Door::Grpc).malformed.add(1);
+fn malformed(daemon: &SharedDaemon, bad: MessageError) -> Response<ResponseBody> {
+    daemon.metrics.listener(Listener::Grpc).malformed.add(1);
     let status = match bad {
-        Bad::TooLarge => Status::ResourceExhausted,
-        Bad::Compressed => Status::Unimplemented,
-        Bad::TooSlow => Status::DeadlineExceeded,
-        Bad::NotAMessage | Bad::Gone => Status::InvalidArgument,
+        MessageError::TooLarge => Status::ResourceExhausted,
+        MessageError::Compressed => Status::Unimplemented,
+        MessageError::TooSlow => Status::DeadlineExceeded,
+        MessageError::NotAMessage | MessageError::Gone => Status::InvalidArgument,
     };
     let mut response = failed(status, &bad.to_string());
-    if bad == Bad::Compressed {
+    if bad == MessageError::Compressed {
         response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
     }
     response
@@ -193,8 +199,8 @@ enum Status {
 }
 
 /// An answer that is nothing but an error.
-fn failed(status: Status, message: &str) -> Response<Answer> {
-    let mut response = Response::new(Answer::empty());
+fn failed(status: Status, message: &str) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::empty());
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, GRPC);
     headers.insert("grpc-status", HeaderValue::from(status as u16));

@@ -13,15 +13,14 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use tidegate::Report;
 
-use crate::accept::{Connection, Peer, Protocol, Stopping, Stream};
+use crate::accept::{Connection, PeerId, PeerStream, Protocol, ShutdownSignal};
 use crate::daemon::{Daemon, SharedDaemon};
-use crate::door::Door;
-use problem::Problem;
-use respond::Answer;
-use routes::{Act, Methods, Route};
-use watch::{Phase, Watch, Watched};
+use crate::listener::Listener;
+use problem::RequestProblem;
+use response::HttpResponse;
+use routes::{Endpoint, Methods, Route};
+use timeouts::{ConnectionPhase, PhaseTracker, TrackedStream};
 
-mod asked;
 mod check;
 pub(crate) mod explain;
 mod forward;
@@ -30,9 +29,10 @@ mod leases;
 mod limitador;
 mod openapi;
 pub(crate) mod problem;
-pub(crate) mod respond;
+mod request_body;
+pub(crate) mod response;
 mod routes;
-pub(crate) mod watch;
+pub(crate) mod timeouts;
 
 /// Serves HTTP/1.1.
 #[derive(Debug)]
@@ -48,24 +48,25 @@ impl Http {
 
 impl Protocol for Http {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, peer, stopping, place } = connection;
-        let watch = &Watch::new(self.daemon.settings.bounds);
-        let exchange = Exchange { daemon: &self.daemon, peer, stopping: stopping.clone(), watch };
-        let service = service_fn(|request| exchange.answer(request));
-        talk(&self.daemon, Door::Http, (io, watch), stopping, service).await;
-        drop(place);
+        let Connection { io, peer, shutdown, permit } = connection;
+        let watch = &PhaseTracker::new(self.daemon.settings.bounds);
+        let exchange =
+            ConnectionContext { daemon: &self.daemon, peer, shutdown: shutdown.clone(), watch };
+        let service = service_fn(|request| exchange.handle(request));
+        serve_connection(&self.daemon, Listener::Http, (io, watch), shutdown, service).await;
+        drop(permit);
     }
 }
 
 /// Talks HTTP/1.1 over a connection, until it is over, the other end takes too long, or the daemon stops.
-pub(crate) async fn talk<S>(
+pub(crate) async fn serve_connection<S>(
     daemon: &Daemon,
-    door: Door,
-    (io, watch): (Stream, &Watch),
-    mut stopping: Stopping,
+    listener: Listener,
+    (io, watch): (PeerStream, &PhaseTracker),
+    mut shutdown: ShutdownSignal,
     service: S,
 ) where
-    S: Service<Request<Incoming>, Response = Answer, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = HttpResponse, Error = Infallible>,
 {
     let head_bytes = daemon.settings.bounds.head_bytes.max(LEAST_HEAD_BYTES);
     let mut http = std::pin::pin!(
@@ -75,13 +76,13 @@ pub(crate) async fn talk<S>(
             .max_buf_size(head_bytes)
             // Answers are small: one piece is sent sooner than two.
             .writev(false)
-            .serve_connection(TokioIo::new(Watched { io, watch }), service)
+            .serve_connection(TokioIo::new(TrackedStream { io, watch }), service)
     );
     let served = tokio::select! {
         biased;
         served = watch.over(http.as_mut()) => served,
-        () = stopping.wanted() => {
-            if watch.phase() == Phase::Head {
+        () = shutdown.wanted() => {
+            if watch.phase() == ConnectionPhase::Head {
                 // Nothing has begun, and nobody knows whether the rest ever comes.
                 return;
             }
@@ -90,27 +91,27 @@ pub(crate) async fn talk<S>(
         }
     };
     match served {
-        None => tracing::debug!(%door, "closed a connection: the other end took too long"),
+        None => tracing::debug!(%listener, "closed a connection: the other end took too long"),
         Some(Err(error)) => {
             if error.is_parse() {
-                daemon.metrics.door(door).malformed.add(1);
+                daemon.metrics.listener(listener).malformed.add(1);
             }
-            tracing::debug!(%door, %error, "a request went wrong");
+            tracing::debug!(%listener, %error, "a request went wrong");
         }
         Some(Ok(())) => {}
     }
 }
 
 /// What requests of one connection have in common.
-struct Exchange<'c> {
+struct ConnectionContext<'c> {
     daemon: &'c SharedDaemon,
-    peer: Peer,
-    stopping: Stopping,
-    watch: &'c Watch,
+    peer: PeerId,
+    shutdown: ShutdownSignal,
+    watch: &'c PhaseTracker,
 }
 
 /// One request, with its whole body.
-struct Call<'a> {
+struct BufferedRequest<'a> {
     daemon: &'a Daemon,
     head: &'a Parts,
     /// The reservation, lease or namespace that the path names.
@@ -118,25 +119,25 @@ struct Call<'a> {
     body: Bytes,
 }
 
-impl Call<'_> {
+impl BufferedRequest<'_> {
     /// Counts a decision.
     fn observe(&self, request: &tidegate::Request<'_>, report: &Report) {
-        self.daemon.observe(Door::Http, request, report);
+        self.daemon.observe(Listener::Http, request, report);
     }
 }
 
-impl Exchange<'_> {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
-        self.watch.enter(Phase::Body);
+impl ConnectionContext<'_> {
+    async fn handle(&self, request: Request<Incoming>) -> Result<HttpResponse, Infallible> {
+        self.watch.enter(ConnectionPhase::Body);
         let (head, body) = request.into_parts();
-        let answer = match routes::find(&head.method, head.uri.path()) {
+        let response = match routes::find(&head.method, head.uri.path()) {
             Ok((route, id)) => self.act(route, id, &head, body).await,
             Err(problem) => Err(problem),
         };
-        self.watch.enter(Phase::Writing);
-        Ok(answer.unwrap_or_else(|problem| {
+        self.watch.enter(ConnectionPhase::Writing);
+        Ok(response.unwrap_or_else(|problem| {
             if problem.status.is_client_error() && problem.status != StatusCode::GONE {
-                self.daemon.metrics.door(Door::Http).malformed.add(1);
+                self.daemon.metrics.listener(Listener::Http).malformed.add(1);
             }
             problem.into_response()
         }))
@@ -148,59 +149,63 @@ impl Exchange<'_> {
         id: &str,
         head: &Parts,
         body: Incoming,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<HttpResponse, RequestProblem> {
         let daemon = self.daemon;
         let body = match route.methods {
             Methods::Post => {
                 let body = self.body(route, &head.headers, body).await?;
-                self.watch.enter(Phase::Deciding);
+                self.watch.enter(ConnectionPhase::Deciding);
                 body
             }
             Methods::Get | Methods::Delete | Methods::Any => Bytes::new(),
         };
-        let (since, call) = (daemon.now(), &Call { daemon, head, id, body });
-        let answer = self.done(route.act, call).await;
+        let (since, call) = (daemon.now(), &BufferedRequest { daemon, head, id, body });
+        let response = self.done(route.act, call).await;
         if route.act.is_about_limits() {
-            daemon.observe_durations(Door::Http, since, 1);
+            daemon.observe_durations(Listener::Http, since, 1);
         }
-        answer
+        response
     }
 
-    async fn done(&self, act: Act, call: &Call<'_>) -> Result<Answer, Problem> {
+    async fn done(
+        &self,
+        act: Endpoint,
+        call: &BufferedRequest<'_>,
+    ) -> Result<HttpResponse, RequestProblem> {
         let daemon = call.daemon;
         match act {
-            Act::Check => check::check(call).await,
-            Act::CheckBatch => check::batch(call).await,
-            Act::Reserve => holds::reserve(call).await,
-            Act::Commit => holds::commit(call).await,
-            Act::Cancel => holds::cancel(call).await,
-            Act::Refund => holds::refund(call).await,
-            Act::Acquire => leases::acquire(call, self.stopping.clone()).await,
-            Act::Renew => leases::renew(call).await,
-            Act::Release => leases::release(call).await,
-            Act::Explain => explain::explain(call),
-            Act::Forward => forward::forward(call, self.peer).await,
-            Act::Nginx => forward::nginx(call, self.peer).await,
-            Act::Rls => {
+            Endpoint::Check => check::check(call).await,
+            Endpoint::CheckBatch => check::batch(call).await,
+            Endpoint::Reserve => holds::reserve(call).await,
+            Endpoint::Commit => holds::commit(call).await,
+            Endpoint::Cancel => holds::cancel(call).await,
+            Endpoint::Refund => holds::refund(call).await,
+            Endpoint::Acquire => leases::acquire(call, self.shutdown.clone()).await,
+            Endpoint::Renew => leases::renew(call).await,
+            Endpoint::Release => leases::release(call).await,
+            Endpoint::Explain => explain::explain(call),
+            Endpoint::Forward => forward::forward(call, self.peer).await,
+            Endpoint::Nginx => forward::nginx(call, self.peer).await,
+            Endpoint::Rls => {
                 let (status, body) = crate::rls::json(daemon, &call.body).await;
                 let is_answer = matches!(status, StatusCode::OK | StatusCode::TOO_MANY_REQUESTS);
-                let kind = if is_answer { respond::JSON } else { respond::TEXT };
-                Ok(respond::typed(status, kind, body.into()))
+                let kind = if is_answer { response::JSON } else { response::TEXT };
+                Ok(response::typed(status, kind, body.into()))
             }
-            Act::LimitadorCheck => limitador::check(call).await,
-            Act::LimitadorReport => limitador::report(call).await,
-            Act::LimitadorCheckAndReport => limitador::check_and_report(call).await,
-            Act::LimitadorLimits => Ok(limitador::limits(call)),
-            Act::Healthcheck => {
+            Endpoint::LimitadorCheck => limitador::check(call).await,
+            Endpoint::LimitadorReport => limitador::report(call).await,
+            Endpoint::LimitadorCheckAndReport => limitador::check_and_report(call).await,
+            Endpoint::LimitadorLimits => Ok(limitador::limits(call)),
+            Endpoint::Healthcheck => {
                 let (status, body) = crate::rls::healthcheck(daemon);
-                Ok(respond::text(status, body))
+                Ok(response::text(status, body))
             }
-            Act::Healthz => Ok(respond::text(StatusCode::OK, "ok\n")),
-            Act::Readyz => Ok(readyz(daemon)),
-            Act::Metrics => {
-                Ok(respond::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
+            Endpoint::Healthz => Ok(response::text(StatusCode::OK, "ok\n")),
+            Endpoint::Readyz => Ok(readyz(daemon)),
+            Endpoint::Metrics => {
+                Ok(response::typed(StatusCode::OK, METRICS, daemon.metrics_text().into()))
             }
-            Act::OpenApi => Ok(openapi::served()),
+            Endpoint::OpenApi => Ok(openapi::served()),
         }
     }
 
@@ -210,22 +215,22 @@ impl Exchange<'_> {
         route: &Route,
         headers: &HeaderMap,
         mut body: Incoming,
-    ) -> Result<Bytes, Problem> {
+    ) -> Result<Bytes, RequestProblem> {
         if headers.contains_key(ORIGIN) {
             // A page can have a browser ask anybody, this machine too. Nobody meant that.
             let detail = "pages of a browser cannot ask; leave the header Origin out";
-            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+            return Err(RequestProblem::new(StatusCode::FORBIDDEN, detail));
         }
         // envoyproxy/ratelimit takes any type, so its clients may say any.
-        let is_any_taken = matches!(route.act, Act::Rls);
+        let is_any_taken = matches!(route.act, Endpoint::Rls);
         if !is_any_taken && !headers.get(CONTENT_TYPE).is_none_or(is_json) {
             let detail = "say `content-type: application/json`, and mean it";
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+            return Err(RequestProblem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
         let most = self.daemon.settings.bounds.body_bytes;
         let too_large = || {
             let detail = format!("the body is larger than {most} bytes");
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+            RequestProblem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
         };
         // A client that is sending might not hear why not, so it is listened to for a while.
         let bearable = most.saturating_mul(2);
@@ -237,7 +242,7 @@ impl Exchange<'_> {
         let mut length = 0_usize;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
-                Problem::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}"))
+                RequestProblem::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}"))
             })?;
             let Ok(data) = frame.into_data() else { continue };
             length = length.saturating_add(data.len());
@@ -265,10 +270,10 @@ impl Exchange<'_> {
 }
 
 /// `GET /readyz`
-fn readyz(daemon: &Daemon) -> Answer {
+fn readyz(daemon: &Daemon) -> HttpResponse {
     let readiness = daemon.readiness();
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    respond::json(status, &readiness)
+    response::json(status, &readiness)
 }
 
 /// Whether a body is said to be JSON, or to be what `curl -d` calls everything.

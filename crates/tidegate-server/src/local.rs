@@ -10,28 +10,28 @@ use serde_json::{Map, Value};
 use tidegate::Timestamp;
 use tidegate_proto::ipc::{self, IpcError, PROTOCOL_VERSION, Request};
 
-pub use access::{Access, AccessError, Named};
+pub use access::{Access, AccessEntry, AccessError};
 pub use frames::{Ended, FrameTimes, Frames};
-pub use gate::RatesError;
-pub use peer::Peer;
-pub use place::default_socket;
+pub use peer::PeerCredentials;
 pub use socket_file::{BindError, SocketFile};
+pub use socket_limits::RatesError;
+pub use socket_path::default_socket;
 
 use crate::accept::{self, Connection, Protocol};
-use crate::admin::{Role, Visitor};
+use crate::admin::{Principal, Role};
 use crate::daemon::SharedDaemon;
-use crate::door::Door;
-pub(crate) use gate::Gate;
-use gate::TooSoon;
-use verbs::Failed;
+use crate::listener::Listener;
+use socket_limits::SocketDenial;
+pub(crate) use socket_limits::SocketLimits;
+use verbs::VerbError;
 
 mod access;
-mod asked;
 mod frames;
-mod gate;
 mod peer;
-mod place;
+mod request;
 mod socket_file;
+mod socket_limits;
+mod socket_path;
 #[cfg(test)]
 mod tests;
 mod verbs;
@@ -41,7 +41,7 @@ mod verbs;
 pub(crate) struct Local {
     daemon: SharedDaemon,
     access: Arc<Access>,
-    gate: Arc<Gate>,
+    gate: Arc<SocketLimits>,
     /// The user that the daemon runs as, to whom the socket belongs.
     owner: u32,
 }
@@ -59,13 +59,13 @@ enum Next {
 }
 
 impl Local {
-    pub(crate) fn new(daemon: SharedDaemon, access: Access, gate: Gate) -> Self {
+    pub(crate) fn new(daemon: SharedDaemon, access: Access, gate: SocketLimits) -> Self {
         let owner = nix::unistd::geteuid().as_raw();
         Self { daemon, access: Arc::new(access), gate: Arc::new(gate), owner }
     }
 
     /// Takes one frame of a peer through all the steps, in their order.
-    async fn answer(&self, peer: &Peer, frame: Result<String, IpcError>) -> Reply {
+    async fn handle(&self, peer: &PeerCredentials, frame: Result<String, IpcError>) -> Reply {
         let read = frame.and_then(|text| Ok((ipc::parse::<Request>(&text)?, text)));
         let (request, text) = match read {
             Ok(read) => read,
@@ -79,52 +79,52 @@ impl Local {
             let error = format!("Unsupported protocol version. Send {PROTOCOL_VERSION}.");
             return failed(&error, Next::Request);
         }
-        if let Err(refusal) = self.gate.pass(&peer.name) {
+        if let Err(error) = self.gate.check(&peer.name) {
             tracing::warn!("Rate limit exceeded for client: {peer}");
-            return too_soon(refusal);
+            return too_soon(error);
         }
-        let who = peer.who();
-        let visitor = Visitor { role: self.role(peer), who: &who };
+        let who = peer.user();
+        let principal = Principal { role: self.role(peer), who: &who };
         let since = self.daemon.now();
-        let done = verbs::done(&self.daemon, &visitor, &request.kind, &text).await;
-        self.daemon.observe_durations(Door::Unix, since, 1);
+        let done = verbs::done(&self.daemon, &principal, &request.kind, &text).await;
+        self.daemon.observe_durations(Listener::Unix, since, 1);
         match done {
             Ok(fields) => reply(true, fields, Next::Request),
-            Err(Failed::Bad(error)) => self.malformed(peer, &error),
-            Err(Failed::Because(reason)) => failed(&reason, Next::Request),
-            Err(Failed::Refused(reason, mut fields)) => {
+            Err(VerbError::Bad(error)) => self.malformed(peer, &error),
+            Err(VerbError::Because(reason)) => failed(&reason, Next::Request),
+            Err(VerbError::Refused(reason, mut fields)) => {
                 fields.insert("error".into(), reason.into());
                 reply(false, fields, Next::Request)
             }
         }
     }
 
-    fn malformed(&self, peer: &Peer, error: &IpcError) -> Reply {
+    fn malformed(&self, peer: &PeerCredentials, error: &IpcError) -> Reply {
         let why = error.to_string();
         tracing::info!(client = %peer, "bad request: {}", why.escape_debug());
-        self.daemon.metrics.door(Door::Unix).malformed.add(1);
+        self.daemon.metrics.listener(Listener::Unix).malformed.add(1);
         // After a frame of the wrong length nobody knows where the next one begins; after one that makes
         // no sense nobody knows what the peer thinks it is talking to.
         failed(&format!("Bad request: {error}."), Next::Close)
     }
 
     /// Root and the daemon's own user may change everything, others may look.
-    fn role(&self, peer: &Peer) -> Role {
+    fn role(&self, peer: &PeerCredentials) -> Role {
         if peer.uid == 0 || peer.uid == self.owner { Role::Full } else { Role::Read }
     }
 
-    async fn talk(&self, peer: &Peer, connection: Connection) -> Ended {
-        let Connection { io, mut stopping, place: _place, .. } = connection;
+    async fn serve_connection(&self, peer: &PeerCredentials, connection: Connection) -> Ended {
+        let Connection { io, mut shutdown, permit: _permit, .. } = connection;
         let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
         loop {
             let frame = tokio::select! {
                 // A request that has arrived is answered even then.
                 biased;
                 frame = frames.next() => frame,
-                () = stopping.wanted() => return Ended::Stopping,
+                () = shutdown.wanted() => return Ended::Stopping,
             };
             let reply = match frame {
-                Ok(frame) => self.answer(peer, frame).await,
+                Ok(frame) => self.handle(peer, frame).await,
                 Err(ended) => return ended,
             };
             for frame in &reply.frames {
@@ -136,7 +136,7 @@ impl Local {
                 return Ended::Dismissed;
             }
             // Whoever goes on and on does not keep the daemon from stopping.
-            if stopping.is_wanted() && frames.is_empty() {
+            if shutdown.is_wanted() && frames.is_empty() {
                 return Ended::Stopping;
             }
         }
@@ -145,18 +145,19 @@ impl Local {
 
 impl Protocol for Local {
     async fn serve(&self, connection: Connection) {
-        let accept::Peer::Process(process) = connection.peer else { return };
+        let accept::PeerId::Process(process) = connection.peer else { return };
         let (uid, gid) = (process.uid(), process.gid());
         // The user database may be on another machine.
-        let peer = match tokio::task::spawn_blocking(move || Peer::look_up(uid, gid)).await {
-            Ok(Ok(peer)) => peer,
-            failed => {
-                // Without a name nobody is admitted.
-                tracing::error!(uid, ?failed, "cannot look up the name of a user");
-                Peer { uid, name: String::new(), gids: Vec::new() }
-            }
-        };
-        let ended = self.talk(&peer, connection).await;
+        let peer =
+            match tokio::task::spawn_blocking(move || PeerCredentials::look_up(uid, gid)).await {
+                Ok(Ok(peer)) => peer,
+                failed => {
+                    // Without a name nobody is admitted.
+                    tracing::error!(uid, ?failed, "cannot look up the name of a user");
+                    PeerCredentials { uid, name: String::new(), gids: Vec::new() }
+                }
+            };
+        let ended = self.serve_connection(&peer, connection).await;
         tracing::debug!(client = %peer, ?ended, "a connection to the local socket has ended");
     }
 }
@@ -165,7 +166,7 @@ fn failed(error: &str, next: Next) -> Reply {
     reply(false, Map::from_iter([("error".into(), error.into())]), next)
 }
 
-fn too_soon(TooSoon { limit, retry_after_ms }: TooSoon) -> Reply {
+fn too_soon(SocketDenial { limit, retry_after_ms }: SocketDenial) -> Reply {
     let mut fields = Map::from_iter([("error".into(), Value::from(LIMITED))]);
     fields.extend(retry_after_ms.map(|ms| ("retryAfterMs".into(), ms.into())));
     fields.extend(limit.map(|limit| ("limit".into(), limit.into())));

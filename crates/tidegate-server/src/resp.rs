@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::accept::{Connection, Protocol};
 use crate::daemon::SharedDaemon;
 use session::Session;
-pub(crate) use throttles::Throttles;
+pub(crate) use throttle_commands::ThrottleTables;
 
 mod commands;
 mod connection;
-mod greeting;
+mod connection_commands;
+mod encode;
 mod input;
-mod questions;
+mod policy_commands;
 mod session;
-mod telling;
-mod throttles;
+mod throttle_commands;
 mod transaction;
 
 /// Serves the Redis protocol, versions 2 and 3.

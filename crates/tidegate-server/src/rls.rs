@@ -10,29 +10,29 @@ use std::borrow::Cow;
 use http::StatusCode;
 use smallvec::SmallVec;
 use tidegate::policy::DescriptorNames;
-use tidegate::{CheckError, OwnLimit, Report, Request, Unit};
+use tidegate::{CheckError, Report, Request, RequestLimit, WindowUnit};
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus};
 use tidegate_proto::rls::{
     self, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit,
 };
 
 use crate::daemon::Daemon;
-use crate::door::Door;
-use crate::shown::shown;
-use told::{headers, status};
+use crate::listener::Listener;
+use crate::percent_utf8::percent_utf8;
+use response::{headers, status};
 
-mod told;
+mod response;
 
 /// Why a call was not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum RlsError {
     /// It makes no sense.
     Invalid(String),
     /// The store cannot answer.
     Outage(String),
 }
 
-impl Refused {
+impl RlsError {
     /// What is wrong, in words.
     pub(crate) fn message(&self) -> &str {
         match self {
@@ -47,7 +47,7 @@ pub(crate) async fn json(daemon: &Daemon, bytes: &[u8]) -> (StatusCode, String) 
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()),
     };
-    match answer(daemon, Door::Http, &request).await {
+    match handle(daemon, Listener::Http, &request).await {
         Ok(response) => {
             let status = match response.overall_code() {
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
@@ -55,7 +55,7 @@ pub(crate) async fn json(daemon: &Daemon, bytes: &[u8]) -> (StatusCode, String) 
             };
             (status, rls::response_to_json(&response))
         }
-        Err(refused @ Refused::Outage(_)) => {
+        Err(refused @ RlsError::Outage(_)) => {
             (StatusCode::SERVICE_UNAVAILABLE, refused.message().into())
         }
         Err(refused) => (StatusCode::BAD_REQUEST, refused.message().into()),
@@ -72,13 +72,13 @@ pub(crate) fn healthcheck(daemon: &Daemon) -> (StatusCode, &'static str) {
 }
 
 /// Answers a call that came in by a door.
-pub(crate) async fn answer(
+pub(crate) async fn handle(
     daemon: &Daemon,
-    door: Door,
+    listener: Listener,
     call: &RateLimitRequest,
-) -> Result<RateLimitResponse, Refused> {
+) -> Result<RateLimitResponse, RlsError> {
     check(call)?;
-    let domain = shown(&call.domain);
+    let domain = percent_utf8(&call.domain);
     let entries: Several<_> = call.descriptors.iter().map(entries).collect();
     let names: Several<_> = entries.iter().map(names).collect();
     let limits: Several<_> = call.descriptors.iter().map(own_limit).collect();
@@ -97,13 +97,13 @@ pub(crate) async fn answer(
         .collect();
     let is_negative = |descriptor: &RateLimitDescriptor| descriptor.is_negative_hits;
     let answered = if call.descriptors.iter().any(is_negative) {
-        answer_with_refunds(daemon, door, call, &requests).await
+        answer_with_refunds(daemon, listener, call, &requests).await
     } else {
-        answer_takes(daemon, door, &requests).await
+        handle_charges(daemon, listener, &requests).await
     };
     match answered {
         Ok(response) => Ok(response),
-        Err(error @ CheckError::Outage) => Err(Refused::Outage(error.to_string())),
+        Err(error @ CheckError::Outage) => Err(RlsError::Outage(error.to_string())),
         Err(error) => {
             tracing::debug!(%error, "over the limit: it cannot be decided");
             over_limit(daemon, &requests, &error).await
@@ -112,57 +112,57 @@ pub(crate) async fn answer(
 }
 
 /// All descriptors are decided together.
-async fn answer_takes(
+async fn handle_charges(
     daemon: &Daemon,
-    door: Door,
+    listener: Listener,
     requests: &[Request<'_>],
 ) -> Result<RateLimitResponse, CheckError> {
     let report = match requests {
         [request] => daemon.engine.check(request).await?,
         requests => daemon.engine.check_together(requests).await?,
     };
-    let statuses: Vec<_> = (0..requests.len()).map(|place| status(&report, place)).collect();
-    let telling = statuses.iter().position(|it| it.code() == Code::OverLimit).unwrap_or(0);
-    daemon.observe(door, &requests[telling], &report);
+    let statuses: Vec<_> = (0..requests.len()).map(|index| status(&report, index)).collect();
+    let dialect = statuses.iter().position(|it| it.code() == Code::OverLimit).unwrap_or(0);
+    daemon.observe(listener, &requests[dialect], &report);
     Ok(response(daemon, Some(&report), statuses))
 }
 
 /// Some descriptors give hits back; the others are decided together, after those that give back first.
 async fn answer_with_refunds(
     daemon: &Daemon,
-    door: Door,
+    listener: Listener,
     call: &RateLimitRequest,
     requests: &[Request<'_>],
 ) -> Result<RateLimitResponse, CheckError> {
-    let is_taking = |place: &usize| !call.descriptors[*place].is_negative_hits;
+    let is_taking = |index: &usize| !call.descriptors[*index].is_negative_hits;
     let taking: Several<usize> = (0..requests.len()).filter(is_taking).collect();
     let first_take = taking.first().copied().unwrap_or(requests.len());
     let mut statuses = vec![DescriptorStatus::default(); requests.len()];
     for (status, request) in statuses.iter_mut().zip(&requests[..first_take]) {
-        *status = give_back(daemon, request).await?;
+        *status = refund(daemon, request).await?;
     }
-    let together: Several<Request<'_>> = taking.iter().map(|place| requests[*place]).collect();
+    let together: Several<Request<'_>> = taking.iter().map(|index| requests[*index]).collect();
     let report = match &*together {
         [] => None,
         together => {
             let report = daemon.engine.check_together(together).await?;
-            daemon.observe(door, &together[0], &report);
+            daemon.observe(listener, &together[0], &report);
             Some(report)
         }
     };
-    for (number, place) in taking.iter().enumerate() {
+    for (number, index) in taking.iter().enumerate() {
         if let Some(report) = &report {
-            statuses[*place] = status(report, number);
+            statuses[*index] = status(report, number);
         }
     }
-    for place in (first_take..requests.len()).filter(|place| !is_taking(place)) {
-        statuses[place] = give_back(daemon, &requests[place]).await?;
+    for index in (first_take..requests.len()).filter(|index| !is_taking(index)) {
+        statuses[index] = refund(daemon, &requests[index]).await?;
     }
     Ok(response(daemon, report.as_ref(), statuses))
 }
 
 /// Gives hits back, and tells what is there then.
-async fn give_back(daemon: &Daemon, request: &Request<'_>) -> Result<DescriptorStatus, CheckError> {
+async fn refund(daemon: &Daemon, request: &Request<'_>) -> Result<DescriptorStatus, CheckError> {
     daemon.engine.refund(request).await?;
     let look = daemon.engine.peek(&request.cost(0)).await?;
     Ok(DescriptorStatus { code: Code::Ok.into(), ..status(&look, 0) })
@@ -173,7 +173,7 @@ async fn over_limit(
     daemon: &Daemon,
     requests: &[Request<'_>],
     why: &CheckError,
-) -> Result<RateLimitResponse, Refused> {
+) -> Result<RateLimitResponse, RlsError> {
     let over = DescriptorStatus { code: Code::OverLimit.into(), ..Default::default() };
     let is_unfit = |report: &Report| match why {
         CheckError::NeedsAcquire { rule } => report.rules().any(|it| *it.rule == **rule),
@@ -184,7 +184,7 @@ async fn over_limit(
         statuses.push(match daemon.engine.peek(request).await {
             Ok(report) if is_unfit(&report) => over.clone(),
             Ok(report) => status(&report, 0),
-            Err(error @ CheckError::Outage) => return Err(Refused::Outage(error.to_string())),
+            Err(error @ CheckError::Outage) => return Err(RlsError::Outage(error.to_string())),
             Err(_) => over.clone(),
         });
     }
@@ -193,10 +193,10 @@ async fn over_limit(
 }
 
 /// What is not a call at all.
-fn check(call: &RateLimitRequest) -> Result<(), Refused> {
+fn check(call: &RateLimitRequest) -> Result<(), RlsError> {
     let count = call.descriptors.len();
     let entries: usize = call.descriptors.iter().map(|it| it.entries.len()).sum();
-    let invalid = |message: String| Err(Refused::Invalid(message));
+    let invalid = |message: String| Err(RlsError::Invalid(message));
     if call.domain.is_empty() {
         invalid("rate limit domain must not be empty".into())
     } else if count == 0 {
@@ -211,7 +211,7 @@ fn check(call: &RateLimitRequest) -> Result<(), Refused> {
 }
 
 fn entries(descriptor: &RateLimitDescriptor) -> Entries<'_> {
-    descriptor.entries.iter().map(|it| (shown(&it.key), shown(&it.value))).collect()
+    descriptor.entries.iter().map(|it| (percent_utf8(&it.key), percent_utf8(&it.value))).collect()
 }
 
 fn names(entries: &Entries<'_>) -> DescriptorNames {
@@ -227,18 +227,18 @@ fn attributes<'a>(
 }
 
 /// The limit that a descriptor brings along. One of an unknown unit is none.
-fn own_limit(descriptor: &RateLimitDescriptor) -> Option<OwnLimit> {
+fn own_limit(descriptor: &RateLimitDescriptor) -> Option<RequestLimit> {
     let limit = descriptor.limit.as_ref()?;
     let unit = match limit.unit() {
         RateLimitUnit::Unknown => return None,
-        RateLimitUnit::Second => Unit::Second,
-        RateLimitUnit::Minute => Unit::Minute,
-        RateLimitUnit::Hour => Unit::Hour,
-        RateLimitUnit::Day => Unit::Day,
-        RateLimitUnit::Month => Unit::Month,
-        RateLimitUnit::Year => Unit::Year,
+        RateLimitUnit::Second => WindowUnit::Second,
+        RateLimitUnit::Minute => WindowUnit::Minute,
+        RateLimitUnit::Hour => WindowUnit::Hour,
+        RateLimitUnit::Day => WindowUnit::Day,
+        RateLimitUnit::Month => WindowUnit::Month,
+        RateLimitUnit::Year => WindowUnit::Year,
     };
-    Some(OwnLimit::new(limit.requests_per_unit, unit))
+    Some(RequestLimit::new(limit.requests_per_unit, unit))
 }
 
 fn response(

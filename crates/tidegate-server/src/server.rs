@@ -8,26 +8,28 @@ use tidegate::Engine;
 use tidegate::durable::OpenError;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::accept::{Hall, Listener, Places, Protocol, Stop, accept};
+use crate::accept::{
+    AcceptContext, ConnectionLimits, ListenSocket, Protocol, ShutdownTrigger, accept,
+};
 use crate::admin::listener::{AdminHttp, Tokens};
 use crate::daemon::{Daemon, SharedDaemon};
-use crate::door::Door;
 use crate::grpc::Grpc;
 use crate::http::Http;
-use crate::local::{Access, AccessError, BindError, Gate, Local, RatesError, SocketFile};
-use crate::outages;
+use crate::listener::Listener;
+use crate::local::{Access, AccessError, BindError, Local, RatesError, SocketFile, SocketLimits};
+use crate::policy_watcher::watch;
 use crate::resp::Resp;
 use crate::settings::Settings;
-use crate::watch::watch;
+use crate::store_health;
 
 /// A daemon at work.
 #[derive(Debug)]
 pub struct Server {
     daemon: SharedDaemon,
-    addresses: [Option<SocketAddr>; Door::ALL.len()],
+    addresses: [Option<SocketAddr>; Listener::ALL.len()],
     /// The file of the local socket, which is gone when nobody serves it any more.
     socket: Option<SocketFile>,
-    stop: Stop,
+    stop: ShutdownTrigger,
 }
 
 /// Why a daemon cannot start.
@@ -37,9 +39,9 @@ pub enum StartError {
     /// A door cannot be opened where it should be.
     Listen {
         /// Which one.
-        door: Door,
+        listener: Listener,
         /// Where.
-        place: String,
+        address: String,
         /// What the system says.
         error: io::Error,
     },
@@ -56,7 +58,7 @@ pub enum StartError {
     /// The admin listener would be open to everybody who can reach this machine.
     AdminNeedsToken {
         /// Where it would listen.
-        place: String,
+        address: String,
     },
 }
 
@@ -65,7 +67,7 @@ impl Server {
     ///
     /// It runs on the runtime that this is called on.
     pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
-        if Door::ALL.iter().all(|door| settings.place(*door).is_none()) {
+        if Listener::ALL.iter().all(|listener| settings.address(*listener).is_none()) {
             return Err(StartError::NoDoor);
         }
         settings.bounds = settings.bounds.within(descriptors());
@@ -75,51 +77,51 @@ impl Server {
             .map_err(StartError::Store)?;
         let daemon = Arc::new(Daemon::new(engine, settings));
         let addresses = Default::default();
-        let mut server = Self { daemon, addresses, socket: None, stop: Stop::new() };
+        let mut server = Self { daemon, addresses, socket: None, stop: ShutdownTrigger::new() };
         // All doors can be opened, or none is.
-        let http = server.bind(Door::Http).await?;
-        let grpc = server.bind(Door::Grpc).await?;
-        let resp = server.bind(Door::Resp).await?;
+        let http = server.bind(Listener::Http).await?;
+        let grpc = server.bind(Listener::Grpc).await?;
+        let resp = server.bind(Listener::Resp).await?;
         server.warn_of_open_resp();
         let admin = server.bind_admin().await?;
         let local = server.bind_socket().await?;
-        let places = Places::new(&server.daemon.settings.bounds);
+        let limits = ConnectionLimits::new(&server.daemon.settings.bounds);
         let daemon = || Arc::clone(&server.daemon);
-        server.open(Door::Http, http, Http::new(daemon()), &places);
+        server.open(Listener::Http, http, Http::new(daemon()), &limits);
         if grpc.is_some() {
-            let protocol = Grpc::new(daemon(), server.stop.stopping()).await;
-            server.open(Door::Grpc, grpc, protocol, &places);
+            let protocol = Grpc::new(daemon(), server.stop.shutdown()).await;
+            server.open(Listener::Grpc, grpc, protocol, &limits);
         }
-        server.open(Door::Resp, resp, Resp::new(daemon()), &places);
-        server.open(Door::Admin, admin, AdminHttp::new(daemon()), &places);
+        server.open(Listener::Resp, resp, Resp::new(daemon()), &limits);
+        server.open(Listener::Admin, admin, AdminHttp::new(daemon()), &limits);
         if let Some((listener, protocol)) = local {
-            server.open(Door::Unix, Some(listener), protocol, &places);
+            server.open(Listener::Unix, Some(listener), protocol, &limits);
         }
-        tokio::spawn(outages::tell(daemon(), server.stop.stopping()));
+        tokio::spawn(store_health::store_health(daemon(), server.stop.shutdown()));
         if let Some(path) = &server.daemon.settings.policy_path {
-            tokio::spawn(watch(daemon(), path.clone(), server.stop.stopping()));
+            tokio::spawn(watch(daemon(), path.clone(), server.stop.shutdown()));
         }
         Ok(server)
     }
 
     /// Where a door is, if it is open and has an address.
     #[must_use]
-    pub fn address(&self, door: Door) -> Option<SocketAddr> {
-        self.addresses[door as usize]
+    pub fn address(&self, listener: Listener) -> Option<SocketAddr> {
+        self.addresses[listener as usize]
     }
 
     /// Where a door is, if it is open: an address, or the path of a socket.
     #[must_use]
-    pub fn place(&self, door: Door) -> Option<String> {
-        match door {
-            Door::Unix => self.socket.as_ref().map(|file| file.path().display().to_string()),
-            _ => self.address(door).map(|address| address.to_string()),
+    pub fn address_text(&self, listener: Listener) -> Option<String> {
+        match listener {
+            Listener::Unix => self.socket.as_ref().map(|file| file.path().display().to_string()),
+            _ => self.address(listener).map(|address| address.to_string()),
         }
     }
 
     /// Reads the policy file again, now, and puts it into force even if it has not changed.
     pub fn reload(&self) {
-        self.daemon.reload.ask();
+        self.daemon.reload.request();
     }
 
     /// Lets nobody in any more, brings to its end what has begun, and makes everything safe.
@@ -140,24 +142,28 @@ impl Server {
         }
     }
 
-    /// Lets people in by a door, if it is one that is open.
+    /// Accepts connections of a listener, if it is on.
     fn open(
         &self,
-        door: Door,
-        listener: Option<Listener>,
+        listener: Listener,
+        socket: Option<ListenSocket>,
         protocol: impl Protocol,
-        places: &Places,
+        limits: &ConnectionLimits,
     ) {
-        if let Some(listener) = listener {
-            let stopping = self.stop.stopping();
-            let hall = Hall { door, daemon: Arc::clone(&self.daemon), places: places.clone() };
-            tokio::spawn(accept(hall, listener, protocol, stopping));
+        if let Some(socket) = socket {
+            let shutdown = self.stop.shutdown();
+            let context = AcceptContext {
+                listener,
+                daemon: Arc::clone(&self.daemon),
+                limits: limits.clone(),
+            };
+            tokio::spawn(accept(context, socket, protocol, shutdown));
         }
     }
 
     /// Nothing is read or changed over the Redis protocol but limits; others could spend them, though.
     fn warn_of_open_resp(&self) {
-        let is_open = self.address(Door::Resp).is_some_and(|it| !it.ip().is_loopback());
+        let is_open = self.address(Listener::Resp).is_some_and(|it| !it.ip().is_loopback());
         if is_open && self.daemon.settings.resp_password.is_none() {
             tracing::warn!(
                 "the Redis port could be reached from other machines, and needs no password; set \
@@ -167,43 +173,42 @@ impl Server {
     }
 
     /// The admin listener, which is for this machine alone unless callers have to show a token.
-    async fn bind_admin(&mut self) -> Result<Option<Listener>, StartError> {
-        let listener = self.bind(Door::Admin).await?;
-        let is_local = self.address(Door::Admin).is_none_or(|it| it.ip().is_loopback());
+    async fn bind_admin(&mut self) -> Result<Option<ListenSocket>, StartError> {
+        let socket = self.bind(Listener::Admin).await?;
+        let is_local = self.address(Listener::Admin).is_none_or(|it| it.ip().is_loopback());
         if is_local || !Tokens::of(&self.daemon.settings).are_none() {
-            return Ok(listener);
+            return Ok(socket);
         }
-        let place = self.daemon.settings.place(Door::Admin).unwrap_or_default().to_owned();
-        Err(StartError::AdminNeedsToken { place })
+        let address = self.daemon.settings.address(Listener::Admin).unwrap_or_default().to_owned();
+        Err(StartError::AdminNeedsToken { address })
     }
 
     /// The local socket and what is served there.
-    async fn bind_socket(&mut self) -> Result<Option<(Listener, Local)>, StartError> {
-        let Some(path) = self.daemon.settings.place(Door::Unix) else { return Ok(None) };
+    async fn bind_socket(&mut self) -> Result<Option<(ListenSocket, Local)>, StartError> {
+        let Some(path) = self.daemon.settings.address(Listener::Unix) else { return Ok(None) };
         let local = &self.daemon.settings.local;
         let access = Access::own_user_root_and(&local.users, &local.groups);
         let access = access.map_err(StartError::Access)?;
-        let gate = Gate::new(local).map_err(StartError::Rates)?;
+        let gate = SocketLimits::new(local).map_err(StartError::Rates)?;
         let is_shared = !local.users.is_empty() || !local.groups.is_empty();
         // Who may connect is for the file to say, who is answered is for the list.
         let mode = if is_shared { 0o666 } else { 0o600 };
         let bound = SocketFile::bind_in_folder(Path::new(path), mode).await;
-        let (listener, file) = bound.map_err(StartError::Socket)?;
-        let listener =
-            listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
-        let failed = |error| StartError::Listen { door: Door::Unix, place: path.into(), error };
-        let listener = Listener::Unix(listener.map_err(failed)?);
+        let (socket, file) = bound.map_err(StartError::Socket)?;
+        let socket = socket.set_nonblocking(true).and_then(|()| UnixListener::from_std(socket));
+        let failed =
+            |error| StartError::Listen { listener: Listener::Unix, address: path.into(), error };
+        let socket = ListenSocket::Unix(socket.map_err(failed)?);
         self.socket = Some(file);
-        Ok(Some((listener, Local::new(Arc::clone(&self.daemon), access, gate))))
+        Ok(Some((socket, Local::new(Arc::clone(&self.daemon), access, gate))))
     }
 
-    async fn bind(&mut self, door: Door) -> Result<Option<Listener>, StartError> {
-        let Some(place) = self.daemon.settings.place(door) else { return Ok(None) };
-        let failed = |error| StartError::Listen { door, place: place.into(), error };
-        let listener = TcpListener::bind(place).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        self.addresses[door as usize] = Some(address);
-        Ok(Some(Listener::Tcp(listener)))
+    async fn bind(&mut self, listener: Listener) -> Result<Option<ListenSocket>, StartError> {
+        let Some(address) = self.daemon.settings.address(listener) else { return Ok(None) };
+        let failed = |error| StartError::Listen { listener, address: address.into(), error };
+        let socket = TcpListener::bind(address).await.map_err(failed)?;
+        self.addresses[listener as usize] = Some(socket.local_addr().map_err(failed)?);
+        Ok(Some(ListenSocket::Tcp(socket)))
     }
 }
 
@@ -221,14 +226,20 @@ fn descriptors() -> u64 {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen { door, place, error } => {
-                write!(f, "cannot listen at {place} for {door}: {error}")?;
+            Self::Listen { listener, address, error } => {
+                write!(f, "cannot listen at {address} for {listener}: {error}")?;
                 match error.kind() {
                     io::ErrorKind::AddrInUse => {
-                        write!(f, "\n  = hint: something else listens there; use --{door} ADDRESS")
+                        write!(
+                            f,
+                            "\n  = hint: something else listens there; use --{listener} ADDRESS"
+                        )
                     }
                     io::ErrorKind::PermissionDenied => {
-                        write!(f, "\n  = hint: ports below 1024 are for root; use --{door} ADDRESS")
+                        write!(
+                            f,
+                            "\n  = hint: ports below 1024 are for root; use --{listener} ADDRESS"
+                        )
                     }
                     _ => Ok(()),
                 }
@@ -246,9 +257,9 @@ impl fmt::Display for StartError {
                 "nobody could ask: all listeners are off\n  = hint: leave one of --http, --grpc, \
                  --resp, --unix on",
             ),
-            Self::AdminNeedsToken { place } => write!(
+            Self::AdminNeedsToken { address } => write!(
                 f,
-                "the admin listener at {place} could be reached from other machines, and needs no \
+                "the admin listener at {address} could be reached from other machines, and needs no \
                  token\n  = hint: set `admin_token` in [server], or use --admin 127.0.0.1:9090"
             ),
         }

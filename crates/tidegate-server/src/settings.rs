@@ -5,7 +5,7 @@ use tidegate::Rate;
 use tidegate::policy::{Listen, Network, Policy, Secret};
 use tidegate_proto::headers::Dialect;
 
-use crate::door::Door;
+use crate::listener::Listener;
 
 /// What a daemon is told when it starts.
 #[derive(Clone, Debug)]
@@ -14,13 +14,13 @@ pub struct Settings {
     /// The file that the policy is from, to be watched.
     pub(crate) policy_path: Option<PathBuf>,
     /// Where each door is; `None`: it is shut.
-    pub(crate) doors: [Option<String>; Door::ALL.len()],
+    pub(crate) listeners: [Option<String>; Listener::ALL.len()],
     /// The folder of a store on disk.
     pub(crate) store_folder: Option<PathBuf>,
     pub(crate) admin_token: Option<Secret>,
     pub(crate) admin_read_token: Option<Secret>,
     pub(crate) resp_password: Option<Secret>,
-    pub(crate) local: Local,
+    pub(crate) local: LocalSettings,
     pub(crate) trusted_proxies: Vec<Network>,
     /// Which headers tell a client about its limits.
     pub(crate) dialect: Dialect,
@@ -33,7 +33,7 @@ pub struct Settings {
 
 /// Who may use the local socket, and how often.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Local {
+pub(crate) struct LocalSettings {
     pub(crate) users: Vec<String>,
     pub(crate) groups: Vec<String>,
     pub(crate) user_rate: Option<Rate>,
@@ -107,18 +107,18 @@ impl Settings {
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         let server = policy.server();
-        let place = |door: Door| {
-            let said = match door {
-                Door::Http => server.http(),
-                Door::Grpc => server.grpc(),
-                Door::Resp => server.resp(),
-                Door::Unix => server.unix(),
-                Door::Admin => server.admin(),
+        let address = |listener: Listener| {
+            let said = match listener {
+                Listener::Http => server.http(),
+                Listener::Grpc => server.grpc(),
+                Listener::Resp => server.resp(),
+                Listener::Unix => server.unix(),
+                Listener::Admin => server.admin(),
             };
             match said {
                 Some(Listen::Off) => None,
-                Some(Listen::At(place)) => Some(place.to_string()),
-                None => door.default_address().map(Into::into),
+                Some(Listen::At(address)) => Some(address.to_string()),
+                None => listener.default_address().map(Into::into),
             }
         };
         let mut bounds = Bounds::default();
@@ -130,13 +130,13 @@ impl Settings {
             bounds.connections_per_peer = connections;
         }
         Self {
-            doors: Door::ALL.map(place),
+            listeners: Listener::ALL.map(address),
             policy_path: None,
             store_folder: server.store().and_then(folder_of).map(Into::into),
             admin_token: server.admin_token().cloned(),
             admin_read_token: server.admin_read_token().cloned(),
             resp_password: server.resp_password().cloned(),
-            local: Local {
+            local: LocalSettings {
                 users: server.unix_users().map(Into::into).collect(),
                 groups: server.unix_groups().map(Into::into).collect(),
                 user_rate: server.unix_user_rate(),
@@ -155,16 +155,16 @@ impl Settings {
     #[must_use]
     pub fn on_free_ports(policy: Policy) -> Self {
         let settings = Self::new(policy);
-        let tcp = [Door::Http, Door::Grpc, Door::Resp, Door::Admin];
+        let tcp = [Listener::Http, Listener::Grpc, Listener::Resp, Listener::Admin];
         tcp.into_iter()
-            .fold(settings, |settings, door| settings.listen(door, Some("127.0.0.1:0")))
-            .listen(Door::Unix, None)
+            .fold(settings, |settings, listener| settings.listen(listener, Some("127.0.0.1:0")))
+            .listen(Listener::Unix, None)
     }
 
     /// Puts a door somewhere, or shuts it.
     #[must_use]
-    pub fn listen(mut self, door: Door, place: Option<&str>) -> Self {
-        self.doors[door as usize] = place.map(Into::into);
+    pub fn listen(mut self, listener: Listener, address: Option<&str>) -> Self {
+        self.listeners[listener as usize] = address.map(Into::into);
         self
     }
 
@@ -194,8 +194,8 @@ impl Settings {
 
     /// Where a door is; `None`: it is shut.
     #[must_use]
-    pub fn place(&self, door: Door) -> Option<&str> {
-        self.doors[door as usize].as_deref()
+    pub fn address(&self, listener: Listener) -> Option<&str> {
+        self.listeners[listener as usize].as_deref()
     }
 }
 

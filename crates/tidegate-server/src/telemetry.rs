@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::{Clock, Report, Request, Timestamp};
 
 use crate::daemon::Daemon;
-use crate::door::Door;
+use crate::listener::Listener;
 pub(crate) use histogram::Histogram;
 pub(crate) use top::{Top, TopKey};
 
@@ -19,7 +19,7 @@ mod top;
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     /// By door, in the order of [`Door::ALL`].
-    doors: [DoorMetrics; Door::ALL.len()],
+    listeners: [ListenerMetrics; Listener::ALL.len()],
     /// Requests that no rule had to do with.
     unmatched: Counter,
     /// Requests of those who are banned.
@@ -33,7 +33,7 @@ pub(crate) struct Metrics {
 
 /// What is counted at one door.
 #[derive(Debug, Default)]
-pub(crate) struct DoorMetrics {
+pub(crate) struct ListenerMetrics {
     pub(crate) accepted: Counter,
     /// Connections for which there was no place.
     pub(crate) refused: Counter,
@@ -67,8 +67,8 @@ pub(crate) struct Verdicts {
 }
 
 impl Metrics {
-    pub(crate) fn door(&self, door: Door) -> &DoorMetrics {
-        &self.doors[door as usize]
+    pub(crate) fn listener(&self, listener: Listener) -> &ListenerMetrics {
+        &self.listeners[listener as usize]
     }
 }
 
@@ -81,7 +81,7 @@ impl Daemon {
     /// Counts what was decided about a request.
     ///
     /// Every protocol calls this once for each decision that it tells somebody.
-    pub(crate) fn observe(&self, door: Door, request: &Request<'_>, report: &Report) {
+    pub(crate) fn observe(&self, listener: Listener, request: &Request<'_>, report: &Report) {
         let now = self.now();
         report.count();
         if report.is_outage() {
@@ -97,29 +97,29 @@ impl Daemon {
             self.top.add(&key, report.is_allowed(), weight, now);
         }
         if !report.is_allowed() {
-            self.log_refusal(door, request, report);
+            self.log_refusal(listener, request, report);
         }
     }
 
     /// Counts how long so many requests took that were read at `since` and are answered now.
     ///
     /// Every protocol calls this once for what it answers together, whatever was asked.
-    pub(crate) fn observe_durations(&self, door: Door, since: Timestamp, count: u64) {
+    pub(crate) fn observe_durations(&self, listener: Listener, since: Timestamp, count: u64) {
         let took_ns = self.now().as_nanos().saturating_sub(since.as_nanos());
-        self.metrics.door(door).durations.add(Duration::from_nanos(took_ns), count);
+        self.metrics.listener(listener).durations.add(Duration::from_nanos(took_ns), count);
     }
 
     /// One line for each refusal, for those who want to see them.
-    fn log_refusal(&self, door: Door, request: &Request<'_>, report: &Report) {
+    fn log_refusal(&self, listener: Listener, request: &Request<'_>, report: &Report) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
         let key = report.key_of(request).map(|key| TopKey::new(&key, self.settings.hides_keys));
         tracing::debug!(
-            %door,
+            %listener,
             domain = ?request.domain(),
             rule = report.rule(),
-            key = key.map(|key| key.in_words()),
+            key = key.map(|key| key.describe()),
             wait = ?report.wait(),
             "refused"
         );

@@ -25,8 +25,8 @@ use tidegate::Decision;
 pub struct Admission {
     pub(crate) decision: Option<Decision>,
     pub(crate) rule: Option<Box<str>>,
-    pub(crate) place: Option<Place>,
-    pub(crate) bill: Option<Bill>,
+    pub(crate) permit: Option<Permit>,
+    pub(crate) actual_cost: Option<ActualCost>,
     /// Whether it was refused, and is served only because refusals are watched, not enforced.
     pub(crate) is_watched_refusal: bool,
 }
@@ -35,8 +35,8 @@ impl Admission {
     /// Puts it where the handler finds it. What an outer layer wants to know from the handler stays.
     pub(crate) fn show(mut self, extensions: &mut Extensions) {
         if let Some(outer) = extensions.get::<Self>() {
-            self.place = self.place.or_else(|| outer.place.clone());
-            self.bill = self.bill.or_else(|| outer.bill.clone());
+            self.permit = self.permit.or_else(|| outer.permit.clone());
+            self.actual_cost = self.actual_cost.or_else(|| outer.actual_cost.clone());
         }
         extensions.insert(self);
     }
@@ -61,14 +61,14 @@ impl Admission {
 
     /// The place that the request has among those in flight, where places are limited.
     #[must_use]
-    pub const fn place(&self) -> Option<&Place> {
-        self.place.as_ref()
+    pub const fn permit(&self) -> Option<&Permit> {
+        self.permit.as_ref()
     }
 
     /// Where to write what the request really cost, where that is settled later.
     #[must_use]
-    pub const fn bill(&self) -> Option<&Bill> {
-        self.bill.as_ref()
+    pub const fn actual_cost(&self) -> Option<&ActualCost> {
+        self.actual_cost.as_ref()
     }
 }
 
@@ -88,18 +88,18 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for Admission {
 /// has dropped all its clones, so a handler can take it along: into a WebSocket that lives on, for
 /// example.
 #[derive(Clone)]
-pub struct Place {
+pub struct Permit {
     /// Given back on drop.
     _lease: Arc<dyn Any + Send + Sync>,
 }
 
-impl Place {
+impl Permit {
     pub(crate) fn new(lease: impl Any + Send + Sync) -> Self {
         Self { _lease: Arc::new(lease) }
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Place").finish_non_exhaustive()
     }
@@ -119,11 +119,11 @@ impl fmt::Debug for Place {
 /// }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Bill {
+pub struct ActualCost {
     actual: Arc<AtomicU64>,
 }
 
-impl Bill {
+impl ActualCost {
     pub(crate) fn new() -> Self {
         Self { actual: Arc::new(AtomicU64::new(UNSET)) }
     }

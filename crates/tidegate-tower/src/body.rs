@@ -8,7 +8,7 @@ use http::header::CONTENT_LENGTH;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::Place;
+use crate::Permit;
 use crate::gate::Later;
 
 pin_project! {
@@ -22,14 +22,14 @@ pin_project! {
 pin_project! {
     #[project = ContentProjection]
     enum Content<B> {
-        Served { #[pin] body: B, ending: Ending, left: Left },
+        Served { #[pin] body: B, ending: EndAction, left: BodyRemainder },
         Refused { text: Option<Bytes> },
     }
 }
 
 /// How much of a body is still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+enum BodyRemainder {
     /// So many bytes.
     Bytes(u64),
     Unknown,
@@ -38,30 +38,36 @@ enum Left {
 }
 
 /// What happens when a body has been sent, or is dropped.
-pub(crate) enum Ending {
+pub(crate) enum EndAction {
     Nothing,
     /// The place is given back.
     Release {
-        _place: Place,
+        _place: Permit,
     },
     /// What the request really cost is charged.
-    Settle(Box<dyn Settling>),
+    Settle(Box<dyn SettleAtEnd>),
     /// It is being charged.
     Settles(Later<()>),
 }
 
 /// Units that were set aside and wait for the end of the response. Dropping it settles too.
-pub(crate) trait Settling: Send {
+pub(crate) trait SettleAtEnd: Send {
     /// Charges what the request cost: at once, or in a while.
     fn settle(self: Box<Self>) -> Option<Later<()>>;
 }
 
 impl<B> GateBody<B> {
     pub(crate) const fn served(body: B) -> Self {
-        Self { content: Content::Served { body, ending: Ending::Nothing, left: Left::Unknown } }
+        Self {
+            content: Content::Served {
+                body,
+                ending: EndAction::Nothing,
+                left: BodyRemainder::Unknown,
+            },
+        }
     }
 
-    pub(crate) const fn refused(text: Option<Bytes>) -> Self {
+    pub(crate) const fn denied(text: Option<Bytes>) -> Self {
         Self { content: Content::Refused { text } }
     }
 }
@@ -71,18 +77,19 @@ impl<B: Body<Data = Bytes>> GateBody<B> {
     ///
     /// Servers do not ask for what is not there: neither for a body that says at once that it is at its
     /// end, nor for more once as many bytes have come as were promised.
-    pub(crate) fn ending(body: B, mut ending: Ending, headers: &HeaderMap) -> Self {
+    pub(crate) fn ending(body: B, mut ending: EndAction, headers: &HeaderMap) -> Self {
         let said =
             headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let left = said.or(body.size_hint().exact()).map_or(Left::Unknown, Left::Bytes);
-        if left == Left::Bytes(0) || body.is_end_stream() {
+        let left =
+            said.or(body.size_hint().exact()).map_or(BodyRemainder::Unknown, BodyRemainder::Bytes);
+        if left == BodyRemainder::Bytes(0) || body.is_end_stream() {
             ending.reached();
         }
         Self { content: Content::Served { body, ending, left } }
     }
 }
 
-impl Left {
+impl BodyRemainder {
     fn after(self, frame: &Frame<Bytes>) -> Self {
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         match self {
@@ -92,7 +99,7 @@ impl Left {
     }
 }
 
-impl Ending {
+impl EndAction {
     /// Does what is to be done, now that the body is complete.
     fn reached(&mut self) {
         *self = match std::mem::replace(self, Self::Nothing) {
@@ -123,18 +130,18 @@ impl<B: Body<Data = Bytes>> Body for GateBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().content.project() {
             ContentProjection::Served { mut body, ending, left } => {
-                if *left != Left::Over {
+                if *left != BodyRemainder::Over {
                     if let Some(frame) = ready!(body.as_mut().poll_frame(context)) {
                         if let Ok(frame) = &frame {
                             *left = left.after(frame);
                             let is_last = frame.is_trailers() || body.is_end_stream();
-                            if is_last || *left == Left::Bytes(0) {
+                            if is_last || *left == BodyRemainder::Bytes(0) {
                                 ending.reached();
                             }
                         }
                         return Poll::Ready(Some(frame));
                     }
-                    *left = Left::Over;
+                    *left = BodyRemainder::Over;
                 }
                 ready!(ending.poll_end(context));
                 Poll::Ready(None)
@@ -148,7 +155,7 @@ impl<B: Body<Data = Bytes>> Body for GateBody<B> {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Served { body, ending, .. } => {
-                matches!(ending, Ending::Nothing) && body.is_end_stream()
+                matches!(ending, EndAction::Nothing) && body.is_end_stream()
             }
             Content::Refused { text } => text.is_none(),
         }

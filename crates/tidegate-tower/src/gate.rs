@@ -15,9 +15,9 @@ use tower_service::Service;
 
 pub use future::GateFuture;
 
-use crate::body::Ending;
-use crate::refusal::{GrpcType, Headers, Refusal};
-use crate::{Admission, Place};
+use crate::body::EndAction;
+use crate::denial::{Denial, GrpcType, Headers};
+use crate::{Admission, Permit};
 
 mod future;
 
@@ -25,65 +25,65 @@ mod future;
 pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What decides about requests.
-pub(crate) trait Door: Send + Sync + 'static {
+pub(crate) trait Decider: Send + Sync + 'static {
     /// Decides about a request by its head.
-    fn rule(&self, parts: &mut Parts) -> Ruled;
+    fn decide(&self, parts: &mut Parts) -> GateDecision;
 }
 
 /// A ruling, now or later.
-pub(crate) enum Ruled {
+pub(crate) enum GateDecision {
     /// What the handler may know is among the request's extensions already.
-    Now(Ruling),
-    Later(Later<(Ruling, Admission)>),
+    Now(GateResult),
+    Later(Later<(GateResult, Admission)>),
 }
 
 /// What is done with a request: it passes, or it is refused.
-pub(crate) type Ruling = Result<Passage, Box<Refusal>>;
+pub(crate) type GateResult = Result<Admitted, Box<Denial>>;
 
 /// What a request that passes takes along. Dropping it gives back what was set aside.
 #[derive(Default)]
-pub(crate) struct Passage {
+pub(crate) struct Admitted {
     pub(crate) headers: Headers,
-    pub(crate) after: After,
+    pub(crate) after: AfterResponse,
 }
 
 /// What is to be done when there is a response.
 #[derive(Default)]
-pub(crate) enum After {
+pub(crate) enum AfterResponse {
     #[default]
     Nothing,
     /// The place is given back when the body has been sent.
-    Release(Place),
+    Release(Permit),
     /// What was set aside is charged or given back.
-    Settle(Box<dyn Reserved>),
+    Settle(Box<dyn HeldUnits>),
 }
 
 /// Units that were set aside for a request. Dropping it gives them back, unless the handler has said
 /// what to charge.
-pub(crate) trait Reserved: Send {
+pub(crate) trait HeldUnits: Send {
     /// Charges them, gives them back, or leaves that to the end of the body.
-    fn settle(self: Box<Self>, response: &response::Parts) -> Settled;
+    fn settle(self: Box<Self>, response: &response::Parts) -> SettleOutcome;
 }
 
 /// What became of units that were set aside.
-pub(crate) enum Settled {
+pub(crate) enum SettleOutcome {
     Done,
     Later(Later<()>),
-    AtEnd(Ending),
+    AtEnd(EndAction),
 }
 
 /// What all layers have in common.
 #[derive(Clone)]
-pub(crate) struct Terms {
-    pub(crate) door: Arc<dyn Door>,
+pub(crate) struct GateConfig {
+    pub(crate) decider: Arc<dyn Decider>,
     pub(crate) mode: Mode,
     pub(crate) skip: Option<Skip>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: GateKind,
 }
 
 /// What a gate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum GateKind {
     /// Requests of any kind: refusals are in the words of the request.
     Layer,
     /// Attempts to upgrade, which are HTTP and nothing else. The guard logs its refusals itself.
@@ -98,18 +98,18 @@ pub(crate) type Skip = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 #[derive(Clone)]
 pub struct Gate<S> {
     inner: S,
-    terms: Terms,
+    config: GateConfig,
 }
 
 impl<S> Gate<S> {
-    pub(crate) const fn new(inner: S, terms: Terms) -> Self {
-        Self { inner, terms }
+    pub(crate) const fn new(inner: S, config: GateConfig) -> Self {
+        Self { inner, config }
     }
 }
 
 impl<S> fmt::Debug for Gate<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("mode", &self.terms.mode).finish_non_exhaustive()
+        f.debug_struct("Gate").field("mode", &self.config.mode).finish_non_exhaustive()
     }
 }
 
@@ -128,26 +128,26 @@ where
 
     fn call(&mut self, request: Request<B>) -> GateFuture<S, B> {
         let (mut parts, body) = request.into_parts();
-        if self.terms.skip.as_ref().is_some_and(|skip| skip(&parts)) {
+        if self.config.skip.as_ref().is_some_and(|skip| skip(&parts)) {
             return GateFuture::serving(
                 self.inner.call(Request::from_parts(parts, body)),
-                Passage::default(),
+                Admitted::default(),
             );
         }
-        match self.terms.door.rule(&mut parts) {
-            Ruled::Now(ruling) => match self.terms.admit(ruling, &mut parts) {
+        match self.config.decider.decide(&mut parts) {
+            GateDecision::Now(gate_result) => match self.config.admit(gate_result, &mut parts) {
                 Ok(passage) => {
                     GateFuture::serving(self.inner.call(Request::from_parts(parts, body)), passage)
                 }
-                Err(refusal) => {
+                Err(denial) => {
                     self.forgo();
-                    GateFuture::refused(refusal, self.terms.grpc_type(&parts))
+                    GateFuture::denied(denial, self.config.grpc_type(&parts))
                 }
             },
-            Ruled::Later(ruling) => {
+            GateDecision::Later(gate_result) => {
                 self.forgo();
                 let service = self.inner.clone();
-                GateFuture::deciding(ruling, self.terms.clone(), service, (parts, body))
+                GateFuture::deciding(gate_result, self.config.clone(), service, (parts, body))
             }
         }
     }
@@ -161,36 +161,36 @@ impl<S: Clone> Gate<S> {
     }
 }
 
-impl Terms {
+impl GateConfig {
     /// Who passes: those who may, and in shadow mode all.
-    fn admit(&self, ruling: Ruling, parts: &mut Parts) -> Ruling {
-        let refusal = match ruling {
+    fn admit(&self, gate_result: GateResult, parts: &mut Parts) -> GateResult {
+        let denial = match gate_result {
             Ok(passage) => return Ok(passage),
-            Err(refusal) => refusal,
+            Err(denial) => denial,
         };
-        let rule = refusal.rules.first().map(|rule| &**rule);
+        let rule = denial.rules.first().map(|rule| &**rule);
         if self.mode == Mode::Shadow {
-            tracing::info!(rule, reason = &*refusal.reason, "would be refused");
-            watched(&refusal).show(&mut parts.extensions);
-            return Ok(Passage::default());
+            tracing::info!(rule, reason = &*denial.reason, "would be refused");
+            watched(&denial).show(&mut parts.extensions);
+            return Ok(Admitted::default());
         }
-        if self.kind == Kind::Layer {
-            tracing::debug!(rule, reason = &*refusal.reason, "refused");
+        if self.kind == GateKind::Layer {
+            tracing::debug!(rule, reason = &*denial.reason, "refused");
         }
-        Err(refusal)
+        Err(denial)
     }
 
     /// In which words of gRPC a refusal is told; `None` for those of HTTP.
     fn grpc_type(&self, parts: &Parts) -> Option<GrpcType> {
-        if self.kind == Kind::Layer { GrpcType::of(parts) } else { None }
+        if self.kind == GateKind::Layer { GrpcType::of(parts) } else { None }
     }
 }
 
 /// What the handler of a request may know that was refused, and is served all the same.
-fn watched(refusal: &Refusal) -> Admission {
+fn watched(denial: &Denial) -> Admission {
     Admission {
-        decision: refusal.decision,
-        rule: refusal.rules.first().cloned(),
+        decision: denial.decision,
+        rule: denial.rules.first().cloned(),
         is_watched_refusal: true,
         ..Admission::default()
     }

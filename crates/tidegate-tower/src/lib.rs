@@ -34,17 +34,17 @@
 
 mod admission;
 mod body;
+mod denial;
 mod gate;
 mod limit;
 mod peer;
 mod policy;
 #[cfg(feature = "proxy-protocol")]
 mod proxy_listener;
-mod refusal;
 mod source;
 mod upgrade;
 
-pub use admission::{Admission, Bill, Place};
+pub use admission::{ActualCost, Admission, Permit};
 pub use body::GateBody;
 pub use gate::{Gate, GateFuture};
 pub use limit::LimitLayer;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use http::request::Parts;
 use tidegate::policy::Mode;
 use tidegate::{Clock, KeyedLimit, Limiter, Wait};
-use tidegate_proto::headers::{Dialect, Line};
+use tidegate_proto::headers::{Dialect, LimitFields};
 use tower_layer::Layer;
 
-use crate::gate::{After, Door, Gate, Kind, Passage, Ruled, Skip, Terms};
-use crate::refusal::{Refusal, headers_of_one};
+use crate::denial::{Denial, headers_of_one};
+use crate::gate::{
+    Admitted, AfterResponse, Decider, Gate, GateConfig, GateDecision, GateKind, Skip,
+};
 use crate::{Admission, KeySource};
 
 /// One [`Limiter`] in front of a service.
@@ -32,8 +34,8 @@ use crate::{Admission, KeySource};
 /// A request without a key is refused, unless [told otherwise](Self::serve_without_key).
 #[derive(Clone)]
 pub struct LimitLayer {
-    limit: Arc<dyn Limit>,
-    settings: Settings,
+    limit: Arc<dyn ErasedLimiter>,
+    settings: LimitSettings,
     mode: Mode,
     skip: Option<Skip>,
 }
@@ -49,7 +51,7 @@ enum WithoutKey {
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 
 #[derive(Clone)]
-struct Settings {
+struct LimitSettings {
     name: Arc<str>,
     dialect: Dialect,
     cost: Option<CostOf>,
@@ -70,13 +72,13 @@ impl LimitLayer {
         C: Clock + Send + Sync + 'static,
         H: BuildHasher + Send + Sync + 'static,
     {
-        let settings = Settings {
+        let settings = LimitSettings {
             name: "default".into(),
             dialect: Dialect::default(),
             cost: None,
             without_key: WithoutKey::Refused,
         };
-        let limit = Arc::new(Keyed { limiter: limiter.into(), source });
+        let limit = Arc::new(KeyedLimiter { limiter: limiter.into(), source });
         Self { limit, settings, mode: Mode::Enforce, skip: None }
     }
 
@@ -132,9 +134,9 @@ impl<S> Layer<S> for LimitLayer {
         if self.mode == Mode::Shadow {
             settings.dialect = Dialect::None;
         }
-        let door = Arc::new(LimitDoor { limit: Arc::clone(&self.limit), settings });
+        let decider = Arc::new(LimitDecider { limit: Arc::clone(&self.limit), settings });
         let (mode, skip) = (self.mode, self.skip.clone());
-        Gate::new(inner, Terms { door, mode, skip, kind: Kind::Layer })
+        Gate::new(inner, GateConfig { decider, mode, skip, kind: GateKind::Layer })
     }
 }
 
@@ -149,17 +151,17 @@ impl fmt::Debug for LimitLayer {
 }
 
 /// A limiter with its source of keys, whatever their types.
-trait Limit: Send + Sync + 'static {
+trait ErasedLimiter: Send + Sync + 'static {
     /// The decision about a request; `None` if it has no key.
     fn check(&self, parts: &Parts, cost: u64) -> Option<tidegate::Decision>;
 }
 
-struct Keyed<K, A: KeyedLimit, C, H, Q> {
+struct KeyedLimiter<K, A: KeyedLimit, C, H, Q> {
     limiter: Arc<Limiter<K, A, C, H>>,
     source: Q,
 }
 
-impl<K, A, C, H, Q> Limit for Keyed<K, A, C, H, Q>
+impl<K, A, C, H, Q> ErasedLimiter for KeyedLimiter<K, A, C, H, Q>
 where
     K: Hash + 'static,
     A: KeyedLimit,
@@ -173,33 +175,33 @@ where
     }
 }
 
-struct LimitDoor {
-    limit: Arc<dyn Limit>,
-    settings: Settings,
+struct LimitDecider {
+    limit: Arc<dyn ErasedLimiter>,
+    settings: LimitSettings,
 }
 
-impl Door for LimitDoor {
-    fn rule(&self, parts: &mut Parts) -> Ruled {
-        let Settings { name, dialect, cost, without_key } = &self.settings;
+impl Decider for LimitDecider {
+    fn decide(&self, parts: &mut Parts) -> GateDecision {
+        let LimitSettings { name, dialect, cost, without_key } = &self.settings;
         let cost = cost.as_ref().map_or(1, |cost| cost(parts));
         let Some(decision) = self.limit.check(parts, cost) else {
-            return Ruled::Now(match without_key {
-                WithoutKey::Refused => Err(Box::new(Refusal::no_key())),
-                WithoutKey::Served => Ok(Passage::default()),
+            return GateDecision::Now(match without_key {
+                WithoutKey::Refused => Err(Box::new(Denial::no_key())),
+                WithoutKey::Served => Ok(Admitted::default()),
             });
         };
-        let headers = headers_of_one(*dialect, || Line::new(name, &decision));
+        let headers = headers_of_one(*dialect, || LimitFields::new(name, &decision));
         if decision.is_allowed() {
             let admission = Admission { decision: Some(decision), ..Admission::default() };
             admission.show(&mut parts.extensions);
-            return Ruled::Now(Ok(Passage { headers, after: After::Nothing }));
+            return GateDecision::Now(Ok(Admitted { headers, after: AfterResponse::Nothing }));
         }
         let wait = decision.wait().unwrap_or(Wait::Unknown);
-        Ruled::Now(Err(Box::new(Refusal {
+        GateDecision::Now(Err(Box::new(Denial {
             rules: vec![Box::from(&**name)],
             decision: Some(decision),
             headers,
-            ..Refusal::too_much(reason(wait), wait)
+            ..Denial::too_much(reason(wait), wait)
         })))
     }
 }

@@ -9,14 +9,14 @@ use tidegate::{Clock, Engine, Store};
 use tidegate_proto::headers::Dialect;
 use tower_layer::Layer;
 
-use crate::gate::{Door, Gate, Kind, Skip, Terms};
+use crate::gate::{Decider, Gate, GateConfig, GateKind, Skip};
 use crate::limit::CostOf;
 use crate::{Attribute, ClientIp, host, method, path};
-use door::EngineDoor;
-use reserved::SettleBy;
+use decider::EngineDecider;
+use hold::SettleBy;
 
-mod door;
-mod reserved;
+mod decider;
+mod hold;
 
 /// A domain of an [`Engine`] in front of a service: all rules that a request meets decide together.
 ///
@@ -48,28 +48,28 @@ mod reserved;
 /// take [places](Self::places).
 #[derive(Clone)]
 pub struct PolicyLayer {
-    engine: Arc<dyn Ask>,
-    settings: Settings,
+    engine: Arc<dyn ErasedEngine>,
+    settings: PolicySettings,
     mode: Mode,
     skip: Option<Skip>,
 }
 
 /// What is asked of the engine.
 #[derive(Clone)]
-struct Settings {
+struct PolicySettings {
     domain: Arc<str>,
     attributes: Vec<(Arc<str>, Arc<dyn Attribute>)>,
     cost: Option<CostOf>,
     idempotency_key: Option<Arc<dyn Attribute>>,
     dialect: Dialect,
-    verb: Verb,
+    verb: PolicyVerb,
 }
 
 #[derive(Clone)]
-enum Verb {
+enum PolicyVerb {
     Check,
     Reserve(SettleBy),
-    Acquire { patience: Option<Duration> },
+    Acquire { max_wait: Option<Duration> },
 }
 
 /// What becomes of the units that were set aside for a request, now that there is a response.
@@ -87,13 +87,13 @@ pub enum Settle {
 }
 
 /// An engine, whatever its store and clock.
-trait Ask: Send + Sync + 'static {
-    fn door(&self, settings: Settings) -> Arc<dyn Door>;
+trait ErasedEngine: Send + Sync + 'static {
+    fn decider(&self, settings: PolicySettings) -> Arc<dyn Decider>;
 }
 
-impl<S: Store, C: Clock + Send + Sync + 'static> Ask for Engine<S, C> {
-    fn door(&self, settings: Settings) -> Arc<dyn Door> {
-        Arc::new(EngineDoor { engine: self.clone(), settings: Arc::new(settings) })
+impl<S: Store, C: Clock + Send + Sync + 'static> ErasedEngine for Engine<S, C> {
+    fn decider(&self, settings: PolicySettings) -> Arc<dyn Decider> {
+        Arc::new(EngineDecider { engine: self.clone(), settings: Arc::new(settings) })
     }
 }
 
@@ -104,13 +104,13 @@ impl PolicyLayer {
         S: Store,
         C: Clock + Send + Sync + 'static,
     {
-        let settings = Settings {
+        let settings = PolicySettings {
             domain: domain.into(),
             attributes: Vec::new(),
             cost: None,
             idempotency_key: None,
             dialect: Dialect::default(),
-            verb: Verb::Check,
+            verb: PolicyVerb::Check,
         };
         Self { engine: Arc::new(engine), settings, mode: Mode::Enforce, skip: None }
     }
@@ -196,7 +196,7 @@ impl PolicyLayer {
         mut self,
         settle: impl Fn(&response::Parts) -> Settle + Send + Sync + 'static,
     ) -> Self {
-        self.settings.verb = Verb::Reserve(Arc::new(settle));
+        self.settings.verb = PolicyVerb::Reserve(Arc::new(settle));
         self
     }
 
@@ -206,8 +206,8 @@ impl PolicyLayer {
     /// The place is given back when the response's body has been sent or dropped, and the handler has
     /// dropped the [`Place`](crate::Place) of its [`Admission`](crate::Admission).
     #[must_use]
-    pub fn places(mut self, patience: Option<Duration>) -> Self {
-        self.settings.verb = Verb::Acquire { patience };
+    pub fn slots(mut self, max_wait: Option<Duration>) -> Self {
+        self.settings.verb = PolicyVerb::Acquire { max_wait };
         self
     }
 
@@ -227,13 +227,13 @@ impl<S> Layer<S> for PolicyLayer {
         if self.mode == Mode::Shadow {
             settings.dialect = Dialect::None;
             // Who would have to wait is served at once.
-            if let Verb::Acquire { patience } = &mut settings.verb {
-                *patience = Some(Duration::ZERO);
+            if let PolicyVerb::Acquire { max_wait } = &mut settings.verb {
+                *max_wait = Some(Duration::ZERO);
             }
         }
-        let door = self.engine.door(settings);
+        let decider = self.engine.decider(settings);
         let (mode, skip) = (self.mode, self.skip.clone());
-        Gate::new(inner, Terms { door, mode, skip, kind: Kind::Layer })
+        Gate::new(inner, GateConfig { decider, mode, skip, kind: GateKind::Layer })
     }
 }
 

@@ -149,9 +149,9 @@ impl ProxyListener {
         }
         // Small messages should leave at once. If that cannot be had, they leave a little later.
         let _ = stream.set_nodelay(true);
-        let patience = self.header_timeout;
+        let max_wait = self.header_timeout;
         self.pending.push(Box::pin(async move {
-            match timeout(patience, announced(stream, peer)).await {
+            match timeout(max_wait, announced(stream, peer)).await {
                 Ok(Ok(connection)) => Some(connection),
                 Ok(Err(error)) => {
                     tracing::debug!(%peer, %error, "closed: no header of the PROXY protocol");

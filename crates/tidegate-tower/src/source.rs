@@ -136,7 +136,7 @@ impl Attribute for Uri {
     fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
         match self {
             Self::Method => Some(Cow::Borrowed(parts.method.as_str())),
-            Self::Path => Some(Cow::Borrowed(path::asked_for(parts))),
+            Self::Path => Some(Cow::Borrowed(path::request_path(parts))),
             Self::Host => host_of(parts),
         }
     }

@@ -11,9 +11,9 @@ use tidegate::{
 use tower_layer::Layer;
 
 use crate::ClientIp;
-use crate::gate::{Door, Gate, Kind, Passage, Ruled, Skip, Terms};
+use crate::denial::Denial;
+use crate::gate::{Admitted, Decider, Gate, GateConfig, GateDecision, GateKind, Skip};
 use crate::limit::reason;
-use crate::refusal::Refusal;
 
 /// One bucket per address, before a WebSocket exists: refuses floods of connection attempts before
 /// memory is spent on them.
@@ -135,8 +135,10 @@ impl<C: Clock + Send + Sync + 'static> UpgradeGuard<C> {
     /// before the routes that upgrade.
     #[must_use]
     pub fn layer(&self, client: ClientIp) -> GuardLayer {
-        let door = Arc::new(GuardDoor { guard: self.clone(), client });
-        GuardLayer { terms: Terms { door, mode: Mode::Enforce, skip: None, kind: Kind::Guard } }
+        let decider = Arc::new(GuardDecider { guard: self.clone(), client });
+        GuardLayer {
+            config: GateConfig { decider, mode: Mode::Enforce, skip: None, kind: GateKind::Guard },
+        }
     }
 }
 
@@ -155,7 +157,7 @@ impl<C> fmt::Debug for UpgradeGuard<C> {
 /// An [`UpgradeGuard`] as a layer.
 #[derive(Clone)]
 pub struct GuardLayer {
-    terms: Terms,
+    config: GateConfig,
 }
 
 impl GuardLayer {
@@ -164,7 +166,7 @@ impl GuardLayer {
     #[must_use]
     pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         let skip: Skip = Arc::new(is_skipped);
-        self.terms.skip = Some(skip);
+        self.config.skip = Some(skip);
         self
     }
 }
@@ -173,7 +175,7 @@ impl<S> Layer<S> for GuardLayer {
     type Service = Gate<S>;
 
     fn layer(&self, inner: S) -> Gate<S> {
-        Gate::new(inner, self.terms.clone())
+        Gate::new(inner, self.config.clone())
     }
 }
 
@@ -183,26 +185,26 @@ impl fmt::Debug for GuardLayer {
     }
 }
 
-struct GuardDoor<C> {
+struct GuardDecider<C> {
     guard: UpgradeGuard<C>,
     client: ClientIp,
 }
 
-impl<C: Clock + Send + Sync + 'static> Door for GuardDoor<C> {
-    fn rule(&self, parts: &mut Parts) -> Ruled {
+impl<C: Clock + Send + Sync + 'static> Decider for GuardDecider<C> {
+    fn decide(&self, parts: &mut Parts) -> GateDecision {
         let Some(address) = self.client.address(parts) else {
             tracing::warn!(remote = "unknown", "rate_limited");
-            return Ruled::Now(Err(Box::new(Refusal::no_key())));
+            return GateDecision::Now(Err(Box::new(Denial::no_key())));
         };
         let decision = self.guard.check(self.client.counted(address));
-        Ruled::Now(match decision.verdict() {
-            Verdict::Allow { .. } => Ok(Passage::default()),
+        GateDecision::Now(match decision.verdict() {
+            Verdict::Allow { .. } => Ok(Admitted::default()),
             Verdict::Deny { wait } => {
                 tracing::warn!(remote = address.to_string(), "rate_limited");
-                Err(Box::new(Refusal {
+                Err(Box::new(Denial {
                     rules: vec!["upgrade-guard".into()],
                     decision: Some(decision),
-                    ..Refusal::too_much(reason(wait), wait)
+                    ..Denial::too_much(reason(wait), wait)
                 }))
             }
         })

@@ -41,7 +41,7 @@ pub use text::CalendarError;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calendar {
-    unit: Unit,
+    unit: CalendarUnit,
     zone: TimeZone,
 }
 
@@ -66,11 +66,11 @@ impl Calendar {
     #[must_use]
     pub const fn usual_length(&self) -> Option<Duration> {
         match self.unit {
-            Unit::Minute => Some(Duration::from_secs(60)),
-            Unit::Hour => Some(Duration::from_secs(3_600)),
-            Unit::Day => Some(Duration::from_secs(86_400)),
-            Unit::Week => Some(Duration::from_secs(604_800)),
-            Unit::Month | Unit::Year => None,
+            CalendarUnit::Minute => Some(Duration::from_secs(60)),
+            CalendarUnit::Hour => Some(Duration::from_secs(3_600)),
+            CalendarUnit::Day => Some(Duration::from_secs(86_400)),
+            CalendarUnit::Week => Some(Duration::from_secs(604_800)),
+            CalendarUnit::Month | CalendarUnit::Year => None,
         }
     }
 
@@ -104,15 +104,15 @@ impl Calendar {
         let offset = self.zone.to_offset(timestamp(now_s));
         let shown_s = now_s + self.unit.shift_s(offset);
         match self.unit {
-            Unit::Minute => shown_s.div_euclid(S_PER_MINUTE),
-            Unit::Hour => shown_s.div_euclid(S_PER_HOUR),
-            Unit::Day => shown_s.div_euclid(S_PER_DAY),
-            Unit::Week => (shown_s + MONDAY_S).div_euclid(7 * S_PER_DAY),
-            Unit::Month => {
+            CalendarUnit::Minute => shown_s.div_euclid(S_PER_MINUTE),
+            CalendarUnit::Hour => shown_s.div_euclid(S_PER_HOUR),
+            CalendarUnit::Day => shown_s.div_euclid(S_PER_DAY),
+            CalendarUnit::Week => (shown_s + MONDAY_S).div_euclid(7 * S_PER_DAY),
+            CalendarUnit::Month => {
                 let date = Offset::UTC.to_datetime(timestamp(shown_s)).date();
                 (i64::from(date.year()) - 1970) * 12 + i64::from(date.month()) - 1
             }
-            Unit::Year => {
+            CalendarUnit::Year => {
                 let date = Offset::UTC.to_datetime(timestamp(shown_s)).date();
                 i64::from(date.year()) - 1970
             }
@@ -144,7 +144,7 @@ impl Calendar {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
+enum CalendarUnit {
     Minute,
     Hour,
     Day,
@@ -153,7 +153,7 @@ enum Unit {
     Year,
 }
 
-impl Unit {
+impl CalendarUnit {
     /// What the clocks have to show when a period begins, in seconds since they showed 1970.
     fn begins_s(self, index: i64) -> i64 {
         match self {

@@ -42,7 +42,7 @@ pub(crate) enum CycleClock {
 
 impl CycleClock {
     /// What it follows, and the domain whose rounds these may be.
-    pub(crate) fn named(&self) -> (Cycle, Box<str>) {
+    pub(crate) fn describe(&self) -> (Cycle, Box<str>) {
         match self {
             Self::Calendar(calendar) => (Cycle::Calendar(calendar.calendar().clone()), "".into()),
             Self::Round { domain, .. } => (Cycle::Round, domain.clone()),

@@ -34,12 +34,13 @@ use std::path::Path;
 use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
 use crate::policy::Policy;
-use crate::store::{Answer, Outage};
+use crate::store::{NowOrLater, Outage};
 
 pub use crate::store::KeyName;
 pub use crate::store::file::{
-    Booked, Booking, Checked, Counts, Disk, DiskFile, Entries, Entry, FileOptions, FileStore,
-    Filter, Folder, Ledger, OpenError, Repaired, Totals, What, check, check_on, repair, repair_on,
+    Booking, CheckReport, Disk, DiskFile, EntryKind, FileOptions, FileStore, Filter, Folder,
+    Ledger, LedgerEntries, LedgerEntry, LogCounts, OpenError, RepairAction, Totals, Transfer,
+    check, check_on, repair, repair_on,
 };
 
 impl Engine<FileStore> {
@@ -70,7 +71,7 @@ impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
     ///
     /// Notes that belong to a decision are better given [with it](crate::Request::note): then both
     /// survive a crash, or neither does.
-    pub fn note(&self, domain: &str, text: &str) -> Answer<'_, Result<(), Outage>> {
+    pub fn note(&self, domain: &str, text: &str) -> NowOrLater<'_, Result<(), Outage>> {
         self.store().write_note(domain, text, self.now())
     }
 
@@ -88,7 +89,7 @@ impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
 
     /// Makes everything safe that was done so far: also edits, which are in force before they are written
     /// down when the disk does not work.
-    pub fn sync(&self) -> Answer<'_, Result<(), Outage>> {
+    pub fn sync(&self) -> NowOrLater<'_, Result<(), Outage>> {
         self.store().sync()
     }
 

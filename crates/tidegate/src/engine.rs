@@ -21,19 +21,19 @@ pub use overlay::{Ban, Overlay};
 pub use report::{Report, RuleReport};
 pub use tally::RuleTally;
 
+use crate::any_limit::Operation;
 use crate::clock::{Clock, SystemClock};
 use crate::cycle::Times;
 use crate::policy::Policy;
 use crate::request::Request;
 use crate::store::{
-    Answer, Charge, Deciding, Edits, HoldFor, HoldId, MemoryStore, Named, Outage, Safe, Settled,
-    Settlement, SnapshotError, Store, Undecided,
+    Charge, DecideError, Deciding, Durable, HoldFor, HoldId, IdempotencyKey, MemoryStore,
+    NowOrLater, Outage, Settled, Settlement, SnapshotError, Store, StoredEdits,
 };
-use crate::terms::Act;
-use crate::waiting::WaitList;
+use crate::waiting::WaitQueues;
 use change::Changes;
 use planning::{Planned, PlannedKeys};
-use report::{Asked, RefusalReport};
+use report::{EarlyDenialReport, EvaluatedRule};
 use ruleset::{Domain, Ruleset};
 
 mod change;
@@ -80,15 +80,15 @@ mod tally;
 ///
 /// Clones are handles of the same engine.
 pub struct Engine<S = MemoryStore, C = SystemClock> {
-    shared: Arc<Shared<S, C>>,
+    shared: Arc<EngineInner<S, C>>,
 }
 
-struct Shared<S, C> {
+struct EngineInner<S, C> {
     rules: ArcSwap<Ruleset>,
     store: S,
     clock: Arc<C>,
     changes: Mutex<Changes>,
-    waiting: WaitList,
+    waiting: WaitQueues,
 }
 
 impl<S, C> Clone for Engine<S, C> {
@@ -153,20 +153,20 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     #[must_use]
     pub fn with_store(policy: Policy, store: S, clock: C) -> Self {
         let times = Times { now: clock.now(), wall: clock.wall() };
-        let Edits { overlay, changes } = store.kept_edits();
+        let StoredEdits { overlay, changes } = store.stored_edits();
         let rules = Ruleset::new(Arc::new(policy), overlay, None, &store, times);
         store.adopt(&rules.adoption, &|| times);
         let clock = Arc::new(clock);
-        let shared = Shared {
+        let shared = EngineInner {
             rules: ArcSwap::from_pointee(rules),
             store,
-            waiting: WaitList::new(Arc::clone(&clock) as Arc<dyn Clock + Send + Sync>),
+            waiting: WaitQueues::new(Arc::clone(&clock) as Arc<dyn Clock + Send + Sync>),
             clock,
-            changes: Mutex::new(Changes::kept(changes)),
+            changes: Mutex::new(Changes::restored(changes)),
         };
         let engine = Self { shared: Arc::new(shared) };
         // Keys from an earlier life count under the rule's own limit until they are under its override.
-        engine.settle_exceptions(None, &engine.shared.rules.load(), times);
+        engine.settle_overrides(None, &engine.shared.rules.load(), times);
         engine
     }
 }
@@ -187,7 +187,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// A cost of 0 is a look and changes nothing.
     #[inline]
-    pub fn check(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+    pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Check, None)
     }
 
@@ -196,7 +196,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Answer<'_, Result<Report, CheckError>> {
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Check, Some(now))
     }
 
@@ -204,7 +204,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn check_together(
         &self,
         requests: &[Request<'_>],
-    ) -> Answer<'_, Result<Report, CheckError>> {
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(requests, Verb::Check, None)
     }
 
@@ -212,14 +212,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn check_many(
         &self,
         requests: &[Request<'_>],
-    ) -> Vec<Answer<'_, Result<Report, CheckError>>> {
+    ) -> Vec<NowOrLater<'_, Result<Report, CheckError>>> {
         let now = self.shared.clock.now();
         let check = |request| self.decide(std::slice::from_ref(request), Verb::Check, Some(now));
         requests.iter().map(check).collect()
     }
 
     /// What [`check`](Self::check) would answer. Changes nothing, so what remains is what is there.
-    pub fn peek(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+    pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Peek, None)
     }
 
@@ -228,7 +228,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Answer<'_, Result<Report, CheckError>> {
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Peek, Some(now))
     }
 
@@ -236,7 +236,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// The [hold](Report::hold) is to be [committed](Self::commit) or [cancelled](Self::cancel);
     /// after the shortest `reserve_for` of the rules it is given back by itself.
-    pub fn reserve(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+    pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Reserve, None)
     }
 
@@ -245,14 +245,18 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Answer<'_, Result<Report, CheckError>> {
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Reserve, Some(now))
     }
 
     /// Charges what was set aside: as much as was, or `actual` units, which may be fewer or more.
     ///
     /// Reports how many were charged: fewer than `actual` where a limit has no room for more.
-    pub fn commit(&self, id: HoldId, actual: Option<u64>) -> Answer<'_, Result<u64, SettleError>> {
+    pub fn commit(
+        &self,
+        id: HoldId,
+        actual: Option<u64>,
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Commit { actual }, None)
     }
 
@@ -262,17 +266,21 @@ impl<S: Store, C: Clock> Engine<S, C> {
         id: HoldId,
         actual: Option<u64>,
         now: Timestamp,
-    ) -> Answer<'_, Result<u64, SettleError>> {
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Commit { actual }, Some(now))
     }
 
     /// Gives back what was set aside.
-    pub fn cancel(&self, id: HoldId) -> Answer<'_, Result<u64, SettleError>> {
+    pub fn cancel(&self, id: HoldId) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Cancel, None)
     }
 
     /// [`cancel`](Self::cancel) at a given time.
-    pub fn cancel_at(&self, id: HoldId, now: Timestamp) -> Answer<'_, Result<u64, SettleError>> {
+    pub fn cancel_at(
+        &self,
+        id: HoldId,
+        now: Timestamp,
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Cancel, Some(now))
     }
 
@@ -282,13 +290,17 @@ impl<S: Store, C: Clock> Engine<S, C> {
         id: HoldId,
         actual: Option<u64>,
         note: &str,
-    ) -> Answer<'_, Result<u64, SettleError>> {
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
         let settlement = (Settlement::Commit { actual }, Some(note));
         self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
     }
 
     /// [`cancel`](Self::cancel), with a note that a store on disk writes down with it.
-    pub fn cancel_noting(&self, id: HoldId, note: &str) -> Answer<'_, Result<u64, SettleError>> {
+    pub fn cancel_noting(
+        &self,
+        id: HoldId,
+        note: &str,
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
         let settlement = (Settlement::Cancel, Some(note));
         self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
     }
@@ -296,7 +308,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// Gives back units of a reservation that was committed, and reports how many.
     ///
     /// Never more than was charged, and nothing that a closed window or period has taken with it.
-    pub fn refund_hold(&self, id: HoldId, units: u64) -> Answer<'_, Result<u64, SettleError>> {
+    pub fn refund_hold(&self, id: HoldId, units: u64) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Refund { units, name: None }, None)
     }
 
@@ -306,7 +318,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         id: HoldId,
         units: u64,
         now: Timestamp,
-    ) -> Answer<'_, Result<u64, SettleError>> {
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Refund { units, name: None }, Some(now))
     }
 
@@ -317,8 +329,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
         id: HoldId,
         units: u64,
         idempotency_key: &str,
-    ) -> Answer<'_, Result<u64, SettleError>> {
-        let name = Some(self.named(idempotency_key, ("refund", id, units)));
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
+        let name = Some(self.idempotency_key(idempotency_key, ("refund", id, units)));
         self.settle(id, Settlement::Refund { units, name }, None)
     }
 
@@ -327,7 +339,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// [idempotency key](Request::idempotency_key) only once.
     ///
     /// With [`CheckError::Outage`] it may have been given back all the same: a [`peek`](Self::peek) tells.
-    pub fn refund(&self, request: &Request<'_>) -> Answer<'_, Result<u64, CheckError>> {
+    pub fn refund(&self, request: &Request<'_>) -> NowOrLater<'_, Result<u64, CheckError>> {
         self.refund_at_times(request, None)
     }
 
@@ -336,7 +348,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Answer<'_, Result<u64, CheckError>> {
+    ) -> NowOrLater<'_, Result<u64, CheckError>> {
         self.refund_at_times(request, Some(now))
     }
 
@@ -344,7 +356,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         request: &Request<'_>,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Result<u64, CheckError>> {
+    ) -> NowOrLater<'_, Result<u64, CheckError>> {
         let (rules, times) = self.begin(now);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
@@ -352,20 +364,20 @@ impl<S: Store, C: Clock> Engine<S, C> {
             Ok(mut planned) => {
                 planned.plan.name = request
                     .idempotency_key
-                    .map(|key| self.named(key, ("refund", Body::of(request))));
+                    .map(|key| self.idempotency_key(key, ("refund", RequestIdentity::of(request))));
                 let waiting = &self.shared.waiting;
                 self.shared.store.refund(&planned.plan, times).map(|units| {
                     waiting.wake_all();
                     Ok(units?)
                 })
             }
-            Err(error) => Answer::Now(Err(error)),
+            Err(error) => NowOrLater::Now(Err(error)),
         }
     }
 
     /// Drops what the keys of a request have spent, at every rule that it meets; true if there was
     /// anything. What is set aside stays.
-    pub fn forget(&self, request: &Request<'_>) -> Answer<'_, Result<bool, CheckError>> {
+    pub fn forget(&self, request: &Request<'_>) -> NowOrLater<'_, Result<bool, CheckError>> {
         let (rules, times) = self.begin(None);
         match self.plan(&rules, request, times) {
             Ok(planned) => {
@@ -375,7 +387,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                     Ok(forgotten?)
                 })
             }
-            Err(error) => Answer::Now(Err(error)),
+            Err(error) => NowOrLater::Now(Err(error)),
         }
     }
 
@@ -385,12 +397,16 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ///
     /// In an [`Outage`] it may have been closed all the same: before trying again, see whether
     /// [`rounds`](Self::rounds) has changed.
-    pub fn close_round(&self, domain: &str) -> Answer<'_, Result<u64, Outage>> {
+    pub fn close_round(&self, domain: &str) -> NowOrLater<'_, Result<u64, Outage>> {
         self.close_round_maybe_noting(domain, None)
     }
 
     /// [`close_round`](Self::close_round), with a note that a store on disk writes down with it.
-    pub fn close_round_noting(&self, domain: &str, note: &str) -> Answer<'_, Result<u64, Outage>> {
+    pub fn close_round_noting(
+        &self,
+        domain: &str,
+        note: &str,
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
         self.close_round_maybe_noting(domain, Some(note))
     }
 
@@ -398,10 +414,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         domain: &str,
         note: Option<&str>,
-    ) -> Answer<'_, Result<u64, Outage>> {
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
         let (rules, times) = self.begin(None);
         if rules.domain(domain).is_none() {
-            return Answer::Now(Ok(0));
+            return NowOrLater::Now(Ok(0));
         }
         let closed = self.shared.store.close_round(domain, note, times);
         self.shared.waiting.wake_all();
@@ -487,7 +503,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         request: &'r Request<'r>,
         times: Times,
     ) -> Result<Planned<'r>, CheckError> {
-        let mut planned = Planned::new(rules, Act::Charge);
+        let mut planned = Planned::new(rules, Operation::Charge);
         planned.plan.note = request.note;
         let domain = rules.domain(request.domain);
         let hash = self.shared.store.hash();
@@ -501,7 +517,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         requests: &[Request<'_>],
         verb: Verb,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Result<Report, CheckError>> {
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
         let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
         self.decide_in(find, requests, verb, now)
     }
@@ -514,16 +530,16 @@ impl<S: Store, C: Clock> Engine<S, C> {
         requests: &[Request<'_>],
         verb: Verb,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Result<Report, CheckError>> {
+    ) -> NowOrLater<'_, Result<Report, CheckError>> {
         // A report is large: it is made where the caller wants it, and filled there.
-        let mut answer = Answer::Now(Ok(Report::new(self.shared.rules.load())));
-        if let Answer::Now(Ok(report)) = &mut answer {
-            match self.fill(report, &find, requests, (verb, now)) {
-                Filled::Now => {}
-                Filled::Error(error) => answer = Answer::Now(Err(error)),
-                Filled::WhenSafe(safe) => {
+        let mut answer = NowOrLater::Now(Ok(Report::new(self.shared.rules.load())));
+        if let NowOrLater::Now(Ok(report)) = &mut answer {
+            match self.decide_into(report, &find, requests, (verb, now)) {
+                DecideProgress::Now => {}
+                DecideProgress::Error(error) => answer = NowOrLater::Now(Err(error)),
+                DecideProgress::WhenSafe(safe) => {
                     let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
-                    answer = Answer::Later(Box::pin(report.when(safe)));
+                    answer = NowOrLater::Later(Box::pin(report.when(safe)));
                 }
             }
         }
@@ -536,27 +552,27 @@ impl<S: Store, C: Clock> Engine<S, C> {
         request: &Request<'_>,
         verb: Verb,
         now: Option<Timestamp>,
-    ) -> Result<(Report, Option<Safe<'_>>), CheckError> {
+    ) -> Result<(Report, Option<Durable<'_>>), CheckError> {
         let mut report = Report::new(self.shared.rules.load());
         let find = |rules: &Ruleset| rules.domain_number(request.domain);
-        match self.fill(&mut report, &find, std::slice::from_ref(request), (verb, now)) {
-            Filled::Now => Ok((report, None)),
-            Filled::Error(error) => Err(error),
-            Filled::WhenSafe(safe) => Ok((report, Some(safe))),
+        match self.decide_into(&mut report, &find, std::slice::from_ref(request), (verb, now)) {
+            DecideProgress::Now => Ok((report, None)),
+            DecideProgress::Error(error) => Err(error),
+            DecideProgress::WhenSafe(safe) => Ok((report, Some(safe))),
         }
     }
 
     /// Makes the decision that the report is about.
     #[inline]
-    fn fill(
+    fn decide_into(
         &self,
         report: &mut Report,
         find: &impl Fn(&Ruleset) -> Option<usize>,
         requests: &[Request<'_>],
         (verb, now): (Verb, Option<Timestamp>),
-    ) -> Filled<'_> {
+    ) -> DecideProgress<'_> {
         loop {
-            let Report { rules, asked, decisions, is_of_several, spoken, .. } = report;
+            let Report { rules, evaluated, decisions, is_of_several, hits, .. } = report;
             let times = self.times(rules, now);
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
             let mut planned = Planned::new(rules, verb.act());
@@ -564,49 +580,49 @@ impl<S: Store, C: Clock> Engine<S, C> {
             if let Err(error) =
                 self.plan_verb((rules, domain), requests, (verb, times), &mut planned)
             {
-                return Filled::Error(error);
+                return DecideProgress::Error(error);
             }
-            if let Some(refusal) = planned.refusal {
-                let refusal = (refusal, planned.refused);
-                let refusal = RefusalReport::new(rules, domain, refusal, times.wall);
+            if let Some(denial) = planned.denial {
+                let denial = (denial, planned.refused);
+                let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
                 drop(planned);
-                report.refuse(refusal);
-                return Filled::Now;
+                report.deny(denial);
+                return DecideProgress::Now;
             }
-            asked.clear();
-            let ask = |charge: &Charge<'_>| Asked { rule: charge.rule, weight: charge.weight };
-            asked.extend(planned.plan.charges.iter().map(ask));
+            evaluated.clear();
+            let ask = |charge: &Charge<'_>| EvaluatedRule { rule: charge.rule, mode: charge.mode };
+            evaluated.extend(planned.plan.charges.iter().map(ask));
             *is_of_several = requests.len() > 1;
-            *spoken = std::mem::take(&mut planned.spoken);
-            if asked.is_empty() && planned.plan.hold.is_none() {
-                return Filled::Now;
+            *hits = std::mem::take(&mut planned.hits);
+            if evaluated.is_empty() && planned.plan.hold.is_none() {
+                return DecideProgress::Now;
             }
             planned.plan.key_names = Some(&names);
             let (decided, safe) = match self.shared.store.decide(&planned.plan, times, decisions) {
-                Deciding::Now(Err(Undecided::Superseded)) => {
+                Deciding::Now(Err(DecideError::Superseded)) => {
                     drop(planned);
                     *rules = self.shared.rules.load();
                     continue;
                 }
-                Deciding::Now(Err(Undecided::NotAdopted)) => {
+                Deciding::Now(Err(DecideError::NotAdopted)) => {
                     let read = || self.times(rules, now);
                     self.shared.store.adopt(&rules.adoption, &read);
                     continue;
                 }
                 Deciding::Now(decided) => (decided, None),
-                Deciding::WhenSafe(decided, safe) => (Ok(decided), Some(self.telling(safe))),
+                Deciding::WhenSafe(decided, safe) => (Ok(decided), Some(self.wake_on_outage(safe))),
             };
             drop(planned);
             return match (report.set(decided), safe) {
-                (Err(error), _) => Filled::Error(error),
-                (Ok(()), None) => Filled::Now,
-                (Ok(()), Some(safe)) => Filled::WhenSafe(safe),
+                (Err(error), _) => DecideProgress::Error(error),
+                (Ok(()), None) => DecideProgress::Now,
+                (Ok(()), Some(safe)) => DecideProgress::WhenSafe(safe),
             };
         }
     }
 
     /// In an outage what was taken is given back, and whoever waits for it hears of it.
-    fn telling<'s>(&'s self, safe: Safe<'s>) -> Safe<'s> {
+    fn wake_on_outage<'s>(&'s self, safe: Durable<'s>) -> Durable<'s> {
         let waiting = &self.shared.waiting;
         Box::pin(async move {
             let kept = safe.await;
@@ -629,14 +645,15 @@ impl<S: Store, C: Clock> Engine<S, C> {
         planned.add((rules, domain), requests, self.shared.store.hash(), times)?;
         if let [request] = requests {
             if request.cost == 0 && verb != Verb::Acquire {
-                planned.plan.act = Act::Look;
+                planned.plan.act = Operation::Look;
             }
             planned.plan.note = request.note;
             if let Some(key) = request.idempotency_key
                 && matches!(verb, Verb::Check | Verb::Reserve)
                 && request.cost > 0
             {
-                planned.plan.name = Some(self.named(key, (Body::of(request), verb)));
+                planned.plan.name =
+                    Some(self.idempotency_key(key, (RequestIdentity::of(request), verb)));
             }
         } else if let [first, rest @ ..] = requests
             && rest.iter().any(|request| request.domain != first.domain)
@@ -661,7 +678,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
             (Verb::Peek, _) => {}
             (Verb::Acquire, _) => match planned.in_flight.and_then(|it| rules.rule(it).slots()) {
                 Some(slots) => planned.plan.hold = Some(HoldFor { length: slots.expires }),
-                None if planned.refusal.is_some() => {}
+                None if planned.denial.is_some() => {}
                 None => {
                     let domain = requests.first().map_or("", |request| request.domain).into();
                     return Err(CheckError::NoSlots { domain });
@@ -672,7 +689,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
             }
             (Verb::Check, None) => planned.leave_slots(),
             (Verb::Reserve, None) => {
-                if planned.plan.act == Act::Look {
+                if planned.plan.act == Operation::Look {
                     return Err(CheckError::NothingToReserve);
                 }
                 planned.leave_slots();
@@ -686,9 +703,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 
     /// An idempotency key, and the body that it belongs to.
-    fn named(&self, key: &str, body: impl Hash) -> Named {
+    fn idempotency_key(&self, key: &str, body: impl Hash) -> IdempotencyKey {
         let hash = self.shared.store.hash();
-        Named {
+        IdempotencyKey {
             name: [hash.hash_one((1, key)), hash.hash_one((2, key))],
             body: hash.hash_one(body),
         }
@@ -699,7 +716,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         id: HoldId,
         settlement: Settlement,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Result<u64, SettleError>> {
+    ) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle_noting(id, (settlement, None), now).map(|settled| Ok(settled?.units))
     }
 
@@ -708,18 +725,18 @@ impl<S: Store, C: Clock> Engine<S, C> {
         id: HoldId,
         settlement: (Settlement, Option<&str>),
         now: Option<Timestamp>,
-    ) -> Answer<'_, Result<Settled, SettleError>> {
+    ) -> NowOrLater<'_, Result<Settled, SettleError>> {
         let (_, times) = self.begin(now);
         let settled = self.shared.store.settle(id, settlement, times);
         let waiting = &self.shared.waiting;
-        if let Answer::Later(_) = &settled {
+        if let NowOrLater::Later(_) = &settled {
             // It is done already, even if nobody awaits the answer.
             waiting.wake_all();
         }
         settled.map(move |settled| {
             let settled = settled?;
             // Whoever waits for what was given back hears of it.
-            waiting.tell(settled.lines);
+            waiting.notify(settled.lines);
             Ok(settled)
         })
     }
@@ -727,14 +744,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
 
 /// Everything about a request that makes it another one.
 #[derive(Hash)]
-struct Body<'a> {
+struct RequestIdentity<'a> {
     domain: &'a str,
     /// In order of their names.
     attributes: SmallVec<[(&'a str, &'a str); 8]>,
     cost: u64,
 }
 
-impl<'a> Body<'a> {
+impl<'a> RequestIdentity<'a> {
     fn of(request: &Request<'a>) -> Self {
         let mut attributes: SmallVec<_> = request.attributes.iter().collect();
         attributes.sort_unstable();
@@ -743,18 +760,18 @@ impl<'a> Body<'a> {
 }
 
 /// How far a report has come.
-enum Filled<'a> {
+enum DecideProgress<'a> {
     Now,
     Error(CheckError),
-    WhenSafe(Safe<'a>),
+    WhenSafe(Durable<'a>),
 }
 
 impl Verb {
-    const fn act(self) -> Act {
+    const fn act(self) -> Operation {
         match self {
-            Self::Check | Self::Acquire => Act::Charge,
-            Self::Peek => Act::Look,
-            Self::Reserve => Act::Hold,
+            Self::Check | Self::Acquire => Operation::Charge,
+            Self::Peek => Operation::Look,
+            Self::Reserve => Operation::Hold,
         }
     }
 }

@@ -175,7 +175,7 @@ impl<S: Deref<Target = Seed>> Digest<S> {
 
     #[inline(always)]
     fn full(&mut self, word: u64) {
-        self.make_place();
+        self.make_room();
         // The mask tells the compiler that the place is within bounds.
         self.add(self.seed.full[self.words % PLACES], word);
     }
@@ -183,7 +183,7 @@ impl<S: Deref<Target = Seed>> Digest<S> {
     /// Takes the lowest `len` bytes of `value`, 1 to 7; the others are zero.
     #[inline(always)]
     fn short(&mut self, value: u64, len: usize) {
-        self.make_place();
+        self.make_room();
         self.add(self.seed.short[self.words % PLACES], value | ((len as u64) << 56));
     }
 
@@ -194,7 +194,7 @@ impl<S: Deref<Target = Seed>> Digest<S> {
     }
 
     #[inline(always)]
-    fn make_place(&mut self) {
+    fn make_room(&mut self) {
         if self.words == BLOCK_WORDS {
             self.blocks = self.seed.with_block(self.blocks, self.sum);
             self.sum = self.seed.start;
@@ -243,7 +243,7 @@ impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
     #[inline(always)]
     fn write_u8(&mut self, value: u8) {
         if value == 0xff {
-            self.make_place();
+            self.make_room();
             self.sum = self.sum.wrapping_add(self.seed.end[self.words % PLACES]);
             self.words += 1;
         } else {

@@ -218,6 +218,7 @@
 //!   tests, [`CachedClock`] for loops that know when time has passed. The verbs that decide have twins
 //!   that are told the time.
 
+mod any_limit;
 mod calendar;
 mod clock;
 mod cycle;
@@ -228,12 +229,11 @@ mod hash;
 mod keyed;
 mod limiter;
 mod locks;
-mod own_limit;
 pub mod policy;
 mod request;
+mod request_limit;
 mod store;
 mod table;
-mod terms;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod throttle;
@@ -249,17 +249,18 @@ pub use engine::{
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
-pub use own_limit::{OwnLimit, Unit};
 pub use request::{Attributes, Request};
+pub use request_limit::{RequestLimit, WindowUnit};
 #[cfg(feature = "durable")]
 pub use store::AnyStore;
 pub use store::{
-    Answer, Answering, HoldId, HoldIdError, KeyName, MemoryStore, Outage, SnapshotError, Store,
+    HoldId, HoldIdError, KeyName, MemoryStore, NowOrLater, NowOrLaterFuture, Outage, SnapshotError,
+    Store,
 };
 pub use table::WhenFull;
 pub use throttle::{Call, CallLimit, Throttle, ThrottleBuilder};
 pub use tidegate_core::{
-    Algorithm, Bucket, Carry, Cooldown, Decision, LimitError, Period, Problem, Quota, Rate,
+    Algorithm, Bucket, Carry, Cooldown, Decision, LimitError, LimitErrorKind, Period, Quota, Rate,
     Sliding, Timestamp, Verdict, Wait, Window,
 };
 

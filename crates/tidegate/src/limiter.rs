@@ -354,7 +354,7 @@ where
     /// The most keys that the limiter will remember.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.table.ceiling().max_keys
+        self.table.capacity().max_keys
     }
 
     /// Drops all keys that are idle: as good as never seen.
@@ -395,7 +395,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> fmt::Debug for Limiter<K, A, C, S> {
         f.debug_struct("Limiter")
             .field("limit", &self.table.limit())
             .field("keys", &self.table.len())
-            .field("max_keys", &self.table.ceiling().max_keys)
+            .field("max_keys", &self.table.capacity().max_keys)
             .finish_non_exhaustive()
     }
 }

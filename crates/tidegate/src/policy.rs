@@ -16,24 +16,24 @@
 
 mod check;
 mod cost;
-mod cover;
+mod describe;
 pub(crate) mod descriptor;
 mod diagnostic;
+mod fields;
 mod key;
 mod limit;
 mod lints;
 mod load;
 mod matcher;
-mod options;
 mod overrides;
 pub(crate) mod parse;
 mod pattern;
+mod representable;
 mod rule;
-mod sayable;
 mod schema;
 mod server;
+mod subsumption;
 mod text;
-mod words;
 pub(crate) mod write;
 #[cfg(feature = "yaml")]
 mod yaml;
@@ -55,13 +55,13 @@ pub use pattern::{Condition, Network, Pattern};
 pub(crate) use pattern::{address_of, masked, v4_mask, v6_mask};
 pub use rule::{Durability, Effective, Missing, Mode, OnError, Rule, RuleError};
 pub use schema::schema;
-pub use server::{Listen, Secret, Server, Unmatched};
+pub use server::{Listen, Secret, ServerConfig, Unmatched};
 
 /// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is
 /// unlimited unless it says so.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    pub(crate) server: Server,
+    pub(crate) server: ServerConfig,
     pub(crate) rules: Vec<Rule>,
     pub(crate) takes_own_limits: bool,
 }
@@ -90,7 +90,7 @@ impl Policy {
     ///
     /// All errors are reported at once. Files above 16 MiB are refused.
     pub fn parse(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
-        parse::parse(file_name, bytes, parse::Extent::Whole)
+        parse::parse(file_name, bytes, parse::FileScope::Whole)
     }
 
     /// The policy that a text says, for those who do not care for warnings.
@@ -102,16 +102,16 @@ impl Policy {
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Result<Self, PolicyErrors> {
         let rules: Vec<Rule> = rules.into_iter().collect();
         let mut found: Vec<_> =
-            check::check(&rules).into_iter().map(|f| named(f, &rules)).collect();
+            check::check(&rules).into_iter().map(|f| diagnostic(f, &rules)).collect();
         for rule in &rules {
-            found.extend(sayable::problem(rule).map(|message| {
+            found.extend(representable::problem(rule).map(|message| {
                 let message =
                     format!("rule `{}` of domain `{}`: {message}", rule.name, rule.domain);
-                diagnostic::without_place(Severity::Error, message, None)
+                diagnostic::without_position(Severity::Error, message, None)
             }));
         }
         if found.is_empty() {
-            return Ok(Self { server: Server::default(), rules, takes_own_limits: false });
+            return Ok(Self { server: ServerConfig::default(), rules, takes_own_limits: false });
         }
         let left_out = found.len().saturating_sub(PolicyErrors::MOST);
         found.truncate(PolicyErrors::MOST);
@@ -126,7 +126,7 @@ impl Policy {
 
     /// What the file says about the daemon.
     #[must_use]
-    pub const fn server(&self) -> &Server {
+    pub const fn server(&self) -> &ServerConfig {
         &self.server
     }
 
@@ -134,7 +134,7 @@ impl Policy {
     /// have to come out the same each time.
     #[must_use]
     pub fn enforced_for_all(mut self) -> Self {
-        self.server.enforce_ppm = Server::ENFORCE_ALL_PPM;
+        self.server.enforce_ppm = ServerConfig::ENFORCE_ALL_PPM;
         self
     }
 
@@ -156,7 +156,10 @@ impl Policy {
     /// What was probably not meant, for a policy that was built in code.
     #[must_use]
     pub fn warnings(&self) -> Vec<Diagnostic> {
-        lints::lint(&self.rules).into_iter().map(|finding| named(finding, &self.rules)).collect()
+        lints::lint(&self.rules)
+            .into_iter()
+            .map(|finding| diagnostic(finding, &self.rules))
+            .collect()
     }
 }
 
@@ -187,16 +190,16 @@ pub fn duration_from_text(text: &str) -> Result<Duration, RuleError> {
 /// A duration as a policy file says it, exact: `1h30m`, `250ms`.
 #[must_use]
 pub fn duration_to_text(duration: Duration) -> String {
-    text::say(duration)
+    text::format_duration(duration)
 }
 
 /// A finding without a place in a file, so it names the rule.
-fn named(finding: Finding, rules: &[Rule]) -> Diagnostic {
+fn diagnostic(finding: Finding, rules: &[Rule]) -> Diagnostic {
     let message = match finding.rule.and_then(|rule| rules.get(rule)) {
         Some(Rule { name, domain, .. }) => {
             format!("rule `{name}` of domain `{domain}`: {}", finding.message)
         }
         None => finding.message,
     };
-    diagnostic::without_place(finding.severity, message, finding.hint)
+    diagnostic::without_position(finding.severity, message, finding.hint)
 }

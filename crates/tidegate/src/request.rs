@@ -1,6 +1,6 @@
-use crate::own_limit::OwnLimit;
 use crate::policy::DescriptorNames;
 use crate::policy::descriptor::small;
+use crate::request_limit::RequestLimit;
 
 /// What somebody asks for: a domain, attributes, a cost.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +10,7 @@ pub struct Request<'a> {
     pub(crate) cost: u64,
     pub(crate) idempotency_key: Option<&'a str>,
     pub(crate) note: Option<&'a str>,
-    pub(crate) own_limit: Option<&'a OwnLimit>,
+    pub(crate) own_limit: Option<&'a RequestLimit>,
 }
 
 impl<'a> Request<'a> {
@@ -71,7 +71,7 @@ impl<'a> Request<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub const fn own_limit(self, limit: &'a OwnLimit) -> Self {
+    pub const fn own_limit(self, limit: &'a RequestLimit) -> Self {
         Self { own_limit: Some(limit), ..self }
     }
 

@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tidegate_core::Timestamp;
 
+use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::engine::{Change, Overlay};
 use crate::hash::KeyedHash;
-use crate::terms::Decisions;
 
 #[cfg(feature = "durable")]
 mod any;
@@ -27,8 +27,8 @@ pub use any::AnyStore;
 pub use memory::{MemoryStore, SnapshotError};
 pub use plan::KeyName;
 
-pub(crate) use memory::{ExceptionId, NewLimit, Restored, Succession, Successor};
-pub(crate) use plan::{Charge, HoldFor, KeyNames, Named, Plan};
+pub(crate) use memory::{NewLimit, OverrideId, RestoredLimit, Succession, Successor};
+pub(crate) use plan::{Charge, HoldFor, IdempotencyKey, KeyNames, Plan};
 
 /// The name of units on hold: a reservation or a lease.
 ///
@@ -68,21 +68,21 @@ impl FromStr for HoldId {
 #[derive(Clone, Copy, Debug)]
 pub struct Decided {
     pub(crate) is_allowed: bool,
-    pub(crate) hold: Option<Held>,
+    pub(crate) hold: Option<NewHold>,
     /// Whether it was decided before, for the same request.
     #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "nothing is undone"))]
     pub(crate) is_repeat: bool,
 }
 
 /// What tells when a decision is safe.
-pub(crate) type Safe<'a> = Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>>;
+pub(crate) type Durable<'a> = Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>>;
 
 /// How a store answers a plan. The answers of the limits are where the caller wanted them.
 pub enum Deciding<'a> {
     /// It is decided.
-    Now(Result<Decided, Undecided>),
+    Now(Result<Decided, DecideError>),
     /// It is decided, and may be told as soon as it is safe.
-    WhenSafe(Decided, Safe<'a>),
+    WhenSafe(Decided, Durable<'a>),
 }
 
 impl fmt::Debug for Deciding<'_> {
@@ -108,7 +108,7 @@ impl std::error::Error for Outage {}
 
 /// Units that were set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct NewHold {
     pub(crate) id: HoldId,
     pub(crate) expires: Timestamp,
     /// Larger than the number of every hold before.
@@ -117,7 +117,7 @@ pub(crate) struct Held {
 
 /// Why nothing was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Undecided {
+pub enum DecideError {
     /// The plan was made from rules that are no longer in force.
     Superseded,
     /// The store does not know the rules yet.
@@ -140,12 +140,12 @@ pub enum Settlement {
     /// They stay on hold for as long again, from now.
     Renew,
     /// So many of those that were charged are given back; under the same name only once.
-    Refund { units: u64, name: Option<Named> },
+    Refund { units: u64, name: Option<IdempotencyKey> },
 }
 
 impl Settlement {
     /// The name under which it happens only once.
-    pub(crate) const fn name(self) -> Option<Named> {
+    pub(crate) const fn name(self) -> Option<IdempotencyKey> {
         match self {
             Self::Refund { name, .. } => name,
             Self::Commit { .. } | Self::Cancel | Self::Renew => None,
@@ -161,12 +161,12 @@ pub struct Settled {
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
     /// Who has to hear of it.
-    pub(crate) lines: Lines,
+    pub(crate) lines: FreedQueues,
 }
 
 /// Who may be waiting for what was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lines {
+pub(crate) enum FreedQueues {
     /// Those who wait for places of the state with this name.
     One(u64),
     /// Anybody.
@@ -175,7 +175,7 @@ pub(crate) enum Lines {
 
 /// Why a hold was not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsettled {
+pub enum SettleFailure {
     /// It is not there: it has expired, was settled, or never was.
     Gone,
     /// The name belongs to another request.
@@ -186,20 +186,20 @@ pub enum Unsettled {
 
 /// Why nothing was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unrefunded {
+pub enum RefundFailure {
     /// The request's name belongs to another request.
     OtherBody,
     /// The store cannot keep it.
     Outage,
 }
 
-impl From<Outage> for Unrefunded {
+impl From<Outage> for RefundFailure {
     fn from(Outage: Outage) -> Self {
         Self::Outage
     }
 }
 
-impl From<Outage> for Unsettled {
+impl From<Outage> for SettleFailure {
     fn from(Outage: Outage) -> Self {
         Self::Outage
     }
@@ -207,7 +207,7 @@ impl From<Outage> for Unsettled {
 
 /// What a store knows about edits from an earlier life.
 #[derive(Clone, Debug, Default)]
-pub struct Edits {
+pub struct StoredEdits {
     pub(crate) overlay: Overlay,
     pub(crate) changes: Vec<Change>,
 }
@@ -231,9 +231,9 @@ impl<S: sealed::Store> Store for S {}
 
 pub(crate) mod sealed {
     use super::{
-        Adoption, Answer, Arc, AtomicU64, Change, Charge, Deciding, Decisions, Edits, HoldId,
-        KeyedHash, Outage, Overlay, Plan, Restored, Settled, Settlement, Times, Timestamp,
-        Unrefunded, Unsettled, fmt,
+        Adoption, Arc, AtomicU64, Change, Charge, Deciding, Decisions, HoldId, KeyedHash,
+        NowOrLater, Outage, Overlay, Plan, RefundFailure, RestoredLimit, SettleFailure, Settled,
+        Settlement, StoredEdits, Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -250,14 +250,18 @@ pub(crate) mod sealed {
             id: HoldId,
             settlement: (Settlement, Option<&str>),
             times: Times,
-        ) -> Answer<'_, Result<Settled, Unsettled>>;
+        ) -> NowOrLater<'_, Result<Settled, SettleFailure>>;
 
         /// Gives back the cost of a plan to each of its limits, as far as it was taken; once for each
         /// name.
-        fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>>;
+        fn refund(
+            &self,
+            plan: &Plan<'_>,
+            times: Times,
+        ) -> NowOrLater<'_, Result<u64, RefundFailure>>;
 
         /// Drops what the keys of a plan have spent.
-        fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>>;
+        fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>>;
 
         /// Puts a key's state under the charge's limit as of the last edit.
         fn settle_in(&self, charge: &Charge<'_>, times: Times);
@@ -280,23 +284,23 @@ pub(crate) mod sealed {
             domain: &str,
             note: Option<&str>,
             times: Times,
-        ) -> Answer<'_, Result<u64, Outage>>;
+        ) -> NowOrLater<'_, Result<u64, Outage>>;
 
         /// Keeps edits beyond the process, if it keeps anything.
-        fn keep_edits(&self, _overlay: &Overlay, _changes: &[Change]) -> Result<(), Outage> {
+        fn store_edits(&self, _overlay: &Overlay, _changes: &[Change]) -> Result<(), Outage> {
             Ok(())
         }
 
         /// Edits from an earlier life.
-        fn kept_edits(&self) -> Edits {
-            Edits::default()
+        fn stored_edits(&self) -> StoredEdits {
+            StoredEdits::default()
         }
 
         /// The hash that names states.
         fn hash(&self) -> &KeyedHash;
 
         /// Limits that states from an earlier life count under.
-        fn known_limits(&self) -> Vec<Restored>;
+        fn known_limits(&self) -> Vec<RestoredLimit>;
 
         /// How many keys have a state of their own.
         fn len(&self) -> usize;
@@ -312,14 +316,14 @@ pub(crate) mod sealed {
 /// once, so that neither costs anything. A store on disk has done what it was asked when the answer is
 /// there to be awaited, and tells it as soon as that is safe.
 #[must_use = "what is not awaited may not be safe yet"]
-pub enum Answer<'a, T> {
+pub enum NowOrLater<'a, T> {
     /// Here it is.
     Now(T),
     /// It takes a while.
     Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
-impl<'a, T> Answer<'a, T> {
+impl<'a, T> NowOrLater<'a, T> {
     /// The answer, at the price of blocking this thread until it is there.
     pub fn wait(self) -> T {
         match self {
@@ -329,36 +333,36 @@ impl<'a, T> Answer<'a, T> {
     }
 
     /// What a function makes of the answer.
-    pub fn map<U>(self, function: impl FnOnce(T) -> U + Send + 'a) -> Answer<'a, U>
+    pub fn map<U>(self, function: impl FnOnce(T) -> U + Send + 'a) -> NowOrLater<'a, U>
     where
         T: 'a,
     {
         match self {
-            Self::Now(answer) => Answer::Now(function(answer)),
-            Self::Later(future) => Answer::Later(Box::pin(async { function(future.await) })),
+            Self::Now(answer) => NowOrLater::Now(function(answer)),
+            Self::Later(future) => NowOrLater::Later(Box::pin(async { function(future.await) })),
         }
     }
 }
 
-impl<'a, T: Unpin + 'a> IntoFuture for Answer<'a, T> {
+impl<'a, T: Unpin + 'a> IntoFuture for NowOrLater<'a, T> {
     type Output = T;
-    type IntoFuture = Answering<'a, T>;
+    type IntoFuture = NowOrLaterFuture<'a, T>;
 
-    fn into_future(self) -> Answering<'a, T> {
+    fn into_future(self) -> NowOrLaterFuture<'a, T> {
         match self {
-            Self::Now(answer) => Answering { now: Some(answer), later: None },
-            Self::Later(future) => Answering { now: None, later: Some(future) },
+            Self::Now(answer) => NowOrLaterFuture { now: Some(answer), later: None },
+            Self::Later(future) => NowOrLaterFuture { now: None, later: Some(future) },
         }
     }
 }
 
 /// An [`Answer`] that is awaited.
-pub struct Answering<'a, T> {
+pub struct NowOrLaterFuture<'a, T> {
     now: Option<T>,
     later: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
 }
 
-impl<T: Unpin> Future for Answering<'_, T> {
+impl<T: Unpin> Future for NowOrLaterFuture<'_, T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -370,13 +374,13 @@ impl<T: Unpin> Future for Answering<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for Answering<'_, T> {
+impl<T> fmt::Debug for NowOrLaterFuture<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answering").field("is_there", &self.now.is_some()).finish_non_exhaustive()
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Answer<'_, T> {
+impl<T: fmt::Debug> fmt::Debug for NowOrLater<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Now(answer) => f.debug_tuple("Now").field(answer).finish(),

@@ -18,37 +18,37 @@ use std::sync::OnceLock;
 
 use tidegate_core::{Decision, Timestamp};
 
-pub use ceiling::WhenFull;
+pub use capacity::WhenFull;
 
-pub(crate) use ceiling::Ceiling;
+pub(crate) use capacity::Capacity;
 pub(crate) use line::{
-    Header, Line, Locked, Narrow, NarrowLine, Tagged, TaggedLine, WIDE_WORDS, Wide, WideLine, find,
-    is_unchanged, read_header,
+    Line, LineHeader, Locked, Narrow, NarrowLine, Tagged, TaggedLine, WIDE_WORDS, Wide, WideLine,
+    find, is_unchanged, read_header,
 };
-pub(crate) use shelf::{Keeper, Place, Shelf};
+pub(crate) use slot_table::{KeyLocation, SlotPolicy, SlotTable};
 
 use crate::keyed::KeyedLimit;
-use chain::{Chain, Position};
-use limits::Limits;
-use shelf::Fetched;
+use limits::LimitPair;
+use probe_chain::{Position, ProbeChain};
 use sketch::Sketch;
+use slot_table::Fetched;
 use sync::RwLock;
 
 mod arena;
-mod ceiling;
-mod chain;
+mod capacity;
 mod directory;
 mod grow;
 mod limits;
 mod line;
-mod shelf;
+mod probe_chain;
 mod sketch;
+mod slot_table;
 mod sync;
 
 #[derive(Debug)]
 pub(crate) struct Table<A: KeyedLimit> {
-    shelf: Shelf<A::Line>,
-    limits: Limits<A>,
+    table: SlotTable<A::Line>,
+    limits: LimitPair<A>,
     overrides: RwLock<HashMap<u64, A>>,
     /// The counters that new keys share while the table is full; made when first needed.
     sketch: OnceLock<Option<Sketch<A>>>,
@@ -56,7 +56,7 @@ pub(crate) struct Table<A: KeyedLimit> {
 
 /// Which limit a call is decided under.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Under<A> {
+pub(crate) enum LimitSource<A> {
     /// The key's own, or else the table's.
     Kept,
     /// The one that came with the call. States must mean the same under every limit that comes, and
@@ -64,7 +64,7 @@ pub(crate) enum Under<A> {
     Given(A),
 }
 
-impl<A: Copy> Under<A> {
+impl<A: Copy> LimitSource<A> {
     /// The limit that came with the call, or else `kept`.
     #[inline(always)]
     fn or(self, kept: impl FnOnce() -> A) -> A {
@@ -81,10 +81,10 @@ pub(crate) struct TableFull;
 
 impl<A: KeyedLimit> Table<A> {
     /// An empty table; `None` if there is no memory for it.
-    pub(crate) fn new(limit: A, ceiling: Ceiling, capacity_hint: Option<usize>) -> Option<Self> {
+    pub(crate) fn new(limit: A, capacity: Capacity, capacity_hint: Option<usize>) -> Option<Self> {
         Some(Self {
-            shelf: Shelf::new(ceiling, capacity_hint)?,
-            limits: Limits::new(limit),
+            table: SlotTable::new(capacity, capacity_hint)?,
+            limits: LimitPair::new(limit),
             overrides: RwLock::new(HashMap::new()),
             sketch: OnceLock::new(),
         })
@@ -97,11 +97,11 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Keys that have a slot.
     pub(crate) fn len(&self) -> usize {
-        self.shelf.len()
+        self.table.len()
     }
 
-    pub(crate) fn ceiling(&self) -> Ceiling {
-        self.shelf.ceiling()
+    pub(crate) fn capacity(&self) -> Capacity {
+        self.table.capacity()
     }
 
     pub(crate) fn limit(&self) -> A {
@@ -111,7 +111,7 @@ impl<A: KeyedLimit> Table<A> {
     /// Asks the processor for the home line of a hash, to be there when it is decided about.
     #[inline(always)]
     pub(crate) fn fetch(&self, hash: u64) -> Fetched<'_, A::Line> {
-        self.shelf.fetch(hash)
+        self.table.fetch(hash)
     }
 
     /// Charges `cost` to a key, if it fits, and reports what `report` makes of the decision.
@@ -126,7 +126,7 @@ impl<A: KeyedLimit> Table<A> {
         now: Timestamp,
         report: impl Fn(Decision) -> R,
     ) -> R {
-        self.check_under(key, (Under::Kept, cost), now, report)
+        self.check_under(key, (LimitSource::Kept, cost), now, report)
     }
 
     /// [`check`](Self::check) under a limit that may come with the call.
@@ -134,7 +134,7 @@ impl<A: KeyedLimit> Table<A> {
     pub(crate) fn check_under<R>(
         &self,
         key: Fetched<'_, A::Line>,
-        (under, cost): (Under<A>, u64),
+        (under, cost): (LimitSource<A>, u64),
         now: Timestamp,
         report: impl Fn(Decision) -> R,
     ) -> R {
@@ -149,7 +149,7 @@ impl<A: KeyedLimit> Table<A> {
     fn check_in<R>(
         &self,
         Fetched { hash, home: line }: Fetched<'_, A::Line>,
-        (under, cost): (Under<A>, u64),
+        (under, cost): (LimitSource<A>, u64),
         now: Timestamp,
         report: impl Fn(Decision) -> R,
     ) -> Option<R> {
@@ -183,11 +183,11 @@ impl<A: KeyedLimit> Table<A> {
     fn check_elsewhere(
         &self,
         hash: u64,
-        (under, cost): (&Under<A>, u64),
+        (under, cost): (&LimitSource<A>, u64),
         now: Timestamp,
     ) -> Decision {
         let under = *under;
-        let chain = self.shelf.chain(hash);
+        let chain = self.table.chain(hash);
         for (line, next) in chain.iter().zip(&chain[1..]) {
             if !read_header(line).is_overflowed() {
                 break;
@@ -207,17 +207,17 @@ impl<A: KeyedLimit> Table<A> {
 
     /// What [`check`](Self::check) would answer. Changes nothing.
     pub(crate) fn peek(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
-        self.peek_under(hash, (Under::Kept, cost), now)
+        self.peek_under(hash, (LimitSource::Kept, cost), now)
     }
 
     /// [`peek`](Self::peek) under a limit that may come with the call.
     pub(crate) fn peek_under(
         &self,
         hash: u64,
-        (under, cost): (Under<A>, u64),
+        (under, cost): (LimitSource<A>, u64),
         now: Timestamp,
     ) -> Decision {
-        let (_, mut chain) = self.shelf.lock_chain(hash);
+        let (_, mut chain) = self.table.lock_chain(hash);
         if let Some(at) = chain.find(hash) {
             let line = chain.line(at.line);
             let state = A::unpack(line.load(at.slot));
@@ -225,7 +225,7 @@ impl<A: KeyedLimit> Table<A> {
             return limit.peek(&state, cost, now);
         }
         let home = chain.line(0);
-        let now = self.shelf.no_earlier_than_reuse(now);
+        let now = self.table.no_earlier_than_reuse(now);
         match self.sketch() {
             Some(sketch) => sketch.estimate(self, hash, now).peek(under, cost, now),
             None => {
@@ -237,7 +237,7 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Gives back up to `units` to a key that has a slot, and reports how many.
     pub(crate) fn refund(&self, hash: u64, units: u64, now: Timestamp) -> u64 {
-        let (_, mut chain) = self.shelf.lock_chain(hash);
+        let (_, mut chain) = self.table.lock_chain(hash);
         let Some(at) = chain.find(hash) else { return 0 };
         let line = chain.line(at.line);
         let limit = self.limit_of(line.header, at.slot, hash);
@@ -249,14 +249,14 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Drops what a key has spent; true if there was anything. Its own limit stays.
     pub(crate) fn forget(&self, hash: u64) -> bool {
-        let (_, mut chain) = self.shelf.lock_chain(hash);
+        let (_, mut chain) = self.table.lock_chain(hash);
         let Some(at) = chain.find(hash) else { return false };
         let line = chain.line(at.line);
         if line.header.is_pinned(at.slot) {
             line.store(at.slot, Default::default());
         } else {
             line.clear(at.slot);
-            self.shelf.uncount_keys(1);
+            self.table.uncount_keys(1);
         }
         true
     }
@@ -269,10 +269,10 @@ impl<A: KeyedLimit> Table<A> {
     /// moved was charged before that time, and is not given back at a rate that came later.
     pub(crate) fn set_limit(&self, limit: A, now: impl Fn() -> Timestamp) {
         let modernise = |line: &mut Locked<'_, A::Line>| {
-            self.modernise(line, self.limits.current_index(), now());
+            self.migrate(line, self.limits.current_index(), now());
         };
         self.limits.edit(limit, now(), || {
-            for line in self.shelf.lines() {
+            for line in self.table.lines() {
                 modernise(&mut Locked::new(line));
             }
             if let Some(sketch) = self.sketch() {
@@ -300,7 +300,7 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Puts a key back under the common limit; true if it had one of its own.
     pub(crate) fn remove_override(&self, hash: u64, now: Timestamp) -> bool {
-        let (_, mut chain) = self.shelf.lock_chain(hash);
+        let (_, mut chain) = self.table.lock_chain(hash);
         let Some(at) = chain.find(hash) else { return false };
         let line = chain.line(at.line);
         if !line.header.is_pinned(at.slot) {
@@ -312,7 +312,7 @@ impl<A: KeyedLimit> Table<A> {
         line.header.set_pinned(at.slot, false);
         if line.load(at.slot) == Default::default() {
             line.clear(at.slot);
-            self.shelf.uncount_keys(1);
+            self.table.uncount_keys(1);
         }
         let mut overrides = self.overrides.write().unwrap_or_else(|poison| poison.into_inner());
         overrides.remove(&hash);
@@ -321,28 +321,28 @@ impl<A: KeyedLimit> Table<A> {
 
     /// Frees the slots of all keys that are idle at `now`.
     pub(crate) fn sweep(&self, now: Timestamp) {
-        self.shelf.sweep(now, self);
+        self.table.sweep(now, self);
     }
 }
 
 /// The slow way: under the lock of the key's home line.
 impl<A: KeyedLimit> Table<A> {
-    fn check_locked(&self, hash: u64, asked: (Under<A>, u64), now: Timestamp) -> Decision {
+    fn check_locked(&self, hash: u64, asked: (LimitSource<A>, u64), now: Timestamp) -> Decision {
         let (under, cost) = asked;
-        match self.shelf.enter(hash, now, self) {
-            Place::Known(mut chain, at) => {
+        match self.table.enter(hash, now, self) {
+            KeyLocation::Known(mut chain, at) => {
                 let line = chain.line(at.line);
                 let limit = under.or(|| self.limit_of(line.header, at.slot, hash));
                 // A key may have been given its slot with its own limit, after it was forgotten.
                 let is_pinned = line.header.is_pinned(at.slot);
-                let now = if is_pinned { self.shelf.no_earlier_than_reuse(now) } else { now };
+                let now = if is_pinned { self.table.no_earlier_than_reuse(now) } else { now };
                 let mut state = A::unpack(line.load(at.slot));
                 let decision = limit.check(&mut state, cost, now);
                 line.store(at.slot, A::pack(&state));
                 decision
             }
-            Place::Claimed(mut chain, at) => self.insert((&mut chain, at), hash, asked, now),
-            Place::Full(mut chain) => self.check_without_slot(&mut chain, hash, asked, now),
+            KeyLocation::Claimed(mut chain, at) => self.insert((&mut chain, at), hash, asked, now),
+            KeyLocation::Full(mut chain) => self.check_without_slot(&mut chain, hash, asked, now),
         }
     }
 
@@ -351,36 +351,36 @@ impl<A: KeyedLimit> Table<A> {
         &self,
         hash: u64,
         now: Timestamp,
-    ) -> Result<(Chain<'_, A::Line>, Position), TableFull> {
-        match self.shelf.enter(hash, now, self) {
-            Place::Known(chain, at) => Ok((chain, at)),
-            Place::Claimed(mut chain, at) => {
+    ) -> Result<(ProbeChain<'_, A::Line>, Position), TableFull> {
+        match self.table.enter(hash, now, self) {
+            KeyLocation::Known(chain, at) => Ok((chain, at)),
+            KeyLocation::Claimed(mut chain, at) => {
                 let state = self.first_state(chain.line(at.line), hash, now);
                 let line = chain.line(at.line);
                 line.set_fingerprint(at.slot, hash);
                 line.store(at.slot, A::pack(&state));
                 Ok((chain, at))
             }
-            Place::Full(_) => Err(TableFull),
+            KeyLocation::Full(_) => Err(TableFull),
         }
     }
 
     /// Decides about a new key in the slot that was claimed for it.
     fn insert(
         &self,
-        (chain, at): (&mut Chain<'_, A::Line>, Position),
+        (chain, at): (&mut ProbeChain<'_, A::Line>, Position),
         hash: u64,
-        (under, cost): (Under<A>, u64),
+        (under, cost): (LimitSource<A>, u64),
         now: Timestamp,
     ) -> Decision {
         let line = chain.line(at.line);
         let mut state = self.first_state(line, hash, now);
         let limit = under.or(|| self.limits.get(line.header.limit_index()));
-        let now = self.shelf.no_earlier_than_reuse(now);
+        let now = self.table.no_earlier_than_reuse(now);
         let decision = limit.check(&mut state, cost, now);
         if state == limit.fresh() {
             // Nothing to remember: a cost that can never pass takes no slot.
-            self.shelf.uncount_keys(1);
+            self.table.uncount_keys(1);
         } else {
             line.set_fingerprint(at.slot, hash);
             line.store(at.slot, A::pack(&state));
@@ -395,7 +395,7 @@ impl<A: KeyedLimit> Table<A> {
         };
         let estimate = sketch.estimate(self, hash, now);
         let current = self.limits.current_index();
-        self.modernise(line, current, now);
+        self.migrate(line, current, now);
         if estimate.limit_index == current {
             estimate.state
         } else {
@@ -406,14 +406,14 @@ impl<A: KeyedLimit> Table<A> {
     /// Decides about a new key for which there is no slot, under the lock of its home line.
     fn check_without_slot(
         &self,
-        chain: &mut Chain<'_, A::Line>,
+        chain: &mut ProbeChain<'_, A::Line>,
         hash: u64,
-        (under, cost): (Under<A>, u64),
+        (under, cost): (LimitSource<A>, u64),
         now: Timestamp,
     ) -> Decision {
         let limit = under.or(|| self.limits.get(chain.line(0).header.limit_index()));
-        let now = self.shelf.no_earlier_than_reuse(now);
-        match self.ceiling().when_full {
+        let now = self.table.no_earlier_than_reuse(now);
+        match self.capacity().when_full {
             WhenFull::Allow => limit.peek(&limit.fresh(), cost, now),
             WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
             WhenFull::Share => match self.sketch.get_or_init(|| Sketch::new(self)) {
@@ -424,7 +424,7 @@ impl<A: KeyedLimit> Table<A> {
     }
 
     /// The limit that a slot's state is counted under.
-    fn limit_of(&self, header: Header, slot: usize, hash: u64) -> A {
+    fn limit_of(&self, header: LineHeader, slot: usize, hash: u64) -> A {
         if header.is_pinned(slot) {
             let overrides = self.overrides.read().unwrap_or_else(|poison| poison.into_inner());
             if let Some(limit) = overrides.get(&hash) {
@@ -435,7 +435,7 @@ impl<A: KeyedLimit> Table<A> {
     }
 
     /// Moves the states of a line to the limit that is in force, as read under the line's lock.
-    fn modernise(&self, line: &mut Locked<'_, A::Line>, current: usize, now: Timestamp) {
+    fn migrate(&self, line: &mut Locked<'_, A::Line>, current: usize, now: Timestamp) {
         if line.header.limit_index() == current {
             return;
         }
@@ -461,7 +461,7 @@ impl<A: KeyedLimit> Table<A> {
     }
 }
 
-impl<A: KeyedLimit> Keeper<A::Line> for Table<A> {
+impl<A: KeyedLimit> SlotPolicy<A::Line> for Table<A> {
     fn is_idle(&self, line: &Locked<'_, A::Line>, slot: usize, since: Timestamp) -> bool {
         let limit = self.limits.get(line.header.limit_index());
         limit.is_idle(&A::unpack(line.load(slot)), since)
@@ -470,7 +470,7 @@ impl<A: KeyedLimit> Keeper<A::Line> for Table<A> {
     fn level(&self, lines: &mut [Locked<'_, A::Line>], now: Timestamp) {
         // Read once, with all lines locked: an edit that comes now finds them all alike.
         let current = self.limits.current_index();
-        lines.iter_mut().for_each(|line| self.modernise(line, current, now));
+        lines.iter_mut().for_each(|line| self.migrate(line, current, now));
     }
 }
 

@@ -104,12 +104,12 @@ const ADA: Attributes<'static> = &[("user", "ada")];
 const BOB: Attributes<'static> = &[("user", "bob")];
 
 /// An engine at work, with short words for what tests do.
-struct Desk<S: Store> {
+struct TestEngine<S: Store> {
     engine: Engine<S, ManualClock>,
     clock: ManualClock,
 }
 
-impl<S: Store> Desk<S> {
+impl<S: Store> TestEngine<S> {
     fn new(make: Make<'_, S>, policy: &str) -> Self {
         Self::starting(make, policy, Timestamp::ZERO)
     }

@@ -7,7 +7,7 @@ use tidegate_core::{Bucket, Decision, LimitError, Rate, Timestamp};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::hash::{KeyedHash, spread};
-use crate::table::{Table, Under};
+use crate::table::{LimitSource, Table};
 
 mod builder;
 
@@ -125,7 +125,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
         Q: Hash + ?Sized,
     {
         let fetched = self.table.fetch(self.hash(key));
-        let asked = (Under::Given(limit.0), cost);
+        let asked = (LimitSource::Given(limit.0), cost);
         self.table.check_under(fetched, asked, now, |decision| decision)
     }
 
@@ -163,7 +163,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
                 taken += 1;
             }
             for (fetched, limit, cost) in batch[..taken].iter().flatten() {
-                let asked = (Under::Given(limit.0), *cost);
+                let asked = (LimitSource::Given(limit.0), *cost);
                 told(self.table.check_under(*fetched, asked, now, |decision| decision));
             }
             if taken < BATCH {
@@ -188,7 +188,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.table.peek_under(self.hash(key), (Under::Given(limit.0), cost), now)
+        self.table.peek_under(self.hash(key), (LimitSource::Given(limit.0), cost), now)
     }
 
     /// Forgets what the key has spent; false if there was nothing to forget.
@@ -224,7 +224,7 @@ impl<K: ?Sized, C: Clock, S> Throttle<K, C, S> {
     /// The most keys that the throttle will remember.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.table.ceiling().max_keys
+        self.table.capacity().max_keys
     }
 
     /// Drops all keys that are idle: as good as never seen.
@@ -244,7 +244,7 @@ impl<K: ?Sized, C, S> fmt::Debug for Throttle<K, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Throttle")
             .field("keys", &self.table.len())
-            .field("max_keys", &self.table.ceiling().max_keys)
+            .field("max_keys", &self.table.capacity().max_keys)
             .finish_non_exhaustive()
     }
 }

@@ -24,16 +24,16 @@ use tidegate_core::Timestamp;
 
 use crate::clock::Clock;
 
-mod line;
 mod park;
+mod queue;
 mod sync;
 mod timer;
 
-pub(crate) use line::Terms;
-use line::{Lines, Place, Turn, next_attempt};
 use park::Parker;
+pub(crate) use queue::WaitRequest;
+use queue::{Queues, Ticket, Turn, next_attempt};
 use sync::{AtomicUsize, Attempting, Mutex, MutexGuard, Ordering, fence, lock};
-use timer::{Alarms, Armed, Patience, Timer};
+use timer::{Alarms, Armed, SleepBudget, Timer};
 
 /// What an attempt has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) enum Attempt<T> {
 
 /// Why somebody waits no longer, without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GaveUp {
+pub(crate) enum QueueError {
     /// All places of the line were taken.
     QueueFull,
     /// The deadline has come.
@@ -56,16 +56,16 @@ pub(crate) enum GaveUp {
 }
 
 /// All who wait.
-pub(crate) struct WaitList {
-    shared: Arc<Shared>,
+pub(crate) struct WaitQueues {
+    shared: Arc<WaitInner>,
 }
 
-impl WaitList {
+impl WaitQueues {
     /// An empty list, whose deadlines and times to retry are times of `clock`.
     pub(crate) fn new(clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        let shards = std::array::from_fn(|_| Mutex::new(Lines::new()));
+        let shards = std::array::from_fn(|_| Mutex::new(Queues::new()));
         let waiting = AtomicUsize::new(0);
-        Self { shared: Arc::new(Shared { shards, waiting, clock, timer: Timer::new() }) }
+        Self { shared: Arc::new(WaitInner { shards, waiting, clock, timer: Timer::new() }) }
     }
 
     /// Whether nobody waits in a line. Costs one load when nobody waits anywhere.
@@ -73,32 +73,32 @@ impl WaitList {
     /// Who does not want to wait may attempt without the list when it is so; otherwise it would
     /// overtake. Who wants to wait calls [`wait`](Self::wait) and has made its first attempt there.
     #[cfg(test)]
-    pub(crate) fn is_empty(&self, line: u64) -> bool {
-        self.shared.is_unused() || self.shared.lines(line).is_empty(line)
+    pub(crate) fn is_empty(&self, queue: u64) -> bool {
+        self.shared.is_unused() || self.shared.queues(queue).is_empty(queue)
     }
 
     /// Waits until an attempt succeeds. To be awaited, or [blocked](Wait::block) on.
     ///
     /// If nobody is ahead, the first attempt is made now, and who succeeds never takes a place. A
     /// deadline that has come, then, means: do not wait. Dropping the future gives the place back.
-    pub(crate) fn wait<T, F>(&self, terms: Terms, mut attempt: F) -> Wait<'_, T, F>
+    pub(crate) fn wait<T, F>(&self, terms: WaitRequest, mut attempt: F) -> QueueWait<'_, T, F>
     where
         F: FnMut(Timestamp) -> Attempt<T>,
     {
         let stage = self.enter(&terms, &mut attempt);
-        Wait { list: self, stage, attempt }
+        QueueWait { list: self, stage, attempt }
     }
 
     /// Tells a line that an attempt may succeed now: something was given back.
     ///
     /// Comes after the giving back. One call is enough for any number of places. Costs one load
     /// when nobody waits anywhere.
-    pub(crate) fn wake(&self, line: u64) {
+    pub(crate) fn wake(&self, queue: u64) {
         if self.shared.is_unused() {
             return;
         }
-        let bell = self.shared.lines(line).wake(line);
-        ring(bell);
+        let waker = self.shared.queues(queue).wake(queue);
+        wake_all(waker);
     }
 
     /// Tells every line that an attempt may succeed now: more than one key may have got something.
@@ -107,16 +107,16 @@ impl WaitList {
             return;
         }
         for shard in &self.shared.shards {
-            let bells = lock(shard).wake_all();
-            ring(bells);
+            let wakers = lock(shard).wake_all();
+            wake_all(wakers);
         }
     }
 
     /// Tells those who have to hear of something that was given back.
-    pub(crate) fn tell(&self, lines: crate::store::Lines) {
-        match lines {
-            crate::store::Lines::One(line) => self.wake(line),
-            crate::store::Lines::All => self.wake_all(),
+    pub(crate) fn notify(&self, queues: crate::store::FreedQueues) {
+        match queues {
+            crate::store::FreedQueues::One(queue) => self.wake(queue),
+            crate::store::FreedQueues::All => self.wake_all(),
         }
     }
 
@@ -134,7 +134,7 @@ impl WaitList {
     }
 
     /// How many lines there are: those in which somebody waits.
-    pub(crate) fn lines(&self) -> usize {
+    pub(crate) fn queue_count(&self) -> usize {
         self.shared.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
@@ -143,73 +143,75 @@ impl WaitList {
     pub(crate) fn close(&self) {
         Attempting::assert_not();
         for shard in &self.shared.shards {
-            let bells = lock(shard).close();
-            ring(bells);
+            let wakers = lock(shard).close();
+            wake_all(wakers);
         }
         self.shared.timer.close();
     }
 
     fn enter<T>(
         &self,
-        terms: &Terms,
+        terms: &WaitRequest,
         attempt: &mut impl FnMut(Timestamp) -> Attempt<T>,
-    ) -> Stage<'_, T> {
-        let counted = Counted::new(&self.shared.waiting);
-        let mut lines = self.shared.lines(terms.line);
+    ) -> WaitStage<'_, T> {
+        let counted = WaiterCount::new(&self.shared.waiting);
+        let mut queues = self.shared.queues(terms.queue);
         let now = self.shared.clock.now();
-        if lines.is_closed() {
-            return Stage::Settled(Err(GaveUp::Closed));
+        if queues.is_closed() {
+            return WaitStage::Settled(Err(QueueError::Closed));
         }
         let mut told = None;
-        if lines.would_be_first(terms) {
+        if queues.would_be_first(terms) {
             match try_once(attempt, now) {
-                Attempt::Done(value) => return Stage::Settled(Ok(value)),
+                Attempt::Done(value) => return WaitStage::Settled(Ok(value)),
                 Attempt::NotYet { retry_at } => told = next_attempt(retry_at, now),
             }
         }
         if terms.deadline.is_some_and(|deadline| deadline <= now) {
-            return Stage::Settled(Err(GaveUp::DeadlinePassed));
+            return WaitStage::Settled(Err(QueueError::DeadlinePassed));
         }
-        match lines.join(terms, told) {
-            Some(place) => Stage::Waits(Seat { shared: &self.shared, place, _counted: counted }),
-            None => Stage::Settled(Err(GaveUp::QueueFull)),
+        match queues.join(terms, told) {
+            Some(ticket) => {
+                WaitStage::Waits(TicketGuard { shared: &self.shared, ticket, _counted: counted })
+            }
+            None => WaitStage::Settled(Err(QueueError::QueueFull)),
         }
     }
 }
 
-impl Drop for WaitList {
+impl Drop for WaitQueues {
     fn drop(&mut self) {
         self.shared.timer.stop();
     }
 }
 
-impl fmt::Debug for WaitList {
+impl fmt::Debug for WaitQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitList").field("lines", &self.lines()).finish_non_exhaustive()
+        f.debug_struct("WaitList").field("lines", &self.queue_count()).finish_non_exhaustive()
     }
 }
 
 /// Somebody who waits: a future, or a call that blocks.
 #[must_use = "it holds up its line and does not attempt unless it is awaited or blocked on"]
-pub(crate) struct Wait<'a, T, F> {
-    list: &'a WaitList,
-    stage: Stage<'a, T>,
+pub(crate) struct QueueWait<'a, T, F> {
+    list: &'a WaitQueues,
+    stage: WaitStage<'a, T>,
     attempt: F,
 }
 
-impl<T, F: FnMut(Timestamp) -> Attempt<T>> Wait<'_, T, F> {
+impl<T, F: FnMut(Timestamp) -> Attempt<T>> QueueWait<'_, T, F> {
     /// Blocks the thread until it is settled. Needs no timer.
-    pub(crate) fn block(mut self) -> Result<T, GaveUp> {
+    pub(crate) fn block(mut self) -> Result<T, QueueError> {
         let parker = Arc::new(Parker::new());
-        let bell = Waker::from(Arc::clone(&parker));
-        let mut patience = Patience::new();
+        let waker = Waker::from(Arc::clone(&parker));
+        let mut patience = SleepBudget::new();
         loop {
-            match self.step(&bell) {
-                Step::Settled(outcome) => return outcome,
-                Step::Sleeps { until: None } => {
+            match self.step(&waker) {
+                WaitStep::Settled(outcome) => return outcome,
+                WaitStep::Sleeps { until: None } => {
                     parker.park(None);
                 }
-                Step::Sleeps { until: Some(until) } => {
+                WaitStep::Sleeps { until: Some(until) } => {
                     let timeout = patience.timeout(until, self.list.shared.clock.now());
                     patience.note(until, parker.park(Some(timeout)));
                 }
@@ -217,30 +219,30 @@ impl<T, F: FnMut(Timestamp) -> Attempt<T>> Wait<'_, T, F> {
         }
     }
 
-    fn step(&mut self, bell: &Waker) -> Step<T> {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Settled(outcome) => Step::Settled(outcome),
+    fn step(&mut self, waker: &Waker) -> WaitStep<T> {
+        match std::mem::replace(&mut self.stage, WaitStage::Over) {
+            WaitStage::Settled(outcome) => WaitStep::Settled(outcome),
             // If the attempt panics, the seat goes with it.
-            Stage::Waits(seat) => match seat.look(&mut self.attempt, bell) {
-                Step::Settled(outcome) => Step::Settled(outcome),
-                Step::Sleeps { until } => {
-                    self.stage = Stage::Waits(seat);
-                    Step::Sleeps { until }
+            WaitStage::Waits(seat) => match seat.attempt_turn(&mut self.attempt, waker) {
+                WaitStep::Settled(outcome) => WaitStep::Settled(outcome),
+                WaitStep::Sleeps { until } => {
+                    self.stage = WaitStage::Waits(seat);
+                    WaitStep::Sleeps { until }
                 }
             },
-            Stage::Over => panic!("polled after it was settled"),
+            WaitStage::Over => panic!("polled after it was settled"),
         }
     }
 }
 
-impl<T, F: FnMut(Timestamp) -> Attempt<T>> Future for Wait<'_, T, F> {
-    type Output = Result<T, GaveUp>;
+impl<T, F: FnMut(Timestamp) -> Attempt<T>> Future for QueueWait<'_, T, F> {
+    type Output = Result<T, QueueError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         match this.step(context.waker()) {
-            Step::Settled(outcome) => Poll::Ready(outcome),
-            Step::Sleeps { until } => {
+            WaitStep::Settled(outcome) => Poll::Ready(outcome),
+            WaitStep::Sleeps { until } => {
                 if let Some(until) = until
                     && Timer::arm(&this.list.shared, until) == Armed::No
                 {
@@ -254,68 +256,72 @@ impl<T, F: FnMut(Timestamp) -> Attempt<T>> Future for Wait<'_, T, F> {
 }
 
 /// Nothing in it is ever pinned.
-impl<T, F> Unpin for Wait<'_, T, F> {}
+impl<T, F> Unpin for QueueWait<'_, T, F> {}
 
-impl<T, F> fmt::Debug for Wait<'_, T, F> {
+impl<T, F> fmt::Debug for QueueWait<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wait").finish_non_exhaustive()
     }
 }
 
-enum Stage<'a, T> {
-    Waits(Seat<'a>),
+enum WaitStage<'a, T> {
+    Waits(TicketGuard<'a>),
     /// Known, but not yet asked for.
-    Settled(Result<T, GaveUp>),
+    Settled(Result<T, QueueError>),
     Over,
 }
 
-enum Step<T> {
-    Settled(Result<T, GaveUp>),
+enum WaitStep<T> {
+    Settled(Result<T, QueueError>),
     Sleeps { until: Option<Timestamp> },
 }
 
 /// A place, given back on drop.
-struct Seat<'a> {
-    shared: &'a Shared,
-    place: Place,
-    _counted: Counted<'a>,
+struct TicketGuard<'a> {
+    shared: &'a WaitInner,
+    ticket: Ticket,
+    _counted: WaiterCount<'a>,
 }
 
-impl Seat<'_> {
+impl TicketGuard<'_> {
     /// Makes an attempt if it is the time for one; otherwise hangs up the bell, under the same lock.
-    fn look<T>(&self, attempt: &mut impl FnMut(Timestamp) -> Attempt<T>, bell: &Waker) -> Step<T> {
+    fn attempt_turn<T>(
+        &self,
+        attempt: &mut impl FnMut(Timestamp) -> Attempt<T>,
+        waker: &Waker,
+    ) -> WaitStep<T> {
         // Cloned before and dropped after the lock is held: both may run foreign code.
-        let bell = bell.clone();
+        let waker = waker.clone();
         let _old;
-        let mut lines = self.shared.lines(self.place.line());
+        let mut queues = self.shared.queues(self.ticket.queue());
         loop {
             let now = self.shared.clock.now();
-            let turn = lines.turn(self.place, now);
+            let turn = queues.turn(self.ticket, now);
             match turn {
                 Turn::Attempt | Turn::LastAttempt => match try_once(attempt, now) {
-                    Attempt::Done(value) => return Step::Settled(Ok(value)),
+                    Attempt::Done(value) => return WaitStep::Settled(Ok(value)),
                     Attempt::NotYet { .. } if turn == Turn::LastAttempt => {
-                        return Step::Settled(Err(GaveUp::DeadlinePassed));
+                        return WaitStep::Settled(Err(QueueError::DeadlinePassed));
                     }
                     Attempt::NotYet { retry_at } => {
-                        lines.put_off(self.place, next_attempt(retry_at, now));
+                        queues.put_off(self.ticket, next_attempt(retry_at, now));
                     }
                 },
                 Turn::Sleep { until } => {
-                    _old = lines.listen(self.place, bell);
-                    return Step::Sleeps { until };
+                    _old = queues.listen(self.ticket, waker);
+                    return WaitStep::Sleeps { until };
                 }
-                Turn::TooLate => return Step::Settled(Err(GaveUp::DeadlinePassed)),
-                Turn::Closed => return Step::Settled(Err(GaveUp::Closed)),
+                Turn::TooLate => return WaitStep::Settled(Err(QueueError::DeadlinePassed)),
+                Turn::Closed => return WaitStep::Settled(Err(QueueError::Closed)),
             }
         }
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
-        let left = self.shared.lines(self.place.line()).leave(self.place);
-        ring(left.next);
+        let left = self.shared.queues(self.ticket.queue()).leave(self.ticket);
+        wake_all(left.next);
         drop(left.own);
     }
 }
@@ -324,9 +330,9 @@ impl Drop for Seat<'_> {
 ///
 /// Who looks for something is counted before, and who gives something back asks for the count
 /// after, with a fence on both sides: at least one of them sees the other.
-struct Counted<'a>(&'a AtomicUsize);
+struct WaiterCount<'a>(&'a AtomicUsize);
 
-impl<'a> Counted<'a> {
+impl<'a> WaiterCount<'a> {
     fn new(waiting: &'a AtomicUsize) -> Self {
         waiting.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -334,26 +340,26 @@ impl<'a> Counted<'a> {
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for WaiterCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// What the list and its timer have in common.
-struct Shared {
+struct WaitInner {
     /// Lines that have nothing to do with each other seldom share a lock.
-    shards: [Mutex<Lines<Waker>>; SHARDS],
+    shards: [Mutex<Queues<Waker>>; SHARDS],
     waiting: AtomicUsize,
     clock: Arc<dyn Clock + Send + Sync>,
     timer: Timer,
 }
 
-impl Shared {
-    fn lines(&self, line: u64) -> MutexGuard<'_, Lines<Waker>> {
+impl WaitInner {
+    fn queues(&self, queue: u64) -> MutexGuard<'_, Queues<Waker>> {
         Attempting::assert_not();
         // The remainder is less than SHARDS, so it fits whatever the width of usize.
-        lock(&self.shards[usize::try_from(line % SHARDS as u64).unwrap_or(0)])
+        lock(&self.shards[usize::try_from(queue % SHARDS as u64).unwrap_or(0)])
     }
 
     fn is_unused(&self) -> bool {
@@ -364,8 +370,8 @@ impl Shared {
     fn tick(&self, now: Timestamp) {
         Attempting::assert_not();
         for shard in &self.shards {
-            let bells = lock(shard).tick(now);
-            ring(bells);
+            let wakers = lock(shard).tick(now);
+            wake_all(wakers);
         }
     }
 
@@ -374,7 +380,7 @@ impl Shared {
     }
 }
 
-impl Alarms for Shared {
+impl Alarms for WaitInner {
     fn timer(&self) -> &Timer {
         &self.timer
     }
@@ -396,9 +402,9 @@ fn try_once<T>(attempt: &mut impl FnMut(Timestamp) -> Attempt<T>, now: Timestamp
 
 /// Rings bells, under no lock. One that panics must not cost the others their turn, nor the timer
 /// its thread; the panic has been reported where it happened.
-fn ring(bells: impl IntoIterator<Item = Waker>) {
-    for bell in bells {
-        let _ = panic::catch_unwind(AssertUnwindSafe(|| bell.wake()));
+fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
     }
 }
 

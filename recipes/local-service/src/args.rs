@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use tidegate::policy::{RuleError, duration_from_text};
 use tracing::Level;
 
-use crate::Exception;
+use crate::UserOverride;
 
 mod values;
 
@@ -96,7 +96,7 @@ pub(crate) struct LimitArgs {
     /// may be given many times, the first that fits counts; `*` in a name is anything
     #[arg(long, value_name = "NAME=…", env = "TIDEGATE_LOCAL_USER_OVERRIDE", value_delimiter = ',',
         value_parser = values::exception)]
-    pub(crate) user_override: Vec<Exception>,
+    pub(crate) user_override: Vec<UserOverride>,
     /// How many requests all users together may make …
     #[arg(long, value_name = "N", default_value_t = 30, env = "TIDEGATE_LOCAL_GLOBAL_MAX",
         value_parser = values::positive, allow_hyphen_values = true)]

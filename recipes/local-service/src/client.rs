@@ -18,7 +18,7 @@ pub(crate) struct Tally {
 
 /// Sends pings one after another over one connection, and prints the answers.
 pub(crate) fn ping(args: &PingArgs, out: &mut dyn Write) -> io::Result<Tally> {
-    let mut caller = Caller::connect(&args.socket, args.timeout)?;
+    let mut caller = PingClient::connect(&args.socket, args.timeout)?;
     let mut tally = Tally::default();
     for number in 1..=args.count {
         let text = caller.call(&Request::new("ping"))?;
@@ -49,12 +49,12 @@ pub(crate) fn ping(args: &PingArgs, out: &mut dyn Write) -> io::Result<Tally> {
 }
 
 /// A connection that asks and waits for the answer.
-struct Caller {
+struct PingClient {
     stream: UnixStream,
     decoder: Decoder,
 }
 
-impl Caller {
+impl PingClient {
     fn connect(socket: &Path, patience: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(patience))?;

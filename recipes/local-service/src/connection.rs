@@ -6,7 +6,7 @@ use tidegate_server::local::{Ended, FrameTimes, Frames};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-use crate::{Next, Peer, Service};
+use crate::{Next, PeerCredentials, Service};
 
 /// How long a connection may take for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Timeouts {
 /// When `closing` turns true it ends as soon as nothing more has arrived.
 pub async fn serve_connection<S, C>(
     stream: S,
-    peer: &Peer,
+    peer: &PeerCredentials,
     service: &Service<C>,
     timeouts: Timeouts,
     mut closing: watch::Receiver<bool>,
@@ -65,7 +65,7 @@ where
             Ok(frame) => frame,
             Err(ended) => return ended,
         };
-        let reply = service.answer(peer, frame.as_deref());
+        let reply = service.handle(peer, frame.as_deref());
         // An answer is far below the size of a frame.
         let Ok(bytes) = ipc::encode(&reply.response) else { return Ended::Dismissed };
         if let Err(ended) = frames.send(&bytes).await {

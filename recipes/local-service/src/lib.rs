@@ -15,23 +15,25 @@
 mod args;
 mod client;
 mod connection;
-mod gate;
+mod connection_limits;
 mod limits;
-mod places;
+mod request_limiter;
 mod run;
 mod server;
 mod service;
 mod setting;
 
 pub use connection::{Timeouts, serve_connection};
-pub use gate::{Gate, Passage};
-pub use limits::{Exception, Grant, Limits, Numbers, policy_from_file};
-pub use places::Places;
+pub use connection_limits::ConnectionLimits;
+pub use limits::{Grant, LimitNumbers, Limits, UserOverride, policy_from_file};
+pub use request_limiter::{LimitOutcome, RequestLimiter};
 pub use run::main;
 pub use server::{Server, ServerSettings};
 pub use service::{Next, Reply, Service};
 pub use setting::SettingError;
-pub use tidegate_server::local::{Access, BindError, Ended, Named, Peer, SocketFile};
+pub use tidegate_server::local::{
+    Access, AccessEntry, BindError, Ended, PeerCredentials, SocketFile,
+};
 
 /// The code of the guide is tested.
 #[cfg(doctest)]

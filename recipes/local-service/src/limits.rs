@@ -7,22 +7,22 @@ use tidegate::policy::{self, Condition, Limit, Override, Policy, Rule};
 use tidegate::{Bucket, LimitError, Rate, Window};
 
 use crate::SettingError;
-use crate::gate::{ATTRIBUTES, DOMAIN};
+use crate::request_limiter::{ATTRIBUTES, DOMAIN};
 
 /// How much each user may ask, and all of them together. Both limits must agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// For each user.
-    pub user: Numbers,
+    pub user: LimitNumbers,
     /// For all users together.
-    pub global: Numbers,
+    pub global: LimitNumbers,
     /// Other numbers for some users; the first that fits counts.
-    pub exceptions: Vec<Exception>,
+    pub overrides: Vec<UserOverride>,
 }
 
 /// The numbers of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Numbers {
+pub struct LimitNumbers {
     /// How many requests …
     pub max: u64,
     /// … in how long.
@@ -34,7 +34,7 @@ pub struct Numbers {
 
 /// Other numbers for users whose names look like this.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exception {
+pub struct UserOverride {
     /// A name, or a pattern as in a policy file: `backup-*`.
     pub users: String,
     /// What they get.
@@ -62,9 +62,9 @@ impl Default for Limits {
     fn default() -> Self {
         let per = Duration::from_secs(10);
         Self {
-            user: Numbers { max: 10, per, burst: None },
-            global: Numbers { max: 30, per, burst: None },
-            exceptions: Vec::new(),
+            user: LimitNumbers { max: 10, per, burst: None },
+            global: LimitNumbers { max: 30, per, burst: None },
+            overrides: Vec::new(),
         }
     }
 }
@@ -72,14 +72,14 @@ impl Default for Limits {
 impl Limits {
     /// The policy that they are, unless they make no sense.
     pub fn policy(&self) -> Result<Policy, SettingError> {
-        let user = self.user.limit().map_err(|error| named(&error, &USER))?;
-        let global = self.global.limit().map_err(|error| named(&error, &GLOBAL))?;
+        let user = self.user.limit().map_err(|error| setting_error(&error, &USER))?;
+        let global = self.global.limit().map_err(|error| setting_error(&error, &GLOBAL))?;
         if capacity(&global) < capacity(&user) {
             let reason = "the limit for all is below that for a single user".to_owned();
             return Err(SettingError::new(self.global_capacity_setting(), reason));
         }
         let mut user = Rule::new("user", user).domain(DOMAIN).key(["user"]).map_err(in_policy)?;
-        for exception in &self.exceptions {
+        for exception in &self.overrides {
             user = user.overridden(self.overriding(exception, &global)?);
         }
         let global = Rule::new("global", global).domain(DOMAIN);
@@ -95,7 +95,11 @@ impl Limits {
         }
     }
 
-    fn overriding(&self, exception: &Exception, global: &Limit) -> Result<Override, SettingError> {
+    fn overriding(
+        &self,
+        exception: &UserOverride,
+        global: &Limit,
+    ) -> Result<Override, SettingError> {
         let wrong = |reason: String| {
             SettingError::new("--user-override", format!("{:?}: {reason}", exception.users))
         };
@@ -108,7 +112,7 @@ impl Limits {
             }
             Grant::Numbers { max, per, burst } => {
                 let per = per.unwrap_or(self.user.per);
-                let numbers = Numbers { max, per, burst: burst.or(self.user.burst) };
+                let numbers = LimitNumbers { max, per, burst: burst.or(self.user.burst) };
                 let limit = numbers.limit().map_err(|error| wrong(error.to_string()))?;
                 if capacity(&limit) > capacity(global) {
                     return Err(wrong("it is more than the limit for all".into()));
@@ -132,7 +136,7 @@ impl Limits {
     }
 }
 
-impl Numbers {
+impl LimitNumbers {
     fn limit(self) -> Result<Limit, LimitError> {
         Ok(match self.burst {
             None => Limit::Window(Window::new(self.max, self.per)?),
@@ -176,14 +180,14 @@ pub fn policy_from_file(path: &Path) -> Result<Policy, SettingError> {
 }
 
 /// The settings of one limit.
-struct Names {
+struct SettingNames {
     max: &'static str,
     per: &'static str,
     burst: &'static str,
 }
 
 /// The setting that a number came from.
-fn named(error: &LimitError, names: &Names) -> SettingError {
+fn setting_error(error: &LimitError, names: &SettingNames) -> SettingError {
     let setting = match error.field() {
         "per" | "period" => names.per,
         "burst" => names.burst,
@@ -205,5 +209,7 @@ fn capacity(limit: &Limit) -> u64 {
     }
 }
 
-const USER: Names = Names { max: "--user-max", per: "--user-per", burst: "--user-burst" };
-const GLOBAL: Names = Names { max: "--global-max", per: "--global-per", burst: "--global-burst" };
+const USER: SettingNames =
+    SettingNames { max: "--user-max", per: "--user-per", burst: "--user-burst" };
+const GLOBAL: SettingNames =
+    SettingNames { max: "--global-max", per: "--global-per", burst: "--global-burst" };

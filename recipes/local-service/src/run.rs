@@ -11,8 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::{BoundArgs, Cli, Command, LimitArgs, PingArgs, ServeArgs};
 use crate::client::{self, Tally};
 use crate::{
-    Access, Gate, Limits, Named, Numbers, Places, Server, ServerSettings, Service, SettingError,
-    Timeouts, policy_from_file,
+    Access, AccessEntry, ConnectionLimits, LimitNumbers, Limits, RequestLimiter, Server,
+    ServerSettings, Service, SettingError, Timeouts, policy_from_file,
 };
 
 /// Runs the command of this process.
@@ -58,16 +58,16 @@ fn serve(args: &ServeArgs) -> Result<(), Box<dyn Error>> {
         .log_internal_errors(false)
         .init();
     let clock = SystemClock::new();
-    let gate = gate(&args.limits, clock)?;
-    let service = Service::new(access(args)?, gate, clock);
+    let limiter = limiter(&args.limits, clock)?;
+    let service = Service::new(access(args)?, limiter, clock);
     let BoundArgs { max_connections, max_connections_per_user, .. } = args.bounds;
-    let places = Places::new(max_connections, max_connections_per_user, clock)?;
+    let limits = ConnectionLimits::new(max_connections, max_connections_per_user, clock)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // Before the file is there, so that whoever sees it can end the process in order.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let server = Server::bind(&settings(args), places, service).await;
+        let server = Server::bind(&settings(args), limits, service).await;
         let server = server.map_err(|error| format!("--socket: {error}"))?;
         let until = async move {
             tokio::select! {
@@ -80,15 +80,19 @@ fn serve(args: &ServeArgs) -> Result<(), Box<dyn Error>> {
     })
 }
 
-fn gate(args: &LimitArgs, clock: SystemClock) -> Result<Gate<SystemClock>, SettingError> {
+fn limiter(
+    args: &LimitArgs,
+    clock: SystemClock,
+) -> Result<RequestLimiter<SystemClock>, SettingError> {
     // Numbers that make no sense stop the start even where they are not used.
-    let user = Numbers { max: args.user_max, per: args.user_per, burst: args.user_burst };
-    let global = Numbers { max: args.global_max, per: args.global_per, burst: args.global_burst };
-    let policy = Limits { user, global, exceptions: args.user_override.clone() }.policy()?;
+    let user = LimitNumbers { max: args.user_max, per: args.user_per, burst: args.user_burst };
+    let global =
+        LimitNumbers { max: args.global_max, per: args.global_per, burst: args.global_burst };
+    let policy = Limits { user, global, overrides: args.user_override.clone() }.policy()?;
     Ok(match &args.policy {
-        _ if args.no_limit => Gate::open(),
-        Some(path) => Gate::new(policy_from_file(path)?, clock),
-        None => Gate::new(policy, clock),
+        _ if args.no_limit => RequestLimiter::open(),
+        Some(path) => RequestLimiter::new(policy_from_file(path)?, clock),
+        None => RequestLimiter::new(policy, clock),
     })
 }
 
@@ -97,9 +101,9 @@ fn access(args: &ServeArgs) -> Result<Access, SettingError> {
         Ok(Access::Everybody)
     } else if args.is_allowing() {
         Access::only(&args.allow_user, &args.allow_group).map_err(|error| {
-            let setting = match error.named() {
-                Named::User => "--allow-user",
-                Named::Group => "--allow-group",
+            let setting = match error.entry() {
+                AccessEntry::User => "--allow-user",
+                AccessEntry::Group => "--allow-group",
             };
             SettingError::new(setting, error.reason())
         })

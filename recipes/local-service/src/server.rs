@@ -12,8 +12,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 
-use crate::places::Place;
-use crate::{BindError, Ended, Peer, Places, Service, SocketFile, Timeouts, serve_connection};
+use crate::connection_limits::Permit;
+use crate::{
+    BindError, ConnectionLimits, Ended, PeerCredentials, Service, SocketFile, Timeouts,
+    serve_connection,
+};
 
 /// Where and how a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +34,14 @@ pub struct ServerSettings {
 pub struct Server<C> {
     listener: UnixListener,
     file: SocketFile,
-    places: Places<C>,
+    limits: ConnectionLimits<C>,
     connections: JoinSet<()>,
-    shared: Arc<Shared<C>>,
+    shared: Arc<ServerInner<C>>,
 }
 
 /// What all connections have in common.
 #[derive(Debug)]
-struct Shared<C> {
+struct ServerInner<C> {
     service: Service<C>,
     timeouts: Timeouts,
     closing: watch::Sender<bool>,
@@ -48,7 +51,7 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
     /// Listens. Callers can connect from now on, and are served once it [runs](Self::run).
     pub async fn bind(
         settings: &ServerSettings,
-        places: Places<C>,
+        limits: ConnectionLimits<C>,
         service: Service<C>,
     ) -> Result<Self, BindError> {
         let (listener, file) = SocketFile::bind(&settings.socket, settings.mode).await?;
@@ -60,8 +63,8 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
                 BindError::Failed { step: "listen at", path, error }
             })?;
         let (closing, _) = watch::channel(false);
-        let shared = Arc::new(Shared { service, timeouts: settings.timeouts, closing });
-        Ok(Self { listener, file, places, connections: JoinSet::new(), shared })
+        let shared = Arc::new(ServerInner { service, timeouts: settings.timeouts, closing });
+        Ok(Self { listener, file, limits, connections: JoinSet::new(), shared })
     }
 
     /// Serves until the future is done, then ends in order: no new connections, the file of the
@@ -112,11 +115,11 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
             Err(error) => return warn!("A connection of nobody knows whom is closed: {error}"),
         };
         let (uid, gid) = (credentials.uid(), credentials.gid());
-        let Some(place) = self.places.take(uid).await else {
+        let Some(permit) = self.limits.take(uid).await else {
             warn!("Too many connections of client: uid:{uid}");
             return turn_away(stream);
         };
-        self.connections.spawn(serve(stream, (uid, gid), place, Arc::clone(&self.shared)));
+        self.connections.spawn(serve(stream, (uid, gid), permit, Arc::clone(&self.shared)));
     }
 }
 
@@ -124,16 +127,16 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
 async fn serve<C: Clock + Send + Sync + 'static>(
     stream: UnixStream,
     (uid, gid): (u32, u32),
-    _place: Place<C>,
-    shared: Arc<Shared<C>>,
+    _place: Permit<C>,
+    shared: Arc<ServerInner<C>>,
 ) {
     // The user database may be on another machine.
-    let peer = match tokio::task::spawn_blocking(move || Peer::look_up(uid, gid)).await {
+    let peer = match tokio::task::spawn_blocking(move || PeerCredentials::look_up(uid, gid)).await {
         Ok(Ok(peer)) => peer,
         failed => {
             // Without a name nobody is admitted.
             error!("Cannot look up the name of uid:{uid}: {failed:?}");
-            Peer { uid, name: String::new(), gids: Vec::new() }
+            PeerCredentials { uid, name: String::new(), gids: Vec::new() }
         }
     };
     let closing = shared.closing.subscribe();
@@ -147,8 +150,8 @@ async fn serve<C: Clock + Send + Sync + 'static>(
 
 /// Says why there is no place, as far as that can be said without waiting.
 fn turn_away(stream: UnixStream) {
-    let answer: Response<Pong> = Response::Error(Failure::new("Too many connections."));
-    if let (Ok(mut stream), Ok(bytes)) = (stream.into_std(), ipc::encode(&answer)) {
+    let response: Response<Pong> = Response::Error(Failure::new("Too many connections."));
+    if let (Ok(mut stream), Ok(bytes)) = (stream.into_std(), ipc::encode(&response)) {
         // The socket does not block, and a fresh one has room. If not, closing says enough.
         let _ = stream.write(&bytes);
     }

@@ -2,13 +2,13 @@ use tidegate::Clock;
 use tidegate_proto::ipc::{self, Failure, IpcError, PROTOCOL_VERSION, Pong, Request, Response};
 use tracing::{error, info, warn};
 
-use crate::{Access, Gate, Passage, Peer};
+use crate::{Access, LimitOutcome, PeerCredentials, RequestLimiter};
 
 /// What answers requests, whatever socket they came from.
 #[derive(Debug)]
 pub struct Service<C> {
     access: Access,
-    gate: Gate<C>,
+    limiter: RequestLimiter<C>,
     clock: C,
 }
 
@@ -34,19 +34,19 @@ pub enum Next {
 
 impl<C: Clock + Send + Sync + 'static> Service<C> {
     /// A service that answers these users within these limits, and tells the time of this clock.
-    pub const fn new(access: Access, gate: Gate<C>, clock: C) -> Self {
-        Self { access, gate, clock }
+    pub const fn new(access: Access, limiter: RequestLimiter<C>, clock: C) -> Self {
+        Self { access, limiter, clock }
     }
 
     /// The limits.
     #[must_use]
-    pub const fn gate(&self) -> &Gate<C> {
-        &self.gate
+    pub const fn limiter(&self) -> &RequestLimiter<C> {
+        &self.limiter
     }
 
     /// Takes one frame of a peer through all the steps, in their order. A frame that fails before
     /// the limits costs nothing.
-    pub fn answer(&self, peer: &Peer, frame: Result<&str, &IpcError>) -> Reply {
+    pub fn handle(&self, peer: &PeerCredentials, frame: Result<&str, &IpcError>) -> Reply {
         let request = match frame.map(ipc::parse::<Request>) {
             Ok(Ok(request)) => request,
             Ok(Err(error)) => return malformed(peer, &error),
@@ -60,9 +60,9 @@ impl<C: Clock + Send + Sync + 'static> Service<C> {
             let error = format!("Unsupported protocol version. Send {PROTOCOL_VERSION}.");
             return failed(error, Next::Request);
         }
-        match self.gate.pass(&peer.name, &request.kind) {
-            Ok(Passage::Free) => self.process(&request),
-            Ok(Passage::Refused { limit, retry_after_ms }) => {
+        match self.limiter.check(&peer.name, &request.kind) {
+            Ok(LimitOutcome::Free) => self.process(&request),
+            Ok(LimitOutcome::Refused { limit, retry_after_ms }) => {
                 warn!("Rate limit exceeded for client: {peer}");
                 let failure = Failure { error: LIMITED.into(), retry_after_ms, limit };
                 Reply { response: Response::Error(failure), next: Next::Request }
@@ -91,7 +91,7 @@ impl<C: Clock + Send + Sync + 'static> Service<C> {
     }
 }
 
-fn malformed(peer: &Peer, error: &IpcError) -> Reply {
+fn malformed(peer: &PeerCredentials, error: &IpcError) -> Reply {
     info!("Bad request of client: {peer}: {}", error.to_string().escape_debug());
     failed(format!("Bad request: {error}."), Next::Close)
 }

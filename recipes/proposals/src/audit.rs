@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
-use tidegate::durable::{Booked, Booking, Entry, OpenError, What};
+use tidegate::durable::{Booking, EntryKind, LedgerEntry, OpenError, Transfer};
 
 use crate::limits::{CAP, GOVERNOR, TOKENS};
 use crate::note::Note;
@@ -65,11 +65,11 @@ pub struct Event {
 impl Audit {
     /// A page of the log.
     pub(crate) fn of(
-        entries: impl Iterator<Item = Result<Entry, OpenError>>,
+        entries: impl Iterator<Item = Result<LedgerEntry, OpenError>>,
         page: &Page,
     ) -> Result<Self, OpenError> {
         let mut audit = Self::default();
-        let mut reader = Reader::default();
+        let mut reader = EventReader::default();
         for entry in entries {
             let entry = entry?;
             let number = entry.number;
@@ -91,14 +91,14 @@ impl Audit {
 
 /// Makes events of entries, in their order.
 #[derive(Debug, Default)]
-struct Reader {
+struct EventReader {
     enrolled: BTreeSet<String>,
     /// Reservations that only enrolled somebody, and cost nothing.
     enrolling: HashSet<ProposalId>,
 }
 
-impl Reader {
-    fn read(&mut self, entry: &Entry) -> Vec<Event> {
+impl EventReader {
+    fn read(&mut self, entry: &LedgerEntry) -> Vec<Event> {
         // The desk does not open with notes that it does not understand.
         let note = Fact::from_entry(entry).ok().and_then(|fact| fact.note);
         let proposal = entry.hold.map(ProposalId);
@@ -110,40 +110,42 @@ impl Reader {
         };
         let named = |event: &str| Event { event: event.into(), ..at.clone() };
         match (&entry.what, note) {
-            (What::Reserve, Some(Note::Enrolled { governor, tokens })) => {
+            (EntryKind::Reserve, Some(Note::Enrolled { governor, tokens })) => {
                 self.enrolled.insert(governor.clone());
                 self.enrolling.extend(proposal);
                 let event = Event { proposal: None, ..named("token.regenerated") };
                 vec![event.tokens(governor, signed(tokens), "enrolled".into())]
             }
-            (What::Cancel | What::Expire, _) if proposal.is_some_and(|it| self.is_free(it)) => {
+            (EntryKind::Cancel | EntryKind::Expire, _)
+                if proposal.is_some_and(|it| self.is_free(it)) =>
+            {
                 Vec::new()
             }
-            (What::Reserve, Some(Note::Proposed { draft, .. })) => {
+            (EntryKind::Reserve, Some(Note::Proposed { draft, .. })) => {
                 let reason = format!("proposed at tier {}", draft.tier);
                 let spent = |(governor, units)| {
                     named("token.spent").tokens(governor, -signed(units), reason.clone())
                 };
-                booked(entry, Booking::Held).map(spent).collect()
+                booked(entry, Transfer::Held).map(spent).collect()
             }
-            (What::Cancel, Some(Note::Cancelled { reason })) => {
+            (EntryKind::Cancel, Some(Note::Cancelled { reason })) => {
                 let refunded =
                     |(of, units)| named("token.refunded").tokens(of, signed(units), reason.clone());
-                booked(entry, Booking::Cancelled).map(refunded).collect()
+                booked(entry, Transfer::Cancelled).map(refunded).collect()
             }
-            (What::Expire, _) => {
+            (EntryKind::Expire, _) => {
                 let refunded = |(of, units)| {
                     let reason = "nobody confirmed it in time".into();
                     named("token.refunded").tokens(of, signed(units), reason)
                 };
-                booked(entry, Booking::Expired).map(refunded).collect()
+                booked(entry, Transfer::Expired).map(refunded).collect()
             }
-            (What::Commit, _) => {
+            (EntryKind::Commit, _) => {
                 let confirmed =
                     |(of, _)| Event { governor: Some(of), ..named("proposal.confirmed") };
-                booked(entry, Booking::Committed).map(confirmed).collect()
+                booked(entry, Transfer::Committed).map(confirmed).collect()
             }
-            (What::RoundClosed { .. }, Some(Note::WindowClosed { window, tokens, .. })) => {
+            (EntryKind::RoundClosed { .. }, Some(Note::WindowClosed { window, tokens, .. })) => {
                 let reason = format!("window {window} closed");
                 let get = |governor: &String| {
                     let event = named("token.regenerated");
@@ -151,11 +153,11 @@ impl Reader {
                 };
                 self.enrolled.iter().map(get).collect()
             }
-            (What::Edited(change), _) if change.rule() == Some(CAP) => {
+            (EntryKind::Edited(change), _) if change.rule() == Some(CAP) => {
                 let reason = change.after.as_ref().map(|after| format!("{}: {after}", change.who));
                 vec![Event { reason, ..named("cap.changed") }]
             }
-            (What::Note, Some(note)) => noted(&at, note),
+            (EntryKind::Note, Some(note)) => noted(&at, note),
             _ => Vec::new(),
         }
     }
@@ -207,8 +209,8 @@ fn noted(at: &Event, note: Note) -> Vec<Event> {
 }
 
 /// Tokens of governors that an entry has moved in this way.
-fn booked(entry: &Entry, booking: Booking) -> impl Iterator<Item = (String, u64)> {
-    let is_meant = move |it: &&Booked| it.key.rule() == TOKENS && it.booking == booking;
+fn booked(entry: &LedgerEntry, booking: Transfer) -> impl Iterator<Item = (String, u64)> {
+    let is_meant = move |it: &&Booking| it.key.rule() == TOKENS && it.booking == booking;
     entry.bookings.iter().filter(is_meant).map(|it| {
         let mut parts = it.key.parts();
         let governor = parts.find(|(attribute, _)| *attribute == GOVERNOR);

@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::desk::Desk;
 use crate::settings::ServeArgs;
-use calling::{Ask, ClientArgs};
+use calling::{ClientArgs, DeskRequest};
 
 mod calling;
 mod showing;
@@ -45,12 +45,12 @@ error.")]
     Serve(Box<ServeArgs>),
     /// Ask the desk for something
     #[command(flatten)]
-    Ask(Asked),
+    Ask(DeskCommand),
 }
 
 /// What the desk can be asked for: each with where it is, and who asks.
 #[derive(Debug, Subcommand)]
-enum Asked {
+enum DeskCommand {
     /// Hand in a proposal, and wait until it is interpreted
     Propose {
         /// How far it reaches, from 1 up: tiers 1 to 4 cost 1 token, 5 and 6 cost 2, others 3
@@ -126,19 +126,19 @@ enum Asked {
     },
 }
 
-impl Asked {
-    fn ask(self) -> (Ask, ClientArgs) {
+impl DeskCommand {
+    fn request(self) -> (DeskRequest, ClientArgs) {
         match self {
-            Self::Propose { tier, text, client } => (Ask::Propose { tier, text }, client),
-            Self::Confirm { id, client } => (Ask::Act { id, act: "confirm" }, client),
-            Self::Cancel { id, client } => (Ask::Act { id, act: "cancel" }, client),
-            Self::Vote { id, vote, client } => (Ask::Vote { id, vote }, client),
-            Self::Round { round, client } => (Ask::Round { round }, client),
-            Self::Tally { client } => (Ask::Tally, client),
-            Self::Proposals { status, client } => (Ask::Proposals { status }, client),
-            Self::Window { client } => (Ask::Window, client),
-            Self::Balances { client } => (Ask::Balances, client),
-            Self::Audit { governor, client } => (Ask::Audit { governor }, client),
+            Self::Propose { tier, text, client } => (DeskRequest::Propose { tier, text }, client),
+            Self::Confirm { id, client } => (DeskRequest::Act { id, act: "confirm" }, client),
+            Self::Cancel { id, client } => (DeskRequest::Act { id, act: "cancel" }, client),
+            Self::Vote { id, vote, client } => (DeskRequest::Vote { id, vote }, client),
+            Self::Round { round, client } => (DeskRequest::Round { round }, client),
+            Self::Tally { client } => (DeskRequest::Tally, client),
+            Self::Proposals { status, client } => (DeskRequest::Proposals { status }, client),
+            Self::Window { client } => (DeskRequest::Window, client),
+            Self::Balances { client } => (DeskRequest::Balances, client),
+            Self::Audit { governor, client } => (DeskRequest::Audit { governor }, client),
         }
     }
 }
@@ -150,7 +150,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => run_desk(*args).map(|()| ExitCode::SUCCESS),
         Command::Ask(asked) => {
-            let (ask, client) = asked.ask();
+            let (ask, client) = asked.request();
             calling::run(&ask, &client)
         }
     };

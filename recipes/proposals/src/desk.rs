@@ -3,25 +3,25 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate::durable::{Entry, FileStore, Filter, OpenError};
-use tidegate::{Answer, Clock, Engine, SettleError};
+use tidegate::durable::{FileStore, Filter, LedgerEntry, OpenError};
+use tidegate::{Clock, Engine, NowOrLater, SettleError};
 
 use crate::governors::Governors;
 use crate::interpreter::Interpreter;
 use crate::limits::{DOMAIN, Limits};
 use crate::note::Note;
-use crate::problem::Refusal;
+use crate::problem::DeskError;
 use crate::proposal::{Proposal, ProposalId, Status, Vote};
 use crate::settings::Settings;
-use crate::state::{Deed, Fact, State};
+use crate::state::{Fact, FactKind, State};
 
 mod proposing;
-mod seeing;
-mod starting;
+mod start;
 mod tallying;
+mod views;
 
-pub use seeing::{Balance, Window};
-pub use starting::StartError;
+pub use start::StartError;
+pub use views::{Balance, Window};
 
 /// The proposal desk. Clones are handles of the same one.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ type SharedClock = Arc<dyn Clock + Send + Sync>;
 impl Desk {
     /// A governor agrees with how a proposal was understood: its tokens are spent, and all may
     /// vote.
-    pub async fn confirm(&self, governor: &str, id: ProposalId) -> Result<Proposal, Refusal> {
+    pub async fn confirm(&self, governor: &str, id: ProposalId) -> Result<Proposal, DeskError> {
         let answer = {
             let mut state = self.state();
             let known = own(&state, governor, id)?;
@@ -57,15 +57,15 @@ impl Desk {
             }
             let note = Note::Confirmed;
             let answer = self.parts.engine.commit_noting(id.0, None, &note.to_text());
-            settle(&mut state, &answer, Fact::held(Deed::Commit, id.0, Some(note)))?;
+            settle(&mut state, &answer, Fact::held(FactKind::Commit, id.0, Some(note)))?;
             answer
         };
-        answer.await.map_err(|_| Refusal::Outage)?;
+        answer.await.map_err(|_| DeskError::Outage)?;
         self.proposal(id)
     }
 
     /// A governor gives a proposal up before it was confirmed: its tokens come back.
-    pub async fn cancel(&self, governor: &str, id: ProposalId) -> Result<Proposal, Refusal> {
+    pub async fn cancel(&self, governor: &str, id: ProposalId) -> Result<Proposal, DeskError> {
         let answer = {
             let mut state = self.state();
             let known = own(&state, governor, id)?;
@@ -74,7 +74,7 @@ impl Desk {
             }
             self.give_up(&mut state, id, BY_GOVERNOR)?
         };
-        answer.await.map_err(|_| Refusal::Outage)?;
+        answer.await.map_err(|_| DeskError::Outage)?;
         self.proposal(id)
     }
 
@@ -84,11 +84,11 @@ impl Desk {
         governor: &str,
         id: ProposalId,
         vote: Vote,
-    ) -> Result<Proposal, Refusal> {
+    ) -> Result<Proposal, DeskError> {
         let note = Note::Voted { proposal: id, governor: governor.to_owned(), vote };
         let answer = {
             let mut state = self.state();
-            let known = state.get(id).ok_or(Refusal::NoSuchProposal)?;
+            let known = state.get(id).ok_or(DeskError::NoSuchProposal)?;
             if known.status != Status::Voting {
                 return Err(not_now(known, "voted about"));
             }
@@ -97,7 +97,7 @@ impl Desk {
             }
             self.noted(&mut state, note)?
         };
-        answer.await.map_err(|_| Refusal::Outage)?;
+        answer.await.map_err(|_| DeskError::Outage)?;
         self.proposal(id)
     }
 }
@@ -108,7 +108,7 @@ impl Desk {
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.parts.state.lock().unwrap_or_else(PoisonError::into_inner);
         for hold in state.overdue(self.parts.clock.now()) {
-            state.apply(Fact::held(Deed::Expire, hold, None));
+            state.apply(Fact::held(FactKind::Expire, hold, None));
         }
         state
     }
@@ -122,10 +122,10 @@ impl Desk {
         &'a self,
         state: &mut State,
         note: Note,
-    ) -> Result<Answer<'a, Result<(), tidegate::Outage>>, Refusal> {
+    ) -> Result<NowOrLater<'a, Result<(), tidegate::Outage>>, DeskError> {
         let answer = self.parts.engine.note(DOMAIN, &note.to_text());
-        if let Answer::Now(Err(_)) = answer {
-            return Err(Refusal::Outage);
+        if let NowOrLater::Now(Err(_)) = answer {
+            return Err(DeskError::Outage);
         }
         state.apply(Fact::noted(note));
         Ok(answer)
@@ -137,16 +137,16 @@ impl Desk {
         state: &mut State,
         id: ProposalId,
         reason: &str,
-    ) -> Result<Answer<'a, Result<u64, SettleError>>, Refusal> {
+    ) -> Result<NowOrLater<'a, Result<u64, SettleError>>, DeskError> {
         let note = Note::Cancelled { reason: reason.to_owned() };
         let answer = self.parts.engine.cancel_noting(id.0, &note.to_text());
-        settle(state, &answer, Fact::held(Deed::Cancel, id.0, Some(note)))?;
+        settle(state, &answer, Fact::held(FactKind::Cancel, id.0, Some(note)))?;
         Ok(answer)
     }
 
     fn entries(
         &self,
-    ) -> Result<impl Iterator<Item = Result<Entry, OpenError>> + use<>, StartError> {
+    ) -> Result<impl Iterator<Item = Result<LedgerEntry, OpenError>> + use<>, StartError> {
         let ledger = self.parts.engine.ledger().map_err(|_| StartError::Outage)?;
         Ok(ledger.entries(&Filter::new().domain(DOMAIN))?)
     }
@@ -156,15 +156,15 @@ impl Desk {
 /// safe when the answer is there.
 fn settle(
     state: &mut State,
-    answer: &Answer<'_, Result<u64, SettleError>>,
+    answer: &NowOrLater<'_, Result<u64, SettleError>>,
     fact: Fact,
-) -> Result<(), Refusal> {
+) -> Result<(), DeskError> {
     match (answer, fact.hold) {
-        (Answer::Now(Err(SettleError::Gone)), Some(hold)) => {
-            state.apply(Fact::held(Deed::Expire, hold, None));
-            Err(Refusal::Conflict("The proposal has expired, and its tokens are back.".into()))
+        (NowOrLater::Now(Err(SettleError::Gone)), Some(hold)) => {
+            state.apply(Fact::held(FactKind::Expire, hold, None));
+            Err(DeskError::Conflict("The proposal has expired, and its tokens are back.".into()))
         }
-        (Answer::Now(Err(_)), _) => Err(Refusal::Outage),
+        (NowOrLater::Now(Err(_)), _) => Err(DeskError::Outage),
         _ => {
             state.apply(fact);
             Ok(())
@@ -173,16 +173,16 @@ fn settle(
 }
 
 /// A proposal of this governor's own.
-fn own<'s>(state: &'s State, governor: &str, id: ProposalId) -> Result<&'s Proposal, Refusal> {
-    let known = state.get(id).ok_or(Refusal::NoSuchProposal)?;
+fn own<'s>(state: &'s State, governor: &str, id: ProposalId) -> Result<&'s Proposal, DeskError> {
+    let known = state.get(id).ok_or(DeskError::NoSuchProposal)?;
     if known.governor == governor {
         Ok(known)
     } else {
-        Err(Refusal::Forbidden("The proposal is somebody else's."))
+        Err(DeskError::Forbidden("The proposal is somebody else's."))
     }
 }
 
-fn not_now(known: &Proposal, wanted: &str) -> Refusal {
+fn not_now(known: &Proposal, wanted: &str) -> DeskError {
     let is = match known.status {
         Status::Interpreting => "is still being interpreted",
         Status::Interpreted => "waits for its governor to confirm it",
@@ -192,7 +192,7 @@ fn not_now(known: &Proposal, wanted: &str) -> Refusal {
         Status::Cancelled => "was cancelled",
         Status::Expired => "has expired",
     };
-    Refusal::Conflict(format!("The proposal cannot be {wanted}: it {is}."))
+    DeskError::Conflict(format!("The proposal cannot be {wanted}: it {is}."))
 }
 
 impl fmt::Debug for Desk {

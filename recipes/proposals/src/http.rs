@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::audit::{Audit, Page};
 use crate::desk::Desk;
 use crate::governors::Caller;
-use crate::problem::Refusal;
+use crate::problem::DeskError;
 use crate::proposal::{Draft, Proposal, ProposalId, Status, Vote};
 use crate::tally::Tally;
 
@@ -34,8 +34,8 @@ impl Desk {
             .route("/v1/balances", get(balances))
             .route("/v1/audit", get(audit))
             .route("/healthz", get(health))
-            .fallback(|| async { refuse(404, "There is nothing here.") })
-            .method_not_allowed_fallback(|| async { refuse(405, "Use another method.") })
+            .fallback(|| async { desk_error(404, "There is nothing here.") })
+            .method_not_allowed_fallback(|| async { desk_error(405, "Use another method.") })
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
             .with_state(self.clone())
     }
@@ -44,8 +44,8 @@ impl Desk {
 async fn propose(
     State(desk): State<Desk>,
     Governor(governor): Governor,
-    Sent(draft): Sent<Draft>,
-) -> Result<(StatusCode, Json<Proposal>), Refusal> {
+    JsonBody(draft): JsonBody<Draft>,
+) -> Result<(StatusCode, Json<Proposal>), DeskError> {
     let proposal = desk.propose(&governor, draft).await?;
     Ok((StatusCode::CREATED, Json(proposal)))
 }
@@ -54,7 +54,7 @@ async fn confirm(
     State(desk): State<Desk>,
     Governor(governor): Governor,
     Id(id): Id,
-) -> Result<Json<Proposal>, Refusal> {
+) -> Result<Json<Proposal>, DeskError> {
     desk.confirm(&governor, id).await.map(Json)
 }
 
@@ -62,7 +62,7 @@ async fn cancel(
     State(desk): State<Desk>,
     Governor(governor): Governor,
     Id(id): Id,
-) -> Result<Json<Proposal>, Refusal> {
+) -> Result<Json<Proposal>, DeskError> {
     desk.cancel(&governor, id).await.map(Json)
 }
 
@@ -76,8 +76,8 @@ async fn vote(
     State(desk): State<Desk>,
     Governor(governor): Governor,
     Id(id): Id,
-    Sent(VoteBody { vote }): Sent<VoteBody>,
-) -> Result<Json<Proposal>, Refusal> {
+    JsonBody(VoteBody { vote }): JsonBody<VoteBody>,
+) -> Result<Json<Proposal>, DeskError> {
     desk.vote(&governor, id, vote).await.map(Json)
 }
 
@@ -90,12 +90,12 @@ struct RoundBody {
 async fn round(
     State(desk): State<Desk>,
     Host: Host,
-    Sent(RoundBody { round }): Sent<RoundBody>,
-) -> Result<Json<crate::desk::Window>, Refusal> {
+    JsonBody(RoundBody { round }): JsonBody<RoundBody>,
+) -> Result<Json<crate::desk::Window>, DeskError> {
     desk.round(round).await.map(Json)
 }
 
-async fn tally(State(desk): State<Desk>, Host: Host) -> Result<Json<Tally>, Refusal> {
+async fn tally(State(desk): State<Desk>, Host: Host) -> Result<Json<Tally>, DeskError> {
     desk.tally().await.map(Json)
 }
 
@@ -109,7 +109,7 @@ async fn proposals(
     State(desk): State<Desk>,
     _: Caller,
     query: Result<Query<ListQuery>, QueryRejection>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, DeskError> {
     let Query(ListQuery { status }) = query.map_err(bad_query)?;
     Ok(Json(json!({ "proposals": desk.proposals(status) })).into_response())
 }
@@ -118,15 +118,18 @@ async fn proposal(
     State(desk): State<Desk>,
     _: Caller,
     Id(id): Id,
-) -> Result<Json<Proposal>, Refusal> {
+) -> Result<Json<Proposal>, DeskError> {
     desk.proposal(id).map(Json)
 }
 
-async fn window(State(desk): State<Desk>, _: Caller) -> Result<Json<crate::desk::Window>, Refusal> {
+async fn window(
+    State(desk): State<Desk>,
+    _: Caller,
+) -> Result<Json<crate::desk::Window>, DeskError> {
     desk.window().map(Json)
 }
 
-async fn balances(State(desk): State<Desk>, _: Caller) -> Result<Response, Refusal> {
+async fn balances(State(desk): State<Desk>, _: Caller) -> Result<Response, DeskError> {
     Ok(Json(json!({ "balances": desk.balances()? })).into_response())
 }
 
@@ -134,7 +137,7 @@ async fn audit(
     State(desk): State<Desk>,
     _: Caller,
     query: Result<Query<Page>, QueryRejection>,
-) -> Result<Json<Audit>, Refusal> {
+) -> Result<Json<Audit>, DeskError> {
     let Query(page) = query.map_err(bad_query)?;
     desk.audit(page).await.map(Json)
 }
@@ -143,24 +146,24 @@ async fn health(State(desk): State<Desk>) -> Response {
     if desk.is_healthy() {
         Json(json!({ "ok": true })).into_response()
     } else {
-        Refusal::Outage.into_response()
+        DeskError::Outage.into_response()
     }
 }
 
 /// Who asks: nobody is believed without a secret.
 impl FromRequestParts<Desk> for Caller {
-    type Rejection = Refusal;
+    type Rejection = DeskError;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, DeskError> {
         let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
-            return Err(Refusal::Unauthorized);
+            return Err(DeskError::Unauthorized);
         };
         let (scheme, secret) =
-            value.to_str().ok().and_then(|it| it.split_once(' ')).ok_or(Refusal::Unauthorized)?;
+            value.to_str().ok().and_then(|it| it.split_once(' ')).ok_or(DeskError::Unauthorized)?;
         let is_bearer = scheme.eq_ignore_ascii_case("bearer");
         let caller = desk.governors().caller(secret.trim()).filter(|_| is_bearer);
-        caller.ok_or(Refusal::Unauthorized)
+        caller.ok_or(DeskError::Unauthorized)
     }
 }
 
@@ -168,12 +171,12 @@ impl FromRequestParts<Desk> for Caller {
 struct Governor(String);
 
 impl FromRequestParts<Desk> for Governor {
-    type Rejection = Refusal;
+    type Rejection = DeskError;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, DeskError> {
         match Caller::from_request_parts(parts, desk).await? {
             Caller::Governor(name) => Ok(Self(name)),
-            Caller::Host => Err(Refusal::Forbidden("Only governors may do that.")),
+            Caller::Host => Err(DeskError::Forbidden("Only governors may do that.")),
         }
     }
 }
@@ -182,12 +185,12 @@ impl FromRequestParts<Desk> for Governor {
 struct Host;
 
 impl FromRequestParts<Desk> for Host {
-    type Rejection = Refusal;
+    type Rejection = DeskError;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, DeskError> {
         match Caller::from_request_parts(parts, desk).await? {
             Caller::Host => Ok(Self),
-            Caller::Governor(_) => Err(Refusal::Forbidden("Only the game itself may do that.")),
+            Caller::Governor(_) => Err(DeskError::Forbidden("Only the game itself may do that.")),
         }
     }
 }
@@ -196,29 +199,29 @@ impl FromRequestParts<Desk> for Host {
 struct Id(ProposalId);
 
 impl FromRequestParts<Desk> for Id {
-    type Rejection = Refusal;
+    type Rejection = DeskError;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk) -> Result<Self, DeskError> {
         let path: Result<Path<String>, PathRejection> = Path::from_request_parts(parts, desk).await;
-        let Path(text) = path.map_err(|_| Refusal::NoSuchProposal)?;
-        text.parse().map(Self).map_err(|_| Refusal::NoSuchProposal)
+        let Path(text) = path.map_err(|_| DeskError::NoSuchProposal)?;
+        text.parse().map(Self).map_err(|_| DeskError::NoSuchProposal)
     }
 }
 
 /// The body of a request, from JSON.
-struct Sent<T>(T);
+struct JsonBody<T>(T);
 
-impl<T: DeserializeOwned> axum::extract::FromRequest<Desk> for Sent<T> {
-    type Rejection = Refusal;
+impl<T: DeserializeOwned> axum::extract::FromRequest<Desk> for JsonBody<T> {
+    type Rejection = DeskError;
 
-    async fn from_request(request: axum::extract::Request, desk: &Desk) -> Result<Self, Refusal> {
+    async fn from_request(request: axum::extract::Request, desk: &Desk) -> Result<Self, DeskError> {
         let body: Result<Bytes, BytesRejection> = Bytes::from_request(request, desk).await;
-        let body = body.map_err(|rejection| Refusal::Invalid {
+        let body = body.map_err(|rejection| DeskError::Invalid {
             status: rejection.status().as_u16(),
             why: rejection.body_text(),
         })?;
         let sent = serde_json::from_slice(&body).map(Self);
-        sent.map_err(|error| Refusal::Invalid {
+        sent.map_err(|error| DeskError::Invalid {
             status: if error.is_data() { 422 } else { 400 },
             why: format!("The body cannot be understood: {error}"),
         })
@@ -226,12 +229,12 @@ impl<T: DeserializeOwned> axum::extract::FromRequest<Desk> for Sent<T> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn bad_query(rejection: QueryRejection) -> Refusal {
-    Refusal::invalid(rejection.body_text())
+fn bad_query(rejection: QueryRejection) -> DeskError {
+    DeskError::invalid(rejection.body_text())
 }
 
-fn refuse(status: u16, why: &str) -> Refusal {
-    Refusal::Invalid { status, why: why.to_owned() }
+fn desk_error(status: u16, why: &str) -> DeskError {
+    DeskError::Invalid { status, why: why.to_owned() }
 }
 
 /// A text, and what JSON makes of it.

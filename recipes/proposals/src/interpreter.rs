@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::client::{Client, TrustError, client};
 use crate::limits::CAP_MAX;
-use crate::problem::Refusal;
+use crate::problem::DeskError;
 use crate::proposal::{Draft, Interpretation, ProposalId};
 
 /// The AI that says what a proposal would do.
@@ -29,11 +29,11 @@ impl Interpreter {
     }
 
     /// Asks what a proposal would do. An error says why there is no answer that can be used.
-    pub(crate) async fn ask(
+    pub(crate) async fn interpret(
         &self,
         (id, governor): (ProposalId, &str),
         draft: &Draft,
-    ) -> Result<Interpretation, Refusal> {
+    ) -> Result<Interpretation, DeskError> {
         let question =
             json!({ "proposal": id, "governor": governor, "tier": draft.tier, "text": draft.text });
         let mut request = Request::new(Full::new(Bytes::from(question.to_string())));
@@ -41,7 +41,7 @@ impl Interpreter {
         *request.uri_mut() = self.address.clone();
         let is_json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, is_json);
-        let answer = match timeout(self.answer_within, self.answer(request)).await {
+        let answer = match timeout(self.answer_within, self.call(request)).await {
             Ok(answer) => answer?,
             Err(_) => {
                 let within = duration_to_text(self.answer_within);
@@ -55,7 +55,7 @@ impl Interpreter {
         Ok(interpretation)
     }
 
-    async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Bytes, Refusal> {
+    async fn call(&self, request: Request<Full<Bytes>>) -> Result<Bytes, DeskError> {
         let unreachable = |error: &(dyn Error + 'static)| {
             tracing::warn!("the interpreter was not reached: {}", chain(error));
             failed(502, "the interpreter cannot be reached".into())
@@ -72,7 +72,7 @@ impl Interpreter {
 }
 
 /// Whether an interpretation can be what the governor has handed in, and paid for.
-fn check(interpretation: &Interpretation, draft: &Draft) -> Result<(), Refusal> {
+fn check(interpretation: &Interpretation, draft: &Draft) -> Result<(), DeskError> {
     let Interpretation { summary, tier, proposals_per_window } = interpretation;
     if summary.len() > MAX_SUMMARY_BYTES {
         let why = format!("the interpreter's summary is longer than {MAX_SUMMARY_BYTES} bytes");
@@ -93,8 +93,8 @@ fn check(interpretation: &Interpretation, draft: &Draft) -> Result<(), Refusal> 
     }
 }
 
-fn failed(status: u16, reason: String) -> Refusal {
-    Refusal::NotInterpreted { status, reason }
+fn failed(status: u16, reason: String) -> DeskError {
+    DeskError::NotInterpreted { status, reason }
 }
 
 /// An error with everything that caused it.

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tidegate::Report;
 use tidegate::policy::{Policy, PolicyErrors, Rule, duration_to_text};
 
-use crate::problem::Refusal;
+use crate::problem::DeskError;
 
 /// The numbers of the desk's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,17 +100,17 @@ fn cooldown_rule(cooldown: Duration) -> String {
 }
 
 /// Why a proposal was refused: the first of the rules that did so speaks.
-pub(crate) fn refusal(report: &Report) -> Refusal {
+pub(crate) fn denial(report: &Report) -> DeskError {
     let refuser = report.rules().find(|rule| !rule.decision.is_allowed());
-    let Some(refuser) = refuser.filter(|_| !report.is_outage()) else { return Refusal::Outage };
+    let Some(refuser) = refuser.filter(|_| !report.is_outage()) else { return DeskError::Outage };
     match refuser.rule {
         COOLDOWN => {
             let wait = refuser.decision.wait();
             let seconds = wait.and_then(tidegate::Wait::whole_secs).unwrap_or(0);
-            Refusal::Cooldown { seconds, wait }
+            DeskError::Cooldown { seconds, wait }
         }
-        TOKENS => Refusal::Tokens { left: refuser.decision.remaining() },
-        _ => Refusal::Cap,
+        TOKENS => DeskError::Tokens { left: refuser.decision.remaining() },
+        _ => DeskError::Cap,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::limits::{CAP, CAP_REACHED, COOLDOWN, TOKENS, TOKENS_PER_WINDOW};
 /// Why the desk did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum DeskError {
     /// The governor's last proposal was a moment ago.
     Cooldown {
         /// How long to wait, in words.
@@ -51,7 +51,7 @@ pub enum Refusal {
     Outage,
 }
 
-impl Refusal {
+impl DeskError {
     /// A request with something in it that cannot be.
     pub(crate) fn invalid(why: impl Into<String>) -> Self {
         Self::Invalid { status: 422, why: why.into() }
@@ -81,7 +81,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for DeskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cooldown { seconds, .. } => {
@@ -107,9 +107,9 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for DeskError {}
 
-impl IntoResponse for Refusal {
+impl IntoResponse for DeskError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status());
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde::Serialize;
-use tidegate::durable::{Entry, What};
+use tidegate::durable::{EntryKind, LedgerEntry};
 use tidegate::{HoldId, Timestamp};
 
 use crate::note::{Note, NoteError};
@@ -12,7 +12,7 @@ use crate::tally::Tally;
 
 /// What kind of entry a fact is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum FactKind {
     /// Tokens were set aside.
     Reserve,
     /// They were spent.
@@ -33,7 +33,7 @@ pub enum Deed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
     /// What kind of entry it is.
-    pub deed: Deed,
+    pub deed: FactKind,
     /// The reservation that it is about.
     pub hold: Option<HoldId>,
     /// What the desk has written down with it.
@@ -42,15 +42,15 @@ pub struct Fact {
 
 impl Fact {
     /// What an entry of the ledger says.
-    pub fn from_entry(entry: &Entry) -> Result<Self, NoteError> {
+    pub fn from_entry(entry: &LedgerEntry) -> Result<Self, NoteError> {
         let deed = match entry.what {
-            What::Reserve => Deed::Reserve,
-            What::Commit => Deed::Commit,
-            What::Cancel => Deed::Cancel,
-            What::Expire => Deed::Expire,
-            What::RoundClosed { .. } => Deed::WindowClosed,
-            What::Note => Deed::Note,
-            _ => Deed::Other,
+            EntryKind::Reserve => FactKind::Reserve,
+            EntryKind::Commit => FactKind::Commit,
+            EntryKind::Cancel => FactKind::Cancel,
+            EntryKind::Expire => FactKind::Expire,
+            EntryKind::RoundClosed { .. } => FactKind::WindowClosed,
+            EntryKind::Note => FactKind::Note,
+            _ => FactKind::Other,
         };
         let note = entry.note.as_deref().map(Note::from_text).transpose()?;
         Ok(Self { deed, hold: entry.hold, note })
@@ -58,11 +58,11 @@ impl Fact {
 
     /// Something that is only noted.
     pub(crate) const fn noted(note: Note) -> Self {
-        Self { deed: Deed::Note, hold: None, note: Some(note) }
+        Self { deed: FactKind::Note, hold: None, note: Some(note) }
     }
 
     /// Something that became of a reservation.
-    pub(crate) const fn held(deed: Deed, hold: HoldId, note: Option<Note>) -> Self {
+    pub(crate) const fn held(deed: FactKind, hold: HoldId, note: Option<Note>) -> Self {
         Self { deed, hold: Some(hold), note }
     }
 }
@@ -108,10 +108,10 @@ impl State {
     /// Adds one fact. Facts have to come in the order of the ledger.
     pub fn apply(&mut self, fact: Fact) {
         match (fact.deed, fact.hold, fact.note) {
-            (Deed::Reserve, Some(hold), Some(Note::Enrolled { governor, .. })) => {
+            (FactKind::Reserve, Some(hold), Some(Note::Enrolled { governor, .. })) => {
                 self.enrolled.insert(governor, Some(hold));
             }
-            (Deed::Reserve, Some(hold), Some(Note::Proposed { governor, draft })) => {
+            (FactKind::Reserve, Some(hold), Some(Note::Proposed { governor, draft })) => {
                 let id = ProposalId(hold);
                 self.last_number += 1;
                 self.numbers.insert(id, self.last_number);
@@ -128,21 +128,21 @@ impl State {
                 };
                 self.proposals.insert(self.last_number, proposal);
             }
-            (Deed::Commit, Some(hold), _) => {
+            (FactKind::Commit, Some(hold), _) => {
                 if let Some(number) = self.set_status(ProposalId(hold), Status::Voting) {
                     self.ballot.push(number);
                 }
             }
-            (Deed::Cancel, Some(hold), note) => {
+            (FactKind::Cancel, Some(hold), note) => {
                 let reason = match note {
                     Some(Note::Cancelled { reason }) => Some(reason),
                     _ => None,
                 };
                 self.give_back(hold, Status::Cancelled, reason);
             }
-            (Deed::Expire, Some(hold), _) => self.give_back(hold, Status::Expired, None),
-            (Deed::Note, _, Some(note)) => self.apply_note(note),
-            (Deed::WindowClosed, _, note) => {
+            (FactKind::Expire, Some(hold), _) => self.give_back(hold, Status::Expired, None),
+            (FactKind::Note, _, Some(note)) => self.apply_note(note),
+            (FactKind::WindowClosed, _, note) => {
                 self.unfinished = None;
                 if let Some(Note::WindowClosed { window, proposals_per_window, .. }) = note {
                     self.windows.push_back(ClosedWindow { window, proposals_per_window });

@@ -14,7 +14,7 @@ pub struct Tally {
     /// How many governors there were.
     pub governors: u64,
     /// What was decided, in the order in which proposals were confirmed.
-    pub proposals: Vec<Counted>,
+    pub proposals: Vec<ProposalTally>,
     /// The cap from the next window on, if it was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposals_per_window: Option<u64>,
@@ -22,7 +22,7 @@ pub struct Tally {
 
 /// The votes about one proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
+pub struct ProposalTally {
     /// Which one.
     pub proposal: ProposalId,
     /// Votes for it.
@@ -44,7 +44,7 @@ impl Tally {
     ) -> Self {
         let mut cap = None;
         let counted = proposals.map(|proposal| {
-            let counted = Counted::new(proposal, governors);
+            let counted = ProposalTally::new(proposal, governors);
             let change = proposal.interpretation.as_ref().and_then(|it| it.proposals_per_window);
             if counted.passed {
                 cap = change.or(cap);
@@ -56,7 +56,7 @@ impl Tally {
     }
 }
 
-impl Counted {
+impl ProposalTally {
     /// Counts the votes of those who are governors now.
     fn new(proposal: &Proposal, governors: &Governors) -> Self {
         let of = |wanted: Vote| {

@@ -8,9 +8,9 @@ use tidegate::policy::{Limit, Policy, Rule, Slots};
 use tidegate::{Bucket, Clock, Engine, Limiter, Rate, SystemClock};
 use tokio::sync::{Semaphore, watch};
 
-use crate::outbox::Capacity;
+use crate::outbox::OutboxBounds;
 use crate::registry::Registry;
-use crate::relay::{Relay, Shared};
+use crate::relay::{Relay, RelayInner};
 
 /// Builds a [`Relay`]. Every setting has a default.
 ///
@@ -49,7 +49,7 @@ pub(crate) struct Times {
 pub(crate) struct Bounds {
     pub(crate) connections: usize,
     pub(crate) handshakes: usize,
-    pub(crate) queue: Capacity,
+    pub(crate) queue: OutboxBounds,
     /// Bytes in all queues together.
     pub(crate) queued_bytes: usize,
 }
@@ -96,7 +96,7 @@ impl RelayBuilder {
             bounds: Bounds {
                 connections: 10_000,
                 handshakes: 1_000,
-                queue: Capacity { messages: 256, bytes: 1 << 20 },
+                queue: OutboxBounds { messages: 256, bytes: 1 << 20 },
                 queued_bytes: 256 << 20,
             },
         }
@@ -154,7 +154,7 @@ impl<C> RelayBuilder<C> {
     /// How much may wait for one client that reads slowly, 256 messages and 1 MiB unless said. What
     /// comes beyond that is dropped.
     pub fn queue(mut self, messages: usize, bytes: usize) -> Self {
-        self.bounds.queue = Capacity { messages, bytes };
+        self.bounds.queue = OutboxBounds { messages, bytes };
         self
     }
 
@@ -193,7 +193,7 @@ impl<C: Clock + Clone + Send + Sync + 'static> RelayBuilder<C> {
             let builder = Limiter::builder(limit).clock(self.clock.clone());
             builder.build().expect("the defaults of a limiter are right")
         });
-        Ok(Relay::new(Shared {
+        Ok(Relay::new(RelayInner {
             host: self.host.into(),
             clock: self.clock,
             limiter,
@@ -210,8 +210,8 @@ impl<C: Clock + Clone + Send + Sync + 'static> RelayBuilder<C> {
     /// should one be lost, it comes back by itself.
     fn handshake_policy(&self) -> Policy {
         let expires = 2 * (self.times.authenticate_within + LONGEST_FAREWELL);
-        let places = Slots::new(self.bounds.handshakes as u64).queue(0).expires(expires);
-        let rule = Rule::new("handshakes", Limit::Slots(places));
+        let permits = Slots::new(self.bounds.handshakes as u64).queue(0).expires(expires);
+        let rule = Rule::new("handshakes", Limit::Slots(permits));
         Policy::new([rule]).expect("bounds and times have been checked")
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Challenge {
 
 /// Why an answer is not believed. For the log; the client hears only that it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Disbelief {
+pub(crate) enum AuthFailure {
     Malformed,
     NotAnAnswer,
     Version,
@@ -33,7 +33,7 @@ pub(crate) enum Disbelief {
     Signature,
 }
 
-impl fmt::Display for Disbelief {
+impl fmt::Display for AuthFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "the answer is not an envelope",
@@ -80,34 +80,34 @@ impl Challenge {
         answer: &[u8],
         host: &str,
         now: Timestamp,
-    ) -> Result<String, Disbelief> {
-        let envelope = Envelope::decode(answer).map_err(|_| Disbelief::Malformed)?;
+    ) -> Result<String, AuthFailure> {
+        let envelope = Envelope::decode(answer).map_err(|_| AuthFailure::Malformed)?;
         let answer = match (envelope.r#type(), envelope.payload) {
             (MessageType::AuthResponse, Some(Payload::AuthResponse(answer))) => answer,
-            _ => return Err(Disbelief::NotAnAnswer),
+            _ => return Err(AuthFailure::NotAnAnswer),
         };
         let (key, signature) = self.parts(&answer)?;
         if now > self.expires {
-            return Err(Disbelief::Expired);
+            return Err(AuthFailure::Expired);
         }
         if answer.nonce != self.nonce {
-            return Err(Disbelief::Nonce);
+            return Err(AuthFailure::Nonce);
         }
-        let verifying = VerifyingKey::from_bytes(&key).map_err(|_| Disbelief::Key)?;
+        let verifying = VerifyingKey::from_bytes(&key).map_err(|_| AuthFailure::Key)?;
         verifying
             .verify_strict(&signed_bytes(host, &self.nonce), &signature)
-            .map_err(|_| Disbelief::Signature)?;
+            .map_err(|_| AuthFailure::Signature)?;
         Ok(address_of(&key, host))
     }
 
-    fn parts(&self, answer: &AuthResponse) -> Result<([u8; 32], Signature), Disbelief> {
+    fn parts(&self, answer: &AuthResponse) -> Result<([u8; 32], Signature), AuthFailure> {
         if answer.version != VERSION {
-            return Err(Disbelief::Version);
+            return Err(AuthFailure::Version);
         }
-        let key = answer.public_key.as_slice().try_into().map_err(|_| Disbelief::Lengths)?;
-        let signature = answer.signature.as_slice().try_into().map_err(|_| Disbelief::Lengths)?;
+        let key = answer.public_key.as_slice().try_into().map_err(|_| AuthFailure::Lengths)?;
+        let signature = answer.signature.as_slice().try_into().map_err(|_| AuthFailure::Lengths)?;
         if answer.nonce.len() != self.nonce.len() {
-            return Err(Disbelief::Lengths);
+            return Err(AuthFailure::Lengths);
         }
         Ok((key, Signature::from_bytes(signature)))
     }

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 /// The end of a client's queue that others put envelopes into. It never makes anybody wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox {
-    queue: mpsc::Sender<Parcel>,
+    queue: mpsc::Sender<QueuedEnvelope>,
     /// Bytes that may still be queued for this client.
     own_room: Arc<Semaphore>,
     /// Bytes that may still be queued for all clients together.
@@ -16,11 +16,11 @@ pub(crate) struct Outbox {
 }
 
 /// The end of the queue that the client's own task takes from.
-pub(crate) type Waiting = mpsc::Receiver<Parcel>;
+pub(crate) type OutboxReceiver = mpsc::Receiver<QueuedEnvelope>;
 
 /// An envelope on its way. Its room is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct QueuedEnvelope {
     pub(crate) bytes: Bytes,
     _own_room: OwnedSemaphorePermit,
     _shared_room: OwnedSemaphorePermit,
@@ -28,17 +28,20 @@ pub(crate) struct Parcel {
 
 /// How much may wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Capacity {
+pub(crate) struct OutboxBounds {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
 }
 
 /// The recipient cannot take more: it reads too slowly, or has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoRoom;
+pub(crate) struct OutboxFull;
 
 /// A queue for one client.
-pub(crate) fn outbox(capacity: Capacity, shared_room: Arc<Semaphore>) -> (Outbox, Waiting) {
+pub(crate) fn outbox(
+    capacity: OutboxBounds,
+    shared_room: Arc<Semaphore>,
+) -> (Outbox, OutboxReceiver) {
     let (queue, waiting) = mpsc::channel(capacity.messages);
     (Outbox { queue, own_room: Arc::new(Semaphore::new(capacity.bytes)), shared_room }, waiting)
 }
@@ -47,15 +50,15 @@ impl Outbox {
     /// Puts a copy of an envelope into the queue, if there is room.
     ///
     /// A copy, because the original may be a small part of a large buffer that it keeps alive.
-    pub(crate) fn offer(&self, envelope: &[u8]) -> Result<(), NoRoom> {
-        let size = u32::try_from(envelope.len()).map_err(|_| NoRoom)?;
+    pub(crate) fn offer(&self, envelope: &[u8]) -> Result<(), OutboxFull> {
+        let size = u32::try_from(envelope.len()).map_err(|_| OutboxFull)?;
         let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(size);
-        let parcel = Parcel {
-            _own_room: take(&self.own_room).map_err(|_| NoRoom)?,
-            _shared_room: take(&self.shared_room).map_err(|_| NoRoom)?,
+        let parcel = QueuedEnvelope {
+            _own_room: take(&self.own_room).map_err(|_| OutboxFull)?,
+            _shared_room: take(&self.shared_room).map_err(|_| OutboxFull)?,
             bytes: Bytes::copy_from_slice(envelope),
         };
-        self.queue.try_send(parcel).map_err(|_| NoRoom)
+        self.queue.try_send(parcel).map_err(|_| OutboxFull)
     }
 }
 

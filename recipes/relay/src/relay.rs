@@ -35,14 +35,14 @@ use crate::registry::Registry;
 /// # }
 /// ```
 pub struct Relay<C = SystemClock> {
-    shared: Arc<Shared<C>>,
+    shared: Arc<RelayInner<C>>,
 }
 
 /// A place among those who have not said yet who they are.
-pub(crate) type Place<C> = Lease<MemoryStore, C>;
+pub(crate) type Permit<C> = Lease<MemoryStore, C>;
 
 /// What all connections of a relay share.
-pub(crate) struct Shared<C> {
+pub(crate) struct RelayInner<C> {
     pub(crate) host: Box<str>,
     pub(crate) clock: C,
     pub(crate) limiter: Option<Limiter<str, Bucket, C>>,
@@ -65,7 +65,7 @@ impl Relay {
 }
 
 impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
-    pub(crate) fn new(shared: Shared<C>) -> Self {
+    pub(crate) fn new(shared: RelayInner<C>) -> Self {
         Self { shared: Arc::new(shared) }
     }
 
@@ -153,12 +153,12 @@ async fn upgrade<C: Clock + Clone + Send + Sync + 'static>(
 ) -> Response {
     let shared = relay.shared;
     // Taken before the closing is looked at: whoever closes the relay waits for this.
-    let closing = Closing(shared.is_closing.subscribe());
+    let closing = ShutdownSignal(shared.is_closing.subscribe());
     if closing.has_begun() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the relay is going away\n").into_response();
     }
-    let place = shared.handshakes.acquire(&Request::new("default", &[]), None).await;
-    let Ok(place) = place else {
+    let permit = shared.handshakes.acquire(&Request::new("default", &[]), None).await;
+    let Ok(permit) = permit else {
         tracing::warn!("refused a connection: too many have not said who they are");
         let text = "too many connections are being made, try again\n";
         return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], text).into_response();
@@ -170,19 +170,21 @@ async fn upgrade<C: Clock + Clone + Send + Sync + 'static>(
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(0)
         .max_write_buffer_size(MAX_WRITE_BUFFER_BYTES)
-        .on_upgrade(move |socket| connection::run(shared, socket, place, Arrival { peer, closing }))
+        .on_upgrade(move |socket| {
+            connection::run(shared, socket, permit, ConnectionInfo { peer, closing })
+        })
 }
 
 /// What is known about a connection when it begins.
-pub(crate) struct Arrival {
+pub(crate) struct ConnectionInfo {
     pub(crate) peer: Option<SocketAddr>,
-    pub(crate) closing: Closing,
+    pub(crate) closing: ShutdownSignal,
 }
 
 /// Knows when the relay goes away. The relay waits for all of these to be dropped.
-pub(crate) struct Closing(watch::Receiver<bool>);
+pub(crate) struct ShutdownSignal(watch::Receiver<bool>);
 
-impl Closing {
+impl ShutdownSignal {
     fn has_begun(&self) -> bool {
         *self.0.borrow()
     }

@@ -9,7 +9,7 @@ use crate::wire::{Envelope, MessageType, Payload, RateLimited};
 
 /// What a client sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Sent<'m> {
+pub(crate) enum Incoming<'m> {
     Binary(&'m [u8]),
     /// Never an envelope, but charged as one.
     Text,
@@ -31,7 +31,7 @@ enum Dropped {
 ///
 /// The limit is the first check, before the size and before decoding. Everything that is looked at
 /// has been charged.
-pub(crate) fn receive<C>(client: &Client<C>, sent: Sent<'_>) -> Option<Vec<u8>>
+pub(crate) fn receive<C>(client: &Client<C>, sent: Incoming<'_>) -> Option<Vec<u8>>
 where
     C: Clock + Clone + Send + Sync + 'static,
 {
@@ -40,7 +40,7 @@ where
         if !decision.is_allowed() {
             tracing::debug!(address = ?client.address, "rate limited");
             let now_ms = millis(client.relay.clock.wall());
-            return Some(refusal(&decision, sent, now_ms));
+            return Some(denial(&decision, sent, now_ms));
         }
     }
     if let Err(dropped) = route(client, sent) {
@@ -50,11 +50,11 @@ where
 }
 
 /// Passes an envelope on to whom it is addressed, byte for byte.
-fn route<C>(client: &Client<C>, sent: Sent<'_>) -> Result<(), Dropped>
+fn route<C>(client: &Client<C>, sent: Incoming<'_>) -> Result<(), Dropped>
 where
     C: Clock + Clone + Send + Sync + 'static,
 {
-    let Sent::Binary(bytes) = sent else { return Err(Dropped::Text) };
+    let Incoming::Binary(bytes) = sent else { return Err(Dropped::Text) };
     if bytes.len() > MAX_ENVELOPE_BYTES {
         return Err(Dropped::TooLarge);
     }
@@ -83,12 +83,12 @@ fn is_about_blocking(envelope: &Envelope) -> bool {
 }
 
 /// The envelope that tells a sender to wait. It names the message, where that can be read.
-fn refusal(decision: &Decision, sent: Sent<'_>, now_ms: i64) -> Vec<u8> {
+fn denial(decision: &Decision, sent: Incoming<'_>, now_ms: i64) -> Vec<u8> {
     let limited = RateLimited { retry_after_ms: wait_ms(decision), reason: REASON.to_owned() };
     let payload = Payload::RateLimited(limited);
     let mut envelope = Envelope::from_relay(MessageType::RateLimited, now_ms, payload);
     let bare_len = envelope.encoded_len();
-    if let Sent::Binary(bytes) = sent
+    if let Incoming::Binary(bytes) = sent
         && let Ok(refused) = Envelope::decode(bytes)
         && refused.message_id.len() + bare_len + ID_HEADER_BYTES <= MAX_ENVELOPE_BYTES
     {

@@ -6,16 +6,16 @@ use tidegate::Clock;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::builder::Times;
-use crate::connection::{Client, End, Farewell, GOING_AWAY, end_of};
-use crate::outbox::Waiting;
-use crate::relay::Closing;
-use crate::routing::{Sent, receive};
+use crate::connection::{Client, CloseMessage, ConnectionEnd, GOING_AWAY, end_of};
+use crate::outbox::OutboxReceiver;
+use crate::relay::ShutdownSignal;
+use crate::routing::{Incoming, receive};
 
 /// One client's session. It ends when the client leaves or is sent away.
 pub(crate) struct Session<'s, C: Clock + Clone + Send + Sync + 'static> {
     client: Client<C>,
     socket: &'s mut WebSocket,
-    waiting: Waiting,
+    waiting: OutboxReceiver,
     heartbeat: Heartbeat,
 }
 
@@ -28,20 +28,24 @@ struct Heartbeat {
 }
 
 impl<'s, C: Clock + Clone + Send + Sync + 'static> Session<'s, C> {
-    pub(crate) fn new(client: Client<C>, socket: &'s mut WebSocket, waiting: Waiting) -> Self {
+    pub(crate) fn new(
+        client: Client<C>,
+        socket: &'s mut WebSocket,
+        waiting: OutboxReceiver,
+    ) -> Self {
         let due = Instant::now() + client.relay.times.ping_every;
         let heartbeat = Heartbeat { due, awaited: None, pings: 0 };
         Self { client, socket, waiting, heartbeat }
     }
 
     /// Passes envelopes on, both ways, until it is over.
-    pub(crate) async fn run(mut self, closing: &mut Closing) -> End {
+    pub(crate) async fn run(mut self, closing: &mut ShutdownSignal) -> ConnectionEnd {
         loop {
             let step = tokio::select! {
                 received = self.socket.recv() => match received {
                     Some(Ok(message)) => self.on_message(message).await,
                     Some(Err(error)) => Err(end_of(error)),
-                    None => Err(End::Lost),
+                    None => Err(ConnectionEnd::Lost),
                 },
                 Some(parcel) = self.waiting.recv() => {
                     self.write(Message::Binary(parcel.bytes.clone())).await
@@ -55,17 +59,17 @@ impl<'s, C: Clock + Clone + Send + Sync + 'static> Session<'s, C> {
         }
     }
 
-    async fn on_message(&mut self, message: Message) -> Result<(), End> {
+    async fn on_message(&mut self, message: Message) -> Result<(), ConnectionEnd> {
         let answer = match message {
-            Message::Binary(bytes) => receive(&self.client, Sent::Binary(&bytes)),
-            Message::Text(_) => receive(&self.client, Sent::Text),
+            Message::Binary(bytes) => receive(&self.client, Incoming::Binary(&bytes)),
+            Message::Text(_) => receive(&self.client, Incoming::Text),
             Message::Pong(bytes) => {
                 self.heartbeat.on_pong(&bytes, &self.client.relay.times);
                 None
             }
             // The socket answers pings by itself.
             Message::Ping(_) => None,
-            Message::Close(_) => return Err(End::Left),
+            Message::Close(_) => return Err(ConnectionEnd::Left),
         };
         // Written at once, and nothing is read meanwhile: who floods and does not read waits.
         match answer {
@@ -74,7 +78,7 @@ impl<'s, C: Clock + Clone + Send + Sync + 'static> Session<'s, C> {
         }
     }
 
-    async fn on_heartbeat(&mut self) -> Result<(), End> {
+    async fn on_heartbeat(&mut self) -> Result<(), ConnectionEnd> {
         if self.heartbeat.awaited.is_some() {
             return Err(NO_PONG);
         }
@@ -82,10 +86,10 @@ impl<'s, C: Clock + Clone + Send + Sync + 'static> Session<'s, C> {
         self.write(Message::Ping(payload)).await
     }
 
-    async fn write(&mut self, message: Message) -> Result<(), End> {
+    async fn write(&mut self, message: Message) -> Result<(), ConnectionEnd> {
         match timeout(self.client.relay.times.write_within, self.socket.send(message)).await {
-            Ok(sent) => sent.map_err(|_| End::Lost),
-            Err(_) => Err(End::Stuck),
+            Ok(sent) => sent.map_err(|_| ConnectionEnd::Lost),
+            Err(_) => Err(ConnectionEnd::Stuck),
         }
     }
 }
@@ -109,4 +113,5 @@ impl Heartbeat {
     }
 }
 
-const NO_PONG: End = End::Farewell(Farewell { code: 1008, reason: "heartbeat timeout" });
+const NO_PONG: ConnectionEnd =
+    ConnectionEnd::Farewell(CloseMessage { code: 1008, reason: "heartbeat timeout" });

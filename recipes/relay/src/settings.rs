@@ -132,7 +132,7 @@ const TRUSTED_PROXIES: Variable = Variable {
 impl Settings {
     /// The settings in an environment, or the first that is wrong.
     pub fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
-        let reader = Reader { read };
+        let reader = VariableReader { read };
         let host = reader.parsed(HOST, |text| text.parse().ok())?;
         let port = reader.parsed(PORT, |text| whole(text)?.try_into().ok())?;
         let burst = reader.parsed(BURST, |text| within(whole(text)?, MOST_MESSAGES))?;
@@ -154,11 +154,11 @@ impl Settings {
 }
 
 /// Reads variables.
-struct Reader<F> {
+struct VariableReader<F> {
     read: F,
 }
 
-impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
+impl<F: Fn(&str) -> Option<OsString>> VariableReader<F> {
     /// The value of a variable, or of its default when it is not set.
     fn parsed<T>(
         &self,

@@ -86,10 +86,10 @@ pub enum Payload {
     AuthResult(AuthResult),
     /// What waits for you.
     #[prost(message, tag = "22")]
-    QueueStatus(Unread),
+    QueueStatus(OpaquePayload),
     /// No more can wait for you.
     #[prost(message, tag = "23")]
-    QueueFull(Unread),
+    QueueFull(OpaquePayload),
     /// Not so fast.
     #[prost(message, tag = "24")]
     RateLimited(RateLimited),
@@ -159,7 +159,7 @@ pub struct RateLimited {
 
 /// A message whose contents do not matter here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
-pub struct Unread {}
+pub struct OpaquePayload {}
 
 impl Envelope {
     /// An envelope from the relay itself.

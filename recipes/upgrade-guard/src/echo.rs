@@ -6,7 +6,7 @@ use axum::response::Response;
 use axum::routing::any;
 use tidegate::Engine;
 use tidegate::policy::{Limit, Policy, PolicyErrors, Rule, Slots};
-use tidegate_tower::{Admission, Place, PolicyLayer};
+use tidegate_tower::{Admission, Permit, PolicyLayer};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -17,23 +17,23 @@ use crate::serve::FOR_EVER;
 /// A socket keeps its place until it is closed, or nothing has come for a minute. When `stopping` turns
 /// true, all are told goodbye (1001); it is closed when the last one has gone.
 pub fn echo(max_sockets: u32, stopping: watch::Receiver<bool>) -> Result<Router, PolicyErrors> {
-    let places = Slots::new(max_sockets.into()).queue(0).expires(FOR_EVER);
-    let sockets = Engine::new(Policy::new([Rule::new("sockets", Limit::Slots(places))])?);
-    let nobody_waits = PolicyLayer::new(sockets, "default").places(Some(Duration::ZERO));
+    let slots = Slots::new(max_sockets.into()).queue(0).expires(FOR_EVER);
+    let sockets = Engine::new(Policy::new([Rule::new("sockets", Limit::Slots(slots))])?);
+    let nobody_waits = PolicyLayer::new(sockets, "default").slots(Some(Duration::ZERO));
     let upgrade = move |admission: Admission, upgrade: WebSocketUpgrade| {
-        let guest = Guest { place: admission.place().cloned(), stopping: stopping.clone() };
+        let guest = OpenSocket { permit: admission.permit().cloned(), stopping: stopping.clone() };
         async { upgraded(upgrade, guest) }
     };
     Ok(Router::new().route("/ws", any(upgrade)).route_layer(nobody_waits))
 }
 
 /// What a socket holds for as long as it is open.
-struct Guest {
-    place: Option<Place>,
+struct OpenSocket {
+    permit: Option<Permit>,
     stopping: watch::Receiver<bool>,
 }
 
-fn upgraded(upgrade: WebSocketUpgrade, guest: Guest) -> Response {
+fn upgraded(upgrade: WebSocketUpgrade, guest: OpenSocket) -> Response {
     upgrade
         .max_message_size(MAX_MESSAGE_BYTES)
         .max_frame_size(MAX_MESSAGE_BYTES)
@@ -43,7 +43,7 @@ fn upgraded(upgrade: WebSocketUpgrade, guest: Guest) -> Response {
 }
 
 /// Sends back what comes, until the socket is closed.
-async fn echoed(mut socket: WebSocket, mut guest: Guest) {
+async fn echoed(mut socket: WebSocket, mut guest: OpenSocket) {
     loop {
         let received = tokio::select! {
             received = timeout(MAX_SILENCE, socket.recv()) => received,
@@ -59,7 +59,7 @@ async fn echoed(mut socket: WebSocket, mut guest: Guest) {
             break;
         }
     }
-    drop(guest.place);
+    drop(guest.permit);
 }
 
 /// Waits until the service stops.

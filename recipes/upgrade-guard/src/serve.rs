@@ -29,7 +29,7 @@ where
 {
     let mut stop = pin!(stop);
     let mut app = app.into_make_service_with_connect_info::<SocketAddr>();
-    let places = places();
+    let slots = connection_limits();
     let stopping = watch::Sender::new(false);
     loop {
         let (io, peer) = tokio::select! {
@@ -39,9 +39,9 @@ where
         let address = peer.ip().to_canonical().to_string();
         let attributes = [("address", address.as_str())];
         let request = Request::new("default", &attributes);
-        match places.acquire(&request, Some(Duration::ZERO)).await {
-            Ok(place) => {
-                let guest = Guest { peer, stopping: stopping.subscribe(), _place: place };
+        match slots.acquire(&request, Some(Duration::ZERO)).await {
+            Ok(permit) => {
+                let guest = Connection { peer, stopping: stopping.subscribe(), _place: permit };
                 begin::<L>(&mut app, io, guest).await;
             }
             Err(_) => tracing::warn!(%peer, "refused a connection: too many requests at once"),
@@ -71,16 +71,16 @@ pub fn stopped() -> impl Future<Output = ()> {
 }
 
 /// Places for connections that are still plain HTTP. One address cannot take them all.
-fn places() -> Engine {
-    let places = |max| Limit::Slots(Slots::new(max).queue(0).expires(FOR_EVER));
-    let address = Rule::new("address", places(MAX_REQUESTS / 2)).key(["address"]);
+fn connection_limits() -> Engine {
+    let slots = |max| Limit::Slots(Slots::new(max).queue(0).expires(FOR_EVER));
+    let address = Rule::new("address", slots(MAX_REQUESTS / 2)).key(["address"]);
     let address = address.expect("an address is an attribute");
-    let all = Rule::new("all", places(MAX_REQUESTS));
+    let all = Rule::new("all", slots(MAX_REQUESTS));
     Engine::new(Policy::new([address, all]).expect("these rules are in order"))
 }
 
 /// Somebody who has connected.
-struct Guest {
+struct Connection {
     peer: SocketAddr,
     stopping: watch::Receiver<bool>,
     _place: Lease,
@@ -90,7 +90,7 @@ struct Guest {
 async fn begin<L: Listener>(
     app: &mut IntoMakeServiceWithConnectInfo<Router, SocketAddr>,
     io: L::Io,
-    mut guest: Guest,
+    mut guest: Connection,
 ) {
     let peer = guest.peer;
     let service = match service_for(app, peer).await {

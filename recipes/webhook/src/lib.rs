@@ -10,19 +10,19 @@
 
 mod access;
 mod client;
-mod gate;
-mod kept;
 mod limits;
+mod message_limiter;
 mod outbox;
 mod settings;
+mod storage;
 mod update;
 mod webhook;
 
 pub use access::{Access, Secret};
 pub use client::{Client, TrustError, client};
-pub use gate::{Checked, Claimed, Gate};
-pub use kept::{Kept, opened};
 pub use limits::{Algorithm, Limits, LimitsError, UserLimit};
-pub use settings::{SettingError, Settings, Shown, VARIABLES, Variable};
+pub use message_limiter::{CheckResult, Claimed, MessageLimiter};
+pub use settings::{Redaction, SettingError, Settings, VARIABLES, Variable};
+pub use storage::{Storage, opened};
 pub use update::{Message, UpdateError, message_of};
 pub use webhook::{PATH, TOO_MANY, Webhook};

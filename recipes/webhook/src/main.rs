@@ -9,7 +9,7 @@ use axum::serve::ListenerExt;
 use clap::Command;
 use tidegate::{Clock, Engine, Store};
 use tidegate_upgrade_guard::{serve, stopped};
-use tidegate_webhook::{Gate, Kept, PATH, Settings, VARIABLES, Webhook, opened};
+use tidegate_webhook::{MessageLimiter, PATH, Settings, Storage, VARIABLES, Webhook, opened};
 use tokio::net::TcpListener;
 use tracing_subscriber::EnvFilter;
 
@@ -52,9 +52,9 @@ fn start() -> Result<(), Box<dyn Error>> {
     let settings = Settings::from_env(|name| std::env::var_os(name))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let policy = settings.policy.clone();
-    match &settings.kept {
-        Kept::InMemory => runtime.block_on(run(&settings, Engine::new(policy))),
-        Kept::InFolder(path) => {
+    match &settings.storage {
+        Storage::InMemory => runtime.block_on(run(&settings, Engine::new(policy))),
+        Storage::InFolder(path) => {
             let engine =
                 opened(policy, path).map_err(|error| format!("RATE_LIMIT_STORE: {error}"))?;
             runtime.block_on(run(&settings, engine))
@@ -66,7 +66,7 @@ async fn run<S: Store, C: Clock + Send + Sync + 'static>(
     settings: &Settings,
     engine: Engine<S, C>,
 ) -> Result<(), Box<dyn Error>> {
-    let webhook = Webhook::new(settings, Gate::new(engine))?;
+    let webhook = Webhook::new(settings, MessageLimiter::new(engine))?;
     let listener = TcpListener::bind(settings.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", settings.listen))?;

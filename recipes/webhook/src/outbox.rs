@@ -21,18 +21,18 @@ use crate::client::Client;
 /// Calls somebody else, in the background.
 #[derive(Clone)]
 pub(crate) struct Outbox {
-    callee: Callee,
+    callee: CallTarget,
     client: Client,
-    places: Engine,
+    slots: Engine,
     longest: Duration,
-    counts: Arc<Counts>,
+    counts: Arc<CallCounts>,
     /// Every call keeps a receiver until it is over.
     open: Arc<watch::Sender<()>>,
 }
 
 /// Who is called.
 #[derive(Clone, Debug)]
-pub(crate) struct Callee {
+pub(crate) struct CallTarget {
     /// For the log, which must not tell the address: the chat API's has a secret in it.
     pub(crate) name: &'static str,
     pub(crate) address: Uri,
@@ -50,29 +50,29 @@ pub(crate) struct Bounds {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct CallCounts {
     succeeded: AtomicU64,
     failed: AtomicU64,
 }
 
 /// Room for one call, from now until it is over. Dropping it gives it back.
-pub(crate) struct Room {
+pub(crate) struct CallPermit {
     _place: Lease,
 }
 
 impl Outbox {
-    pub(crate) fn new(callee: Callee, client: Client, bounds: Bounds) -> Self {
+    pub(crate) fn new(callee: CallTarget, client: Client, bounds: Bounds) -> Self {
         let Bounds { calls, queue, longest } = bounds;
         let all = calls.saturating_add(queue);
         let (counts, open) = (Arc::default(), Arc::new(watch::Sender::new(())));
-        Self { callee, client, places: places(calls, all), longest, counts, open }
+        Self { callee, client, slots: call_limits(calls, all), longest, counts, open }
     }
 
     /// Room for one more call, if there is any.
-    pub(crate) async fn room(&self) -> Option<Room> {
+    pub(crate) async fn permit(&self) -> Option<CallPermit> {
         let nobody_waits = Some(Duration::ZERO);
-        let place = self.places.acquire(&tidegate::Request::new(ROOM, &[]), nobody_waits).await;
-        place.ok().map(|place| Room { _place: place })
+        let place = self.slots.acquire(&tidegate::Request::new(ROOM, &[]), nobody_waits).await;
+        place.ok().map(|place| CallPermit { _place: place })
     }
 
     /// What a call would send.
@@ -86,11 +86,11 @@ impl Outbox {
     }
 
     /// Makes a call in the background, as soon as it is its turn.
-    pub(crate) fn call(&self, room: Room, request: Request<Full<Bytes>>) {
+    pub(crate) fn call(&self, room: CallPermit, request: Request<Full<Bytes>>) {
         let outbox = self.clone();
         let is_open = self.open.subscribe();
         tokio::spawn(async move {
-            let turn = outbox.places.acquire(&tidegate::Request::new(CALLS, &[]), None).await;
+            let turn = outbox.slots.acquire(&tidegate::Request::new(CALLS, &[]), None).await;
             let called = match turn {
                 Ok(_turn) => outbox.called(request).await,
                 Err(error) => Err(error.into()),
@@ -144,7 +144,7 @@ impl Outbox {
 }
 
 /// Room for calls that are made or wait, and turns for those that are made.
-fn places(calls: u64, all: u64) -> Engine {
+fn call_limits(calls: u64, all: u64) -> Engine {
     let queue = usize::try_from(all).unwrap_or(usize::MAX);
     let room = Slots::new(all).queue(0).expires(FOR_EVER);
     let turns = Slots::new(calls).queue(queue).expires(FOR_EVER);

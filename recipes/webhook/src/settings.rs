@@ -12,12 +12,12 @@ use hyper::Uri;
 use tidegate::policy::Policy;
 
 pub use reader::SettingError;
-pub use variables::{Shown, VARIABLES, Variable};
+pub use variables::{Redaction, VARIABLES, Variable};
 
 use crate::access::{Access, Secret};
-use crate::kept::Kept;
 use crate::limits::{Algorithm, Limits, UserLimit};
-use reader::{Reader, whole};
+use crate::storage::Storage;
+use reader::{VariableReader, whole};
 use variables as var;
 
 /// What a webhook is told when it starts.
@@ -31,7 +31,7 @@ pub struct Settings {
     /// The limits as a policy.
     pub policy: Policy,
     /// Where counts are kept.
-    pub kept: Kept,
+    pub storage: Storage,
     /// Where messages go.
     pub agent_url: Uri,
     /// How many messages the agent works on at a time.
@@ -57,7 +57,7 @@ struct Chat {
 impl Settings {
     /// The settings in an environment, or the first that is wrong.
     pub fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
-        let reader = Reader { read };
+        let reader = VariableReader { read };
         let milliseconds = |text: &str| within(text, MOST_MS).map(Duration::from_millis);
         let token = reader.parsed(var::TOKEN, |text| is_token(text).then(|| Secret::new(text)))?;
         let base = reader.parsed(var::API_BASE, |text| {
@@ -68,7 +68,7 @@ impl Settings {
             listen: reader.parsed(var::LISTEN, |text| text.parse().ok())?,
             access: access(&reader)?,
             policy: policy(&reader)?,
-            kept: reader.parsed(var::STORE, Kept::from_text)?,
+            storage: reader.parsed(var::STORE, Storage::from_text)?,
             agent_url: reader.parsed(var::AGENT_URL, url)?,
             agent_calls: reader.parsed(var::AGENT_CALLS, |text| within(text, MOST_CALLS))?,
             agent_queue: reader.parsed(var::AGENT_QUEUE, |text| within(text, MOST_WAITING))?,
@@ -93,7 +93,7 @@ impl Settings {
     }
 }
 
-fn access<F>(reader: &Reader<F>) -> Result<Access, SettingError>
+fn access<F>(reader: &VariableReader<F>) -> Result<Access, SettingError>
 where
     F: Fn(&str) -> Option<OsString>,
 {
@@ -111,7 +111,7 @@ where
     Ok(Access { secret, users })
 }
 
-fn policy<F>(reader: &Reader<F>) -> Result<Policy, SettingError>
+fn policy<F>(reader: &VariableReader<F>) -> Result<Policy, SettingError>
 where
     F: Fn(&str) -> Option<OsString>,
 {

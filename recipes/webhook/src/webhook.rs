@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 use crate::access::Access;
 use crate::client::{TrustError, client};
-use crate::gate::{Claimed, Gate};
-use crate::outbox::{Bounds, Callee, Outbox};
+use crate::message_limiter::{Claimed, MessageLimiter};
+use crate::outbox::{Bounds, CallTarget, Outbox};
 use crate::settings::Settings;
 use crate::update::{Message, message_of};
 
@@ -34,7 +34,7 @@ pub struct Webhook<S = MemoryStore, C = SystemClock> {
 
 struct Parts<S, C> {
     access: Access,
-    gate: Gate<S, C>,
+    limiter: MessageLimiter<S, C>,
     agent: Outbox,
     chat: Outbox,
     grace: Duration,
@@ -44,21 +44,21 @@ struct Parts<S, C> {
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
     /// A webhook with these settings, whose gate has the policy of the settings.
-    pub fn new(settings: &Settings, gate: Gate<S, C>) -> Result<Self, TrustError> {
+    pub fn new(settings: &Settings, limiter: MessageLimiter<S, C>) -> Result<Self, TrustError> {
         let send_message = settings.send_message();
         let client = client([&settings.agent_url, &send_message])?;
-        let agent = Callee { name: "the agent", address: settings.agent_url.clone() };
+        let agent = CallTarget { name: "the agent", address: settings.agent_url.clone() };
         let agent_bounds = Bounds {
             calls: settings.agent_calls,
             queue: settings.agent_queue,
             longest: settings.agent_longest,
         };
-        let chat = Callee { name: "the chat API", address: send_message };
+        let chat = CallTarget { name: "the chat API", address: send_message };
         let chat_bounds =
             Bounds { calls: MAX_REPLIES, queue: REPLY_QUEUE, longest: settings.reply_longest };
         let parts = Parts {
             access: settings.access.clone(),
-            gate,
+            limiter,
             agent: Outbox::new(agent, client.clone(), agent_bounds),
             chat: Outbox::new(chat, client, chat_bounds),
             grace: settings.grace,
@@ -95,22 +95,22 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
 
     /// A message of somebody who is welcome.
     async fn take(&self, message: Message, update: Bytes) -> Response {
-        let Parts { gate, agent, .. } = &*self.parts;
+        let Parts { limiter, agent, .. } = &*self.parts;
         let Message { user, update_id, .. } = message;
-        let checked = gate.check(&message).await;
+        let checked = limiter.check(&message).await;
         if !checked.allowed {
             tracing::info!(user, update_id, "rate limit reached");
-            self.refuse(&message).await;
+            self.reply_denied(&message).await;
             return done();
         }
-        let Some(room) = agent.room().await else {
+        let Some(room) = agent.permit().await else {
             // Telegram sends it again later. Until then its unit stays set aside.
             tracing::warn!(user, update_id, "not accepted: too many messages wait for the agent");
             let detail = "too many messages wait for the agent; send it again later";
             return problem(&Problem::reduced_capacity(detail));
         };
         let remaining = checked.remaining;
-        match gate.claim(checked).await {
+        match limiter.claim(checked).await {
             Claimed::First => {
                 tracing::debug!(user, update_id, remaining, "passed to the agent");
                 let mut call = agent.post(update);
@@ -123,9 +123,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
     }
 
     /// Tells the user, in the background: Telegram gets its answer whatever becomes of this.
-    async fn refuse(&self, message: &Message) {
+    async fn reply_denied(&self, message: &Message) {
         let Parts { chat, .. } = &*self.parts;
-        let Some(room) = chat.room().await else {
+        let Some(room) = chat.permit().await else {
             tracing::warn!(user = message.user, "not told of the limit: too many replies wait");
             return;
         };
@@ -204,10 +204,10 @@ impl<S, C> Clone for Webhook<S, C> {
 
 impl<S: Store, C> fmt::Debug for Webhook<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts { access, gate, .. } = &*self.parts;
+        let Parts { access, limiter, .. } = &*self.parts;
         f.debug_struct("Webhook")
             .field("access", access)
-            .field("gate", gate)
+            .field("gate", limiter)
             .finish_non_exhaustive()
     }
 }

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::lines;
 use crate::args::AdminCommand;
+use crate::format::{self, visible};
 use crate::io::Io;
-use crate::say::{self, visible};
 
-pub(super) fn tell(command: &AdminCommand, body: &Value, io: &mut Io<'_>) -> io::Result<()> {
+pub(super) fn print(command: &AdminCommand, body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     match command {
         AdminCommand::Status => status(body, io),
         AdminCommand::Policy { put: None, edits, drop_edits: false } => policy(body, *edits, io),
@@ -36,7 +36,7 @@ fn changed(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     let count = usize::try_from(body["changes"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
     match count {
         0 => writeln!(io.stdout, "nothing has changed: it was so before")?,
-        count => writeln!(io.stdout, "in force: {}", say::count(count, "change"))?,
+        count => writeln!(io.stdout, "in force: {}", format::count(count, "change"))?,
     }
     if let Some(words) = body["words"].as_str() {
         writeln!(io.stdout, "{}", visible(words))?;
@@ -60,7 +60,7 @@ fn changed(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
 
 fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     let up = Duration::from_secs(body["uptime_ms"].as_u64().unwrap_or(0) / 1_000);
-    writeln!(io.stdout, "version   {}, up {}", text(&body["version"]), say::duration(up))?;
+    writeln!(io.stdout, "version   {}, up {}", text(&body["version"]), format::duration(up))?;
     let (keys, max, bytes) = (&body["keys"], &body["max_keys"], &body["bytes"]);
     writeln!(io.stdout, "keys      {keys} of {max}, in {bytes} bytes")?;
     let (rules, shadow) = (&body["rules"], &body["shadow_rules"]);
@@ -91,9 +91,9 @@ fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     if let Some(failure) = store["failure"].as_str() {
         writeln!(io.stdout, "          its disk takes nothing: {}", visible(failure))?;
     }
-    for (door, place) in body["doors"].as_object().into_iter().flatten() {
-        let place = place.as_str().map_or_else(|| "off".into(), visible);
-        writeln!(io.stdout, "{:<9} {place}", visible(door))?;
+    for (listener, address) in body["listeners"].as_object().into_iter().flatten() {
+        let address = address.as_str().map_or_else(|| "off".into(), visible);
+        writeln!(io.stdout, "{:<9} {address}", visible(listener))?;
     }
     Ok(())
 }

@@ -111,7 +111,7 @@ Examples:
   tidegate admin ban --domain api --who ip=198.51.100.0/24 --for 1h --reason abuse")]
     Ban {
         #[command(flatten)]
-        who: WhoArgs,
+        who: KeyArgs,
         /// For how long, such as 1h30m [default: for good]
         #[arg(long = "for", value_name = "DURATION", requires = "who")]
         length: Option<String>,
@@ -126,7 +126,7 @@ Examples:
     /// Take a ban back
     Unban {
         #[command(flatten)]
-        who: WhoArgs,
+        who: KeyArgs,
     },
     /// Forget what somebody has spent
     Reset {
@@ -163,7 +163,7 @@ pub(crate) struct DomainArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct WhoArgs {
+pub(crate) struct KeyArgs {
     /// Whom: an attribute and a value or pattern; may be given many times
     #[arg(long, value_name = "NAME=VALUE", value_parser = attribute)]
     pub(crate) who: Vec<Attribute>,

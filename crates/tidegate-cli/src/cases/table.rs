@@ -6,27 +6,27 @@ use tidegate::policy::{Diagnostic, PolicyErrors, Severity};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Place;
+use super::SourcePosition;
 use crate::similar;
 
 /// The problems of a file, as they are found.
-pub(super) struct Problems<'s> {
+pub(super) struct CaseProblems<'s> {
     file: &'s str,
     text: &'s str,
     /// Where the lines begin.
     lines: Vec<usize>,
-    found: Vec<Problem>,
+    found: Vec<CaseProblem>,
     errors: usize,
 }
 
-struct Problem {
+struct CaseProblem {
     severity: Severity,
     span: Range<usize>,
     message: String,
     hint: Option<String>,
 }
 
-impl<'s> Problems<'s> {
+impl<'s> CaseProblems<'s> {
     pub(super) fn new(file: &'s str, text: &'s str) -> Self {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
@@ -45,18 +45,18 @@ impl<'s> Problems<'s> {
         hint: Option<String>,
     ) {
         self.errors += usize::from(severity == Severity::Error);
-        self.found.push(Problem { severity, span, message: message.into(), hint });
+        self.found.push(CaseProblem { severity, span, message: message.into(), hint });
     }
 
     pub(super) const fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    pub(super) fn place(&self, span: Range<usize>) -> Place {
+    pub(super) fn position(&self, span: Range<usize>) -> SourcePosition {
         let at = self.text.floor_char_boundary(span.start);
         let line = self.lines.partition_point(|start| *start <= at).saturating_sub(1);
         let column = self.text[self.lines[line]..at].chars().count() + 1;
-        Place { line: line + 1, column }
+        SourcePosition { line: line + 1, column }
     }
 
     /// The problems in the order of the file, and how many more there are. Where there are errors
@@ -69,8 +69,8 @@ impl<'s> Problems<'s> {
         let left_out = self.found.len().saturating_sub(PolicyErrors::MOST);
         self.found.truncate(PolicyErrors::MOST);
         let (file, text) = (self.file, self.text);
-        let diagnostic = |problem: Problem| {
-            let Problem { severity, span, message, hint } = problem;
+        let diagnostic = |problem: CaseProblem| {
+            let CaseProblem { severity, span, message, hint } = problem;
             let mut diagnostic = Diagnostic::in_text(severity, file, text, span, &message);
             diagnostic.hint = hint;
             diagnostic
@@ -80,19 +80,19 @@ impl<'s> Problems<'s> {
 }
 
 /// Reads one table. What is absent, and what is wrong and has been reported, is `None`.
-pub(super) struct Table<'p, 's, 't> {
+pub(super) struct CaseTable<'p, 's, 't> {
     table: &'t DeTable<'t>,
     span: Range<usize>,
     what: &'static str,
-    problems: &'p mut Problems<'s>,
+    problems: &'p mut CaseProblems<'s>,
 }
 
-impl<'p, 's, 't> Table<'p, 's, 't> {
+impl<'p, 's, 't> CaseTable<'p, 's, 't> {
     pub(super) fn new(
         table: &'t DeTable<'t>,
         span: Range<usize>,
         what: &'static str,
-        problems: &'p mut Problems<'s>,
+        problems: &'p mut CaseProblems<'s>,
     ) -> Self {
         Self { table, span, what, problems }
     }

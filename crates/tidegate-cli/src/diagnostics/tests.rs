@@ -2,10 +2,10 @@ use super::*;
 
 #[test]
 fn workflow_commands_are_escaped() {
-    let note = Note {
+    let note = Annotation {
         severity: Severity::Error,
         file: "a,b:c%.toml",
-        place: Some((3, 7)),
+        position: Some((3, 7)),
         message: "50% of: a,\r\nb",
         hint: Some("x"),
     };
@@ -13,6 +13,6 @@ fn workflow_commands_are_escaped() {
         note.github(),
         "::error file=a%2Cb%3Ac%25.toml,line=3,col=7::50%25 of: a,%0D%0Ab%0Ahint: x"
     );
-    let note = Note { severity: Severity::Warning, place: None, hint: None, ..note };
+    let note = Annotation { severity: Severity::Warning, position: None, hint: None, ..note };
     assert_eq!(note.github(), "::warning file=a%2Cb%3Ac%25.toml::50%25 of: a,%0D%0Ab");
 }

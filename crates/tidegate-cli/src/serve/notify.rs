@@ -1,4 +1,4 @@
-//! Tells systemd, or whoever started the daemon in its way, how far it is.
+//! Notifies systemd, or another supervisor with its protocol, of start and stop.
 //!
 //! With `Type=notify` the environment names a datagram socket; each message is lines of `NAME=value`.
 
@@ -9,20 +9,20 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// The daemon serves.
 pub(crate) fn ready() {
-    tell("READY=1");
+    notify("READY=1");
 }
 
 /// The daemon is on its way out.
-pub(crate) fn stopping() {
-    tell("STOPPING=1");
+pub(crate) fn shutdown() {
+    notify("STOPPING=1");
 }
 
-fn tell(message: &str) {
+fn notify(message: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else {
         return;
     };
     if let Err(error) = send(socket.as_bytes(), message) {
-        tracing::warn!(?socket, %error, "cannot tell whoever started the daemon how far it is");
+        tracing::warn!(?socket, %error, "cannot notify the supervisor");
     }
 }
 

@@ -6,61 +6,61 @@ use serde_json::{Value, json};
 use tidegate::policy::Policy;
 use tidegate::{CheckError, Request, Wait};
 
-use crate::bench::{Answer, Bench};
-use crate::cases::{Case, Expected, Verdict};
-use crate::say;
+use crate::cases::{Case, Expected, ExpectedVerdict};
+use crate::format;
+use crate::simulator::{DecisionSummary, Simulator};
 
 /// A case that was run.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct CaseOutcome {
     pub(super) case: Case,
     /// Its number in the file, from 1.
     number: usize,
     /// The answer that was looked at last.
-    answer: Result<Answer, CheckError>,
+    decision: Result<DecisionSummary, CheckError>,
     /// How the answer differs from what was expected.
     pub(super) problem: Option<String>,
 }
 
 /// Runs cases in their order on one fresh engine.
-pub(super) fn run(cases: Vec<Case>, policy: &Policy) -> Vec<Outcome> {
+pub(super) fn run(cases: Vec<Case>, policy: &Policy) -> Vec<CaseOutcome> {
     let Some(first) = cases.first() else { return Vec::new() };
-    let bench = Bench::new(policy.clone(), first.at);
+    let simulator = Simulator::new(policy.clone(), first.at);
     let numbered = cases.into_iter().zip(1..);
-    numbered.map(|(case, number)| run_one(case, number, &bench)).collect()
+    numbered.map(|(case, number)| run_one(case, number, &simulator)).collect()
 }
 
-fn run_one(case: Case, number: usize, bench: &Bench) -> Outcome {
-    bench.set_time(case.at);
+fn run_one(case: Case, number: usize, simulator: &Simulator) -> CaseOutcome {
+    simulator.set_time(case.at);
     if case.closes_round {
-        bench.close_round(&case.domain);
+        simulator.close_round(&case.domain);
     }
     let attributes: Vec<(&str, &str)> =
         case.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
     let request = Request::new(&case.domain, &attributes).cost(case.cost);
     let mut turn = 1;
-    let (answer, problem) = loop {
-        let answer = bench.ask(&request);
+    let (decision, problem) = loop {
+        let decision = simulator.decide(&request);
         let is_last = turn == case.repeat;
-        let problem = problem(&case.expected, &answer, is_last);
+        let problem = problem(&case.expected, &decision, is_last);
         if is_last || problem.is_some() {
             let which = format!("time {turn} of {}: ", case.repeat);
             let which = if case.repeat > 1 { which } else { String::new() };
-            break (answer, problem.map(|problem| which + &problem));
+            break (decision, problem.map(|problem| which + &problem));
         }
         turn += 1;
     };
-    Outcome { case, number, answer, problem }
+    CaseOutcome { case, number, decision, problem }
 }
 
 /// How an answer differs from what was expected. The numbers count after the last request only.
 fn problem(
     expected: &Expected,
-    answer: &Result<Answer, CheckError>,
+    decision: &Result<DecisionSummary, CheckError>,
     is_last: bool,
 ) -> Option<String> {
-    let answer = match answer {
-        Ok(answer) => answer,
+    let decision = match decision {
+        Ok(decision) => decision,
         Err(error) => {
             return Some(format!(
                 "expected {}, but it cannot be decided: {error}",
@@ -68,24 +68,24 @@ fn problem(
             ));
         }
     };
-    let rule_differs = expected.rule.is_some() && expected.rule != answer.rule;
-    if (expected.verdict == Verdict::Allow) != answer.is_allowed || rule_differs {
-        return Some(format!("expected {}, got {}", verdict(expected), said(answer)));
+    let rule_differs = expected.rule.is_some() && expected.rule != decision.rule;
+    if (expected.verdict == ExpectedVerdict::Allow) != decision.is_allowed || rule_differs {
+        return Some(format!("expected {}, got {}", verdict(expected), describe(decision)));
     }
     if !is_last {
         return None;
     }
     let mut differences = Vec::new();
     if let Some(remaining) = expected.remaining
-        && answer.remaining != Some(remaining)
+        && decision.remaining != Some(remaining)
     {
-        let got = answer.remaining.map_or("no rule that says".into(), |it| it.to_string());
+        let got = decision.remaining.map_or("no rule that says".into(), |it| it.to_string());
         differences.push(format!("expected remaining = {remaining}, got {got}"));
     }
     if let Some(wait) = expected.wait
-        && !answer.wait.is_some_and(|got| is_same(wait, got))
+        && !decision.wait.is_some_and(|got| is_same(wait, got))
     {
-        let got = answer.wait.map_or("none".into(), wait_text);
+        let got = decision.wait.map_or("none".into(), wait_text);
         differences.push(format!("expected retry_after = {}, got {got}", wait_text(wait)));
     }
     (!differences.is_empty()).then(|| differences.join("; "))
@@ -94,7 +94,9 @@ fn problem(
 /// Waits are the same if they are so on the wire: in milliseconds, rounded up.
 fn is_same(expected: Wait, got: Wait) -> bool {
     match (expected, got) {
-        (Wait::After(expected), Wait::After(got)) => say::millis(expected) == say::millis(got),
+        (Wait::After(expected), Wait::After(got)) => {
+            format::millis(expected) == format::millis(got)
+        }
         (expected, got) => expected == got,
     }
 }
@@ -102,7 +104,7 @@ fn is_same(expected: Wait, got: Wait) -> bool {
 /// A wait as a file of cases says it.
 fn wait_text(wait: Wait) -> String {
     match wait {
-        Wait::After(wait) => format!("\"{}\"", say::duration(wait)),
+        Wait::After(wait) => format!("\"{}\"", format::duration(wait)),
         Wait::Never => "\"never\"".into(),
         Wait::Unknown => "\"unknown\"".into(),
     }
@@ -111,28 +113,28 @@ fn wait_text(wait: Wait) -> String {
 fn verdict(expected: &Expected) -> String {
     let rule = expected.rule.as_ref().map(|rule| format!(" by `{rule}`")).unwrap_or_default();
     match expected.verdict {
-        Verdict::Allow => format!("allow{rule}"),
-        Verdict::Deny => format!("deny{rule}"),
+        ExpectedVerdict::Allow => format!("allow{rule}"),
+        ExpectedVerdict::Deny => format!("deny{rule}"),
     }
 }
 
 /// An answer in the words of a file of cases.
-fn said(answer: &Answer) -> String {
-    let by = answer.rule.as_ref().map(|rule| format!(" by `{rule}`")).unwrap_or_default();
-    let left = match (answer.remaining, answer.limit) {
+fn describe(decision: &DecisionSummary) -> String {
+    let by = decision.rule.as_ref().map(|rule| format!(" by `{rule}`")).unwrap_or_default();
+    let left = match (decision.remaining, decision.limit) {
         (Some(left), Some(limit)) => format!("{left} of {limit} left"),
-        _ => match (&answer.rule, &answer.reason) {
-            (_, Some(reason)) => say::visible(reason),
+        _ => match (&decision.rule, &decision.reason) {
+            (_, Some(reason)) => format::visible(reason),
             (_, None) => "no rule applies".into(),
         },
     };
-    match answer.wait {
+    match decision.wait {
         None => format!("allow{by} ({left})"),
         Some(wait) => format!("deny{by} ({left}, retry_after = {})", wait_text(wait)),
     }
 }
 
-impl Outcome {
+impl CaseOutcome {
     pub(super) const fn passed(&self) -> bool {
         self.problem.is_none()
     }
@@ -146,27 +148,27 @@ impl Outcome {
     }
 
     pub(super) fn json(&self) -> Value {
-        let Case { name, place, at, domain, expected, .. } = &self.case;
+        let Case { name, position, at, domain, expected, .. } = &self.case;
         let wait = |wait: Wait| match wait {
-            Wait::After(wait) => say::duration(wait.max(Duration::from_nanos(1))),
+            Wait::After(wait) => format::duration(wait.max(Duration::from_nanos(1))),
             Wait::Never => "never".into(),
             Wait::Unknown => "unknown".into(),
         };
         json!({
             "name": name,
             "number": self.number,
-            "line": place.line,
-            "column": place.column,
+            "line": position.line,
+            "column": position.column,
             "ok": self.passed(),
-            "at": say::time(*at),
+            "at": format::time(*at),
             "domain": domain,
             "expected": {
-                "allowed": expected.verdict == Verdict::Allow,
+                "allowed": expected.verdict == ExpectedVerdict::Allow,
                 "rule": expected.rule,
                 "remaining": expected.remaining,
                 "retry_after": expected.wait.map(wait),
             },
-            "got": self.answer.as_ref().map_or(Value::Null, |it| Value::Object(it.json())),
+            "got": self.decision.as_ref().map_or(Value::Null, |it| Value::Object(it.json())),
             "problem": self.problem,
         })
     }

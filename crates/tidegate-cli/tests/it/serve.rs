@@ -108,9 +108,9 @@ fn curl(url: &str, body: &str) -> u16 {
     code.parse().unwrap_or_else(|_| panic!("{code}{}", String::from_utf8_lossy(&stderr)))
 }
 
-/// The address that a line names after `place=`.
-fn place(line: &str) -> &str {
-    line.split("place=\"").nth(1).unwrap().split('"').next().unwrap()
+/// The address that a line names after `address=`.
+fn address(line: &str) -> &str {
+    line.split("address=\"").nth(1).unwrap().split('"').next().unwrap()
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn a_disk_that_takes_nothing_is_told_to_whoever_asks() {
     let mut args = vec![&*policy, "--store", &store];
     args.extend(FREE.iter().copied().take(8).chain(["--admin", "127.0.0.1:0"]));
     let mut daemon = Daemon::with_small_files(32, &args);
-    let http = place(&daemon.hear("door=\"http\"")).to_owned();
-    let admin = place(&daemon.hear("door=\"admin\"")).to_owned();
+    let http = address(&daemon.hear("listener=\"http\"")).to_owned();
+    let admin = address(&daemon.hear("listener=\"admin\"")).to_owned();
     let bans = format!("http://{admin}/admin/v1/bans");
     let check = || curl(&format!("http://{http}/v1/check"), r#"{"attributes":{"user":"ada"}}"#);
     assert_eq!(check(), 200);
@@ -170,7 +170,7 @@ fn what_was_spent_survives_a_restart_with_a_store_on_disk() {
     for signal in ["-TERM", "-KILL", "-INT"] {
         let mut daemon = Daemon::start(&args, &[]);
         let line = daemon.hear("listening");
-        let url = format!("http://{}/v1/check", place(&line));
+        let url = format!("http://{}/v1/check", address(&line));
         codes.push(curl(&url, r#"{"attributes":{"user":"ada"}}"#));
         daemon.tell(signal);
         let status = daemon.end();
@@ -249,7 +249,7 @@ fn the_environment_says_what_flags_do_not() {
     let mut daemon = Daemon::start(&["--resp", "off"], &environment);
     let line = daemon.hear("listening");
     let event: serde_json::Value = serde_json::from_str(&line).unwrap();
-    assert_eq!((event["level"].as_str(), event["door"].as_str()), (Some("INFO"), Some("http")));
+    assert_eq!((event["level"].as_str(), event["listener"].as_str()), (Some("INFO"), Some("http")));
     assert!(Path::new(&policy).exists());
 }
 

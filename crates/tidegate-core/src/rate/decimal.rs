@@ -1,7 +1,7 @@
 //! Decimal numbers as the fractions they are.
 
 use super::gcd;
-use crate::error::Problem;
+use crate::error::LimitErrorKind;
 
 /// A positive fraction in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,20 +12,20 @@ pub(super) struct Fraction {
 
 /// Why a text is not a fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mistake {
+pub(super) enum DecimalError {
     NotDecimal,
     Zero,
     TooLarge,
     TooFine,
 }
 
-impl From<Mistake> for Problem {
-    fn from(mistake: Mistake) -> Self {
+impl From<DecimalError> for LimitErrorKind {
+    fn from(mistake: DecimalError) -> Self {
         match mistake {
-            Mistake::NotDecimal => Self::NotDecimal,
-            Mistake::Zero => Self::Zero,
-            Mistake::TooLarge => Self::AboveMax { max: u64::MAX.into() },
-            Mistake::TooFine => {
+            DecimalError::NotDecimal => Self::NotDecimal,
+            DecimalError::Zero => Self::Zero,
+            DecimalError::TooLarge => Self::AboveMax { max: u64::MAX.into() },
+            DecimalError::TooFine => {
                 Self::NotExact { hint: "it has too many digits or is too small; use fewer digits" }
             }
         }
@@ -33,7 +33,7 @@ impl From<Mistake> for Problem {
 }
 
 /// The fraction that a decimal number is: digits, `.digits` and `e[+-]digits`.
-pub(super) fn fraction(text: &str) -> Result<Fraction, Mistake> {
+pub(super) fn fraction(text: &str) -> Result<Fraction, DecimalError> {
     let (number, exponent) = match text.split_once(['e', 'E']) {
         Some((number, exponent)) => (number, read_exponent(exponent)?),
         None => (text, 0),
@@ -41,7 +41,7 @@ pub(super) fn fraction(text: &str) -> Result<Fraction, Mistake> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let are_digits = whole.bytes().chain(part.bytes()).all(|byte| byte.is_ascii_digit());
     if !are_digits || (whole.is_empty() && part.is_empty()) {
-        return Err(Mistake::NotDecimal);
+        return Err(DecimalError::NotDecimal);
     }
     let mut digits = Digits::default();
     whole.bytes().for_each(|digit| digits.push(digit, false));
@@ -77,21 +77,21 @@ impl Digits {
         self.zeros = 0;
     }
 
-    fn scaled(self, exponent: i64) -> Result<Fraction, Mistake> {
+    fn scaled(self, exponent: i64) -> Result<Fraction, DecimalError> {
         if !self.has_digit {
-            return Err(Mistake::Zero);
+            return Err(DecimalError::Zero);
         }
         let power = exponent.saturating_add(self.zeros).saturating_sub(self.places);
         let value = match self.value {
             Some(value) => value,
-            None if power < 0 => return Err(Mistake::TooFine),
-            None => return Err(Mistake::TooLarge),
+            None if power < 0 => return Err(DecimalError::TooFine),
+            None => return Err(DecimalError::TooLarge),
         };
         if power >= 0 {
-            let numerator = times_ten_to(value, power).ok_or(Mistake::TooLarge)?;
+            let numerator = times_ten_to(value, power).ok_or(DecimalError::TooLarge)?;
             return Ok(Fraction { numerator, denominator: 1 });
         }
-        let denominator = times_ten_to(1, power.saturating_neg()).ok_or(Mistake::TooFine)?;
+        let denominator = times_ten_to(1, power.saturating_neg()).ok_or(DecimalError::TooFine)?;
         let divisor = gcd(value, denominator);
         Ok(Fraction { numerator: value / divisor, denominator: denominator / divisor })
     }
@@ -103,14 +103,14 @@ fn times_ten_to(value: u64, power: i64) -> Option<u64> {
 }
 
 /// The number behind the `e`. One that is beyond all measure stays so.
-fn read_exponent(text: &str) -> Result<i64, Mistake> {
+fn read_exponent(text: &str) -> Result<i64, DecimalError> {
     let (sign, digits) = match text.as_bytes() {
         [b'-', digits @ ..] => (-1, digits),
         [b'+', digits @ ..] => (1, digits),
         digits => (1, digits),
     };
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(Mistake::NotDecimal);
+        return Err(DecimalError::NotDecimal);
     }
     let append = |number: i64, digit: &u8| {
         number.saturating_mul(10).saturating_add(i64::from(digit - b'0')).min(BEYOND_ALL_MEASURE)

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Rate;
-use crate::Problem;
+use crate::LimitErrorKind;
 
 #[test]
 fn a_decimal_rate_is_the_fraction_that_is_written() {
@@ -41,14 +41,22 @@ fn what_is_not_a_decimal_number_is_no_rate() {
     ];
     for text in texts {
         let error = Rate::per_second_decimal(text).unwrap_err();
-        assert_eq!((error.field(), error.problem()), ("rate", Problem::NotDecimal), "{text:?}");
+        assert_eq!(
+            (error.field(), error.problem()),
+            ("rate", LimitErrorKind::NotDecimal),
+            "{text:?}"
+        );
     }
 }
 
 #[test]
 fn zero_is_no_rate_however_it_is_written() {
     for text in ["0", "0.0", ".0", "0.", "0e5", "0e-99999999999999999999999", "000.000e+7"] {
-        assert_eq!(Rate::per_second_decimal(text).unwrap_err().problem(), Problem::Zero, "{text}");
+        assert_eq!(
+            Rate::per_second_decimal(text).unwrap_err().problem(),
+            LimitErrorKind::Zero,
+            "{text}"
+        );
     }
 }
 
@@ -56,13 +64,14 @@ fn zero_is_no_rate_however_it_is_written() {
 fn what_does_not_fit_is_refused_not_rounded() {
     for text in ["18446744073709551616", "1e20", "1e300", "1e99999999999999999999999999"] {
         let problem = Rate::per_second_decimal(text).unwrap_err().problem();
-        assert!(matches!(problem, Problem::AboveMax { .. }), "{text}: {problem:?}");
+        assert!(matches!(problem, LimitErrorKind::AboveMax { .. }), "{text}: {problem:?}");
     }
     let fine =
         ["1e-10", "1e-300", "1e-99999999999999999999999", "1.00000000001", "0.1234567890123"];
     for text in fine {
         let problem = Rate::per_second_decimal(text).unwrap_err().problem();
-        let is_told = matches!(problem, Problem::NotExact { .. } | Problem::AboveMax { .. });
+        let is_told =
+            matches!(problem, LimitErrorKind::NotExact { .. } | LimitErrorKind::AboveMax { .. });
         assert!(is_told, "{text}: {problem:?}");
     }
 }

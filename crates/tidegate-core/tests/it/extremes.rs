@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    Algorithm, Bucket, Carry, Cooldown, Period, Problem, Quota, Rate, Sliding, Timestamp, Wait,
-    Window,
+    Algorithm, Bucket, Carry, Cooldown, LimitErrorKind, Period, Quota, Rate, Sliding, Timestamp,
+    Wait, Window,
 };
 
 use crate::strategies::Subject;
@@ -79,7 +79,7 @@ fn constructors_name_the_field_that_is_wrong() {
         let error = result.unwrap_err();
         assert_eq!(error.field(), field, "line {index}");
         assert!(error.to_string().starts_with(field), "{error}");
-        let is_zero = error.problem() == Problem::Zero;
+        let is_zero = error.problem() == LimitErrorKind::Zero;
         assert_eq!(error.to_string().contains("zero does not mean unlimited"), is_zero);
     }
 }

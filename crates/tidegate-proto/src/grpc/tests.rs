@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tidegate_core::Wait;
 
-use super::{Message, Refusal, base64, percent_encoded};
+use super::{GrpcDenial, Message, base64, percent_encoded};
 
 #[test]
 fn base64_is_that_of_the_standard() {
@@ -21,7 +21,7 @@ fn a_message_cannot_break_out_of_its_header() {
 
 #[test]
 fn the_pushback_is_rounded_up_and_says_when_not_to_retry() {
-    let pushback = |wait| Refusal { message: "", rule: None, wait: Some(wait) }.pushback();
+    let pushback = |wait| GrpcDenial { message: "", rule: None, wait: Some(wait) }.pushback();
     assert_eq!(pushback(Wait::After(Duration::from_micros(1_001))).as_deref(), Some("2"));
     assert_eq!(pushback(Wait::Never).as_deref(), Some("-1"));
     assert_eq!(pushback(Wait::Unknown), None);
@@ -34,7 +34,7 @@ fn the_details_are_a_status_of_protobuf_in_base64() {
     let after_2_s = "hoyCih0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUmV0cnlJbmZvEgYKBAgCEAUaPwor";
     let details = |wait| {
         let wait = Some(Wait::After(wait));
-        Refusal { message: "slow down", rule: Some("r"), wait }.details()
+        GrpcDenial { message: "slow down", rule: Some("r"), wait }.details()
     };
     assert_eq!(
         details(Duration::new(2, 5)),

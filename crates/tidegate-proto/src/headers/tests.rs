@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Bucket, Cooldown, Decision, Rate, Timestamp, Wait, Window};
 
-use super::{Dialect, Line, Text, push_text};
+use super::{Dialect, LimitFields, ValueText, push_text};
 
-fn written(dialect: Dialect, lines: &[Line<'_>], telling: usize) -> Vec<String> {
+fn written(dialect: Dialect, lines: &[LimitFields<'_>], telling: usize) -> Vec<String> {
     let mut all = Vec::new();
     dialect.write(lines, telling, |name, value| {
         all.push(format!("{name}: {}", std::str::from_utf8(value).unwrap()));
@@ -12,8 +12,8 @@ fn written(dialect: Dialect, lines: &[Line<'_>], telling: usize) -> Vec<String> 
     all
 }
 
-fn two_lines() -> [Line<'static>; 2] {
-    let line = |name, limit, span_s, remaining, until_ms| Line {
+fn two_lines() -> [LimitFields<'static>; 2] {
+    let line = |name, limit, span_s, remaining, until_ms| LimitFields {
         name,
         limit,
         span: Some(Duration::from_secs(span_s)),
@@ -80,7 +80,7 @@ fn a_refused_request_is_told_the_same_time_as_retry_after() {
     let (mut state, now) = (bucket.fresh(), Timestamp::from_secs(100));
     assert!(bucket.check(&mut state, 3, now).is_allowed());
     let refused = bucket.check(&mut state, 1, now.saturating_add(Duration::from_millis(1)));
-    let line = Line::new("r", &refused);
+    let line = LimitFields::new("r", &refused);
     assert_eq!(
         written(Dialect::Ietf11, &[line], 0),
         [r#"ratelimit-policy: "r";q=3;w=18"#, r#"ratelimit: "r";r=0;t=6"#]
@@ -93,7 +93,7 @@ fn waits_that_nobody_knows_are_left_out() {
     let window = Window::new(2, Duration::from_secs(10)).unwrap();
     let now = Timestamp::from_secs(0);
     let never = window.check(&mut window.fresh(), 3, now);
-    let line = Line::new("r", &never);
+    let line = LimitFields::new("r", &never);
     assert_eq!(
         written(Dialect::Ietf11, &[line], 0),
         [r#"ratelimit-policy: "r";q=2;w=10"#, r#"ratelimit: "r";r=2"#]
@@ -101,7 +101,7 @@ fn waits_that_nobody_knows_are_left_out() {
     assert_eq!(never.wait().and_then(Wait::whole_secs), None);
     assert_eq!(Wait::Unknown.whole_secs(), None);
     let slots = Decision::of_slots(3, 1, 1, now);
-    assert_eq!(Line::new("r", &slots).until, None);
+    assert_eq!(LimitFields::new("r", &slots).until, None);
 }
 
 #[test]
@@ -111,13 +111,13 @@ fn times_are_rounded_up() {
     }
     let cooldown = Cooldown::new(Duration::from_millis(1)).unwrap();
     let now = Timestamp::from_secs(0);
-    let line = Line::new("r", &cooldown.check(&mut cooldown.fresh(), 1, now));
+    let line = LimitFields::new("r", &cooldown.check(&mut cooldown.fresh(), 1, now));
     assert_eq!(written(Dialect::XRateLimit, &[line], 0)[2], "x-ratelimit-reset: 1");
 }
 
 #[test]
 fn numbers_and_names_stay_within_structured_fields() {
-    let huge = Line {
+    let huge = LimitFields {
         name: "a\"b\\c\r\nd€\u{202e}",
         limit: u64::MAX,
         span: Some(Duration::MAX),
@@ -132,7 +132,7 @@ fn numbers_and_names_stay_within_structured_fields() {
     for (name, text) in
         [("", r#""""#), ("a\"b", r#""a\"b""#), ("a\\b", r#""a\\b""#), ("~\x7f", r#""~%7F""#)]
     {
-        let mut out = Text::new();
+        let mut out = ValueText::new();
         push_text(&mut out, name);
         assert_eq!(out, text.as_bytes());
     }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{LONGEST, Parsed, ProxyError, ProxyHeader, SIGNATURE_V2, parse};
+use super::{LONGEST, ParsedHeader, ProxyError, ProxyHeader, SIGNATURE_V2, parse};
 
 fn proxied(source: &str, destination: &str) -> ProxyHeader {
     ProxyHeader::Proxied {
@@ -44,13 +44,17 @@ fn version_1_is_a_line() {
     for (line, expected) in cases {
         let rest = format!("{line}GET /");
         let parsed = parse(rest.as_bytes()).map(|parsed| parsed.unwrap());
-        assert_eq!(parsed, expected.map(|header| Parsed { header, length: line.len() }), "{line}");
+        assert_eq!(
+            parsed,
+            expected.map(|header| ParsedHeader { header, length: line.len() }),
+            "{line}"
+        );
     }
     let endless = format!("PROXY TCP4 {}", "1".repeat(200));
     assert_eq!(parse(endless.as_bytes()), Err(ProxyError::TooLong));
     // 107 bytes with its end are the most.
     let of_length = |length: usize| format!("PROXY UNKNOWN {}\r\n", "x".repeat(length - 16));
-    let longest = Parsed { header: ProxyHeader::Local, length: 107 };
+    let longest = ParsedHeader { header: ProxyHeader::Local, length: 107 };
     assert_eq!(parse(of_length(107).as_bytes()), Ok(Some(longest)));
     assert_eq!(parse(&of_length(107).as_bytes()[..106]), Ok(None));
     assert_eq!(parse(of_length(108).as_bytes()), Err(ProxyError::TooLong));
@@ -87,7 +91,7 @@ fn version_2_is_binary() {
     for (bytes, expected) in cases {
         let parsed = parse(&bytes).map(|parsed| parsed.unwrap());
         let length = bytes.len();
-        assert_eq!(parsed, expected.map(|header| Parsed { header, length }), "{bytes:?}");
+        assert_eq!(parsed, expected.map(|header| ParsedHeader { header, length }), "{bytes:?}");
     }
 }
 

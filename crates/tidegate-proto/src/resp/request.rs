@@ -13,7 +13,7 @@ pub const ARGUMENTS_MAX: usize = 64;
 
 /// Where the arguments of a command are. One is used for all commands of a connection.
 pub struct Arguments {
-    spans: [Span; ARGUMENTS_MAX],
+    spans: [ByteSpan; ARGUMENTS_MAX],
     count: usize,
     /// The words of a command that was a line, without their quotes.
     words: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
+struct ByteSpan {
     start: u32,
     end: u32,
 }
@@ -104,7 +104,7 @@ fn parse_array(input: &[u8], arguments: &mut Arguments) -> Result<Option<usize>,
             Some(_) => return Err(ProtocolError::BulkEnd),
             None => return Ok(None),
         }
-        arguments.spans[index] = Span::new(start, end);
+        arguments.spans[index] = ByteSpan::new(start, end);
         at = end + 2;
     }
     arguments.count = count;
@@ -187,7 +187,7 @@ impl Arguments {
     /// The words from `start` on are one argument; false if there are too many.
     pub(super) fn end_word(&mut self, start: usize) -> bool {
         let Some(place) = self.spans.get_mut(self.count) else { return false };
-        *place = Span::new(start, self.words.len());
+        *place = ByteSpan::new(start, self.words.len());
         self.count += 1;
         true
     }
@@ -195,7 +195,7 @@ impl Arguments {
 
 impl Default for Arguments {
     fn default() -> Self {
-        let spans = [Span::default(); ARGUMENTS_MAX];
+        let spans = [ByteSpan::default(); ARGUMENTS_MAX];
         Self { spans, count: 0, words: Vec::new(), is_line: false }
     }
 }
@@ -207,7 +207,7 @@ impl fmt::Debug for Arguments {
     }
 }
 
-impl Span {
+impl ByteSpan {
     /// No command is as long as 4 GiB.
     #[allow(clippy::cast_possible_truncation, reason = "64 arguments of 64 KiB are 4 MiB")]
     fn new(start: usize, end: usize) -> Self {

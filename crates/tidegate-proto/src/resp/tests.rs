@@ -142,7 +142,7 @@ fn replies_in_both_versions() {
     assert_eq!(three, format!("{common}%1\r\n$4\r\na\r\n\0\r\n_\r\n#t\r\n#f\r\n"));
 }
 
-fn call<'a>(dialect: Dialect, text: &'a str) -> Result<ThrottleCall<'a>, String> {
+fn call<'a>(dialect: ThrottleDialect, text: &'a str) -> Result<ThrottleCall<'a>, String> {
     let words = text.split(' ').map(str::as_bytes);
     ThrottleCall::parse(dialect, words).map_err(|error| error.to_string())
 }
@@ -151,11 +151,14 @@ fn call<'a>(dialect: Dialect, text: &'a str) -> Result<ThrottleCall<'a>, String>
 fn calls_that_bring_their_limit() {
     let call_of =
         |burst| ThrottleCall { key: b"k", burst, count: 30, period_secs: 60, quantity: 1 };
-    assert_eq!(call(Dialect::RedisCell, "k 15 30 60"), Ok(call_of(16)));
-    assert_eq!(call(Dialect::Throttlecrab, "k 15 30 60"), Ok(call_of(15)));
-    assert_eq!(call(Dialect::RedisCell, "k 0 30 60").unwrap().burst, 1);
-    assert_eq!(call(Dialect::RedisCell, "k 9223372036854775807 30 60").unwrap().burst, 1 << 63);
-    assert_eq!(call(Dialect::RedisCell, "k 15 30 60 0").unwrap().quantity, 0);
+    assert_eq!(call(ThrottleDialect::RedisCell, "k 15 30 60"), Ok(call_of(16)));
+    assert_eq!(call(ThrottleDialect::Throttlecrab, "k 15 30 60"), Ok(call_of(15)));
+    assert_eq!(call(ThrottleDialect::RedisCell, "k 0 30 60").unwrap().burst, 1);
+    assert_eq!(
+        call(ThrottleDialect::RedisCell, "k 9223372036854775807 30 60").unwrap().burst,
+        1 << 63
+    );
+    assert_eq!(call(ThrottleDialect::RedisCell, "k 15 30 60 0").unwrap().quantity, 0);
     for (text, said) in [
         ("k 15 30", "expected: key max_burst count period [quantity]"),
         ("k 15 30 60 1 1", "expected: key max_burst count period [quantity]"),
@@ -167,13 +170,13 @@ fn calls_that_bring_their_limit() {
         ("k 15 30 -60", "period must be at least 1"),
         ("k 15 30 60 -1", "quantity must be at least 0"),
     ] {
-        assert_eq!(call(Dialect::RedisCell, text), Err(said.into()), "{text}");
+        assert_eq!(call(ThrottleDialect::RedisCell, text), Err(said.into()), "{text}");
     }
     assert_eq!(
-        call(Dialect::Throttlecrab, "k 0 30 60"),
+        call(ThrottleDialect::Throttlecrab, "k 0 30 60"),
         Err("max_burst must be at least 1".into())
     );
-    let long = call(Dialect::RedisCell, "k 15 30 9223372036854775807").unwrap();
+    let long = call(ThrottleDialect::RedisCell, "k 15 30 9223372036854775807").unwrap();
     assert!(long.rate().unwrap_err().to_string().contains("period must be at most"));
 }
 
@@ -185,7 +188,10 @@ fn each_dialect_has_its_own_reply() {
     let mut state = bucket.fresh();
     let mut at = |cost, ms| {
         let decision = bucket.check(&mut state, cost, Timestamp::from_millis(ms));
-        [Dialect::RedisCell.reply(&decision), Dialect::Throttlecrab.reply(&decision)]
+        [
+            ThrottleDialect::RedisCell.reply(&decision),
+            ThrottleDialect::Throttlecrab.reply(&decision),
+        ]
     };
     assert_eq!(at(1, 0), [[0, 16, 15, -1, 2], [1, 16, 15, 2, 0]]);
     assert_eq!(at(0, 500), [[0, 16, 15, -1, 2], [1, 16, 15, 2, 0]]);

@@ -9,7 +9,7 @@ use super::request::integer;
 
 /// Whose command it is. They differ in what a burst means, and in the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
+pub enum ThrottleDialect {
     /// `CL.THROTTLE`: the bucket holds one more than `max_burst`.
     RedisCell,
     /// `THROTTLE`: the bucket holds `max_burst`.
@@ -34,7 +34,7 @@ pub struct ThrottleCall<'a> {
 /// What is wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BadThrottle {
+pub enum ThrottleError {
     /// There are not four or five arguments.
     ArgumentCount,
     /// An argument is not an integer of 64 bits.
@@ -53,7 +53,7 @@ pub enum BadThrottle {
     Limit(LimitError),
 }
 
-impl fmt::Display for BadThrottle {
+impl fmt::Display for ThrottleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ArgumentCount => f.write_str("expected: key max_burst count period [quantity]"),
@@ -64,9 +64,9 @@ impl fmt::Display for BadThrottle {
     }
 }
 
-impl std::error::Error for BadThrottle {}
+impl std::error::Error for ThrottleError {}
 
-impl From<LimitError> for BadThrottle {
+impl From<LimitError> for ThrottleError {
     fn from(error: LimitError) -> Self {
         Self::Limit(error)
     }
@@ -76,20 +76,20 @@ impl<'a> ThrottleCall<'a> {
     /// The call that these arguments make, the command's name not among them.
     #[inline]
     pub fn parse(
-        dialect: Dialect,
+        dialect: ThrottleDialect,
         mut arguments: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<Self, BadThrottle> {
-        let mut next = || arguments.next().ok_or(BadThrottle::ArgumentCount);
+    ) -> Result<Self, ThrottleError> {
+        let mut next = || arguments.next().ok_or(ThrottleError::ArgumentCount);
         let key = next()?;
         let [max_burst, count, period] = [next()?, next()?, next()?];
         let quantity = arguments.next();
         if arguments.next().is_some() {
-            return Err(BadThrottle::ArgumentCount);
+            return Err(ThrottleError::ArgumentCount);
         }
         let burst = match dialect {
             // Below 2^63, so that one more fits.
-            Dialect::RedisCell => at_least(0, "max_burst", max_burst)? + 1,
-            Dialect::Throttlecrab => at_least(1, "max_burst", max_burst)?,
+            ThrottleDialect::RedisCell => at_least(0, "max_burst", max_burst)? + 1,
+            ThrottleDialect::Throttlecrab => at_least(1, "max_burst", max_burst)?,
         };
         Ok(Self {
             key,
@@ -104,21 +104,21 @@ impl<'a> ThrottleCall<'a> {
     }
 
     /// Count per period.
-    pub fn rate(&self) -> Result<Rate, BadThrottle> {
+    pub fn rate(&self) -> Result<Rate, ThrottleError> {
         Ok(Rate::new(self.count, Duration::from_secs(self.period_secs))?)
     }
 }
 
 #[inline]
-fn at_least(least: i64, name: &'static str, text: &[u8]) -> Result<u64, BadThrottle> {
-    let value = integer(text).ok_or(BadThrottle::NotInteger { name })?;
+fn at_least(least: i64, name: &'static str, text: &[u8]) -> Result<u64, ThrottleError> {
+    let value = integer(text).ok_or(ThrottleError::NotInteger { name })?;
     match u64::try_from(value) {
         Ok(unsigned) if value >= least => Ok(unsigned),
-        _ => Err(BadThrottle::TooSmall { name, least }),
+        _ => Err(ThrottleError::TooSmall { name, least }),
     }
 }
 
-impl Dialect {
+impl ThrottleDialect {
     /// The five integers of the reply.
     #[inline]
     #[must_use]

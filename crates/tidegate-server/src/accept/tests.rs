@@ -22,7 +22,7 @@ impl Protocol for Echo {
                     }
                     _ => return,
                 },
-                () = connection.stopping.wanted() => {
+                () = connection.shutdown.wanted() => {
                     let _ = connection.io.write_all(b"bye").await;
                     return;
                 }
@@ -44,20 +44,24 @@ impl Protocol for Deaf {
 struct Opened {
     address: SocketAddr,
     daemon: SharedDaemon,
-    stop: Stop,
+    stop: ShutdownTrigger,
 }
 
-async fn open(door: Door, bounds: Bounds, protocol: impl Protocol) -> Opened {
+async fn open(listener: Listener, bounds: Bounds, protocol: impl Protocol) -> Opened {
     let policy = "[[rule]]\nname = 'n'\ncooldown = '1s'\n";
     let policy = Policy::from_toml(policy).unwrap();
     let engine = AnyEngine::open_any(policy.clone(), None).unwrap();
     let settings = Settings::on_free_ports(policy).bounds(bounds);
     let daemon = Arc::new(Daemon::new(engine, settings));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let stop = Stop::new();
-    let hall = Hall { door, daemon: Arc::clone(&daemon), places: Places::new(&bounds) };
-    tokio::spawn(accept(hall, Listener::Tcp(listener), protocol, stop.stopping()));
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let stop = ShutdownTrigger::new();
+    let context = AcceptContext {
+        listener,
+        daemon: Arc::clone(&daemon),
+        limits: ConnectionLimits::new(&bounds),
+    };
+    tokio::spawn(accept(context, ListenSocket::Tcp(socket), protocol, stop.shutdown()));
     Opened { address, daemon, stop }
 }
 
@@ -73,7 +77,7 @@ async fn is_let_in(stream: &mut TcpStream) -> bool {
 
 #[tokio::test]
 async fn there_are_so_many_places_and_who_leaves_gives_one_back() {
-    let opened = open(Door::Http, bounds(2, 2), Echo).await;
+    let opened = open(Listener::Http, bounds(2, 2), Echo).await;
     let connect = || TcpStream::connect(opened.address);
     let (mut a, mut b) = (connect().await.unwrap(), connect().await.unwrap());
     assert!(is_let_in(&mut a).await && is_let_in(&mut b).await);
@@ -83,14 +87,14 @@ async fn there_are_so_many_places_and_who_leaves_gives_one_back() {
     // When the server has seen that it is gone, there is a place again.
     while !is_let_in(&mut connect().await.unwrap()).await {}
     assert!(is_let_in(&mut b).await);
-    let metrics = opened.daemon.metrics.door(Door::Http);
+    let metrics = opened.daemon.metrics.listener(Listener::Http);
     assert!(metrics.refused.get() >= 1);
-    assert_eq!(opened.daemon.metrics.door(Door::Grpc).accepted.get(), 0);
+    assert_eq!(opened.daemon.metrics.listener(Listener::Grpc).accepted.get(), 0);
 }
 
 #[tokio::test]
 async fn one_address_cannot_take_all_places() {
-    let opened = open(Door::Http, bounds(10, 1), Echo).await;
+    let opened = open(Listener::Http, bounds(10, 1), Echo).await;
     let mut a = TcpStream::connect(opened.address).await.unwrap();
     assert!(is_let_in(&mut a).await);
     let mut b = TcpStream::connect(opened.address).await.unwrap();
@@ -104,8 +108,9 @@ async fn one_address_cannot_take_all_places() {
 
 #[tokio::test]
 async fn a_network_of_version_six_is_one_peer() {
-    let places = Places::new(&bounds(10, 1));
-    let take = |address: &str| places.take(Door::Http, Peer::Address(address.parse().unwrap()));
+    let limits = ConnectionLimits::new(&bounds(10, 1));
+    let take =
+        |address: &str| limits.take(Listener::Http, PeerId::Address(address.parse().unwrap()));
     let _first = take("[2001:db8:0:1::1]:1").await.expect("the first");
     assert!(take("[2001:db8:0:1:ffff::2]:1").await.is_none());
     assert!(take("[2001:db8:0:2::1]:1").await.is_some());
@@ -117,21 +122,21 @@ async fn a_network_of_version_six_is_one_peer() {
 #[tokio::test]
 async fn places_for_admins_are_kept_for_them() {
     let bounds = bounds(1, 1);
-    let public = open(Door::Http, bounds, Echo).await;
-    let places = Places::new(&bounds);
+    let public = open(Listener::Http, bounds, Echo).await;
+    let limits = ConnectionLimits::new(&bounds);
     let mut a = TcpStream::connect(public.address).await.unwrap();
     assert!(is_let_in(&mut a).await);
-    let peer = Peer::Address("127.0.0.1:1".parse().unwrap());
-    let _taken = places.take(Door::Resp, peer).await.expect("the first");
-    assert!(places.take(Door::Http, peer).await.is_none(), "all public doors share places");
-    let admin = places.take(Door::Admin, peer).await;
+    let peer = PeerId::Address("127.0.0.1:1".parse().unwrap());
+    let _taken = limits.take(Listener::Resp, peer).await.expect("the first");
+    assert!(limits.take(Listener::Http, peer).await.is_none(), "all public doors share places");
+    let admin = limits.take(Listener::Admin, peer).await;
     assert!(admin.is_some());
-    assert!(places.take(Door::Admin, peer).await.is_none());
+    assert!(limits.take(Listener::Admin, peer).await.is_none());
 }
 
 #[tokio::test]
 async fn whoever_is_there_when_it_stops_is_told() {
-    let opened = open(Door::Http, bounds(2, 2), Echo).await;
+    let opened = open(Listener::Http, bounds(2, 2), Echo).await;
     let mut a = TcpStream::connect(opened.address).await.unwrap();
     assert!(is_let_in(&mut a).await);
     assert!(opened.stop.stop(Duration::from_secs(10)).await, "all have gone");
@@ -143,9 +148,9 @@ async fn whoever_is_there_when_it_stops_is_told() {
 
 #[tokio::test]
 async fn whoever_does_not_go_is_not_waited_for_for_ever() {
-    let opened = open(Door::Http, bounds(2, 2), Deaf).await;
+    let opened = open(Listener::Http, bounds(2, 2), Deaf).await;
     let _a = TcpStream::connect(opened.address).await.unwrap();
-    while opened.daemon.metrics.door(Door::Http).accepted.get() == 0 {
+    while opened.daemon.metrics.listener(Listener::Http).accepted.get() == 0 {
         tokio::task::yield_now().await;
     }
     assert!(!opened.stop.stop(Duration::from_millis(1)).await);

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tidegate::policy::{Rule, duration_from_text};
 use tidegate::{Clock, Overlay, OverrideError};
 
-use super::Refusal;
-use super::given::{Given, Table, as_json, in_list, rule_of, table_of};
+use super::AdminError;
+use super::payload::{Payload, TomlTable, as_json, in_list, rule_of, table_of};
 use super::policy::{find, without_overrides};
 use crate::daemon::Daemon;
 use crate::local::time_text;
@@ -22,100 +22,110 @@ pub(super) fn listed(daemon: &Daemon, kind: &str, name: &str) -> Value {
 
 /// Gives some keys of a rule other numbers. The table is one of the rule's `override` list, with the
 /// `domain` and the name of the `rule`.
-pub(super) fn put_override(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
-    let mut table = given.table()?;
+pub(super) fn put_override(
+    daemon: &Daemon,
+    who: &str,
+    payload: Payload,
+) -> Result<Value, AdminError> {
+    let mut table = payload.table()?;
     let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
     let mut rule = without_overrides(table_of(&find(daemon, &domain, &name)?));
     rule.insert("override".into(), Value::Array(vec![Value::Object(table)]));
     let overridden = rule_of(rule)?;
-    let Some(given) = overridden.overrides().first() else {
-        return Err(Refusal::unfit("there is no override"));
+    let Some(payload) = overridden.overrides().first() else {
+        return Err(AdminError::unfit("there is no override"));
     };
-    let changes = daemon.engine.set_override(who, (&domain, &name), given.clone());
+    let changes = daemon.engine.set_override(who, (&domain, &name), payload.clone());
     let changes = changes.map_err(|error| match error {
         OverrideError::Invalid(errors) => errors.into(),
         // It has gone since it was looked up.
-        other => Refusal::new(404, "Not Found", other.to_string()),
+        other => AdminError::new(404, "Not Found", other.to_string()),
     })?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }
 
 /// Takes an override back.
-pub(super) fn drop_override(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
-    let mut table = given.table()?;
+pub(super) fn drop_override(
+    daemon: &Daemon,
+    who: &str,
+    payload: Payload,
+) -> Result<Value, AdminError> {
+    let mut table = payload.table()?;
     let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
     let key = table.remove("key").unwrap_or_default();
     nothing_else(&table)?;
     let wanted = json!({ "domain": domain, "rule": name, "key": key, "unlimited": true });
     let overlay = overlay_of("override", wanted)?;
     let Some((_, _, wanted)) = overlay.overrides().next() else {
-        return Err(Refusal::unfit("`key` says for which keys the override is"));
+        return Err(AdminError::unfit("`key` says for which keys the override is"));
     };
     find(daemon, &domain, &name)?;
     let now = daemon.engine.overlay();
-    let is_it = |(of_domain, of_rule, given): (&str, &str, &tidegate::policy::Override)| {
-        (of_domain, of_rule, given.key()) == (&*domain, &*name, wanted.key())
+    let is_it = |(of_domain, of_rule, payload): (&str, &str, &tidegate::policy::Override)| {
+        (of_domain, of_rule, payload.key()) == (&*domain, &*name, wanted.key())
     };
     if !now.overrides().any(is_it) {
         let detail = "there is no such override; `GET /admin/v1/overrides` lists them. Those of the \
                       policy itself are changed there";
-        return Err(Refusal::new(404, "Not Found", detail));
+        return Err(AdminError::new(404, "Not Found", detail));
     }
     let changes = daemon.engine.drop_override(who, (&domain, &name), wanted.key());
-    let changes = changes.map_err(|error| Refusal::new(404, "Not Found", error.to_string()))?;
+    let changes = changes.map_err(|error| AdminError::new(404, "Not Found", error.to_string()))?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }
 
 /// Refuses somebody in a domain, whatever the limits say: until a time, `for` so long, or for good.
-pub(super) fn ban(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
-    let mut table = given.table()?;
+pub(super) fn ban(daemon: &Daemon, who: &str, payload: Payload) -> Result<Value, AdminError> {
+    let mut table = payload.table()?;
     let domain = domain(&mut table)?;
     if let Some(length) = table.remove("for") {
         let length = length.as_str().map(duration_from_text);
         let length: Duration = match length {
             Some(Ok(length)) => length,
-            Some(Err(error)) => return Err(Refusal::unfit(format!("`for`: {}", error.message()))),
-            None => return Err(Refusal::unfit("`for` is a duration, such as \"1h30m\"")),
+            Some(Err(error)) => {
+                return Err(AdminError::unfit(format!("`for`: {}", error.message())));
+            }
+            None => return Err(AdminError::unfit("`for` is a duration, such as \"1h30m\"")),
         };
         let until = daemon.engine.clock().wall().saturating_add(length);
         if table.insert("until".into(), time_text(until).into()).is_some() {
-            return Err(Refusal::unfit("give `for` or `until`, not both"));
+            return Err(AdminError::unfit("give `for` or `until`, not both"));
         }
     }
     table.insert("domain".into(), domain.into());
     let overlay = overlay_of("ban", Value::Object(table))?;
-    let [ban] = overlay.bans() else { return Err(Refusal::unfit("there is no ban")) };
+    let [ban] = overlay.bans() else { return Err(AdminError::unfit("there is no ban")) };
     let words = ban.to_string();
     let changes = daemon.engine.ban(who, ban.clone());
     Ok(json!({ "changes": changes.len(), "words": words, "version": daemon.audit.last() }))
 }
 
 /// Takes a ban back.
-pub(super) fn unban(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
-    let mut table = given.table()?;
+pub(super) fn unban(daemon: &Daemon, who: &str, payload: Payload) -> Result<Value, AdminError> {
+    let mut table = payload.table()?;
     let domain = domain(&mut table)?;
     let banned = table.remove("who").unwrap_or_default();
     nothing_else(&table)?;
     let overlay = overlay_of("ban", json!({ "domain": domain, "who": banned }))?;
-    let [wanted] = overlay.bans() else { return Err(Refusal::unfit("there is no ban")) };
-    let changes = daemon.engine.unban(who, &domain, wanted.who());
+    let [wanted] = overlay.bans() else { return Err(AdminError::unfit("there is no ban")) };
+    let changes = daemon.engine.unban(who, &domain, wanted.conditions());
     if changes.is_empty() {
         let detail = "there is no such ban; `GET /admin/v1/bans` lists them";
-        return Err(Refusal::new(404, "Not Found", detail));
+        return Err(AdminError::new(404, "Not Found", detail));
     }
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }
 
-fn overlay_of(kind: &str, table: Value) -> Result<Overlay, Refusal> {
+fn overlay_of(kind: &str, table: Value) -> Result<Overlay, AdminError> {
     let table = match table {
         Value::Object(table) => table.into_iter().filter(|(_, value)| !value.is_null()).collect(),
-        _ => Table::new(),
+        _ => TomlTable::new(),
     };
     Ok(Overlay::from_toml(&in_list(kind, table)?)?)
 }
 
 /// The domain that a table names, or the one that has no name.
-pub(super) fn domain(table: &mut Table) -> Result<String, Refusal> {
+pub(super) fn domain(table: &mut TomlTable) -> Result<String, AdminError> {
     if table.contains_key("domain") {
         text(table, "domain")
     } else {
@@ -124,18 +134,18 @@ pub(super) fn domain(table: &mut Table) -> Result<String, Refusal> {
 }
 
 /// A text that a table must have.
-pub(super) fn text(table: &mut Table, name: &str) -> Result<String, Refusal> {
+pub(super) fn text(table: &mut TomlTable, name: &str) -> Result<String, AdminError> {
     match table.remove(name) {
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(Refusal::unfit(format!("`{name}` is not text"))),
-        None => Err(Refusal::unfit(format!("`{name}` is missing"))),
+        Some(_) => Err(AdminError::unfit(format!("`{name}` is not text"))),
+        None => Err(AdminError::unfit(format!("`{name}` is missing"))),
     }
 }
 
 /// What nobody has asked for is probably a mistake.
-pub(super) fn nothing_else(table: &Table) -> Result<(), Refusal> {
+pub(super) fn nothing_else(table: &TomlTable) -> Result<(), AdminError> {
     match table.keys().next() {
         None => Ok(()),
-        Some(name) => Err(Refusal::unfit(format!("unknown key `{name}`"))),
+        Some(name) => Err(AdminError::unfit(format!("unknown key `{name}`"))),
     }
 }

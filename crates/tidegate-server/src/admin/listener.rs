@@ -14,12 +14,12 @@ use serde_json::Value;
 use tidegate::{Cooldown, Limiter};
 
 pub(crate) use super::token::Tokens;
-use super::{Answer, Asked, Given, Refusal, Role, Visitor};
-use crate::accept::{Connection, Peer, Protocol};
+use super::{AdminError, AdminRequest, AdminResponse, Payload, Principal, Role};
+use crate::accept::{Connection, PeerId, Protocol};
 use crate::daemon::SharedDaemon;
-use crate::door::Door;
-use crate::http::talk;
-use crate::http::watch::{Phase, Watch};
+use crate::http::serve_connection;
+use crate::http::timeouts::{ConnectionPhase, PhaseTracker};
+use crate::listener::Listener;
 
 /// Serves those who look after the daemon, over HTTP/1.1.
 #[derive(Debug)]
@@ -40,40 +40,44 @@ impl AdminHttp {
     /// An answer, and for what its connection waits meanwhile.
     async fn watched(
         &self,
-        watch: &Watch,
-        peer: Peer,
+        watch: &PhaseTracker,
+        peer: PeerId,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
-        watch.enter(Phase::Body);
-        let answer = self.answer(peer, request).await;
-        watch.enter(Phase::Writing);
-        Ok(answer)
+        watch.enter(ConnectionPhase::Body);
+        let reply = self.handle(peer, request).await;
+        watch.enter(ConnectionPhase::Writing);
+        Ok(reply)
     }
 
-    async fn answer(&self, peer: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn handle(&self, peer: PeerId, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let wants_text = request.method() == http::Method::GET
             && request.uri().path() == "/admin/v1/policy"
             && header(request.headers(), ACCEPT.as_str())
                 .is_some_and(|it| it.contains("text/plain") || it.contains("application/toml"));
-        let answer = match self.done(peer, request).await {
-            Ok(Said::Json(answer)) => answer,
-            Ok(Said::Text(text)) => return text_response(text),
-            Err(refusal) => refusal.into(),
+        let reply = match self.done(peer, request).await {
+            Ok(AdminBody::Json(reply)) => reply,
+            Ok(AdminBody::Text(text)) => return text_response(text),
+            Err(error) => error.into(),
         };
-        match &answer.body["policy"] {
+        match &reply.body["policy"] {
             Value::String(policy) if wants_text => text_response(policy.clone()),
-            _ => response(&answer),
+            _ => response(&reply),
         }
     }
 
-    async fn done(&self, peer: Peer, request: Request<Incoming>) -> Result<Said, Refusal> {
+    async fn done(
+        &self,
+        peer: PeerId,
+        request: Request<Incoming>,
+    ) -> Result<AdminBody, AdminError> {
         let path = request.uri().path().to_owned();
         if self.tokens.are_none() {
             refuse_browsers(request.headers())?;
         }
         match &*path {
-            "/healthz" => return Ok(Said::Text("ok\n".into())),
-            "/readyz" => return Ok(Said::Json(self.readiness())),
+            "/healthz" => return Ok(AdminBody::Text("ok\n".into())),
+            "/readyz" => return Ok(AdminBody::Json(self.readiness())),
             _ => {}
         }
         let Some(role) = self.tokens.role(bearer(request.headers())) else {
@@ -81,10 +85,10 @@ impl AdminHttp {
                 tracing::warn!(%peer, "the admin listener was shown no token, or a wrong one");
             }
             let detail = "send the admin token: `Authorization: Bearer …`";
-            return Err(Refusal::new(401, "Unauthorized", detail));
+            return Err(AdminError::new(401, "Unauthorized", detail));
         };
         if path == "/metrics" {
-            return Ok(Said::Text(self.daemon.metrics_text()));
+            return Ok(AdminBody::Text(self.daemon.metrics_text()));
         }
         let (head, body) = request.into_parts();
         let bounds = &self.daemon.settings.bounds;
@@ -95,51 +99,53 @@ impl AdminHttp {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
                 let detail = format!("a body may have {most} bytes");
-                return Err(Refusal::new(413, "Content Too Large", detail));
+                return Err(AdminError::new(413, "Content Too Large", detail));
             }
-            Ok(Err(error)) => return Err(Refusal::unreadable(format!("the body: {error}"))),
-            Err(_) => return Err(Refusal::new(408, "Request Timeout", "the body took too long")),
+            Ok(Err(error)) => return Err(AdminError::unreadable(format!("the body: {error}"))),
+            Err(_) => {
+                return Err(AdminError::new(408, "Request Timeout", "the body took too long"));
+            }
         };
-        let who = who(peer, &self.tokens);
-        let asked = Asked {
+        let who = describe_peer(peer, &self.tokens);
+        let call = AdminRequest {
             method: head.method.as_str(),
             path: &path,
             query: head.uri.query().unwrap_or(""),
-            given: Given::of_bytes(&body)?,
+            payload: Payload::of_bytes(&body)?,
         };
-        let visitor = Visitor { role, who: &who };
-        Ok(Said::Json(super::answer(&self.daemon, &visitor, asked).await))
+        let principal = Principal { role, who: &who };
+        Ok(AdminBody::Json(super::handle(&self.daemon, &principal, call).await))
     }
 
-    fn readiness(&self) -> Answer {
+    fn readiness(&self) -> AdminResponse {
         let readiness = self.daemon.readiness();
         let status = if readiness.ready { 200 } else { 503 };
-        Answer { status, body: serde_json::to_value(readiness).unwrap_or_default() }
+        AdminResponse { status, body: serde_json::to_value(readiness).unwrap_or_default() }
     }
 }
 
 /// What is answered.
-enum Said {
-    Json(Answer),
+enum AdminBody {
+    Json(AdminResponse),
     Text(String),
 }
 
 impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, peer, stopping, place } = connection;
-        let watch = &Watch::new(self.daemon.settings.bounds);
+        let Connection { io, peer, shutdown, permit } = connection;
+        let watch = &PhaseTracker::new(self.daemon.settings.bounds);
         let service = service_fn(|request| self.watched(watch, peer, request));
-        talk(&self.daemon, Door::Admin, (io, watch), stopping, service).await;
-        drop(place);
+        serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;
+        drop(permit);
     }
 }
 
 /// Where no token is needed, a page in somebody's browser must not get in: it shows where it is from, or
 /// calls this machine by a name that was made to lead here.
-fn refuse_browsers(headers: &HeaderMap) -> Result<(), Refusal> {
+fn refuse_browsers(headers: &HeaderMap) -> Result<(), AdminError> {
     let refused = |what: &str| {
         let detail = format!("{what}; set `admin_token` to let browsers in");
-        Err(Refusal::new(403, "Forbidden", detail))
+        Err(AdminError::new(403, "Forbidden", detail))
     };
     if headers.contains_key(ORIGIN) {
         return refused("the request is from a page in a browser (it has an Origin)");
@@ -174,29 +180,29 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn who(peer: Peer, tokens: &Tokens) -> String {
+fn describe_peer(peer: PeerId, tokens: &Tokens) -> String {
     let shown = if tokens.are_none() { "anybody" } else { "admin token" };
     match peer {
-        Peer::Address(address) => format!("{shown} at {}", address.ip().to_canonical()),
-        Peer::Process(process) => format!("{shown} of uid {}", process.uid()),
+        PeerId::Address(address) => format!("{shown} at {}", address.ip().to_canonical()),
+        PeerId::Process(process) => format!("{shown} of uid {}", process.uid()),
     }
 }
 
-fn response(answer: &Answer) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(format!("{}\n", answer.body)));
+fn response(reply: &AdminResponse) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(format!("{}\n", reply.body)));
     *response.status_mut() =
-        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let is_problem = answer.status >= 400;
+        StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let is_problem = reply.status >= 400;
     let kind = if is_problem { tidegate_proto::problem::CONTENT_TYPE } else { "application/json" };
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if answer.status == 401 {
+    if reply.status == 401 {
         headers.insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         // Whoever has no token has nothing to wait for.
         headers.insert(http::header::CONNECTION, HeaderValue::from_static("close"));
     }
-    if let Value::Array(allowed) = &answer.body["allow"] {
+    if let Value::Array(allowed) = &reply.body["allow"] {
         let allowed: Vec<_> = allowed.iter().filter_map(Value::as_str).collect();
         if let Ok(allowed) = allowed.join(", ").parse() {
             headers.insert(ALLOW, allowed);

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use tidegate::policy::{Mode, Policy, Rule};
 
-use super::Refusal;
-use super::given::{Given, Table, merge, rule_of, table_of};
-use super::problem::diagnostic;
+use super::AdminError;
+use super::payload::{Payload, TomlTable, merge, rule_of, table_of};
+use super::response::diagnostic;
 use crate::daemon::Daemon;
-use crate::watch::needs_restart;
+use crate::policy_watcher::needs_restart;
 
 /// The policy and the edits over it, as text that can be read again. Secrets are left out.
 pub(super) fn show(daemon: &Daemon) -> Value {
@@ -21,19 +21,19 @@ pub(super) fn show(daemon: &Daemon) -> Value {
 }
 
 /// Puts another policy into force: until the file changes, or the daemon stops.
-pub(super) fn put(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
-    let text = match given {
-        Given::Toml(text) => text,
-        Given::Json(Value::Object(table)) => match table.get("policy") {
+pub(super) fn apply(daemon: &Daemon, who: &str, payload: Payload) -> Result<Value, AdminError> {
+    let text = match payload {
+        Payload::Toml(text) => text,
+        Payload::Json(Value::Object(table)) => match table.get("policy") {
             Some(Value::String(text)) if table.len() == 1 => text.clone(),
             _ => {
-                return Err(Refusal::unfit(
+                return Err(AdminError::unfit(
                     "the body is not a policy: send TOML, or {\"policy\": \"…\"}",
                 ));
             }
         },
-        Given::Json(_) | Given::Nothing => {
-            return Err(Refusal::unreadable("a body is needed: a policy in TOML"));
+        Payload::Json(_) | Payload::Nothing => {
+            return Err(AdminError::unreadable("a body is needed: a policy in TOML"));
         }
     };
     let parsed = Policy::parse("policy.toml", text.as_bytes())?;
@@ -60,14 +60,14 @@ pub(super) fn put(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Ref
 /// The rules in force, in their order.
 pub(super) fn rules(daemon: &Daemon) -> Value {
     let tallies = daemon.engine.tallies();
-    let rules = in_force(daemon).into_iter().map(|InForce { rule, origin }| {
+    let rules = in_force(daemon).into_iter().map(|EffectiveRule { rule, origin }| {
         let is_its = |domain: &str, name: &str| domain == rule.domain_name() && name == rule.name();
         let mut count = (0, 0);
         for tally in tallies.iter().filter(|it| is_its(&it.domain, &it.rule)) {
             count = (count.0 + tally.allowed, count.1 + tally.denied);
         }
         json!({
-            "domain": rule.domain_name(), "name": rule.name(), "words": rule.in_words(),
+            "domain": rule.domain_name(), "name": rule.name(), "words": rule.describe(),
             "mode": if rule.mode_of() == Mode::Shadow { "shadow" } else { "enforce" },
             "origin": origin, "rule": table_of(&rule),
             "allowed": count.0, "denied": count.1,
@@ -81,13 +81,13 @@ pub(super) fn patch(
     daemon: &Daemon,
     who: &str,
     (domain, name): (&str, &str),
-    given: Given,
-) -> Result<Value, Refusal> {
+    payload: Payload,
+) -> Result<Value, AdminError> {
     let rule = find(daemon, domain, name)?;
-    let over = given.table()?;
+    let over = payload.table()?;
     for fixed in ["name", "domain"] {
         if over.contains_key(fixed) {
-            return Err(Refusal::unfit(format!(
+            return Err(AdminError::unfit(format!(
                 "`{fixed}` cannot be changed: it is which rule it is"
             )));
         }
@@ -99,7 +99,7 @@ pub(super) fn patch(
     }
     merge(&mut table, over);
     let changed = rule_of(table)?;
-    let words = changed.in_words();
+    let words = changed.describe();
     let changes = daemon.engine.replace_rule(who, changed)?;
     let starts_fresh = changes
         .iter()
@@ -111,39 +111,39 @@ pub(super) fn patch(
 }
 
 /// The rule in force under a name.
-pub(super) fn find(daemon: &Daemon, domain: &str, name: &str) -> Result<Rule, Refusal> {
+pub(super) fn find(daemon: &Daemon, domain: &str, name: &str) -> Result<Rule, AdminError> {
     let rules = in_force(daemon).into_iter().map(|it| it.rule);
     let mut named = rules.filter(|it| (it.domain_name(), it.name()) == (domain, name));
     named.next().ok_or_else(|| {
         let detail = format!("there is no rule {name:?} in domain {domain:?}");
-        Refusal::new(404, "Not Found", detail)
+        AdminError::new(404, "Not Found", detail)
     })
 }
 
 /// A rule in force, without overrides that were set while running, and where it is from.
-struct InForce {
+struct EffectiveRule {
     rule: Rule,
     origin: &'static str,
 }
 
-fn in_force(daemon: &Daemon) -> Vec<InForce> {
+fn in_force(daemon: &Daemon) -> Vec<EffectiveRule> {
     let (policy, overlay) = (daemon.engine.policy(), daemon.engine.overlay());
     let same = |one: &Rule, other: &Rule| {
         (one.domain_name(), one.name()) == (other.domain_name(), other.name())
     };
     let of_policy =
         policy.rules().iter().map(|rule| match overlay.rules().find(|edited| same(edited, rule)) {
-            Some(edited) => InForce { rule: edited.clone(), origin: "edited" },
-            None => InForce { rule: rule.clone(), origin: "policy" },
+            Some(edited) => EffectiveRule { rule: edited.clone(), origin: "edited" },
+            None => EffectiveRule { rule: rule.clone(), origin: "policy" },
         });
     let is_added = |rule: &&Rule| !policy.rules().iter().any(|known| same(known, rule));
     let added = overlay.rules().filter(is_added);
-    let added = added.map(|rule| InForce { rule: rule.clone(), origin: "added" });
+    let added = added.map(|rule| EffectiveRule { rule: rule.clone(), origin: "added" });
     of_policy.chain(added).collect()
 }
 
 /// What a table of a rule says about keys of its own.
-pub(super) fn without_overrides(mut table: Table) -> Table {
+pub(super) fn without_overrides(mut table: TomlTable) -> TomlTable {
     table.remove("override");
     table
 }

@@ -4,21 +4,21 @@ use serde_json::{Value, json};
 use tidegate::policy::Mode;
 use tidegate::{CheckError, Clock, Request};
 
-use super::Refusal;
+use super::AdminError;
 use super::edits::{domain, nothing_else, text};
-use super::given::Given;
-use crate::audit::{Act, Entry};
+use super::payload::Payload;
+use crate::audit::{AuditAction, AuditEntry};
 use crate::daemon::Daemon;
-use crate::door::Door;
+use crate::listener::Listener;
 use crate::local::time_text;
 
 /// How the daemon is.
 pub(super) fn status(daemon: &Daemon) -> Value {
     let engine = &daemon.engine;
     let up_ms = u64::try_from(daemon.uptime().as_millis()).unwrap_or(u64::MAX);
-    let doors: serde_json::Map<_, _> = Door::ALL
+    let listeners: serde_json::Map<_, _> = Listener::ALL
         .iter()
-        .map(|door| (door.name().to_owned(), json!(daemon.settings.place(*door))))
+        .map(|listener| (listener.name().to_owned(), json!(daemon.settings.address(*listener))))
         .collect();
     let store = match engine.on_disk() {
         None => json!({ "kind": "memory" }),
@@ -42,20 +42,20 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "edits": !engine.overlay().is_empty(),
         "reload": daemon.reload.status().to_json(),
         "store": store,
-        "doors": doors,
+        "listeners": listeners,
         "changes": daemon.audit.last(),
     })
 }
 
 /// What was changed after a number, oldest first.
-pub(super) fn audit(daemon: &Daemon, query: &str) -> Result<Value, Refusal> {
+pub(super) fn audit(daemon: &Daemon, query: &str) -> Result<Value, AdminError> {
     let since = number_in(query, "since")?.unwrap_or(0);
-    let changes: Vec<_> = daemon.audit.since(since).iter().map(Entry::to_json).collect();
+    let changes: Vec<_> = daemon.audit.since(since).iter().map(AuditEntry::to_json).collect();
     Ok(json!({ "changes": changes, "version": daemon.audit.last() }))
 }
 
 /// The keys that are busiest, and those that are refused most.
-pub(super) fn top(daemon: &Daemon, query: &str) -> Result<Value, Refusal> {
+pub(super) fn top(daemon: &Daemon, query: &str) -> Result<Value, AdminError> {
     let count = number_in(query, "count")?.unwrap_or(TOP_COUNT).min(TOP_COUNT_MAX);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let keys = daemon.top.read(count, daemon.now());
@@ -63,17 +63,17 @@ pub(super) fn top(daemon: &Daemon, query: &str) -> Result<Value, Refusal> {
 }
 
 /// The number that a query gives, which gives nothing else.
-fn number_in(query: &str, wanted: &str) -> Result<Option<u64>, Refusal> {
+fn number_in(query: &str, wanted: &str) -> Result<Option<u64>, AdminError> {
     let mut found = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some((name, number)) if name == wanted => {
-                let wrong = |_| Refusal::unfit(format!("{wanted}: {number:?} is not a number"));
+                let wrong = |_| AdminError::unfit(format!("{wanted}: {number:?} is not a number"));
                 found = Some(number.parse().map_err(wrong)?);
             }
             _ => {
                 let detail = format!("{pair:?} says nothing here; `{wanted}=N` does");
-                return Err(Refusal::unfit(detail));
+                return Err(AdminError::unfit(detail));
             }
         }
     }
@@ -81,13 +81,17 @@ fn number_in(query: &str, wanted: &str) -> Result<Option<u64>, Refusal> {
 }
 
 /// Drops what the keys of a request have spent.
-pub(super) async fn reset(daemon: &Daemon, who: &str, given: Given) -> Result<Value, Refusal> {
-    let mut table = given.table()?;
+pub(super) async fn reset(
+    daemon: &Daemon,
+    who: &str,
+    payload: Payload,
+) -> Result<Value, AdminError> {
+    let mut table = payload.table()?;
     let domain = domain(&mut table)?;
     let named = match table.remove("attributes") {
         None => serde_json::Map::new(),
         Some(Value::Object(attributes)) => attributes,
-        Some(_) => return Err(Refusal::unfit("`attributes` is not a table")),
+        Some(_) => return Err(AdminError::unfit("`attributes` is not a table")),
     };
     nothing_else(&table)?;
     let mut attributes = Vec::new();
@@ -99,7 +103,7 @@ pub(super) async fn reset(daemon: &Daemon, who: &str, given: Given) -> Result<Va
                 Value::Number(number) if !number.is_f64() => number.to_string(),
                 _ => {
                     let detail = format!("attribute {name:?} is neither text nor a whole number");
-                    return Err(Refusal::unfit(detail));
+                    return Err(AdminError::unfit(detail));
                 }
             },
         ));
@@ -108,12 +112,16 @@ pub(super) async fn reset(daemon: &Daemon, who: &str, given: Given) -> Result<Va
     let note = format!("reset by {who}");
     let forgotten = daemon.engine.forget(&Request::new(&domain, &pairs).note(&note)).await;
     let was_there = forgotten.map_err(|error| match error {
-        CheckError::Outage => Refusal::outage(),
-        other => Refusal::unfit(other.to_string()),
+        CheckError::Outage => AdminError::outage(),
+        other => AdminError::unfit(other.to_string()),
     })?;
     let whom = pairs.iter().map(|(name, value)| format!("{name} = {value:?}"));
     let whom = whom.collect::<Vec<_>>().join(", ");
-    daemon.audit.add(daemon.engine.clock().wall(), who, Act::Reset { domain: domain.into(), whom });
+    daemon.audit.add(
+        daemon.engine.clock().wall(),
+        who,
+        AuditAction::Reset { domain: domain.into(), whom },
+    );
     Ok(json!({ "reset": was_there, "version": daemon.audit.last() }))
 }
 
@@ -121,20 +129,20 @@ pub(super) async fn reset(daemon: &Daemon, who: &str, given: Given) -> Result<Va
 pub(super) async fn close_round(
     daemon: &Daemon,
     who: &str,
-    given: Given,
-) -> Result<Value, Refusal> {
-    let mut table = given.table()?;
+    payload: Payload,
+) -> Result<Value, AdminError> {
+    let mut table = payload.table()?;
     let domain = text(&mut table, "domain")?;
     nothing_else(&table)?;
     let policy = daemon.engine.policy();
     if !policy.rules().iter().any(|rule| rule.domain_name() == domain) {
         let detail = format!("no rule is in domain {domain:?}");
-        return Err(Refusal::new(404, "Not Found", detail));
+        return Err(AdminError::new(404, "Not Found", detail));
     }
     let note = format!("closed by {who}");
     let closed = daemon.engine.close_round_noting(&domain, &note).await;
-    let rounds = closed.map_err(|_| Refusal::outage())?;
-    let act = Act::Round { domain: domain.clone().into(), closed: rounds };
+    let rounds = closed.map_err(|_| AdminError::outage())?;
+    let act = AuditAction::Round { domain: domain.clone().into(), closed: rounds };
     daemon.audit.add(daemon.engine.clock().wall(), who, act);
     Ok(json!({ "domain": domain, "rounds": rounds, "version": daemon.audit.last() }))
 }

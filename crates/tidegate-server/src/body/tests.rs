@@ -35,7 +35,7 @@ fn by_hand_and_by_serde_are_the_same() {
         [("odd", 1), ("odd", 1), ("odd", 2), ("rounds", 1), ("none", 1), ("default", 1)]
     {
         let report = engine.check(&Request::new(domain, &[]).cost(cost)).wait().unwrap();
-        let body = Body::new(&report);
+        let body = DecisionBody::new(&report);
         let mut written = Vec::new();
         body.write(&mut written);
         let written = String::from_utf8(written).unwrap();

@@ -1,100 +1,100 @@
 //! Answers as JSON, written by hand: through serde this is what a check over HTTP spends most on.
 
-use super::{Body, RuleBody};
+use super::{DecisionBody, RuleBody};
 
 /// JSON in the making.
-type Text = Vec<u8>;
+type JsonText = Vec<u8>;
 
-impl Body<'_> {
+impl DecisionBody<'_> {
     /// Writes what [`serde::Serialize`] would.
-    pub(crate) fn write(&self, out: &mut Text) {
-        put(out, "{\"allowed\":");
+    pub(crate) fn write(&self, out: &mut JsonText) {
+        push_json(out, "{\"allowed\":");
         put_flag(out, self.allowed);
-        put(out, ",\"rule\":");
+        push_json(out, ",\"rule\":");
         match self.rule {
             Some(rule) => put_text(out, rule),
-            None => put(out, "null"),
+            None => push_json(out, "null"),
         }
-        put(out, ",\"remaining\":");
+        push_json(out, ",\"remaining\":");
         put_count(out, self.remaining);
-        put(out, ",\"limit\":");
+        push_json(out, ",\"limit\":");
         put_count(out, self.limit);
         put_retry(out, self.retry_after_ms, self.retry);
-        put(out, ",\"reset_after_ms\":");
+        push_json(out, ",\"reset_after_ms\":");
         put_count(out, self.reset_after_ms);
         if let Some(reason) = &self.reason {
-            put(out, ",\"reason\":");
+            push_json(out, ",\"reason\":");
             put_text(out, reason);
         }
-        put(out, ",\"decision_id\":\"");
+        push_json(out, ",\"decision_id\":\"");
         out.extend_from_slice(&self.decision_id.digits());
-        put(out, "\",\"rules\":[");
+        push_json(out, "\",\"rules\":[");
         for (number, rule) in self.rules.iter().enumerate() {
             if number > 0 {
-                put(out, ",");
+                push_json(out, ",");
             }
             rule.write(out);
         }
-        put(out, "]}");
+        push_json(out, "]}");
     }
 }
 
 impl RuleBody<'_> {
-    fn write(&self, out: &mut Text) {
-        put(out, "{\"rule\":");
+    fn write(&self, out: &mut JsonText) {
+        push_json(out, "{\"rule\":");
         put_text(out, self.rule);
-        put(out, ",\"mode\":");
+        push_json(out, ",\"mode\":");
         put_text(out, self.mode);
-        put(out, ",\"allowed\":");
+        push_json(out, ",\"allowed\":");
         put_flag(out, self.allowed);
-        put(out, ",\"remaining\":");
+        push_json(out, ",\"remaining\":");
         put_number(out, self.remaining);
-        put(out, ",\"limit\":");
+        push_json(out, ",\"limit\":");
         put_number(out, self.limit);
         put_retry(out, self.retry_after_ms, self.retry);
-        put(out, ",\"reset_after_ms\":");
+        push_json(out, ",\"reset_after_ms\":");
         put_count(out, self.reset_after_ms);
-        put(out, "}");
+        push_json(out, "}");
     }
 }
 
-fn put_retry(out: &mut Text, after_ms: Option<u64>, retry: Option<&str>) {
-    put(out, ",\"retry_after_ms\":");
+fn put_retry(out: &mut JsonText, after_ms: Option<u64>, retry: Option<&str>) {
+    push_json(out, ",\"retry_after_ms\":");
     put_count(out, after_ms);
     if let Some(retry) = retry {
-        put(out, ",\"retry\":");
+        push_json(out, ",\"retry\":");
         put_text(out, retry);
     }
 }
 
-fn put(out: &mut Text, json: &str) {
+fn push_json(out: &mut JsonText, json: &str) {
     out.extend_from_slice(json.as_bytes());
 }
 
-fn put_flag(out: &mut Text, flag: bool) {
-    put(out, if flag { "true" } else { "false" });
+fn put_flag(out: &mut JsonText, flag: bool) {
+    push_json(out, if flag { "true" } else { "false" });
 }
 
-fn put_count(out: &mut Text, count: Option<u64>) {
+fn put_count(out: &mut JsonText, count: Option<u64>) {
     match count {
         Some(count) => put_number(out, count),
-        None => put(out, "null"),
+        None => push_json(out, "null"),
     }
 }
 
-fn put_number(out: &mut Text, number: u64) {
-    put(out, itoa::Buffer::new().format(number));
+fn put_number(out: &mut JsonText, number: u64) {
+    push_json(out, itoa::Buffer::new().format(number));
 }
 
 /// A text in quotes. Most need nothing more than that.
-fn put_text(out: &mut Text, text: &str) {
+fn put_text(out: &mut JsonText, text: &str) {
     let is_plain = text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');
     if is_plain {
         out.push(b'"');
-        put(out, text);
+        push_json(out, text);
         out.push(b'"');
     } else if serde_json::to_writer(&mut *out, text).is_err() {
         // Memory takes everything: this cannot be.
-        put(out, "\"\"");
+        push_json(out, "\"\"");
     }
 }

@@ -8,16 +8,16 @@ use hyper::body::{Body, Frame, SizeHint};
 use super::{Data, Status};
 
 /// The body of an answer.
-pub(crate) enum Answer {
+pub(crate) enum ResponseBody {
     /// One message, and that all went well.
     One(Option<Data>, Option<HeaderMap>),
     /// What a ready-made service says until the daemon stops; once it does, nothing is waited for.
-    Other(tonic::body::Body, Option<Until>),
+    Other(tonic::body::Body, Option<EndOfStream>),
 }
 
-type Until = Pin<Box<dyn Future<Output = ()> + Send>>;
+type EndOfStream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl Answer {
+impl ResponseBody {
     pub(crate) fn one(message: Data) -> Self {
         let mut trailers = HeaderMap::with_capacity(1);
         trailers.insert("grpc-status", HeaderValue::from_static("0"));
@@ -45,7 +45,7 @@ impl Answer {
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Data;
     type Error = tonic::Status;
 

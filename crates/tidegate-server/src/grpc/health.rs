@@ -6,7 +6,7 @@ use tokio::sync::{Mutex, watch};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::accept::Stopping;
+use crate::accept::ShutdownSignal;
 use crate::daemon::SharedDaemon;
 
 /// Tells whether calls are answered: while the daemon is ready, and until it stops.
@@ -14,7 +14,7 @@ use crate::daemon::SharedDaemon;
 pub(crate) struct Health {
     daemon: SharedDaemon,
     reporter: HealthReporter,
-    stopping: Stopping,
+    shutdown: ShutdownSignal,
     /// What was told last.
     told: Mutex<ServingStatus>,
     /// Whether those who watch have been told that the daemon stops.
@@ -25,18 +25,18 @@ impl Health {
     pub(crate) async fn new(
         daemon: SharedDaemon,
         reporter: HealthReporter,
-        stopping: Stopping,
+        shutdown: ShutdownSignal,
     ) -> Self {
         for name in NAMES {
             reporter.set_service_status(name, ServingStatus::Serving).await;
         }
         let told = Mutex::new(ServingStatus::Serving);
-        Self { daemon, reporter, stopping, told, is_last_told: watch::Sender::new(false) }
+        Self { daemon, reporter, shutdown, told, is_last_told: watch::Sender::new(false) }
     }
 
     /// Tells how it is now, if that is news.
-    pub(crate) async fn tell(&self) {
-        let is_serving = self.daemon.readiness().ready && !self.stopping.is_wanted();
+    pub(crate) async fn publish(&self) {
+        let is_serving = self.daemon.readiness().ready && !self.shutdown.is_wanted();
         let now = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         let mut told = self.told.lock().await;
         if *told != now {
@@ -48,21 +48,21 @@ impl Health {
     }
 
     /// Tells those who watch, until the daemon stops.
-    pub(crate) async fn keep_telling(self: Arc<Self>) {
-        let mut stopping = self.stopping.clone();
+    pub(crate) async fn keep_publishing(self: Arc<Self>) {
+        let mut shutdown = self.shutdown.clone();
         let mut looks = tokio::time::interval(LOOK_EVERY);
-        while !stopping.is_wanted() {
+        while !shutdown.is_wanted() {
             tokio::select! {
                 _ = looks.tick() => {}
-                () = stopping.wanted() => {}
+                () = shutdown.wanted() => {}
             }
-            self.tell().await;
+            self.publish().await;
         }
         self.is_last_told.send_replace(true);
     }
 
     /// Waits until the daemon stops and those who watch can know it.
-    pub(crate) fn last_told(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn last_published(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut told = self.is_last_told.subscribe();
         async move {
             // The sender is there for as long as connections are.

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Why a message cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bad {
+pub(crate) enum MessageError {
     TooLarge,
     Compressed,
     NotAMessage,
@@ -19,7 +19,7 @@ pub(crate) enum Bad {
     Gone,
 }
 
-impl fmt::Display for Bad {
+impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLarge => "the message is larger than is taken here",
@@ -35,9 +35,9 @@ impl fmt::Display for Bad {
 ///
 /// Whoever finds no room waits for it, and so does who sends.
 #[derive(Debug)]
-pub(crate) struct Room(Semaphore);
+pub(crate) struct MessageBudget(Semaphore);
 
-impl Room {
+impl MessageBudget {
     pub(crate) fn new(bytes: usize) -> Self {
         Self(Semaphore::new(bytes))
     }
@@ -54,12 +54,12 @@ impl Room {
 
 /// A message, with the room that it has until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Read<'r> {
+pub(crate) struct BudgetedMessage<'r> {
     pub(crate) bytes: Bytes,
     _room: Option<SemaphorePermit<'r>>,
 }
 
-impl Read<'_> {
+impl BudgetedMessage<'_> {
     pub(crate) fn is_small(&self) -> bool {
         self.bytes.len() <= SMALL
     }
@@ -68,7 +68,11 @@ impl Read<'_> {
 /// The one message of a body, of so many bytes at most.
 ///
 /// No memory is set aside for a length before that much has arrived.
-pub(crate) async fn read_message<B>(mut body: B, most: usize, room: &Room) -> Result<Read<'_>, Bad>
+pub(crate) async fn read_message<B>(
+    mut body: B,
+    most: usize,
+    room: &MessageBudget,
+) -> Result<BudgetedMessage<'_>, MessageError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -76,7 +80,7 @@ where
     let mut more = BytesMut::new();
     let mut taken = None;
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| Bad::Gone)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| MessageError::Gone)?.into_data() else { continue };
         let so_far = if first.is_empty() && more.is_empty() {
             first = data;
             &first[..]
@@ -94,28 +98,28 @@ where
     let mut whole = if more.is_empty() { first } else { more.freeze() };
     check_prefix(&whole, most)?;
     if whole.len() < PREFIX {
-        return Err(Bad::NotAMessage);
+        return Err(MessageError::NotAMessage);
     }
     whole.advance(1);
     let length = whole.get_u32();
     if u32::try_from(whole.len()) != Ok(length) {
-        return Err(Bad::NotAMessage);
+        return Err(MessageError::NotAMessage);
     }
-    Ok(Read { bytes: whole, _room: taken })
+    Ok(BudgetedMessage { bytes: whole, _room: taken })
 }
 
 /// Refuses what can be told to be wrong before all of it is there; else tells how long the message is, if
 /// that is known yet.
-fn check_prefix(bytes: &[u8], most: usize) -> Result<Option<usize>, Bad> {
+fn check_prefix(bytes: &[u8], most: usize) -> Result<Option<usize>, MessageError> {
     match bytes {
-        [1, ..] => Err(Bad::Compressed),
-        [2..=u8::MAX, ..] => Err(Bad::NotAMessage),
+        [1, ..] => Err(MessageError::Compressed),
+        [2..=u8::MAX, ..] => Err(MessageError::NotAMessage),
         [0, a, b, c, d, rest @ ..] => {
             let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
             if length > most {
-                Err(Bad::TooLarge)
+                Err(MessageError::TooLarge)
             } else if rest.len() > length {
-                Err(Bad::NotAMessage)
+                Err(MessageError::NotAMessage)
             } else {
                 Ok(Some(length))
             }

@@ -5,23 +5,23 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::unread::Offers;
+use super::write_stall::WriteProgress;
 
 /// A connection on which somebody has begun to speak HTTP/2.
 ///
 /// The first bytes are read before HTTP/2 is told of it, so that silence has its limit.
 #[derive(Debug)]
-pub(crate) struct Prefaced<S> {
+pub(crate) struct PrefacedStream<S> {
     io: S,
     /// How much of the preface is still to be told.
     left: &'static [u8],
     /// What is written, where the other side does not take it at once.
-    writes: Arc<Offers>,
+    writes: Arc<WriteProgress>,
     is_waiting: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Prefaced<S> {
-    pub(crate) async fn new(mut io: S, writes: Arc<Offers>) -> io::Result<Self> {
+impl<S: AsyncRead + AsyncWrite + Unpin> PrefacedStream<S> {
+    pub(crate) async fn new(mut io: S, writes: Arc<WriteProgress>) -> io::Result<Self> {
         let mut preface = [0; PREFACE.len()];
         let mut len = 0;
         while len < PREFACE.len() {
@@ -36,7 +36,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prefaced<S> {
     }
 }
 
-impl<S> Prefaced<S> {
+impl<S> PrefacedStream<S> {
     /// Notes whether something that is written has to wait.
     fn noted<T>(&mut self, written: Poll<T>) -> Poll<T> {
         if written.is_pending() != self.is_waiting {
@@ -47,7 +47,7 @@ impl<S> Prefaced<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Prefaced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefacedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -63,7 +63,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefaced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Prefaced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

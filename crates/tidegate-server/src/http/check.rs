@@ -4,60 +4,60 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use tidegate::{CheckError, Report, Request};
 
-use super::Call;
-use super::asked::{Asked, BATCH, CHECK, Pairs};
-use super::problem::{Problem, ProblemBody};
-use super::respond::{self, Answer};
-use crate::body::Body;
+use super::BufferedRequest;
+use super::problem::{ProblemBody, RequestProblem};
+use super::request_body::{AttributePairs, BATCH, CHECK, RequestBody};
+use super::response::{self, HttpResponse};
+use crate::body::DecisionBody;
 
 /// `POST /v1/check`
-pub(super) async fn check(call: &Call<'_>) -> Result<Answer, Problem> {
-    let Call { daemon, head, body, .. } = call;
-    let asked = Asked::read(body, CHECK, 0)?;
-    let pairs = asked.pairs();
-    let mut request = asked.request(&pairs);
+pub(super) async fn check(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
+    let BufferedRequest { daemon, head, body, .. } = call;
+    let fields = RequestBody::read(body, CHECK, 0)?;
+    let pairs = fields.pairs();
+    let mut request = fields.request(&pairs);
     if let Some(key) = idempotency_key(&head.headers)? {
         request = request.idempotency_key(key);
     }
-    if asked.peek {
+    if fields.peek {
         // Nothing was decided, so nothing is counted.
         let report = daemon.engine.peek(&request).await?;
-        return Ok(respond::checked(&report, daemon.settings.dialect));
+        return Ok(response::checked(&report, daemon.settings.dialect));
     }
     let report = daemon.engine.check(&request).await?;
     call.observe(&request, &report);
-    Ok(respond::checked(&report, daemon.settings.dialect))
+    Ok(response::checked(&report, daemon.settings.dialect))
 }
 
 /// `POST /v1/check/batch`
-pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
-    let Call { daemon, head, body, .. } = call;
+pub(super) async fn batch(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
+    let BufferedRequest { daemon, head, body, .. } = call;
     no_idempotency_key(&head.headers)?;
-    let asked = Asked::read(body, BATCH, daemon.settings.bounds.batch)?;
-    let Some(asked) = &asked.requests else {
-        return Err(Problem::unprocessable("`requests` is missing: a list of requests"));
+    let fields = RequestBody::read(body, BATCH, daemon.settings.bounds.batch)?;
+    let Some(fields) = &fields.requests else {
+        return Err(RequestProblem::unprocessable("`requests` is missing: a list of requests"));
     };
-    let pairs: Vec<Pairs<'_>> = asked.iter().map(Asked::pairs).collect();
+    let pairs: Vec<AttributePairs<'_>> = fields.iter().map(RequestBody::pairs).collect();
     let mut reports = Vec::with_capacity(pairs.len());
-    let mut rest = asked.iter().zip(&pairs).peekable();
+    let mut rest = fields.iter().zip(&pairs).peekable();
     while let Some((first, _)) = rest.peek() {
         let is_peek = first.peek;
         let mut requests = Vec::new();
-        while let Some((asked, pairs)) = rest.next_if(|(asked, _)| asked.peek == is_peek) {
-            requests.push(asked.request(pairs));
+        while let Some((fields, pairs)) = rest.next_if(|(fields, _)| fields.peek == is_peek) {
+            requests.push(fields.request(pairs));
         }
         decide(call, &requests, is_peek, &mut reports).await;
     }
-    let results = reports.iter().map(One::new).collect();
-    Ok(respond::json(StatusCode::OK, &Results { results }))
+    let results = reports.iter().map(BatchItem::new).collect();
+    Ok(response::json(StatusCode::OK, &BatchBody { results }))
 }
 
 /// Decides about requests, or looks at them, in their order.
 async fn decide(
-    call: &Call<'_>,
+    call: &BufferedRequest<'_>,
     requests: &[Request<'_>],
     is_peek: bool,
-    reports: &mut Vec<Result<Report, Problem>>,
+    reports: &mut Vec<Result<Report, RequestProblem>>,
 ) {
     let engine = &call.daemon.engine;
     if is_peek {
@@ -73,55 +73,55 @@ async fn decide(
 
 /// A decision that was counted.
 fn observed(
-    call: &Call<'_>,
+    call: &BufferedRequest<'_>,
     request: &Request<'_>,
     decided: Result<Report, CheckError>,
-) -> Result<Report, Problem> {
-    decided.inspect(|report| call.observe(request, report)).map_err(Problem::from)
+) -> Result<Report, RequestProblem> {
+    decided.inspect(|report| call.observe(request, report)).map_err(RequestProblem::from)
 }
 
 /// What a batch is answered with.
 #[derive(Serialize)]
-struct Results<'a> {
-    results: Vec<One<'a>>,
+struct BatchBody<'a> {
+    results: Vec<BatchItem<'a>>,
 }
 
 /// The answer to a request, or what is wrong with it.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum One<'a> {
-    Decided(Body<'a>),
+enum BatchItem<'a> {
+    Decided(DecisionBody<'a>),
     Problem(ProblemBody<'a>),
 }
 
-impl<'a> One<'a> {
-    fn new(report: &'a Result<Report, Problem>) -> Self {
+impl<'a> BatchItem<'a> {
+    fn new(report: &'a Result<Report, RequestProblem>) -> Self {
         match report {
-            Ok(report) => Self::Decided(Body::new(report)),
+            Ok(report) => Self::Decided(DecisionBody::new(report)),
             Err(problem) => Self::Problem(problem.body()),
         }
     }
 }
 
 /// The name under which a request may be sent again.
-pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, RequestProblem> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(first) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Problem::unprocessable("Idempotency-Key is there twice"));
+        return Err(RequestProblem::unprocessable("Idempotency-Key is there twice"));
     }
     match std::str::from_utf8(first.as_bytes()) {
-        Ok("") => Err(Problem::unprocessable("Idempotency-Key is empty")),
+        Ok("") => Err(RequestProblem::unprocessable("Idempotency-Key is empty")),
         Ok(key) => Ok(Some(key)),
-        Err(_) => Err(Problem::unprocessable("Idempotency-Key is not UTF-8")),
+        Err(_) => Err(RequestProblem::unprocessable("Idempotency-Key is not UTF-8")),
     }
 }
 
 /// Refuses the name where sending again would do it again: better now than then.
-pub(super) fn no_idempotency_key(headers: &HeaderMap) -> Result<(), Problem> {
+pub(super) fn no_idempotency_key(headers: &HeaderMap) -> Result<(), RequestProblem> {
     match headers.contains_key(IDEMPOTENCY_KEY) {
         false => Ok(()),
-        true => Err(Problem::unprocessable(
+        true => Err(RequestProblem::unprocessable(
             "Idempotency-Key counts for /v1/check, /v1/reserve and /v1/refund; leave it out here",
         )),
     }

@@ -5,32 +5,32 @@ use serde_json::{Map, Value, json};
 use tidegate::policy::Mode;
 use tidegate::{Applies, Clock, Explanation, RuleExplanation, Timestamp, Wait};
 
-use super::Call;
-use super::asked::{Asked, RESERVE};
-use super::problem::Problem;
-use super::respond::{self, Answer};
+use super::BufferedRequest;
+use super::problem::RequestProblem;
+use super::request_body::{RESERVE, RequestBody};
+use super::response::{self, HttpResponse};
 use crate::body::{retry, whole_ms};
 
 /// `POST /v1/explain`
-pub(super) fn explain(call: &Call<'_>) -> Result<Answer, Problem> {
-    let Call { daemon, body, .. } = call;
-    let asked = Asked::read(body, RESERVE, 0)?;
-    let pairs = asked.pairs();
+pub(super) fn explain(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
+    let BufferedRequest { daemon, body, .. } = call;
+    let fields = RequestBody::read(body, RESERVE, 0)?;
+    let pairs = fields.pairs();
     let now = daemon.engine.clock().wall();
-    let explanation = daemon.engine.explain(&asked.request(&pairs))?;
+    let explanation = daemon.engine.explain(&fields.request(&pairs))?;
     let mut json = Map::new();
-    json.insert("domain".into(), json!(asked.domain()));
+    json.insert("domain".into(), json!(fields.domain()));
     json.insert("time".into(), json!(time(now)));
     let attributes: Map<_, _> =
         pairs.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
     json.insert("attributes".into(), Value::Object(attributes));
-    json.insert("cost".into(), json!(asked.cost.unwrap_or(1)));
-    json.extend(told(&explanation, now));
-    Ok(respond::json(StatusCode::OK, &json))
+    json.insert("cost".into(), json!(fields.cost.unwrap_or(1)));
+    json.extend(explanation_fields(&explanation, now));
+    Ok(response::json(StatusCode::OK, &json))
 }
 
 /// What a check would answer, and what every rule has to do with it.
-pub(crate) fn told(explanation: &Explanation, now: Timestamp) -> Map<String, Value> {
+pub(crate) fn explanation_fields(explanation: &Explanation, now: Timestamp) -> Map<String, Value> {
     let report = &explanation.report;
     let next = match report.wait() {
         None => Some(now),
@@ -53,7 +53,7 @@ pub(crate) fn told(explanation: &Explanation, now: Timestamp) -> Map<String, Val
 }
 
 fn rule(it: &RuleExplanation) -> Value {
-    let Applies::Yes { key, cost, exception, mode, decision } = &it.applies else {
+    let Applies::Yes { key, cost, override_index, mode, decision } = &it.applies else {
         return json!({
             "rule": it.rule,
             "applies": false,
@@ -71,7 +71,7 @@ fn rule(it: &RuleExplanation) -> Value {
         "mode": if *mode == Mode::Shadow { "shadow" } else { "enforce" },
         "key": key,
         "cost": cost,
-        "override": exception.map(|number| number + 1),
+        "override": override_index.map(|number| number + 1),
         "remaining": decision.remaining(),
         "limit": decision.limit(),
         "retry_after_ms": retry_after_ms,

@@ -11,58 +11,71 @@ use tidegate::{Report, Request};
 use tidegate_proto::client::ForwardedHeader;
 use tidegate_proto::problem;
 
-use super::Call;
-use super::problem::Problem;
-use super::respond::{self, Answer};
-use crate::accept::Peer;
+use super::BufferedRequest;
+use super::problem::RequestProblem;
+use super::response::{self, HttpResponse};
+use crate::accept::PeerId;
+use crate::percent_utf8::percent_utf8;
 use crate::settings::Settings;
-use crate::shown::shown;
 
 /// How a proxy tells what it was asked for.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct ForwardDialect {
     method: &'static str,
     host: &'static str,
     uri: &'static str,
 }
 
 /// As Caddy and Traefik do.
-pub(super) const FORWARDED: Telling =
-    Telling { method: "x-forwarded-method", host: "x-forwarded-host", uri: "x-forwarded-uri" };
+pub(super) const FORWARDED: ForwardDialect = ForwardDialect {
+    method: "x-forwarded-method",
+    host: "x-forwarded-host",
+    uri: "x-forwarded-uri",
+};
 /// As one tells nginx to.
-pub(super) const ORIGINAL: Telling =
-    Telling { method: "x-original-method", host: "x-original-host", uri: "x-original-uri" };
+pub(super) const ORIGINAL: ForwardDialect =
+    ForwardDialect { method: "x-original-method", host: "x-original-host", uri: "x-original-uri" };
 
 /// `ANY /check/forward`: nothing to add, or the whole answer that the client gets.
-pub(super) async fn forward(call: &Call<'_>, peer: Peer) -> Result<Answer, Problem> {
-    let report = ask(call, peer, &FORWARDED).await?;
+pub(super) async fn forward(
+    call: &BufferedRequest<'_>,
+    peer: PeerId,
+) -> Result<HttpResponse, RequestProblem> {
+    let report = decide(call, peer, &FORWARDED).await?;
     let mut answer =
-        if report.is_allowed() { respond::empty(StatusCode::OK) } else { refusal(&report) };
-    respond::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
+        if report.is_allowed() { response::empty(StatusCode::OK) } else { denial(&report) };
+    response::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
     Ok(answer)
 }
 
 /// `ANY /check/nginx`: yes or no, since nginx understands nothing else.
-pub(super) async fn nginx(call: &Call<'_>, peer: Peer) -> Result<Answer, Problem> {
-    let report = ask(call, peer, &ORIGINAL).await?;
+pub(super) async fn nginx(
+    call: &BufferedRequest<'_>,
+    peer: PeerId,
+) -> Result<HttpResponse, RequestProblem> {
+    let report = decide(call, peer, &ORIGINAL).await?;
     let allowed = report.is_allowed();
     let mut answer =
-        respond::empty(if allowed { StatusCode::NO_CONTENT } else { StatusCode::FORBIDDEN });
-    respond::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
+        response::empty(if allowed { StatusCode::NO_CONTENT } else { StatusCode::FORBIDDEN });
+    response::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
     Ok(answer)
 }
 
-async fn ask(call: &Call<'_>, peer: Peer, telling: &Telling) -> Result<Report, Problem> {
-    let Call { daemon, head, .. } = call;
+async fn decide(
+    call: &BufferedRequest<'_>,
+    peer: PeerId,
+    dialect: &ForwardDialect,
+) -> Result<Report, RequestProblem> {
+    let BufferedRequest { daemon, head, .. } = call;
     let domain = domain(head.uri.query().unwrap_or_default())?;
     let headers = &head.headers;
     let ip = client(&daemon.settings, peer, headers).to_string();
-    let method = one(headers, telling.method)?.map(shown);
-    let host = one(headers, telling.host)?.map(shown);
+    let method = one(headers, dialect.method)?.map(percent_utf8);
+    let host = one(headers, dialect.host)?.map(percent_utf8);
     let host = host.as_deref().map(host_of);
-    let path = one(headers, telling.uri)?.map(|uri| shown(path_of(uri)));
+    let path = one(headers, dialect.uri)?.map(|uri| percent_utf8(path_of(uri)));
     let user = daemon.settings.user_header.as_deref();
-    let user = user.map_or(Ok(None), |name| one(headers, name))?.map(shown);
+    let user = user.map_or(Ok(None), |name| one(headers, name))?.map(percent_utf8);
     let attributes = [
         ("ip", Some(&*ip)),
         ("method", method.as_deref()),
@@ -79,10 +92,10 @@ async fn ask(call: &Call<'_>, peer: Peer, telling: &Telling) -> Result<Report, P
 }
 
 /// What a client is told that may not pass.
-fn refusal(report: &Report) -> Answer {
+fn denial(report: &Report) -> HttpResponse {
     let reason = report.reason().unwrap_or_default();
     let refusers =
-        report.rules().filter(|it| respond::is_enforced(it) && !it.decision.is_allowed());
+        report.rules().filter(|it| response::is_enforced(it) && !it.decision.is_allowed());
     let mut rules: SmallVec<[&str; 4]> = refusers.map(|it| it.rule).collect();
     if rules.is_empty() {
         rules.extend(report.rule());
@@ -94,15 +107,15 @@ fn refusal(report: &Report) -> Answer {
     };
     let content_type = HeaderValue::from_static(problem::CONTENT_TYPE);
     let text = Bytes::from(problem.to_json());
-    respond::typed(respond::status_of(report), content_type, text)
+    response::typed(response::status_of(report), content_type, text)
 }
 
 /// Whose request it is. Whoever asks is a proxy; it is believed if it is one of those that are
 /// trusted, or, where none is named, if it is on this machine.
-fn client(settings: &Settings, peer: Peer, headers: &HeaderMap) -> IpAddr {
+fn client(settings: &Settings, peer: PeerId, headers: &HeaderMap) -> IpAddr {
     let peer = match peer {
-        Peer::Address(address) => address.ip(),
-        Peer::Process(_) => Ipv4Addr::LOCALHOST.into(),
+        PeerId::Address(address) => address.ip(),
+        PeerId::Process(_) => Ipv4Addr::LOCALHOST.into(),
     };
     let trusted = &settings.trusted_proxies;
     let is_trusted = |address: IpAddr| match &trusted[..] {
@@ -116,10 +129,12 @@ fn client(settings: &Settings, peer: Peer, headers: &HeaderMap) -> IpAddr {
 }
 
 /// The value of a header. Which of two values counts nobody can know: then nobody passes.
-fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, Problem> {
+fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, RequestProblem> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (_, Some(_)) => Err(Problem::unprocessable(format!("the header `{name}` is there twice"))),
+        (_, Some(_)) => {
+            Err(RequestProblem::unprocessable(format!("the header `{name}` is there twice")))
+        }
         (first, None) => Ok(first.map(HeaderValue::as_bytes)),
     }
 }
@@ -139,19 +154,19 @@ fn path_of(uri: &[u8]) -> &[u8] {
 }
 
 /// The domain that a query names. Anything else in it is a slip of the pen.
-fn domain(query: &str) -> Result<Cow<'_, str>, Problem> {
+fn domain(query: &str) -> Result<Cow<'_, str>, RequestProblem> {
     let mut domain = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         if name != "domain" {
             let name = String::from_utf8_lossy(&percent_decoded(name)).into_owned();
             let detail = format!("unknown parameter `{name}`; there is `domain`");
-            return Err(Problem::unprocessable(detail));
+            return Err(RequestProblem::unprocessable(detail));
         }
         let value = String::from_utf8(percent_decoded(value))
-            .map_err(|_| Problem::unprocessable("`domain` is not UTF-8"))?;
+            .map_err(|_| RequestProblem::unprocessable("`domain` is not UTF-8"))?;
         if domain.replace(value).is_some() {
-            return Err(Problem::unprocessable("`domain` is there twice"));
+            return Err(RequestProblem::unprocessable("`domain` is there twice"));
         }
     }
     Ok(domain.map_or(Cow::Borrowed(Rule::DEFAULT_DOMAIN), Cow::Owned))

@@ -13,14 +13,14 @@ use tidegate::policy::{Condition, DescriptorNames, KeyPart, Limit, Pattern, Poli
 use tidegate::{CheckError, Report, Request};
 use tidegate_proto::headers::Dialect;
 
-use super::Call;
+use super::BufferedRequest;
 use super::forward::percent_decoded;
-use super::problem::Problem;
-use super::respond::{self, Answer};
+use super::problem::RequestProblem;
+use super::response::{self, HttpResponse};
 
 /// What somebody asks for. Fields that are not known are not looked at, as there.
 #[derive(Debug, Deserialize)]
-struct Asked<'b> {
+struct LimitadorRequest<'b> {
     #[serde(borrow)]
     namespace: Cow<'b, str>,
     #[serde(borrow)]
@@ -31,38 +31,40 @@ struct Asked<'b> {
 }
 
 /// `POST /check`: looks, and charges nothing.
-pub(super) async fn check(call: &Call<'_>) -> Result<Answer, Problem> {
-    let asked = Asked::read(&call.body)?;
-    let pairs = asked.pairs();
-    let report = call.daemon.engine.peek(&asked.request(&pairs)).await.map_err(undecided)?;
-    asked.answer(&report)
+pub(super) async fn check(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
+    let fields = LimitadorRequest::read(&call.body)?;
+    let pairs = fields.pairs();
+    let report = call.daemon.engine.peek(&fields.request(&pairs)).await.map_err(undecided)?;
+    fields.respond(&report)
 }
 
 /// `POST /check_and_report`: charges all limits, or refuses and charges none.
-pub(super) async fn check_and_report(call: &Call<'_>) -> Result<Answer, Problem> {
-    let asked = Asked::read(&call.body)?;
-    let pairs = asked.pairs();
-    let request = asked.request(&pairs);
+pub(super) async fn check_and_report(
+    call: &BufferedRequest<'_>,
+) -> Result<HttpResponse, RequestProblem> {
+    let fields = LimitadorRequest::read(&call.body)?;
+    let pairs = fields.pairs();
+    let request = fields.request(&pairs);
     let report = call.daemon.engine.check(&request).await.map_err(undecided)?;
     call.observe(&request, &report);
-    asked.answer(&report)
+    fields.respond(&report)
 }
 
 /// `POST /report`: charges, and refuses nothing.
 ///
 /// What goes beyond a limit is charged up to it: so much is set aside as always fits, and then charged
 /// for what it really was.
-pub(super) async fn report(call: &Call<'_>) -> Result<Answer, Problem> {
-    let Call { daemon, .. } = call;
-    let asked = Asked::read(&call.body)?;
-    let pairs = asked.pairs();
-    let request = asked.request(&pairs);
-    if asked.delta == 0 {
+pub(super) async fn report(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
+    let BufferedRequest { daemon, .. } = call;
+    let fields = LimitadorRequest::read(&call.body)?;
+    let pairs = fields.pairs();
+    let request = fields.request(&pairs);
+    if fields.delta == 0 {
         return Ok(nothing(StatusCode::OK));
     }
     let report = daemon.engine.reserve(&request.cost(1)).await.map_err(undecided)?;
     if let Some(id) = report.hold() {
-        let charged = daemon.engine.commit(id, Some(asked.delta)).await;
+        let charged = daemon.engine.commit(id, Some(fields.delta)).await;
         charged.map_err(|error| internal(error.to_string()))?;
     } else if report.is_outage() {
         return Err(internal("the store cannot answer".into()));
@@ -70,15 +72,15 @@ pub(super) async fn report(call: &Call<'_>) -> Result<Answer, Problem> {
     Ok(nothing(StatusCode::OK))
 }
 
-impl<'b> Asked<'b> {
-    fn read(body: &'b [u8]) -> Result<Self, Problem> {
-        let asked: Self = serde_json::from_slice(body)
-            .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-        if asked.values.len() > MOST_VALUES {
+impl<'b> LimitadorRequest<'b> {
+    fn read(body: &'b [u8]) -> Result<Self, RequestProblem> {
+        let fields: Self = serde_json::from_slice(body)
+            .map_err(|error| RequestProblem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+        if fields.values.len() > MOST_VALUES {
             let detail = format!("more than {MOST_VALUES} values");
-            return Err(Problem::new(StatusCode::BAD_REQUEST, detail).at("/values"));
+            return Err(RequestProblem::new(StatusCode::BAD_REQUEST, detail).at("/values"));
         }
-        Ok(asked)
+        Ok(fields)
     }
 
     fn pairs(&self) -> SmallVec<[(&str, &str); 8]> {
@@ -89,24 +91,24 @@ impl<'b> Asked<'b> {
         Request::new(&self.namespace, pairs).cost(self.delta)
     }
 
-    fn answer(&self, report: &Report) -> Result<Answer, Problem> {
+    fn respond(&self, report: &Report) -> Result<HttpResponse, RequestProblem> {
         let mut answer = if report.is_allowed() {
             nothing(StatusCode::OK)
         } else if report.is_outage() {
             return Err(internal("the store cannot answer".into()));
         } else {
-            respond::text(StatusCode::TOO_MANY_REQUESTS, "Too many requests")
+            response::text(StatusCode::TOO_MANY_REQUESTS, "Too many requests")
         };
         let is_wanted = self.response_headers.as_deref() == Some("DRAFT_VERSION_03");
         let dialect = if is_wanted { Dialect::Envoy03 } else { Dialect::None };
-        respond::put_limits(answer.headers_mut(), report, dialect);
+        response::put_limits(answer.headers_mut(), report, dialect);
         Ok(answer)
     }
 }
 
 /// A limit, as Limitador tells it.
 #[derive(Debug, Serialize)]
-struct Told<'p> {
+struct LimitadorLimit<'p> {
     id: Option<&'p str>,
     namespace: &'p str,
     max_value: u64,
@@ -117,25 +119,25 @@ struct Told<'p> {
 }
 
 /// `GET /limits/{namespace}`: those that can be said in these words.
-pub(super) fn limits(call: &Call<'_>) -> Answer {
+pub(super) fn limits(call: &BufferedRequest<'_>) -> HttpResponse {
     let namespace = percent_decoded(call.id);
     let namespace = String::from_utf8_lossy(&namespace);
     let policy = call.daemon.engine.policy();
     let mut groups: Vec<Vec<&Rule>> = Vec::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut indexes: HashMap<&str, usize> = HashMap::new();
     for rule in of(&policy, &namespace) {
         let next = groups.len();
-        let place = rule.group_name().map_or(next, |name| *places.entry(name).or_insert(next));
-        if place == next {
+        let index = rule.group_name().map_or(next, |name| *indexes.entry(name).or_insert(next));
+        if index == next {
             groups.push(Vec::new());
         }
-        groups[place].push(rule);
+        groups[index].push(rule);
     }
-    let told: Vec<_> = groups.iter().filter_map(|group| Told::of(group)).collect();
-    respond::json(StatusCode::OK, &told)
+    let told: Vec<_> = groups.iter().filter_map(|group| LimitadorLimit::of(group)).collect();
+    response::json(StatusCode::OK, &told)
 }
 
-impl<'p> Told<'p> {
+impl<'p> LimitadorLimit<'p> {
     /// The limit that a rule is, or the last one of a group: those before it are for what it is not
     /// about. `None` if it is none of these.
     fn of(group: &[&'p Rule]) -> Option<Self> {
@@ -149,7 +151,7 @@ impl<'p> Told<'p> {
             conditions = excluded.map(excluded_words).collect::<Option<_>>()?;
         }
         for condition in rule.conditions() {
-            conditions.extend(words(condition)?);
+            conditions.extend(cel_text(condition)?);
         }
         let variable = |part: &KeyPart| match part {
             KeyPart::Text(name) => Some(entry(name)),
@@ -170,7 +172,7 @@ impl<'p> Told<'p> {
 }
 
 /// What a condition says; nothing if it is only that the entry is there.
-fn words(condition: &Condition) -> Option<Option<String>> {
+fn cel_text(condition: &Condition) -> Option<Option<String>> {
     let entry = entry(condition.attribute());
     Some(match condition.any_of() {
         [Pattern::Equals(text)] => Some(format!("{entry} == {}", quoted(text))),
@@ -208,16 +210,16 @@ fn of<'p>(policy: &'p Policy, namespace: &str) -> impl Iterator<Item = &'p Rule>
 }
 
 /// What Limitador says where there is nothing to say.
-fn nothing(status: StatusCode) -> Answer {
-    respond::json(status, &())
+fn nothing(status: StatusCode) -> HttpResponse {
+    response::json(status, &())
 }
 
-fn undecided(error: CheckError) -> Problem {
+fn undecided(error: CheckError) -> RequestProblem {
     internal(error.to_string())
 }
 
-fn internal(detail: String) -> Problem {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+fn internal(detail: String) -> RequestProblem {
+    RequestProblem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
 }
 
 /// More than this is no description of a request any more.

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::respond::{self, Answer};
-use super::routes::{Act, Methods, ROUTES, Route};
+use super::response::{self, HttpResponse};
+use super::routes::{Endpoint, Methods, ROUTES, Route};
 
 mod schemas;
 
 /// `GET /openapi.json`
-pub(super) fn served() -> Answer {
+pub(super) fn served() -> HttpResponse {
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| {
         // Texts and numbers only: nothing in it can fail.
         let mut text = serde_json::to_vec_pretty(&document()).unwrap_or_default();
@@ -20,7 +20,7 @@ pub(super) fn served() -> Answer {
         text.into()
     });
     let content_type = HeaderValue::from_static("application/json");
-    respond::typed(StatusCode::OK, content_type, TEXT.clone())
+    response::typed(StatusCode::OK, content_type, TEXT.clone())
 }
 
 /// The whole of it.
@@ -85,7 +85,7 @@ fn operation(route: &Route, method: &str) -> Value {
             }),
         );
     }
-    if route.act == Act::Rls {
+    if route.act == Endpoint::Rls {
         let schema = json!({ "type": "object" });
         let content = json!({ "application/json": { "schema": schema } });
         operation.insert("requestBody".into(), json!({ "required": true, "content": content }));
@@ -100,49 +100,52 @@ fn operation(route: &Route, method: &str) -> Value {
 }
 
 /// What an operation is called.
-const fn name(act: Act) -> &'static str {
+const fn name(act: Endpoint) -> &'static str {
     match act {
-        Act::Check => "check",
-        Act::CheckBatch => "check-batch",
-        Act::Reserve => "reserve",
-        Act::Commit => "commit",
-        Act::Cancel => "cancel",
-        Act::Refund => "refund",
-        Act::Acquire => "acquire",
-        Act::Renew => "renew",
-        Act::Release => "release",
-        Act::Explain => "explain",
-        Act::Forward => "forward",
-        Act::Nginx => "nginx",
-        Act::Rls => "rls",
-        Act::LimitadorCheck => "limitador-check",
-        Act::LimitadorReport => "limitador-report",
-        Act::LimitadorCheckAndReport => "limitador-check-and-report",
-        Act::LimitadorLimits => "limitador-limits",
-        Act::Healthcheck => "healthcheck",
-        Act::Healthz => "healthz",
-        Act::Readyz => "readyz",
-        Act::Metrics => "metrics",
-        Act::OpenApi => "openapi",
+        Endpoint::Check => "check",
+        Endpoint::CheckBatch => "check-batch",
+        Endpoint::Reserve => "reserve",
+        Endpoint::Commit => "commit",
+        Endpoint::Cancel => "cancel",
+        Endpoint::Refund => "refund",
+        Endpoint::Acquire => "acquire",
+        Endpoint::Renew => "renew",
+        Endpoint::Release => "release",
+        Endpoint::Explain => "explain",
+        Endpoint::Forward => "forward",
+        Endpoint::Nginx => "nginx",
+        Endpoint::Rls => "rls",
+        Endpoint::LimitadorCheck => "limitador-check",
+        Endpoint::LimitadorReport => "limitador-report",
+        Endpoint::LimitadorCheckAndReport => "limitador-check-and-report",
+        Endpoint::LimitadorLimits => "limitador-limits",
+        Endpoint::Healthcheck => "healthcheck",
+        Endpoint::Healthz => "healthz",
+        Endpoint::Readyz => "readyz",
+        Endpoint::Metrics => "metrics",
+        Endpoint::OpenApi => "openapi",
     }
 }
 
 /// Whether it reads what Limitador reads.
-const fn is_limitador(act: Act) -> bool {
-    matches!(act, Act::LimitadorCheck | Act::LimitadorReport | Act::LimitadorCheckAndReport)
+const fn is_limitador(act: Endpoint) -> bool {
+    matches!(
+        act,
+        Endpoint::LimitadorCheck | Endpoint::LimitadorReport | Endpoint::LimitadorCheckAndReport
+    )
 }
 
-const fn is_body_required(act: Act) -> bool {
-    !matches!(act, Act::Commit | Act::Cancel | Act::Renew)
+const fn is_body_required(act: Endpoint) -> bool {
+    !matches!(act, Endpoint::Commit | Endpoint::Cancel | Endpoint::Renew)
 }
 
 fn parameters(route: &Route) -> Vec<Value> {
     let mut parameters = Vec::new();
-    let mut add = |name: &str, place: &str, description: &str, schema: Value| {
+    let mut add = |name: &str, location: &str, description: &str, schema: Value| {
         parameters.push(json!({
             "name": name,
-            "in": place,
-            "required": place == "path",
+            "in": location,
+            "required": location == "path",
             "description": description,
             "schema": schema,
         }));
@@ -154,18 +157,18 @@ fn parameters(route: &Route) -> Vec<Value> {
     if route.path.contains("{namespace}") {
         add("namespace", "path", "Its name: a domain of the policy", text());
     }
-    if matches!(route.act, Act::Check | Act::Reserve | Act::Refund) {
+    if matches!(route.act, Endpoint::Check | Endpoint::Reserve | Endpoint::Refund) {
         let description = "A name: sent again under it within 24 hours, it is not done again";
         add("Idempotency-Key", "header", description, json!({ "type": "string", "minLength": 1 }));
     }
     let told: &[(&str, &str)] = match route.act {
-        Act::Forward => &[
+        Endpoint::Forward => &[
             ("X-Forwarded-For", "The client's address, appended by proxies: attribute `ip`"),
             ("X-Forwarded-Method", "Attribute `method`"),
             ("X-Forwarded-Host", "Attribute `host`"),
             ("X-Forwarded-Uri", "Attribute `path`, without the query"),
         ],
-        Act::Nginx => &[
+        Endpoint::Nginx => &[
             ("X-Forwarded-For", "The client's address, appended by proxies: attribute `ip`"),
             ("X-Original-Method", "Attribute `method`"),
             ("X-Original-Host", "Attribute `host`"),
@@ -184,73 +187,73 @@ fn parameters(route: &Route) -> Vec<Value> {
 }
 
 /// What a path answers with: the status, what it says, and the form in which it says it.
-type Told = (u16, &'static str, Option<(&'static str, &'static str)>);
+type ResponseSpec = (u16, &'static str, Option<(&'static str, &'static str)>);
 
 const JSON: &str = "application/json";
 const PROBLEM: Option<(&str, &str)> = Some(("application/problem+json", "problem"));
 const TEXT: Option<(&str, &str)> = Some(("text/plain", "text"));
 
-const fn told(act: Act) -> &'static [Told] {
-    const GONE: Told = (410, "It has expired, was ended, or never was", PROBLEM);
+const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
+    const GONE: ResponseSpec = (410, "It has expired, was ended, or never was", PROBLEM);
     match act {
-        Act::Check => &[
+        Endpoint::Check => &[
             (200, "It may go ahead, and was charged", Some((JSON, "answer"))),
             (429, "It may not, and was not charged", Some((JSON, "answer"))),
         ],
-        Act::CheckBatch => &[(200, "An answer for each", Some((JSON, "batch-answer")))],
-        Act::Reserve => &[
+        Endpoint::CheckBatch => &[(200, "An answer for each", Some((JSON, "batch-answer")))],
+        Endpoint::Reserve => &[
             (200, "It is set aside", Some((JSON, "reserved"))),
             (429, "There is not so much", Some((JSON, "reserved"))),
         ],
-        Act::Commit => &[(200, "It is charged", Some((JSON, "charged"))), GONE],
-        Act::Cancel => &[(204, "It is given back", None), GONE],
-        Act::Refund => &[(200, "It is given back", Some((JSON, "refunded"))), GONE],
-        Act::Acquire => &[
+        Endpoint::Commit => &[(200, "It is charged", Some((JSON, "charged"))), GONE],
+        Endpoint::Cancel => &[(204, "It is given back", None), GONE],
+        Endpoint::Refund => &[(200, "It is given back", Some((JSON, "refunded"))), GONE],
+        Endpoint::Acquire => &[
             (200, "A place", Some((JSON, "acquired"))),
             (429, "None was free in time, or another rule refused", Some((JSON, "acquired"))),
         ],
-        Act::Renew => &[(200, "It lasts longer", Some((JSON, "renewed"))), GONE],
-        Act::Release => &[(204, "It is given back", None), GONE],
-        Act::Explain => &[(200, "Why", Some((JSON, "explanation")))],
-        Act::Forward => &[
+        Endpoint::Renew => &[(200, "It lasts longer", Some((JSON, "renewed"))), GONE],
+        Endpoint::Release => &[(204, "It is given back", None), GONE],
+        Endpoint::Explain => &[(200, "Why", Some((JSON, "explanation")))],
+        Endpoint::Forward => &[
             (200, "It may pass, and was charged", None),
             (422, "It cannot be decided", PROBLEM),
             (429, "It may not, and was not charged", PROBLEM),
             OUTAGE,
         ],
-        Act::Nginx => &[
+        Endpoint::Nginx => &[
             (204, "It may pass, and was charged", None),
             (403, "It may not, and was not charged", None),
             (422, "It cannot be decided", PROBLEM),
         ],
-        Act::Rls => &[
+        Endpoint::Rls => &[
             (200, "A `RateLimitResponse`: it may go ahead", Some((JSON, "rls"))),
             (429, "A `RateLimitResponse`: it may not", Some((JSON, "rls"))),
         ],
-        Act::LimitadorCheck => {
+        Endpoint::LimitadorCheck => {
             &[(200, "It may pass", Some((JSON, "nothing"))), (429, "It may not", TEXT)]
         }
-        Act::LimitadorReport => &[(200, "It is charged", Some((JSON, "nothing")))],
-        Act::LimitadorCheckAndReport => &[
+        Endpoint::LimitadorReport => &[(200, "It is charged", Some((JSON, "nothing")))],
+        Endpoint::LimitadorCheckAndReport => &[
             (200, "It may pass, and was charged", Some((JSON, "nothing"))),
             (429, "It may not, and was not charged", TEXT),
         ],
-        Act::LimitadorLimits => {
+        Endpoint::LimitadorLimits => {
             &[(200, "Those that Limitador could have", Some((JSON, "limitador-limits")))]
         }
-        Act::Healthcheck => &[(200, "It runs", TEXT), (503, "It cannot decide", TEXT)],
-        Act::Healthz => &[(200, "It runs", TEXT)],
-        Act::Readyz => &[
+        Endpoint::Healthcheck => &[(200, "It runs", TEXT), (503, "It cannot decide", TEXT)],
+        Endpoint::Healthz => &[(200, "It runs", TEXT)],
+        Endpoint::Readyz => &[
             (200, "It can", Some((JSON, "readiness"))),
             (503, "It cannot, yet or any more", Some((JSON, "readiness"))),
         ],
-        Act::Metrics => &[(200, "All of them", TEXT)],
-        Act::OpenApi => &[(200, "An OpenAPI document", Some((JSON, "openapi")))],
+        Endpoint::Metrics => &[(200, "All of them", TEXT)],
+        Endpoint::OpenApi => &[(200, "An OpenAPI document", Some((JSON, "openapi")))],
     }
 }
 
 /// What goes wrong wherever a body is read.
-const BAD_INPUT: &[Told] = &[
+const BAD_INPUT: &[ResponseSpec] = &[
     (400, "The body is not JSON", PROBLEM),
     (403, "The request is from a page in a browser", PROBLEM),
     (413, "The body is too large", PROBLEM),
@@ -259,11 +262,11 @@ const BAD_INPUT: &[Told] = &[
     OUTAGE,
 ];
 
-const OUTAGE: Told = (503, "It cannot be decided, or kept, at the moment", None);
-const NO_NAME: Told = (404, "That cannot be the name of one", PROBLEM);
+const OUTAGE: ResponseSpec = (503, "It cannot be decided, or kept, at the moment", None);
+const NO_NAME: ResponseSpec = (404, "That cannot be the name of one", PROBLEM);
 
 /// What goes wrong where Limitador would read a body.
-const BAD_LIMITADOR_INPUT: &[Told] = &[
+const BAD_LIMITADOR_INPUT: &[ResponseSpec] = &[
     (400, "The body is not what is read here", PROBLEM),
     (413, "The body is too large", PROBLEM),
     (415, "The body is not said to be JSON", PROBLEM),
@@ -271,16 +274,25 @@ const BAD_LIMITADOR_INPUT: &[Told] = &[
 ];
 
 fn responses(route: &Route) -> Value {
-    let tells_limits =
-        matches!(route.act, Act::Check | Act::Reserve | Act::Acquire | Act::Forward | Act::Nginx);
+    let tells_limits = matches!(
+        route.act,
+        Endpoint::Check
+            | Endpoint::Reserve
+            | Endpoint::Acquire
+            | Endpoint::Forward
+            | Endpoint::Nginx
+    );
     let bad_input = match route.act {
         act if is_limitador(act) => BAD_LIMITADOR_INPUT,
         _ if route.reads.is_some() => BAD_INPUT,
         _ => &[],
     };
     let mut responses = Map::new();
-    let names_one: &[Told] = if route.path.contains("{id}") { &[NO_NAME, OUTAGE] } else { &[] };
-    for (status, description, content) in told(route.act).iter().chain(bad_input).chain(names_one) {
+    let names_one: &[ResponseSpec] =
+        if route.path.contains("{id}") { &[NO_NAME, OUTAGE] } else { &[] };
+    for (status, description, content) in
+        response_specs(route.act).iter().chain(bad_input).chain(names_one)
+    {
         let mut response = Map::new();
         response.insert("description".into(), json!(description));
         if let Some((kind, schema)) = content {

@@ -5,11 +5,11 @@ use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use tidegate::{CheckError, SettleError};
 
-use super::respond::{Answer, NO_STORE};
+use super::response::{HttpResponse, NO_STORE};
 
 /// What is wrong with a request, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct RequestProblem {
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
     /// The value that is wrong, as JSON pointer.
@@ -36,7 +36,7 @@ pub(crate) struct ProblemBody<'a> {
     column: Option<usize>,
 }
 
-impl Problem {
+impl RequestProblem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let detail = shortened(detail.into());
         Self { status, detail, pointer: None, position: None, allow: None }
@@ -95,7 +95,7 @@ impl Problem {
         }
     }
 
-    pub(crate) fn into_response(self) -> Answer {
+    pub(crate) fn into_response(self) -> HttpResponse {
         // Texts and numbers only: nothing in it can fail.
         let text = serde_json::to_vec(&self.body()).unwrap_or_default();
         let mut response = Response::new(text.into());
@@ -111,13 +111,13 @@ impl Problem {
     }
 }
 
-impl From<CheckError> for Problem {
+impl From<CheckError> for RequestProblem {
     fn from(error: CheckError) -> Self {
         Self::of_check(&error)
     }
 }
 
-impl From<SettleError> for Problem {
+impl From<SettleError> for RequestProblem {
     fn from(error: SettleError) -> Self {
         Self::of_settling(error)
     }

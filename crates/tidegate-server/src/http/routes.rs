@@ -2,12 +2,12 @@
 
 use http::{Method, StatusCode};
 
-use super::asked::{ACQUIRE, BATCH, CHECK, COMMIT, Field, NOTHING, REFUND, RESERVE};
-use super::problem::Problem;
+use super::problem::RequestProblem;
+use super::request_body::{ACQUIRE, BATCH, BodyField, CHECK, COMMIT, NOTHING, REFUND, RESERVE};
 
 /// What is done at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum Endpoint {
     Check,
     CheckBatch,
     Reserve,
@@ -32,7 +32,7 @@ pub(super) enum Act {
     OpenApi,
 }
 
-impl Act {
+impl Endpoint {
     /// Whether it is what the daemon is there for, and not about the daemon itself.
     pub(super) const fn is_about_limits(self) -> bool {
         !matches!(
@@ -48,11 +48,11 @@ pub(super) struct Route {
     /// May have one `{id}` or `{namespace}`.
     pub(super) path: &'static str,
     pub(super) methods: Methods,
-    pub(super) act: Act,
+    pub(super) act: Endpoint,
     /// What it does, in words.
     pub(super) summary: &'static str,
     /// The fields of what it reads.
-    pub(super) reads: Option<&'static [Field]>,
+    pub(super) reads: Option<&'static [BodyField]>,
 }
 
 /// The methods that a path has.
@@ -86,22 +86,22 @@ impl Methods {
 
 const fn post(
     path: &'static str,
-    act: Act,
-    reads: &'static [Field],
+    act: Endpoint,
+    reads: &'static [BodyField],
     summary: &'static str,
 ) -> Route {
     Route { path, methods: Methods::Post, act, summary, reads: Some(reads) }
 }
 
-const fn limitador(path: &'static str, act: Act, summary: &'static str) -> Route {
+const fn limitador(path: &'static str, act: Endpoint, summary: &'static str) -> Route {
     Route { path, methods: Methods::Post, act, summary, reads: None }
 }
 
-const fn get(path: &'static str, act: Act, summary: &'static str) -> Route {
+const fn get(path: &'static str, act: Endpoint, summary: &'static str) -> Route {
     Route { path, methods: Methods::Get, act, summary, reads: None }
 }
 
-const fn any(path: &'static str, act: Act, summary: &'static str) -> Route {
+const fn any(path: &'static str, act: Endpoint, summary: &'static str) -> Route {
     Route { path, methods: Methods::Any, act, summary, reads: None }
 }
 
@@ -109,76 +109,99 @@ const fn any(path: &'static str, act: Act, summary: &'static str) -> Route {
 pub(super) const ROUTES: &[Route] = &[
     post(
         "/v1/check",
-        Act::Check,
+        Endpoint::Check,
         CHECK,
         "Charges a request to all rules that it meets, or to none",
     ),
-    any("/check/forward", Act::Forward, "Answers a proxy that asks whether a request may pass"),
-    any("/check/nginx", Act::Nginx, "Answers nginx's auth_request"),
-    post("/v1/check/batch", Act::CheckBatch, BATCH, "Decides about requests, each by itself"),
-    post("/v1/reserve", Act::Reserve, RESERVE, "Sets the cost of a request aside"),
+    any(
+        "/check/forward",
+        Endpoint::Forward,
+        "Answers a proxy that asks whether a request may pass",
+    ),
+    any("/check/nginx", Endpoint::Nginx, "Answers nginx's auth_request"),
+    post("/v1/check/batch", Endpoint::CheckBatch, BATCH, "Decides about requests, each by itself"),
+    post("/v1/reserve", Endpoint::Reserve, RESERVE, "Sets the cost of a request aside"),
     post(
         "/v1/reservations/{id}/commit",
-        Act::Commit,
+        Endpoint::Commit,
         COMMIT,
         "Charges what was set aside, or what it really cost",
     ),
-    post("/v1/reservations/{id}/cancel", Act::Cancel, NOTHING, "Gives back what was set aside"),
-    post("/v1/refund", Act::Refund, REFUND, "Gives back what was charged"),
-    post("/v1/acquire", Act::Acquire, ACQUIRE, "Takes a place in flight, as soon as there is one"),
+    post(
+        "/v1/reservations/{id}/cancel",
+        Endpoint::Cancel,
+        NOTHING,
+        "Gives back what was set aside",
+    ),
+    post("/v1/refund", Endpoint::Refund, REFUND, "Gives back what was charged"),
+    post(
+        "/v1/acquire",
+        Endpoint::Acquire,
+        ACQUIRE,
+        "Takes a place in flight, as soon as there is one",
+    ),
     post(
         "/v1/leases/{id}/renew",
-        Act::Renew,
+        Endpoint::Renew,
         NOTHING,
         "Makes a place last as long again, from now",
     ),
     Route {
         path: "/v1/leases/{id}",
         methods: Methods::Delete,
-        act: Act::Release,
+        act: Endpoint::Release,
         summary: "Gives a place back",
         reads: None,
     },
-    post("/v1/explain", Act::Explain, RESERVE, "Tells why a request would be decided as it would"),
+    post(
+        "/v1/explain",
+        Endpoint::Explain,
+        RESERVE,
+        "Tells why a request would be decided as it would",
+    ),
     Route {
         path: "/json",
         methods: Methods::Post,
-        act: Act::Rls,
+        act: Endpoint::Rls,
         summary: "Envoy's rate limit service, in the JSON of protobuf",
         reads: None,
     },
-    limitador("/check", Act::LimitadorCheck, "Limitador: looks whether a request may pass"),
-    limitador("/report", Act::LimitadorReport, "Limitador: charges, and refuses nothing"),
+    limitador("/check", Endpoint::LimitadorCheck, "Limitador: looks whether a request may pass"),
+    limitador("/report", Endpoint::LimitadorReport, "Limitador: charges, and refuses nothing"),
     limitador(
         "/check_and_report",
-        Act::LimitadorCheckAndReport,
+        Endpoint::LimitadorCheckAndReport,
         "Limitador: charges all limits, or refuses and charges none",
     ),
-    get("/limits/{namespace}", Act::LimitadorLimits, "Limitador: the limits of a namespace"),
-    get("/healthcheck", Act::Healthcheck, "What envoyproxy/ratelimit answers to health checks"),
-    get("/healthz", Act::Healthz, "Tells that the daemon runs"),
-    get("/readyz", Act::Readyz, "Tells whether the daemon can decide"),
-    get("/metrics", Act::Metrics, "Numbers for Prometheus"),
-    get("/openapi.json", Act::OpenApi, "This reference"),
+    get("/limits/{namespace}", Endpoint::LimitadorLimits, "Limitador: the limits of a namespace"),
+    get(
+        "/healthcheck",
+        Endpoint::Healthcheck,
+        "What envoyproxy/ratelimit answers to health checks",
+    ),
+    get("/healthz", Endpoint::Healthz, "Tells that the daemon runs"),
+    get("/readyz", Endpoint::Readyz, "Tells whether the daemon can decide"),
+    get("/metrics", Endpoint::Metrics, "Numbers for Prometheus"),
+    get("/openapi.json", Endpoint::OpenApi, "This reference"),
 ];
 
 /// What is to be done, and with which reservation or lease.
 pub(super) fn find<'p>(
     method: &Method,
     path: &'p str,
-) -> Result<(&'static Route, &'p str), Problem> {
+) -> Result<(&'static Route, &'p str), RequestProblem> {
     let found = ROUTES.iter().find_map(|route| Some((route, id_in(route.path, path)?)));
     let Some((route, id)) = found else {
         let detail = "there is nothing here; /openapi.json tells what there is";
-        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        return Err(RequestProblem::new(StatusCode::NOT_FOUND, detail));
     };
     if route.methods.have(method) {
         return Ok((route, id));
     }
     let allow = route.methods.allow();
     let detail = format!("{} takes {allow}", route.path);
-    let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
-    Err(Problem { allow: Some(allow), ..problem })
+    let problem = RequestProblem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+    Err(RequestProblem { allow: Some(allow), ..problem })
 }
 
 /// What is in the place of the name in braces, if the path is like the pattern; nothing if it has none.

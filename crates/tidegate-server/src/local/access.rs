@@ -4,7 +4,7 @@ use std::fmt;
 
 use nix::unistd::{Group, User, geteuid};
 
-use super::Peer;
+use super::PeerCredentials;
 
 /// Whose requests are answered.
 ///
@@ -46,11 +46,11 @@ impl Access {
     pub fn only(users: &[String], groups: &[String]) -> Result<Self, AccessError> {
         let uids = users.iter().map(|user| {
             let found = || Ok(User::from_name(user)?.map(|user| user.uid.as_raw()));
-            number(Named::User, user, "uid:", found)
+            number(AccessEntry::User, user, "uid:", found)
         });
         let gids = groups.iter().map(|group| {
             let found = || Ok(Group::from_name(group)?.map(|group| group.gid.as_raw()));
-            number(Named::Group, group, "gid:", found)
+            number(AccessEntry::Group, group, "gid:", found)
         });
         Ok(Self::Only {
             uids: uids.collect::<Result<_, _>>()?,
@@ -60,7 +60,7 @@ impl Access {
 
     /// Whether the peer's requests are answered. One without a name never is.
     #[must_use]
-    pub fn admits(&self, peer: &Peer) -> bool {
+    pub fn admits(&self, peer: &PeerCredentials) -> bool {
         if peer.name.is_empty() {
             return false;
         }
@@ -75,7 +75,7 @@ impl Access {
 
 /// The number of a user or group that is named or given.
 fn number(
-    named: Named,
+    named: AccessEntry,
     text: &str,
     prefix: &str,
     find: impl FnOnce() -> nix::Result<Option<u32>>,
@@ -97,13 +97,13 @@ fn number(
 /// A user or group that the list names cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessError {
-    named: Named,
+    named: AccessEntry,
     reason: String,
 }
 
 /// What a list of those who are answered names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum AccessEntry {
     /// A user.
     User,
     /// A group.
@@ -111,13 +111,13 @@ pub enum Named {
 }
 
 impl AccessError {
-    fn new(named: Named, reason: String) -> Self {
+    fn new(named: AccessEntry, reason: String) -> Self {
         Self { named, reason }
     }
 
     /// In which of the lists it is.
     #[must_use]
-    pub const fn named(&self) -> Named {
+    pub const fn entry(&self) -> AccessEntry {
         self.named
     }
 
@@ -131,8 +131,8 @@ impl AccessError {
 impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = match self.named {
-            Named::User => "unix_users",
-            Named::Group => "unix_groups",
+            AccessEntry::User => "unix_users",
+            AccessEntry::Group => "unix_groups",
         };
         write!(f, "{list}: {}", self.reason)
     }

@@ -9,7 +9,7 @@ use nix::unistd::{Gid, Uid, User, getgrouplist};
 /// The kernel notes the credentials of the process that connects; nothing that is sent over the
 /// connection changes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerCredentials {
     /// The number of the user.
     pub uid: u32,
     /// The name of the user, which limits go by: that of the system's user database, or `uid:N` if
@@ -19,7 +19,7 @@ pub struct Peer {
     pub gids: Vec<u32>,
 }
 
-impl Peer {
+impl PeerCredentials {
     /// The user with this number, whose process has this group.
     ///
     /// It asks the system's user database, which may take its time.
@@ -37,7 +37,7 @@ impl Peer {
 }
 
 /// The name as it is fit for a log: on one line, and without anything that moves a cursor.
-impl fmt::Display for Peer {
+impl fmt::Display for PeerCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.name.escape_debug())
     }

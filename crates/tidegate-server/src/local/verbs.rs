@@ -4,20 +4,20 @@ use serde_json::{Map, Value, json};
 use tidegate::{CheckError, Clock, Report, Request, SettleError};
 use tidegate_proto::ipc::{self, IpcError};
 
-use super::asked::{AdminAsked, CheckAsked, SettleAsked};
-use super::{Peer, time_text};
-use crate::admin::{self, Asked, Given, Visitor};
-use crate::body::Body;
+use super::request::{CheckRequest, LocalAdminRequest, SettleRequest};
+use super::{PeerCredentials, time_text};
+use crate::admin::{self, AdminRequest, Payload, Principal};
+use crate::body::DecisionBody;
 use crate::daemon::{Daemon, SharedDaemon};
-use crate::door::Door;
 use crate::http::explain;
+use crate::listener::Listener;
 
 /// What a request came to: the fields of the answer, or why there are none.
-pub(super) type Done = Result<Map<String, Value>, Failed>;
+pub(super) type VerbResult = Result<Map<String, Value>, VerbError>;
 
 /// Why a request was not done.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum VerbError {
     /// It cannot be understood.
     Bad(IpcError),
     /// Something else, in words.
@@ -28,16 +28,16 @@ pub(super) enum Failed {
 
 pub(super) async fn done(
     daemon: &SharedDaemon,
-    visitor: &Visitor<'_>,
+    principal: &Principal<'_>,
     kind: &str,
     text: &str,
-) -> Done {
+) -> VerbResult {
     match kind {
         "ping" => Ok(pong(daemon)),
-        "check" | "peek" | "reserve" | "explain" => asked(daemon, kind, text).await,
+        "check" | "peek" | "reserve" | "explain" => dispatch(daemon, kind, text).await,
         "commit" | "cancel" => settle(daemon, kind, text).await,
-        "admin" => admin(daemon, visitor, text).await,
-        _ => Err(Failed::Because(format!("Unknown type of request. Known are: {KINDS}."))),
+        "admin" => admin(daemon, principal, text).await,
+        _ => Err(VerbError::Because(format!("Unknown type of request. Known are: {KINDS}."))),
     }
 }
 
@@ -46,13 +46,13 @@ fn pong(daemon: &Daemon) -> Map<String, Value> {
     fields(json!({ "serviceVersion": env!("CARGO_PKG_VERSION"), "time": time }))
 }
 
-async fn asked(daemon: &Daemon, kind: &str, text: &str) -> Done {
-    let asked: CheckAsked = ipc::parse(text)?;
-    let attributes = asked.attributes.pairs();
-    let mut request = Request::new(&asked.domain, &attributes).cost(asked.cost);
-    if let Some(key) = &asked.idempotency_key {
+async fn dispatch(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
+    let body: CheckRequest = ipc::parse(text)?;
+    let attributes = body.attributes.pairs();
+    let mut request = Request::new(&body.domain, &attributes).cost(body.cost);
+    if let Some(key) = &body.idempotency_key {
         if key.is_empty() {
-            return Err(Failed::Because("The idempotency key is empty.".into()));
+            return Err(VerbError::Because("The idempotency key is empty.".into()));
         }
         request = request.idempotency_key(key);
     }
@@ -60,40 +60,40 @@ async fn asked(daemon: &Daemon, kind: &str, text: &str) -> Done {
     match kind {
         "check" => {
             let report = engine.check(&request).await?;
-            daemon.observe(Door::Unix, &request, &report);
-            Ok(answer(&report))
+            daemon.observe(Listener::Unix, &request, &report);
+            Ok(decision_fields(&report))
         }
-        "peek" => Ok(answer(&engine.peek(&request).await?)),
+        "peek" => Ok(decision_fields(&engine.peek(&request).await?)),
         "reserve" => {
             let report = engine.reserve(&request).await?;
-            daemon.observe(Door::Unix, &request, &report);
-            let mut answer = answer(&report);
+            daemon.observe(Listener::Unix, &request, &report);
+            let mut response = decision_fields(&report);
             if let Some(hold) = report.hold() {
-                answer.insert("reservation".into(), hold.to_string().into());
+                response.insert("reservation".into(), hold.to_string().into());
                 // Rounded down: after that it is too late.
                 let left = report
                     .expires()
                     .map(|at| at.as_nanos().saturating_sub(daemon.now().as_nanos()) / NS_PER_MS);
-                answer.insert("expires_in_ms".into(), left.into());
+                response.insert("expires_in_ms".into(), left.into());
             }
-            Ok(answer)
+            Ok(response)
         }
         _ => {
             let explanation = engine.explain(&request)?;
-            Ok(explain::told(&explanation, engine.clock().wall()))
+            Ok(explain::explanation_fields(&explanation, engine.clock().wall()))
         }
     }
 }
 
-fn answer(report: &Report) -> Map<String, Value> {
-    fields(serde_json::to_value(Body::new(report)).unwrap_or_default())
+fn decision_fields(report: &Report) -> Map<String, Value> {
+    fields(serde_json::to_value(DecisionBody::new(report)).unwrap_or_default())
 }
 
-async fn settle(daemon: &Daemon, kind: &str, text: &str) -> Done {
-    let asked: SettleAsked = ipc::parse(text)?;
-    let wrong = |error: tidegate::HoldIdError| Failed::Because(format!("reservation: {error}."));
-    let hold = asked.reservation.parse().map_err(wrong)?;
-    match (kind, asked.actual) {
+async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
+    let body: SettleRequest = ipc::parse(text)?;
+    let wrong = |error: tidegate::HoldIdError| VerbError::Because(format!("reservation: {error}."));
+    let hold = body.reservation.parse().map_err(wrong)?;
+    match (kind, body.actual) {
         ("commit", actual) => {
             Ok(fields(json!({ "charged": daemon.engine.commit(hold, actual).await? })))
         }
@@ -101,24 +101,26 @@ async fn settle(daemon: &Daemon, kind: &str, text: &str) -> Done {
             daemon.engine.cancel(hold).await?;
             Ok(Map::new())
         }
-        (_, Some(_)) => Err(Failed::Because("`actual` belongs to commit, not to cancel.".into())),
+        (_, Some(_)) => {
+            Err(VerbError::Because("`actual` belongs to commit, not to cancel.".into()))
+        }
     }
 }
 
-async fn admin(daemon: &SharedDaemon, visitor: &Visitor<'_>, text: &str) -> Done {
-    let AdminAsked { method, path, body, .. } = ipc::parse(text)?;
+async fn admin(daemon: &SharedDaemon, principal: &Principal<'_>, text: &str) -> VerbResult {
+    let LocalAdminRequest { method, path, body, .. } = ipc::parse(text)?;
     let (path, query) = path.split_once('?').unwrap_or((&path, ""));
-    let asked = Asked { method: &method, path, query, given: Given::of_json(body) };
-    let answer = admin::answer(daemon, visitor, asked).await;
-    let is_done = answer.status < 400;
-    let reason = answer.body["detail"].as_str().unwrap_or("It was not done.").to_owned();
-    let fields = fields(json!({ "status": answer.status, "body": answer.body }));
-    if is_done { Ok(fields) } else { Err(Failed::Refused(reason, fields)) }
+    let request = AdminRequest { method: &method, path, query, payload: Payload::of_json(body) };
+    let response = admin::handle(daemon, principal, request).await;
+    let is_done = response.status < 400;
+    let reason = response.body["detail"].as_str().unwrap_or("It was not done.").to_owned();
+    let outcome = fields(json!({ "status": response.status, "body": response.body }));
+    if is_done { Ok(outcome) } else { Err(VerbError::Refused(reason, outcome)) }
 }
 
-impl Peer {
+impl PeerCredentials {
     /// The name under which what this peer does is written down.
-    pub(super) fn who(&self) -> String {
+    pub(super) fn user(&self) -> String {
         format!("user {self}")
     }
 }
@@ -130,19 +132,19 @@ fn fields(value: Value) -> Map<String, Value> {
     }
 }
 
-impl From<IpcError> for Failed {
+impl From<IpcError> for VerbError {
     fn from(error: IpcError) -> Self {
         Self::Bad(error)
     }
 }
 
-impl From<CheckError> for Failed {
+impl From<CheckError> for VerbError {
     fn from(error: CheckError) -> Self {
         Self::Because(format!("{error}."))
     }
 }
 
-impl From<SettleError> for Failed {
+impl From<SettleError> for VerbError {
     fn from(error: SettleError) -> Self {
         Self::Because(format!("{error}."))
     }

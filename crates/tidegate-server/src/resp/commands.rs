@@ -1,11 +1,11 @@
 //! Which commands there are.
 
-use tidegate_proto::resp::{Dialect, Replies};
+use tidegate_proto::resp::{Replies, ThrottleDialect};
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
-    Throttle(Dialect),
+pub(super) enum CommandKind {
+    Throttle(ThrottleDialect),
     Check,
     Peek,
     Reserve,
@@ -29,9 +29,9 @@ pub(super) enum Verb {
 
 /// A command, as it is told to those who ask.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(super) struct CommandSpec {
     pub(super) name: &'static str,
-    pub(super) verb: Verb,
+    pub(super) verb: CommandKind,
     /// How many arguments it has, its name included; if below zero, at least so many.
     arity: i64,
     /// Where its key is; 0 if it has none.
@@ -41,11 +41,11 @@ pub(super) struct Command {
 
 /// The command of this name, in capitals or not.
 #[inline]
-pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
+pub(super) fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     COMMANDS.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-impl Command {
+impl CommandSpec {
     /// Whether it can have so many arguments, its name included.
     pub(super) fn takes(&self, arguments: usize) -> bool {
         let arguments = i64::try_from(arguments).unwrap_or(i64::MAX);
@@ -53,39 +53,42 @@ impl Command {
     }
 
     /// Whether it may be used by those who have not said who they are.
-    pub(super) fn is_for_strangers(&self) -> bool {
-        matches!(self.verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset)
+    pub(super) fn is_allowed_unauthenticated(&self) -> bool {
+        matches!(
+            self.verb,
+            CommandKind::Auth | CommandKind::Hello | CommandKind::Quit | CommandKind::Reset
+        )
     }
 
     /// Whether it begins or ends a transaction.
     pub(super) fn is_transacting(&self) -> bool {
-        matches!(self.verb, Verb::Multi | Verb::Exec | Verb::Discard)
+        matches!(self.verb, CommandKind::Multi | CommandKind::Exec | CommandKind::Discard)
     }
 
     /// Whether it can be a part of one.
     pub(super) fn is_for_transactions(&self) -> bool {
         matches!(
             self.verb,
-            Verb::Throttle(_)
-                | Verb::Check
-                | Verb::Peek
-                | Verb::Reserve
-                | Verb::Commit
-                | Verb::Cancel
-                | Verb::Explain
-                | Verb::Ping
-                | Verb::Echo
+            CommandKind::Throttle(_)
+                | CommandKind::Check
+                | CommandKind::Peek
+                | CommandKind::Reserve
+                | CommandKind::Commit
+                | CommandKind::Cancel
+                | CommandKind::Explain
+                | CommandKind::Ping
+                | CommandKind::Echo
         )
     }
 
-    fn tell(&self, replies: &mut Replies<'_>) {
+    fn encode(&self, replies: &mut Replies<'_>) {
         replies.array(6);
         replies.bulk(self.name.as_bytes());
         replies.integer(self.arity);
         replies.array(1);
         replies.simple("fast");
         let last = i64::from(self.key > 0);
-        [self.key, self.key, last].into_iter().for_each(|place| replies.integer(place));
+        [self.key, self.key, last].into_iter().for_each(|position| replies.integer(position));
     }
 
     fn explain(&self, replies: &mut Replies<'_>) {
@@ -109,7 +112,7 @@ pub(super) fn tell<'a>(
     replies: &mut Replies<'_>,
 ) {
     let what = words.next().unwrap_or_default();
-    let named = |words: &mut dyn Iterator<Item = &'a [u8]>| -> Vec<Option<&'static Command>> {
+    let named = |words: &mut dyn Iterator<Item = &'a [u8]>| -> Vec<Option<&'static CommandSpec>> {
         let names: Vec<&[u8]> = words.collect();
         if names.is_empty() {
             COMMANDS.iter().map(Some).collect()
@@ -128,7 +131,7 @@ pub(super) fn tell<'a>(
             replies.array(commands.len());
             for command in commands {
                 match command {
-                    Some(command) => command.tell(replies),
+                    Some(command) => command.encode(replies),
                     None => replies.null(),
                 }
             }
@@ -169,73 +172,85 @@ pub(super) fn unknown<'a>(mut words: impl Iterator<Item = &'a [u8]>, replies: &m
 
 const fn command(
     name: &'static str,
-    verb: Verb,
+    verb: CommandKind,
     arity: i64,
     key: i64,
     summary: &'static str,
-) -> Command {
-    Command { name, verb, arity, key, summary }
+) -> CommandSpec {
+    CommandSpec { name, verb, arity, key, summary }
 }
 
 /// The most wanted first.
-static COMMANDS: [Command; 21] = [
+static COMMANDS: [CommandSpec; 21] = [
     command(
         "cl.throttle",
-        Verb::Throttle(Dialect::RedisCell),
+        CommandKind::Throttle(ThrottleDialect::RedisCell),
         -5,
         1,
         "Charges a bucket whose limit comes with the call: key max_burst count period [quantity]",
     ),
     command(
         "throttle",
-        Verb::Throttle(Dialect::Throttlecrab),
+        CommandKind::Throttle(ThrottleDialect::Throttlecrab),
         -5,
         1,
         "Like CL.THROTTLE, with throttlecrab's burst and reply",
     ),
     command(
         "tg.check",
-        Verb::Check,
+        CommandKind::Check,
         -2,
         0,
         "Asks the policy and charges: domain [ATTR name value ...] [COST n] [IDEMPOTENCY key]",
     ),
     command(
         "tg.peek",
-        Verb::Peek,
+        CommandKind::Peek,
         -2,
         0,
         "Asks the policy and charges nothing: domain [ATTR name value ...] [COST n]",
     ),
     command(
         "tg.reserve",
-        Verb::Reserve,
+        CommandKind::Reserve,
         -2,
         0,
         "Sets units aside: domain [ATTR name value ...] [COST n] [IDEMPOTENCY key]",
     ),
-    command("tg.commit", Verb::Commit, -2, 0, "Charges what was set aside: reservation [actual]"),
-    command("tg.cancel", Verb::Cancel, 2, 0, "Gives back what was set aside: reservation"),
+    command(
+        "tg.commit",
+        CommandKind::Commit,
+        -2,
+        0,
+        "Charges what was set aside: reservation [actual]",
+    ),
+    command("tg.cancel", CommandKind::Cancel, 2, 0, "Gives back what was set aside: reservation"),
     command(
         "tg.explain",
-        Verb::Explain,
+        CommandKind::Explain,
         -2,
         0,
         "Tells why a request is decided as it is: domain [ATTR name value ...] [COST n]",
     ),
-    command("ping", Verb::Ping, -1, 0, "Answers"),
-    command("echo", Verb::Echo, 2, 0, "Answers with its argument"),
-    command("quit", Verb::Quit, -1, 0, "Ends the connection"),
-    command("auth", Verb::Auth, -2, 0, "Shows a password: [username] password"),
-    command("hello", Verb::Hello, -1, 0, "Chooses the protocol's version"),
-    command("command", Verb::Command, -1, 0, "Tells which commands there are"),
-    command("client", Verb::Client, -2, 0, "Names a connection, and tells about it"),
-    command("info", Verb::Info, -1, 0, "Tells about the daemon"),
-    command("reset", Verb::Reset, -1, 0, "Begins the connection anew"),
-    command("select", Verb::Select, 2, 0, "Takes database 0, which is the only one"),
-    command("multi", Verb::Multi, 1, 0, "Keeps the commands that follow, until EXEC or DISCARD"),
-    command("exec", Verb::Exec, 1, 0, "Answers what was kept, one behind the other"),
-    command("discard", Verb::Discard, 1, 0, "Forgets what was kept"),
+    command("ping", CommandKind::Ping, -1, 0, "Answers"),
+    command("echo", CommandKind::Echo, 2, 0, "Answers with its argument"),
+    command("quit", CommandKind::Quit, -1, 0, "Ends the connection"),
+    command("auth", CommandKind::Auth, -2, 0, "Shows a password: [username] password"),
+    command("hello", CommandKind::Hello, -1, 0, "Chooses the protocol's version"),
+    command("command", CommandKind::Command, -1, 0, "Tells which commands there are"),
+    command("client", CommandKind::Client, -2, 0, "Names a connection, and tells about it"),
+    command("info", CommandKind::Info, -1, 0, "Tells about the daemon"),
+    command("reset", CommandKind::Reset, -1, 0, "Begins the connection anew"),
+    command("select", CommandKind::Select, 2, 0, "Takes database 0, which is the only one"),
+    command(
+        "multi",
+        CommandKind::Multi,
+        1,
+        0,
+        "Keeps the commands that follow, until EXEC or DISCARD",
+    ),
+    command("exec", CommandKind::Exec, 1, 0, "Answers what was kept, one behind the other"),
+    command("discard", CommandKind::Discard, 1, 0, "Forgets what was kept"),
 ];
 
 /// How much of what a client sent is shown back to it.

@@ -10,9 +10,9 @@ use tidegate_proto::resp::{Arguments, Replies, Version};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
-use super::input::{Input, TooLong};
+use super::input::{InputBuffer, TooLong};
 use super::session::Session;
-use crate::accept::{Connection, Stream};
+use crate::accept::{Connection, PeerStream};
 use crate::settings::Bounds;
 
 /// What a connection has to react to.
@@ -27,14 +27,14 @@ enum Event {
 
 /// Answers commands until the client goes, is too slow, or the daemon stops.
 pub(super) async fn serve(connection: Connection, mut session: Session, bounds: &Bounds) {
-    let Connection { mut io, mut stopping, place, peer } = connection;
-    let is_stopping = stopping.clone();
-    let mut stop = pin!(async move { stopping.wanted().await });
-    let (mut input, mut replies) = (Input::new(), Vec::new());
+    let Connection { mut io, mut shutdown, permit, peer } = connection;
+    let is_stopping = shutdown.clone();
+    let mut stop = pin!(async move { shutdown.wanted().await });
+    let (mut input, mut replies) = (InputBuffer::new(), Vec::new());
     let mut arguments = Arguments::default();
-    let mut patience = Patience::new(bounds);
+    let mut patience = IdleTimeouts::new(bounds);
     while !is_stopping.is_wanted() {
-        let room = match input.room(session.command_bytes_max()) {
+        let room = match input.spare(session.command_bytes_max()) {
             Ok(room) => room,
             Err(TooLong) => {
                 let version = Version::Resp2;
@@ -68,7 +68,7 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             Event::End => break,
         }
         loop {
-            let used = session.answer(&mut arguments, input.arrived(), &mut replies).await;
+            let used = session.handle(&mut arguments, input.arrived(), &mut replies).await;
             input.answered(used);
             if used > 0 {
                 patience.unfinished_ticks = 0;
@@ -86,19 +86,19 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
         }
     }
     let _ = timeout(LINGER, part(&mut io)).await;
-    drop(place);
+    drop(permit);
 }
 
 /// Ends a connection. What the client is still sending is read and dropped: to close the socket at once
 /// would make the system take back the last reply.
-async fn part(io: &mut Stream) -> io::Result<()> {
+async fn part(io: &mut PeerStream) -> io::Result<()> {
     io.shutdown().await?;
     let mut dropped = [0; 512];
     while io.read(&mut dropped).await? > 0 {}
     Ok(())
 }
 
-fn poll_read(io: &mut Stream, room: &mut [u8], context: &mut Context<'_>) -> Poll<Event> {
+fn poll_read(io: &mut PeerStream, room: &mut [u8], context: &mut Context<'_>) -> Poll<Event> {
     let mut buffer = ReadBuf::new(room);
     Pin::new(io).poll_read(context, &mut buffer).map(|result| match result {
         Ok(()) if !buffer.filled().is_empty() => Event::Bytes(buffer.filled().len()),
@@ -107,7 +107,7 @@ fn poll_read(io: &mut Stream, room: &mut [u8], context: &mut Context<'_>) -> Pol
 }
 
 /// Writes all replies. A client that does not take them in time is an error.
-async fn write(io: &mut Stream, replies: &mut Vec<u8>, time: Duration) -> io::Result<()> {
+async fn write(io: &mut PeerStream, replies: &mut Vec<u8>, time: Duration) -> io::Result<()> {
     if replies.is_empty() {
         return Ok(());
     }
@@ -132,7 +132,7 @@ async fn write(io: &mut Stream, replies: &mut Vec<u8>, time: Duration) -> io::Re
 ///
 /// Counted in ticks, so that nobody reads a clock for a command: a time is over a little late, never
 /// early.
-struct Patience {
+struct IdleTimeouts {
     ticks: Interval,
     silent_ticks: u32,
     silent_ticks_max: u32,
@@ -140,7 +140,7 @@ struct Patience {
     unfinished_ticks_max: u32,
 }
 
-impl Patience {
+impl IdleTimeouts {
     fn new(bounds: &Bounds) -> Self {
         let tick = (bounds.idle_time.min(bounds.request_time) / 4).max(Duration::from_millis(1));
         let mut ticks = interval(tick);
@@ -159,7 +159,7 @@ impl Patience {
     }
 
     /// Counts a tick, and tells whether it was the last.
-    fn is_lost(&mut self, input: &Input) -> bool {
+    fn is_lost(&mut self, input: &InputBuffer) -> bool {
         self.silent_ticks += 1;
         self.unfinished_ticks = if input.is_empty() { 0 } else { self.unfinished_ticks + 1 };
         self.silent_ticks >= self.silent_ticks_max

@@ -2,7 +2,7 @@
 ///
 /// It grows with what arrives, never with what a length promises.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct InputBuffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -14,7 +14,7 @@ pub(super) struct Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-impl Input {
+impl InputBuffer {
     pub(super) fn new() -> Self {
         Self { bytes: vec![0; FIRST_BYTES], start: 0, end: 0, was_filled: false }
     }
@@ -29,7 +29,7 @@ impl Input {
     }
 
     /// Room to read into, where at most `most` bytes may wait for an answer.
-    pub(super) fn room(&mut self, most: usize) -> Result<&mut [u8], TooLong> {
+    pub(super) fn spare(&mut self, most: usize) -> Result<&mut [u8], TooLong> {
         if self.start > 0 && self.bytes.len() - self.end < self.bytes.len() / 2 {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -79,15 +79,15 @@ mod tests {
     use super::*;
 
     /// Reads as much as there is room for.
-    fn fill(input: &mut Input, most: usize) -> Result<usize, TooLong> {
-        let bytes = input.room(most)?.len();
+    fn fill(input: &mut InputBuffer, most: usize) -> Result<usize, TooLong> {
+        let bytes = input.spare(most)?.len();
         input.read(bytes);
         Ok(bytes)
     }
 
     #[test]
     fn it_grows_with_what_arrives_up_to_a_bound() {
-        let (mut input, most) = (Input::new(), 1 << 20);
+        let (mut input, most) = (InputBuffer::new(), 1 << 20);
         assert_eq!(input.bytes.len(), FIRST_BYTES);
         let mut rounds = 0;
         while fill(&mut input, most).is_ok() {
@@ -103,11 +103,11 @@ mod tests {
 
     #[test]
     fn what_is_not_answered_stays() {
-        let mut input = Input::new();
-        input.room(1 << 20).unwrap()[..4096].fill(b'x');
+        let mut input = InputBuffer::new();
+        input.spare(1 << 20).unwrap()[..4096].fill(b'x');
         input.read(4096);
         input.answered(4000);
-        input.room(1 << 20).unwrap()[0] = b'y';
+        input.spare(1 << 20).unwrap()[0] = b'y';
         input.read(1);
         let mut expected = vec![b'x'; 96];
         expected.push(b'y');
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn those_who_send_a_lot_get_a_larger_buffer() {
-        let mut input = Input::new();
+        let mut input = InputBuffer::new();
         for _ in 0..10 {
             let bytes = fill(&mut input, 1 << 20).unwrap();
             input.answered(bytes);

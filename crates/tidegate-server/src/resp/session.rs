@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tidegate_proto::resp::{Arguments, Replies, Version, parse};
 
-use super::commands::{self, Command, Verb};
+use super::commands::{self, CommandKind, CommandSpec};
 use super::transaction::Transaction;
-use super::{greeting, questions};
+use super::{connection_commands, policy_commands};
 use crate::daemon::SharedDaemon;
-use crate::door::Door;
+use crate::listener::Listener;
 
 /// One connection, as the commands see it.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Session {
     pub(super) number: u64,
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
-    pub(super) standing: Standing,
+    pub(super) auth: AuthState,
     /// Commands that wait to be answered together.
     pub(super) transaction: Option<Transaction>,
     /// How often a wrong password was shown.
@@ -26,9 +26,9 @@ pub(super) struct Session {
 
 /// What a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum AuthState {
     /// It has to show a password first.
-    Stranger,
+    Unauthenticated,
     Trusted,
     /// Nothing more is answered.
     Leaving,
@@ -41,7 +41,7 @@ impl Session {
             number,
             version: Version::default(),
             name: Vec::new(),
-            standing: Standing::Stranger,
+            auth: AuthState::Unauthenticated,
             transaction: None,
             wrong_passwords: 0,
         };
@@ -54,20 +54,20 @@ impl Session {
         self.version = Version::default();
         self.name = Vec::new();
         self.transaction = None;
-        self.standing = match self.daemon.settings.resp_password {
-            Some(_) => Standing::Stranger,
-            None => Standing::Trusted,
+        self.auth = match self.daemon.settings.resp_password {
+            Some(_) => AuthState::Unauthenticated,
+            None => AuthState::Trusted,
         };
     }
 
     pub(super) fn is_leaving(&self) -> bool {
-        self.standing == Standing::Leaving
+        self.auth == AuthState::Leaving
     }
 
     /// How long a command of this client may be.
     pub(super) fn command_bytes_max(&self) -> usize {
-        match self.standing {
-            Standing::Stranger => STRANGERS_BYTES_MAX,
+        match self.auth {
+            AuthState::Unauthenticated => STRANGERS_BYTES_MAX,
             _ => self.daemon.settings.bounds.body_bytes,
         }
     }
@@ -75,7 +75,7 @@ impl Session {
     /// Answers the whole commands in `input`, and reports how many bytes they are.
     ///
     /// It ends before the last of them when there are enough replies to be sent.
-    pub(super) async fn answer(
+    pub(super) async fn handle(
         &mut self,
         arguments: &mut Arguments,
         input: &[u8],
@@ -97,9 +97,9 @@ impl Session {
                 Ok(Some(bytes)) => used += self.answer_some((rest, bytes), arguments, out).await,
                 Ok(None) => break,
                 Err(error) => {
-                    self.daemon.metrics.door(Door::Resp).malformed.add(1);
+                    self.daemon.metrics.listener(Listener::Resp).malformed.add(1);
                     Replies::new(out, self.version).error("ERR", &error.to_string());
-                    self.standing = Standing::Leaving;
+                    self.auth = AuthState::Leaving;
                 }
             }
         }
@@ -118,13 +118,15 @@ impl Session {
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
             // A page can have a browser send anything to anybody; what follows would be its commands.
             tracing::warn!("closed a connection that speaks HTTP to the Redis port");
-            self.daemon.metrics.door(Door::Resp).malformed.add(1);
-            self.standing = Standing::Leaving;
+            self.daemon.metrics.listener(Listener::Resp).malformed.add(1);
+            self.auth = AuthState::Leaving;
             return bytes;
         }
         let found = commands::find(name);
-        let is_known = self.standing != Standing::Stranger;
-        if is_known && (self.transaction.is_some() || found.is_some_and(Command::is_transacting)) {
+        let is_known = self.auth != AuthState::Unauthenticated;
+        if is_known
+            && (self.transaction.is_some() || found.is_some_and(CommandSpec::is_transacting))
+        {
             // Rare, and not short.
             if Box::pin(self.transact((found, &input[..bytes]), arguments, out)).await {
                 return bytes;
@@ -132,21 +134,21 @@ impl Session {
         }
         let mut replies = Replies::new(out, self.version);
         let Some(command) = found else {
-            if self.standing == Standing::Stranger {
+            if self.auth == AuthState::Unauthenticated {
                 replies.error(NO_AUTH.0, NO_AUTH.1);
             } else {
                 commands::unknown(arguments.iter(input), &mut replies);
             }
             return bytes;
         };
-        if self.standing == Standing::Stranger && !command.is_for_strangers() {
+        if self.auth == AuthState::Unauthenticated && !command.is_allowed_unauthenticated() {
             replies.error(NO_AUTH.0, NO_AUTH.1);
             return bytes;
         }
-        if let Verb::Throttle(dialect) = command.verb {
+        if let CommandKind::Throttle(dialect) = command.verb {
             let since = self.daemon.now();
             let found = (input, bytes);
-            let answered = self.daemon.throttles.answer(dialect, found, arguments, &mut replies);
+            let answered = self.daemon.throttles.handle(dialect, found, arguments, &mut replies);
             answered.observe(&self.daemon, dialect, since);
             return answered.bytes;
         }
@@ -155,19 +157,23 @@ impl Session {
             return bytes;
         }
         match command.verb {
-            Verb::Check => {
+            CommandKind::Check => {
                 let found = (input, bytes);
-                questions::check(&self.daemon, found, arguments, &mut replies).await
+                policy_commands::check(&self.daemon, found, arguments, &mut replies).await
             }
-            Verb::Peek | Verb::Reserve | Verb::Commit | Verb::Cancel | Verb::Explain => {
+            CommandKind::Peek
+            | CommandKind::Reserve
+            | CommandKind::Commit
+            | CommandKind::Cancel
+            | CommandKind::Explain => {
                 let words: Vec<&[u8]> = arguments.iter(input).skip(1).collect();
                 let since = self.daemon.now();
-                questions::answer(&self.daemon, command.verb, &words, &mut replies).await;
-                self.daemon.observe_durations(Door::Resp, since, 1);
+                policy_commands::handle(&self.daemon, command.verb, &words, &mut replies).await;
+                self.daemon.observe_durations(Listener::Resp, since, 1);
                 bytes
             }
             _ => {
-                greeting::answer(self, command, arguments.iter(input).skip(1), out);
+                connection_commands::handle(self, command, arguments.iter(input).skip(1), out);
                 bytes
             }
         }
@@ -175,7 +181,7 @@ impl Session {
 }
 
 /// What Redis says to those who give too few arguments, or too many.
-pub(super) fn wrong_count(command: &Command, replies: &mut Replies<'_>) {
+pub(super) fn wrong_count(command: &CommandSpec, replies: &mut Replies<'_>) {
     let name = command.name;
     replies.error("ERR", &format!("wrong number of arguments for '{name}' command"));
 }

@@ -5,7 +5,7 @@
 
 use tidegate_proto::resp::{Arguments, Replies};
 
-use super::commands::{Command, Verb};
+use super::commands::{CommandKind, CommandSpec};
 use super::session::Session;
 
 /// Commands that wait for `EXEC`.
@@ -21,27 +21,27 @@ impl Session {
     /// Does what a command says about transactions, or keeps it for one. False if it is neither.
     pub(super) async fn transact(
         &mut self,
-        (command, bytes): (Option<&Command>, &[u8]),
+        (command, bytes): (Option<&CommandSpec>, &[u8]),
         arguments: &mut Arguments,
         out: &mut Vec<u8>,
     ) -> bool {
         let mut replies = Replies::new(out, self.version);
         match (command.map(|it| it.verb), &mut self.transaction) {
-            (Some(Verb::Multi), Some(_)) => {
+            (Some(CommandKind::Multi), Some(_)) => {
                 replies.error("ERR", "MULTI calls can not be nested");
             }
-            (Some(Verb::Multi), none) => {
+            (Some(CommandKind::Multi), none) => {
                 *none = Some(Transaction::default());
                 replies.simple("OK");
             }
-            (Some(Verb::Exec), Some(_)) => self.exec(arguments, out).await,
-            (Some(Verb::Discard), some @ Some(_)) => {
+            (Some(CommandKind::Exec), Some(_)) => self.exec(arguments, out).await,
+            (Some(CommandKind::Discard), some @ Some(_)) => {
                 *some = None;
                 replies.simple("OK");
             }
-            (Some(Verb::Exec), None) => replies.error("ERR", "EXEC without MULTI"),
-            (Some(Verb::Discard), None) => replies.error("ERR", "DISCARD without MULTI"),
-            (Some(Verb::Quit | Verb::Reset), _) | (_, None) => return false,
+            (Some(CommandKind::Exec), None) => replies.error("ERR", "EXEC without MULTI"),
+            (Some(CommandKind::Discard), None) => replies.error("ERR", "DISCARD without MULTI"),
+            (Some(CommandKind::Quit | CommandKind::Reset), _) | (_, None) => return false,
             (_, Some(transaction)) => {
                 let most = &self.daemon.settings.bounds;
                 let has_room = transaction.count < most.batch
@@ -87,7 +87,7 @@ impl Session {
         let mut used = 0;
         while used < commands.len() {
             let mut some = Vec::new();
-            used += Box::pin(self.answer(arguments, &commands[used..], &mut some)).await;
+            used += Box::pin(self.handle(arguments, &commands[used..], &mut some)).await;
             out.append(&mut some);
         }
     }

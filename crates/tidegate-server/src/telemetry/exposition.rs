@@ -4,20 +4,20 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate::policy::Mode;
-use tidegate_proto::resp::Dialect;
+use tidegate_proto::resp::ThrottleDialect;
 
 use super::{Metrics, Verdicts};
 use crate::daemon::Daemon;
-use crate::door::Door;
+use crate::listener::Listener;
 
 impl Daemon {
     /// Everything that is counted, as Prometheus reads it.
     ///
     /// A key is never a label: what is told grows with the policy, not with those who ask.
     pub(crate) fn metrics_text(&self) -> String {
-        let mut text = Text::default();
+        let mut text = Exposition::default();
         self.write_decisions(&mut text);
-        self.metrics.write_doors(&mut text);
+        self.metrics.write_listeners(&mut text);
         self.write_table(&mut text);
         self.write_throttles(&mut text);
         self.write_disk(&mut text);
@@ -29,7 +29,7 @@ impl Daemon {
         text.0
     }
 
-    fn write_decisions(&self, text: &mut Text) {
+    fn write_decisions(&self, text: &mut Exposition) {
         let name = "tidegate_decisions_total";
         text.family(name, "counter", "What each rule said about requests.");
         for tally in self.engine.tallies() {
@@ -71,18 +71,19 @@ impl Daemon {
         }
     }
 
-    fn write_throttles(&self, text: &mut Text) {
+    fn write_throttles(&self, text: &mut Exposition) {
         let name = "tidegate_throttle_keys";
         text.family(name, "gauge", "Keys of the buckets outside the policy.");
-        for (command, dialect) in
-            [("CL.THROTTLE", Dialect::RedisCell), ("THROTTLE", Dialect::Throttlecrab)]
-        {
+        for (command, dialect) in [
+            ("CL.THROTTLE", ThrottleDialect::RedisCell),
+            ("THROTTLE", ThrottleDialect::Throttlecrab),
+        ] {
             let keys = self.throttles.of(dialect).len();
             text.sample(name, &[("command", command)], keys as u64);
         }
     }
 
-    fn write_reloads(&self, text: &mut Text) {
+    fn write_reloads(&self, text: &mut Exposition) {
         let status = self.reload.status();
         let name = "tidegate_policy_reloads_total";
         text.family(name, "counter", "How often the policy file was put into force, and was not.");
@@ -94,7 +95,7 @@ impl Daemon {
         text.sample(name, &[], u64::from(status.is_current()));
     }
 
-    fn write_table(&self, text: &mut Text) {
+    fn write_table(&self, text: &mut Exposition) {
         let max_keys = self.engine.policy().server().max_keys();
         let gauges = [
             ("tidegate_table_keys", "Keys with a state of their own.", self.engine.len() as u64),
@@ -112,7 +113,7 @@ impl Daemon {
         }
     }
 
-    fn write_disk(&self, text: &mut Text) {
+    fn write_disk(&self, text: &mut Exposition) {
         let Some(store) = self.engine.on_disk() else { return };
         let name = "tidegate_store_writable";
         text.family(name, "gauge", "Whether the disk takes what has to be written.");
@@ -131,8 +132,8 @@ impl Daemon {
 }
 
 impl Metrics {
-    fn write_doors(&self, text: &mut Text) {
-        type Counted = fn(&super::DoorMetrics) -> &super::Counter;
+    fn write_listeners(&self, text: &mut Exposition) {
+        type Counted = fn(&super::ListenerMetrics) -> &super::Counter;
         let counters: [(_, _, Counted); 3] = [
             ("tidegate_connections_total", "Connections that were accepted.", |it| &it.accepted),
             (
@@ -144,18 +145,22 @@ impl Metrics {
         ];
         for (name, help, counter) in counters {
             text.family(name, "counter", help);
-            for door in Door::ALL {
-                text.sample(name, &[("door", door.name())], counter(self.door(door)).get());
+            for listener in Listener::ALL {
+                text.sample(
+                    name,
+                    &[("listener", listener.name())],
+                    counter(self.listener(listener)).get(),
+                );
             }
         }
         let name = "tidegate_connections";
         text.family(name, "gauge", "Connections at the moment.");
-        for door in Door::ALL {
-            let metrics = self.door(door);
+        for listener in Listener::ALL {
+            let metrics = self.listener(listener);
             // Read in this order so that the difference is never below zero.
             let closed = metrics.closed.get();
             let open = metrics.accepted.get().saturating_sub(closed);
-            text.sample(name, &[("door", door.name())], open);
+            text.sample(name, &[("listener", listener.name())], open);
         }
         let name = "tidegate_request_duration_seconds";
         text.family(
@@ -163,17 +168,17 @@ impl Metrics {
             "histogram",
             "From when a request was read to when its answer was ready.",
         );
-        for door in Door::ALL {
-            text.histogram(name, door.name(), &self.door(door).durations.read());
+        for listener in Listener::ALL {
+            text.histogram(name, listener.name(), &self.listener(listener).durations.read());
         }
     }
 }
 
 /// The text, as it grows.
 #[derive(Debug, Default)]
-pub(super) struct Text(String);
+pub(super) struct Exposition(String);
 
-impl Text {
+impl Exposition {
     pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
@@ -190,12 +195,16 @@ impl Text {
         self.line(format_args!("{name}{labels} {whole}.{nanos:09}"));
     }
 
-    fn histogram(&mut self, name: &str, door: &str, reading: &super::histogram::Reading) {
+    fn histogram(&mut self, name: &str, listener: &str, reading: &super::histogram::Reading) {
         for (bound, count) in &reading.at_most {
             let bound = decimal(*bound);
-            self.sample(&format!("{name}_bucket"), &[("door", door), ("le", &bound)], *count);
+            self.sample(
+                &format!("{name}_bucket"),
+                &[("listener", listener), ("le", &bound)],
+                *count,
+            );
         }
-        let all = [("door", door), ("le", "+Inf")];
+        let all = [("listener", listener), ("le", "+Inf")];
         self.sample(&format!("{name}_bucket"), &all, reading.count);
         self.seconds(&format!("{name}_sum"), &all[..1], reading.sum);
         self.sample(&format!("{name}_count"), &all[..1], reading.count);

@@ -22,8 +22,8 @@ impl Histogram {
     /// So many that took so long each.
     pub(crate) fn add(&self, took: Duration, count: u64) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let place = BOUNDS_US.partition_point(|bound_us| bound_us * 1_000 < took_ns);
-        self.counts[place].fetch_add(count, Ordering::Relaxed);
+        let index = BOUNDS_US.partition_point(|bound_us| bound_us * 1_000 < took_ns);
+        self.counts[index].fetch_add(count, Ordering::Relaxed);
         self.sum_ns.fetch_add(took_ns.saturating_mul(count), Ordering::Relaxed);
     }
 

@@ -28,7 +28,7 @@ fn ask(daemon: &Daemon, user: &str) {
     let attributes = [("user", user)];
     let request = Request::new("default", &attributes);
     let report = daemon.engine.check(&request).wait().unwrap();
-    daemon.observe(Door::Http, &request, &report);
+    daemon.observe(Listener::Http, &request, &report);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn requests_that_no_rule_matches_are_counted_apart() {
     let daemon = daemon();
     let request = Request::new("elsewhere", &[]);
     let report = daemon.engine.check(&request).wait().unwrap();
-    daemon.observe(Door::Http, &request, &report);
+    daemon.observe(Listener::Http, &request, &report);
     assert!(daemon.metrics_text().contains("\ntidegate_unmatched_total 1\n"));
 }
 

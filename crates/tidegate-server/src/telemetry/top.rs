@@ -18,8 +18,8 @@ pub(crate) struct Top {
 
 #[derive(Debug, Default)]
 struct Sketches {
-    busiest: Sketch,
-    most_refused: Sketch,
+    busiest: SpaceSaving,
+    most_refused: SpaceSaving,
     halved_at: Timestamp,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct TopKey {
 
 /// How often a key was seen.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Seen {
+pub(crate) struct KeyCount {
     #[serde(flatten)]
     pub(crate) key: TopKey,
     /// Estimated: the true count is at most this, and at least this less the error.
@@ -45,8 +45,8 @@ pub(crate) struct Seen {
 /// What [`Top`] knows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TopKeys {
-    pub(crate) busiest: Vec<Seen>,
-    pub(crate) most_refused: Vec<Seen>,
+    pub(crate) busiest: Vec<KeyCount>,
+    pub(crate) most_refused: Vec<KeyCount>,
 }
 
 impl Top {
@@ -97,11 +97,11 @@ impl Sketches {
 /// room takes the place, and the count, of the rarest. So no frequent key is missed, and no count is too
 /// small.
 #[derive(Debug, Default)]
-struct Sketch {
+struct SpaceSaving {
     counts: HashMap<TopKey, (u64, u64)>,
 }
 
-impl Sketch {
+impl SpaceSaving {
     fn add(&mut self, key: &TopKey, weight: u64) {
         if let Some((count, _)) = self.counts.get_mut(key) {
             *count = count.saturating_add(weight);
@@ -126,14 +126,14 @@ impl Sketch {
         });
     }
 
-    fn first(&self, count: usize) -> Vec<Seen> {
-        let seen = |(key, (count, error)): (&TopKey, &(u64, u64))| Seen {
+    fn first(&self, count: usize) -> Vec<KeyCount> {
+        let seen = |(key, (count, error)): (&TopKey, &(u64, u64))| KeyCount {
             key: key.clone(),
             count: *count,
             error: *error,
         };
-        let mut all: Vec<Seen> = self.counts.iter().map(seen).collect();
-        let order = |seen: &Seen| (std::cmp::Reverse(seen.count), seen.key.in_words());
+        let mut all: Vec<KeyCount> = self.counts.iter().map(seen).collect();
+        let order = |seen: &KeyCount| (std::cmp::Reverse(seen.count), seen.key.describe());
         all.sort_by_cached_key(order);
         all.truncate(count);
         all
@@ -153,7 +153,7 @@ impl TopKey {
     }
 
     /// `domain/rule user="ada"`, on one line, with nothing in it that moves the cursor.
-    pub(crate) fn in_words(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mut words = format!("{}/{}", self.domain.escape_debug(), self.rule.escape_debug());
         for (name, value) in &self.key {
             // Writing to a string cannot fail.

@@ -1,7 +1,7 @@
 //! The admin listener: who gets in, and what they see.
 
 use serde_json::{Value, json};
-use tidegate_server::{Door, StartError};
+use tidegate_server::{Listener, StartError};
 
 use crate::running::{Ending, POLICY, Running, ask, exchange};
 
@@ -69,10 +69,11 @@ fn with_a_token_for_readers_alone_nobody_writes() {
 
 #[test]
 fn beyond_this_machine_a_token_is_needed_to_start() {
-    let everywhere =
-        |policy: &str| Running::start_with(policy, |it| it.listen(Door::Admin, Some("0.0.0.0:0")));
+    let everywhere = |policy: &str| {
+        Running::start_with(policy, |it| it.listen(Listener::Admin, Some("0.0.0.0:0")))
+    };
     match everywhere(POLICY) {
-        Err(StartError::AdminNeedsToken { place }) => assert_eq!(place, "0.0.0.0:0"),
+        Err(StartError::AdminNeedsToken { address }) => assert_eq!(address, "0.0.0.0:0"),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it has started"),
     }

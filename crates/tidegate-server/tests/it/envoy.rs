@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tidegate_server::{Door, Server};
+use tidegate_server::{Listener, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -144,7 +144,7 @@ impl Envoy {
         assert!(binary.exists(), "{} is missing: run scripts/install", binary.display());
         let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let tidegate = server.address(Door::Grpc).unwrap().port();
+        let tidegate = server.address(Listener::Grpc).unwrap().port();
         let configuration = CONFIGURATION
             .replace("UPSTREAM", &upstream.to_string())
             .replace("TIDEGATE", &tidegate.to_string());

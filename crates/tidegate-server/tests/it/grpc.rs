@@ -108,8 +108,8 @@ async fn hits_are_counted_given_back_and_looked_at() {
     assert_eq!(client.ask(&request).await.unwrap().overall_code(), Code::OverLimit);
     request.descriptors[0].is_negative_hits = true;
     request.descriptors[0].hits_addend = Some(3);
-    let given = client.ask(&request).await.unwrap();
-    assert_eq!((given.overall_code(), left(&given)), (Code::Ok, vec![2, 3]));
+    let payload = client.ask(&request).await.unwrap();
+    assert_eq!((payload.overall_code(), left(&payload)), (Code::Ok, vec![2, 3]));
     request.descriptors[0].is_negative_hits = false;
     request.descriptors[0].hits_addend = Some(2);
     assert_eq!(left(&client.ask(&request).await.unwrap()), [0, 3]);
@@ -149,11 +149,11 @@ async fn a_limit_that_is_brought_along_counts_the_same_in_every_place() {
     let mut client = Client::new(&server).await;
     let limit = RateLimitOverride { requests_per_unit: 2, unit: RateLimitUnit::Day.into() };
     let mut codes = Vec::new();
-    for place in 0..3 {
+    for index in 0..3 {
         let mut request = call("edge", &[&[("a", "x")], &[("b", "x")], &[("c", "x")]]);
-        request.descriptors[place] = call("edge", &[&[("own", "x")]]).descriptors.remove(0);
-        request.descriptors[place].limit = Some(limit);
-        codes.push(client.ask(&request).await.unwrap().statuses[place].code());
+        request.descriptors[index] = call("edge", &[&[("own", "x")]]).descriptors.remove(0);
+        request.descriptors[index].limit = Some(limit);
+        codes.push(client.ask(&request).await.unwrap().statuses[index].code());
     }
     assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
     server.stop().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_proto::rls::{Message, SHOULD_RATE_LIMIT};
-use tidegate_server::{Door, Server};
+use tidegate_server::{Listener, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -21,7 +21,7 @@ async fn assert_served(server: &Server) {
 
 /// Sends bytes as they are, and reads until the other side closes or says nothing more.
 async fn send_raw(server: &Server, bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(server.address(Door::Grpc).unwrap()).await.unwrap();
+    let mut stream = TcpStream::connect(server.address(Listener::Grpc).unwrap()).await.unwrap();
     // It may be closed before all is said.
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
@@ -112,7 +112,7 @@ async fn connections_that_speak_something_else() {
 #[tokio::test]
 async fn byte_by_byte_is_understood() {
     let server = daemon("d.yaml", POLICY).await;
-    let mut stream = TcpStream::connect(server.address(Door::Grpc).unwrap()).await.unwrap();
+    let mut stream = TcpStream::connect(server.address(Listener::Grpc).unwrap()).await.unwrap();
     stream.set_nodelay(true).unwrap();
     for byte in OPENING {
         stream.write_all(&[*byte]).await.unwrap();

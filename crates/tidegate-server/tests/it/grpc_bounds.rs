@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use tidegate_proto::rls::{Message, SHOULD_RATE_LIMIT};
-use tidegate_server::Door;
+use tidegate_server::Listener;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_stream::StreamExt;
@@ -36,7 +36,7 @@ fn half(bytes: Bytes) -> AnyBody {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_messages_share_their_room() {
-    let daemon = Apart::behind(Door::Grpc, "grpc-room", POLICY);
+    let daemon = Apart::behind(Listener::Grpc, "grpc-room", POLICY);
     let mut client = Client::at(daemon.address()).await;
     client.ask(&call("d", &[&[("k", "v")]])).await.unwrap();
     let before = daemon.most_resident_kb();
@@ -94,7 +94,7 @@ async fn health_and_reflection_take_little_and_wait_for_nobody() {
 #[tokio::test]
 async fn who_reads_no_answers_is_left() {
     let server = daemon_with(POLICY, |bounds| bounds.write_time = Duration::from_millis(50)).await;
-    let address = server.address(Door::Grpc).unwrap();
+    let address = server.address(Listener::Grpc).unwrap();
     // Nothing may be sent to this one but heads.
     let (mut client, connection) =
         Client::with(address, |http| _ = http.initial_stream_window_size(0)).await;
@@ -122,7 +122,7 @@ domain = \"d\"
 key = [\"k\"]
 quota = { max = 1_000_000, per = \"day\" }
 ";
-    let daemon = Apart::behind(Door::Grpc, "grpc-disk", policy);
+    let daemon = Apart::behind(Listener::Grpc, "grpc-disk", policy);
     let mut client = Client::at(daemon.address()).await;
     client.ask(&call("d", &[&[("k", "v")]])).await.unwrap();
     let watch = Full::new(framed(b"\x0a\x09ratelimit")).boxed();

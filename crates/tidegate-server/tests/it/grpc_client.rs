@@ -15,7 +15,7 @@ use tidegate_proto::rls::rate_limit_descriptor::Entry;
 use tidegate_proto::rls::{
     self, Message, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
-use tidegate_server::{Bounds, Door, Server, Settings};
+use tidegate_server::{Bounds, Listener, Server, Settings};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -46,7 +46,7 @@ pub(crate) type Failed = (u16, String);
 
 impl Client {
     pub(crate) async fn new(server: &Server) -> Self {
-        Self::at(server.address(Door::Grpc).unwrap()).await
+        Self::at(server.address(Listener::Grpc).unwrap()).await
     }
 
     pub(crate) async fn at(address: SocketAddr) -> Self {

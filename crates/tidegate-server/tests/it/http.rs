@@ -212,9 +212,9 @@ fn every_slip_of_the_pen_is_told_with_its_place() {
         ("null", "", "an object"),
         ("17", "", "an object"),
     ];
-    for (body, place, what) in table {
+    for (body, expected, what) in table {
         let (status, detail, pointer) = check(&daemon, body).problem();
-        assert_eq!((status, pointer.as_deref()), (422, Some(place)), "{body}: {detail}");
+        assert_eq!((status, pointer.as_deref()), (422, Some(expected)), "{body}: {detail}");
         assert!(detail.contains(what), "{body}: {detail}");
     }
     let batch = r#"{"requests":[{},{"cost":-1}]}"#;

@@ -140,8 +140,8 @@ fn nginx_lets_everybody_pass_while_the_daemon_is_away_if_it_is_told_to() {
     let (open, _) = rest.split_once("```").unwrap();
     let mut daemon = Running::new(POLICY);
     let proxy = Proxy::nginx(&daemon, |text| {
-        let place = "internal;";
-        let text = text.replace(place, &format!("{place}\n{open}"));
+        let anchor = "internal;";
+        let text = text.replace(anchor, &format!("{anchor}\n{open}"));
         text.replace("location @limited", "location @open { return 204; }\nlocation @limited")
     });
     assert_asks(&proxy);

@@ -77,9 +77,9 @@ fn a_refund_says_of_what_and_how_much() {
         (r#"{"reservation":"x"}"#, "/reservation"),
         (r#"{"reservation":"x","domain":"default"}"#, "/reservation"),
     ];
-    for (body, place) in table {
+    for (body, expected) in table {
         let (status, _, pointer) = daemon.post("/v1/refund", body).problem();
-        assert_eq!((status, pointer.as_deref()), (422, Some(place)), "{body}");
+        assert_eq!((status, pointer.as_deref()), (422, Some(expected)), "{body}");
     }
     let nobody = format!(r#"{{"reservation":"{}"}}"#, "0".repeat(32));
     assert_eq!(daemon.post("/v1/refund", &nobody).problem().0, 410);

@@ -177,9 +177,9 @@ fn every_reference_leads_somewhere() {
     while let Some(value) = left.pop() {
         match value {
             Value::Object(object) => {
-                if let Some(Value::String(place)) = object.get("$ref") {
-                    let place = place.strip_prefix('#').unwrap();
-                    assert!(document.pointer(place).is_some(), "{place}");
+                if let Some(Value::String(pointer)) = object.get("$ref") {
+                    let pointer = pointer.strip_prefix('#').unwrap();
+                    assert!(document.pointer(pointer).is_some(), "{pointer}");
                 }
                 names.extend(object.get("operationId"));
                 left.extend(object.values());

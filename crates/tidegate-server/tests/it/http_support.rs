@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate::policy::Policy;
-use tidegate_server::{Bounds, Door, Server, Settings};
+use tidegate_server::{Bounds, Listener, Server, Settings};
 use tokio::runtime::Runtime;
 
 /// A daemon that runs until this is dropped.
@@ -37,7 +37,7 @@ impl Running {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.server.as_ref().unwrap().address(Door::Http).unwrap()
+        self.server.as_ref().unwrap().address(Listener::Http).unwrap()
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -82,19 +82,19 @@ pub(crate) struct Apart {
 
 impl Apart {
     pub(crate) fn new(name: &str, policy: &str) -> Self {
-        Self::behind(Door::Http, name, policy)
+        Self::behind(Listener::Http, name, policy)
     }
 
     /// One with another door. The policy may begin with more of its table `[server]`; a folder of its own
     /// is where it is.
-    pub(crate) fn behind(door: Door, name: &str, policy: &str) -> Self {
+    pub(crate) fn behind(listener: Listener, name: &str, policy: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("policy.toml");
         let mut server = String::from("[server]\n");
-        for it in [Door::Http, Door::Grpc, Door::Resp, Door::Admin] {
-            let place = if it == door { "127.0.0.1:0" } else { "off" };
-            server += &format!("{it} = \"{place}\"\n");
+        for it in [Listener::Http, Listener::Grpc, Listener::Resp, Listener::Admin] {
+            let address = if it == listener { "127.0.0.1:0" } else { "off" };
+            server += &format!("{it} = \"{address}\"\n");
         }
         std::fs::write(&file, format!("{server}{policy}")).unwrap();
         // A file that may not grow is an error then, and not the end.
@@ -107,7 +107,7 @@ impl Apart {
             .unwrap();
         let said = BufReader::new(process.stdout.take().unwrap()).lines().next();
         let said = said.expect("it tells where it listens").unwrap();
-        let address = said.strip_prefix(&format!("{door} ")).unwrap().parse().unwrap();
+        let address = said.strip_prefix(&format!("{listener} ")).unwrap().parse().unwrap();
         Self { process, address, folder }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_proto::ipc::encode_text;
 use tidegate_server::local::BindError;
-use tidegate_server::{Bounds, Door, StartError};
+use tidegate_server::{Bounds, Listener, StartError};
 
 use crate::running::{Caller, Folder, POLICY, Running, ping};
 
@@ -40,7 +40,7 @@ fn the_socket_is_for_its_owner_alone_unless_others_are_listed() {
 fn the_socket_is_gone_when_the_daemon_is_and_a_dead_one_is_replaced() {
     let mut running = Running::start(POLICY);
     let socket = running.folder.socket();
-    assert_eq!(running.server().place(Door::Unix).as_deref(), socket.to_str());
+    assert_eq!(running.server().address_text(Listener::Unix).as_deref(), socket.to_str());
     running.stop();
     assert!(!socket.exists());
     assert_eq!(fs::read_dir(socket.parent().unwrap()).unwrap().count(), 0, "nothing is left");
@@ -55,7 +55,7 @@ fn the_socket_is_gone_when_the_daemon_is_and_a_dead_one_is_replaced() {
 fn a_socket_in_use_and_what_is_no_socket_are_left_alone() {
     let running = Running::start(POLICY);
     let socket = running.folder.socket();
-    let again = Running::start_with(POLICY, |it| it.listen(Door::Unix, socket.to_str()));
+    let again = Running::start_with(POLICY, |it| it.listen(Listener::Unix, socket.to_str()));
     match again {
         Err(StartError::Socket(BindError::InUse(path))) => assert_eq!(path, socket),
         other => panic!("{:?}", other.err()),
@@ -63,7 +63,7 @@ fn a_socket_in_use_and_what_is_no_socket_are_left_alone() {
     assert_eq!(running.caller().ask(&ping())["ok"], true);
     let file = running.folder.path().join("file");
     fs::write(&file, "dear diary").unwrap();
-    let over = Running::start_with(POLICY, |it| it.listen(Door::Unix, file.to_str()));
+    let over = Running::start_with(POLICY, |it| it.listen(Listener::Unix, file.to_str()));
     let error = over.err().unwrap().to_string();
     assert!(error.contains("not a socket") && error.contains("--unix"), "{error}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "dear diary");
@@ -226,7 +226,7 @@ fn a_folder_of_somebody_else_is_no_place_for_a_socket() {
     fs::set_permissions(&theirs, fs::Permissions::from_mode(0o777)).unwrap();
     std::os::unix::fs::chown(&theirs, Some(12_345), None).unwrap();
     let socket = theirs.join("s.sock");
-    let started = Running::start_with(POLICY, |it| it.listen(Door::Unix, socket.to_str()));
+    let started = Running::start_with(POLICY, |it| it.listen(Listener::Unix, socket.to_str()));
     let error = started.err().unwrap().to_string();
     assert!(error.contains("belongs to another user"), "{error}");
 }

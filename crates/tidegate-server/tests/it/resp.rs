@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use redis::{Parser, Value};
 use tidegate::policy::Policy;
-use tidegate_server::{Bounds, Door, Server, Settings};
+use tidegate_server::{Bounds, Listener, Server, Settings};
 
 mod bad_input;
 mod commands;
@@ -52,7 +52,7 @@ impl Daemon {
 
     async fn of(settings: Settings) -> Self {
         let server = Server::start(settings).await.unwrap();
-        let address = server.address(Door::Resp).unwrap();
+        let address = server.address(Listener::Resp).unwrap();
         Self { server, address }
     }
 

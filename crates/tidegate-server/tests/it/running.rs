@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate::policy::Policy;
 use tidegate_proto::ipc::{Decoder, encode_text};
-use tidegate_server::{Door, Server, Settings, StartError};
+use tidegate_server::{Listener, Server, Settings, StartError};
 use tokio::runtime::Runtime;
 
 /// Longer than anything here takes: a test that gets here has failed.
@@ -87,7 +87,7 @@ impl Running {
             .build()
             .unwrap();
         let settings = Settings::on_free_ports(Policy::from_toml(policy).unwrap())
-            .listen(Door::Unix, folder.socket().to_str());
+            .listen(Listener::Unix, folder.socket().to_str());
         let server = runtime.block_on(Server::start(change(settings)))?;
         Ok(Self { folder, server: Some(server), runtime })
     }
@@ -97,7 +97,7 @@ impl Running {
     }
 
     pub(crate) fn admin(&self) -> SocketAddr {
-        self.server().address(Door::Admin).unwrap()
+        self.server().address(Listener::Admin).unwrap()
     }
 
     pub(crate) fn caller(&self) -> Caller {

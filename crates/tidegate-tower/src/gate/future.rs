@@ -10,9 +10,9 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{After, Later, Passage, Ruling, Settled, Terms};
-use crate::body::Ending;
-use crate::refusal::{GrpcType, Refusal, put};
+use super::{Admitted, AfterResponse, GateConfig, GateResult, Later, SettleOutcome};
+use crate::body::EndAction;
+use crate::denial::{Denial, GrpcType, insert_headers};
 use crate::{Admission, GateBody};
 
 pin_project! {
@@ -29,17 +29,17 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<S, F, B, R> {
-        Refused { refusal: Option<Box<Refusal>>, grpc: Option<GrpcType> },
-        Deciding { ruling: Later<(Ruling, Admission)>, asking: Option<Asking<S, B>> },
-        Readying { asking: Option<Asking<S, B>>, passage: Option<Passage> },
-        Serving { #[pin] future: F, passage: Option<Passage> },
+        Refused { denial: Option<Box<Denial>>, grpc: Option<GrpcType> },
+        Deciding { gate_result: Later<(GateResult, Admission)>, asking: Option<PendingDecision<S, B>> },
+        Readying { asking: Option<PendingDecision<S, B>>, passage: Option<Admitted> },
+        Serving { #[pin] future: F, passage: Option<Admitted> },
         Settling { settling: Later<()>, response: Option<R> },
     }
 }
 
 /// Somebody whose request is being decided about.
-struct Asking<S, B> {
-    terms: Terms,
+struct PendingDecision<S, B> {
+    config: GateConfig,
     service: S,
     parts: Parts,
     body: B,
@@ -49,22 +49,22 @@ impl<S, B> GateFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) const fn refused(refusal: Box<Refusal>, grpc: Option<GrpcType>) -> Self {
-        Self { stage: Stage::Refused { refusal: Some(refusal), grpc } }
+    pub(super) const fn denied(denial: Box<Denial>, grpc: Option<GrpcType>) -> Self {
+        Self { stage: Stage::Refused { denial: Some(denial), grpc } }
     }
 
-    pub(super) const fn serving(future: S::Future, passage: Passage) -> Self {
+    pub(super) const fn serving(future: S::Future, passage: Admitted) -> Self {
         Self { stage: Stage::Serving { future, passage: Some(passage) } }
     }
 
     pub(super) fn deciding(
-        ruling: Later<(Ruling, Admission)>,
-        terms: Terms,
+        gate_result: Later<(GateResult, Admission)>,
+        config: GateConfig,
         service: S,
         (parts, body): (Parts, B),
     ) -> Self {
-        let asking = Some(Asking { terms, service, parts, body });
-        Self { stage: Stage::Deciding { ruling, asking } }
+        let asking = Some(PendingDecision { config, service, parts, body });
+        Self { stage: Stage::Deciding { gate_result, asking } }
     }
 }
 
@@ -79,19 +79,20 @@ where
         let mut stage = self.project().stage;
         loop {
             let next = match stage.as_mut().project() {
-                StageProjection::Refused { refusal, grpc } => {
-                    let refusal = refusal.take().expect(POLLED_AGAIN);
-                    return Poll::Ready(Ok(refusal.into_response(grpc.take())));
+                StageProjection::Refused { denial, grpc } => {
+                    let denial = denial.take().expect(POLLED_AGAIN);
+                    return Poll::Ready(Ok(denial.into_response(grpc.take())));
                 }
-                StageProjection::Deciding { ruling, asking } => {
-                    let (ruling, admission) = ready!(ruling.as_mut().poll(context));
-                    asking.take().expect(POLLED_AGAIN).admitted(ruling, admission)
+                StageProjection::Deciding { gate_result, asking } => {
+                    let (gate_result, admission) = ready!(gate_result.as_mut().poll(context));
+                    asking.take().expect(POLLED_AGAIN).admitted(gate_result, admission)
                 }
                 StageProjection::Readying { asking, passage } => {
                     let service = &mut asking.as_mut().expect(POLLED_AGAIN).service;
                     ready!(service.poll_ready(context))?;
                     let (mut asking, passage) = (asking.take(), passage.take());
-                    let Asking { service, parts, body, .. } = asking.take().expect(POLLED_AGAIN);
+                    let PendingDecision { service, parts, body, .. } =
+                        asking.take().expect(POLLED_AGAIN);
                     let future = { service }.call(Request::from_parts(parts, body));
                     Stage::Serving { future, passage }
                 }
@@ -116,22 +117,22 @@ where
     }
 }
 
-impl<S, B> Asking<S, B>
+impl<S, B> PendingDecision<S, B>
 where
     S: Service<Request<B>>,
 {
     /// What comes after a ruling: the service has to be ready for who is let in.
     fn admitted(
         mut self,
-        ruling: Ruling,
+        gate_result: GateResult,
         admission: Admission,
     ) -> Stage<S, S::Future, B, S::Response> {
         admission.show(&mut self.parts.extensions);
-        match self.terms.admit(ruling, &mut self.parts) {
+        match self.config.admit(gate_result, &mut self.parts) {
             Ok(passage) => Stage::Readying { asking: Some(self), passage: Some(passage) },
-            Err(refusal) => {
-                let grpc = self.terms.grpc_type(&self.parts);
-                Stage::Refused { refusal: Some(refusal), grpc }
+            Err(denial) => {
+                let grpc = self.config.grpc_type(&self.parts);
+                Stage::Refused { denial: Some(denial), grpc }
             }
         }
     }
@@ -144,18 +145,18 @@ enum Finished<R> {
 }
 
 /// Puts headers into a response, and does what is due now that there is one.
-fn finish<R: Body<Data = Bytes>>(response: Response<R>, passage: Passage) -> Finished<R> {
+fn finish<R: Body<Data = Bytes>>(response: Response<R>, passage: Admitted) -> Finished<R> {
     let (mut parts, body) = response.into_parts();
-    put(&mut parts.headers, passage.headers);
+    insert_headers(&mut parts.headers, passage.headers);
     let ending = match passage.after {
-        After::Nothing => {
+        AfterResponse::Nothing => {
             return Finished::Now(Response::from_parts(parts, GateBody::served(body)));
         }
-        After::Release(place) => Ending::Release { _place: place },
-        After::Settle(reserved) => match reserved.settle(&parts) {
-            Settled::Done => Ending::Nothing,
-            Settled::AtEnd(ending) => ending,
-            Settled::Later(settling) => {
+        AfterResponse::Release(place) => EndAction::Release { _place: place },
+        AfterResponse::Settle(reserved) => match reserved.settle(&parts) {
+            SettleOutcome::Done => EndAction::Nothing,
+            SettleOutcome::AtEnd(ending) => ending,
+            SettleOutcome::Later(settling) => {
                 return Finished::Later(Response::from_parts(parts, body), settling);
             }
         },

@@ -53,7 +53,7 @@ impl Attribute for PathParam {
 }
 
 /// The path that the client asked for, whatever routers have cut off since.
-pub(super) fn asked_for(parts: &Parts) -> &str {
+pub(super) fn request_path(parts: &Parts) -> &str {
     #[cfg(feature = "axum")]
     if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
         return original.0.path();

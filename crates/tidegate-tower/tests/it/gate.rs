@@ -57,7 +57,7 @@ impl Service<Request<Body>> for Strict {
 #[tokio::test]
 async fn the_service_that_is_called_is_the_one_that_was_ready() {
     let (engine, _) = engine(SLOTS);
-    let mut later = PolicyLayer::new(engine, "default").places(None).layer(Strict::default());
+    let mut later = PolicyLayer::new(engine, "default").slots(None).layer(Strict::default());
     let mut now = one_per_ten_seconds().layer(Strict::default());
     for _ in 0..2 {
         assert_eq!(later.ready().await.unwrap().call(get("/", &[])).await.unwrap().status(), 200);
@@ -146,7 +146,7 @@ async fn calls_are_told_whose_fault_it_is() {
     let misfit = ask(&layer("places"), &hello, call()).await;
     assert_eq!(misfit.header("grpc-status"), Some("13"));
     assert_eq!(misfit.header("grpc-message"), Some("see the server's log"));
-    let places = layer("places").places(Some(Duration::ZERO));
+    let places = layer("places").slots(Some(Duration::ZERO));
     let _in_flight = places.layer(hello.clone()).oneshot(get("/", &[])).await.unwrap();
     let full = ask(&places, &hello, call()).await;
     assert_eq!(full.header("grpc-status"), Some("14"));

@@ -90,7 +90,7 @@ async fn costs_are_settled_with_the_response() {
         false => Settle::Cancel,
     });
     let handler = |admission: Admission, request: Request<Body>| async move {
-        admission.bill().unwrap().set(100);
+        admission.actual_cost().unwrap().set(100);
         match request.uri().query() {
             None => "done".into_response(),
             Some(_) => StatusCode::BAD_GATEWAY.into_response(),
@@ -110,7 +110,7 @@ async fn what_was_billed_is_charged_when_the_caller_goes_away() {
     let layer = disk.layer().settle(|_| Settle::Commit(None));
     let (billed, mut has_billed) = tokio::sync::mpsc::channel::<()>(1);
     let handler = |admission: Admission| async move {
-        admission.bill().unwrap().set(150);
+        admission.actual_cost().unwrap().set(150);
         billed.send(()).await.unwrap();
         std::future::pending::<()>().await;
     };
@@ -126,7 +126,7 @@ async fn what_was_billed_is_charged_when_the_caller_goes_away() {
 #[tokio::test]
 async fn places_are_given_with_what_they_cost() {
     let disk = OnDisk::new("places");
-    let layer = PolicyLayer::new(disk.engine.clone(), "calls").places(None);
+    let layer = PolicyLayer::new(disk.engine.clone(), "calls").slots(None);
     let app = Router::new().route("/", route(|| async { "done" })).layer(layer);
     for status in [200, 200, 429] {
         let answer = Answer::of(app.clone().oneshot(get("/", &[])).await.unwrap()).await;

@@ -14,7 +14,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tidegate::policy::Mode;
 use tidegate::{Limiter, Window};
-use tidegate_tower::{Admission, Header, LimitLayer, Place, PolicyLayer};
+use tidegate_tower::{Admission, Header, LimitLayer, Permit, PolicyLayer};
 use tokio::sync::oneshot;
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -28,7 +28,7 @@ const ONE_PLACE: &str = r#"
 "#;
 
 fn layer(engine: &TestEngine, patience: Option<Duration>) -> PolicyLayer {
-    PolicyLayer::new(engine.clone(), "default").places(patience)
+    PolicyLayer::new(engine.clone(), "default").slots(patience)
 }
 
 fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -140,12 +140,12 @@ async fn patience_ends() {
 #[tokio::test]
 async fn a_handler_can_take_its_place_along() {
     let (engine, _) = engine(ONE_PLACE);
-    let taken: Arc<Mutex<Option<Place>>> = Arc::default();
+    let taken: Arc<Mutex<Option<Permit>>> = Arc::default();
     let keep = Arc::clone(&taken);
     let handler = move |admission: Admission| {
         let keep = Arc::clone(&keep);
         async move {
-            keep.lock().unwrap().get_or_insert_with(|| admission.place().unwrap().clone());
+            keep.lock().unwrap().get_or_insert_with(|| admission.permit().unwrap().clone());
             "a socket that lives on"
         }
     };

@@ -55,7 +55,7 @@ fn once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 async fn what_the_handler_bills_is_charged() {
     let (engine, _) = engine(TOKENS);
     let handler = |admission: Admission| async move {
-        admission.bill().unwrap().set(123);
+        admission.actual_cost().unwrap().set(123);
         "done"
     };
     let app = Router::new().route("/", route(handler)).layer(layer(&engine));
@@ -70,7 +70,7 @@ async fn what_the_handler_bills_is_charged() {
 async fn what_the_response_says_is_charged_whatever_the_bill() {
     let (engine, _) = engine(TOKENS);
     let handler = |admission: Admission| async move {
-        let bill = admission.bill().unwrap();
+        let bill = admission.actual_cost().unwrap();
         bill.set(u64::MAX);
         assert_eq!(bill.actual(), Some(u64::MAX - 1), "as much as can be said");
         bill.set(123);
@@ -94,7 +94,7 @@ async fn without_a_bill_all_that_was_set_aside_is_charged() {
 async fn the_response_can_say_that_nothing_is_charged() {
     let (engine, _) = engine(TOKENS);
     let handler = |admission: Admission| async move {
-        admission.bill().unwrap().set(50);
+        admission.actual_cost().unwrap().set(50);
         StatusCode::BAD_GATEWAY.into_response()
     };
     let app = Router::new().route("/", route(handler)).layer(layer(&engine));
@@ -132,7 +132,7 @@ async fn a_client_that_goes_away_gets_everything_back() {
 async fn who_goes_away_after_the_bill_pays_it() {
     let (engine, _) = engine(TOKENS);
     let handler = |admission: Admission| async move {
-        admission.bill().unwrap().set(70);
+        admission.actual_cost().unwrap().set(70);
         std::future::pending::<()>().await;
     };
     let mut app = Router::new().route("/", route(handler)).layer(layer(&engine));
@@ -173,7 +173,7 @@ fn streaming() -> (mpsc::UnboundedSender<Bytes>, Router) {
     let handler = move |admission: Admission| {
         let mut receiver = receiver.lock().unwrap().take().unwrap();
         async move {
-            let bill = admission.bill().unwrap().clone();
+            let bill = admission.actual_cost().unwrap().clone();
             let mut sent = 0;
             let frames = std::future::poll_fn(move |context| {
                 receiver.poll_recv(context).map(|bytes| {
@@ -241,7 +241,7 @@ async fn an_outer_layer_hears_the_bill_through_inner_ones() {
     let inner = LimitLayer::new(Limiter::new(bucket), Header::new("x-team"));
     let handler = |admission: Admission| async move {
         assert_eq!(admission.decision().unwrap().remaining(), 99, "it is the inner one's");
-        admission.bill().unwrap().set(3);
+        admission.actual_cost().unwrap().set(3);
     };
     let app = Router::new().route("/", route(handler)).layer(inner).layer(layer(&engine));
     app.oneshot(red()).await.unwrap();

@@ -85,7 +85,7 @@ async fn responses_look_the_same_as_without_a_layer() {
         let (engine, _) = engine(TOKENS);
         let places = PolicyLayer::new(engine.clone(), "places")
             .dialect(tidegate_tower::Dialect::None)
-            .places(None);
+            .slots(None);
         let request = format!("GET {path}");
         let without_date = |answer: String| {
             let lines = answer.lines().filter(|line| !line.starts_with("date:"));
@@ -108,7 +108,7 @@ async fn a_body_that_is_at_its_end_says_so() {
     let response = settled.layer(empty).oneshot(get("/", &[("x-team", "red")])).await.unwrap();
     assert!(response.body().is_end_stream());
     assert_eq!(left(&engine), 999);
-    let placed = PolicyLayer::new(engine, "places").places(None);
+    let placed = PolicyLayer::new(engine, "places").slots(None);
     let response = placed.layer(empty).oneshot(get("/", &[])).await.unwrap();
     assert!(response.body().is_end_stream());
 }

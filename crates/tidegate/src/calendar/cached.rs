@@ -34,7 +34,7 @@ impl CachedCalendar {
     /// What [`Calendar::period_at`] says.
     #[inline]
     pub(crate) fn period_at(&self, unix_ns: u64) -> CalendarPeriod {
-        match self.kept() {
+        match self.cached() {
             Some(period) if (period.starts_ns..period.ends_ns).contains(&unix_ns) => period,
             _ => self.renew(unix_ns),
         }
@@ -42,7 +42,7 @@ impl CachedCalendar {
 
     /// The period that is kept, unless somebody is writing it.
     #[inline]
-    fn kept(&self) -> Option<CalendarPeriod> {
+    fn cached(&self) -> Option<CalendarPeriod> {
         let before = self.version.load(Ordering::Acquire);
         let period = CalendarPeriod {
             index: self.index.load(Ordering::Relaxed),

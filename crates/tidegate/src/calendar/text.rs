@@ -6,16 +6,16 @@ use std::str::FromStr;
 
 use jiff::tz::{self, TimeZone};
 
-use super::{Calendar, Unit};
+use super::{Calendar, CalendarUnit};
 
 /// Why a text is not a [`Calendar`]: what is wrong with it, and what is possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CalendarError {
-    problem: Problem,
+    problem: CalendarProblem,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Problem {
+enum CalendarProblem {
     Unit { found: Box<str> },
     Zone { found: Box<str>, alike: Option<Box<str>> },
     Form { found: Box<str> },
@@ -32,7 +32,7 @@ impl FromStr for Calendar {
             (Some(unit), Some("in"), Some(zone), None) => {
                 Ok(Self { unit: unit_of(unit)?, zone: zone_of(zone)? })
             }
-            _ => Err(CalendarError { problem: Problem::Form { found: excerpt(text) } }),
+            _ => Err(CalendarError { problem: CalendarProblem::Form { found: excerpt(text) } }),
         }
     }
 }
@@ -51,21 +51,23 @@ impl fmt::Display for Calendar {
 impl fmt::Display for CalendarError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.problem {
-            Problem::Unit { found } => {
+            CalendarProblem::Unit { found } => {
                 write!(f, "`{found}` is not a period of the calendar; ")?;
-                if let Some(alike) = nearest(found, Unit::ALL.iter().map(|unit| unit.name())) {
+                if let Some(alike) =
+                    nearest(found, CalendarUnit::ALL.iter().map(|unit| unit.name()))
+                {
                     write!(f, "did you mean `{alike}`? ")?;
                 }
                 f.write_str("possible are minute, hour, day, week, month and year")
             }
-            Problem::Zone { found, alike } => {
+            CalendarProblem::Zone { found, alike } => {
                 write!(f, "`{found}` is not a time zone; ")?;
                 match alike {
                     Some(alike) => write!(f, "did you mean `{alike}`?"),
                     None => f.write_str("possible are names like `UTC` or `Europe/Helsinki`"),
                 }
             }
-            Problem::Form { found } => write!(
+            CalendarProblem::Form { found } => write!(
                 f,
                 "`{found}` is not a calendar; write a period, like `day`, or a period and a zone, \
                  like `month in Europe/Helsinki`"
@@ -76,7 +78,7 @@ impl fmt::Display for CalendarError {
 
 impl Error for CalendarError {}
 
-impl Unit {
+impl CalendarUnit {
     const ALL: [Self; 6] =
         [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
@@ -92,9 +94,9 @@ impl Unit {
     }
 }
 
-fn unit_of(word: &str) -> Result<Unit, CalendarError> {
-    let found = Unit::ALL.into_iter().find(|unit| unit.name() == word);
-    found.ok_or_else(|| CalendarError { problem: Problem::Unit { found: excerpt(word) } })
+fn unit_of(word: &str) -> Result<CalendarUnit, CalendarError> {
+    let found = CalendarUnit::ALL.into_iter().find(|unit| unit.name() == word);
+    found.ok_or_else(|| CalendarError { problem: CalendarProblem::Unit { found: excerpt(word) } })
 }
 
 fn zone_of(name: &str) -> Result<TimeZone, CalendarError> {
@@ -105,7 +107,7 @@ fn zone_of(name: &str) -> Result<TimeZone, CalendarError> {
             let found = excerpt(name);
             let known: Vec<_> = tz::db().available().map(|zone| zone.to_string()).collect();
             let alike = nearest(&found, known.iter().map(String::as_str)).map(Into::into);
-            Err(CalendarError { problem: Problem::Zone { found, alike } })
+            Err(CalendarError { problem: CalendarProblem::Zone { found, alike } })
         }
     }
 }

@@ -8,8 +8,8 @@ use tidegate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
 use super::planning::Charged;
-use super::ruleset::{Compiled, Ruleset};
-use super::{Engine, Shared};
+use super::ruleset::{CompiledRule, Ruleset};
+use super::{Engine, EngineInner};
 use crate::clock::Clock;
 use crate::cycle::Times;
 use crate::locks::lock;
@@ -266,7 +266,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         now: Option<Timestamp>,
         change: impl FnOnce(&Ruleset) -> Result<(Arc<Policy>, Overlay), E>,
     ) -> Result<Vec<Change>, E> {
-        let Shared { rules, store, clock, changes, .. } = &*self.shared;
+        let EngineInner { rules, store, clock, changes, .. } = &*self.shared;
         let mut changes = lock(changes);
         let old = rules.load_full();
         let (policy, overlay) = change(&old)?;
@@ -280,11 +280,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
         if !made.is_empty() || old.overlay != new.overlay {
             // First of all: a crash before the rest makes it an edit at the next start, not half of
             // one. In an outage it is in force all the same, and written down when the disk is back.
-            let _ = store.keep_edits(&new.overlay, &made);
+            let _ = store.store_edits(&new.overlay, &made);
         }
         rules.store(Arc::clone(&new));
         store.adopt(&new.adoption, &read);
-        self.settle_exceptions(Some(&old), &new, read());
+        self.settle_overrides(Some(&old), &new, read());
         changes.replaced.push(old);
         self.shared.waiting.wake_all();
         changes.replaced.retain(|rules| Arc::strong_count(rules) > 1);
@@ -302,19 +302,19 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// again by then, nobody would know that it was there.
     ///
     /// Overrides by pattern can be for any number of keys; those come under it when they come.
-    pub(super) fn settle_exceptions(&self, old: Option<&Ruleset>, new: &Ruleset, times: Times) {
-        let before: HashMap<u64, &Compiled> =
+    pub(super) fn settle_overrides(&self, old: Option<&Ruleset>, new: &Ruleset, times: Times) {
+        let before: HashMap<u64, &CompiledRule> =
             old.iter().flat_map(|old| &old.rules).map(|it| (it.family, it)).collect();
         for (number, it) in (0..).zip(&new.rules) {
-            let before = before.get(&it.family).map(|before| &before.exceptions);
+            let before = before.get(&it.family).map(|before| &before.overrides);
             let known: HashMap<&[Condition], &Override> = (before.into_iter().flatten())
                 .map(|known| (&*known.rule.key, &known.rule))
                 .collect();
-            for exception in &it.exceptions {
-                if known.get(&*exception.rule.key) == Some(&&exception.rule) {
+            for override_id in &it.overrides {
+                if known.get(&*override_id.rule.key) == Some(&&override_id.rule) {
                     continue;
                 }
-                let named = exception.rule.key.iter().map(Condition::only_value);
+                let named = override_id.rule.key.iter().map(Condition::only_value);
                 let Some(named) = named.collect::<Option<Vec<_>>>() else { continue };
                 let attributes: Vec<(&str, &str)> =
                     named.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -374,7 +374,7 @@ impl Ruleset {
 
 impl Changes {
     /// Changes that were kept from an earlier life.
-    pub(super) fn kept(changes: Vec<Change>) -> Self {
+    pub(super) fn restored(changes: Vec<Change>) -> Self {
         let mut kept =
             Self { last: changes.last().map_or(0, |last| last.number), ..Self::default() };
         kept.log.extend(changes);
@@ -419,7 +419,7 @@ fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Op
         names.zip(0..).collect()
     };
     let (old_names, new_names) = (by_name(old), by_name(new));
-    let words = |rules: &Ruleset, index: usize| rules.rules[index].rule.in_words().to_string();
+    let words = |rules: &Ruleset, index: usize| rules.rules[index].rule.describe().to_string();
     let changed = |rule: &Rule, starts_fresh| Changed::Rule {
         domain: rule.domain.clone(),
         name: rule.name.clone(),

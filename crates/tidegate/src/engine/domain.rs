@@ -7,7 +7,7 @@ use super::ruleset::Ruleset;
 use super::{Engine, Verb};
 use crate::clock::{Clock, SystemClock};
 use crate::request::Request;
-use crate::store::{Answer, MemoryStore, Store};
+use crate::store::{MemoryStore, NowOrLater, Store};
 
 /// A domain of an engine, for those who ask about it often: it is looked up once per policy.
 ///
@@ -37,19 +37,19 @@ impl<S: Store, C: Clock> PreparedDomain<S, C> {
 
     /// [`Engine::check`] of a request in this domain, whatever domain it names.
     #[inline]
-    pub fn check(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+    pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         let find = |rules: &Ruleset| self.number(rules);
         self.engine.decide_in(find, std::slice::from_ref(request), Verb::Check, None)
     }
 
     /// [`Engine::peek`] of a request in this domain.
-    pub fn peek(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+    pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         let find = |rules: &Ruleset| self.number(rules);
         self.engine.decide_in(find, std::slice::from_ref(request), Verb::Peek, None)
     }
 
     /// [`Engine::reserve`] of a request in this domain.
-    pub fn reserve(&self, request: &Request<'_>) -> Answer<'_, Result<Report, CheckError>> {
+    pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         let find = |rules: &Ruleset| self.number(rules);
         self.engine.decide_in(find, std::slice::from_ref(request), Verb::Reserve, None)
     }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::store::{Outage, Unrefunded, Unsettled};
+use crate::store::{Outage, RefundFailure, SettleFailure};
 
 /// Why a request was not decided: it cannot be understood, or does not belong here.
 ///
@@ -49,11 +49,11 @@ impl From<Outage> for CheckError {
     }
 }
 
-impl From<Unrefunded> for CheckError {
-    fn from(unrefunded: Unrefunded) -> Self {
+impl From<RefundFailure> for CheckError {
+    fn from(unrefunded: RefundFailure) -> Self {
         match unrefunded {
-            Unrefunded::OtherBody => Self::OtherRequest,
-            Unrefunded::Outage => Self::Outage,
+            RefundFailure::OtherBody => Self::OtherRequest,
+            RefundFailure::Outage => Self::Outage,
         }
     }
 }
@@ -109,12 +109,12 @@ pub enum SettleError {
     Outage,
 }
 
-impl From<Unsettled> for SettleError {
-    fn from(unsettled: Unsettled) -> Self {
+impl From<SettleFailure> for SettleError {
+    fn from(unsettled: SettleFailure) -> Self {
         match unsettled {
-            Unsettled::Gone => Self::Gone,
-            Unsettled::OtherBody => Self::OtherRequest,
-            Unsettled::Outage => Self::Outage,
+            SettleFailure::Gone => Self::Gone,
+            SettleFailure::OtherBody => Self::OtherRequest,
+            SettleFailure::Outage => Self::Outage,
         }
     }
 }

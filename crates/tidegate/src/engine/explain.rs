@@ -4,8 +4,8 @@ use tidegate_core::{Decision, Timestamp};
 
 use super::error::CheckError;
 use super::planning::Charged;
-use super::report::{Report, in_words};
-use super::ruleset::{Compiled, Ruleset};
+use super::report::{Report, describe_wait};
+use super::ruleset::{CompiledRule, Ruleset};
 use super::{Engine, Verb};
 use crate::clock::Clock;
 use crate::policy::{Mode, Rule};
@@ -43,7 +43,7 @@ pub enum Applies {
         /// What the request costs under it.
         cost: u64,
         /// The number of the override that gives the limit, from 0, in the order of the rule.
-        exception: Option<usize>,
+        override_index: Option<usize>,
         /// Whether a denial bites.
         mode: Mode,
         /// What it says.
@@ -71,7 +71,7 @@ pub enum Applies {
     /// An override says that there is no limit.
     Unlimited {
         /// The number of the override, from 0, in the order of the rule.
-        exception: usize,
+        override_index: usize,
     },
 }
 
@@ -130,30 +130,33 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let compiled = rules.rule(number);
         let times = self.times(rules, now);
         let wall_ns = times.wall.as_nanos();
-        let exception = compiled.exception(&request.attributes, wall_ns);
+        let override_index = compiled.override_index(&request.attributes, wall_ns);
         match rules.charge(number, request, self.shared.store.hash(), times)? {
             Charged::Missing { part } => Ok(compiled.missing(part, true)),
             Charged::None => match compiled.missing_part(&request.attributes) {
                 Some(part) => Ok(compiled.missing(part, false)),
                 None => Err(compiled.not_covered(&request.attributes)),
             },
-            Charged::Unlimited => Ok(Applies::Unlimited { exception: exception.unwrap_or(0) }),
+            Charged::Unlimited => {
+                Ok(Applies::Unlimited { override_index: override_index.unwrap_or(0) })
+            }
             Charged::One(charge) => {
-                let asked = report.asked.iter().position(|asked| asked.rule == number);
-                let decision = asked.and_then(|index| report.decisions.get(index).copied());
+                let evaluated =
+                    report.evaluated.iter().position(|evaluated| evaluated.rule == number);
+                let decision = evaluated.and_then(|index| report.decisions.get(index).copied());
                 Ok(Applies::Yes {
                     key: compiled.key_of(&request.attributes),
                     cost: charge.cost,
-                    exception,
-                    mode: charge.weight.mode(),
-                    decision: decision.unwrap_or_else(|| charge.fresh_look(times.now)),
+                    override_index,
+                    mode: charge.mode,
+                    decision: decision.unwrap_or_else(|| charge.peek_fresh(times.now)),
                 })
             }
         }
     }
 }
 
-impl Compiled {
+impl CompiledRule {
     /// The first condition that does not hold.
     fn failed(&self, attributes: &Attributes<'_>) -> Option<Applies> {
         let failed = self.rule.conditions.iter().find(|condition| !condition.holds(attributes))?;
@@ -184,7 +187,7 @@ impl fmt::Display for Explanation {
 impl fmt::Display for Applies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Yes { key, cost, exception, mode, decision } => {
+            Self::Yes { key, cost, override_index, mode, decision } => {
                 f.write_str("applies to ")?;
                 for (index, (attribute, value)) in key.iter().enumerate() {
                     let comma = if index == 0 { "" } else { ", " };
@@ -196,18 +199,22 @@ impl fmt::Display for Applies {
                 if key.is_empty() {
                     f.write_str("all together")?;
                 }
-                if let Some(exception) = exception {
-                    write!(f, ", by override {}", exception + 1)?;
+                if let Some(override_index) = override_index {
+                    write!(f, ", by override {}", override_index + 1)?;
                 }
                 let (limit, left) = (decision.limit(), decision.remaining());
                 write!(f, "; cost {cost}, {left} of {limit} left; ")?;
                 match (&decision.wait(), mode) {
                     (None, _) => f.write_str("would allow it"),
                     (Some(wait), Mode::Enforce) => {
-                        write!(f, "would refuse it; retry {}", in_words(*wait))
+                        write!(f, "would refuse it; retry {}", describe_wait(*wait))
                     }
                     (Some(wait), Mode::Shadow) => {
-                        write!(f, "would refuse it, but only watches; retry {}", in_words(*wait))
+                        write!(
+                            f,
+                            "would refuse it, but only watches; retry {}",
+                            describe_wait(*wait)
+                        )
                     }
                 }
             }
@@ -224,8 +231,8 @@ impl fmt::Display for Applies {
             Self::Missing { attribute, refuses: false } => {
                 write!(f, "does not apply: its key needs {attribute}")
             }
-            Self::Unlimited { exception } => {
-                write!(f, "does not limit it, by override {}", exception + 1)
+            Self::Unlimited { override_index } => {
+                write!(f, "does not limit it, by override {}", override_index + 1)
             }
         }
     }

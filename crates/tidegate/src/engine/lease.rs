@@ -11,11 +11,11 @@ use tidegate_core::{Timestamp, Wait};
 use super::error::{CheckError, SettleError};
 use super::report::Report;
 use super::{Engine, Verb};
+use crate::any_limit::AnyLimit;
 use crate::clock::{Clock, SystemClock};
 use crate::request::Request;
-use crate::store::{Answer, HoldId, MemoryStore, Outage, Safe, Settlement, Store, block_on};
-use crate::terms::Terms;
-use crate::waiting::{self, Attempt, GaveUp};
+use crate::store::{Durable, HoldId, MemoryStore, NowOrLater, Outage, Settlement, Store, block_on};
+use crate::waiting::{self, Attempt, QueueError};
 
 /// A place in flight. Dropping it gives it back.
 ///
@@ -98,20 +98,20 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             let charge = &planned.plan.charges[index];
             Some((charge.hash, rules.rule(charge.rule).slots()?))
         });
-        let Some((line, slots)) = slots else {
+        let Some((queue, slots)) = slots else {
             drop(planned);
             return self.cannot_acquire(request);
         };
         let rank = slots.priority.as_deref().and_then(|name| request.attributes.get(name));
-        let terms = waiting::Terms {
-            line,
-            places: slots.queue,
+        let wait = waiting::WaitRequest {
+            queue,
+            max_waiters: slots.queue,
             rank: rank.and_then(|rank| rank.parse().ok()).unwrap_or(0),
             deadline: patience.or(slots.wait).map(|wait| times.now.saturating_add(wait)),
         };
         let request = *request;
         let attempt = move |now| self.attempt_lease(&request, now);
-        Waiting::new(self.shared.waiting.wait(terms, attempt), Lease::in_outage)
+        Waiting::new(self.shared.waiting.wait(wait, attempt), Lease::in_outage)
     }
 
     /// Nothing limits how many are in flight for this request, or it is refused before that.
@@ -139,8 +139,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         &self,
         request: &Request<'_>,
         now: Timestamp,
-    ) -> Attempt<Result<Early<'_, Lease<S, C>>, WaitError>> {
-        let decided = self.decide_early(request, Verb::Acquire, self.told(now));
+    ) -> Attempt<Result<Unconfirmed<'_, Lease<S, C>>, WaitError>> {
+        let decided = self.decide_early(request, Verb::Acquire, self.report_time(now));
         let (report, safe) = match decided {
             Ok(decided) => decided,
             Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
@@ -148,10 +148,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         if report.is_allowed() {
             return Attempt::Done(self.lease(report).map(|lease| (lease, safe)));
         }
-        let is_for_slots = report.asked.iter().zip(&report.decisions).any(|(asked, decision)| {
-            let is_slots = matches!(report.rules.rule(asked.rule).base.terms, Terms::Slots(_));
-            is_slots && decision.wait() == Some(Wait::Unknown)
-        });
+        let is_for_slots =
+            report.evaluated.iter().zip(&report.decisions).any(|(evaluated, decision)| {
+                let is_slots =
+                    matches!(report.rules.rule(evaluated.rule).base.limit, AnyLimit::Slots(_));
+                is_slots && decision.wait() == Some(Wait::Unknown)
+            });
         if is_for_slots {
             Attempt::NotYet { retry_at: self.shared.store.next_due() }
         } else {
@@ -173,39 +175,40 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             Ok(planned) => planned,
             Err(error) => return Waiting::over(Err(WaitError::Invalid(error))),
         };
-        let terms = waiting::Terms {
-            line: planned.plan.charges.first().map_or(0, |charge| !charge.hash),
-            places: MOST_READY,
+        let wait = waiting::WaitRequest {
+            queue: planned.plan.charges.first().map_or(0, |charge| !charge.hash),
+            max_waiters: MOST_READY,
             rank: 0,
             deadline: patience.map(|wait| times.now.saturating_add(wait)),
         };
         let request = *request;
-        let attempt =
-            move |now: Timestamp| match self.decide_early(&request, Verb::Check, self.told(now)) {
-                Err(error) => Attempt::Done(Err(WaitError::Invalid(error))),
-                Ok((report, safe)) => match report.wait() {
-                    None => Attempt::Done(Ok((report, safe))),
-                    Some(Wait::After(wait)) => {
-                        Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) }
-                    }
-                    Some(Wait::Unknown) => {
-                        Attempt::NotYet { retry_at: self.shared.store.next_due() }
-                    }
-                    Some(Wait::Never) => Attempt::Done(Err(WaitError::Denied(Box::new(report)))),
-                },
-            };
-        Waiting::new(self.shared.waiting.wait(terms, attempt), Report::in_outage)
+        let attempt = move |now: Timestamp| match self.decide_early(
+            &request,
+            Verb::Check,
+            self.report_time(now),
+        ) {
+            Err(error) => Attempt::Done(Err(WaitError::Invalid(error))),
+            Ok((report, safe)) => match report.wait() {
+                None => Attempt::Done(Ok((report, safe))),
+                Some(Wait::After(wait)) => {
+                    Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) }
+                }
+                Some(Wait::Unknown) => Attempt::NotYet { retry_at: self.shared.store.next_due() },
+                Some(Wait::Never) => Attempt::Done(Err(WaitError::Denied(Box::new(report)))),
+            },
+        };
+        Waiting::new(self.shared.waiting.wait(wait, attempt), Report::in_outage)
     }
 
     /// Makes a lease or a reservation last as long again, from now. Reports until when.
-    pub fn renew(&self, id: HoldId) -> Answer<'_, Result<Timestamp, SettleError>> {
+    pub fn renew(&self, id: HoldId) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
         let (_, times) = self.begin(None);
         let settled = self.shared.store.settle(id, (Settlement::Renew, None), times);
         settled.map(|settled| Ok(settled?.expires))
     }
 
     /// Gives a place back by the name of its lease.
-    pub fn release(&self, id: HoldId) -> Answer<'_, Result<(), SettleError>> {
+    pub fn release(&self, id: HoldId) -> NowOrLater<'_, Result<(), SettleError>> {
         self.settle(id, Settlement::Cancel, None).map(|settled| settled.map(drop))
     }
 
@@ -229,7 +232,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 
     /// The time to tell the decision: the attempt's own, unless the time of day is needed too.
-    fn told(&self, now: Timestamp) -> Option<Timestamp> {
+    fn report_time(&self, now: Timestamp) -> Option<Timestamp> {
         let needs_wall = self.shared.rules.load().needs_wall;
         (!needs_wall).then_some(now)
     }
@@ -286,7 +289,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
     }
 
     /// Keeps the place beyond this value's life, until it is released by its name or expires.
-    pub fn keep(mut self) -> HoldId {
+    pub fn into_id(mut self) -> HoldId {
         self.is_kept = true;
         self.id
     }
@@ -322,69 +325,70 @@ impl Report {
 /// Somebody who waits: to be awaited, or blocked on. Dropping it gives up.
 #[must_use = "nobody waits unless it is awaited or blocked on"]
 pub struct Waiting<'a, T> {
-    stage: Stage<'a, T>,
+    stage: LeaseStage<'a, T>,
     /// What is left of it if the store could not keep it: the rules decide.
     in_outage: fn(T) -> Result<T, WaitError>,
 }
 
-enum Stage<'a, T> {
+enum LeaseStage<'a, T> {
     Over(Option<Result<T, WaitError>>),
-    Waits(Box<dyn Waiter<'a, T> + Send + 'a>),
+    Waits(Box<dyn ErasedWaiter<'a, T> + Send + 'a>),
     /// It has what it waited for, and may be told when that is safe.
-    Has(Option<T>, Safe<'a>),
+    Has(Option<T>, Durable<'a>),
 }
 
 /// What somebody waited for, and when it may be told.
-type Early<'a, T> = (T, Option<Safe<'a>>);
+type Unconfirmed<'a, T> = (T, Option<Durable<'a>>);
 
 /// A waiter whose attempt nobody can name.
-trait Waiter<'a, T> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Early<'a, T>, WaitError>>;
+trait ErasedWaiter<'a, T> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Unconfirmed<'a, T>, WaitError>>;
 
-    fn block(self: Box<Self>) -> Result<Early<'a, T>, WaitError>;
+    fn block(self: Box<Self>) -> Result<Unconfirmed<'a, T>, WaitError>;
 }
 
-impl<'a, T, F> Waiter<'a, T> for waiting::Wait<'_, Result<Early<'a, T>, WaitError>, F>
+impl<'a, T, F> ErasedWaiter<'a, T>
+    for waiting::QueueWait<'_, Result<Unconfirmed<'a, T>, WaitError>, F>
 where
-    F: FnMut(Timestamp) -> Attempt<Result<Early<'a, T>, WaitError>>,
+    F: FnMut(Timestamp) -> Attempt<Result<Unconfirmed<'a, T>, WaitError>>,
 {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Early<'a, T>, WaitError>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Unconfirmed<'a, T>, WaitError>> {
         Pin::new(self).poll(context).map(flatten)
     }
 
-    fn block(self: Box<Self>) -> Result<Early<'a, T>, WaitError> {
+    fn block(self: Box<Self>) -> Result<Unconfirmed<'a, T>, WaitError> {
         flatten((*self).block())
     }
 }
 
-fn flatten<T>(outcome: Result<Result<T, WaitError>, GaveUp>) -> Result<T, WaitError> {
+fn flatten<T>(outcome: Result<Result<T, WaitError>, QueueError>) -> Result<T, WaitError> {
     outcome.unwrap_or_else(|gave_up| {
         Err(match gave_up {
-            GaveUp::QueueFull => WaitError::QueueFull,
-            GaveUp::DeadlinePassed => WaitError::TimedOut,
-            GaveUp::Closed => WaitError::Closed,
+            QueueError::QueueFull => WaitError::QueueFull,
+            QueueError::DeadlinePassed => WaitError::TimedOut,
+            QueueError::Closed => WaitError::Closed,
         })
     })
 }
 
 impl<'a, T> Waiting<'a, T> {
     fn new(
-        waiter: impl Waiter<'a, T> + Send + 'a,
+        waiter: impl ErasedWaiter<'a, T> + Send + 'a,
         in_outage: fn(T) -> Result<T, WaitError>,
     ) -> Self {
-        Self { stage: Stage::Waits(Box::new(waiter)), in_outage }
+        Self { stage: LeaseStage::Waits(Box::new(waiter)), in_outage }
     }
 
     fn over(outcome: Result<T, WaitError>) -> Self {
-        Self { stage: Stage::Over(Some(outcome)), in_outage: Ok }
+        Self { stage: LeaseStage::Over(Some(outcome)), in_outage: Ok }
     }
 
     /// Blocks this thread until the waiting is over.
     pub fn block(self) -> Result<T, WaitError> {
         let (it, safe) = match self.stage {
-            Stage::Over(outcome) => return outcome.unwrap_or(Err(WaitError::Closed)),
-            Stage::Waits(waiter) => waiter.block()?,
-            Stage::Has(it, safe) => (it.ok_or(WaitError::Closed)?, Some(safe)),
+            LeaseStage::Over(outcome) => return outcome.unwrap_or(Err(WaitError::Closed)),
+            LeaseStage::Waits(waiter) => waiter.block()?,
+            LeaseStage::Has(it, safe) => (it.ok_or(WaitError::Closed)?, Some(safe)),
         };
         match safe.map_or(Ok(()), block_on) {
             Ok(()) => Ok(it),
@@ -400,18 +404,18 @@ impl<T> Future for Waiting<'_, T> {
         let Self { stage, in_outage } = self.get_mut();
         loop {
             return match stage {
-                Stage::Over(outcome) => {
+                LeaseStage::Over(outcome) => {
                     Poll::Ready(outcome.take().unwrap_or(Err(WaitError::Closed)))
                 }
-                Stage::Waits(waiter) => {
+                LeaseStage::Waits(waiter) => {
                     *stage = match ready!(waiter.poll(context)) {
-                        Ok((it, Some(safe))) => Stage::Has(Some(it), safe),
-                        Ok((it, None)) => Stage::Over(Some(Ok(it))),
-                        Err(error) => Stage::Over(Some(Err(error))),
+                        Ok((it, Some(safe))) => LeaseStage::Has(Some(it), safe),
+                        Ok((it, None)) => LeaseStage::Over(Some(Ok(it))),
+                        Err(error) => LeaseStage::Over(Some(Err(error))),
                     };
                     continue;
                 }
-                Stage::Has(it, safe) => {
+                LeaseStage::Has(it, safe) => {
                     let is_safe = ready!(safe.as_mut().poll(context));
                     let it = it.take().ok_or(WaitError::Closed);
                     Poll::Ready(match is_safe {

@@ -55,7 +55,7 @@ impl Ban {
 
     /// Who is banned: all requests that meet the conditions.
     #[must_use]
-    pub fn who(&self) -> &[Condition] {
+    pub fn conditions(&self) -> &[Condition] {
         &self.who
     }
 

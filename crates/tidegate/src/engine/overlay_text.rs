@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
-use crate::policy::parse::overlay::{self, Banned, Edits};
-use crate::policy::write::values::{Lines, conditions_in_tables};
+use crate::policy::parse::overlay::{self, BanEntry, OverlayEdits};
+use crate::policy::write::values::{TableWriter, conditions_in_tables};
 use crate::policy::write::{conditions, limits, text, time};
 use crate::policy::{Grant, Override, PolicyErrors, Rule};
 
@@ -47,7 +47,7 @@ impl Overlay {
     pub fn to_toml(&self) -> String {
         let rules = self.rules().map(Rule::to_toml);
         let overrides =
-            self.overrides().map(|(domain, rule, given)| exception(domain, rule, given));
+            self.overrides().map(|(domain, rule, given)| override_table(domain, rule, given));
         let bans = self.bans.iter().map(ban);
         rules.chain(overrides).chain(bans).collect::<Vec<_>>().join("\n")
     }
@@ -57,8 +57,9 @@ impl Overlay {
     /// A text without any edits is fine. The rules are checked as those of a policy are; whether an
     /// override fits its rule shows when both [are put into force](crate::Engine::replace_overlay).
     pub fn from_toml(text: &str) -> Result<Self, PolicyErrors> {
-        let Edits { rules, overrides, bans } = overlay::parse("overlay.toml", text.as_bytes())?;
-        let ban = |Banned { domain, who, until_ns, reason }| Ban {
+        let OverlayEdits { rules, overrides, bans } =
+            overlay::parse("overlay.toml", text.as_bytes())?;
+        let ban = |BanEntry { domain, who, until_ns, reason }| Ban {
             domain,
             who,
             until: until_ns.map(Timestamp::from_nanos),
@@ -72,8 +73,8 @@ impl Overlay {
     }
 }
 
-fn exception(domain: &str, rule: &str, given: &Override) -> String {
-    let mut lines = Lines::default();
+fn override_table(domain: &str, rule: &str, given: &Override) -> String {
+    let mut lines = TableWriter::default();
     lines.add("domain", text(domain));
     lines.add("rule", text(rule));
     lines.add("key", conditions(&given.key));
@@ -89,7 +90,7 @@ fn exception(domain: &str, rule: &str, given: &Override) -> String {
 }
 
 fn ban(ban: &Ban) -> String {
-    let mut lines = Lines::default();
+    let mut lines = TableWriter::default();
     lines.add("domain", text(&ban.domain));
     lines.add("who", conditions_in_tables(&ban.who));
     lines.add_some("until", ban.until.map(|until| time(until.as_nanos())));

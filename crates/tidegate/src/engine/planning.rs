@@ -9,23 +9,23 @@ use tidegate_core::Period;
 
 use super::error::CheckError;
 use super::overlay::Ban;
-use super::ruleset::{Compiled, Domain, Exception, Grade, Ruleset};
+use super::ruleset::{CompiledOverride, CompiledRule, Domain, Ruleset, TaggedLimit};
+use crate::any_limit::{AnyLimit, NO_PERIOD, Operation};
 use crate::cycle::Times;
 use crate::hash::{KeyedHash, spread};
-use crate::own_limit::OwnLimit;
 use crate::policy::{
     KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask, v6_mask,
 };
 use crate::request::{Attributes, Request};
+use crate::request_limit::RequestLimit;
 use crate::store::{Charge, KeyName, KeyNames, Plan};
-use crate::terms::{Act, NO_PERIOD, Terms, Weight};
 
 /// A plan, or the reason why there is nothing to decide.
 #[derive(Debug)]
 pub(crate) struct Planned<'a> {
     pub(crate) plan: Plan<'a>,
     /// Why the request is refused without asking any limit.
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) denial: Option<EarlyDenial>,
     /// The place of the request that is refused so.
     pub(crate) refused: u32,
     /// The charge for a place in flight that must be had.
@@ -35,14 +35,14 @@ pub(crate) struct Planned<'a> {
     /// Whether any rule matches.
     is_matched: bool,
     /// Which request a rule spoke about, where several are decided together.
-    pub(crate) spoken: Vec<Spoken>,
+    pub(crate) hits: Vec<RuleHit>,
     /// The request that is planned now, and whether it is one of several.
     at: (u32, bool),
 }
 
 /// That a rule had something to say about a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spoken {
+pub(crate) struct RuleHit {
     /// The place of the request among those that are decided together.
     pub(crate) request: u32,
     /// The place of its charge; `None` where it is not limited.
@@ -51,7 +51,7 @@ pub(crate) struct Spoken {
 
 /// Why a request is refused without asking any limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum EarlyDenial {
     /// A rule's key needs an attribute that is not there.
     Missing { rule: u32, part: usize },
     /// It is banned: the number of the ban in its domain.
@@ -63,29 +63,29 @@ pub(crate) enum Refusal {
 impl<'a> Planned<'a> {
     /// An empty plan.
     #[inline(always)]
-    pub(crate) fn new(rules: &Ruleset, act: Act) -> Self {
+    pub(crate) fn new(rules: &Ruleset, act: Operation) -> Self {
         let (charges, version) = (SmallVec::new(), rules.version);
         let (hold, name, note, key_names) = (None, None, None, None);
         let plan = Plan { version, act, charges, hold, name, note, key_names };
         Self {
             plan,
-            refusal: None,
+            denial: None,
             refused: 0,
             slots: None,
             in_flight: None,
             is_matched: false,
-            spoken: Vec::new(),
+            hits: Vec::new(),
             at: (0, false),
         }
     }
 
     /// Leaves out places in flight that are only watched: nobody takes one here.
     pub(crate) fn leave_slots(&mut self) {
-        let is_left = |charge: &Charge<'_>| matches!(charge.terms, Terms::Slots(_));
+        let is_left = |charge: &Charge<'_>| matches!(charge.limit, AnyLimit::Slots(_));
         for (place, _) in self.plan.charges.iter().enumerate().rev().filter(|it| is_left(it.1)) {
             let place = u32::try_from(place).unwrap_or(u32::MAX);
-            self.spoken.retain(|spoken| spoken.charge != Some(place));
-            for charge in self.spoken.iter_mut().filter_map(|spoken| spoken.charge.as_mut()) {
+            self.hits.retain(|hits| hits.charge != Some(place));
+            for charge in self.hits.iter_mut().filter_map(|hits| hits.charge.as_mut()) {
                 *charge -= u32::from(*charge > place);
             }
         }
@@ -95,12 +95,12 @@ impl<'a> Planned<'a> {
     /// Notes that a rule had something to say about the request at hand.
     fn note(&mut self, charge: Option<usize>) {
         let charge = charge.map(|place| u32::try_from(place).unwrap_or(u32::MAX));
-        self.spoken.push(Spoken { request: self.at.0, charge });
+        self.hits.push(RuleHit { request: self.at.0, charge });
     }
 
     /// Notes that the request at hand is refused without asking any limit.
-    fn refuse(&mut self, refusal: Refusal) {
-        self.refusal = Some(refusal);
+    fn deny(&mut self, denial: EarlyDenial) {
+        self.denial = Some(denial);
         self.refused = self.at.0;
     }
 
@@ -122,8 +122,8 @@ impl<'a> Planned<'a> {
             }
         }
         let denies = rules.server.unmatched == Unmatched::Deny && rules.server.enforce_ppm > 0;
-        if denies && !self.is_matched && self.refusal.is_none() {
-            self.refuse(Refusal::Unmatched);
+        if denies && !self.is_matched && self.denial.is_none() {
+            self.deny(EarlyDenial::Unmatched);
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl<'a> Planning<'a, '_> {
     ) -> Result<(), CheckError> {
         let attributes = request.attributes;
         if let Some(ban) = domain.ban(&attributes, self.times) {
-            planned.refuse(Refusal::Banned { ban });
+            planned.deny(EarlyDenial::Banned { ban });
             return Ok(());
         }
         if let Some(limit) = request.own_limit {
@@ -195,8 +195,8 @@ impl<'a> Planning<'a, '_> {
             Charged::None => {}
             Charged::Unlimited => planned.note(None),
             Charged::Missing { part } => {
-                if planned.refusal.is_none() {
-                    planned.refuse(Refusal::Missing { rule: number, part });
+                if planned.denial.is_none() {
+                    planned.deny(EarlyDenial::Missing { rule: number, part });
                 }
             }
         }
@@ -209,7 +209,7 @@ impl<'a> Planning<'a, '_> {
         let compiled = self.rules.rule(number);
         let rule = &compiled.rule;
         let attributes = &request.attributes;
-        let key = KeyOf { compiled, attributes, missing: Cell::new(None) };
+        let key = KeyEncoder { compiled, attributes, missing: Cell::new(None) };
         let hash = spread(self.hash.hash_one(&key)).max(1);
         let is_enforced = rule.mode == Mode::Enforce && self.rules.is_enforced(hash);
         if let Some(part) = key.missing.get() {
@@ -232,42 +232,42 @@ impl<'a> Planning<'a, '_> {
             (Some(_), _) => (0, false),
         };
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
-        let Some(grade) = compiled.grade(attributes, period, self.times) else {
+        let Some(tagged) = compiled.tagged(attributes, period, self.times) else {
             return Ok(Charged::Unlimited);
         };
         Ok(Charged::One(Charge {
             rule: number,
-            tag: grade.tag,
-            weight: if is_enforced { Weight::Binding } else { Weight::Advisory },
+            tag: tagged.tag,
+            mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
             charge_refused: rule.charge_refused,
             durability: compiled.durability,
             family: compiled.family,
             hash,
             cost,
             is_by_request,
-            terms: &grade.terms,
+            limit: &tagged.limit,
             period,
         }))
     }
 
     /// What a request is charged by the limit that it brings along; `None` if it must not.
-    fn own_charge(&self, limit: &'a OwnLimit, request: &Request<'_>) -> Option<Charge<'a>> {
+    fn own_charge(&self, limit: &'a RequestLimit, request: &Request<'_>) -> Option<Charge<'a>> {
         let number = self.rules.own(limit.unit)?;
         let compiled = self.rules.rule(number);
-        let key = OwnKey { family: compiled.family, request };
+        let key = RequestLimitKey { family: compiled.family, request };
         let hash = spread(self.hash.hash_one(&key)).max(1);
         let is_enforced = self.rules.is_enforced(hash);
         Some(Charge {
             rule: number,
             tag: compiled.base.tag,
-            weight: if is_enforced { Weight::Binding } else { Weight::Advisory },
+            mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
             charge_refused: compiled.rule.charge_refused,
             durability: compiled.durability,
             family: compiled.family,
             hash,
             cost: request.cost,
             is_by_request: true,
-            terms: &limit.terms,
+            limit: &limit.limit,
             period: NO_PERIOD,
         })
     }
@@ -315,7 +315,7 @@ pub(crate) enum Charged<'a> {
 #[inline(always)]
 fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
     let charges = &mut planned.plan.charges;
-    if matches!(charge.terms, Terms::Slots(_)) && charge.weight == Weight::Binding {
+    if matches!(charge.limit, AnyLimit::Slots(_)) && charge.mode == Mode::Enforce {
         planned.slots.get_or_insert(charges.len());
     }
     // One decision names a key once; only several requests decided together can name it twice.
@@ -350,7 +350,7 @@ impl Ruleset {
     }
 }
 
-impl Compiled {
+impl CompiledRule {
     /// The first attribute of the key that is not there.
     #[inline]
     pub(crate) fn missing_part(&self, attributes: &Attributes<'_>) -> Option<usize> {
@@ -378,21 +378,30 @@ impl Compiled {
 
     /// The override that is for this request.
     #[inline]
-    pub(crate) fn exception(&self, attributes: &Attributes<'_>, wall_ns: u64) -> Option<usize> {
-        let applies = |it: &Exception| it.rule.applies(attributes, wall_ns);
-        self.finder.first(&self.exceptions, attributes, applies)
+    pub(crate) fn override_index(
+        &self,
+        attributes: &Attributes<'_>,
+        wall_ns: u64,
+    ) -> Option<usize> {
+        let applies = |it: &CompiledOverride| it.rule.applies(attributes, wall_ns);
+        self.finder.first(&self.overrides, attributes, applies)
     }
 
     /// The limit for this request; `None` if there is none.
     #[inline]
-    fn grade(&self, attributes: &Attributes<'_>, period: Period, times: Times) -> Option<&Grade> {
+    fn tagged(
+        &self,
+        attributes: &Attributes<'_>,
+        period: Period,
+        times: Times,
+    ) -> Option<&TaggedLimit> {
         let wall_ns = times.wall.as_nanos();
-        let exceptions = &self.exceptions;
-        if let Some(found) = self.exception(attributes, wall_ns) {
-            return exceptions[found].grade.as_ref();
+        let overrides = &self.overrides;
+        if let Some(found) = self.override_index(attributes, wall_ns) {
+            return overrides[found].tagged.as_ref();
         }
         match &self.outgoing {
-            Some(outgoing) if period.index <= outgoing.last_period => Some(&outgoing.grade),
+            Some(outgoing) if period.index <= outgoing.last_period => Some(&outgoing.tagged),
             _ => Some(&self.base),
         }
     }
@@ -417,14 +426,14 @@ impl Compiled {
 }
 
 /// A key, to be hashed: the family and every part, each in a way that no other value looks like.
-struct KeyOf<'a> {
-    compiled: &'a Compiled,
+struct KeyEncoder<'a> {
+    compiled: &'a CompiledRule,
     attributes: &'a Attributes<'a>,
     /// The first part that the request does not have, found on the way.
     missing: Cell<Option<usize>>,
 }
 
-impl Hash for KeyOf<'_> {
+impl Hash for KeyEncoder<'_> {
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.compiled.family);
@@ -461,12 +470,12 @@ impl Hash for KeyOf<'_> {
 }
 
 /// The key of a limit that a request brings along: the domain, and everything that is known.
-struct OwnKey<'a> {
+struct RequestLimitKey<'a> {
     family: u64,
     request: &'a Request<'a>,
 }
 
-impl Hash for OwnKey<'_> {
+impl Hash for RequestLimitKey<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.family);
         write_text(self.request.domain, state);

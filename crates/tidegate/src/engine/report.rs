@@ -7,39 +7,39 @@ use smallvec::SmallVec;
 use tidegate_core::{Decision, Timestamp, Wait, Window};
 
 use super::error::CheckError;
-use super::planning::{Refusal, Spoken};
+use super::planning::{EarlyDenial, RuleHit};
 use super::ruleset::{Domain, Ruleset};
+use crate::any_limit::{Decisions, INLINE};
 use crate::policy::{Cycle, Limit, Mode, OnError, duration_to_text};
 use crate::request::Request;
-use crate::store::{Decided, Held, HoldId, KeyName, Outage, Safe, Undecided};
-use crate::terms::{Decisions, INLINE, Weight};
+use crate::store::{DecideError, Decided, Durable, HoldId, KeyName, NewHold, Outage};
 
 /// The answer to a request: whether it may go ahead, and what every rule said about it.
 #[must_use]
 pub struct Report {
     pub(super) rules: Guard<Arc<Ruleset>>,
-    pub(super) asked: SmallVec<[Asked; INLINE]>,
+    pub(super) evaluated: SmallVec<[EvaluatedRule; INLINE]>,
     pub(super) decisions: Decisions,
-    pub(super) refusal: Option<Box<RefusalReport>>,
+    pub(super) denial: Option<Box<EarlyDenialReport>>,
     pub(super) is_allowed: bool,
     pub(super) is_outage: bool,
-    pub(super) hold: Option<Held>,
+    pub(super) hold: Option<NewHold>,
     /// Whether it is about several requests.
     pub(super) is_of_several: bool,
     /// Who spoke about which of them.
-    pub(super) spoken: Vec<Spoken>,
+    pub(super) hits: Vec<RuleHit>,
 }
 
 /// A rule that was asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct EvaluatedRule {
     pub(super) rule: u32,
-    pub(super) weight: Weight,
+    pub(super) mode: Mode,
 }
 
 /// Why a request was refused without asking any limit.
 #[derive(Clone, Debug)]
-pub(super) struct RefusalReport {
+pub(super) struct EarlyDenialReport {
     /// The place of the request that is refused.
     pub(super) request: usize,
     pub(super) rule: Option<u32>,
@@ -79,9 +79,9 @@ impl Report {
     /// left. `None` if no rule matches.
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
-        let number = match &self.refusal {
-            Some(refusal) => refusal.rule,
-            None => self.telling().map(|index| self.asked[index].rule),
+        let number = match &self.denial {
+            Some(denial) => denial.rule,
+            None => self.decisive_rule().map(|index| self.evaluated[index].rule),
         };
         number.map(|number| &*self.rules.rule(number).rule.name)
     }
@@ -89,7 +89,7 @@ impl Report {
     /// What the rule that tells most said.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
-        self.telling().map(|index| &self.decisions[index])
+        self.decisive_rule().map(|index| &self.decisions[index])
     }
 
     /// The capacity of the limit that tells most, in units of cost.
@@ -109,8 +109,8 @@ impl Report {
     /// Over several rules it is the longest of their waits.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
-        match &self.refusal {
-            Some(refusal) => Some(refusal.wait),
+        match &self.denial {
+            Some(denial) => Some(denial.wait),
             None if self.is_allowed => None,
             None => self.decision().and_then(Decision::wait),
         }
@@ -128,17 +128,19 @@ impl Report {
         if self.is_allowed {
             return None;
         }
-        if let Some(refusal) = &self.refusal {
-            return Some(refusal.reason.to_string());
+        if let Some(denial) = &self.denial {
+            return Some(denial.reason.to_string());
         }
-        let index = self.telling()?;
-        let rule = &self.rules.rule(self.asked[index].rule).rule;
+        let index = self.decisive_rule()?;
+        let rule = &self.rules.rule(self.evaluated[index].rule).rule;
         if let Some(deny) = &rule.deny {
             return Some(deny.to_string());
         }
         let name = &rule.name;
         Some(match self.wait()? {
-            wait @ Wait::After(_) => format!("rule `{name}` refused: retry {}", in_words(wait)),
+            wait @ Wait::After(_) => {
+                format!("rule `{name}` refused: retry {}", describe_wait(wait))
+            }
             Wait::Never => format!("rule `{name}` refused: the cost is more than it ever allows"),
             Wait::Unknown => format!("rule `{name}` refused: nobody knows for how long"),
         })
@@ -146,7 +148,7 @@ impl Report {
 
     /// What every rule said that the request met, in the order of the policy.
     pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
-        self.asked.iter().zip(&self.decisions).map(|it| self.rule_report(it))
+        self.evaluated.iter().zip(&self.decisions).map(|it| self.rule_report(it))
     }
 
     /// What the rules said about one of several requests that were
@@ -156,33 +158,36 @@ impl Report {
     pub fn rules_of(&self, request: usize) -> impl Iterator<Item = RuleReport<'_>> {
         let is_asked = move |place: usize| {
             !self.is_of_several
-                || self.spoken_of(request).any(|charge| charge == u32::try_from(place).ok())
+                || self.rules_hit(request).any(|charge| charge == u32::try_from(place).ok())
         };
-        let asked = self.asked.iter().zip(&self.decisions).enumerate();
-        asked.filter(move |(place, _)| is_asked(*place)).map(|(_, it)| self.rule_report(it))
+        let evaluated = self.evaluated.iter().zip(&self.decisions).enumerate();
+        evaluated.filter(move |(place, _)| is_asked(*place)).map(|(_, it)| self.rule_report(it))
     }
 
     /// Whether an override gives one of the requests that were decided, by its place among them, all
     /// that it wants.
     #[must_use]
     pub fn is_unlimited(&self, request: usize) -> bool {
-        self.spoken_of(request).any(|charge| charge.is_none())
+        self.rules_hit(request).any(|charge| charge.is_none())
     }
 
     /// The place of the request that was refused without asking any limit, because it is banned or
     /// lacks an attribute.
     #[must_use]
     pub fn refused_request(&self) -> Option<usize> {
-        self.refusal.as_ref().map(|refusal| refusal.request)
+        self.denial.as_ref().map(|denial| denial.request)
     }
 
-    fn spoken_of(&self, request: usize) -> impl Iterator<Item = Option<u32>> {
-        let is_its = move |it: &&Spoken| usize::try_from(it.request) == Ok(request);
-        self.spoken.iter().filter(is_its).map(|it| it.charge)
+    fn rules_hit(&self, request: usize) -> impl Iterator<Item = Option<u32>> {
+        let is_its = move |it: &&RuleHit| usize::try_from(it.request) == Ok(request);
+        self.hits.iter().filter(is_its).map(|it| it.charge)
     }
 
-    fn rule_report<'r>(&'r self, (asked, decision): (&Asked, &'r Decision)) -> RuleReport<'r> {
-        let rule = &self.rules.rule(asked.rule).rule;
+    fn rule_report<'r>(
+        &'r self,
+        (evaluated, decision): (&EvaluatedRule, &'r Decision),
+    ) -> RuleReport<'r> {
+        let rule = &self.rules.rule(evaluated.rule).rule;
         let by_calendar = || match &rule.limit {
             Limit::Quota(_, Cycle::Calendar(calendar)) => calendar.usual_length(),
             _ => None,
@@ -194,7 +199,7 @@ impl Report {
         };
         RuleReport {
             rule: &rule.name,
-            mode: asked.weight.mode(),
+            mode: evaluated.mode,
             decision,
             span: decision.span().or_else(by_calendar),
             ends,
@@ -205,9 +210,9 @@ impl Report {
     /// Whose state the rule that tells most has looked at, as the request that this answers names it.
     #[must_use]
     pub fn key_of(&self, request: &Request<'_>) -> Option<KeyName> {
-        let number = match &self.refusal {
-            Some(refusal) => refusal.rule,
-            None => self.telling().map(|index| self.asked[index].rule),
+        let number = match &self.denial {
+            Some(denial) => denial.rule,
+            None => self.decisive_rule().map(|index| self.evaluated[index].rule),
         };
         let compiled = self.rules.rule(number?);
         Some(KeyName {
@@ -236,16 +241,16 @@ impl Report {
     }
 
     /// Which of the rules tells most.
-    fn telling(&self) -> Option<usize> {
-        let indexes = 0..self.asked.len().min(self.decisions.len());
+    fn decisive_rule(&self) -> Option<usize> {
+        let indexes = 0..self.evaluated.len().min(self.decisions.len());
         if self.is_allowed {
             let least = |index: &usize| self.decisions[*index].remaining();
-            let binding = |index: &usize| self.asked[*index].weight == Weight::Binding;
+            let binding = |index: &usize| self.evaluated[*index].mode == Mode::Enforce;
             let least_binding = indexes.clone().filter(binding).min_by_key(least);
             return least_binding.or_else(|| indexes.min_by_key(least));
         }
         let refusers = indexes.filter(|&index| {
-            self.asked[index].weight == Weight::Binding && !self.decisions[index].is_allowed()
+            self.evaluated[index].mode == Mode::Enforce && !self.decisions[index].is_allowed()
         });
         // The first of those that are equal.
         refusers.rev().max_by_key(|&index| rank(self.decisions[index].wait()))
@@ -259,27 +264,27 @@ impl Report {
     pub(super) fn new(rules: Guard<Arc<Ruleset>>) -> Self {
         Self {
             rules,
-            asked: SmallVec::new(),
+            evaluated: SmallVec::new(),
             decisions: Decisions::new(),
-            refusal: None,
+            denial: None,
             is_allowed: true,
             is_outage: false,
             hold: None,
             is_of_several: false,
-            spoken: Vec::new(),
+            hits: Vec::new(),
         }
     }
 
     #[inline]
-    pub(super) fn set(&mut self, decided: Result<Decided, Undecided>) -> Result<(), CheckError> {
+    pub(super) fn set(&mut self, decided: Result<Decided, DecideError>) -> Result<(), CheckError> {
         match decided {
             Ok(Decided { is_allowed, hold, .. }) => {
                 self.is_allowed = is_allowed;
                 self.hold = hold;
             }
-            Err(Undecided::OtherBody) => return Err(CheckError::OtherRequest),
-            Err(Undecided::TooManyHolds) => return Err(CheckError::TooManyHolds),
-            Err(Undecided::Superseded | Undecided::NotAdopted | Undecided::Outage) => {
+            Err(DecideError::OtherBody) => return Err(CheckError::OtherRequest),
+            Err(DecideError::TooManyHolds) => return Err(CheckError::TooManyHolds),
+            Err(DecideError::Superseded | DecideError::NotAdopted | DecideError::Outage) => {
                 self.set_outage();
             }
         }
@@ -287,7 +292,7 @@ impl Report {
     }
 
     /// The report once it is safe.
-    pub(super) async fn when(mut self, safe: Safe<'_>) -> Result<Self, CheckError> {
+    pub(super) async fn when(mut self, safe: Durable<'_>) -> Result<Self, CheckError> {
         if let Err(Outage) = safe.await {
             self.set_outage();
         }
@@ -296,18 +301,18 @@ impl Report {
 
     /// What the rules say about a store that cannot answer: one that denies is enough.
     pub(super) fn set_outage(&mut self) {
-        let denies = |asked: &&Asked| {
-            let on_error = self.rules.rule(asked.rule).rule.on_error;
-            asked.weight == Weight::Binding && on_error == OnError::Deny
+        let denies = |evaluated: &&EvaluatedRule| {
+            let on_error = self.rules.rule(evaluated.rule).rule.on_error;
+            evaluated.mode == Mode::Enforce && on_error == OnError::Deny
         };
         self.decisions.clear();
         self.hold = None;
         self.is_allowed = true;
         self.is_outage = true;
-        if let Some(asked) = self.asked.iter().find(denies) {
-            self.refuse(RefusalReport {
+        if let Some(evaluated) = self.evaluated.iter().find(denies) {
+            self.deny(EarlyDenialReport {
                 request: 0,
-                rule: Some(asked.rule),
+                rule: Some(evaluated.rule),
                 is_ban: false,
                 reason: "the store cannot answer".into(),
                 wait: Wait::Unknown,
@@ -315,9 +320,9 @@ impl Report {
         }
     }
 
-    pub(super) fn refuse(&mut self, refusal: RefusalReport) {
+    pub(super) fn deny(&mut self, denial: EarlyDenialReport) {
         self.is_allowed = false;
-        self.refusal = Some(Box::new(refusal));
+        self.denial = Some(Box::new(denial));
     }
 }
 
@@ -338,7 +343,7 @@ fn window_end(window: Window, decision: &Decision) -> Option<Duration> {
 }
 
 /// A wait as people say it, in whole milliseconds, rounded up.
-pub(super) fn in_words(wait: Wait) -> String {
+pub(super) fn describe_wait(wait: Wait) -> String {
     match wait {
         Wait::After(wait) => {
             let ms = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
@@ -359,23 +364,23 @@ fn rank(wait: Option<Wait>) -> (u8, Duration) {
     }
 }
 
-impl RefusalReport {
+impl EarlyDenialReport {
     pub(super) fn new(
         rules: &Ruleset,
         domain: Option<&Domain>,
-        (refusal, request): (Refusal, u32),
+        (denial, request): (EarlyDenial, u32),
         wall: Timestamp,
     ) -> Self {
         let request = usize::try_from(request).unwrap_or(usize::MAX);
-        match refusal {
-            Refusal::Missing { rule: number, part } => {
+        match denial {
+            EarlyDenial::Missing { rule: number, part } => {
                 let rule = &rules.rule(number).rule;
                 let attribute = rule.key.parts[part].attribute();
                 let reason =
                     format!("rule `{}` needs the attribute `{attribute}`", rule.name).into();
                 Self { request, rule: Some(number), is_ban: false, reason, wait: Wait::Never }
             }
-            Refusal::Banned { ban } => {
+            EarlyDenial::Banned { ban } => {
                 let ban = domain.and_then(|domain| domain.bans.get(ban));
                 let reason = ban.and_then(|ban| ban.reason.clone());
                 let until = ban.and_then(|ban| ban.until);
@@ -390,7 +395,7 @@ impl RefusalReport {
                     }),
                 }
             }
-            Refusal::Unmatched => {
+            EarlyDenial::Unmatched => {
                 let reason = "no rule matches".into();
                 Self { request, rule: None, is_ban: false, reason, wait: Wait::Never }
             }

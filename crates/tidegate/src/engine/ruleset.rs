@@ -8,26 +8,26 @@ use tidegate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
 use super::tally::{Tally, go_on_counting};
+use crate::any_limit::AnyLimit;
 use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
 use crate::hash::KeyedHash;
-use crate::own_limit::{OwnLimit, Unit};
 use crate::policy::{
     Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
-    Rule, Server,
+    Rule, ServerConfig,
 };
 use crate::request::Attributes;
-use crate::store::{Adoption, ExceptionId, NewLimit, Restored, Store, Succession, Successor};
-use crate::terms::Terms;
+use crate::request_limit::{RequestLimit, WindowUnit};
+use crate::store::{Adoption, NewLimit, OverrideId, RestoredLimit, Store, Succession, Successor};
 
 /// The rules in force, compiled. Never changes; an edit makes a new one.
 #[derive(Debug)]
 pub(crate) struct Ruleset {
     pub(crate) version: u64,
-    pub(crate) server: Server,
-    pub(crate) rules: Vec<Compiled>,
+    pub(crate) server: ServerConfig,
+    pub(crate) rules: Vec<CompiledRule>,
     /// The limits that requests bring along, one for each unit, if they may; numbered after the rules.
-    own: Vec<Compiled>,
+    own: Vec<CompiledRule>,
     pub(crate) domains: Vec<Domain>,
     /// Where the domains are, should there be many.
     by_name: HashMap<Box<str>, usize, KeyedHash>,
@@ -52,22 +52,22 @@ pub(crate) struct Domain {
     pub(crate) matcher: Matcher,
     pub(crate) bans: Vec<Ban>,
     /// Finds bans.
-    pub(crate) ban_finder: Finder,
+    pub(crate) ban_finder: ConditionFinder,
 }
 
 /// A rule with its limits, ready to be charged.
 #[derive(Debug)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledRule {
     pub(crate) rule: Rule,
     /// The name of the rule's states. Another one if the key or the algorithm changes.
     pub(crate) family: u64,
-    pub(crate) base: Grade,
-    pub(crate) exceptions: Vec<Exception>,
+    pub(crate) base: TaggedLimit,
+    pub(crate) overrides: Vec<CompiledOverride>,
     /// Finds overrides.
-    pub(crate) finder: Finder,
+    pub(crate) finder: ConditionFinder,
     pub(crate) cycle: Option<Arc<CycleClock>>,
     /// The limit that is in force for the rest of the period of the last edit.
-    pub(crate) outgoing: Option<Outgoing>,
+    pub(crate) outgoing: Option<OutgoingLimit>,
     pub(crate) durability: Durability,
     /// What it has said so far.
     pub(super) tally: Arc<Tally>,
@@ -75,22 +75,22 @@ pub(crate) struct Compiled {
 
 /// A limit and its number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Grade {
+pub(crate) struct TaggedLimit {
     pub(crate) tag: u32,
-    pub(crate) terms: Terms,
+    pub(crate) limit: AnyLimit,
 }
 
 /// An override with its limit; `None` where there is none.
 #[derive(Debug)]
-pub(crate) struct Exception {
+pub(crate) struct CompiledOverride {
     pub(crate) rule: Override,
-    pub(crate) grade: Option<Grade>,
+    pub(crate) tagged: Option<TaggedLimit>,
 }
 
 /// A limit that ends with a period.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) grade: Grade,
+pub(crate) struct OutgoingLimit {
+    pub(crate) tagged: TaggedLimit,
     pub(crate) last_period: u64,
 }
 
@@ -105,14 +105,14 @@ impl Ruleset {
     ) -> Self {
         let restored = if old.is_none() { store.known_limits() } else { Vec::new() };
         let next_tag = restored.iter().map(|limit| limit.tag + 1).max().unwrap_or(1);
-        let mut numbers = Numbers {
+        let mut numbers = LimitNumbering {
             next_tag: old.map_or(next_tag, |old| old.next_tag),
             adoption: Adoption {
                 version: old.map_or(1, |old| old.version + 1),
                 ..Adoption::default()
             },
         };
-        let old_rules: HashMap<u64, &Compiled> = old
+        let old_rules: HashMap<u64, &CompiledRule> = old
             .iter()
             .flat_map(|old| old.rules.iter().chain(&old.own))
             .map(|rule| (rule.family, rule))
@@ -122,7 +122,7 @@ impl Ruleset {
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(store.hash().clone());
         for rule in overlay.over(&policy.rules) {
             let family = family(&rule, store.hash());
-            let revived = Compiled::revive(&rule, family, (&restored, store.hash()), times);
+            let revived = CompiledRule::revive(&rule, family, (&restored, store.hash()), times);
             let old = old_rules.get(&family).copied().or(revived.as_ref());
             let domain = *by_name.entry(rule.domain.clone()).or_insert_with(|| {
                 domains.push(Domain::new(&rule.domain, overlay.bans_in(&rule.domain)));
@@ -134,10 +134,10 @@ impl Ruleset {
         }
         go_on_counting(old, &mut rules);
         let mut own = Vec::new();
-        for unit in Unit::ALL.into_iter().filter(|_| policy.takes_own_limits) {
+        for unit in WindowUnit::ALL.into_iter().filter(|_| policy.takes_own_limits) {
             let rule = own_rule(unit);
             let family = store.hash().hash_one(("own limit", unit));
-            let revived = Compiled::revive(&rule, family, (&restored, store.hash()), times);
+            let revived = CompiledRule::revive(&rule, family, (&restored, store.hash()), times);
             let old = old_rules.get(&family).copied().or(revived.as_ref());
             own.push(numbers.compile(rule, (family, old), store, times));
         }
@@ -148,13 +148,13 @@ impl Ruleset {
                 domains.len() - 1
             });
         }
-        domains.iter_mut().for_each(|domain| domain.look_at(&rules));
+        domains.iter_mut().for_each(|domain| domain.index(&rules));
         let policy_rules = rules.len();
         rules.append(&mut own);
         numbers.note_removed(&old_rules, &rules);
         numbers.note_restored(&restored, &mut rules);
         let own = rules.split_off(policy_rules);
-        let needs_wall = rules.iter().any(Compiled::needs_wall)
+        let needs_wall = rules.iter().any(CompiledRule::needs_wall)
             || domains.iter().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
         Self {
             version: numbers.adoption.version,
@@ -187,7 +187,7 @@ impl Ruleset {
     }
 
     #[inline]
-    pub(crate) fn rule(&self, number: u32) -> &Compiled {
+    pub(crate) fn rule(&self, number: u32) -> &CompiledRule {
         let number = number as usize;
         match self.rules.get(number) {
             Some(rule) => rule,
@@ -196,8 +196,8 @@ impl Ruleset {
     }
 
     /// The number of what stands for the limits of this unit that requests bring along, if they may.
-    pub(crate) fn own(&self, unit: Unit) -> Option<u32> {
-        let place = Unit::ALL.iter().position(|it| *it == unit)?;
+    pub(crate) fn own(&self, unit: WindowUnit) -> Option<u32> {
+        let place = WindowUnit::ALL.iter().position(|it| *it == unit)?;
         self.own.get(place)?;
         u32::try_from(self.rules.len() + place).ok()
     }
@@ -205,9 +205,9 @@ impl Ruleset {
 
 /// Finds those of a list of conditions that a request meets, in order: one by one where they are few.
 #[derive(Debug)]
-pub(crate) struct Finder(Option<Matcher>);
+pub(crate) struct ConditionFinder(Option<Matcher>);
 
-impl Finder {
+impl ConditionFinder {
     fn new<'a>(lists: impl ExactSizeIterator<Item = &'a [Condition]>) -> Self {
         Self((lists.len() > FEW_CONDITIONS).then(|| Matcher::of_conditions(lists)))
     }
@@ -232,7 +232,7 @@ impl Finder {
 
 impl Domain {
     /// Learns how its rules are found.
-    fn look_at(&mut self, rules: &[Compiled]) {
+    fn index(&mut self, rules: &[CompiledRule]) {
         let of_domain = || self.rules.iter().map(|&number| &rules[number as usize].rule);
         let is_unconditional =
             of_domain().all(|rule| rule.conditions.is_empty() && rule.group.is_none());
@@ -242,26 +242,26 @@ impl Domain {
 
     fn new(name: &str, bans: Vec<Ban>) -> Self {
         let (rules, matcher) = (Vec::new(), Matcher::new([]));
-        let ban_finder = Finder::new(bans.iter().map(|ban| ban.who()));
+        let ban_finder = ConditionFinder::new(bans.iter().map(|ban| ban.conditions()));
         Self { name: name.into(), is_unconditional: true, rules, matcher, bans, ban_finder }
     }
 }
 
-impl Compiled {
+impl CompiledRule {
     fn needs_wall(&self) -> bool {
         let is_calendar = self.cycle.as_deref().is_some_and(|cycle| cycle.is_calendar());
-        is_calendar || self.exceptions.iter().any(|exception| exception.rule.until_ns.is_some())
+        is_calendar || self.overrides.iter().any(|it| it.rule.until_ns.is_some())
     }
 }
 
 /// Gives numbers to limits, and writes down what became of the old ones.
-struct Numbers {
+struct LimitNumbering {
     next_tag: u32,
     adoption: Adoption,
 }
 
 /// What an edit of a rule does to its limits.
-struct Edit<'a> {
+struct RuleEdit<'a> {
     hash: &'a KeyedHash,
     family: u64,
     cycle: Option<&'a Arc<CycleClock>>,
@@ -270,14 +270,14 @@ struct Edit<'a> {
     period: u64,
 }
 
-impl Numbers {
+impl LimitNumbering {
     fn compile(
         &mut self,
         rule: Rule,
-        (family, old): (u64, Option<&Compiled>),
+        (family, old): (u64, Option<&CompiledRule>),
         store: &impl Store,
         times: Times,
-    ) -> Compiled {
+    ) -> CompiledRule {
         let cycle = cycle_of(&rule, old, store);
         let is_same_cycle = old.is_none_or(|old| match (&old.cycle, &cycle) {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
@@ -286,9 +286,9 @@ impl Numbers {
         // There is no next period of a calendar that is not followed any more.
         let effective = if is_same_cycle { rule.effective } else { Effective::Now };
         let period = cycle.as_ref().map_or(0, |cycle| cycle.period(times).index);
-        let terms = terms_of(&rule.limit, &rule);
+        let limit = any_limit_of(&rule.limit, &rule);
         let kept = old.map(|old| (old.base, is_same_cycle));
-        let new = (terms, None, None);
+        let new = (limit, None, None);
         let (base, is_edited) = self.number(new, (family, cycle.as_ref()), kept);
         let mut outgoing = None;
         if let Some(old) = old {
@@ -305,31 +305,32 @@ impl Numbers {
             }
             // What was waiting for the next period waits no longer.
             if let (Some(waiting), None) = (old.outgoing, outgoing) {
-                self.succeed(waiting.grade, base, Effective::Now, 0);
+                self.succeed(waiting.tagged, base, Effective::Now, 0);
             }
         }
         let hash = store.hash();
-        let edit = Edit { hash, family, cycle: cycle.as_ref(), is_same_cycle, effective, period };
-        let exceptions = self.compile_exceptions(&rule, &edit, base, old);
-        let finder = Finder::new(exceptions.iter().map(|exception| &*exception.rule.key));
+        let edit =
+            RuleEdit { hash, family, cycle: cycle.as_ref(), is_same_cycle, effective, period };
+        let overrides = self.compile_overrides(&rule, &edit, base, old);
+        let finder = ConditionFinder::new(overrides.iter().map(|it| &*it.rule.key));
         let durability = rule.durability_on_disk();
         let tally = Arc::default();
-        Compiled { rule, family, base, exceptions, finder, cycle, outgoing, durability, tally }
+        CompiledRule { rule, family, base, overrides, finder, cycle, outgoing, durability, tally }
     }
 
-    fn compile_exceptions(
+    fn compile_overrides(
         &mut self,
         rule: &Rule,
-        edit: &Edit<'_>,
-        base: Grade,
-        old: Option<&Compiled>,
-    ) -> Vec<Exception> {
-        let old_exceptions = old.map_or(&[][..], |old| &old.exceptions);
+        edit: &RuleEdit<'_>,
+        base: TaggedLimit,
+        old: Option<&CompiledRule>,
+    ) -> Vec<CompiledOverride> {
+        let old_overrides = old.map_or(&[][..], |old| &old.overrides);
         let mut places = HashMap::new();
-        for (place, exception) in old_exceptions.iter().enumerate() {
-            places.entry(&*exception.rule.key).or_insert(place);
+        for (index, old_override) in old_overrides.iter().enumerate() {
+            places.entry(&*old_override.rule.key).or_insert(index);
         }
-        let mut exceptions = Vec::new();
+        let mut overrides = Vec::new();
         let mut last_place = 0;
         for given in &rule.overrides {
             let place = places.get(&*given.key).copied();
@@ -337,46 +338,46 @@ impl Numbers {
             let is_kept = place.is_some_and(|place| {
                 edit.is_same_cycle
                     && place >= last_place
-                    && old_exceptions[place].rule.until_ns == given.until_ns
+                    && old_overrides[place].rule.until_ns == given.until_ns
             });
             last_place = place.unwrap_or(0).max(last_place);
-            let old_grade = place.and_then(|place| old_exceptions[place].grade);
-            let grade = match &given.grant {
+            let old_tagged = place.and_then(|place| old_overrides[place].tagged);
+            let tagged = match &given.grant {
                 Grant::Unlimited => {
                     // Nothing is charged meanwhile; what was spent goes the way of all others'.
-                    old_grade
+                    old_tagged
                         .into_iter()
                         .for_each(|old| self.succeed(old, base, Effective::Now, 0));
                     None
                 }
                 Grant::Limit(limit) => {
                     let until = given.until_ns.map(Timestamp::from_nanos);
-                    let id = ExceptionId {
+                    let id = OverrideId {
                         key: edit.hash.hash_one(&given.key),
-                        place: u32::try_from(exceptions.len()).unwrap_or(u32::MAX),
+                        place: u32::try_from(overrides.len()).unwrap_or(u32::MAX),
                     };
-                    let new = (terms_of(limit, rule), until, Some((base.tag, id)));
-                    let kept = old_grade.map(|old| (old, is_kept));
-                    let (grade, is_edited) = self.number(new, (edit.family, edit.cycle), kept);
-                    if let (Some(old), true) = (old_grade, is_edited) {
-                        self.succeed(old, grade, edit.effective, edit.period);
+                    let new = (any_limit_of(limit, rule), until, Some((base.tag, id)));
+                    let kept = old_tagged.map(|old| (old, is_kept));
+                    let (tagged, is_edited) = self.number(new, (edit.family, edit.cycle), kept);
+                    if let (Some(old), true) = (old_tagged, is_edited) {
+                        self.succeed(old, tagged, edit.effective, edit.period);
                     }
-                    Some(grade)
+                    Some(tagged)
                 }
             };
-            exceptions.push(Exception { rule: given.clone(), grade });
+            overrides.push(CompiledOverride { rule: given.clone(), tagged });
         }
         // A key that has lost its override goes on under the common limit.
         let kept: HashSet<&[Condition]> = rule.overrides.iter().map(|given| &*given.key).collect();
-        for gone in old_exceptions.iter().filter(|gone| !kept.contains(&*gone.rule.key)) {
-            if let Some(grade) = gone.grade {
-                self.succeed(grade, base, Effective::Now, 0);
+        for gone in old_overrides.iter().filter(|gone| !kept.contains(&*gone.rule.key)) {
+            if let Some(tagged) = gone.tagged {
+                self.succeed(tagged, base, Effective::Now, 0);
             }
         }
-        exceptions
+        overrides
     }
 
-    fn succeed(&mut self, from: Grade, to: Grade, effective: Effective, period: u64) {
+    fn succeed(&mut self, from: TaggedLimit, to: TaggedLimit, effective: Effective, period: u64) {
         let (from, to) = (from.tag, to.tag);
         self.adoption.successions.push(Succession { from, to, effective, period });
     }
@@ -386,26 +387,34 @@ impl Numbers {
     /// `old` is the limit before, and whether everything else about it is the same.
     fn number(
         &mut self,
-        (terms, until, exception): (Terms, Option<Timestamp>, Option<(u32, ExceptionId)>),
+        (limit, until, override_id): (AnyLimit, Option<Timestamp>, Option<(u32, OverrideId)>),
         (family, cycle): (u64, Option<&Arc<CycleClock>>),
-        old: Option<(Grade, bool)>,
-    ) -> (Grade, bool) {
+        old: Option<(TaggedLimit, bool)>,
+    ) -> (TaggedLimit, bool) {
         if let Some((old, true)) = old
-            && old.terms == terms
+            && old.limit == limit
         {
             return (old, false);
         }
-        let terms = old.map_or(terms, |(old, _)| terms.succeeding(&old.terms));
+        let limit = old.map_or(limit, |(old, _)| limit.succeeding(&old.limit));
         let tag = self.next_tag;
         self.next_tag += 1;
         let cycle = cycle.cloned();
-        let (common, exception) = (exception.map(|it| it.0), exception.map(|it| it.1));
-        self.adoption.limits.push(NewLimit { tag, family, terms, cycle, until, common, exception });
-        (Grade { tag, terms }, old.is_some())
+        let (common, override_id) = (override_id.map(|it| it.0), override_id.map(|it| it.1));
+        self.adoption.limits.push(NewLimit {
+            tag,
+            family,
+            limit,
+            cycle,
+            until,
+            common,
+            override_id,
+        });
+        (TaggedLimit { tag, limit }, old.is_some())
     }
 
     /// States from an earlier life go on under the rules of the same names.
-    fn note_restored(&mut self, restored: &[Restored], rules: &mut [Compiled]) {
+    fn note_restored(&mut self, restored: &[RestoredLimit], rules: &mut [CompiledRule]) {
         let by_family: HashMap<u64, usize> =
             rules.iter().map(|rule| rule.family).zip(0..).collect();
         for limit in restored {
@@ -413,9 +422,8 @@ impl Numbers {
                 self.adoption.removed.push(limit.tag);
                 continue;
             };
-            let of_exceptions = rules[index].exceptions.iter().filter_map(|it| it.grade);
-            let is_in_force =
-                of_exceptions.chain([rules[index].base]).any(|it| it.tag == limit.tag);
+            let of_overrides = rules[index].overrides.iter().filter_map(|it| it.tagged);
+            let is_in_force = of_overrides.chain([rules[index].base]).any(|it| it.tag == limit.tag);
             let is_followed = limit.successor.is_some()
                 || self.adoption.successions.iter().any(|it| it.from == limit.tag);
             if limit.is_base || is_in_force || is_followed {
@@ -424,30 +432,30 @@ impl Numbers {
             let base = &mut rules[index].base;
             // Only a limit that nobody has counted under yet may change.
             for new in self.adoption.limits.iter_mut().filter(|new| new.tag == base.tag) {
-                base.terms = base.terms.succeeding(&limit.terms);
-                new.terms = base.terms;
+                base.limit = base.limit.succeeding(&limit.limit);
+                new.limit = base.limit;
             }
             let (from, to, effective) = (limit.tag, base.tag, Effective::Now);
             self.adoption.successions.push(Succession { from, to, effective, period: 0 });
         }
     }
 
-    fn note_removed(&mut self, old: &HashMap<u64, &Compiled>, rules: &[Compiled]) {
+    fn note_removed(&mut self, old: &HashMap<u64, &CompiledRule>, rules: &[CompiledRule]) {
         let kept: HashSet<u64> = rules.iter().map(|rule| rule.family).collect();
         for gone in old.values().filter(|old| !kept.contains(&old.family)) {
-            let exceptions = gone.exceptions.iter().filter_map(|exception| exception.grade);
-            let grades = exceptions.chain([gone.base]);
-            self.adoption.removed.extend(grades.map(|grade| grade.tag));
+            let overrides = gone.overrides.iter().filter_map(|it| it.tagged);
+            let limits = overrides.chain([gone.base]);
+            self.adoption.removed.extend(limits.map(|tagged| tagged.tag));
         }
     }
 }
 
-impl Compiled {
+impl CompiledRule {
     /// A rule as it was in an earlier life, if that is known: as far as an edit of it has to know.
     fn revive(
         rule: &Rule,
         family: u64,
-        (restored, hash): (&[Restored], &KeyedHash),
+        (restored, hash): (&[RestoredLimit], &KeyedHash),
         times: Times,
     ) -> Option<Self> {
         let of_rule = || restored.iter().filter(|limit| limit.family == family);
@@ -455,11 +463,11 @@ impl Compiled {
         let last = of_rule().filter(|limit| limit.is_base).max_by_key(|limit| limit.tag)?;
         let mut rule = rule.clone();
         if let (Limit::Quota(_, cycle), Some(clock)) = (&mut rule.limit, &last.cycle) {
-            *cycle = clock.named().0;
+            *cycle = clock.describe().0;
         }
         let is_next = |successor: &Successor| successor.effective == Effective::Next;
         // An edit that counts at once ends all waiting.
-        let leads_to_last = |limit: &&Restored| {
+        let leads_to_last = |limit: &&RestoredLimit| {
             let mut next = limit.successor.filter(is_next);
             while let Some(successor) = next.filter(|successor| successor.tag != last.tag) {
                 let follower = of_rule().find(|limit| limit.tag == successor.tag);
@@ -468,44 +476,49 @@ impl Compiled {
             next.is_some()
         };
         let period = last.cycle.as_ref().map_or(u64::MAX, |cycle| cycle.period(times).index);
-        let waits = |limit: &Restored| {
+        let waits = |limit: &RestoredLimit| {
             let successor = limit.successor.filter(is_next)?;
             let last_period = successor.at.period.index;
-            let grade = Grade { tag: limit.tag, terms: limit.terms };
-            (period <= last_period).then_some(Outgoing { grade, last_period })
+            let tagged = TaggedLimit { tag: limit.tag, limit: limit.limit };
+            (period <= last_period).then_some(OutgoingLimit { tagged, last_period })
         };
         let outgoing = of_rule().filter(leads_to_last).filter_map(waits);
-        let mut exceptions: Vec<(u32, Exception)> = Vec::new();
+        let mut overrides: Vec<(u32, CompiledOverride)> = Vec::new();
         for given in &rule.overrides {
             let id = hash.hash_one(&given.key);
-            let is_its = |limit: &&Restored| limit.exception.is_some_and(|it| it.key == id);
+            let is_its = |limit: &&RestoredLimit| limit.override_id.is_some_and(|it| it.key == id);
             let Some(limit) = of_rule().filter(is_its).max_by_key(|limit| limit.tag) else {
                 continue;
             };
             let until_ns = limit.until.map(Timestamp::as_nanos);
-            let grade = Some(Grade { tag: limit.tag, terms: limit.terms });
+            let tagged = Some(TaggedLimit { tag: limit.tag, limit: limit.limit });
             let rule = Override { until_ns, ..given.clone() };
-            let place = limit.exception.map_or(0, |it| it.place);
-            exceptions.push((place, Exception { rule, grade }));
+            let place = limit.override_id.map_or(0, |it| it.place);
+            overrides.push((place, CompiledOverride { rule, tagged }));
         }
-        exceptions.sort_by_key(|(place, _)| *place);
-        let exceptions = exceptions.into_iter().map(|(_, exception)| exception).collect();
-        let finder = Finder::new(std::iter::empty());
+        overrides.sort_by_key(|(place, _)| *place);
+        let overrides = overrides.into_iter().map(|(_, it)| it).collect();
+        let finder = ConditionFinder::new(std::iter::empty());
         Some(Self {
             durability: rule.durability_on_disk(),
             tally: Arc::default(),
             rule,
             family,
-            base: Grade { tag: last.tag, terms: last.terms },
-            exceptions,
+            base: TaggedLimit { tag: last.tag, limit: last.limit },
+            overrides,
             finder,
             cycle: last.cycle.clone(),
-            outgoing: outgoing.min_by_key(|outgoing| outgoing.grade.tag),
+            outgoing: outgoing.min_by_key(|outgoing| outgoing.tagged.tag),
         })
     }
 
     /// What stays in force for the rest of the period, where the rule's edits wait for the next.
-    fn outgoing_at(&self, is_edited: bool, effective: Effective, times: Times) -> Option<Outgoing> {
+    fn outgoing_at(
+        &self,
+        is_edited: bool,
+        effective: Effective,
+        times: Times,
+    ) -> Option<OutgoingLimit> {
         let period = self.cycle.as_ref()?.period(times);
         // An edit that is still waiting keeps what it waits for.
         let waiting = self.outgoing.filter(|outgoing| period.index <= outgoing.last_period);
@@ -513,7 +526,7 @@ impl Compiled {
             (true, Effective::Now, _) => None,
             (_, _, Some(waiting)) => Some(waiting),
             (true, Effective::Next, None) => {
-                Some(Outgoing { grade: self.base, last_period: period.index })
+                Some(OutgoingLimit { tagged: self.base, last_period: period.index })
             }
             _ => None,
         }
@@ -521,9 +534,9 @@ impl Compiled {
 }
 
 /// What stands for the limits of a unit that requests bring along. Only the maximum is theirs.
-fn own_rule(unit: Unit) -> Rule {
-    let OwnLimit { terms, .. } = OwnLimit::new(u32::MAX, unit);
-    let Terms::Window(window) = terms else { unreachable!("it is a window") };
+fn own_rule(unit: WindowUnit) -> Rule {
+    let RequestLimit { limit, .. } = RequestLimit::new(u32::MAX, unit);
+    let AnyLimit::Window(window) = limit else { unreachable!("it is a window") };
     Rule::new(&format!("limit per {}", unit.name()), Limit::Window(window)).charge_refused()
 }
 
@@ -550,21 +563,25 @@ fn family(rule: &Rule, hash: &KeyedHash) -> u64 {
 }
 
 /// The limit as decisions need it.
-fn terms_of(limit: &Limit, rule: &Rule) -> Terms {
+fn any_limit_of(limit: &Limit, rule: &Rule) -> AnyLimit {
     match limit {
-        Limit::Bucket(bucket) => Terms::Bucket(*bucket),
-        Limit::Window(window) => Terms::Window(*window),
-        Limit::Sliding(sliding) => Terms::Sliding(*sliding),
+        Limit::Bucket(bucket) => AnyLimit::Bucket(*bucket),
+        Limit::Window(window) => AnyLimit::Window(*window),
+        Limit::Sliding(sliding) => AnyLimit::Sliding(*sliding),
         Limit::Cooldown(cooldown) if rule.charge_refused => {
-            Terms::Cooldown(cooldown.extended_by_refusals())
+            AnyLimit::Cooldown(cooldown.extended_by_refusals())
         }
-        Limit::Cooldown(cooldown) => Terms::Cooldown(*cooldown),
-        Limit::Quota(quota, _) => Terms::Quota(*quota),
-        Limit::Slots(slots) => Terms::Slots(slots.max),
+        Limit::Cooldown(cooldown) => AnyLimit::Cooldown(*cooldown),
+        Limit::Quota(quota, _) => AnyLimit::Quota(*quota),
+        Limit::Slots(slots) => AnyLimit::Slots(slots.max),
     }
 }
 
-fn cycle_of(rule: &Rule, old: Option<&Compiled>, store: &impl Store) -> Option<Arc<CycleClock>> {
+fn cycle_of(
+    rule: &Rule,
+    old: Option<&CompiledRule>,
+    store: &impl Store,
+) -> Option<Arc<CycleClock>> {
     let Limit::Quota(_, cycle) = &rule.limit else { return None };
     let same = old.and_then(|old| match &old.rule.limit {
         Limit::Quota(_, old_cycle) if old_cycle == cycle => old.cycle.clone(),

@@ -8,11 +8,10 @@ use tidegate_core::Decision;
 
 use super::Engine;
 use super::report::Report;
-use super::ruleset::{Compiled, Ruleset};
+use super::ruleset::{CompiledRule, Ruleset};
 use crate::clock::Clock;
 use crate::policy::Mode;
 use crate::store::Store;
-use crate::terms::Weight;
 
 /// What a rule has said so far, to all whose [reports were counted](Report::count).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,16 +37,16 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    fn add(&self, weight: Weight, is_allowed: bool) {
-        self.counts[place(weight.mode(), is_allowed)].fetch_add(1, Ordering::Relaxed);
+    fn add(&self, mode: Mode, is_allowed: bool) {
+        self.counts[counter_index(mode, is_allowed)].fetch_add(1, Ordering::Relaxed);
     }
 
     fn count(&self, mode: Mode, is_allowed: bool) -> u64 {
-        self.counts[place(mode, is_allowed)].load(Ordering::Relaxed)
+        self.counts[counter_index(mode, is_allowed)].load(Ordering::Relaxed)
     }
 }
 
-const fn place(mode: Mode, is_allowed: bool) -> usize {
+const fn counter_index(mode: Mode, is_allowed: bool) -> usize {
     let mode = match mode {
         Mode::Enforce => 0,
         Mode::Shadow => 2,
@@ -56,7 +55,7 @@ const fn place(mode: Mode, is_allowed: bool) -> usize {
 }
 
 /// Gives rules the counters of those of the same names that were there before.
-pub(super) fn go_on_counting(old: Option<&Ruleset>, rules: &mut [Compiled]) {
+pub(super) fn go_on_counting(old: Option<&Ruleset>, rules: &mut [CompiledRule]) {
     let old = old.iter().flat_map(|old| &old.rules);
     let tallies: HashMap<_, _> =
         old.map(|it| ((&*it.rule.domain, &*it.rule.name), &it.tally)).collect();
@@ -72,20 +71,23 @@ impl Report {
     ///
     /// A decision by itself counts nothing, so that whoever does not ask does not pay.
     pub fn count(&self) {
-        for (asked, decision) in self.asked.iter().zip(&self.decisions) {
-            self.rules.rule(asked.rule).tally.add(asked.weight, Decision::is_allowed(decision));
+        for (evaluated, decision) in self.evaluated.iter().zip(&self.decisions) {
+            self.rules
+                .rule(evaluated.rule)
+                .tally
+                .add(evaluated.mode, Decision::is_allowed(decision));
         }
-        if let Some(rule) = self.refusal.as_ref().and_then(|refusal| refusal.rule) {
-            self.rules.rule(rule).tally.add(Weight::Binding, false);
+        if let Some(rule) = self.denial.as_ref().and_then(|denial| denial.rule) {
+            self.rules.rule(rule).tally.add(Mode::Enforce, false);
         }
     }
 
     /// Counts that somebody got no place, whatever is free by now.
-    pub fn count_no_place(&self) {
-        for asked in &self.asked {
-            let rule = self.rules.rule(asked.rule);
+    pub fn count_no_slot(&self) {
+        for evaluated in &self.evaluated {
+            let rule = self.rules.rule(evaluated.rule);
             if rule.slots().is_some() {
-                rule.tally.add(asked.weight, false);
+                rule.tally.add(evaluated.mode, false);
             }
         }
     }
@@ -93,13 +95,13 @@ impl Report {
     /// Whether somebody was refused because of a [ban](crate::Ban), and no rule was asked.
     #[must_use]
     pub fn is_banned(&self) -> bool {
-        self.refusal.as_ref().is_some_and(|it| it.is_ban)
+        self.denial.as_ref().is_some_and(|it| it.is_ban)
     }
 
     /// Whether any rule had to do with the request.
     #[must_use]
     pub fn is_matched(&self) -> bool {
-        !self.asked.is_empty() || self.refusal.as_ref().is_some_and(|it| it.rule.is_some())
+        !self.evaluated.is_empty() || self.denial.as_ref().is_some_and(|it| it.rule.is_some())
     }
 }
 
@@ -110,7 +112,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn tallies(&self) -> Vec<RuleTally> {
         let rules = self.shared.rules.load();
         let mut tallies = Vec::with_capacity(rules.rules.len());
-        for Compiled { rule, tally, .. } in &rules.rules {
+        for CompiledRule { rule, tally, .. } in &rules.rules {
             for mode in [Mode::Enforce, Mode::Shadow] {
                 let (allowed, denied) = (tally.count(mode, true), tally.count(mode, false));
                 if mode == rule.mode || allowed > 0 || denied > 0 {

@@ -8,7 +8,7 @@ use super::{Eviction, Limiter};
 use crate::clock::{Clock, MonotonicClock};
 use crate::hash::KeyedHash;
 use crate::keyed::KeyedLimit;
-use crate::table::{Ceiling, Table, WhenFull};
+use crate::table::{Capacity, Table, WhenFull};
 
 /// Builds a [`Limiter`]. Every setting has a default.
 ///
@@ -30,7 +30,7 @@ use crate::table::{Ceiling, Table, WhenFull};
 #[must_use]
 pub struct LimiterBuilder<K: ?Sized, A, C = MonotonicClock, S = KeyedHash> {
     limit: A,
-    ceiling: Ceiling,
+    capacity: Capacity,
     capacity_hint: Option<usize>,
     evict_every: Option<Duration>,
     clock: C,
@@ -76,7 +76,7 @@ impl<K: ?Sized, A: KeyedLimit> LimiterBuilder<K, A> {
     pub(super) fn new(limit: A) -> Self {
         Self {
             limit,
-            ceiling: Ceiling::DEFAULT,
+            capacity: Capacity::DEFAULT,
             capacity_hint: None,
             evict_every: None,
             clock: MonotonicClock,
@@ -92,14 +92,14 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
     /// Memory is at most 48 bytes times this, 192 for [`Sliding`](crate::Sliding), and 128 KiB, or
     /// four times that; shared counters may add an eighth.
     pub fn max_keys(mut self, keys: usize) -> Self {
-        self.ceiling.max_keys = keys;
+        self.capacity.max_keys = keys;
         self
     }
 
     /// What happens to new keys when all keys that may be remembered are live;
     /// [`Share`](WhenFull::Share) unless said.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.ceiling.when_full = when_full;
+        self.capacity.when_full = when_full;
         self
     }
 
@@ -124,7 +124,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
     pub fn clock<D: Clock>(self, clock: D) -> LimiterBuilder<K, A, D, S> {
         LimiterBuilder {
             limit: self.limit,
-            ceiling: self.ceiling,
+            capacity: self.capacity,
             capacity_hint: self.capacity_hint,
             evict_every: self.evict_every,
             clock,
@@ -140,7 +140,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> LimiterBuilder<K, A, C, T> {
         LimiterBuilder {
             limit: self.limit,
-            ceiling: self.ceiling,
+            capacity: self.capacity,
             capacity_hint: self.capacity_hint,
             evict_every: self.evict_every,
             clock: self.clock,
@@ -151,7 +151,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
 
     /// The limiter, or which setting is wrong.
     pub fn build(self) -> Result<Limiter<K, A, C, S>, BuildError> {
-        self.ceiling.check()?;
+        self.capacity.check()?;
         if self.evict_every == Some(Duration::ZERO) {
             return Err(BuildError::EvictEveryZero);
         }
@@ -162,7 +162,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
     pub(super) fn finish(self) -> Option<Limiter<K, A, C, S>> {
         let eviction = self.evict_every.map(|every| Eviction { every, last_ns: AtomicU64::new(0) });
         Some(Limiter {
-            table: Table::new(self.limit, self.ceiling, self.capacity_hint)?,
+            table: Table::new(self.limit, self.capacity, self.capacity_hint)?,
             clock: self.clock,
             hasher: self.hasher,
             eviction,
@@ -175,7 +175,7 @@ impl<K: ?Sized, A: fmt::Debug, C, S> fmt::Debug for LimiterBuilder<K, A, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimiterBuilder")
             .field("limit", &self.limit)
-            .field("ceiling", &self.ceiling)
+            .field("ceiling", &self.capacity)
             .field("capacity_hint", &self.capacity_hint)
             .field("evict_every", &self.evict_every)
             .finish_non_exhaustive()
@@ -183,7 +183,7 @@ impl<K: ?Sized, A: fmt::Debug, C, S> fmt::Debug for LimiterBuilder<K, A, C, S> {
 }
 
 /// The bounds of whatever keeps keys in a table.
-impl Ceiling {
+impl Capacity {
     pub(crate) const DEFAULT: Self =
         Self { max_keys: DEFAULT_MAX_KEYS, when_full: WhenFull::Share };
 

@@ -19,12 +19,12 @@ pub(crate) struct Finding {
     pub(crate) element: Option<usize>,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
-    pub(crate) other: Option<Other>,
+    pub(crate) other: Option<RelatedKey>,
 }
 
 /// The other place that a finding has to do with; the same key of a rule.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Other {
+pub(crate) struct RelatedKey {
     pub(crate) rule: usize,
     pub(crate) element: Option<usize>,
     pub(crate) text: &'static str,
@@ -49,7 +49,7 @@ impl Finding {
         Self { element: Some(element), ..self }
     }
 
-    pub(crate) fn other(self, other: Other) -> Self {
+    pub(crate) fn other(self, other: RelatedKey) -> Self {
         Self { other: Some(other), ..self }
     }
 }
@@ -74,7 +74,7 @@ pub(crate) fn check(rules: &[Rule]) -> Vec<Finding> {
         {
             names.insert((&rule.domain, &rule.name), first);
             let (name, domain) = (quoted(&rule.name), quoted(&rule.domain));
-            let other = Other { rule: first, element: None, text: "it is first used" };
+            let other = RelatedKey { rule: first, element: None, text: "it is first used" };
             findings.push(
                 error(index, "name", format!("the name {name} is taken in domain {domain}"))
                     .hint("give one of them another name, or another domain")
@@ -137,19 +137,19 @@ fn check_slots(index: usize, field: &'static str, limit: &Limit) -> Option<Findi
 }
 
 fn check_overrides(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
-    for (at, exception) in rule.overrides.iter().enumerate() {
+    for (at, override_rule) in rule.overrides.iter().enumerate() {
         if rule.key.parts.is_empty() {
             let message = "the rule has one key for all, so there is nothing to override".into();
             let hint = "give the rule a `key`, or write a rule with `match`";
             findings.push(error(index, "override", message).element(at).hint(hint));
             continue;
         }
-        if exception.key.is_empty() {
+        if override_rule.key.is_empty() {
             let message = "the override does not say for which keys".into();
             let hint = "name attributes of the rule's key: `key = { ip = \"192.0.2.7\" }`";
             findings.push(error(index, "override", message).element(at).hint(hint));
         }
-        for Condition { attribute, .. } in &exception.key {
+        for Condition { attribute, .. } in &override_rule.key {
             if !rule.key.parts.iter().any(|part| part.attribute() == &**attribute) {
                 let known: Vec<_> = rule.key.parts.iter().map(|part| part.attribute()).collect();
                 let message = format!("{} is not in the key of the rule", quoted(attribute));
@@ -157,7 +157,7 @@ fn check_overrides(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
                 findings.push(error(index, "override", message).element(at).hint(hint));
             }
         }
-        let Grant::Limit(limit) = &exception.grant else { continue };
+        let Grant::Limit(limit) = &override_rule.grant else { continue };
         findings.extend(check_slots(index, "override", limit).map(|it| it.element(at)));
         if discriminant(limit) != discriminant(&rule.limit) {
             let (own, other) = (rule.limit.algorithm(), limit.algorithm());

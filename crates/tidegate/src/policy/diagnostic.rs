@@ -135,25 +135,25 @@ impl Diagnostic {
         message: &str,
     ) -> Self {
         let span = span.start.min(text.len())..span.end.min(text.len());
-        let problem = Problem::new(severity, span, message.to_owned());
+        let problem = RawDiagnostic::new(severity, span, message.to_owned());
         Source::new(file_name, text, 0).diagnostic(problem)
     }
 }
 
 /// A problem as it is found: in bytes of the text.
 #[derive(Clone, Debug)]
-pub(crate) struct Problem {
+pub(crate) struct RawDiagnostic {
     pub(crate) severity: Severity,
     pub(crate) span: Range<usize>,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
-    pub(crate) note: Option<Note>,
+    pub(crate) note: Option<RelatedSpan>,
     pub(crate) origin: Origin,
 }
 
 /// Another place that a problem has to do with.
 #[derive(Clone, Debug)]
-pub(crate) struct Note {
+pub(crate) struct RelatedSpan {
     pub(crate) span: Range<usize>,
     pub(crate) text: &'static str,
 }
@@ -177,7 +177,7 @@ impl Origin {
     }
 }
 
-impl Problem {
+impl RawDiagnostic {
     pub(crate) fn new(severity: Severity, span: Range<usize>, message: String) -> Self {
         let origin = Origin::Meaning;
         Self { severity, span, message, hint: None, note: None, origin }
@@ -205,12 +205,13 @@ impl<'a> Source<'a> {
         self.line_starts.partition_point(|start| *start <= at).saturating_sub(1)
     }
 
-    pub(crate) fn diagnostic(&self, problem: Problem) -> Diagnostic {
+    pub(crate) fn diagnostic(&self, problem: RawDiagnostic) -> Diagnostic {
         let start = self.text.floor_char_boundary(problem.span.start);
         let end = self.text.ceil_char_boundary(problem.span.end).max(start);
-        let (line, column) = self.place(start);
+        let (line, column) = self.line_and_column(start);
         let note = problem.note.map(|note| {
-            let (line, column) = self.place(self.text.floor_char_boundary(note.span.start));
+            let (line, column) =
+                self.line_and_column(self.text.floor_char_boundary(note.span.start));
             format!("{} at {}:{line}:{column}", note.text, self.file)
         });
         Diagnostic {
@@ -227,7 +228,7 @@ impl<'a> Source<'a> {
     }
 
     /// Line and column of a byte, from 1.
-    fn place(&self, at: usize) -> (usize, usize) {
+    fn line_and_column(&self, at: usize) -> (usize, usize) {
         let line = self.line_of(at);
         (line + 1, self.text[self.line_starts[line]..at].chars().count() + 1)
     }
@@ -257,7 +258,7 @@ impl<'a> Source<'a> {
 }
 
 /// A diagnostic about rules that were built in code.
-pub(crate) fn without_place(
+pub(crate) fn without_position(
     severity: Severity,
     message: String,
     hint: Option<String>,

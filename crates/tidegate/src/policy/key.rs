@@ -37,10 +37,10 @@ impl Key {
     /// `ip/N` and `ip4/N` together are one part. Anything else that is there twice is an error.
     pub(crate) fn add(&mut self, text: &str) -> Result<(), TextError> {
         let part = match text.split_once('/') {
-            None if text == "ip" => Cut::Whole,
+            None if text == "ip" => AddressPrefix::Whole,
             Some(("ip", "text")) => return self.add_text("ip", text),
-            Some(("ip", bits)) => Cut::V6(bits_of(text, bits, 128)?),
-            Some(("ip4", bits)) => Cut::V4(bits_of(text, bits, 32)?),
+            Some(("ip", bits)) => AddressPrefix::V6(bits_of(text, bits, 128)?),
+            Some(("ip4", bits)) => AddressPrefix::V4(bits_of(text, bits, 32)?),
             None if text == "ip4" => {
                 return Err(TextError::new("`ip4` needs a number of bits").hint(
                     "write \"ip\" for whole addresses, or \"ip4/24\" to cut IPv4 addresses",
@@ -60,7 +60,7 @@ impl Key {
         if is_there { Err(is_there_twice(text)) } else { Ok(()) }
     }
 
-    fn add_address(&mut self, text: &str, cut: Cut) -> Result<(), TextError> {
+    fn add_address(&mut self, text: &str, cut: AddressPrefix) -> Result<(), TextError> {
         if self.parts.iter().any(|part| *part == KeyPart::Text("ip".into())) {
             return Err(is_there_twice(text));
         }
@@ -71,14 +71,14 @@ impl Key {
         match (known, cut) {
             (None, cut) => {
                 let (v4_bits, v6_bits) = match cut {
-                    Cut::Whole => (V4_BITS, V6_BITS),
-                    Cut::V4(bits) => (bits, V6_BITS),
-                    Cut::V6(bits) => (V4_BITS, bits),
+                    AddressPrefix::Whole => (V4_BITS, V6_BITS),
+                    AddressPrefix::V4(bits) => (bits, V6_BITS),
+                    AddressPrefix::V6(bits) => (V4_BITS, bits),
                 };
                 self.parts.push(KeyPart::Address { attribute: "ip".into(), v4_bits, v6_bits });
             }
-            (Some((v4_bits, _)), Cut::V4(bits)) if *v4_bits == V4_BITS => *v4_bits = bits,
-            (Some((_, v6_bits)), Cut::V6(bits)) if *v6_bits == V6_BITS => *v6_bits = bits,
+            (Some((v4_bits, _)), AddressPrefix::V4(bits)) if *v4_bits == V4_BITS => *v4_bits = bits,
+            (Some((_, v6_bits)), AddressPrefix::V6(bits)) if *v6_bits == V6_BITS => *v6_bits = bits,
             (Some(_), _) => return Err(is_there_twice(text)),
         }
         Ok(())
@@ -109,7 +109,7 @@ impl fmt::Display for KeyPart {
 
 /// What one text of a key says about an address.
 #[derive(Clone, Copy)]
-enum Cut {
+enum AddressPrefix {
     Whole,
     V4(u8),
     V6(u8),

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::check::{Finding, Other};
-use super::cover::{Coverage, Effort};
+use super::check::{Finding, RelatedKey};
 use super::diagnostic::Severity;
+use super::subsumption::{Subsumption, WorkBudget};
 use super::text::quoted;
 use super::{Effective, Limit, Rule};
 
 /// All warnings. Rules that are too many to compare are left alone rather than compared slowly.
 pub(crate) fn lint(rules: &[Rule]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut effort = Effort::new(MOST_STEPS);
+    let mut effort = WorkBudget::new(MOST_STEPS);
     shadowed_in_groups(rules, &mut effort, &mut findings);
-    said_twice(rules, &mut findings);
+    duplicates(rules, &mut findings);
     below_a_key(rules, &mut effort, &mut findings);
     for (index, rule) in rules.iter().enumerate() {
         shadowed_overrides(index, rule, &mut effort, &mut findings);
@@ -27,7 +27,7 @@ fn warning(rule: usize, field: &'static str, message: String) -> Finding {
 }
 
 /// Rules of a group that never apply, because an earlier one takes all that they would take.
-fn shadowed_in_groups(rules: &[Rule], effort: &mut Effort, findings: &mut Vec<Finding>) {
+fn shadowed_in_groups(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Vec<Finding>) {
     let mut groups = BTreeMap::<_, Vec<usize>>::new();
     for (index, rule) in rules.iter().enumerate() {
         if let Some(group) = &rule.group {
@@ -35,7 +35,7 @@ fn shadowed_in_groups(rules: &[Rule], effort: &mut Effort, findings: &mut Vec<Fi
         }
     }
     for members in groups.into_values().filter(|members| members.len() > 1) {
-        let coverage = Coverage::new(members.iter().map(|at| &*rules[*at].conditions).collect());
+        let coverage = Subsumption::new(members.iter().map(|at| &*rules[*at].conditions).collect());
         for (at, index) in members.iter().enumerate() {
             let earlier = coverage.of(&rules[*index].conditions, effort).first().copied();
             let Some(first) = earlier.filter(|first| *first < at) else { continue };
@@ -45,7 +45,7 @@ fn shadowed_in_groups(rules: &[Rule], effort: &mut Effort, findings: &mut Vec<Fi
                 "{} never applies: {name} comes first in the group and takes all of its requests",
                 quoted(&rule.name),
             );
-            let other = Other { rule: first, element: None, text: "the earlier rule is" };
+            let other = RelatedKey { rule: first, element: None, text: "the earlier rule is" };
             findings.push(
                 warning(*index, "name", message)
                     .hint("put the more special rule first, or take it out of the group")
@@ -56,7 +56,7 @@ fn shadowed_in_groups(rules: &[Rule], effort: &mut Effort, findings: &mut Vec<Fi
 }
 
 /// Rules that only repeat another one.
-fn said_twice(rules: &[Rule], findings: &mut Vec<Finding>) {
+fn duplicates(rules: &[Rule], findings: &mut Vec<Finding>) {
     let mut seen = HashMap::new();
     for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.group.is_none()) {
         let Rule { domain, conditions, key, limit, cost, mode, overrides, .. } = rule;
@@ -65,7 +65,7 @@ fn said_twice(rules: &[Rule], findings: &mut Vec<Finding>) {
         if first != index {
             let names = (quoted(&rule.name), quoted(&rules[first].name));
             let message = format!("{} says the same as {}", names.0, names.1);
-            let other = Other { rule: first, element: None, text: "the earlier rule is" };
+            let other = RelatedKey { rule: first, element: None, text: "the earlier rule is" };
             findings
                 .push(warning(index, "name", message).hint("leave out one of them").other(other));
         }
@@ -73,7 +73,7 @@ fn said_twice(rules: &[Rule], findings: &mut Vec<Finding>) {
 }
 
 /// Limits for all that leave less than a limit for one key would.
-fn below_a_key(rules: &[Rule], effort: &mut Effort, findings: &mut Vec<Finding>) {
+fn below_a_key(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Vec<Finding>) {
     let mut domains = BTreeMap::<_, (Vec<usize>, Vec<usize>)>::new();
     for (index, rule) in rules.iter().enumerate() {
         let (for_all, per_key) = domains.entry(&rule.domain).or_default();
@@ -83,7 +83,7 @@ fn below_a_key(rules: &[Rule], effort: &mut Effort, findings: &mut Vec<Finding>)
         if for_all.is_empty() || per_key.is_empty() {
             continue;
         }
-        let coverage = Coverage::new(for_all.iter().map(|at| &*rules[*at].conditions).collect());
+        let coverage = Subsumption::new(for_all.iter().map(|at| &*rules[*at].conditions).collect());
         let mut is_reported = vec![false; for_all.len()];
         for index in per_key {
             let key = &rules[index];
@@ -106,7 +106,7 @@ fn below(all_at: usize, all: &Rule, key_at: usize, key: &Rule) -> Finding {
         "{} lets less through for all together than {} does for a single key",
         names.0, names.1,
     );
-    let other = Other { rule: key_at, element: None, text: "the limit per key is" };
+    let other = RelatedKey { rule: key_at, element: None, text: "the limit per key is" };
     warning(all_at, "name", message)
         .hint("raise the limit for all, or lower the one per key")
         .other(other)
@@ -150,11 +150,16 @@ impl Pace {
 }
 
 /// Overrides that never apply, because an earlier one takes all of their keys for as long.
-fn shadowed_overrides(index: usize, rule: &Rule, effort: &mut Effort, found: &mut Vec<Finding>) {
+fn shadowed_overrides(
+    index: usize,
+    rule: &Rule,
+    effort: &mut WorkBudget,
+    found: &mut Vec<Finding>,
+) {
     if rule.overrides.len() < 2 {
         return;
     }
-    let coverage = Coverage::new(rule.overrides.iter().map(|one| &*one.key).collect());
+    let coverage = Subsumption::new(rule.overrides.iter().map(|one| &*one.key).collect());
     for (at, later) in rule.overrides.iter().enumerate() {
         let lasts = |first: &usize| {
             let until_ns = |at: usize| rule.overrides[at].until_ns.unwrap_or(u64::MAX);
@@ -163,7 +168,7 @@ fn shadowed_overrides(index: usize, rule: &Rule, effort: &mut Effort, found: &mu
         if let Some(first) = coverage.of(&later.key, effort).into_iter().find(lasts) {
             let message = "the override never applies: an earlier one takes all of its keys".into();
             let other =
-                Other { rule: index, element: Some(first), text: "the earlier override is" };
+                RelatedKey { rule: index, element: Some(first), text: "the earlier override is" };
             found.push(
                 warning(index, "override", message)
                     .element(at)

@@ -5,8 +5,8 @@ use std::{fs, io};
 
 use super::check;
 use super::diagnostic::{Diagnostic, PolicyErrors};
-use super::parse::{self, Extent, MOST_BYTES, whole_file};
-use super::{Parsed, Policy, Server, named};
+use super::parse::{self, FileScope, MOST_BYTES, whole_file};
+use super::{Parsed, Policy, ServerConfig, diagnostic};
 
 /// A file of a policy: what it is called, and what is in it.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl PolicyFile {
                 continue;
             }
             let path = entry.path();
-            if path.is_file() && Form::by_ending(&path.display().to_string()).is_some() {
+            if path.is_file() && FileFormat::by_ending(&path.display().to_string()).is_some() {
                 paths.push(path);
             }
             if paths.len() > MOST_FILES {
@@ -64,12 +64,12 @@ impl PolicyFile {
 
 /// What a file is written in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum FileFormat {
     Toml,
     Yaml,
 }
 
-impl Form {
+impl FileFormat {
     fn by_ending(name: &str) -> Option<Self> {
         let (_, ending) = name.rsplit_once('.')?;
         match ending.to_ascii_lowercase().as_str() {
@@ -96,7 +96,7 @@ impl Policy {
     ///
     /// Files of others are in YAML, and need the feature `yaml`.
     pub fn load(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
-        load_as(file_name, bytes, Extent::Whole)
+        load_as(file_name, bytes, FileScope::Whole)
     }
 
     /// Reads several files as one policy. A domain is in one file only, and so are the daemon's settings;
@@ -105,7 +105,7 @@ impl Policy {
         let [first, rest @ ..] = files else {
             return Err(whole_file("", 0..0, "there is no file".into(), None));
         };
-        let extent = if rest.is_empty() { Extent::Whole } else { Extent::Part };
+        let extent = if rest.is_empty() { FileScope::Whole } else { FileScope::Part };
         let mut whole = load_as(&first.name, &first.bytes, extent);
         let mut of_rules = vec![&first.name; whole.as_ref().map_or(0, |it| it.policy.rules.len())];
         for file in rest {
@@ -116,15 +116,16 @@ impl Policy {
         }
         let whole = whole?;
         let rules = &whole.policy.rules;
-        let found: Vec<_> = check::check(rules).into_iter().map(|it| named(it, rules)).collect();
+        let found: Vec<_> =
+            check::check(rules).into_iter().map(|it| diagnostic(it, rules)).collect();
         if found.is_empty() { Ok(whole) } else { Err(PolicyErrors::new(found, 0)) }
     }
 }
 
-fn load_as(file_name: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
-    match Form::of(file_name, bytes) {
-        Form::Toml => parse::parse(file_name, bytes, extent),
-        Form::Yaml => yaml(file_name, bytes, extent),
+fn load_as(file_name: &str, bytes: &[u8], extent: FileScope) -> Result<Parsed, PolicyErrors> {
+    match FileFormat::of(file_name, bytes) {
+        FileFormat::Toml => parse::parse(file_name, bytes, extent),
+        FileFormat::Yaml => yaml(file_name, bytes, extent),
     }
 }
 
@@ -153,8 +154,8 @@ fn joined(
         let hint = "put all rules of a domain into one file".into();
         return Err(whole_file(name, 0..0, message, Some(hint)));
     }
-    if next.policy.server != Server::default() {
-        if whole.policy.server != Server::default() {
+    if next.policy.server != ServerConfig::default() {
+        if whole.policy.server != ServerConfig::default() {
             let message = "another file has settings of the daemon already".into();
             let hint = "put `[server]` into one file".into();
             return Err(whole_file(name, 0..0, message, Some(hint)));
@@ -168,12 +169,12 @@ fn joined(
 }
 
 #[cfg(feature = "yaml")]
-fn yaml(file_name: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
+fn yaml(file_name: &str, bytes: &[u8], extent: FileScope) -> Result<Parsed, PolicyErrors> {
     super::yaml::parse(file_name, bytes, extent)
 }
 
 #[cfg(not(feature = "yaml"))]
-fn yaml(file_name: &str, _bytes: &[u8], _extent: Extent) -> Result<Parsed, PolicyErrors> {
+fn yaml(file_name: &str, _bytes: &[u8], _extent: FileScope) -> Result<Parsed, PolicyErrors> {
     let message = "files in YAML are not understood here".into();
     let hint = "build tidegate with the feature `yaml`, or write the policy in TOML".into();
     Err(whole_file(file_name, 0..0, message, Some(hint)))

@@ -22,7 +22,7 @@ mod prefixes;
 /// it was made from.
 #[derive(Debug)]
 pub struct Matcher {
-    entries: Box<[Entry]>,
+    entries: Box<[MatcherRule]>,
     /// Those of all rules, each once: what many rules share stays in the cache.
     conditions: Box<[Condition]>,
     indexes: Vec<Index>,
@@ -47,7 +47,7 @@ pub struct WorstCase {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct MatcherRule {
     /// The conditions that are still open when the rule is found.
     open: SmallVec<[u32; 4]>,
     group: Option<u32>,
@@ -85,14 +85,14 @@ impl Matcher {
     fn of(lists: Vec<(&[Condition], Option<u32>)>) -> Self {
         let mut crowds = HashMap::new();
         for condition in lists.iter().flat_map(|(conditions, _)| *conditions) {
-            for place in condition.any_of.iter().filter_map(Place::of) {
+            for place in condition.any_of.iter().filter_map(IndexTerm::of) {
                 *crowds.entry((&*condition.attribute, place)).or_insert(0) += 1;
             }
         }
         let (hash, mut indexes) = (KeyedHash::new(), Vec::new());
         let mut by_name: HashMap<Box<str>, usize, _> = HashMap::with_hasher(hash.clone());
         let (mut residual, mut entries) = (Vec::new(), Vec::with_capacity(lists.len()));
-        let mut known = Known::default();
+        let mut known = KnownConditions::default();
         for (id, (conditions, group)) in (0_u32..).zip(&lists) {
             let filed = best(conditions, &crowds);
             match filed {
@@ -109,7 +109,7 @@ impl Matcher {
             let proven = filed.filter(|at| is_proven(&conditions[*at]));
             let ids = conditions.iter().map(|condition| known.id(condition)).enumerate();
             let open = ids.filter(|(at, _)| Some(*at) != proven).map(|(_, id)| id).collect();
-            entries.push(Entry { open, group: *group });
+            entries.push(MatcherRule { open, group: *group });
         }
         for index in &mut indexes {
             index.prefixes.finish();
@@ -131,19 +131,19 @@ impl Matcher {
         if self.indexes.len() <= FEW_INDEXES {
             for index in &self.indexes {
                 if let Some(value) = attributes.get(&index.attribute) {
-                    index.look_up(value, |ids| self.keep(ids, attributes, &mut found));
+                    index.look_up(value, |ids| self.retain_matching(ids, attributes, &mut found));
                 }
             }
         } else {
             for (at, (name, value)) in attributes.iter().enumerate() {
                 let is_first = attributes.iter().take(at).all(|(earlier, _)| earlier != name);
                 if let Some(index) = self.by_name.get(name).filter(|_| is_first) {
-                    let keep = |ids: &[u32]| self.keep(ids, attributes, &mut found);
+                    let keep = |ids: &[u32]| self.retain_matching(ids, attributes, &mut found);
                     self.indexes[*index].look_up(value, keep);
                 }
             }
         }
-        self.keep(&self.residual, attributes, &mut found);
+        self.retain_matching(&self.residual, attributes, &mut found);
         if found.len() > 1 {
             found.sort_unstable();
             found.dedup();
@@ -162,7 +162,12 @@ impl Matcher {
     }
 
     /// Those of the rules whose conditions hold.
-    fn keep(&self, ids: &[u32], attributes: &Attributes<'_>, found: &mut SmallVec<[u32; 8]>) {
+    fn retain_matching(
+        &self,
+        ids: &[u32],
+        attributes: &Attributes<'_>,
+        found: &mut SmallVec<[u32; 8]>,
+    ) {
         for id in ids {
             let entry = &self.entries[*id as usize];
             if entry.open.iter().all(|one| self.conditions[*one as usize].holds(attributes)) {
@@ -196,14 +201,14 @@ impl Matcher {
         for condition in &self.conditions {
             let Some(at) = self.by_name.get(&condition.attribute) else { continue };
             let (texts, addresses) = &mut worst[*at];
-            for place in condition.any_of.iter().filter_map(Place::of) {
+            for place in condition.any_of.iter().filter_map(IndexTerm::of) {
                 let mut met = Vec::new();
                 let most = match place {
-                    Place::Equal(text) | Place::Prefix(text) => {
+                    IndexTerm::Equal(text) | IndexTerm::Prefix(text) => {
                         self.indexes[*at].look_up(text, |ids| met.extend_from_slice(ids));
                         &mut *texts
                     }
-                    Place::Network(address, _) => {
+                    IndexTerm::Network(address, _) => {
                         let networks = &self.indexes[*at].networks;
                         networks.look_up(address, |ids| met.extend_from_slice(ids));
                         &mut *addresses
@@ -255,10 +260,10 @@ impl Index {
 
     fn file(&mut self, id: u32, condition: &Condition) {
         for pattern in &condition.any_of {
-            let ids = match Place::of(pattern) {
-                Some(Place::Equal(text)) => self.equal.entry(text.into()).or_default(),
-                Some(Place::Network(address, bits)) => self.networks.at(address, bits),
-                Some(Place::Prefix(prefix)) => self.prefixes.at(prefix),
+            let ids = match IndexTerm::of(pattern) {
+                Some(IndexTerm::Equal(text)) => self.equal.entry(text.into()).or_default(),
+                Some(IndexTerm::Network(address, bits)) => self.networks.at(address, bits),
+                Some(IndexTerm::Prefix(prefix)) => self.prefixes.at(prefix),
                 None => unreachable!("a condition is filed if all of its patterns can be"),
             };
             if ids.last() != Some(&id) {
@@ -285,13 +290,13 @@ impl Index {
 
 /// Where a pattern can be filed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Place<'p> {
+enum IndexTerm<'p> {
     Equal(&'p str),
     Network(std::net::IpAddr, u8),
     Prefix(&'p str),
 }
 
-impl<'p> Place<'p> {
+impl<'p> IndexTerm<'p> {
     fn of(pattern: &'p Pattern) -> Option<Self> {
         match pattern {
             Pattern::Equals(text) => Some(Self::Equal(text)),
@@ -314,11 +319,11 @@ impl<'p> Place<'p> {
 }
 
 /// The condition to file a rule under: the one with the smallest crowd in its fullest place.
-fn best(conditions: &[Condition], crowds: &HashMap<(&str, Place<'_>), u32>) -> Option<usize> {
+fn best(conditions: &[Condition], crowds: &HashMap<(&str, IndexTerm<'_>), u32>) -> Option<usize> {
     let crowd_of = |condition: &Condition| {
         let mut worst = (0, 0);
         for pattern in &condition.any_of {
-            let place = Place::of(pattern)?;
+            let place = IndexTerm::of(pattern)?;
             let crowd = crowds.get(&(&*condition.attribute, place)).copied().unwrap_or(0);
             worst = worst.max((crowd, place.rank()));
         }
@@ -342,12 +347,12 @@ fn is_proven(condition: &Condition) -> bool {
 
 /// Conditions by number.
 #[derive(Default)]
-struct Known<'r> {
+struct KnownConditions<'r> {
     ids: HashMap<&'r Condition, u32>,
     conditions: Vec<&'r Condition>,
 }
 
-impl<'r> Known<'r> {
+impl<'r> KnownConditions<'r> {
     fn id(&mut self, condition: &'r Condition) -> u32 {
         let next = u32::try_from(self.conditions.len()).unwrap_or(u32::MAX);
         let id = *self.ids.entry(condition).or_insert(next);

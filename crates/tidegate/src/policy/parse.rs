@@ -7,36 +7,38 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::check::{self, Finding};
-use super::diagnostic::{Diagnostic, Note, Origin, PolicyErrors, Problem, Severity, Source};
-use super::{Parsed, Policy, lints, options};
-use reader::Reader;
-use report::Report;
-use shape::{Excess, Shape};
+use super::diagnostic::{
+    Diagnostic, Origin, PolicyErrors, RawDiagnostic, RelatedSpan, Severity, Source,
+};
+use super::{Parsed, Policy, fields, lints};
+use diagnostic_sink::DiagnosticSink;
+use reader::TableReader;
+use shape::{Shape, ShapeError};
 
+pub(super) mod diagnostic_sink;
 mod limits;
 pub(crate) mod overlay;
 mod reader;
-pub(super) mod report;
 mod rule;
 mod server;
 mod shape;
 
 /// How much of a policy a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum FileScope {
     Whole,
     /// Others have the rest of it, and perhaps all rules.
     Part,
 }
 
 /// The bytes of a file, read and checked.
-pub(crate) fn parse(file: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
-    let Readable { text, skipped, shape } = readable(file, bytes)?;
+pub(crate) fn parse(file: &str, bytes: &[u8], extent: FileScope) -> Result<Parsed, PolicyErrors> {
+    let BoundedText { text, skipped, shape } = readable(file, bytes)?;
     parse_text(&Source::new(file, text, skipped), text, &shape, extent)
 }
 
 /// Text that is safe to be read as TOML.
-pub(crate) struct Readable<'b> {
+pub(crate) struct BoundedText<'b> {
     pub(crate) text: &'b str,
     /// Bytes in front of the text that are not part of it.
     skipped: usize,
@@ -44,7 +46,7 @@ pub(crate) struct Readable<'b> {
 }
 
 /// The text of a file, unless it is too large, not UTF-8, or nested too deep.
-pub(crate) fn readable<'b>(file: &str, bytes: &'b [u8]) -> Result<Readable<'b>, PolicyErrors> {
+pub(crate) fn readable<'b>(file: &str, bytes: &'b [u8]) -> Result<BoundedText<'b>, PolicyErrors> {
     if bytes.len() > MOST_BYTES {
         let message = format!("the file has more than {MOST_BYTES} bytes");
         let hint = "split it, or use fewer rules with `override` and lists".into();
@@ -52,9 +54,9 @@ pub(crate) fn readable<'b>(file: &str, bytes: &'b [u8]) -> Result<Readable<'b>, 
     }
     let (text, skipped) = readable_text(file, bytes)?;
     match Shape::of(text) {
-        Ok(shape) => Ok(Readable { text, skipped, shape }),
-        Err(Excess { span, error }) => {
-            let mut problem = Problem::new(Severity::Error, span, error.message);
+        Ok(shape) => Ok(BoundedText { text, skipped, shape }),
+        Err(ShapeError { span, error }) => {
+            let mut problem = RawDiagnostic::new(Severity::Error, span, error.message);
             problem.hint = error.hint;
             let diagnostic = Source::new(file, text, skipped).diagnostic(problem);
             Err(PolicyErrors::new(vec![diagnostic], 0))
@@ -81,21 +83,21 @@ fn parse_text(
     source: &Source<'_>,
     text: &str,
     shape: &Shape,
-    extent: Extent,
+    extent: FileScope,
 ) -> Result<Parsed, PolicyErrors> {
-    let mut report = Report::default();
+    let mut report = DiagnosticSink::default();
     let table = read_toml(text, shape, &mut report);
-    let mut file = Reader::new(&mut report, table.get_ref(), 0..0, &options::FILE);
+    let mut file = TableReader::new(&mut report, table.get_ref(), 0..0, &fields::FILE);
     let server = file.table("server").map(|mut reader| server::read(&mut reader));
     let places = tables(&mut file, "rule");
     let rules: Vec<_> = places
         .iter()
         .map(|place| {
-            rule::read(&mut Reader::new(
+            rule::read(&mut TableReader::new(
                 &mut report,
                 place.table,
                 place.span.clone(),
-                &options::RULE,
+                &fields::RULE,
             ))
         })
         .collect();
@@ -103,13 +105,13 @@ fn parse_text(
     let policy = Policy { server, rules, takes_own_limits: false };
     for finding in check::check(&policy.rules) {
         // A file whose rules could not be read has been told why, and others may have rules.
-        if finding.rule.is_some() || !report.has_errors() && extent == Extent::Whole {
-            report.push(placed(finding, &places));
+        if finding.rule.is_some() || !report.has_errors() && extent == FileScope::Whole {
+            report.push(located(finding, &places));
         }
     }
     if !report.has_errors() {
         for finding in lints::lint(&policy.rules) {
-            report.push(placed(finding, &places));
+            report.push(located(finding, &places));
         }
     }
     let has_errors = report.has_errors();
@@ -122,7 +124,11 @@ fn parse_text(
 }
 
 /// The tables of the file, as far as it is TOML.
-fn read_toml<'t>(text: &'t str, shape: &Shape, report: &mut Report) -> Spanned<DeTable<'t>> {
+fn read_toml<'t>(
+    text: &'t str,
+    shape: &Shape,
+    report: &mut DiagnosticSink,
+) -> Spanned<DeTable<'t>> {
     if shape.marks > MOST_MARKS_FOR_ALL_SYNTAX_ERRORS {
         return DeTable::parse(text).unwrap_or_else(|error| {
             report.push(syntax(&error, text));
@@ -146,21 +152,21 @@ fn read_toml<'t>(text: &'t str, shape: &Shape, report: &mut Report) -> Spanned<D
     table
 }
 
-fn syntax(error: &toml::de::Error, text: &str) -> Problem {
+fn syntax(error: &toml::de::Error, text: &str) -> RawDiagnostic {
     let span = error.span().unwrap_or(text.len()..text.len());
-    let mut problem = Problem::new(Severity::Error, span, error.message().to_owned());
+    let mut problem = RawDiagnostic::new(Severity::Error, span, error.message().to_owned());
     problem.origin = Origin::Syntax;
     problem
 }
 
 /// Where a rule, or another table of a list, stands in the file.
-struct Place<'t, 'i> {
+struct TableSpan<'t, 'i> {
     table: &'t DeTable<'i>,
     span: Range<usize>,
 }
 
 /// The tables of a key that has a list of them.
-fn tables<'t, 'i>(file: &mut Reader<'_, 't, 'i>, name: &str) -> Vec<Place<'t, 'i>> {
+fn tables<'t, 'i>(file: &mut TableReader<'_, 't, 'i>, name: &str) -> Vec<TableSpan<'t, 'i>> {
     let Some(value) = file.value(name) else { return Vec::new() };
     let hint = || Some(format!("write `[[{name}]]`"));
     let DeValue::Array(list) = value.get_ref() else {
@@ -171,7 +177,7 @@ fn tables<'t, 'i>(file: &mut Reader<'_, 't, 'i>, name: &str) -> Vec<Place<'t, 'i
     let mut places = Vec::new();
     for item in list.iter() {
         match item.get_ref() {
-            DeValue::Table(table) => places.push(Place { table, span: item.span() }),
+            DeValue::Table(table) => places.push(TableSpan { table, span: item.span() }),
             other => {
                 let a = if name.starts_with('o') { "an" } else { "a" };
                 let message = format!("{a} {name} is a table, not {}", reader::kind_of(other));
@@ -183,7 +189,7 @@ fn tables<'t, 'i>(file: &mut Reader<'_, 't, 'i>, name: &str) -> Vec<Place<'t, 'i
 }
 
 /// What was found about rules, at the place of the key that it is about.
-fn placed(finding: Finding, places: &[Place<'_, '_>]) -> Problem {
+fn located(finding: Finding, places: &[TableSpan<'_, '_>]) -> RawDiagnostic {
     let span = |rule: Option<usize>, field: &str, element: Option<usize>| {
         let Some(place) = rule.and_then(|rule| places.get(rule)) else { return 0..0 };
         let Some(value) = place.table.get(field) else { return place.span.clone() };
@@ -193,9 +199,9 @@ fn placed(finding: Finding, places: &[Place<'_, '_>]) -> Problem {
         }
     };
     let at = span(finding.rule, finding.field, finding.element);
-    let mut problem = Problem::new(finding.severity, at, finding.message);
+    let mut problem = RawDiagnostic::new(finding.severity, at, finding.message);
     problem.hint = finding.hint;
-    problem.note = finding.other.map(|other| Note {
+    problem.note = finding.other.map(|other| RelatedSpan {
         span: span(Some(other.rule), finding.field, other.element),
         text: other.text,
     });
@@ -203,7 +209,7 @@ fn placed(finding: Finding, places: &[Place<'_, '_>]) -> Problem {
 }
 
 /// The problems in the order of the file, without the echoes of syntax errors.
-fn render(source: &Source<'_>, report: Report) -> (Vec<Diagnostic>, usize) {
+fn render(source: &Source<'_>, report: DiagnosticSink) -> (Vec<Diagnostic>, usize) {
     let (mut problems, mut left_out) = report.into_parts();
     let unclosed = problems.iter().find(|problem| problem.origin == Origin::Unclosed);
     let unclosed = unclosed.map_or(usize::MAX, |problem| problem.span.start);
@@ -228,9 +234,13 @@ fn render(source: &Source<'_>, report: Report) -> (Vec<Diagnostic>, usize) {
 
 fn not_utf8(file: &str, bytes: &[u8], at: usize, skipped: usize) -> PolicyErrors {
     let text = String::from_utf8_lossy(&bytes[..at]);
-    let problem = Problem {
+    let problem = RawDiagnostic {
         hint: Some("save the file as UTF-8".into()),
-        ..Problem::new(Severity::Error, at..at, format!("byte 0x{:02x} is not UTF-8", bytes[at]))
+        ..RawDiagnostic::new(
+            Severity::Error,
+            at..at,
+            format!("byte 0x{:02x} is not UTF-8", bytes[at]),
+        )
     };
     PolicyErrors::new(vec![Source::new(file, &text, skipped).diagnostic(problem)], 0)
 }
@@ -242,7 +252,7 @@ pub(super) fn whole_file(
     message: String,
     hint: Option<String>,
 ) -> PolicyErrors {
-    let problem = Problem { hint, ..Problem::new(Severity::Error, span, message) };
+    let problem = RawDiagnostic { hint, ..RawDiagnostic::new(Severity::Error, span, message) };
     PolicyErrors::new(vec![Source::new(file, "", 0).diagnostic(problem)], 0)
 }
 

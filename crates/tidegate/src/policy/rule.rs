@@ -125,8 +125,8 @@ impl Rule {
 
     /// The same rule with one more override. The first that applies counts.
     #[must_use]
-    pub fn overridden(mut self, exception: Override) -> Self {
-        self.overrides.push(exception);
+    pub fn overridden(mut self, override_rule: Override) -> Self {
+        self.overrides.push(override_rule);
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::options::{self, Field, Kind, MOST, Need, Section};
+use super::fields::{self, Field, MOST, Presence, Section, ValueKind};
 
 /// The schema of the policy file: JSON Schema, draft 2020-12.
 ///
@@ -14,7 +14,7 @@ pub fn schema() -> String {
         ("$schema".into(), text("https://json-schema.org/draft/2020-12/schema")),
         ("title".into(), text("tidegate policy")),
     ];
-    file.extend(members(&options::FILE));
+    file.extend(members(&fields::FILE));
     format!("{}\n", Json::Object(file))
 }
 
@@ -26,14 +26,14 @@ fn members(section: &Section) -> Vec<(String, Json)> {
         ("additionalProperties".into(), Json::Bool(false)),
         ("properties".into(), Json::Object(fields.collect())),
     ];
-    let required = section.fields.iter().filter(|field| field.need == Need::Required);
+    let required = section.fields.iter().filter(|field| field.need == Presence::Required);
     let required: Vec<Json> = required.map(|field| text(field.name)).collect();
     if !required.is_empty() {
         members.push(("required".into(), Json::List(required)));
     }
-    if std::ptr::eq(section, &raw const options::RULE) {
+    if std::ptr::eq(section, &raw const fields::RULE) {
         let one = |name: &&str| object([("required", Json::List(vec![text(name)]))]);
-        let any = options::ALGORITHMS.iter().map(one).collect();
+        let any = fields::ALGORITHMS.iter().map(one).collect();
         members.push(("oneOf".into(), Json::List(any)));
     }
     members
@@ -46,34 +46,34 @@ fn property(field: &Field) -> Json {
     Json::Object(members)
 }
 
-fn kind(kind: &Kind) -> Json {
+fn kind(kind: &ValueKind) -> Json {
     let string = || ("type", text("string"));
     match kind {
-        Kind::Text => object([string(), ("minLength", Json::Number(1))]),
-        Kind::Bool => object([("type", text("boolean"))]),
-        Kind::Integer { min, max } => integer(*min, *max),
-        Kind::Duration => object([string(), ("pattern", text(DURATION))]),
-        Kind::DurationOr(words) => {
+        ValueKind::Text => object([string(), ("minLength", Json::Number(1))]),
+        ValueKind::Bool => object([("type", text("boolean"))]),
+        ValueKind::Integer { min, max } => integer(*min, *max),
+        ValueKind::Duration => object([string(), ("pattern", text(DURATION))]),
+        ValueKind::DurationOr(words) => {
             any([object([string(), ("pattern", text(DURATION))]), one_of(words)])
         }
-        Kind::Rate => object([string(), ("pattern", text(RATE))]),
-        Kind::Choice(words) => one_of(words),
-        Kind::IntegerOr(words) => any([integer(1, MOST), one_of(words)]),
-        Kind::FractionOr(words) => {
+        ValueKind::Rate => object([string(), ("pattern", text(RATE))]),
+        ValueKind::Choice(words) => one_of(words),
+        ValueKind::IntegerOr(words) => any([integer(1, MOST), one_of(words)]),
+        ValueKind::FractionOr(words) => {
             let (min, max) = (("minimum", Json::Number(0)), ("maximum", Json::Number(1)));
             any([object([("type", text("number")), min, max]), one_of(words)])
         }
-        Kind::Texts => {
+        ValueKind::Texts => {
             let item = object([string(), ("minLength", Json::Number(1))]);
             object([("type", text("array")), ("items", item)])
         }
-        Kind::Patterns => {
+        ValueKind::Patterns => {
             let one = || object([("type", Json::List(vec![text("string"), text("integer")]))]);
             let least = ("minItems", Json::Number(1));
             let list = object([("type", text("array")), ("items", one()), least]);
             object([("type", text("object")), ("additionalProperties", any([one(), list]))])
         }
-        Kind::Cost => {
+        ValueKind::Cost => {
             let by = object([string(), ("minLength", Json::Number(1))]);
             let rows = object([
                 ("type", text("object")),
@@ -85,9 +85,9 @@ fn kind(kind: &Kind) -> Json {
             any([integer(1, MOST), rows])
         }
         // Tools pass the date-times of TOML on as text.
-        Kind::Time => object([string(), ("format", text("date-time"))]),
-        Kind::Table(section) => Json::Object(members(section)),
-        Kind::Tables(section) => {
+        ValueKind::Time => object([string(), ("format", text("date-time"))]),
+        ValueKind::Table(section) => Json::Object(members(section)),
+        ValueKind::Tables(section) => {
             object([("type", text("array")), ("items", Json::Object(members(section)))])
         }
     }

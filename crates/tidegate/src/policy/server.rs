@@ -8,7 +8,7 @@ use crate::table::WhenFull;
 /// What a policy file says about the daemon that loads it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Server {
+pub struct ServerConfig {
     pub(crate) http: Option<Listen>,
     pub(crate) grpc: Option<Listen>,
     pub(crate) resp: Option<Listen>,
@@ -58,7 +58,7 @@ pub enum Unmatched {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub(crate) Box<str>);
 
-impl Server {
+impl ServerConfig {
     /// How many keys are kept at most where nobody says otherwise.
     pub const DEFAULT_MAX_KEYS: u64 = 1 << 24;
 
@@ -203,7 +203,7 @@ impl Server {
 }
 
 /// What holds where the file says nothing.
-impl Default for Server {
+impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             http: None,

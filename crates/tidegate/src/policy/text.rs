@@ -108,7 +108,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, TextError> {
 }
 
 /// A duration in the words of the policy file, exact: `1h30m`, `250ms`.
-pub(crate) fn say(duration: Duration) -> String {
+pub(crate) fn format_duration(duration: Duration) -> String {
     let mut rest_ns = duration.as_nanos();
     if rest_ns == 0 {
         return "0s".into();
@@ -131,8 +131,8 @@ pub(crate) fn say(duration: Duration) -> String {
 }
 
 /// A rate in the words of the policy file, exact: `10/s`, `100 per 15m`.
-pub(crate) fn say_rate(rate: Rate) -> String {
-    let period = say(rate.period());
+pub(crate) fn format_rate(rate: Rate) -> String {
+    let period = format_duration(rate.period());
     match period.strip_prefix('1') {
         Some(unit) if unit.chars().all(char::is_alphabetic) => format!("{}/{unit}", rate.count()),
         _ => format!("{} per {period}", rate.count()),

@@ -2,11 +2,11 @@
 
 use super::{
     Durability, Effective, Grant, Listen, Missing, Mode, OnError, Override, Pattern, Policy, Rule,
-    Server, Unmatched,
+    ServerConfig, Unmatched,
 };
-use crate::policy::text::say_rate;
+use crate::policy::text::format_rate;
 use crate::table::WhenFull;
-use values::Lines;
+use values::TableWriter;
 pub(crate) use values::{conditions, text, time};
 
 pub(crate) mod limits;
@@ -66,7 +66,7 @@ impl Rule {
     /// Read again it is an equal rule, if it is one that a [`Policy`] takes.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let mut lines = Lines::default();
+        let mut lines = TableWriter::default();
         lines.add("name", text(&self.name));
         lines.add_unless(&*self.domain == Self::DEFAULT_DOMAIN, "domain", || text(&self.domain));
         lines.add_unless(self.conditions.is_empty(), "match", || conditions(&self.conditions));
@@ -80,13 +80,13 @@ impl Rule {
         lines.add_unless(self.mode == Mode::default(), "mode", || word(mode(self.mode)));
         lines.add_some("group", self.group.as_deref().map(text));
         lines.add_unless(self.overrides.is_empty(), "override", || {
-            values::long_list(self.overrides.iter().map(|given| exception(self, given)))
+            values::long_list(self.overrides.iter().map(|given| override_table(self, given)))
         });
         self.add_choices(&mut lines);
         lines.under("[[rule]]")
     }
 
-    fn add_choices(&self, lines: &mut Lines) {
+    fn add_choices(&self, lines: &mut TableWriter) {
         lines.add_unless(self.on_error == OnError::default(), "on_error", || {
             word(match self.on_error {
                 OnError::Allow => "allow",
@@ -127,7 +127,7 @@ const fn mode(mode: Mode) -> &'static str {
 }
 
 /// An override in the list of its rule: which keys, and the numbers that differ from the rule's.
-fn exception(rule: &Rule, given: &Override) -> String {
+fn override_table(rule: &Rule, given: &Override) -> String {
     let mut entries = vec![("key", conditions(&given.key))];
     match &given.grant {
         Grant::Unlimited => entries.push(("unlimited", "true".into())),
@@ -137,8 +137,8 @@ fn exception(rule: &Rule, given: &Override) -> String {
     values::table(entries)
 }
 
-fn server(server: &Server) -> Lines {
-    let mut lines = Lines::default();
+fn server(server: &ServerConfig) -> TableWriter {
+    let mut lines = TableWriter::default();
     let listeners = [
         ("http", &server.http),
         ("grpc", &server.grpc),
@@ -169,7 +169,7 @@ fn server(server: &Server) -> Lines {
     }
     for (name, rate) in [("unix_user_rate", server.unix_user_rate), ("unix_rate", server.unix_rate)]
     {
-        lines.add_some(name, rate.map(|rate| word(&say_rate(rate))));
+        lines.add_some(name, rate.map(|rate| word(&format_rate(rate))));
     }
     lines.add_some("headers", server.headers.as_deref().map(word));
     lines.add_some("user_header", server.user_header.as_deref().map(text));
@@ -187,7 +187,7 @@ fn server(server: &Server) -> Lines {
         let networks = networks.map(|it| Pattern::Network(it.address, it.bits).to_string());
         values::list(networks.map(|network| text(&network)))
     });
-    lines.add_unless(server.max_keys == Server::DEFAULT_MAX_KEYS, "max_keys", || {
+    lines.add_unless(server.max_keys == ServerConfig::DEFAULT_MAX_KEYS, "max_keys", || {
         server.max_keys.to_string()
     });
     match server.when_full {
@@ -200,7 +200,7 @@ fn server(server: &Server) -> Lines {
         Unmatched::Deny => lines.add("unmatched", word("deny")),
     }
     match server.enforce_ppm {
-        Server::ENFORCE_ALL_PPM => {}
+        ServerConfig::ENFORCE_ALL_PPM => {}
         0 => lines.add("enforce", word("none")),
         ppm => lines.add("enforce", format!("0.{ppm:06}").trim_end_matches('0').into()),
     }

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 
 use super::check;
 use super::diagnostic::{PolicyErrors, Severity, Source};
-use super::parse::report::Report;
-use super::parse::{Extent, readable_text, whole_file};
-use super::sayable;
-use super::{Parsed, Policy, Rule, Server, named};
-use names::Names;
-use node::{Node, Value};
+use super::parse::diagnostic_sink::DiagnosticSink;
+use super::parse::{FileScope, readable_text, whole_file};
+use super::representable;
+use super::{Parsed, Policy, Rule, ServerConfig, diagnostic};
+use names::UniqueNames;
+use node::{Node, NodeValue};
 
 mod cel;
 mod envoy;
@@ -22,13 +22,13 @@ mod number;
 
 /// Whose file it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Dialect {
+enum YamlDialect {
     Envoy,
     Limitador,
 }
 
 /// A rule, and the part of the file that it comes from.
-struct Found {
+struct ImportedRule {
     rule: Rule,
     span: std::ops::Range<usize>,
 }
@@ -52,7 +52,7 @@ impl Policy {
     /// ```
     pub fn from_envoy_yaml(files: &[super::PolicyFile]) -> Result<Parsed, PolicyErrors> {
         for file in files {
-            parse_as(&file.name, &file.bytes, Some(Dialect::Envoy), Extent::Part)?;
+            parse_as(&file.name, &file.bytes, Some(YamlDialect::Envoy), FileScope::Part)?;
         }
         Self::load_files(files)
     }
@@ -60,20 +60,24 @@ impl Policy {
     /// The policy that a file of Limitador says. Conditions and variables may be about the values of
     /// descriptors: equality, comparison, and several of them joined by `&&`.
     pub fn from_limitador_yaml(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
-        parse_as(file_name, bytes, Some(Dialect::Limitador), Extent::Whole)
+        parse_as(file_name, bytes, Some(YamlDialect::Limitador), FileScope::Whole)
     }
 }
 
 /// Reads a file of either kind.
-pub(super) fn parse(file_name: &str, bytes: &[u8], extent: Extent) -> Result<Parsed, PolicyErrors> {
+pub(super) fn parse(
+    file_name: &str,
+    bytes: &[u8],
+    extent: FileScope,
+) -> Result<Parsed, PolicyErrors> {
     parse_as(file_name, bytes, None, extent)
 }
 
 fn parse_as(
     file_name: &str,
     bytes: &[u8],
-    wanted: Option<Dialect>,
-    extent: Extent,
+    wanted: Option<YamlDialect>,
+    extent: FileScope,
 ) -> Result<Parsed, PolicyErrors> {
     if bytes.len() > MOST_BYTES {
         let message = format!("the file has more than {MOST_BYTES} bytes");
@@ -81,7 +85,7 @@ fn parse_as(
     }
     let (text, skipped) = readable_text(file_name, bytes)?;
     let source = Source::new(file_name, text, skipped);
-    let mut report = Report::default();
+    let mut report = DiagnosticSink::default();
     let mut found = Vec::new();
     match node::read(text) {
         Err(error) => {
@@ -100,25 +104,25 @@ fn parse_as(
         return Err(PolicyErrors::new(diagnostics, left_out));
     }
     let rules = found.into_iter().map(|found| found.rule).collect();
-    let policy = Policy { server: Server::default(), rules, takes_own_limits: false };
+    let policy = Policy { server: ServerConfig::default(), rules, takes_own_limits: false };
     Ok(Parsed { policy, warnings: diagnostics, left_out })
 }
 
 /// The rules of all documents; each is of one kind or the other.
 fn read_documents(
     documents: &[Node],
-    wanted: Option<Dialect>,
-    report: &mut Report,
-    found: &mut Vec<Found>,
+    wanted: Option<YamlDialect>,
+    report: &mut DiagnosticSink,
+    found: &mut Vec<ImportedRule>,
 ) {
-    let (mut domains, mut names) = (HashSet::new(), Names::default());
+    let (mut domains, mut names) = (HashSet::new(), UniqueNames::default());
     for document in documents {
         let dialect = wanted.or_else(|| dialect_of(document));
         match dialect {
-            Some(Dialect::Envoy) => {
+            Some(YamlDialect::Envoy) => {
                 envoy::read(document, (&mut domains, &mut names), report, found);
             }
-            Some(Dialect::Limitador) => limitador::read(document, &mut names, report, found),
+            Some(YamlDialect::Limitador) => limitador::read(document, &mut names, report, found),
             None => {
                 let problem = report.error(document.span.clone(), "this is no policy");
                 problem.hint = Some(
@@ -131,26 +135,26 @@ fn read_documents(
     }
 }
 
-fn dialect_of(document: &Node) -> Option<Dialect> {
+fn dialect_of(document: &Node) -> Option<YamlDialect> {
     match &*document.value {
-        Value::List(_) => Some(Dialect::Limitador),
-        Value::Map(_) if document.get("limits").is_some() => Some(Dialect::Limitador),
-        Value::Map(_)
+        NodeValue::List(_) => Some(YamlDialect::Limitador),
+        NodeValue::Map(_) if document.get("limits").is_some() => Some(YamlDialect::Limitador),
+        NodeValue::Map(_)
             if document.get("domain").is_some() || document.get("descriptors").is_some() =>
         {
-            Some(Dialect::Envoy)
+            Some(YamlDialect::Envoy)
         }
         _ => None,
     }
 }
 
 /// What is wrong with the rules themselves, told where they come from.
-fn check_rules(found: &[Found], extent: Extent, report: &mut Report) {
+fn check_rules(found: &[ImportedRule], extent: FileScope, report: &mut DiagnosticSink) {
     if report.has_errors() {
         return;
     }
     let rules: Vec<Rule> = found.iter().map(|found| found.rule.clone()).collect();
-    if rules.is_empty() && extent == Extent::Part {
+    if rules.is_empty() && extent == FileScope::Part {
         return;
     }
     if rules.is_empty() {
@@ -161,12 +165,12 @@ fn check_rules(found: &[Found], extent: Extent, report: &mut Report) {
     }
     for finding in check::check(&rules) {
         let span = finding.rule.and_then(|rule| found.get(rule)).map(|it| it.span.clone());
-        let diagnostic = named(finding, &rules);
+        let diagnostic = diagnostic(finding, &rules);
         debug_assert_eq!(diagnostic.severity, Severity::Error);
         report.error(span.unwrap_or(0..0), diagnostic.message).hint = diagnostic.hint;
     }
     for found in found {
-        if let Some(message) = sayable::problem(&found.rule) {
+        if let Some(message) = representable::problem(&found.rule) {
             report.error(found.span.clone(), message);
         }
     }

@@ -10,15 +10,15 @@ use tidegate_core::Timestamp;
 use super::file::{FileOptions, FileStore, OpenError};
 use super::memory::MemoryStore;
 use super::{
-    Adoption, Answer, Charge, Deciding, Edits, HoldId, Outage, Plan, Restored, Settled, Settlement,
-    Unrefunded, Unsettled, sealed,
+    Adoption, Charge, Deciding, HoldId, NowOrLater, Outage, Plan, RefundFailure, RestoredLimit,
+    SettleFailure, Settled, Settlement, StoredEdits, sealed,
 };
+use crate::any_limit::Decisions;
 use crate::clock::SystemClock;
 use crate::cycle::Times;
 use crate::engine::{Change, Engine, Overlay};
 use crate::hash::KeyedHash;
 use crate::policy::Policy;
-use crate::terms::Decisions;
 
 /// One of the stores, chosen when the program starts.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl Engine<AnyStore> {
     }
 
     /// Makes everything safe that was done so far, as far as anything is kept.
-    pub fn sync_any(&self) -> Answer<'_, Result<(), Outage>> {
-        self.on_disk().map_or(Answer::Now(Ok(())), FileStore::sync)
+    pub fn sync_any(&self) -> NowOrLater<'_, Result<(), Outage>> {
+        self.on_disk().map_or(NowOrLater::Now(Ok(())), FileStore::sync)
     }
 }
 
@@ -91,15 +91,15 @@ impl sealed::Store for AnyStore {
         id: HoldId,
         settlement: (Settlement, Option<&str>),
         times: Times,
-    ) -> Answer<'_, Result<Settled, Unsettled>> {
+    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
         either!(self, it => it.settle(id, settlement, times))
     }
 
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>> {
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
         either!(self, it => it.refund(plan, times))
     }
 
-    fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>> {
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
         either!(self, it => it.forget(plan, times))
     }
 
@@ -128,16 +128,16 @@ impl sealed::Store for AnyStore {
         domain: &str,
         note: Option<&str>,
         times: Times,
-    ) -> Answer<'_, Result<u64, Outage>> {
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
         either!(self, it => it.close_round(domain, note, times))
     }
 
-    fn keep_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
-        either!(self, it => it.keep_edits(overlay, changes))
+    fn store_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
+        either!(self, it => it.store_edits(overlay, changes))
     }
 
-    fn kept_edits(&self) -> Edits {
-        either!(self, it => it.kept_edits())
+    fn stored_edits(&self) -> StoredEdits {
+        either!(self, it => it.stored_edits())
     }
 
     #[inline]
@@ -145,7 +145,7 @@ impl sealed::Store for AnyStore {
         either!(self, it => it.hash())
     }
 
-    fn known_limits(&self) -> Vec<Restored> {
+    fn known_limits(&self) -> Vec<RestoredLimit> {
         either!(self, it => it.known_limits())
     }
 

@@ -12,11 +12,12 @@ use std::thread::{self, JoinHandle};
 
 use tidegate_core::Timestamp;
 
-use super::memory::{Item, MemoryStore, Undo};
+use super::memory::{HoldItem, MemoryStore, Undo};
 use super::{
-    Adoption, Answer, Charge, Decided, Deciding, Edits, HoldId, Outage, Plan, Restored, Safe,
-    Settled, Settlement, Unrefunded, Unsettled, sealed,
+    Adoption, Charge, Decided, Deciding, Durable, HoldId, NowOrLater, Outage, Plan, RefundFailure,
+    RestoredLimit, SettleFailure, Settled, Settlement, StoredEdits, sealed,
 };
+use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
 use crate::engine::{Change, MOST_CHANGES, Overlay};
 use crate::hash::KeyedHash;
@@ -24,21 +25,21 @@ use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::block_on;
 use crate::table::WhenFull;
-use crate::terms::{Act, Decisions};
-use log::{Log, WhenSafe};
-use record::{Edit, Record, Round};
+use log::{Log, WaitDurable};
+use record::{EditRecord, Record, RoundRecord};
 use recorder::Recorder;
-use recovery::{Recovered, Room, recover};
-use tail::{Sizes, Tail};
+use recovery::{Recovered, RecoveryBounds, recover};
+use writer::{SegmentSizes, SegmentWriter};
 
 pub use disk::{Disk, DiskFile, Folder};
 pub use error::OpenError;
-pub use ledger::{Booked, Booking, Entries, Entry, Filter, Ledger, Totals, What};
-pub use log::Counts;
-pub use repair::{Checked, Repaired, check, check_on, repair, repair_on};
+pub use ledger::{
+    Booking, EntryKind, Filter, Ledger, LedgerEntries, LedgerEntry, Totals, Transfer,
+};
+pub use log::LogCounts;
+pub use repair::{CheckReport, RepairAction, check, check_on, repair, repair_on};
 
 mod bytes;
-mod chain;
 mod crc;
 mod disk;
 mod erase;
@@ -51,8 +52,9 @@ mod record;
 mod recorder;
 mod recovery;
 mod repair;
+mod segments;
 mod snapshot;
-mod tail;
+mod writer;
 
 /// Keeps states in a folder of the file system, and in memory for deciding.
 ///
@@ -60,36 +62,36 @@ mod tail;
 /// owns its store.
 #[derive(Debug)]
 pub struct FileStore {
-    shared: Arc<Shared>,
+    shared: Arc<FileStoreInner>,
     /// Takes snapshots.
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FileStoreInner {
     memory: MemoryStore,
     recorder: Arc<Recorder>,
     disk: Arc<dyn Disk>,
     least_durability: Durability,
     /// Edits that are in force, for the next snapshot.
-    kept: Mutex<Edits>,
+    kept: Mutex<StoredEdits>,
     snapshots: Mutex<()>,
-    growth: Arc<Growth>,
+    growth: Arc<SnapshotSchedule>,
     recovered_last: Timestamp,
     is_torn: bool,
 }
 
 /// Tells when a snapshot is due.
 #[derive(Debug, Default)]
-struct Growth {
+struct SnapshotSchedule {
     /// Bytes of log that there are, and that there were at the last snapshot.
     written_len: AtomicU64,
-    state: Mutex<GrowthState>,
+    state: Mutex<ScheduleState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct GrowthState {
+struct ScheduleState {
     at_snapshot_len: u64,
     is_closing: bool,
     is_due: bool,
@@ -98,17 +100,17 @@ struct GrowthState {
 /// How a [`FileStore`] is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
-    room: Room,
+    room: RecoveryBounds,
     least_durability: Durability,
-    sizes: Sizes,
+    sizes: SegmentSizes,
 }
 
 impl Default for FileOptions {
     fn default() -> Self {
         Self {
-            room: Room { max_keys: 1 << 20, when_full: WhenFull::Share },
+            room: RecoveryBounds { max_keys: 1 << 20, when_full: WhenFull::Share },
             least_durability: Durability::Memory,
-            sizes: Sizes::default(),
+            sizes: SegmentSizes::default(),
         }
     }
 }
@@ -160,10 +162,10 @@ impl FileOptions {
     pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<FileStore, OpenError> {
         let Recovered { memory, keys, edits, finish, last, is_new, log_len } =
             recover(&*disk, self.room)?;
-        let growth = Arc::new(Growth::default());
+        let growth = Arc::new(SnapshotSchedule::default());
         lock(&growth.state).is_due = log_len > self.sizes.snapshot_after_len;
         let (of_log, sizes) = (Arc::clone(&growth), self.sizes);
-        let tail = Tail::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
+        let tail = SegmentWriter::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
         let log = Log::new(tail, move |len| of_log.note(len, sizes.snapshot_after_len))
             .map_err(|error| OpenError::disk("start a thread", error))?;
         let recorder = Arc::new(Recorder {
@@ -173,8 +175,8 @@ impl FileOptions {
             least_durability: self.least_durability,
         });
         let mut memory = memory;
-        memory.write_down(Arc::clone(&recorder) as _, self.least_durability);
-        let shared = Arc::new(Shared {
+        memory.attach_journal(Arc::clone(&recorder) as _, self.least_durability);
+        let shared = Arc::new(FileStoreInner {
             memory,
             recorder,
             disk,
@@ -241,7 +243,7 @@ impl FileStore {
 
     /// What the log has done so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> LogCounts {
         self.shared.recorder.log.counts()
     }
 
@@ -262,22 +264,22 @@ impl FileStore {
         domain: &str,
         text: &str,
         times: Times,
-    ) -> Answer<'_, Result<(), Outage>> {
+    ) -> NowOrLater<'_, Result<(), Outage>> {
         if self.is_failing() {
-            return Answer::Now(Err(Outage));
+            return NowOrLater::Now(Err(Outage));
         }
         let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
         self.shared.recorder.take(&record, Durability::Fsync);
-        Answer::Later(Box::pin(self.when_safe(Durability::Fsync)))
+        NowOrLater::Later(Box::pin(self.wait_durable(Durability::Fsync)))
     }
 
     /// Makes everything safe that was written down so far.
-    pub(crate) fn sync(&self) -> Answer<'_, Result<(), Outage>> {
-        Answer::Later(Box::pin(self.when_safe(Durability::Fsync)))
+    pub(crate) fn sync(&self) -> NowOrLater<'_, Result<(), Outage>> {
+        NowOrLater::Later(Box::pin(self.wait_durable(Durability::Fsync)))
     }
 
-    fn when_safe(&self, durability: Durability) -> WhenSafe {
-        self.shared.recorder.log.when_safe(durability)
+    fn wait_durable(&self, durability: Durability) -> WaitDurable {
+        self.shared.recorder.log.wait_durable(durability)
     }
 
     fn is_failing(&self) -> bool {
@@ -293,8 +295,13 @@ impl FileStore {
     }
 
     /// Gives back what was taken, should it not become safe.
-    async fn kept_or_undone(&self, safe: WhenSafe, undo: Undo, times: Times) -> Result<(), Outage> {
-        let kept = safe.await;
+    async fn durable_or_undone(
+        &self,
+        durable: WaitDurable,
+        undo: Undo,
+        times: Times,
+    ) -> Result<(), Outage> {
+        let kept = durable.await;
         if kept.is_err() {
             self.shared.memory.undo(&undo, times);
         }
@@ -303,7 +310,7 @@ impl FileStore {
 
     #[cold]
     #[inline(never)]
-    fn decide_safely<'s>(
+    fn decide_durably<'s>(
         &'s self,
         plan: &Plan<'_>,
         durability: Durability,
@@ -311,22 +318,23 @@ impl FileStore {
         decisions: &mut Decisions,
     ) -> Deciding<'s> {
         if self.is_failing() {
-            return Deciding::Now(Err(super::Undecided::Outage));
+            return Deciding::Now(Err(super::DecideError::Outage));
         }
-        let decided = match self.shared.memory.decide_aside(plan, times, decisions) {
+        let decided = match self.shared.memory.decide_with_holds(plan, times, decisions) {
             Ok(decided) if decided.is_allowed => decided,
             Ok(decided) if plan.charges.iter().any(|charge| charge.charge_refused) => decided,
             // Nothing was charged, so nothing has to be safe.
             other => return Deciding::Now(other),
         };
         let undo = self.undo_of(plan, &decided, decisions);
-        let safe: Safe<'s> = Box::pin(self.kept_or_undone(self.when_safe(durability), undo, times));
-        Deciding::WhenSafe(decided, safe)
+        let durable: Durable<'s> =
+            Box::pin(self.durable_or_undone(self.wait_durable(durability), undo, times));
+        Deciding::WhenSafe(decided, durable)
     }
 
     fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {
         let items = plan.charges.iter().zip(decisions).filter(|(_, it)| it.is_allowed());
-        let item = |charge: &Charge<'_>| Item {
+        let item = |charge: &Charge<'_>| HoldItem {
             tag: charge.tag,
             hash: charge.hash,
             units: charge.cost,
@@ -336,7 +344,7 @@ impl FileStore {
         };
         // Whoever asks again has taken nothing, so there is nothing to give back.
         let is_new = !decided.is_repeat;
-        let is_charged = plan.act == Act::Charge && decided.is_allowed && is_new;
+        let is_charged = plan.act == Operation::Charge && decided.is_allowed && is_new;
         Undo {
             hold: decided.hold.filter(|_| is_new).map(|hold| hold.id),
             items: items.filter(|_| is_charged).map(|(charge, _)| item(charge)).collect(),
@@ -358,13 +366,13 @@ impl Drop for FileStore {
     }
 }
 
-impl Shared {
+impl FileStoreInner {
     /// Writes down by which hash states are named; nothing else makes sense without it.
     fn begin_anew(&self) -> Result<(), OpenError> {
         let seed = Record::Seed(sealed::Store::hash(&self.memory).to_words());
         self.recorder.take(&seed, Durability::Fsync);
-        let safe = self.recorder.log.when_safe(Durability::Fsync);
-        block_on(Box::pin(safe)).map_err(|Outage| {
+        let durable = self.recorder.log.wait_durable(Durability::Fsync);
+        block_on(Box::pin(durable)).map_err(|Outage| {
             let error = self.recorder.log.failure();
             let error = error.unwrap_or_else(|| Arc::new(io::Error::other("it took nothing")));
             OpenError::Disk { doing: "begin the log".into(), error }
@@ -381,7 +389,7 @@ impl Shared {
     }
 }
 
-impl Growth {
+impl SnapshotSchedule {
     fn note(&self, written_len: u64, after_len: u64) {
         self.written_len.store(written_len, Ordering::Relaxed);
         let mut state = lock(&self.state);
@@ -413,10 +421,10 @@ impl sealed::Store for FileStore {
     #[inline]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {
         let durability = self.durability(plan);
-        if durability == Durability::Memory || plan.act == Act::Look {
+        if durability == Durability::Memory || plan.act == Operation::Look {
             return self.shared.memory.decide(plan, times, decisions);
         }
-        self.decide_safely(plan, durability, times, decisions)
+        self.decide_durably(plan, durability, times, decisions)
     }
 
     fn settle(
@@ -424,52 +432,52 @@ impl sealed::Store for FileStore {
         id: HoldId,
         settlement: (Settlement, Option<&str>),
         times: Times,
-    ) -> Answer<'_, Result<Settled, Unsettled>> {
+    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
         let memory = &self.shared.memory;
         let durability = memory.durability_of_hold(id).unwrap_or(Durability::Memory);
         if durability == Durability::Memory {
             return memory.settle(id, settlement, times);
         }
         if self.is_failing() {
-            return Answer::Now(Err(Unsettled::Outage));
+            return NowOrLater::Now(Err(SettleFailure::Outage));
         }
         match memory.settle(id, settlement, times).wait() {
             Ok(settled) => {
-                let safe = self.when_safe(durability);
-                Answer::Later(Box::pin(async move { Ok(safe.await.map(|()| settled)?) }))
+                let durable = self.wait_durable(durability);
+                NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| settled)?) }))
             }
-            Err(unsettled) => Answer::Now(Err(unsettled)),
+            Err(unsettled) => NowOrLater::Now(Err(unsettled)),
         }
     }
 
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>> {
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
         let durability = self.durability(plan);
         if durability == Durability::Memory {
             return self.shared.memory.refund(plan, times);
         }
         if self.is_failing() {
-            return Answer::Now(Err(Unrefunded::Outage));
+            return NowOrLater::Now(Err(RefundFailure::Outage));
         }
         match self.shared.memory.refund(plan, times).wait() {
             Ok(units) => {
-                let safe = self.when_safe(durability);
-                Answer::Later(Box::pin(async move { Ok(safe.await.map(|()| units)?) }))
+                let durable = self.wait_durable(durability);
+                NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| units)?) }))
             }
-            Err(unrefunded) => Answer::Now(Err(unrefunded)),
+            Err(unrefunded) => NowOrLater::Now(Err(unrefunded)),
         }
     }
 
-    fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>> {
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
         let durability = self.durability(plan);
         if durability == Durability::Memory {
             return self.shared.memory.forget(plan, times);
         }
         if self.is_failing() {
-            return Answer::Now(Err(Outage));
+            return NowOrLater::Now(Err(Outage));
         }
         let forgotten = self.shared.memory.forget(plan, times).wait();
-        let safe = self.when_safe(durability);
-        Answer::Later(Box::pin(async move { safe.await.and(forgotten) }))
+        let durable = self.wait_durable(durability);
+        NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
     }
 
     fn settle_in(&self, charge: &Charge<'_>, times: Times) {
@@ -497,38 +505,38 @@ impl sealed::Store for FileStore {
         domain: &str,
         note: Option<&str>,
         times: Times,
-    ) -> Answer<'_, Result<u64, Outage>> {
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
         if self.is_failing() {
-            return Answer::Now(Err(Outage));
+            return NowOrLater::Now(Err(Outage));
         }
         // In the log it comes where it came among decisions.
         let closed = self.shared.memory.with_side(|_| {
             let closed = self.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1;
             let (at, domain, note) = (times.now, domain.into(), note.map(Into::into));
-            let record = Record::Round(Round { at, domain, closed, note });
+            let record = Record::Round(RoundRecord { at, domain, closed, note });
             self.shared.recorder.take(&record, Durability::Fsync);
             closed
         });
-        let safe = self.when_safe(Durability::Fsync);
-        Answer::Later(Box::pin(async move { safe.await.map(|()| closed) }))
+        let durable = self.wait_durable(Durability::Fsync);
+        NowOrLater::Later(Box::pin(async move { durable.await.map(|()| closed) }))
     }
 
-    fn keep_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
+    fn store_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
         let mut kept = lock(&self.shared.kept);
         kept.overlay = overlay.clone();
         kept.changes.extend(changes.iter().cloned());
         let excess = kept.changes.len().saturating_sub(MOST_CHANGES);
         kept.changes.drain(..excess);
-        let edit = Edit {
+        let edit = EditRecord {
             overlay: overlay.to_toml().into(),
             changes: changes.iter().map(Into::into).collect(),
         };
         self.shared.recorder.take(&Record::Edit(Box::new(edit)), Durability::Fsync);
         drop(kept);
-        block_on(Box::pin(self.when_safe(Durability::Fsync)))
+        block_on(Box::pin(self.wait_durable(Durability::Fsync)))
     }
 
-    fn kept_edits(&self) -> Edits {
+    fn stored_edits(&self) -> StoredEdits {
         lock(&self.shared.kept).clone()
     }
 
@@ -536,7 +544,7 @@ impl sealed::Store for FileStore {
         self.shared.memory.hash()
     }
 
-    fn known_limits(&self) -> Vec<Restored> {
+    fn known_limits(&self) -> Vec<RestoredLimit> {
         self.shared.memory.known_limits()
     }
 

@@ -16,44 +16,50 @@ use smallvec::SmallVec;
 use tidegate_core::{Carry, Timestamp};
 
 #[cfg(feature = "durable")]
-pub(crate) use images::{Image, Undo};
+pub(crate) use hold_tables::CachedResult;
+pub(crate) use hold_tables::{CachedDecisions, Hold, HoldItem, HoldTables};
 #[cfg(feature = "durable")]
 pub(crate) use journal::Journal;
-pub(crate) use journal::{Act as Happened, ActKind, Booking, Entry, Sink};
+pub(crate) use journal::{
+    ActionKind, JournalAction as Happened, JournalBooking, JournalTransfer, Sink,
+};
 #[cfg(feature = "durable")]
-pub(crate) use limits::KnownImage;
-pub(crate) use limits::{ExceptionId, Limits, NewLimit, Restored, Succession, Successor};
+pub(crate) use limits::LimitImage;
+pub(crate) use limits::{
+    LimitRegistry, NewLimit, OverrideId, RestoredLimit, Succession, Successor,
+};
 #[cfg(feature = "durable")]
-pub(crate) use side::Remembered;
-pub(crate) use side::{Answered, Hold, Item, Side};
+pub(crate) use state_image::{StateImage, Undo};
 
 use super::{
-    Adoption, Answer, Charge, Decided, Deciding, Held, HoldId, Lines, Outage, Plan, Settled,
-    Settlement, Undecided, Unrefunded, Unsettled, sealed,
+    Adoption, Charge, DecideError, Decided, Deciding, FreedQueues, HoldId, NewHold, NowOrLater,
+    Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, sealed,
 };
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
 use crate::locks::{lock, read};
 use crate::policy::Durability;
-use crate::table::{Ceiling, Header, Keeper, Locked, Shelf, TaggedLine, WhenFull, WideLine};
-use crate::terms::{Act, Decisions, INLINE, Moment, State, Terms};
-use journal::SideGuard;
-use limits::Carried;
-use side::OtherBody;
-use slot::{AnyLocked, Slots};
+use crate::table::{
+    Capacity, LineHeader, Locked, SlotPolicy, SlotTable, TaggedLine, WhenFull, WideLine,
+};
+use hold_tables::BodyMismatch;
+use journal::HoldTablesGuard;
+use limits::MigratedState;
+use slot::{AnyLocked, SlotLine};
 
 mod edits;
 mod fast;
+mod hold_tables;
 mod holds;
-#[cfg(feature = "durable")]
-mod images;
 mod journal;
 mod limits;
 mod locked;
-mod shared;
-mod side;
+mod overflow;
 mod slot;
 mod snapshot;
+#[cfg(feature = "durable")]
+mod state_image;
 mod unlocked;
 
 pub use snapshot::SnapshotError;
@@ -63,10 +69,10 @@ pub use snapshot::SnapshotError;
 /// Every answer is given at once.
 #[derive(Debug)]
 pub struct MemoryStore {
-    narrow: Shelf<TaggedLine>,
-    wide: Shelf<WideLine>,
-    limits: RwLock<Limits>,
-    side: Mutex<Side>,
+    narrow: SlotTable<TaggedLine>,
+    wide: SlotTable<WideLine>,
+    limits: RwLock<LimitRegistry>,
+    tables: Mutex<HoldTables>,
     /// Whether some key may be in shared counters. Read under the lock of a key's home line.
     is_sharing: AtomicBool,
     /// The newest rule set that anybody decides by.
@@ -84,7 +90,7 @@ pub struct MemoryStore {
 
 /// Why a decision cannot be made this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blocked {
+enum Fallback {
     /// It concerns holds or shared counters.
     NeedsSide,
     Superseded,
@@ -100,11 +106,11 @@ pub(crate) enum Width {
 
 impl Width {
     #[inline(always)]
-    fn of(terms: &Terms) -> Self {
-        match terms {
-            Terms::Bucket(_) | Terms::Window(_) | Terms::Cooldown(_) => Self::Narrow,
-            Terms::Sliding(_) | Terms::Quota(_) => Self::Wide,
-            Terms::Slots(_) => Self::None,
+    fn of(limit: &AnyLimit) -> Self {
+        match limit {
+            AnyLimit::Bucket(_) | AnyLimit::Window(_) | AnyLimit::Cooldown(_) => Self::Narrow,
+            AnyLimit::Sliding(_) | AnyLimit::Quota(_) => Self::Wide,
+            AnyLimit::Slots(_) => Self::None,
         }
     }
 }
@@ -115,12 +121,12 @@ impl MemoryStore {
     /// A store for up to `max_keys` keys of each width of state; `None` if there is no memory.
     #[must_use]
     pub fn new(max_keys: usize, when_full: WhenFull) -> Option<Self> {
-        let ceiling = Ceiling { max_keys, when_full };
+        let capacity = Capacity { max_keys, when_full };
         Some(Self {
-            narrow: Shelf::new(ceiling, None)?,
-            wide: Shelf::new(ceiling, None)?,
-            limits: RwLock::new(Limits::default()),
-            side: Mutex::new(Side::default()),
+            narrow: SlotTable::new(capacity, None)?,
+            wide: SlotTable::new(capacity, None)?,
+            limits: RwLock::new(LimitRegistry::default()),
+            tables: Mutex::new(HoldTables::default()),
             is_sharing: AtomicBool::new(false),
             version: AtomicU64::new(0),
             rounds: Mutex::new(HashMap::new()),
@@ -138,7 +144,7 @@ impl MemoryStore {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Result<Decided, Undecided> {
+    ) -> Result<Decided, DecideError> {
         self.in_force(plan)?;
         if plan.is_plain()
             && let Some(is_allowed) = self.decide_fast(plan, times.now, decisions)
@@ -150,11 +156,11 @@ impl MemoryStore {
 
     /// Whether the plan was made from the rules that are in force.
     #[inline(always)]
-    fn in_force(&self, plan: &Plan<'_>) -> Result<(), Undecided> {
+    fn in_force(&self, plan: &Plan<'_>) -> Result<(), DecideError> {
         match self.version.load(Ordering::SeqCst).cmp(&plan.version) {
             cmp::Ordering::Equal => Ok(()),
-            cmp::Ordering::Greater => Err(Undecided::Superseded),
-            cmp::Ordering::Less => Err(Undecided::NotAdopted),
+            cmp::Ordering::Greater => Err(DecideError::Superseded),
+            cmp::Ordering::Less => Err(DecideError::NotAdopted),
         }
     }
 
@@ -164,8 +170,8 @@ impl MemoryStore {
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Result<Decided, Undecided> {
-        let is_plain = plan.is_plain() || (plan.act == Act::Look && plan.name.is_none());
+    ) -> Result<Decided, DecideError> {
+        let is_plain = plan.is_plain() || (plan.act == Operation::Look && plan.name.is_none());
         if is_plain {
             for _ in 0..UNLOCKED_TRIES {
                 if let Some(is_allowed) = self.decide_unlocked(plan, times.now, decisions)? {
@@ -176,79 +182,84 @@ impl MemoryStore {
                 Ok((is_allowed, _)) => {
                     return Ok(Decided { is_allowed, hold: None, is_repeat: false });
                 }
-                Err(Blocked::Superseded) => return Err(self.undecided(plan)),
-                Err(Blocked::NeedsSide) => {}
+                Err(Fallback::Superseded) => return Err(self.undecided(plan)),
+                Err(Fallback::NeedsSide) => {}
             }
         }
-        self.decide_aside(plan, times, decisions)
+        self.decide_with_holds(plan, times, decisions)
     }
 
     /// Makes one whole decision with the side tables locked.
-    pub(crate) fn decide_aside(
+    pub(crate) fn decide_with_holds(
         &self,
         plan: &Plan<'_>,
         times: Times,
         decisions: &mut Decisions,
-    ) -> Result<Decided, Undecided> {
+    ) -> Result<Decided, DecideError> {
         self.in_force(plan)?;
-        let mut side = self.side();
-        self.expire_holds(&mut side, times);
+        let mut tables = self.tables();
+        self.expire_holds(&mut tables, times);
         if let Some(named) = plan.name {
-            match side.recall(named, times.now) {
+            match tables.recall(named, times.now) {
                 Ok(Some(answered)) => {
                     // The rules may be others by now; each is told what it said itself.
                     decisions.clear();
                     decisions.extend(plan.charges.iter().map(|charge| {
                         let place = answered.hashes.iter().position(|hash| *hash == charge.hash);
                         let said = place.and_then(|place| answered.decisions.get(place));
-                        said.copied().unwrap_or_else(|| charge.fresh_look(times.now))
+                        said.copied().unwrap_or_else(|| charge.peek_fresh(times.now))
                     }));
                     return Ok(Decided { is_repeat: true, ..answered.decided });
                 }
                 Ok(None) => {}
-                Err(OtherBody) => return Err(Undecided::OtherBody),
+                Err(BodyMismatch) => return Err(DecideError::OtherBody),
             }
         }
-        if plan.hold.is_some() && side.open_holds() >= self.narrow.ceiling().max_keys {
-            return Err(Undecided::TooManyHolds);
+        if plan.hold.is_some() && tables.open_holds() >= self.narrow.capacity().max_keys {
+            return Err(DecideError::TooManyHolds);
         }
-        self.name_keys(&mut side, plan);
-        let locked = self.decide_locked(plan, times.now, Some(&mut side), decisions);
+        self.name_keys(&mut tables, plan);
+        let locked = self.decide_locked(plan, times.now, Some(&mut tables), decisions);
         let (is_allowed, items) = match locked {
             Ok(decided) => decided,
             Err(_) => return Err(self.undecided(plan)),
         };
         let mut decided = Decided { is_allowed, hold: None, is_repeat: false };
-        let kind = if plan.act == Act::Hold { ActKind::Reserve } else { ActKind::Check };
+        let kind =
+            if plan.act == Operation::Hold { ActionKind::Reserve } else { ActionKind::Check };
         let mut happened = Happened::new(kind, times.now);
         if is_allowed {
             if let Some(hold) = plan.hold {
                 let name = plan.name.map(|named| named.name);
                 decided.hold =
-                    Some(self.write_hold(&mut side, items, (hold.length, name), times.now));
+                    Some(self.write_hold(&mut tables, items, (hold.length, name), times.now));
             }
             if let Some(named) = plan.name {
                 let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
-                let answer =
-                    Answered { decided, decisions: decisions.clone(), hashes, refunded: None };
-                side.remember(named, answer, times.now);
+                let answer = CachedDecisions {
+                    decided,
+                    decisions: decisions.clone(),
+                    hashes,
+                    refunded: None,
+                };
+                tables.cache_result(named, answer, times.now);
             }
             happened.note = plan.note.map(Into::into);
         }
         happened.hold = decided.hold.map(|hold| hold.id);
-        side.end_act(happened);
+        tables.end_act(happened);
         Ok(decided)
     }
 
     /// The side tables, locked.
-    fn side(&self) -> SideGuard<'_> {
-        SideGuard::new(self, lock(&self.side))
+    fn tables(&self) -> HoldTablesGuard<'_> {
+        HoldTablesGuard::new(self, lock(&self.tables))
     }
 
     /// Tells whoever writes it down whose states the charges of a plan are about.
-    fn name_keys(&self, side: &mut Side, plan: &Plan<'_>) {
+    fn name_keys(&self, tables: &mut HoldTables, plan: &Plan<'_>) {
         let (Some(sink), Some(names)) = (&self.sink, plan.key_names) else { return };
-        let Some(journal) = &mut side.journal else { return };
+        let Some(journal) = &mut tables.journal else { return };
         for charge in &plan.charges {
             if self.durability(charge) > Durability::Memory && !sink.knows(charge.hash) {
                 journal.keys.push((charge.hash, names.key_name(charge)));
@@ -256,8 +267,8 @@ impl MemoryStore {
         }
     }
 
-    fn no_earlier_than_reuse(&self, terms: &Terms, now: Timestamp) -> Timestamp {
-        match Width::of(terms) {
+    fn no_earlier_than_reuse(&self, limit: &AnyLimit, now: Timestamp) -> Timestamp {
+        match Width::of(limit) {
             Width::Narrow => self.narrow.no_earlier_than_reuse(now),
             Width::Wide => self.wide.no_earlier_than_reuse(now),
             Width::None => now,
@@ -267,8 +278,8 @@ impl MemoryStore {
 
 /// What all ways have in common.
 impl MemoryStore {
-    fn uncount(&self, terms: &Terms) {
-        match Width::of(terms) {
+    fn uncount(&self, limit: &AnyLimit) {
+        match Width::of(limit) {
             Width::Narrow => self.narrow.uncount_keys(1),
             Width::Wide => self.wide.uncount_keys(1),
             Width::None => {}
@@ -278,11 +289,11 @@ impl MemoryStore {
     /// Does something with a key's slot, under its lock, if it has one.
     fn with_slot<R>(
         &self,
-        terms: &Terms,
+        limit: &AnyLimit,
         hash: u64,
         then: impl FnOnce(&mut AnyLocked<'_>, usize) -> R,
     ) -> Option<R> {
-        match Width::of(terms) {
+        match Width::of(limit) {
             Width::Narrow => {
                 let (_, mut chain) = self.narrow.lock_chain(hash);
                 let at = chain.find(hash)?;
@@ -299,26 +310,26 @@ impl MemoryStore {
 
     /// How many shared counters a rule may have.
     fn shared_cells(&self) -> usize {
-        self.narrow.ceiling().max_keys / 8
+        self.narrow.capacity().max_keys / 8
     }
 }
 
-impl<L: Slots> Keeper<L> for MemoryStore {
+impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
     fn is_idle(&self, line: &Locked<'_, L>, slot: usize, since: Timestamp) -> bool {
         let tag = line.line().tag(slot);
         let limits = read(&self.limits);
-        let Some(terms) = limits.terms(tag).filter(|_| !limits.is_removed(tag)) else {
+        let Some(limit) = limits.limit(tag).filter(|_| !limits.is_removed(tag)) else {
             return true;
         };
-        let state = line.line().load_state(slot, &terms);
-        match (terms, state) {
-            (Terms::Quota(quota), State::Quota(state)) => {
+        let state = line.line().load_state(slot, &limit);
+        match (limit, state) {
+            (AnyLimit::Quota(quota), AnyState::Quota(state)) => {
                 let is_over = line.line().ends_ns(slot) <= since.as_nanos()
                     || limits.is_round_over(tag, state.period);
                 let is_spent = state.used > 0 && !is_over;
                 quota.carry() == Carry::Nothing && !is_spent
             }
-            _ => limits.is_idle(Carried { tag, terms, state }, since),
+            _ => limits.is_idle(MigratedState { tag, limit, state }, since),
         }
     }
 
@@ -339,33 +350,40 @@ impl sealed::Store for MemoryStore {
         id: HoldId,
         settlement: (Settlement, Option<&str>),
         times: Times,
-    ) -> Answer<'_, Result<Settled, Unsettled>> {
-        Answer::Now(self.settle_now(id, settlement, times))
+    ) -> NowOrLater<'_, Result<Settled, SettleFailure>> {
+        NowOrLater::Now(self.settle_now(id, settlement, times))
     }
 
-    fn refund(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<u64, Unrefunded>> {
-        Answer::Now(self.refund_now(plan, times).map_err(|OtherBody| Unrefunded::OtherBody))
+    fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
+        NowOrLater::Now(
+            self.refund_now(plan, times).map_err(|BodyMismatch| RefundFailure::OtherBody),
+        )
     }
 
-    fn forget(&self, plan: &Plan<'_>, times: Times) -> Answer<'_, Result<bool, Outage>> {
-        Answer::Now(Ok(self.forget_now(plan, times.now)))
+    fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
+        NowOrLater::Now(Ok(self.forget_now(plan, times.now)))
     }
 
     fn settle_in(&self, charge: &Charge<'_>, times: Times) {
-        let mut side = self.side();
-        let held = side.held(charge.hash);
-        let carried = self.with_slot(charge.terms, charge.hash, |line, slot| {
+        let mut tables = self.tables();
+        let held = tables.held(charge.hash);
+        let carried = self.with_slot(charge.limit, charge.hash, |line, slot| {
             let limits = read(&self.limits);
             let tag = line.tag(slot);
             if tag != 0 && tag != charge.tag {
-                let state = line.load_state(slot, charge.terms).with_held(held);
+                let state = line.load_state(slot, charge.limit).with_held(held);
                 let carried = limits.carry(tag, state, charge, times.now);
-                line.store(slot, carried.tag, &carried.state, charge.ask(times.now).moment);
+                line.store(
+                    slot,
+                    carried.tag,
+                    &carried.state,
+                    charge.limit_request(times.now).decided_at,
+                );
             }
         });
         if carried.is_some() {
-            side.note_state(self.durability(charge), (charge.terms, charge.hash));
-            side.end_act(Happened::new(ActKind::Carry, times.now));
+            tables.note_state(self.durability(charge), (charge.limit, charge.hash));
+            tables.end_act(Happened::new(ActionKind::Carry, times.now));
         }
     }
 
@@ -374,11 +392,11 @@ impl sealed::Store for MemoryStore {
     }
 
     fn expire(&self, times: Times) -> bool {
-        self.expire_holds(&mut self.side(), times)
+        self.expire_holds(&mut self.tables(), times)
     }
 
     fn next_due(&self) -> Option<Timestamp> {
-        lock(&self.side).next_due()
+        lock(&self.tables).next_due()
     }
 
     fn rounds(&self, domain: &str) -> Arc<AtomicU64> {
@@ -390,15 +408,15 @@ impl sealed::Store for MemoryStore {
         domain: &str,
         _note: Option<&str>,
         _times: Times,
-    ) -> Answer<'_, Result<u64, Outage>> {
-        Answer::Now(Ok(self.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1))
+    ) -> NowOrLater<'_, Result<u64, Outage>> {
+        NowOrLater::Now(Ok(self.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1))
     }
 
     fn hash(&self) -> &KeyedHash {
         &self.hash
     }
 
-    fn known_limits(&self) -> Vec<Restored> {
+    fn known_limits(&self) -> Vec<RestoredLimit> {
         read(&self.limits).restorable()
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Period, Timestamp};
 
-use crate::policy::Durability;
-use crate::terms::{Act, Ask, INLINE, Moment, Terms, Weight};
+use crate::any_limit::{AnyLimit, DecisionTime, INLINE, LimitRequest, Operation};
+use crate::policy::{Durability, Mode};
 
 /// What one request comes down to: which limits it is charged to, under which names, how much.
 ///
@@ -14,10 +14,10 @@ use crate::terms::{Act, Ask, INLINE, Moment, Terms, Weight};
 pub struct Plan<'a> {
     /// The number of the rule set that it was made from. Later ones have larger numbers.
     pub(crate) version: u64,
-    pub(crate) act: Act,
+    pub(crate) act: Operation,
     pub(crate) charges: SmallVec<[Charge<'a>; INLINE]>,
     pub(crate) hold: Option<HoldFor>,
-    pub(crate) name: Option<Named>,
+    pub(crate) name: Option<IdempotencyKey>,
     /// What the caller wants to be written down with it.
     pub(crate) note: Option<&'a str>,
     /// Tells whose states these are, to a store that writes it down.
@@ -64,7 +64,7 @@ pub struct Charge<'a> {
     pub(crate) rule: u32,
     /// The number of the limit: another one for every edit.
     pub(crate) tag: u32,
-    pub(crate) weight: Weight,
+    pub(crate) mode: Mode,
     /// Whether a refused request is charged as well.
     pub(crate) charge_refused: bool,
     pub(crate) durability: Durability,
@@ -75,7 +75,7 @@ pub struct Charge<'a> {
     pub(crate) cost: u64,
     /// Whether the cost is the request's, and not a price that the rule names.
     pub(crate) is_by_request: bool,
-    pub(crate) terms: &'a Terms,
+    pub(crate) limit: &'a AnyLimit,
     pub(crate) period: Period,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct HoldFor {
 
 /// The name under which a request may be repeated without being charged again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct IdempotencyKey {
     pub(crate) name: [u64; 2],
     /// A hash of everything else about the request.
     pub(crate) body: u64,
@@ -97,25 +97,25 @@ impl Plan<'_> {
     /// Whether it is just about charging limits.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        self.act == Act::Charge && self.name.is_none() && self.hold.is_none()
+        self.act == Operation::Charge && self.name.is_none() && self.hold.is_none()
     }
 }
 
 impl<'a> Charge<'a> {
     /// What the limit would say to a key that was never seen.
-    pub(crate) fn fresh_look(&self, now: Timestamp) -> Decision {
-        let Ask { terms, cost, moment, .. } = self.ask(now);
-        terms.look(&terms.fresh(self.period), cost, moment)
+    pub(crate) fn peek_fresh(&self, now: Timestamp) -> Decision {
+        let LimitRequest { limit, cost, decided_at, .. } = self.limit_request(now);
+        limit.peek(&limit.fresh(self.period), cost, decided_at)
     }
 
-    pub(crate) fn ask(&self, now: Timestamp) -> Ask<'a> {
-        Ask {
-            terms: self.terms,
+    pub(crate) fn limit_request(&self, now: Timestamp) -> LimitRequest<'a> {
+        LimitRequest {
+            limit: self.limit,
             cost: self.cost,
-            weight: self.weight,
+            mode: self.mode,
             charge_refused: self.charge_refused,
             has_room: true,
-            moment: Moment { now, period: self.period },
+            decided_at: DecisionTime { now, period: self.period },
         }
     }
 }

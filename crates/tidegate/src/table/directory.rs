@@ -23,23 +23,23 @@ pub(crate) struct Directory<L: Line> {
 /// A segment as the directory names it: where its lines are, how many of them are homes, and its
 /// depth, in one word.
 #[derive(Debug)]
-pub(crate) struct Entry<L>(*mut L);
+pub(crate) struct DirectoryEntry<L>(*mut L);
 
-impl<L> Clone for Entry<L> {
+impl<L> Clone for DirectoryEntry<L> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<L> Copy for Entry<L> {}
+impl<L> Copy for DirectoryEntry<L> {}
 
-impl<L> PartialEq for Entry<L> {
+impl<L> PartialEq for DirectoryEntry<L> {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl<L: Line> Entry<L> {
+impl<L: Line> DirectoryEntry<L> {
     fn new(lines: &[L], homes: usize, depth: u32) -> Self {
         assert!(homes <= MAX_HOMES && lines.len() == homes + PROBE - 1 && depth < 1 << DEPTH_BITS);
         let first = lines.as_ptr().cast_mut();
@@ -89,7 +89,8 @@ impl<L: Line> Directory<L> {
     pub(crate) fn new(bits: u32, homes: usize) -> Option<Self> {
         let lines = homes + PROBE - 1;
         let arena = Arena::new(lines << bits)?;
-        let segment = |_| Some(AtomicPtr::new(Entry::new(arena.allocate(lines)?, homes, bits).0));
+        let segment =
+            |_| Some(AtomicPtr::new(DirectoryEntry::new(arena.allocate(lines)?, homes, bits).0));
         let entries: Box<[_]> = (0..1_usize << bits).map(segment).collect::<Option<_>>()?;
         let owned = vec![entries];
         let current = AtomicPtr::new(tagged(&owned[0]));
@@ -113,18 +114,18 @@ impl<L: Line> Directory<L> {
 
     /// The segment that a hash belongs to.
     #[inline(always)]
-    pub(crate) fn entry(&self, hash: u64) -> Entry<L> {
+    pub(crate) fn entry(&self, hash: u64) -> DirectoryEntry<L> {
         let entries = self.entries();
         // The number of entries is a power of two; `get` would cost a compare on the hot path.
         #[allow(clippy::cast_possible_truncation, reason = "the index is masked anyway")]
         let index = hash as usize & (entries.len() - 1);
         // SAFETY: masked to below the length.
-        Entry(unsafe { entries.get_unchecked(index) }.load(Ordering::Acquire))
+        DirectoryEntry(unsafe { entries.get_unchecked(index) }.load(Ordering::Acquire))
     }
 
     /// The lines of a segment, homes and the overflow lines after them.
     #[inline(always)]
-    pub(crate) fn lines(&self, entry: Entry<L>) -> &[L] {
+    pub(crate) fn lines(&self, entry: DirectoryEntry<L>) -> &[L] {
         let first = entry.first();
         // SAFETY: made by `Entry::new` from that many lines of `arena`, which neither moves nor
         // frees them before `self` is dropped.
@@ -133,7 +134,7 @@ impl<L: Line> Directory<L> {
 
     /// The lines where a hash can be: its home and the ones it may overflow to.
     #[inline(always)]
-    pub(crate) fn chain(&self, entry: Entry<L>, hash: u64) -> &[L; PROBE] {
+    pub(crate) fn chain(&self, entry: DirectoryEntry<L>, hash: u64) -> &[L; PROBE] {
         let home = entry.home(hash);
         let first = entry.first();
         // SAFETY: as in `lines`; `home` is below `homes`, and PROBE − 1 lines follow the homes.
@@ -142,11 +143,11 @@ impl<L: Line> Directory<L> {
 
     /// Every segment once. Segments that are split off meanwhile come after the one they were
     /// split from.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = Entry<L>> + '_ {
+    pub(crate) fn segments(&self) -> impl Iterator<Item = DirectoryEntry<L>> + '_ {
         let (mut index, mut last) = (0_usize, None);
         std::iter::from_fn(move || {
             loop {
-                let entry = Entry(self.entries().get(index)?.load(Ordering::Acquire));
+                let entry = DirectoryEntry(self.entries().get(index)?.load(Ordering::Acquire));
                 let is_first = index >> entry.depth() == 0;
                 // A segment that was replaced while it was visited is visited again.
                 if is_first && last != Some(entry.first()) {
@@ -161,7 +162,7 @@ impl<L: Line> Directory<L> {
     /// Some line, a different one for each `number`.
     pub(crate) fn some_line(&self, number: usize) -> &L {
         let entries = self.entries();
-        let entry = Entry(entries[number % entries.len()].load(Ordering::Acquire));
+        let entry = DirectoryEntry(entries[number % entries.len()].load(Ordering::Acquire));
         let lines = self.lines(entry);
         &lines[number / entries.len() % lines.len()]
     }
@@ -169,22 +170,22 @@ impl<L: Line> Directory<L> {
     /// Names a new segment in place of `old`, or in place of its upper half.
     ///
     /// The caller holds the locks of all lines of `old`, so nobody else changes its entries.
-    pub(crate) fn publish(&self, hash: u64, old: Entry<L>, new: NewSegment<'_, L>) {
+    pub(crate) fn publish(&self, hash: u64, old: DirectoryEntry<L>, new: NewSegment<'_, L>) {
         let mut owned = lock(&self.owned);
         let depth = old.depth();
         let depth_after = match new.instead_of {
-            Half::Whole => depth,
-            Half::Upper => depth + 1,
+            SplitHalf::Whole => depth,
+            SplitHalf::Upper => depth + 1,
         };
         if 1 << depth_after > self.entries().len() {
             self.double(&mut owned);
         }
-        let new_entry = Entry::new(new.lines, new.homes, depth_after);
+        let new_entry = DirectoryEntry::new(new.lines, new.homes, depth_after);
         let entries = self.entries();
         #[allow(clippy::cast_possible_truncation, reason = "the index is masked anyway")]
         let first = hash as usize & ((1 << depth) - 1);
         for index in (first..entries.len()).step_by(1 << depth) {
-            let takes_new = new.instead_of == Half::Whole || (index >> depth) & 1 == 1;
+            let takes_new = new.instead_of == SplitHalf::Whole || (index >> depth) & 1 == 1;
             let entry = if takes_new { new_entry } else { old.at_depth(depth_after) };
             entries[index].store(entry.0, Ordering::Release);
         }
@@ -203,12 +204,12 @@ impl<L: Line> Directory<L> {
 pub(crate) struct NewSegment<'a, L: Line> {
     pub(crate) lines: &'a [L],
     pub(crate) homes: usize,
-    pub(crate) instead_of: Half,
+    pub(crate) instead_of: SplitHalf,
 }
 
 /// What a new segment takes over from an old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
+pub(crate) enum SplitHalf {
     /// Everything.
     Whole,
     /// The hashes whose next bit is set.

@@ -7,18 +7,18 @@
 
 use tidegate_core::Timestamp;
 
-use super::directory::{Entry, Half, MAX_HOMES, NewSegment, PROBE, home_of};
+use super::directory::{DirectoryEntry, MAX_HOMES, NewSegment, PROBE, SplitHalf, home_of};
 use super::line::{Line, Locked, MAX_SLOTS};
-use super::shelf::{KEPT_IDLE, Keeper, Shelf};
+use super::slot_table::{KEPT_IDLE, SlotPolicy, SlotTable};
 use super::sync::Ordering;
 
-impl<L: Line> Shelf<L> {
+impl<L: Line> SlotTable<L> {
     /// Makes room in the segment of a hash; false when the table cannot have more lines.
     pub(super) fn grow(
         &self,
-        keeper: &impl Keeper<L>,
+        policy: &impl SlotPolicy<L>,
         hash: u64,
-        entry: Entry<L>,
+        entry: DirectoryEntry<L>,
         now: Timestamp,
     ) -> bool {
         let idle_since = now.saturating_sub(KEPT_IDLE);
@@ -27,8 +27,8 @@ impl<L: Line> Shelf<L> {
             // Somebody else has made room.
             return true;
         }
-        keeper.level(&mut lines, now);
-        let drop_idle = |line| self.free_idle(line, idle_since, keeper);
+        policy.level(&mut lines, now);
+        let drop_idle = |line| self.free_idle(line, idle_since, policy);
         let dropped: usize = lines.iter_mut().map(drop_idle).sum();
         let keys: usize = lines.iter().map(|line| line.occupied().count()).sum();
         if dropped > keys / 8 {
@@ -36,12 +36,18 @@ impl<L: Line> Shelf<L> {
             return true;
         }
         let rooms = if entry.depth() == 0 && entry.homes() < MIN_HOMES {
-            [Room::whole((entry.homes() * 4).min(MIN_HOMES)), Room::whole(MIN_HOMES)]
+            [
+                SegmentDraft::whole((entry.homes() * 4).min(MIN_HOMES)),
+                SegmentDraft::whole(MIN_HOMES),
+            ]
         } else {
             // Only a freak distribution of hashes does not fit into two halves: it is spread out.
             let number = self.counters.segments.fetch_add(1, Ordering::Relaxed);
             let least = keys * 100 / (2 * L::SLOTS * SPLIT_LOAD_PERCENT);
-            [Room::upper(staggered_homes(number).max(least)), Room::whole(entry.homes() * 2)]
+            [
+                SegmentDraft::upper(staggered_homes(number).max(least)),
+                SegmentDraft::whole(entry.homes() * 2),
+            ]
         };
         let grown = rooms.into_iter().any(|room| self.split(hash, entry, &mut lines, room));
         grown || dropped > 0
@@ -51,11 +57,11 @@ impl<L: Line> Shelf<L> {
     fn split(
         &self,
         hash: u64,
-        entry: Entry<L>,
+        entry: DirectoryEntry<L>,
         old: &mut [Locked<'_, L>],
-        Room { homes, instead_of }: Room,
+        SegmentDraft { homes, instead_of }: SegmentDraft,
     ) -> bool {
-        let moves = |hash: u64| instead_of == Half::Whole || (hash >> entry.depth()) & 1 == 1;
+        let moves = |hash: u64| instead_of == SplitHalf::Whole || (hash >> entry.depth()) & 1 == 1;
         if !self.count_lines(homes + PROBE - 1) {
             return false;
         }
@@ -64,9 +70,9 @@ impl<L: Line> Shelf<L> {
         let limit_index = old[0].header.limit_index();
         new.iter_mut().for_each(|line| line.header.set_limit_index(limit_index));
         let mut moved = 0;
-        let fits = |key: Key<_>| {
+        let fits = |key: MovingKey<_>| {
             moved += usize::from(moves(key.hash));
-            !moves(key.hash) || place(&mut new, homes, key)
+            !moves(key.hash) || insert_moved(&mut new, homes, key)
         };
         if !old.iter().flat_map(keys_of).all(fits) || moved == 0 {
             // Nothing has been taken out yet. The new lines are out of reach, and count as lines.
@@ -80,7 +86,7 @@ impl<L: Line> Shelf<L> {
 
     /// Counts more lines, unless there would be more than there may be.
     fn count_lines(&self, more: usize) -> bool {
-        let max_lines = self.ceiling().max_lines(L::SLOTS);
+        let max_lines = self.capacity().max_lines(L::SLOTS);
         let fits = |lines| (lines + more <= max_lines).then_some(lines + more);
         let lines = &self.counters.lines;
         lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
@@ -89,24 +95,24 @@ impl<L: Line> Shelf<L> {
 
 /// A segment to come.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct SegmentDraft {
     homes: usize,
-    instead_of: Half,
+    instead_of: SplitHalf,
 }
 
-impl Room {
+impl SegmentDraft {
     fn whole(homes: usize) -> Self {
-        Self { homes: homes.min(MAX_HOMES), instead_of: Half::Whole }
+        Self { homes: homes.min(MAX_HOMES), instead_of: SplitHalf::Whole }
     }
 
     fn upper(homes: usize) -> Self {
-        Self { homes: homes.min(MAX_HOMES), instead_of: Half::Upper }
+        Self { homes: homes.min(MAX_HOMES), instead_of: SplitHalf::Upper }
     }
 }
 
 /// A key on its way from one line to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Key<P> {
+pub(super) struct MovingKey<P> {
     pub(super) hash: u64,
     pub(super) packed: P,
     pub(super) is_pinned: bool,
@@ -117,8 +123,8 @@ pub(super) fn lock_all<L: Line>(lines: &[L]) -> Vec<Locked<'_, L>> {
     lines.iter().map(Locked::new).collect()
 }
 
-pub(super) fn keys_of<L: Line>(line: &Locked<'_, L>) -> impl Iterator<Item = Key<L::Packed>> {
-    line.occupied().map(|slot| Key {
+pub(super) fn keys_of<L: Line>(line: &Locked<'_, L>) -> impl Iterator<Item = MovingKey<L::Packed>> {
+    line.occupied().map(|slot| MovingKey {
         hash: line.fingerprint(slot),
         packed: line.load(slot),
         is_pinned: line.header.is_pinned(slot),
@@ -126,10 +132,10 @@ pub(super) fn keys_of<L: Line>(line: &Locked<'_, L>) -> impl Iterator<Item = Key
 }
 
 /// Puts a key into the first line of its chain that has a free slot; false if none has.
-pub(super) fn place<L: Line>(
+pub(super) fn insert_moved<L: Line>(
     lines: &mut [Locked<'_, L>],
     homes: usize,
-    key: Key<L::Packed>,
+    key: MovingKey<L::Packed>,
 ) -> bool {
     let home = home_of(key.hash, homes);
     for line in &mut lines[home..home + PROBE] {
@@ -162,7 +168,7 @@ pub(super) fn move_together<L: Line>(
         (0..L::SLOTS).for_each(|slot| line.clear(slot));
         line.header.set_overflowed(false);
         for key in keys.into_iter().flatten() {
-            let placed = place(lines, homes, key);
+            let placed = insert_moved(lines, homes, key);
             assert!(placed, "a key fits where it was");
         }
     }

@@ -11,7 +11,7 @@ use crate::keyed::KeyedLimit;
 /// A reader that meets half-written words has read a line that has been moved since, so the
 /// check of that line's header throws its decision away.
 #[derive(Debug)]
-pub(crate) struct Limits<A> {
+pub(crate) struct LimitPair<A> {
     words: [[AtomicU64; 4]; 2],
     current: AtomicUsize,
     /// When the current limit came into force.
@@ -21,7 +21,7 @@ pub(crate) struct Limits<A> {
     edit: Mutex<()>,
 }
 
-impl<A: KeyedLimit> Limits<A> {
+impl<A: KeyedLimit> LimitPair<A> {
     pub(crate) fn new(limit: A) -> Self {
         let words = || limit.to_words().map(AtomicU64::new);
         Self {

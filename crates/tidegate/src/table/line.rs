@@ -11,9 +11,9 @@ use super::sync::{AtomicU32, AtomicU64, Backoff, Ordering, fence};
 /// The lowest bit is the lock. The bits above it are facts about the line. The rest counts
 /// writes: a header that has not changed between two reads means that nothing else has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header(u32);
+pub(crate) struct LineHeader(u32);
 
-impl Header {
+impl LineHeader {
     const LOCKED: u32 = 1;
     /// Some key that belongs to this line, or passed it, is in a later one.
     const OVERFLOWED: u32 = 1 << 1;
@@ -261,16 +261,16 @@ impl Line for WideLine {
 /// The header once nobody holds the lock. What is read afterwards counts only if
 /// [`is_unchanged`] says so.
 #[inline(always)]
-pub(crate) fn read_header<L: Line>(line: &L) -> Header {
-    let header = Header(line.header().load(Ordering::Acquire));
+pub(crate) fn read_header<L: Line>(line: &L) -> LineHeader {
+    let header = LineHeader(line.header().load(Ordering::Acquire));
     if header.is_locked() { wait_unlocked(line) } else { header }
 }
 
 #[cold]
-fn wait_unlocked<L: Line>(line: &L) -> Header {
+fn wait_unlocked<L: Line>(line: &L) -> LineHeader {
     let mut backoff = Backoff::default();
     loop {
-        let header = Header(line.header().load(Ordering::Acquire));
+        let header = LineHeader(line.header().load(Ordering::Acquire));
         if !header.is_locked() {
             return header;
         }
@@ -280,7 +280,7 @@ fn wait_unlocked<L: Line>(line: &L) -> Header {
 
 /// Whether everything read since `header` was read belongs together.
 #[inline(always)]
-pub(crate) fn is_unchanged<L: Line>(line: &L, header: Header) -> bool {
+pub(crate) fn is_unchanged<L: Line>(line: &L, header: LineHeader) -> bool {
     fence(Ordering::Acquire);
     line.header().load(Ordering::Relaxed) == header.0
 }
@@ -305,7 +305,7 @@ pub(crate) fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
 #[derive(Debug)]
 pub(crate) struct Locked<'a, L: Line> {
     line: &'a L,
-    pub(crate) header: Header,
+    pub(crate) header: LineHeader,
 }
 
 impl<'a, L: Line> Locked<'a, L> {
@@ -320,8 +320,8 @@ impl<'a, L: Line> Locked<'a, L> {
 
     /// Locks the line if its header still is `header`: then nothing read since has changed.
     #[inline(always)]
-    pub(crate) fn if_unchanged(line: &'a L, header: Header) -> Option<Self> {
-        let locked = header.0 | Header::LOCKED;
+    pub(crate) fn if_unchanged(line: &'a L, header: LineHeader) -> Option<Self> {
+        let locked = header.0 | LineHeader::LOCKED;
         line.header()
             .compare_exchange(header.0, locked, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
@@ -385,7 +385,7 @@ impl<'a, L: Line> Locked<'a, L> {
 impl<L: Line> Drop for Locked<'_, L> {
     #[inline(always)]
     fn drop(&mut self) {
-        let header = self.header.0.wrapping_add(Header::WRITES);
+        let header = self.header.0.wrapping_add(LineHeader::WRITES);
         self.line.header().store(header, Ordering::Release);
     }
 }

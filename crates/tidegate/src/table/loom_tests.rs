@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::thread;
 use tidegate_core::{Bucket, Decision, Rate, Timestamp};
 
-use super::{Ceiling, Table, WhenFull};
+use super::{Capacity, Table, WhenFull};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);
 
@@ -18,7 +18,7 @@ fn per_second(burst: u64) -> Bucket {
 }
 
 fn table(limit: Bucket, max_keys: usize) -> Arc<Table<Bucket>> {
-    Arc::new(Table::new(limit, Ceiling { max_keys, when_full: WhenFull::Deny }, None).unwrap())
+    Arc::new(Table::new(limit, Capacity { max_keys, when_full: WhenFull::Deny }, None).unwrap())
 }
 
 /// How many of the calls were allowed, each in its own thread.

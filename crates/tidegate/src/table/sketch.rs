@@ -8,7 +8,7 @@ use tidegate_core::{Decision, Timestamp};
 use super::directory::{Directory, home_of};
 use super::grow::presized;
 use super::line::{Line, Locked};
-use super::{KeyedLimit, Table, Under};
+use super::{KeyedLimit, LimitSource, Table};
 
 #[derive(Debug)]
 pub(crate) struct Sketch<A: KeyedLimit> {
@@ -23,7 +23,7 @@ pub(crate) struct Estimate<A: KeyedLimit> {
 }
 
 impl<A: KeyedLimit> Estimate<A> {
-    pub(crate) fn peek(&self, under: Under<A>, cost: u64, now: Timestamp) -> Decision {
+    pub(crate) fn peek(&self, under: LimitSource<A>, cost: u64, now: Timestamp) -> Decision {
         under.or(|| self.limit).peek(&self.state, cost, now)
     }
 }
@@ -39,7 +39,7 @@ impl<A: KeyedLimit> Sketch<A> {
     ///
     /// `None` if there is no memory for them.
     pub(crate) fn new(table: &Table<A>) -> Option<Self> {
-        let cells = (table.ceiling().max_keys / 8).clamp(MIN_CELLS, MAX_CELLS);
+        let cells = (table.capacity().max_keys / 8).clamp(MIN_CELLS, MAX_CELLS);
         let (bits, homes) = presized::<A::Line>(cells / 2);
         Some(Self { rows: [Directory::new(bits, homes)?, Directory::new(bits, homes)?] })
     }
@@ -56,7 +56,7 @@ impl<A: KeyedLimit> Sketch<A> {
         &self,
         table: &Table<A>,
         hash: u64,
-        (under, cost): (Under<A>, u64),
+        (under, cost): (LimitSource<A>, u64),
         now: Timestamp,
     ) -> Decision {
         let mut cells = self.cells(table, hash, now);
@@ -96,7 +96,7 @@ impl<A: KeyedLimit> Sketch<A> {
         };
         let mut lines = [line(0), line(1)];
         let current = table.limits.current_index();
-        lines.iter_mut().for_each(|line| table.modernise(line, current, now));
+        lines.iter_mut().for_each(|line| table.migrate(line, current, now));
         Cells { lines, slots: hashes.map(|hash| home_of(spread(hash), A::Line::SLOTS)) }
     }
 
@@ -112,7 +112,7 @@ impl<A: KeyedLimit> Sketch<A> {
         for (line, slot) in cells.lines.iter_mut().zip(cells.slots) {
             // What is idle is forgotten, as it would be with a slot of its own.
             if limit.is_idle(&A::unpack(line.load(slot)), now) {
-                table.shelf.note_reuse(now);
+                table.table.note_reuse(now);
                 line.store(slot, Default::default());
             }
         }

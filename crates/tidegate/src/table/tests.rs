@@ -10,10 +10,12 @@ use tidegate_core::{Bucket, Rate, Sliding, Timestamp, Window};
 
 use super::arena::Arena;
 use super::directory::{PROBE, home_of};
-use super::grow::{Key, keys_of, lock_all, move_together, place, presized, staggered_homes};
+use super::grow::{
+    MovingKey, insert_moved, keys_of, lock_all, move_together, presized, staggered_homes,
+};
 use super::line::{Line, Locked, Narrow, NarrowLine};
 use super::sync::Ordering;
-use super::{Ceiling, Table, WhenFull};
+use super::{Capacity, Table, WhenFull};
 use crate::hash::{KeyedHash, spread};
 use crate::keyed::KeyedLimit;
 
@@ -21,11 +23,11 @@ const NOW: Timestamp = Timestamp::from_secs(1);
 
 fn table(max_keys: usize, hint: Option<usize>) -> Table<Bucket> {
     let limit = Bucket::new(Rate::per_day(1).unwrap(), 1).unwrap();
-    Table::new(limit, Ceiling { max_keys, when_full: WhenFull::Share }, hint).unwrap()
+    Table::new(limit, Capacity { max_keys, when_full: WhenFull::Share }, hint).unwrap()
 }
 
 fn bytes_per_key(table: &Table<Bucket>) -> usize {
-    table.shelf.counters.lines.load(Ordering::Relaxed) * size_of::<NarrowLine>() / table.len()
+    table.table.counters.lines.load(Ordering::Relaxed) * size_of::<NarrowLine>() / table.len()
 }
 
 /// Inserts a key as a limiter does: keys that count up have hashes at equal distances, which a few
@@ -50,18 +52,18 @@ fn a_growing_table_takes_at_most_45_bytes_per_key() {
 #[test]
 fn a_small_table_is_small() {
     let (table, hash) = (table(1 << 24, None), KeyedHash::new());
-    assert!(table.shelf.counters.lines.load(Ordering::Relaxed) * 64 <= 8_192);
+    assert!(table.table.counters.lines.load(Ordering::Relaxed) * 64 <= 8_192);
     (0..100).for_each(|key| insert(&table, &hash, key));
-    assert!(table.shelf.counters.lines.load(Ordering::Relaxed) * 64 <= 32_768);
+    assert!(table.table.counters.lines.load(Ordering::Relaxed) * 64 <= 32_768);
 }
 
 #[test]
 fn a_presized_table_takes_what_it_was_made_for_without_growing() {
     for keys in [1, 100, 10_000, 1_000_000] {
         let (table, hash) = (table(1 << 24, Some(keys)), KeyedHash::new());
-        let before = table.shelf.counters.lines.load(Ordering::Relaxed);
+        let before = table.table.counters.lines.load(Ordering::Relaxed);
         (0..keys).for_each(|key| insert(&table, &hash, key));
-        let grown = table.shelf.counters.lines.load(Ordering::Relaxed) - before;
+        let grown = table.table.counters.lines.load(Ordering::Relaxed) - before;
         // Chance may fill one neighbourhood of a large table early.
         assert!(grown * 100 <= before, "{grown} of {before} lines for {keys} keys");
     }
@@ -74,16 +76,16 @@ fn the_ceiling_can_be_reached_within_the_lines_that_it_allows() {
         (0..max_keys).for_each(|key| insert(&table, &hash, key));
         // Chance may fill one neighbourhood early; its last keys share counters then.
         assert!(table.len() * 1_000 >= max_keys * 999, "{} of {max_keys}", table.len());
-        let lines = table.shelf.counters.lines.load(Ordering::Relaxed);
+        let lines = table.table.counters.lines.load(Ordering::Relaxed);
         assert!(
-            lines <= table.ceiling().max_lines(NarrowLine::SLOTS),
+            lines <= table.capacity().max_lines(NarrowLine::SLOTS),
             "{lines} lines for {max_keys} keys"
         );
     }
 }
 
 /// Checks that each key is in its chain, and that no search ends before it.
-fn all_are_found(lines: &[Locked<'_, NarrowLine>], homes: usize, keys: &[Key<Narrow>]) {
+fn all_are_found(lines: &[Locked<'_, NarrowLine>], homes: usize, keys: &[MovingKey<Narrow>]) {
     for key in keys {
         let mut line = home_of(key.hash, homes);
         while !keys_of(&lines[line]).any(|found| found == *key) {
@@ -95,9 +97,9 @@ fn all_are_found(lines: &[Locked<'_, NarrowLine>], homes: usize, keys: &[Key<Nar
     assert_eq!(found, keys.len());
 }
 
-fn some_keys(count: u64) -> Vec<Key<Narrow>> {
+fn some_keys(count: u64) -> Vec<MovingKey<Narrow>> {
     let hash = KeyedHash::new();
-    let key = |low| Key {
+    let key = |low| MovingKey {
         hash: spread(hash.hash_one(low)),
         packed: Narrow { high: 7, low },
         is_pinned: low % 5 == 0,
@@ -110,7 +112,7 @@ fn keys_are_placed_where_a_search_finds_them_and_moved_together_there() {
     let arena = Arena::<NarrowLine>::new(100 + PROBE - 1).unwrap();
     let mut lines = lock_all(arena.allocate(100 + PROBE - 1).unwrap());
     let mut keys = some_keys(230);
-    assert!(keys.iter().all(|key| place(&mut lines, 100, *key)));
+    assert!(keys.iter().all(|key| insert_moved(&mut lines, 100, *key)));
     all_are_found(&lines, 100, &keys);
     keys.retain(|key| key.hash % 2 == 0);
     move_together(&mut lines, 100, |hash| hash % 2 == 0);
@@ -124,10 +126,10 @@ fn keys_are_placed_where_a_search_finds_them_and_moved_together_there() {
 fn a_key_whose_chain_is_full_is_not_placed() {
     let arena = Arena::<NarrowLine>::new(100 + PROBE - 1).unwrap();
     let mut lines = lock_all(arena.allocate(100 + PROBE - 1).unwrap());
-    let same = |low| Key { hash: 7, packed: Narrow { high: 0, low }, is_pinned: false };
+    let same = |low| MovingKey { hash: 7, packed: Narrow { high: 0, low }, is_pinned: false };
     let fit = (PROBE * NarrowLine::SLOTS) as u64;
-    assert!((0..fit).all(|low| place(&mut lines, 100, same(low))));
-    assert!(!place(&mut lines, 100, same(fit)));
+    assert!((0..fit).all(|low| insert_moved(&mut lines, 100, same(low))));
+    assert!(!insert_moved(&mut lines, 100, same(fit)));
 }
 
 #[test]
@@ -164,8 +166,8 @@ fn a_zeroed_line_is_an_empty_line() {
 
 /// One key is forgotten and inserted again into another slot of its line, while others read it.
 fn shuffle<A: KeyedLimit>(limit: A) {
-    let ceiling = Ceiling { max_keys: 100, when_full: WhenFull::Share };
-    let table = Table::new(limit, ceiling, None).unwrap();
+    let capacity = Capacity { max_keys: 100, when_full: WhenFull::Share };
+    let table = Table::new(limit, capacity, None).unwrap();
     // Small numbers have the first line as their home.
     let check = |key, cost, now| table.check(table.fetch(key), cost, now, |decision| decision);
     let done = AtomicBool::new(false);

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub use dice::Dice;
-use file::{Cut, File};
+use file::{CrashCut, File};
 
 use crate::durable::{Disk, DiskFile};
 use crate::locks::lock;
@@ -35,12 +35,12 @@ mod file;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CrashDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     resumed: Arc<Condvar>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct State {
+struct DiskState {
     files: Vec<File>,
     /// Names as programs see them, and as they are after a crash at least.
     names: BTreeMap<String, usize>,
@@ -141,15 +141,21 @@ impl CrashDisk {
         let mut dice = Dice::new(seed);
         let before = lock(&self.state).clone();
         let mut names = before.safe_names;
-        let cut = Cut::any(&mut dice);
+        let cut = CrashCut::any(&mut dice);
         for (place, renaming) in before.renamings.iter().enumerate() {
             if cut.keeps(place, before.renamings.len(), &mut dice) {
                 renaming.apply(&mut names);
             }
         }
-        let left = |file: &File| File::safe(file.after_crash(&mut dice));
+        let left = |file: &File| File::durable(file.after_crash(&mut dice));
         let files = before.files.iter().map(left).collect();
-        Self::of(State { files, safe_names: names.clone(), names, dice, ..State::default() })
+        Self::of(DiskState {
+            files,
+            safe_names: names.clone(),
+            names,
+            dice,
+            ..DiskState::default()
+        })
     }
 
     /// The disk after the process was killed: everything that it wrote is there, and as unsafe as it
@@ -159,7 +165,15 @@ impl CrashDisk {
         let before = lock(&self.state).clone();
         let (calls, distrusted_syncs) = (0, 0);
         let (faults, dead_from, is_full, is_paused) = (BTreeMap::new(), None, false, false);
-        Self::of(State { calls, faults, dead_from, is_full, is_paused, distrusted_syncs, ..before })
+        Self::of(DiskState {
+            calls,
+            faults,
+            dead_from,
+            is_full,
+            is_paused,
+            distrusted_syncs,
+            ..before
+        })
     }
 
     /// What is in all files, by their names.
@@ -174,35 +188,35 @@ impl CrashDisk {
     /// A disk with these files, all of them safe.
     #[must_use]
     pub fn with_contents(contents: BTreeMap<String, Vec<u8>>) -> Self {
-        let mut state = State::default();
+        let mut state = DiskState::default();
         for (number, (name, bytes)) in contents.into_iter().enumerate() {
-            state.files.push(File::safe(bytes));
+            state.files.push(File::durable(bytes));
             state.names.insert(name, number);
         }
         state.safe_names = state.names.clone();
         Self::of(state)
     }
 
-    fn of(state: State) -> Self {
+    fn of(state: DiskState) -> Self {
         Self { state: Arc::new(Mutex::new(state)), resumed: Arc::default() }
     }
 
     /// The state, as soon as calls may go on.
-    fn enter(&self) -> MutexGuard<'_, State> {
+    fn enter(&self) -> MutexGuard<'_, DiskState> {
         let state = lock(&self.state);
         let going_on = self.resumed.wait_while(state, |state| state.is_paused);
         going_on.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call, and tells whether it is to fail.
-    fn call<R>(&self, then: impl FnOnce(&mut State) -> io::Result<R>) -> io::Result<R> {
+    fn call<R>(&self, then: impl FnOnce(&mut DiskState) -> io::Result<R>) -> io::Result<R> {
         let mut state = self.enter();
         state.count_call()?;
         then(&mut state)
     }
 }
 
-impl State {
+impl DiskState {
     fn count_call(&mut self) -> io::Result<()> {
         self.calls += 1;
         if self.dead_from.is_some_and(|from| self.calls >= from) {

@@ -1,6 +1,6 @@
 //! Limits that change while they are in use.
 
-use super::{ADA, BOB, Desk, Make, rule};
+use super::{ADA, BOB, Make, TestEngine, rule};
 use crate::Store;
 
 pub(super) fn lower_and_raise_is_the_identity<S: Store>(make: Make<'_, S>) {
@@ -15,7 +15,7 @@ pub(super) fn lower_and_raise_is_the_identity<S: Store>(make: Make<'_, S>) {
         ("cooldown = \"1h\"", "cooldown = \"1s\""),
     ] {
         for is_touched in [false, true] {
-            let desk = Desk::new(make, &rule(limit));
+            let desk = TestEngine::new(make, &rule(limit));
             assert!(desk.at(1_000).allows(ADA, 6));
             let id = desk.reserve(ADA, 1).hold();
             let before = desk.at(2_000).peek(ADA, 1);
@@ -34,7 +34,7 @@ pub(super) fn lower_and_raise_is_the_identity<S: Store>(make: Make<'_, S>) {
 pub(super) fn buckets_refill_at_each_rate_in_turn<S: Store>(make: Make<'_, S>) {
     let bucket = |rate: &str| rule(&format!("bucket = {{ rate = \"{rate}\", burst = 100 }}"));
     for touches in [0, 1, 2] {
-        let desk = Desk::new(make, &bucket("1/s"));
+        let desk = TestEngine::new(make, &bucket("1/s"));
         assert!(desk.at(0).allows(ADA, 100));
         desk.at(10_000).edit(&bucket("3/s"));
         if touches > 0 {
@@ -55,7 +55,7 @@ pub(super) fn next_waits_for_the_window<S: Store>(make: Make<'_, S>) {
         let window = |max: u64| {
             rule(&format!("window = {{ max = {max}, per = \"10s\"{align} }}\neffective = \"next\""))
         };
-        let desk = Desk::new(make, &window(5));
+        let desk = TestEngine::new(make, &window(5));
         assert!(desk.at(0).allows(ADA, 3));
         desk.at(1_000).edit(&window(2));
         assert_eq!(desk.at(2_000).left(ADA, "r"), 2, "the open window keeps its limit{align}");
@@ -76,7 +76,7 @@ pub(super) fn next_waits_for_the_round<S: Store>(make: Make<'_, S>) {
         rule(&format!("{limit}\neffective = \"next\""))
     };
     for per in ["round", "minute"] {
-        let desk = Desk::new(make, &quota(5, per));
+        let desk = TestEngine::new(make, &quota(5, per));
         let mut now = 0;
         let mut close = || {
             now += 60_000;
@@ -98,7 +98,7 @@ pub(super) fn next_waits_for_the_round<S: Store>(make: Make<'_, S>) {
         close();
         assert_eq!(desk.left(ADA, "r"), 4 + 6 + 2, "{per}");
     }
-    let desk = Desk::new(make, &rule("quota = { max = 5, per = \"round\" }"));
+    let desk = TestEngine::new(make, &rule("quota = { max = 5, per = \"round\" }"));
     assert!(desk.allows(ADA, 3));
     desk.edit(&rule("quota = { max = 4, per = \"round\" }"));
     assert_eq!(desk.left(ADA, "r"), 1, "now, where the rule does not say otherwise");
@@ -111,7 +111,7 @@ pub(super) fn edits_reach_holds<S: Store>(make: Make<'_, S>) {
         ("sliding = { max = 10, per = \"1h\" }", "sliding = { max = 4, per = \"1h\" }"),
         ("quota = { max = 10, per = \"round\" }", "quota = { max = 4, per = \"round\" }"),
     ] {
-        let desk = Desk::new(make, &rule(before));
+        let desk = TestEngine::new(make, &rule(before));
         let (first, second) = (desk.hold(ADA, 5), desk.hold(ADA, 3));
         desk.edit(&rule(after));
         assert_eq!(desk.left(ADA, "r"), 0, "{before}");
@@ -136,7 +136,7 @@ pub(super) fn many_edits_lose_nobody<S: Store>(make: Make<'_, S>) {
              bucket = {{ rate = \"{max}/day\", burst = 100 }}"
         )
     };
-    let desk = Desk::new(make, &policy(5));
+    let desk = TestEngine::new(make, &policy(5));
     assert!(desk.at(0).allows(ADA, 3));
     let id = desk.hold(BOB, 2);
     for max in (10..20).cycle().take(4_500) {
@@ -154,7 +154,7 @@ pub(super) fn many_edits_lose_nobody<S: Store>(make: Make<'_, S>) {
 /// A rule that is gone for a moment, as when a file is written in two steps.
 pub(super) fn rules_that_come_back_know_their_keys<S: Store>(make: Make<'_, S>) {
     let limit = rule("window = { max = 4, per = \"1h\" }");
-    let desk = Desk::new(make, &limit);
+    let desk = TestEngine::new(make, &limit);
     let names: Vec<String> = (0..200).map(|name| format!("user-{name}")).collect();
     for name in &names {
         assert!(desk.allows(&[("user", name)], 3));

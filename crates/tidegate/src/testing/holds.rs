@@ -1,6 +1,6 @@
 //! Reservations, names of requests, and places in flight.
 
-use super::{ADA, BOB, Desk, Make, ms, rule};
+use super::{ADA, BOB, Make, TestEngine, ms, rule};
 use crate::{CheckError, Request, SettleError, Store, Timestamp, Wait, WaitError};
 
 /// Limits of ten units that do not come back while a test runs.
@@ -15,7 +15,7 @@ const TEN: [&str; 6] = [
 
 pub(super) fn holds_shrink_capacity<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
-        let desk = Desk::new(make, &rule(limit));
+        let desk = TestEngine::new(make, &rule(limit));
         desk.hold(ADA, 4);
         assert_eq!((desk.left(ADA, "r"), desk.left(BOB, "r")), (6, 10), "{limit}");
         assert!(!desk.reserve(ADA, 7).is_allowed(), "{limit}");
@@ -24,7 +24,7 @@ pub(super) fn holds_shrink_capacity<S: Store>(make: Make<'_, S>) {
         assert!(desk.reserve(ADA, 1).hold().is_none(), "{limit}");
     }
     // A bucket refills up to what is not held, and not beyond when it is given back.
-    let desk = Desk::new(make, &rule("bucket = { rate = \"1/s\", burst = 10 }"));
+    let desk = TestEngine::new(make, &rule("bucket = { rate = \"1/s\", burst = 10 }"));
     let id = desk.at(0).hold(ADA, 6);
     assert_eq!(desk.at(60_000).left(ADA, "r"), 4);
     assert_eq!(desk.admits(ADA), 4);
@@ -34,7 +34,7 @@ pub(super) fn holds_shrink_capacity<S: Store>(make: Make<'_, S>) {
 
 pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
-        let desk = Desk::new(make, &rule(limit));
+        let desk = TestEngine::new(make, &rule(limit));
         for (now, spent) in [(0, 0), (1_000, 3), (2_000, 3), (3_000, 4)] {
             desk.at(now).allows(ADA, spent);
             let before = desk.peek(ADA, 1);
@@ -50,7 +50,7 @@ pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
 
 pub(super) fn commits_of_less_and_more<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
-        let desk = Desk::new(make, &rule(limit));
+        let desk = TestEngine::new(make, &rule(limit));
         let id = desk.hold(ADA, 6);
         assert_eq!(desk.commit(id, 2), 2, "{limit}");
         assert_eq!(desk.left(ADA, "r"), 8, "{limit}");
@@ -64,7 +64,7 @@ pub(super) fn commits_of_less_and_more<S: Store>(make: Make<'_, S>) {
         assert_eq!(desk.engine.commit(id, None).wait(), Ok(4));
         assert_eq!(desk.left(BOB, "r"), 6, "{limit}");
     }
-    let desk = Desk::new(make, &rule("bucket = { rate = \"1/s\", burst = 10, debt = 5 }"));
+    let desk = TestEngine::new(make, &rule("bucket = { rate = \"1/s\", burst = 10, debt = 5 }"));
     let id = desk.hold(ADA, 10);
     assert_eq!(desk.commit(id, 20), 15, "into debt, and no further");
     assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::After(ms(6_000))));
@@ -72,7 +72,7 @@ pub(super) fn commits_of_less_and_more<S: Store>(make: Make<'_, S>) {
 
 pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
-        let desk = Desk::new(make, &rule(&format!("{limit}\nreserve_for = \"30s\"")));
+        let desk = TestEngine::new(make, &rule(&format!("{limit}\nreserve_for = \"30s\"")));
         let report = desk.at(1_000).reserve(ADA, 10);
         assert_eq!(report.expires(), Some(Timestamp::from_secs(31)));
         let id = report.hold().unwrap();
@@ -88,15 +88,18 @@ pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
         assert_eq!(desk.engine.renew(id).wait(), Err(SettleError::Gone), "{limit}");
     }
     // Each of several at its own time: the second is still held when the first is over.
-    let desk = Desk::new(make, &rule("window = { max = 10, per = \"1h\" }\nreserve_for = \"30s\""));
+    let desk =
+        TestEngine::new(make, &rule("window = { max = 10, per = \"1h\" }\nreserve_for = \"30s\""));
     desk.at(0).hold(ADA, 4);
     let second = desk.at(10_000).hold(ADA, 5);
     assert_eq!(desk.at(30_000).left(ADA, "r"), 5);
     assert_eq!(desk.at(39_999).commit(second, 5), 5);
     assert_eq!(desk.at(90_000).left(ADA, "r"), 5);
     // What comes back when the rate has changed since: the bucket was full before the change.
-    let desk =
-        Desk::new(make, &rule("bucket = { rate = \"1/s\", burst = 10 }\nreserve_for = \"5s\""));
+    let desk = TestEngine::new(
+        make,
+        &rule("bucket = { rate = \"1/s\", burst = 10 }\nreserve_for = \"5s\""),
+    );
     desk.at(0).hold(ADA, 10);
     desk.at(6_000).edit(&rule("bucket = { rate = \"1/h\", burst = 10 }\nreserve_for = \"5s\""));
     assert_eq!(desk.at(7_000).left(ADA, "r"), 10);
@@ -104,7 +107,7 @@ pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
 
 pub(super) fn refunds_are_never_more_than_taken<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
-        let desk = Desk::new(make, &rule(limit));
+        let desk = TestEngine::new(make, &rule(limit));
         assert_eq!(desk.refund(ADA, 5), 0, "{limit}");
         assert!(desk.allows(ADA, 4));
         assert_eq!((desk.refund(ADA, 1), desk.left(ADA, "r")), (1, 7), "{limit}");
@@ -125,7 +128,7 @@ pub(super) fn refunds_are_never_more_than_taken<S: Store>(make: Make<'_, S>) {
         ("bucket = { rate = \"1/s\", burst = 10 }", 10_000),
         ("quota = { max = 10, per = \"minute\" }", 60_000),
     ] {
-        let desk = Desk::new(make, &rule(limit));
+        let desk = TestEngine::new(make, &rule(limit));
         assert!(desk.at(0).allows(ADA, 10));
         assert_eq!(desk.at(later).refund(ADA, 10), 0, "{limit}");
         assert_eq!(desk.admits(ADA), 10, "{limit}");
@@ -141,7 +144,7 @@ pub(super) fn closed_windows_give_nothing_back_to_holds<S: Store>(make: Make<'_,
         ("quota = { max = 10, per = \"minute\" }", 60_000),
         ("quota = { max = 10, per = \"round\" }", 1_000),
     ] {
-        let desk = Desk::new(make, &rule(limit));
+        let desk = TestEngine::new(make, &rule(limit));
         let id = desk.at(0).hold(ADA, 6);
         assert_eq!(desk.commit(id, 6), 6);
         desk.at(later).engine.close_round("default").wait().unwrap();
@@ -152,7 +155,7 @@ pub(super) fn closed_windows_give_nothing_back_to_holds<S: Store>(make: Make<'_,
 }
 
 pub(super) fn names_make_repeats_free<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(make, &rule("window = { max = 3, per = \"1d\" }"));
+    let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"1d\" }"));
     let check = |name: &str, cost| {
         let request = Request::new("default", ADA).cost(cost).idempotency_key(name);
         desk.engine.check(&request).wait()
@@ -187,7 +190,7 @@ pub(super) fn names_make_repeats_free<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn names_make_refunds_happen_once<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(make, &rule("window = { max = 10, per = \"1d\" }"));
+    let desk = TestEngine::new(make, &rule("window = { max = 10, per = \"1d\" }"));
     let refund = |name: &str, units| {
         let request = Request::new("default", ADA).cost(units).idempotency_key(name);
         desk.engine.refund(&request).wait()
@@ -220,7 +223,7 @@ pub(super) fn names_make_refunds_happen_once<S: Store>(make: Make<'_, S>) {
 pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {
     let both = "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = { max = 9, per = \"1m\" }\n\
                 [[rule]]\nname = \"b\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1m\" }\n";
-    let desk = Desk::new(make, both);
+    let desk = TestEngine::new(make, both);
     let request = Request::new("default", ADA).idempotency_key("one");
     let first = desk.engine.check(&request).wait().unwrap();
     let told = |report: &crate::Report| -> Vec<(String, u64)> {
@@ -237,7 +240,7 @@ pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn slots_are_never_more_than_there_are<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(
+    let desk = TestEngine::new(
         make,
         "[[rule]]\nname = \"places\"\nslots = { max = 2, queue = 0, expires = \"30s\" }\n\
          [[rule]]\nname = \"all\"\nwindow = { max = 5, per = \"1h\" }",
@@ -251,7 +254,7 @@ pub(super) fn slots_are_never_more_than_there_are<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(ADA, "all"), 3, "who got no place was not charged");
     drop(first);
     let mut third = acquire().unwrap();
-    let (second, fence) = (second.keep(), third.fence());
+    let (second, fence) = (second.into_id(), third.fence());
     third.renew().unwrap();
     desk.at(29_999);
     assert!(acquire().is_err());
@@ -274,7 +277,7 @@ pub(super) fn slots_are_never_more_than_there_are<S: Store>(make: Make<'_, S>) {
 
 pub(super) fn forgetting_keeps_holds<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
-        let desk = Desk::new(make, &rule(limit));
+        let desk = TestEngine::new(make, &rule(limit));
         assert!(desk.allows(ADA, 3));
         let id = desk.hold(ADA, 4);
         assert!(desk.engine.forget(&Request::new("default", ADA)).wait().unwrap());
@@ -285,7 +288,7 @@ pub(super) fn forgetting_keeps_holds<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn all_rules_are_held_or_none<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(
+    let desk = TestEngine::new(
         make,
         "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nsliding = { max = 9, per = \"1h\" }\n\
          [[rule]]\nname = \"gap\"\nkey = [\"user\"]\ncooldown = \"1s\"\n\

@@ -1,6 +1,6 @@
 //! One limit at a time.
 
-use super::{ADA, BOB, Desk, Make, ms, rule};
+use super::{ADA, BOB, Make, TestEngine, ms, rule};
 use crate::{Store, Timestamp, Wait};
 
 pub(super) fn never_too_much<S: Store>(make: Make<'_, S>) {
@@ -12,7 +12,7 @@ pub(super) fn never_too_much<S: Store>(make: Make<'_, S>) {
         ("sliding = { max = 50, per = \"1s\", parts = 4 }", 50, 50),
     ];
     for (limit, at_once, in_any_second) in limits {
-        let desk = Desk::new(make, &rule(limit));
+        let desk = TestEngine::new(make, &rule(limit));
         assert_eq!(desk.at(500).admits(ADA), at_once, "{limit}");
         assert_eq!(desk.admits(BOB), at_once, "{limit}");
         // A second is (t, t + 1 s]: what came at 500 ms has left it at 1 500 ms.
@@ -36,7 +36,7 @@ pub(super) fn honest_waits<S: Store>(make: Make<'_, S>) {
         "quota = { max = 3, per = \"minute\" }",
     ] {
         for cost in [1, 2, 3] {
-            let desk = Desk::new(make, &rule(limit));
+            let desk = TestEngine::new(make, &rule(limit));
             let mut now = Timestamp::from_millis(777);
             for _ in 0..20 {
                 desk.clock.set(now);
@@ -56,13 +56,13 @@ pub(super) fn honest_waits<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn cooldowns_keep_their_gap<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(make, &rule("cooldown = \"60s\""));
+    let desk = TestEngine::new(make, &rule("cooldown = \"60s\""));
     assert!(desk.at(0).allows(ADA, 1));
     assert!(!desk.at(59_999).allows(ADA, 1));
     assert!(desk.allows(BOB, 1));
     assert!(desk.at(60_000).allows(ADA, 1));
     assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::After(ms(60_000))));
-    let desk = Desk::new(make, &rule("cooldown = \"60s\"\ncharge_refused = true"));
+    let desk = TestEngine::new(make, &rule("cooldown = \"60s\"\ncharge_refused = true"));
     assert!(desk.at(0).allows(ADA, 1));
     assert!(!desk.at(40_000).allows(ADA, 1));
     assert!(!desk.at(60_000).allows(ADA, 1), "a refusal begins the gap anew");
@@ -70,7 +70,7 @@ pub(super) fn cooldowns_keep_their_gap<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn looks_change_nothing<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(make, &rule("window = { max = 3, per = \"10s\" }"));
+    let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"10s\" }"));
     for _ in 0..5 {
         assert_eq!(desk.peek(ADA, 1).remaining(), Some(3));
         assert!(desk.allows(ADA, 0), "a cost of nothing is a look");
@@ -88,18 +88,18 @@ pub(super) fn waits_that_do_not_help<S: Store>(make: Make<'_, S>) {
         "sliding = { max = 3, per = \"10s\" }",
         "quota = { max = 3, per = \"day\" }",
     ] {
-        let desk = Desk::new(make, &rule(limit));
+        let desk = TestEngine::new(make, &rule(limit));
         assert_eq!(desk.check(ADA, 4).wait(), Some(Wait::Never), "{limit}");
         desk.hold(ADA, 2);
         assert_eq!(desk.check(ADA, 2).wait(), Some(Wait::Unknown), "{limit}");
         assert!(desk.allows(ADA, 1));
     }
-    let desk = Desk::new(make, &rule("quota = { max = 3, per = \"round\" }"));
+    let desk = TestEngine::new(make, &rule("quota = { max = 3, per = \"round\" }"));
     assert!(desk.allows(ADA, 3));
     assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::Unknown));
 }
 
-impl<S: Store> Desk<S> {
+impl<S: Store> TestEngine<S> {
     fn engine_now(&self) -> Timestamp {
         crate::Clock::now(&self.clock)
     }

@@ -1,10 +1,10 @@
 //! Other limits for some keys, for a while.
 
-use super::{ADA, BOB, Desk, Make, read, rule};
+use super::{ADA, BOB, Make, TestEngine, read, rule};
 use crate::Store;
 
 pub(super) fn first_match_counts<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(
+    let desk = TestEngine::new(
         make,
         &rule(
             "window = { max = 2, per = \"10s\" }\n\
@@ -25,7 +25,7 @@ pub(super) fn first_match_counts<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn they_end_by_themselves<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(
+    let desk = TestEngine::new(
         make,
         &rule(
             "window = { max = 2, per = \"1h\" }\noverride = [{ key = { user = \"ada\" }, max = 5, \
@@ -46,7 +46,7 @@ pub(super) fn they_come_and_go_mid_window<S: Store>(make: Make<'_, S>) {
         "quota = { max = 4, per = \"day\" }",
         "quota = { max = 4, per = \"round\", carry = \"all\" }",
     ] {
-        let desk = Desk::new(make, &rule(algorithm));
+        let desk = TestEngine::new(make, &rule(algorithm));
         assert!(desk.at(1_000).allows(ADA, 3));
         let given = desk.set_override(algorithm, "{ key = { user = \"ada\" }, max = 10 }");
         assert_eq!(desk.at(2_000).left(ADA, "r"), 7, "{algorithm}");
@@ -61,7 +61,7 @@ pub(super) fn they_come_and_go_mid_window<S: Store>(make: Make<'_, S>) {
     }
     // A bucket: at each rate as long as it was in force.
     let algorithm = "bucket = { rate = \"1/s\", burst = 100 }";
-    let desk = Desk::new(make, &rule(algorithm));
+    let desk = TestEngine::new(make, &rule(algorithm));
     assert!(desk.at(0).allows(ADA, 100));
     let given =
         desk.at(10_000).set_override(algorithm, "{ key = { user = \"ada\" }, rate = \"2/s\" }");
@@ -76,16 +76,16 @@ pub(super) fn ended_ones_stop_refilling_at_their_end<S: Store>(make: Make<'_, S>
                 until = \"1970-01-01T00:00:10Z\" }]";
     let left_at_20 = 10 * 5 + 10;
     // Nobody comes until after its end.
-    let desk = Desk::new(make, &rule(&format!("{slow}\n{fast}")));
+    let desk = TestEngine::new(make, &rule(&format!("{slow}\n{fast}")));
     assert!(desk.at(0).allows(ADA, 100));
     assert_eq!(desk.at(20_000).left(ADA, "r"), left_at_20);
     // Nor until it was taken out of the file.
-    let desk = Desk::new(make, &rule(&format!("{slow}\n{fast}")));
+    let desk = TestEngine::new(make, &rule(&format!("{slow}\n{fast}")));
     assert!(desk.at(0).allows(ADA, 100));
     desk.at(20_000).edit(&rule(slow));
     assert_eq!(desk.left(ADA, "r"), left_at_20);
     // Nor until the common limit was changed.
-    let desk = Desk::new(make, &rule(&format!("{slow}\n{fast}")));
+    let desk = TestEngine::new(make, &rule(&format!("{slow}\n{fast}")));
     assert!(desk.at(0).allows(ADA, 100));
     desk.at(15_000).edit(&rule(&format!("bucket = {{ rate = \"2/s\", burst = 100 }}\n{fast}")));
     assert_eq!(desk.at(20_000).left(ADA, "r"), 10 * 5 + 5 + 5 * 2);
@@ -101,7 +101,7 @@ pub(super) fn moving_the_end_keeps_history<S: Store>(make: Make<'_, S>) {
     for (first, then) in
         [(String::new(), until(20)), (until(15), until(20)), (until(50), until(20))]
     {
-        let desk = Desk::new(make, &rule(&slow(&first)));
+        let desk = TestEngine::new(make, &rule(&slow(&first)));
         assert!(desk.at(0).allows(ADA, 100));
         desk.at(10_000).edit(&rule(&slow(&then)));
         assert_eq!(desk.at(19_000).left(ADA, "r"), 19, "{first} {then}");
@@ -114,7 +114,7 @@ pub(super) fn unlimited_in_between_refills_nothing<S: Store>(make: Make<'_, S>) 
     let with = |grant: &str| {
         rule(&format!("{base}\noverride = [{{ key = {{ user = \"ada\" }}, {grant} }}]"))
     };
-    let desk = Desk::new(make, &with("rate = \"1/min\""));
+    let desk = TestEngine::new(make, &with("rate = \"1/min\""));
     assert!(desk.at(0).allows(ADA, 100));
     desk.at(60_000).edit(&with("unlimited = true"));
     assert_eq!(desk.admits(ADA), 10_000);
@@ -127,7 +127,7 @@ pub(super) fn stacked_ones_refill_nothing<S: Store>(make: Make<'_, S>) {
     let base = "bucket = { rate = \"1/min\", burst = 100 }";
     let file =
         rule(&format!("{base}\noverride = [{{ key = {{ user = \"a*\" }}, rate = \"10/s\" }}]"));
-    let desk = Desk::new(make, &file);
+    let desk = TestEngine::new(make, &file);
     assert!(desk.at(60_000).allows(ADA, 100));
     let given = desk.set_override(base, "{ key = { user = \"ada\" }, rate = \"1/min\" }");
     assert!(desk.at(120_000).allows(ADA, 1), "one in the minute that the slow one was in force");
@@ -141,7 +141,7 @@ pub(super) fn stacked_ones_refill_nothing<S: Store>(make: Make<'_, S>) {
     ];
     let with =
         |first: usize| rule(&format!("{base}\noverride = [{}, {}]", two[first], two[1 - first]));
-    let desk = Desk::new(make, &with(0));
+    let desk = TestEngine::new(make, &with(0));
     assert!(desk.at(0).allows(ADA, 100));
     desk.at(600_000).edit(&with(1));
     assert_eq!(desk.left(ADA, "r"), 0);

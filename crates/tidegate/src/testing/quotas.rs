@@ -1,6 +1,6 @@
 //! Amounts per calendar period and per round.
 
-use super::{ADA, BOB, Desk, Make, rule};
+use super::{ADA, BOB, Make, TestEngine, rule};
 use crate::{CheckError, Store, Timestamp, Wait};
 
 /// Midnight before 31 March 2024 in Helsinki, when clocks go forward there: 23 hours.
@@ -8,7 +8,7 @@ const SHORT_DAY_S: u64 = 1_711_836_000;
 
 pub(super) fn calendar_days_follow_the_zone<S: Store>(make: Make<'_, S>) {
     let limit = rule("quota = { max = 3, per = \"day in Europe/Helsinki\" }");
-    let desk = Desk::starting(make, &limit, Timestamp::from_secs(SHORT_DAY_S - 1));
+    let desk = TestEngine::starting(make, &limit, Timestamp::from_secs(SHORT_DAY_S - 1));
     assert_eq!(desk.admits(ADA), 3);
     let wait = desk.check(ADA, 1).wait();
     assert_eq!(wait, Some(Wait::After(std::time::Duration::from_secs(1))));
@@ -21,7 +21,7 @@ pub(super) fn calendar_days_follow_the_zone<S: Store>(make: Make<'_, S>) {
     // A month, up to its end; what is over carries as far as it may.
     let limit = rule("quota = { max = 10, per = \"month\", carry = 4 }");
     let february_s = 1_706_745_600;
-    let desk = Desk::starting(make, &limit, Timestamp::from_secs(february_s));
+    let desk = TestEngine::starting(make, &limit, Timestamp::from_secs(february_s));
     assert!(desk.allows(ADA, 1));
     desk.clock.set(Timestamp::from_secs(february_s + 29 * 86_400 - 1));
     assert_eq!(desk.left(ADA, "r"), 9);
@@ -36,8 +36,10 @@ pub(super) fn rounds_carry_over<S: Store>(make: Make<'_, S>) {
         (", carry = 100", 17, 37),
         (", carry = \"all\"", 17, 37),
     ] {
-        let desk =
-            Desk::new(make, &rule(&format!("quota = {{ max = 10, per = \"round\"{carry} }}")));
+        let desk = TestEngine::new(
+            make,
+            &rule(&format!("quota = {{ max = 10, per = \"round\"{carry} }}")),
+        );
         for who in [ADA, BOB] {
             assert!(desk.allows(who, 3));
         }
@@ -56,7 +58,7 @@ pub(super) fn rounds_carry_over<S: Store>(make: Make<'_, S>) {
 pub(super) fn cost_tables_price<S: Store>(make: Make<'_, S>) {
     let limit = "quota = { max = 10, per = \"round\" }\n\
                  cost = { by = \"tier\", \"1..=4\" = 1, \"5..=6\" = 2, \"7..\" = 3 }";
-    let desk = Desk::new(make, &rule(limit));
+    let desk = TestEngine::new(make, &rule(limit));
     let of = |tier| [("user", "ada"), ("tier", tier)];
     assert_eq!(desk.check(&of("4"), 1).remaining(), Some(9));
     assert_eq!(desk.check(&of("5"), 9).remaining(), Some(7), "the request's cost is replaced");
@@ -82,7 +84,7 @@ pub(super) fn calendars_can_be_changed<S: Store>(make: Make<'_, S>) {
         [("day", "month", 31 * 86_400), ("month", "day", 86_400), ("hour", "day", 86_400)]
     {
         for carry in ["", ", carry = \"all\""] {
-            let desk = Desk::starting(make, &per(from, carry), Timestamp::from_secs(start_s));
+            let desk = TestEngine::starting(make, &per(from, carry), Timestamp::from_secs(start_s));
             assert!(desk.allows(ADA, 7));
             desk.edit(&per(to, carry));
             assert_eq!(desk.left(ADA, "r"), 3, "from {from} to {to}{carry}");

@@ -1,6 +1,6 @@
 //! Several rules and keys in one decision.
 
-use super::{ADA, BOB, Desk, Make, ms};
+use super::{ADA, BOB, Make, TestEngine, ms};
 use crate::policy::Mode;
 use crate::{Ban, Request, Store, Timestamp, Wait};
 
@@ -19,7 +19,7 @@ const THREE: &str = r#"
 "#;
 
 pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(make, THREE);
+    let desk = TestEngine::new(make, THREE);
     let who: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
     let left = || ["user", "org", "all"].map(|rule| desk.left(who, rule));
     assert!(desk.allows(who, 2));
@@ -38,7 +38,7 @@ pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
     assert!(desk.allows(who, 1));
     assert_eq!(left(), [2, 1, 0]);
     // The refusal by the second, and by the first.
-    let desk = Desk::new(make, THREE);
+    let desk = TestEngine::new(make, THREE);
     let left = || ["user", "org", "all"].map(|rule| desk.left(who, rule));
     assert!(desk.at(0).allows(who, 3));
     assert!(desk.at(19_000).allows(who, 0));
@@ -58,7 +58,7 @@ pub(super) fn longest_wait_is_told<S: Store>(make: Make<'_, S>) {
     for (first, second, rule, wait) in
         [("5s", "9s", "b", 9_000), ("9s", "5s", "a", 9_000), ("5s", "5s", "a", 5_000)]
     {
-        let desk = Desk::new(make, &policy(first, second));
+        let desk = TestEngine::new(make, &policy(first, second));
         assert!(desk.allows(ADA, 1));
         let refused = desk.check(ADA, 1);
         assert_eq!((refused.rule(), refused.wait()), (Some(rule), Some(Wait::After(ms(wait)))));
@@ -69,7 +69,7 @@ pub(super) fn longest_wait_is_told<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn shadow_rules_only_watch<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(
+    let desk = TestEngine::new(
         make,
         r#"
         [[rule]]
@@ -111,7 +111,7 @@ pub(super) fn shadow_rules_only_watch<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn groups_take_the_first<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(
+    let desk = TestEngine::new(
         make,
         r#"
         [[rule]]
@@ -139,13 +139,13 @@ pub(super) fn missing_attributes<S: Store>(make: Make<'_, S>) {
              missing = \"{missing}\"\n[[rule]]\nname = \"all\"\nwindow = {{ max = 9, per = \"1m\" }}"
         )
     };
-    let desk = Desk::new(make, &policy("refuse"));
+    let desk = TestEngine::new(make, &policy("refuse"));
     let refused = desk.check(&[], 1);
     assert_eq!((refused.rule(), refused.wait()), (Some("r"), Some(Wait::Never)));
     assert_eq!(desk.left(ADA, "all"), 9, "nobody was charged");
-    let desk = Desk::new(make, &policy("skip"));
+    let desk = TestEngine::new(make, &policy("skip"));
     assert_eq!(desk.admits(&[]), 9);
-    let desk = Desk::new(make, &policy("share"));
+    let desk = TestEngine::new(make, &policy("share"));
     assert_eq!(desk.admits(&[]), 2, "those without share one");
     assert_eq!(desk.admits(&[("user", "")]), 2, "an empty one is another");
     assert_eq!(desk.admits(ADA), 2);
@@ -158,12 +158,12 @@ pub(super) fn enforcement_can_be_switched_off<S: Store>(make: Make<'_, S>) {
              window = {{ max = 2, per = \"10s\" }}"
         )
     };
-    let desk = Desk::new(make, &policy("\"none\""));
+    let desk = TestEngine::new(make, &policy("\"none\""));
     assert_eq!(desk.admits(ADA), 10_000);
     assert_eq!(desk.left(ADA, "r"), 0);
     desk.edit(&policy("\"all\""));
     assert_eq!(desk.admits(ADA), 0);
-    let desk = Desk::new(make, &policy("0.25"));
+    let desk = TestEngine::new(make, &policy("0.25"));
     let names: Vec<String> = (0..400).map(|name| format!("user-{name}")).collect();
     let refused = names.iter().filter(|name| !desk.allows(&[("user", name)], 3)).count();
     assert!((50..150).contains(&refused), "{refused} of 400");
@@ -172,7 +172,7 @@ pub(super) fn enforcement_can_be_switched_off<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(
+    let desk = TestEngine::new(
         make,
         r#"
         [[rule]]
@@ -192,7 +192,7 @@ pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
     assert!(!desk.allows(ADA, 4));
     assert_eq!(desk.left(ADA, "counts"), 0, "a window counts past its maximum");
     assert_eq!(desk.left(ADA, "refuses"), 0);
-    let desk = Desk::new(
+    let desk = TestEngine::new(
         make,
         "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"10s\" }\n\
          charge_refused = true",
@@ -212,10 +212,10 @@ pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
 pub(super) fn unmatched_can_be_denied<S: Store>(make: Make<'_, S>) {
     let rule = "[[rule]]\nname = \"r\"\nmatch = { user = \"ada\" }\nkey = [\"user\"]\n\
                 window = { max = 1, per = \"10s\" }";
-    let desk = Desk::new(make, rule);
+    let desk = TestEngine::new(make, rule);
     assert_eq!(desk.admits(BOB), 10_000);
     assert_eq!(desk.check(BOB, 1).rule(), None);
-    let desk = Desk::new(make, &format!("[server]\nunmatched = \"deny\"\n{rule}"));
+    let desk = TestEngine::new(make, &format!("[server]\nunmatched = \"deny\"\n{rule}"));
     assert_eq!((desk.admits(BOB), desk.admits(ADA)), (0, 1));
     let elsewhere = Request::new("elsewhere", ADA);
     assert!(!desk.engine.check(&elsewhere).wait().unwrap().is_allowed());
@@ -224,7 +224,7 @@ pub(super) fn unmatched_can_be_denied<S: Store>(make: Make<'_, S>) {
 pub(super) fn bans_refuse<S: Store>(make: Make<'_, S>) {
     let rule = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 9, per = \"1m\" }\n\
                 override = [{ key = { user = \"ada\" }, unlimited = true }]";
-    let desk = Desk::new(make, rule);
+    let desk = TestEngine::new(make, rule);
     let who = super::read(rule).rules()[0].overrides()[0].key().to_vec();
     let until = Timestamp::from_secs(10);
     desk.engine.ban("test", Ban::new("default", who.clone()).until(until).reason("spam"));
@@ -244,7 +244,7 @@ pub(super) fn bans_refuse<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn together_is_one_decision<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(make, THREE);
+    let desk = TestEngine::new(make, THREE);
     let requests = [
         Request::new("default", &[("user", "ada"), ("org", "x")]).cost(1),
         Request::new("default", &[("user", "bob"), ("org", "x")]).cost(1),
@@ -257,7 +257,7 @@ pub(super) fn together_is_one_decision<S: Store>(make: Make<'_, S>) {
 }
 
 pub(super) fn forgetting<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(make, THREE);
+    let desk = TestEngine::new(make, THREE);
     let who: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
     assert!(desk.allows(who, 3));
     assert!(desk.engine.forget(&Request::new("default", who)).wait().unwrap());

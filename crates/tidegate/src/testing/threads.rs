@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use super::{ADA, Desk, Make, read};
+use super::{ADA, Make, TestEngine, read};
 use crate::Store;
 
 const THREADS: u64 = 4;
@@ -13,7 +13,7 @@ pub(super) fn exactly_the_least_limit<S: Store>(make: Make<'_, S>) {
                   [[rule]]\nname = \"b\"\nbucket = { rate = \"1/day\", burst = 700 }\n\
                   [[rule]]\nname = \"c\"\nkey = [\"org\"]\nsliding = { max = 800, per = \"1h\" }";
     for round in 0..5 {
-        let desk = Desk::new(make, policy);
+        let desk = TestEngine::new(make, policy);
         let admitted = AtomicU64::new(0);
         thread::scope(|scope| {
             for number in 0..THREADS {
@@ -40,7 +40,7 @@ pub(super) fn one_token_for_two<S: Store>(make: Make<'_, S>) {
     let policy = "[[rule]]\nname = \"tokens\"\nkey = [\"user\"]\n\
                   quota = { max = 1, per = \"round\" }\n[[rule]]\nname = \"gap\"\n\
                   key = [\"user\"]\ncooldown = \"1s\"";
-    let desk = Desk::new(make, policy);
+    let desk = TestEngine::new(make, policy);
     for round in 0..300_u64 {
         desk.at(round * 1_000);
         let won = AtomicU64::new(0);
@@ -63,7 +63,7 @@ pub(super) fn one_token_for_two<S: Store>(make: Make<'_, S>) {
 pub(super) fn reservations_add_up<S: Store>(make: Make<'_, S>) {
     let policy = "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = { max = 100000, per = \"1h\" }\n\
                   [[rule]]\nname = \"b\"\nquota = { max = 100000, per = \"day\" }";
-    let desk = Desk::new(make, policy);
+    let desk = TestEngine::new(make, policy);
     let charged = AtomicU64::new(0);
     thread::scope(|scope| {
         for number in 0..THREADS {
@@ -104,7 +104,8 @@ pub(super) fn edits_lose_nothing<S: Store>(make: Make<'_, S>) {
              [[rule]]\nname = \"b\"\nbucket = {{ rate = \"{max}/day\", burst = {max} }}"
         ))
     };
-    let desk = Desk::new(make, "[[rule]]\nname = \"none\"\nwindow = { max = 1, per = \"1s\" }");
+    let desk =
+        TestEngine::new(make, "[[rule]]\nname = \"none\"\nwindow = { max = 1, per = \"1s\" }");
     desk.engine.replace_policy("test", policy(1_000_000));
     let admitted = AtomicU64::new(0);
     let is_over = AtomicU64::new(0);
@@ -142,7 +143,7 @@ pub(super) fn edits_lose_nothing<S: Store>(make: Make<'_, S>) {
 pub(super) fn new_keys_while_it_grows<S: Store>(make: Make<'_, S>) {
     let policy = "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = { max = 3, per = \"1h\" }\n\
                   [[rule]]\nname = \"b\"\nkey = [\"user\"]\nsliding = { max = 2, per = \"1h\" }";
-    let desk = Desk::new(make, policy);
+    let desk = TestEngine::new(make, policy);
     let admitted = AtomicU64::new(0);
     thread::scope(|scope| {
         for number in 0..THREADS {

@@ -1,7 +1,9 @@
 //! Several requests in one decision, and limits that requests bring along.
 
-use super::{ADA, BOB, Desk, Make, read};
-use crate::{CheckError, Engine, ManualClock, OwnLimit, Report, Request, Store, Timestamp, Unit};
+use super::{ADA, BOB, Make, TestEngine, read};
+use crate::{
+    CheckError, Engine, ManualClock, Report, Request, RequestLimit, Store, Timestamp, WindowUnit,
+};
 
 const TWO: &str = r#"
     [[rule]]
@@ -18,12 +20,12 @@ const TWO: &str = r#"
 "#;
 
 /// What the rules said about a request, by its place: names and what is left.
-fn said(report: &Report, place: usize) -> Vec<(&str, u64)> {
+fn rule_counts(report: &Report, place: usize) -> Vec<(&str, u64)> {
     report.rules_of(place).map(|it| (it.rule, it.decision.remaining())).collect()
 }
 
 pub(super) fn each_request_is_told_of<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(make, TWO);
+    let desk = TestEngine::new(make, TWO);
     let requests = [
         Request::new("default", &[("path", "/a"), ("user", "ada")]),
         Request::new("default", &[("other", "x")]),
@@ -33,10 +35,10 @@ pub(super) fn each_request_is_told_of<S: Store>(make: Make<'_, S>) {
     ];
     let report = desk.engine.check_together(&requests).wait().unwrap();
     assert!(report.is_allowed());
-    assert_eq!(said(&report, 0), [("user", 1), ("path", 1)]);
-    assert_eq!(said(&report, 1), []);
-    assert_eq!(said(&report, 2), [("user", 1)]);
-    assert_eq!(said(&report, 3), [("user", 1)], "the same key, once for both");
+    assert_eq!(rule_counts(&report, 0), [("user", 1), ("path", 1)]);
+    assert_eq!(rule_counts(&report, 1), []);
+    assert_eq!(rule_counts(&report, 2), [("user", 1)]);
+    assert_eq!(rule_counts(&report, 3), [("user", 1)], "the same key, once for both");
     let unlimited = [0, 1, 2, 3, 4].map(|place| report.is_unlimited(place));
     assert_eq!(unlimited, [false, false, false, false, true]);
     let report = desk.engine.check_together(&requests[2..]).wait().unwrap();
@@ -45,25 +47,25 @@ pub(super) fn each_request_is_told_of<S: Store>(make: Make<'_, S>) {
     assert_eq!(refusers, [true, false], "bob is refused, ada is not charged");
     assert_eq!(desk.left(ADA, "user"), 1);
     let alone = desk.check(ADA, 1);
-    assert_eq!(said(&alone, 0), [("user", 0)]);
+    assert_eq!(rule_counts(&alone, 0), [("user", 0)]);
     assert!(desk.check(&[("user", "root")], 1).is_unlimited(0));
 }
 
 pub(super) fn refused_without_a_limit_is_told_of<S: Store>(make: Make<'_, S>) {
-    let desk = Desk::new(make, &TWO.replace("missing = \"skip\"", "missing = \"refuse\""));
+    let desk = TestEngine::new(make, &TWO.replace("missing = \"skip\"", "missing = \"refuse\""));
     let requests = [ADA, &[("path", "/a")]].map(|it| Request::new("default", it));
     let report = desk.engine.check_together(&requests).wait().unwrap();
     assert_eq!((report.is_allowed(), report.refused_request()), (false, Some(1)));
     assert_eq!(desk.check(ADA, 1).refused_request(), None);
 }
 
-fn with_own_limits<S: Store>(make: Make<'_, S>) -> Desk<S> {
+fn with_own_limits<S: Store>(make: Make<'_, S>) -> TestEngine<S> {
     let clock = ManualClock::new(Timestamp::from_secs(1_000));
     let policy = read(TWO).with_own_limits();
-    Desk { engine: Engine::with_store(policy, make(), clock.clone()), clock }
+    TestEngine { engine: Engine::with_store(policy, make(), clock.clone()), clock }
 }
 
-fn left<S: Store>(desk: &Desk<S>, request: &Request<'_>) -> Option<(u64, u64)> {
+fn left<S: Store>(desk: &TestEngine<S>, request: &Request<'_>) -> Option<(u64, u64)> {
     let report = desk.engine.check(request).wait().unwrap();
     let told = report.remaining().zip(report.limit());
     told.filter(|_| report.is_allowed())
@@ -71,8 +73,9 @@ fn left<S: Store>(desk: &Desk<S>, request: &Request<'_>) -> Option<(u64, u64)> {
 
 pub(super) fn own_limits_count_by_length<S: Store>(make: Make<'_, S>) {
     let desk = with_own_limits(make);
-    let [two, five, hour] = [(2, Unit::Minute), (5, Unit::Minute), (5, Unit::Hour)]
-        .map(|(max, unit)| OwnLimit::new(max, unit));
+    let [two, five, hour] =
+        [(2, WindowUnit::Minute), (5, WindowUnit::Minute), (5, WindowUnit::Hour)]
+            .map(|(max, unit)| RequestLimit::new(max, unit));
     let ada = Request::new("default", ADA);
     assert_eq!(left(&desk, &ada.own_limit(&two)), Some((1, 2)));
     assert_eq!(left(&desk, &ada.own_limit(&two)), Some((0, 2)));
@@ -81,7 +84,7 @@ pub(super) fn own_limits_count_by_length<S: Store>(make: Make<'_, S>) {
     assert_eq!(left(&desk, &ada.own_limit(&hour)), Some((4, 5)), "another window");
     assert_eq!(left(&desk, &Request::new("default", BOB).own_limit(&two)), Some((1, 2)));
     assert_eq!(left(&desk, &ada), Some((2, 3)), "the rules have a count of their own");
-    let nothing = OwnLimit::new(0, Unit::Second);
+    let nothing = RequestLimit::new(0, WindowUnit::Second);
     let look = ada.own_limit(&nothing).cost(0);
     assert!(desk.engine.check(&look).wait().unwrap().is_allowed());
     assert_eq!(left(&desk, &ada.own_limit(&nothing)), None);
@@ -97,7 +100,7 @@ pub(super) fn own_limits_count_by_length<S: Store>(make: Make<'_, S>) {
 
 pub(super) fn own_limits_replace_rules<S: Store>(make: Make<'_, S>) {
     let desk = with_own_limits(make);
-    let limit = OwnLimit::new(1, Unit::Year);
+    let limit = RequestLimit::new(1, WindowUnit::Year);
     let unknown = Request::new("nobody", ADA).own_limit(&limit);
     for _ in 0..3 {
         let report = desk.engine.check(&unknown).wait().unwrap();
@@ -108,8 +111,8 @@ pub(super) fn own_limits_replace_rules<S: Store>(make: Make<'_, S>) {
         Request::new("default", &[("user", "ada"), ("path", "/a")]),
     ];
     let report = desk.engine.check_together(&requests).wait().unwrap();
-    assert_eq!(said(&report, 0), [("limit per year", 0)]);
-    assert_eq!(said(&report, 1), [("user", 2), ("path", 1)]);
+    assert_eq!(rule_counts(&report, 0), [("limit per year", 0)]);
+    assert_eq!(rule_counts(&report, 1), [("user", 2), ("path", 1)]);
     // Others that are refused along with it are not charged, and it is, as far as it fits.
     assert!(!desk.engine.check_together(&requests).wait().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 2);
@@ -117,6 +120,6 @@ pub(super) fn own_limits_replace_rules<S: Store>(make: Make<'_, S>) {
     desk.engine.replace_policy("test", read(&TWO.replace("max = 3", "max = 4")));
     assert!(!desk.engine.check(&requests[0]).wait().unwrap().is_allowed());
     assert_eq!(desk.left(ADA, "user"), 3);
-    let refused = Desk::new(make, TWO).engine.check(&requests[0]).wait();
+    let refused = TestEngine::new(make, TWO).engine.check(&requests[0]).wait();
     assert!(matches!(refused, Err(CheckError::NoOwnLimits)));
 }

@@ -8,12 +8,12 @@ use super::Throttle;
 use crate::clock::{Clock, MonotonicClock};
 use crate::hash::KeyedHash;
 use crate::limiter::BuildError;
-use crate::table::{Ceiling, Table, WhenFull};
+use crate::table::{Capacity, Table, WhenFull};
 
 /// Builds a [`Throttle`]. Every setting has a default.
 #[must_use]
 pub struct ThrottleBuilder<K: ?Sized, C = MonotonicClock, S = KeyedHash> {
-    ceiling: Ceiling,
+    capacity: Capacity,
     capacity_hint: Option<usize>,
     clock: C,
     hasher: S,
@@ -23,7 +23,7 @@ pub struct ThrottleBuilder<K: ?Sized, C = MonotonicClock, S = KeyedHash> {
 impl<K: ?Sized> ThrottleBuilder<K> {
     pub(super) fn new() -> Self {
         Self {
-            ceiling: Ceiling::DEFAULT,
+            capacity: Capacity::DEFAULT,
             capacity_hint: None,
             clock: MonotonicClock,
             hasher: KeyedHash::new(),
@@ -37,14 +37,14 @@ impl<K: ?Sized, C, S> ThrottleBuilder<K, C, S> {
     ///
     /// Memory is at most 48 bytes times this and 128 KiB; shared counters may add an eighth.
     pub fn max_keys(mut self, keys: usize) -> Self {
-        self.ceiling.max_keys = keys;
+        self.capacity.max_keys = keys;
         self
     }
 
     /// What happens to new keys when all keys that may be remembered are live;
     /// [`Share`](WhenFull::Share) unless said.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.ceiling.when_full = when_full;
+        self.capacity.when_full = when_full;
         self
     }
 
@@ -56,20 +56,20 @@ impl<K: ?Sized, C, S> ThrottleBuilder<K, C, S> {
 
     /// Takes time from another clock.
     pub fn clock<D: Clock>(self, clock: D) -> ThrottleBuilder<K, D, S> {
-        let Self { ceiling, capacity_hint, hasher, key, .. } = self;
-        ThrottleBuilder { ceiling, capacity_hint, clock, hasher, key }
+        let Self { capacity, capacity_hint, hasher, key, .. } = self;
+        ThrottleBuilder { capacity, capacity_hint, clock, hasher, key }
     }
 
     /// Hashes keys with another hash. Two keys with the same hash share one bucket, so this is for
     /// keys that nobody can choose.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> ThrottleBuilder<K, C, T> {
-        let Self { ceiling, capacity_hint, clock, key, .. } = self;
-        ThrottleBuilder { ceiling, capacity_hint, clock, hasher, key }
+        let Self { capacity, capacity_hint, clock, key, .. } = self;
+        ThrottleBuilder { capacity, capacity_hint, clock, hasher, key }
     }
 
     /// The throttle, or which setting is wrong.
     pub fn build(self) -> Result<Throttle<K, C, S>, BuildError> {
-        self.ceiling.check()?;
+        self.capacity.check()?;
         self.finish().ok_or(BuildError::CapacityHint)
     }
 
@@ -78,7 +78,7 @@ impl<K: ?Sized, C, S> ThrottleBuilder<K, C, S> {
         // Calls bring their limits; this one says what a state means, and which of two is the worse.
         let limit = Rate::per_second(1).and_then(|rate| Bucket::in_common_ticks(rate, 1)).ok()?;
         Some(Throttle {
-            table: Table::new(limit, self.ceiling, self.capacity_hint)?,
+            table: Table::new(limit, self.capacity, self.capacity_hint)?,
             clock: self.clock,
             hasher: self.hasher,
             key: PhantomData,
@@ -89,7 +89,7 @@ impl<K: ?Sized, C, S> ThrottleBuilder<K, C, S> {
 impl<K: ?Sized, C, S> fmt::Debug for ThrottleBuilder<K, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ThrottleBuilder")
-            .field("ceiling", &self.ceiling)
+            .field("ceiling", &self.capacity)
             .field("capacity_hint", &self.capacity_hint)
             .finish_non_exhaustive()
     }

@@ -9,12 +9,12 @@ use super::sync::{Condvar, Mutex, Woken, lock, sleep_on};
 /// One thread's bed. A ring that comes before the thread lies down is kept.
 pub(super) struct Parker {
     rung: Mutex<bool>,
-    bell: Condvar,
+    waker: Condvar,
 }
 
 impl Parker {
     pub(super) fn new() -> Self {
-        Self { rung: Mutex::new(false), bell: Condvar::new() }
+        Self { rung: Mutex::new(false), waker: Condvar::new() }
     }
 
     /// Sleeps until it is rung, at most for `timeout`.
@@ -22,7 +22,7 @@ impl Parker {
         let mut rung = lock(&self.rung);
         if !*rung {
             // Waking too early is harmless: the caller looks at the list again.
-            let slept = sleep_on(&self.bell, rung, timeout);
+            let slept = sleep_on(&self.waker, rung, timeout);
             rung = slept.guard;
             if !*rung {
                 return slept.woken;
@@ -40,6 +40,6 @@ impl Wake for Parker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         *lock(&self.rung) = true;
-        self.bell.notify_one();
+        self.waker.notify_one();
     }
 }

@@ -29,9 +29,9 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
 
 /// A semaphore whose places come back when they are given back or when their lease expires.
 struct World {
-    list: WaitList,
+    list: WaitQueues,
     clock: ManualClock,
-    places: usize,
+    max_waiters: usize,
     leases: Mutex<Leases>,
     /// All who called `wait`, in that order, by rank.
     arrivals: Mutex<BTreeMap<i64, Vec<usize>>>,
@@ -46,12 +46,12 @@ struct Leases {
 }
 
 impl World {
-    fn new(places: usize) -> Self {
+    fn new(max_waiters: usize) -> Self {
         let clock = ManualClock::default();
         Self {
-            list: WaitList::new(Arc::new(clock.clone())),
+            list: WaitQueues::new(Arc::new(clock.clone())),
             clock,
-            places,
+            max_waiters,
             leases: Mutex::new(Leases::default()),
             arrivals: Mutex::new(BTreeMap::new()),
             finished: AtomicUsize::new(0),
@@ -66,9 +66,9 @@ impl World {
     fn arrive(
         &self,
         name: usize,
-        terms: Terms,
+        terms: WaitRequest,
         lease: Timestamp,
-    ) -> Wait<'_, (), impl FnMut(Timestamp) -> Attempt<()>> {
+    ) -> QueueWait<'_, (), impl FnMut(Timestamp) -> Attempt<()>> {
         let mut arrivals = lock(&self.arrivals);
         arrivals.entry(terms.rank).or_default().push(name);
         self.list.wait(terms, move |now| {
@@ -83,7 +83,7 @@ impl World {
     fn take(&self, name: usize, lease: Timestamp, now: Timestamp) -> Attempt<()> {
         let mut leases = lock(&self.leases);
         leases.held.retain(|_, expiry| *expiry > now);
-        if leases.held.len() == self.places {
+        if leases.held.len() == self.max_waiters {
             let expiry = leases.held.values().min().copied();
             return Attempt::NotYet { retry_at: expiry.filter(|at| *at < Timestamp::MAX) };
         }
@@ -100,7 +100,7 @@ impl World {
 
     /// What holds when everybody has gone.
     fn check_at_rest(&self) {
-        assert_eq!(self.list.lines(), 0);
+        assert_eq!(self.list.queue_count(), 0);
         assert_eq!(self.list.next_due(), None);
         assert!(self.list.shared.is_unused());
         let leases = lock(&self.leases);
@@ -114,12 +114,12 @@ impl World {
     }
 }
 
-fn terms() -> Terms {
-    Terms { line: LINE, places: THREADS, rank: 0, deadline: None }
+fn terms() -> WaitRequest {
+    WaitRequest { queue: LINE, max_waiters: THREADS, rank: 0, deadline: None }
 }
 
 /// Waits in one of the ways that there are, and reports whether it holds a place at the end.
-fn wait_somehow<F>(wait: Wait<'_, (), F>) -> Result<(), GaveUp>
+fn wait_somehow<F>(wait: QueueWait<'_, (), F>) -> Result<(), QueueError>
 where
     F: FnMut(Timestamp) -> Attempt<()>,
 {
@@ -131,11 +131,11 @@ where
 }
 
 /// Cancels after some polls, if it is not served before.
-fn poll_and_drop<F>(wait: Wait<'_, (), F>) -> Result<(), GaveUp>
+fn poll_and_drop<F>(wait: QueueWait<'_, (), F>) -> Result<(), QueueError>
 where
     F: FnMut(Timestamp) -> Attempt<()>,
 {
-    if let Stage::Settled(Ok(())) = wait.stage {
+    if let WaitStage::Settled(Ok(())) = wait.stage {
         // Dropped, this would be a lease that nobody has; a real lease gives itself back.
         return wait.block();
     }
@@ -147,7 +147,7 @@ where
         }
         thread::yield_now();
     }
-    Err(GaveUp::DeadlinePassed)
+    Err(QueueError::DeadlinePassed)
 }
 
 fn run_threads(world: &Arc<World>, body: fn(&World, usize)) {
@@ -169,7 +169,7 @@ fn no_wake_up_is_lost_and_nobody_overtakes() {
         let world = Arc::new(World::new(3));
         run_threads(&world, |world, name| {
             let rank = thread_rng().gen_range(0..2);
-            let wait = world.arrive(name, Terms { rank, ..terms() }, Timestamp::MAX);
+            let wait = world.arrive(name, WaitRequest { rank, ..terms() }, Timestamp::MAX);
             if wait_somehow(wait).is_ok() {
                 thread::yield_now();
                 world.give_back(name);
@@ -221,8 +221,8 @@ fn deadlines_and_dead_holders_free_what_they_held() {
             let deadline = (patience < 3).then(|| world.in_secs(patience));
             let dies = thread_rng().gen_bool(0.3);
             let lease = if dies { world.in_secs(2) } else { Timestamp::MAX };
-            let places = thread_rng().gen_range(1..=THREADS);
-            let wait = world.arrive(name, Terms { deadline, places, ..terms() }, lease);
+            let max_waiters = thread_rng().gen_range(1..=THREADS);
+            let wait = world.arrive(name, WaitRequest { deadline, max_waiters, ..terms() }, lease);
             if wait_somehow(wait).is_ok() && !dies {
                 world.give_back(name);
             }
@@ -243,18 +243,18 @@ fn closing_sends_everybody_home_at_any_point() {
         };
         run_threads(&world, |world, name| {
             let deadline = thread_rng().gen_bool(0.5).then(|| world.in_secs(1));
-            let wait = world.arrive(name, Terms { deadline, ..terms() }, Timestamp::MAX);
+            let wait = world.arrive(name, WaitRequest { deadline, ..terms() }, Timestamp::MAX);
             let outcome = if thread_rng().gen_bool(0.5) {
                 wait.block()
             } else {
                 shuttle::future::block_on(wait)
             };
             // Those who hold a place keep it, so that the others can only be sent home.
-            assert!(matches!(outcome, Ok(()) | Err(GaveUp::Closed)));
+            assert!(matches!(outcome, Ok(()) | Err(QueueError::Closed)));
         });
         closer.join().unwrap();
         world.list.close();
-        assert_eq!(world.list.lines(), 0);
+        assert_eq!(world.list.queue_count(), 0);
     });
 }
 
@@ -289,7 +289,7 @@ impl Alarms for Bells {
 fn an_alarm_that_is_set_at_any_point_fires() {
     const ALARMS: usize = 3;
     explore(|| {
-        let bells = Arc::new(Bells {
+        let wakers = Arc::new(Bells {
             timer: Timer::new(),
             // The one that the thread sleeps for, and that never comes.
             pending: Mutex::new(vec![Timestamp::from_secs(20)]),
@@ -297,19 +297,19 @@ fn an_alarm_that_is_set_at_any_point_fires() {
             all_fired: Condvar::new(),
         });
         let setters = [(); ALARMS].map(|()| {
-            let bells = Arc::clone(&bells);
+            let wakers = Arc::clone(&wakers);
             thread::spawn(move || {
                 let due = Timestamp::from_secs(5);
-                lock(&bells.pending).push(due);
-                assert_eq!(Timer::arm(&bells, due), Armed::Yes);
+                lock(&wakers.pending).push(due);
+                assert_eq!(Timer::arm(&wakers, due), Armed::Yes);
             })
         });
-        let mut fired = lock(&bells.fired);
+        let mut fired = lock(&wakers.fired);
         while *fired < ALARMS {
-            fired = sync::sleep_on(&bells.all_fired, fired, None).guard;
+            fired = sync::sleep_on(&wakers.all_fired, fired, None).guard;
         }
         drop(fired);
         setters.into_iter().for_each(|setter| setter.join().unwrap());
-        bells.timer.close();
+        wakers.timer.close();
     });
 }

@@ -33,16 +33,16 @@ pub(super) enum Woken {
 
 /// Sleeps until somebody rings, at most for `timeout`. In the model no time passes by itself.
 pub(super) fn sleep_on<'a, T>(
-    bell: &Condvar,
+    waker: &Condvar,
     guard: MutexGuard<'a, T>,
     timeout: Option<Duration>,
 ) -> Slept<'a, T> {
     let Some(timeout) = timeout else {
-        let guard = bell.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+        let guard = waker.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
         return Slept { guard, woken: Woken::Early };
     };
     let (guard, result) =
-        bell.wait_timeout(guard, timeout).unwrap_or_else(|poisoned| poisoned.into_inner());
+        waker.wait_timeout(guard, timeout).unwrap_or_else(|poisoned| poisoned.into_inner());
     Slept { guard, woken: if result.timed_out() { Woken::TimedOut } else { Woken::Early } }
 }
 

@@ -10,22 +10,22 @@ use crate::clock::{ManualClock, MonotonicClock};
 
 const LINE: u64 = 7;
 
-fn terms() -> Terms {
-    Terms { line: LINE, places: 10_000, rank: 0, deadline: None }
+fn terms() -> WaitRequest {
+    WaitRequest { queue: LINE, max_waiters: 10_000, rank: 0, deadline: None }
 }
 
 fn at(secs: u64) -> Timestamp {
     Timestamp::from_secs(secs)
 }
 
-fn until(secs: u64) -> Terms {
-    Terms { deadline: Some(at(secs)), ..terms() }
+fn until(secs: u64) -> WaitRequest {
+    WaitRequest { deadline: Some(at(secs)), ..terms() }
 }
 
 /// A list on a clock that stands.
-fn standing() -> (WaitList, ManualClock) {
+fn standing() -> (WaitQueues, ManualClock) {
     let clock = ManualClock::default();
-    (WaitList::new(Arc::new(clock.clone())), clock)
+    (WaitQueues::new(Arc::new(clock.clone())), clock)
 }
 
 /// Places to be taken, with everybody who took one, in order.
@@ -53,7 +53,7 @@ impl Places {
         }
     }
 
-    fn give_back(&self, list: &WaitList) {
+    fn give_back(&self, list: &WaitQueues) {
         self.free.fetch_add(1, Ordering::SeqCst);
         list.wake(LINE);
     }
@@ -114,9 +114,10 @@ fn asleep<F: Future>(future: F) -> Task<F> {
 fn a_thousand_tasks_on_three_places_are_served_in_arrival_order() {
     const TASKS: usize = 1_000;
     let (list, _) = standing();
-    let places = Places::new(3);
-    let mut tasks: Vec<_> =
-        (0..TASKS).map(|name| Some(Task::new(list.wait(terms(), places.take(name))))).collect();
+    let max_waiters = Places::new(3);
+    let mut tasks: Vec<_> = (0..TASKS)
+        .map(|name| Some(Task::new(list.wait(terms(), max_waiters.take(name)))))
+        .collect();
     // First polled in another order than they came.
     let mut holders = VecDeque::new();
     for slot in tasks.iter_mut().rev() {
@@ -127,7 +128,7 @@ fn a_thousand_tasks_on_three_places_are_served_in_arrival_order() {
     }
     assert_eq!(holders.len(), 3);
     while let Some(_done) = holders.pop_front() {
-        places.give_back(&list);
+        max_waiters.give_back(&list);
         for slot in &mut tasks {
             let Some(task) = slot else { continue };
             if let Poll::Ready(outcome) = task.poll_if_rung() {
@@ -136,9 +137,9 @@ fn a_thousand_tasks_on_three_places_are_served_in_arrival_order() {
             }
         }
     }
-    assert_eq!(places.served(), (0..TASKS).collect::<Vec<_>>());
-    assert_eq!(places.free.load(Ordering::SeqCst), 3);
-    assert_eq!(list.lines(), 0);
+    assert_eq!(max_waiters.served(), (0..TASKS).collect::<Vec<_>>());
+    assert_eq!(max_waiters.free.load(Ordering::SeqCst), 3);
+    assert_eq!(list.queue_count(), 0);
     assert!(list.is_empty(LINE));
 }
 
@@ -146,50 +147,50 @@ fn a_thousand_tasks_on_three_places_are_served_in_arrival_order() {
 fn two_hundred_threads_on_three_places_are_served_in_arrival_order() {
     const THREADS: usize = 200;
     let (list, _) = standing();
-    let places = Places::new(3);
+    let max_waiters = Places::new(3);
     let arrivals = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for name in 0..THREADS {
-            let (list, places, arrivals) = (&list, &places, &arrivals);
+            let (list, max_waiters, arrivals) = (&list, &max_waiters, &arrivals);
             scope.spawn(move || {
                 let mut order = lock(arrivals);
-                let wait = list.wait(terms(), places.take(name));
+                let wait = list.wait(terms(), max_waiters.take(name));
                 order.push(name);
                 drop(order);
                 assert_eq!(wait.block(), Ok(name));
                 std::thread::yield_now();
-                places.give_back(list);
+                max_waiters.give_back(list);
             });
         }
     });
-    assert_eq!(places.served(), *lock(&arrivals));
-    assert_eq!(places.free.load(Ordering::SeqCst), 3);
-    assert_eq!(list.lines(), 0);
+    assert_eq!(max_waiters.served(), *lock(&arrivals));
+    assert_eq!(max_waiters.free.load(Ordering::SeqCst), 3);
+    assert_eq!(list.queue_count(), 0);
 }
 
 #[test]
 fn who_comes_later_does_not_overtake() {
     let (list, _) = standing();
-    let places = Places::new(0);
-    let mut first = asleep(list.wait(terms(), places.take(1)));
+    let max_waiters = Places::new(0);
+    let mut first = asleep(list.wait(terms(), max_waiters.take(1)));
     assert!(!list.is_empty(LINE));
     assert!(list.is_empty(LINE + 1));
     // A place is free, and the one who waits has been told but has not run yet.
-    places.give_back(&list);
-    let mut second = asleep(list.wait(terms(), places.take(2)));
+    max_waiters.give_back(&list);
+    let mut second = asleep(list.wait(terms(), max_waiters.take(2)));
     assert_eq!(first.poll_if_rung(), Poll::Ready(Ok(1)));
     assert!(second.poll_if_rung().is_pending(), "it looks, but there is nothing");
-    places.give_back(&list);
+    max_waiters.give_back(&list);
     assert_eq!(second.poll_if_rung(), Poll::Ready(Ok(2)));
 }
 
 #[test]
 fn one_wake_up_serves_as_many_as_there_are_places() {
     let (list, _) = standing();
-    let places = Places::new(0);
+    let max_waiters = Places::new(0);
     let mut tasks: Vec<_> =
-        (0..5).map(|name| asleep(list.wait(terms(), places.take(name)))).collect();
-    places.free.store(3, Ordering::SeqCst);
+        (0..5).map(|name| asleep(list.wait(terms(), max_waiters.take(name)))).collect();
+    max_waiters.free.store(3, Ordering::SeqCst);
     list.wake(LINE);
     for (name, task) in tasks.iter_mut().enumerate() {
         let outcome = task.poll_if_rung();
@@ -203,22 +204,22 @@ fn a_future_that_is_dropped_frees_its_place_and_passes_its_wake_up_on() {
     // Dropped before the first poll, asleep, and woken but not polled.
     for dropped_when in 0..3 {
         let (list, _) = standing();
-        let places = Places::new(0);
-        let mut first = Task::new(list.wait(terms(), places.take(1)));
-        let mut second = asleep(list.wait(terms(), places.take(2)));
+        let max_waiters = Places::new(0);
+        let mut first = Task::new(list.wait(terms(), max_waiters.take(1)));
+        let mut second = asleep(list.wait(terms(), max_waiters.take(2)));
         if dropped_when > 0 {
             assert!(first.poll().is_pending());
         }
         if dropped_when == 1 {
             drop(first);
-            places.give_back(&list);
+            max_waiters.give_back(&list);
         } else {
-            places.give_back(&list);
+            max_waiters.give_back(&list);
             assert!(!second.flag.take());
             drop(first);
         }
         assert_eq!(second.poll_if_rung(), Poll::Ready(Ok(2)), "{dropped_when}");
-        assert_eq!(list.lines(), 0);
+        assert_eq!(list.queue_count(), 0);
     }
 }
 
@@ -244,7 +245,7 @@ fn a_success_that_nobody_asked_for_is_dropped_with_the_future() {
 #[test]
 fn an_attempt_that_panics_passes_its_turn_on() {
     let (list, _) = standing();
-    let places = Places::new(0);
+    let max_waiters = Places::new(0);
     let mut looks = 0;
     let mut first = asleep(list.wait(terms(), |_| {
         looks += 1;
@@ -253,12 +254,12 @@ fn an_attempt_that_panics_passes_its_turn_on() {
         }
         Attempt::<usize>::NotYet { retry_at: None }
     }));
-    let mut second = asleep(list.wait(terms(), places.take(2)));
-    places.give_back(&list);
+    let mut second = asleep(list.wait(terms(), max_waiters.take(2)));
+    max_waiters.give_back(&list);
     assert!(panic::catch_unwind(AssertUnwindSafe(|| first.poll())).is_err());
     // The future still exists, but waits no longer.
     assert_eq!(second.poll_if_rung(), Poll::Ready(Ok(2)));
-    assert_eq!(list.lines(), 0);
+    assert_eq!(list.queue_count(), 0);
 
     let newcomer = || list.wait(terms(), |_| -> Attempt<()> { panic!("on purpose") });
     assert!(panic::catch_unwind(AssertUnwindSafe(newcomer)).is_err());
@@ -268,7 +269,7 @@ fn an_attempt_that_panics_passes_its_turn_on() {
 #[test]
 fn an_attempt_that_calls_the_list_panics_rather_than_hangs() {
     let (list, _) = standing();
-    let calls: [fn(&WaitList); 4] = [
+    let calls: [fn(&WaitQueues); 4] = [
         |list| list.wake(LINE),
         |list| list.tick(at(1)),
         |list| list.close(),
@@ -302,24 +303,24 @@ fn a_waker_that_panics_costs_nobody_else_a_turn() {
         }
     }
     let (list, clock) = standing();
-    let places = Places::new(0);
-    let mut first = pin!(list.wait(until(5), places.take(1)));
+    let max_waiters = Places::new(0);
+    let mut first = pin!(list.wait(until(5), max_waiters.take(1)));
     let broken = Waker::from(Arc::new(Broken));
     assert!(first.as_mut().poll(&mut Context::from_waker(&broken)).is_pending());
-    let mut second = asleep(list.wait(until(5), places.take(2)));
+    let mut second = asleep(list.wait(until(5), max_waiters.take(2)));
     clock.set(at(5));
     list.tick(at(5));
-    assert_eq!(second.poll_if_rung(), Poll::Ready(Err(GaveUp::DeadlinePassed)));
+    assert_eq!(second.poll_if_rung(), Poll::Ready(Err(QueueError::DeadlinePassed)));
 }
 
 #[test]
 fn a_waker_may_be_another_one_at_each_poll() {
     let (list, _) = standing();
-    let places = Places::new(0);
-    let mut task = asleep(list.wait(terms(), places.take(1)));
+    let max_waiters = Places::new(0);
+    let mut task = asleep(list.wait(terms(), max_waiters.take(1)));
     let old = std::mem::take(&mut task.flag);
     assert!(task.poll().is_pending());
-    places.give_back(&list);
+    max_waiters.give_back(&list);
     assert!(!old.take());
     assert_eq!(task.poll_if_rung(), Poll::Ready(Ok(1)));
 }
@@ -327,78 +328,80 @@ fn a_waker_may_be_another_one_at_each_poll() {
 #[test]
 fn a_waker_may_own_another_waiter() {
     struct Owner {
-        _owned: Seat<'static>,
+        _owned: TicketGuard<'static>,
     }
     impl Wake for Owner {
         fn wake(self: Arc<Self>) {}
     }
     // A replaced waker that is the last owner of a task drops that task's future.
-    let list: &'static WaitList = Box::leak(Box::new(standing().0));
+    let list: &'static WaitQueues = Box::leak(Box::new(standing().0));
     let never = |_| Attempt::<()>::NotYet { retry_at: None };
     let mut first = Box::pin(list.wait(terms(), never));
-    let Stage::Waits(seat) = list.wait(terms(), never).stage else { panic!("it waits") };
+    let WaitStage::Waits(seat) = list.wait(terms(), never).stage else { panic!("it waits") };
     let owner = Waker::from(Arc::new(Owner { _owned: seat }));
     assert!(first.as_mut().poll(&mut Context::from_waker(&owner)).is_pending());
     drop(owner);
     assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(first);
-    assert_eq!(list.lines(), 0);
+    assert_eq!(list.queue_count(), 0);
 }
 
 #[test]
 fn higher_ranks_are_served_first() {
     let (list, _) = standing();
-    let places = Places::new(0);
+    let max_waiters = Places::new(0);
     let mut tasks: Vec<_> = [0, 5, -1, 5, 0]
         .into_iter()
         .enumerate()
-        .map(|(name, rank)| asleep(list.wait(Terms { rank, ..terms() }, places.take(name))))
+        .map(|(name, rank)| {
+            asleep(list.wait(WaitRequest { rank, ..terms() }, max_waiters.take(name)))
+        })
         .collect();
     for _ in 0..tasks.len() {
-        places.give_back(&list);
+        max_waiters.give_back(&list);
         for task in &mut tasks {
             let _ = task.poll_if_rung();
         }
     }
-    assert_eq!(places.served(), [1, 3, 0, 4, 2]);
+    assert_eq!(max_waiters.served(), [1, 3, 0, 4, 2]);
 }
 
 #[test]
 fn a_full_line_takes_nobody_but_who_need_not_wait() {
     let (list, _) = standing();
-    let places = Places::new(1);
-    let none = Terms { places: 0, ..terms() };
-    assert_eq!(list.wait(none, places.take(1)).block(), Ok(1));
-    assert_eq!(list.wait(none, places.take(2)).block(), Err(GaveUp::QueueFull));
-    let one = Terms { places: 1, ..terms() };
-    let task = asleep(list.wait(one, places.take(3)));
-    assert_eq!(list.wait(one, places.take(4)).block(), Err(GaveUp::QueueFull));
+    let max_waiters = Places::new(1);
+    let none = WaitRequest { max_waiters: 0, ..terms() };
+    assert_eq!(list.wait(none, max_waiters.take(1)).block(), Ok(1));
+    assert_eq!(list.wait(none, max_waiters.take(2)).block(), Err(QueueError::QueueFull));
+    let one = WaitRequest { max_waiters: 1, ..terms() };
+    let task = asleep(list.wait(one, max_waiters.take(3)));
+    assert_eq!(list.wait(one, max_waiters.take(4)).block(), Err(QueueError::QueueFull));
     drop(task);
-    let _task = asleep(list.wait(one, places.take(5)));
-    assert_eq!(list.lines(), 1);
+    let _task = asleep(list.wait(one, max_waiters.take(5)));
+    assert_eq!(list.queue_count(), 1);
 }
 
 #[test]
 fn a_deadline_fires_at_the_tick_of_its_time() {
     let (list, clock) = standing();
-    let places = Places::new(0);
+    let max_waiters = Places::new(0);
     let mut tasks: Vec<_> =
-        [5, 3, 5].map(|secs| asleep(list.wait(until(secs), places.take(0)))).into();
+        [5, 3, 5].map(|secs| asleep(list.wait(until(secs), max_waiters.take(0)))).into();
     assert_eq!(list.next_due(), Some(at(3)));
     clock.set(at(2));
     list.tick(at(2));
     assert!(tasks.iter().all(|task| !task.flag.take()));
     clock.set(at(3));
     list.tick(at(3));
-    assert_eq!(tasks.remove(1).poll_if_rung(), Poll::Ready(Err(GaveUp::DeadlinePassed)));
+    assert_eq!(tasks.remove(1).poll_if_rung(), Poll::Ready(Err(QueueError::DeadlinePassed)));
     // At the deadline who is first still gets what is there; nobody else does.
     assert_eq!(list.next_due(), Some(at(5)));
-    places.free.store(2, Ordering::SeqCst);
+    max_waiters.free.store(2, Ordering::SeqCst);
     list.tick(at(5));
     let second = tasks.remove(1).poll_if_rung();
-    assert_eq!(second, Poll::Ready(Err(GaveUp::DeadlinePassed)));
+    assert_eq!(second, Poll::Ready(Err(QueueError::DeadlinePassed)));
     assert_eq!(tasks.remove(0).poll_if_rung(), Poll::Ready(Ok(0)));
-    assert_eq!(list.lines(), 0);
+    assert_eq!(list.queue_count(), 0);
     list.close();
 }
 
@@ -406,12 +409,12 @@ fn a_deadline_fires_at_the_tick_of_its_time() {
 fn a_deadline_that_has_come_means_do_not_wait() {
     let (list, clock) = standing();
     clock.set(at(5));
-    let places = Places::new(1);
-    assert_eq!(list.wait(until(5), places.take(1)).block(), Ok(1));
-    assert_eq!(list.wait(until(5), places.take(2)).block(), Err(GaveUp::DeadlinePassed));
-    let _task = asleep(list.wait(terms(), places.take(3)));
-    places.free.store(1, Ordering::SeqCst);
-    assert_eq!(list.wait(until(5), places.take(4)).block(), Err(GaveUp::DeadlinePassed));
+    let max_waiters = Places::new(1);
+    assert_eq!(list.wait(until(5), max_waiters.take(1)).block(), Ok(1));
+    assert_eq!(list.wait(until(5), max_waiters.take(2)).block(), Err(QueueError::DeadlinePassed));
+    let _task = asleep(list.wait(terms(), max_waiters.take(3)));
+    max_waiters.free.store(1, Ordering::SeqCst);
+    assert_eq!(list.wait(until(5), max_waiters.take(4)).block(), Err(QueueError::DeadlinePassed));
 }
 
 #[test]
@@ -467,11 +470,11 @@ fn a_time_that_has_come_already_is_no_endless_loop() {
 
 #[test]
 fn a_thread_gives_up_at_its_deadline_without_a_timer() {
-    let list = WaitList::new(Arc::new(MonotonicClock));
+    let list = WaitQueues::new(Arc::new(MonotonicClock));
     let soon = list.shared.clock.now().saturating_add(Duration::from_millis(20));
-    let terms = Terms { deadline: Some(soon), ..terms() };
+    let terms = WaitRequest { deadline: Some(soon), ..terms() };
     let never = |_| Attempt::<()>::NotYet { retry_at: None };
-    assert_eq!(list.wait(terms, never).block(), Err(GaveUp::DeadlinePassed));
+    assert_eq!(list.wait(terms, never).block(), Err(QueueError::DeadlinePassed));
     assert!(list.shared.clock.now() >= soon);
     let retrying = |now| {
         if now >= soon.saturating_add(Duration::from_millis(10)) {
@@ -480,7 +483,7 @@ fn a_thread_gives_up_at_its_deadline_without_a_timer() {
             Attempt::NotYet { retry_at: Some(soon.saturating_add(Duration::from_millis(10))) }
         }
     };
-    assert!(list.wait(Terms { deadline: None, ..terms }, retrying).block().is_ok());
+    assert!(list.wait(WaitRequest { deadline: None, ..terms }, retrying).block().is_ok());
     assert!(!list.shared.timer.is_running());
 }
 
@@ -499,7 +502,7 @@ fn a_thread_on_a_clock_that_stands_waits_for_the_tick() {
         }
         clock.set(at(1));
         list.tick(at(1));
-        assert_eq!(thread.join().unwrap(), Err(GaveUp::DeadlinePassed));
+        assert_eq!(thread.join().unwrap(), Err(QueueError::DeadlinePassed));
     });
 }
 
@@ -518,17 +521,17 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn the_timer_wakes_tasks_at_their_times() {
-    let list = WaitList::new(Arc::new(MonotonicClock));
+    let list = WaitQueues::new(Arc::new(MonotonicClock));
     let never = |_| Attempt::<()>::NotYet { retry_at: None };
     let in_ms = |ms| list.shared.clock.now().saturating_add(Duration::from_millis(ms));
     assert!(!list.shared.timer.is_running());
-    let far = asleep(list.wait(Terms { deadline: Some(in_ms(60_000)), ..terms() }, never));
+    let far = asleep(list.wait(WaitRequest { deadline: Some(in_ms(60_000)), ..terms() }, never));
     assert!(list.shared.timer.is_running());
     // An earlier alarm than the one that the thread sleeps for.
     for _ in 0..20 {
         let deadline = in_ms(2);
-        let soon = Terms { deadline: Some(deadline), ..terms() };
-        assert_eq!(block_on(list.wait(soon, never)), Err(GaveUp::DeadlinePassed));
+        let soon = WaitRequest { deadline: Some(deadline), ..terms() };
+        assert_eq!(block_on(list.wait(soon, never)), Err(QueueError::DeadlinePassed));
         assert!(list.shared.clock.now() >= deadline);
     }
     assert!(!far.flag.take());
@@ -543,12 +546,12 @@ fn the_timer_wakes_tasks_at_their_times() {
 fn a_clock_that_stands_does_not_make_a_sleeper_spin() {
     let short = Duration::from_micros(100);
     let until = Timestamp::from_micros(100);
-    let mut patience = Patience::new();
+    let mut patience = SleepBudget::new();
     assert_eq!(patience.timeout(until, at(0)), short);
     patience.note(until, Woken::Early);
     assert_eq!(patience.timeout(until, at(0)), short);
     patience.note(until, Woken::TimedOut);
-    assert_eq!(patience.timeout(until, at(0)), line::PAUSE);
+    assert_eq!(patience.timeout(until, at(0)), queue::PAUSE);
     // The next alarm of a clock that moves is met to the microsecond.
     let next = Timestamp::from_micros(200);
     assert_eq!(patience.timeout(next, until), short);
@@ -558,22 +561,22 @@ fn a_clock_that_stands_does_not_make_a_sleeper_spin() {
 #[test]
 fn closing_sends_everybody_home() {
     let (list, _) = standing();
-    let places = Places::new(0);
-    let mut task = asleep(list.wait(until(5), places.take(1)));
-    let mut untimed = asleep(list.wait(Terms { line: 1, ..terms() }, places.take(2)));
+    let max_waiters = Places::new(0);
+    let mut task = asleep(list.wait(until(5), max_waiters.take(1)));
+    let mut untimed = asleep(list.wait(WaitRequest { queue: 1, ..terms() }, max_waiters.take(2)));
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| list.wait(terms(), places.take(3)).block());
+        let thread = scope.spawn(|| list.wait(terms(), max_waiters.take(3)).block());
         while list.shared.waiting.load(Ordering::SeqCst) < 3 {
             std::thread::yield_now();
         }
         list.close();
-        assert_eq!(thread.join().unwrap(), Err(GaveUp::Closed));
+        assert_eq!(thread.join().unwrap(), Err(QueueError::Closed));
     });
-    assert_eq!(task.poll_if_rung(), Poll::Ready(Err(GaveUp::Closed)));
-    assert_eq!(untimed.poll_if_rung(), Poll::Ready(Err(GaveUp::Closed)));
-    places.give_back(&list);
-    assert_eq!(list.wait(terms(), places.take(4)).block(), Err(GaveUp::Closed));
-    assert_eq!(list.lines(), 0);
+    assert_eq!(task.poll_if_rung(), Poll::Ready(Err(QueueError::Closed)));
+    assert_eq!(untimed.poll_if_rung(), Poll::Ready(Err(QueueError::Closed)));
+    max_waiters.give_back(&list);
+    assert_eq!(list.wait(terms(), max_waiters.take(4)).block(), Err(QueueError::Closed));
+    assert_eq!(list.queue_count(), 0);
     list.close();
 }
 
@@ -581,9 +584,9 @@ fn closing_sends_everybody_home() {
 fn the_timer_does_not_outlive_its_list() {
     let (list, _) = standing();
     let weak = Arc::downgrade(&list.shared);
-    let places = Places::new(0);
+    let max_waiters = Places::new(0);
     // Waiters borrow the list, so only one that is never dropped can be there at its end.
-    std::mem::forget(asleep(list.wait(until(3_600), places.take(1))));
+    std::mem::forget(asleep(list.wait(until(3_600), max_waiters.take(1))));
     assert!(list.shared.timer.is_running());
     drop(list);
     while weak.strong_count() > 0 {
@@ -621,7 +624,7 @@ fn the_timer_ends_when_it_is_not_needed_and_starts_again() {
 
 #[test]
 fn the_timer_may_drop_the_last_handle_of_its_list() {
-    struct Last(Mutex<Option<Arc<WaitList>>>);
+    struct Last(Mutex<Option<Arc<WaitQueues>>>);
     impl Wake for Last {
         fn wake(self: Arc<Self>) {
             let list = lock(&self.0).take();
@@ -630,12 +633,12 @@ fn the_timer_may_drop_the_last_handle_of_its_list() {
             }
         }
     }
-    let list = Arc::new(WaitList::new(Arc::new(MonotonicClock)));
+    let list = Arc::new(WaitQueues::new(Arc::new(MonotonicClock)));
     let weak = Arc::downgrade(&list);
     let soon = list.shared.clock.now().saturating_add(Duration::from_millis(1));
     let waker = Waker::from(Arc::new(Last(Mutex::new(Some(Arc::clone(&list))))));
     let never = |_| Attempt::<()>::NotYet { retry_at: None };
-    let deadline = Terms { deadline: Some(soon), ..terms() };
+    let deadline = WaitRequest { deadline: Some(soon), ..terms() };
     {
         let mut wait = pin!(list.wait(deadline, never));
         assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_core::Timestamp;
 
-use super::line::PAUSE;
+use super::queue::PAUSE;
 use super::sync::{Condvar, Mutex, MutexGuard, Woken, lock, sleep_on, thread};
 
 /// What the timer wakes. Its methods do not panic.
@@ -33,15 +33,19 @@ pub(super) enum Armed {
 
 /// The handle of the thread, which may not run.
 pub(super) struct Timer {
-    state: Mutex<State>,
-    bell: Condvar,
+    state: Mutex<TimerState>,
+    waker: Condvar,
 }
 
 impl Timer {
     pub(super) fn new() -> Self {
-        let state =
-            State { phase: Phase::Idle, news: News::None, sleeps_until: None, thread: None };
-        Self { state: Mutex::new(state), bell: Condvar::new() }
+        let state = TimerState {
+            phase: TimerPhase::Idle,
+            news: AlarmAdded::None,
+            sleeps_until: None,
+            thread: None,
+        };
+        Self { state: Mutex::new(state), waker: Condvar::new() }
     }
 
     /// Sees to it that an alarm at `at`, which has been added, fires. Starts the thread if it does
@@ -50,22 +54,22 @@ impl Timer {
         let timer = alarms.timer();
         let mut state = lock(&timer.state);
         match state.phase {
-            Phase::Closed => Armed::No,
-            Phase::Running => {
+            TimerPhase::Closed => Armed::No,
+            TimerPhase::Running => {
                 if state.sleeps_until.is_none_or(|until| until > at) {
-                    state.news = News::Look;
+                    state.news = AlarmAdded::Look;
                     drop(state);
-                    timer.bell.notify_one();
+                    timer.waker.notify_one();
                 }
                 Armed::Yes
             }
-            Phase::Idle => {
+            TimerPhase::Idle => {
                 let alarms = Arc::clone(alarms);
                 let builder = thread::Builder::new().name(THREAD_NAME.to_owned());
                 let Ok(thread) = builder.spawn(move || alarms.timer().run(&*alarms)) else {
                     return Armed::No;
                 };
-                state.phase = Phase::Running;
+                state.phase = TimerPhase::Running;
                 state.thread = Some(thread);
                 Armed::Yes
             }
@@ -74,8 +78,8 @@ impl Timer {
 
     /// Ends the thread for good, without waiting for it.
     pub(super) fn stop(&self) {
-        lock(&self.state).phase = Phase::Closed;
-        self.bell.notify_one();
+        lock(&self.state).phase = TimerPhase::Closed;
+        self.waker.notify_one();
     }
 
     /// Ends the thread for good, and waits until it has ended, unless it is the caller.
@@ -92,24 +96,24 @@ impl Timer {
 
     #[cfg(all(test, not(shuttle)))]
     pub(super) fn is_running(&self) -> bool {
-        lock(&self.state).phase == Phase::Running
+        lock(&self.state).phase == TimerPhase::Running
     }
 
     fn run(&self, alarms: &impl Alarms) {
-        let mut patience = Patience::new();
+        let mut patience = SleepBudget::new();
         loop {
             {
                 let mut state = lock(&self.state);
-                state.news = News::None;
+                state.news = AlarmAdded::None;
                 state.sleeps_until = None;
             }
             let next = alarms.fire(alarms.now());
             let timeout = next.map(|next| patience.timeout(next, alarms.now()));
             let mut state = lock(&self.state);
-            if state.phase == Phase::Closed {
+            if state.phase == TimerPhase::Closed {
                 return;
             }
-            if state.news == News::Look {
+            if state.news == AlarmAdded::Look {
                 continue;
             }
             state.sleeps_until = next;
@@ -122,28 +126,28 @@ impl Timer {
         }
     }
 
-    fn sleep(&self, state: MutexGuard<'_, State>, timeout: Duration) -> Woken {
-        sleep_on(&self.bell, state, Some(timeout)).woken
+    fn sleep(&self, state: MutexGuard<'_, TimerState>, timeout: Duration) -> Woken {
+        sleep_on(&self.waker, state, Some(timeout)).woken
     }
 
     /// Whether the thread may end: nobody has asked for it meanwhile.
     fn retire(&self) -> bool {
         let mut state = lock(&self.state);
-        if state.news == News::None && state.phase == Phase::Running {
-            state.phase = Phase::Idle;
+        if state.news == AlarmAdded::None && state.phase == TimerPhase::Running {
+            state.phase = TimerPhase::Idle;
         }
-        state.phase != Phase::Running
+        state.phase != TimerPhase::Running
     }
 }
 
 /// How long to sleep until a time on a clock that may stand or lag.
 ///
 /// Who has slept for long enough and finds that the time has still not come must not spin.
-pub(super) struct Patience {
+pub(super) struct SleepBudget {
     overslept: Option<Timestamp>,
 }
 
-impl Patience {
+impl SleepBudget {
     pub(super) fn new() -> Self {
         Self { overslept: None }
     }
@@ -160,16 +164,16 @@ impl Patience {
     }
 }
 
-struct State {
-    phase: Phase,
-    news: News,
+struct TimerState {
+    phase: TimerPhase,
+    news: AlarmAdded,
     /// For which alarm the thread sleeps. Absent while it is awake or has none.
     sleeps_until: Option<Timestamp>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum TimerPhase {
     Idle,
     Running,
     Closed,
@@ -177,7 +181,7 @@ enum Phase {
 
 /// Whether an alarm has been added since the thread last looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
+enum AlarmAdded {
     None,
     Look,
 }

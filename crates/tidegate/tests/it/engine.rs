@@ -229,5 +229,5 @@ fn everything_goes_from_thread_to_thread() {
     is_shared::<tidegate::Report>();
     travels::<tidegate::Lease<MemoryStore, tidegate::SystemClock>>();
     travels::<tidegate::Waiting<'static, tidegate::Report>>();
-    travels::<tidegate::Answer<'static, Result<tidegate::Report, tidegate::CheckError>>>();
+    travels::<tidegate::NowOrLater<'static, Result<tidegate::Report, tidegate::CheckError>>>();
 }

@@ -170,7 +170,7 @@ struct Given {
     fixed_cost: Option<u64>,
     group: bool,
     /// Another limit for Ada.
-    exception: Option<Any>,
+    override_rule: Option<Any>,
     reserve_s: u64,
 }
 
@@ -196,7 +196,7 @@ impl Given {
         if self.group {
             rule = rule.group("one");
         }
-        if let (Some(limit), true) = (self.exception, self.by_user) {
+        if let (Some(limit), true) = (self.override_rule, self.by_user) {
             let ada = Rule::new("", limit.in_policy()).matching("user", ["ada"]).unwrap();
             let ada = ada.conditions().to_vec();
             rule = rule.overridden(Override::new(ada, Grant::Limit(limit.in_policy())));
@@ -210,7 +210,7 @@ impl Given {
 struct Ruled {
     given: Given,
     common: Any,
-    exception: Option<Any>,
+    override_rule: Option<Any>,
 }
 
 impl Ruled {
@@ -221,12 +221,12 @@ impl Ruled {
             }
             limit => limit,
         };
-        let exception = given.exception.filter(|_| given.by_user).map(extended);
-        Self { given: given.clone(), common: extended(given.limit), exception }
+        let override_rule = given.override_rule.filter(|_| given.by_user).map(extended);
+        Self { given: given.clone(), common: extended(given.limit), override_rule }
     }
 
     fn limit_of(&self, user: &str) -> &Any {
-        self.exception.as_ref().filter(|_| user == "ada").unwrap_or(&self.common)
+        self.override_rule.as_ref().filter(|_| user == "ada").unwrap_or(&self.common)
     }
 }
 
@@ -408,8 +408,9 @@ impl Model {
             } else {
                 new.common = new.common.succeeding(&old.common);
             }
-            if let (Some(exception), Some(old)) = (&mut new.exception, old.exception) {
-                *exception = if *exception == old { old } else { exception.succeeding(&old) };
+            if let (Some(override_rule), Some(old)) = (&mut new.override_rule, old.override_rule) {
+                *override_rule =
+                    if *override_rule == old { old } else { override_rule.succeeding(&old) };
             }
             let items = self.holds.iter_mut().flat_map(|hold| &mut hold.items);
             let charged = items.filter(|item| item.0.0 == number);
@@ -527,13 +528,13 @@ fn limit(algorithm: u8, numbers: Numbers) -> Any {
 }
 
 /// An override of a window is aligned where its rule is.
-fn like_its_rule(exception: Any, rule: Any) -> Any {
-    match (exception, rule) {
-        (Any::Window(exception), Any::Window(rule)) => {
-            let window = Window::new(exception.max(), exception.per()).unwrap();
+fn like_its_rule(override_rule: Any, rule: Any) -> Any {
+    match (override_rule, rule) {
+        (Any::Window(override_rule), Any::Window(rule)) => {
+            let window = Window::new(override_rule.max(), override_rule.per()).unwrap();
             Any::Window(if rule.is_aligned() { window.aligned() } else { window })
         }
-        (exception, _) => exception,
+        (override_rule, _) => override_rule,
     }
 }
 
@@ -545,10 +546,11 @@ fn numbers() -> impl Strategy<Value = Numbers> {
 fn given() -> impl Strategy<Value = (u8, Given)> {
     let flags = (any::<bool>(), any::<bool>(), 0..5_u8, 0..5_u8, 0..4_u8, any::<bool>());
     let numbers = (numbers(), proptest::option::of(numbers()), 0..6_u8, 1_u64..60, 1_u64..4);
-    (flags, numbers).prop_map(|(flags, (common, exception, algorithm, reserve_s, cost))| {
+    (flags, numbers).prop_map(|(flags, (common, override_rule, algorithm, reserve_s, cost))| {
         let (by_user, by_org, shadow, refused, fixed, group) = flags;
         let own = limit(algorithm, common);
-        let exception = exception.map(|numbers| like_its_rule(limit(algorithm, numbers), own));
+        let override_rule =
+            override_rule.map(|numbers| like_its_rule(limit(algorithm, numbers), own));
         (
             algorithm,
             Given {
@@ -559,7 +561,7 @@ fn given() -> impl Strategy<Value = (u8, Given)> {
                 charges_refused: refused == 0,
                 fixed_cost: (fixed == 0).then_some(cost),
                 group,
-                exception: exception.filter(|_| by_user),
+                override_rule: override_rule.filter(|_| by_user),
                 reserve_s,
             },
         )
@@ -586,7 +588,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..3_usize, 0..2_usize).prop_map(|(user, org)| Op::Forget(user, org)),
         1 => Just(Op::CloseRound),
         2 => (any::<usize>(), numbers(), proptest::option::of(numbers()))
-            .prop_map(|(rule, numbers, exception)| Op::Edit(rule, numbers, exception)),
+            .prop_map(|(rule, numbers, override_rule)| Op::Edit(rule, numbers, override_rule)),
     ]
 }
 
@@ -635,7 +637,7 @@ impl Run {
         }
     }
 
-    fn edit(&mut self, rule: usize, numbers: Numbers, exception: Option<Numbers>) {
+    fn edit(&mut self, rule: usize, numbers: Numbers, override_rule: Option<Numbers>) {
         let number = rule % self.rules.len();
         let (algorithm, given) = &mut self.rules[number];
         // Which end a window has, and what ends a quota's period, stays.
@@ -647,10 +649,11 @@ impl Run {
         given.limit = like(numbers, given.limit);
         // Whether there is an exception stays as well: what is on hold or given back goes by the
         // limit that the key was last charged under.
-        if let (Some(exception), Some(numbers)) = (&mut given.exception, exception) {
-            *exception = like(numbers, *exception);
+        if let (Some(override_rule), Some(numbers)) = (&mut given.override_rule, override_rule) {
+            *override_rule = like(numbers, *override_rule);
         }
-        given.exception = given.exception.map(|exception| like_its_rule(exception, given.limit));
+        given.override_rule =
+            given.override_rule.map(|override_rule| like_its_rule(override_rule, given.limit));
         let rules: Vec<Given> = self.rules.iter().map(|(_, given)| given.clone()).collect();
         let at = self.at();
         // A hold that is over by now comes back under the limit before.
@@ -722,9 +725,9 @@ impl Run {
                 self.rounds += 1;
                 prop_assert_eq!(self.engine.close_round("default").wait().unwrap(), self.rounds);
             }
-            Op::Edit(rule, numbers, exception) => {
+            Op::Edit(rule, numbers, override_rule) => {
                 self.engine.tick();
-                self.edit(rule, numbers, exception);
+                self.edit(rule, numbers, override_rule);
             }
             _ => {}
         }
@@ -765,9 +768,9 @@ impl Run {
                     return self.step_cancel(op, at);
                 }
             }
-            Op::Edit(rule, numbers, exception) => {
+            Op::Edit(rule, numbers, override_rule) => {
                 self.engine.tick();
-                self.edit(rule, numbers, exception);
+                self.edit(rule, numbers, override_rule);
             }
             _ => {}
         }
@@ -846,7 +849,7 @@ proptest! {
             (algorithm, Given { is_shadow, charges_refused, ..rule })
         };
         let carries = |(_, rule): &(u8, Given)| {
-            let limits = [Some(rule.limit), rule.exception].into_iter().flatten();
+            let limits = [Some(rule.limit), rule.override_rule].into_iter().flatten();
             limits.into_iter().any(|limit| limit.carries())
         };
         let mut rules: Vec<_> = rules.into_iter().map(plain).collect();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate::durable::{
-    self, Booking, FileOptions, FileStore, Filter, Ledger, OpenError, Repaired, What,
+    self, EntryKind, FileOptions, FileStore, Filter, Ledger, OpenError, RepairAction, Transfer,
 };
 use tidegate::policy::{Durability, Policy};
 use tidegate::{Ban, Engine, ManualClock, Request, SettleError, Timestamp};
@@ -287,16 +287,20 @@ fn the_ledger_tells_what_happened() {
     assert_eq!(
         told,
         [
-            (What::Reserve, Some("a draft")),
-            (What::Commit, Some("longer than thought")),
-            (What::Note, Some("a remark")),
-            (What::Refund, Some("sorry")),
-            (What::Check, None),
+            (EntryKind::Reserve, Some("a draft")),
+            (EntryKind::Commit, Some("longer than thought")),
+            (EntryKind::Note, Some("a remark")),
+            (EntryKind::Refund, Some("sorry")),
+            (EntryKind::Check, None),
         ]
     );
     assert_eq!((all[0].hold, all[1].hold), (Some(held), Some(held)));
     let booked: Vec<_> = all[1].bookings.iter().map(|it| (it.booking, it.units)).collect();
-    assert_eq!(booked, [(Booking::Committed, 5), (Booking::Charged, 2)], "overdrafts are granted");
+    assert_eq!(
+        booked,
+        [(Transfer::Committed, 5), (Transfer::Charged, 2)],
+        "overdrafts are granted"
+    );
     let totals = ledger.totals(&Filter::new().key("user", "ada")).unwrap();
     assert_eq!((totals.granted, totals.committed, totals.refunded), (7, 5, 2));
     let late = Filter::new().since(Timestamp::from_secs(3)).rule("calls");
@@ -370,7 +374,7 @@ fn damage_stops_the_start_and_can_be_cut_off() {
     assert!(error.to_string().contains("tidegate ledger FOLDER repair"), "{error}");
     assert!(durable::check(folder.path()).unwrap().start.is_some());
     let done = durable::repair(folder.path()).unwrap();
-    assert!(matches!(&done[..], [Repaired::Cut { at: cut, .. }] if *cut == *told), "{done:?}");
+    assert!(matches!(&done[..], [RepairAction::Cut { at: cut, .. }] if *cut == *told), "{done:?}");
     let desk = folder.open(QUOTA, &clock);
     assert!(left(&desk, &ada(1)) > 4, "what came after is forgotten");
     drop(desk);

@@ -54,9 +54,9 @@ fn an_overlay_looks_like_this() {
     assert_eq!((overlay.rules().count(), overlay.overrides().count()), (1, 2));
     let [eve, twice, all] = overlay.bans() else { panic!() };
     assert_eq!(eve.ends(), Some(Timestamp::from_secs(1_893_456_000)));
-    let attributes: Vec<_> = twice.who().iter().map(Condition::attribute).collect();
+    let attributes: Vec<_> = twice.conditions().iter().map(Condition::attribute).collect();
     assert_eq!(attributes, ["ip", "a", "ip"]);
-    assert!(all.who().is_empty());
+    assert!(all.conditions().is_empty());
     assert_eq!(
         (Overlay::from_toml("").unwrap().is_empty(), Overlay::default().to_toml()),
         (true, String::new())

@@ -164,9 +164,9 @@ fn rules_in_plain_words() {
         ),
     ] {
         let policy = Policy::from_toml(&format!("[[rule]]\nname = 'a'\n{lines}\n")).unwrap();
-        assert_eq!(policy.rules()[0].in_words(), words);
+        assert_eq!(policy.rules()[0].describe(), words);
     }
     for rule in Policy::from_toml(SAMPLE).unwrap().rules() {
-        assert!(rule.in_words().len() > 50, "{}", rule.in_words());
+        assert!(rule.describe().len() > 50, "{}", rule.describe());
     }
 }

@@ -2,7 +2,7 @@
 //! wrong with files.
 
 use tidegate::policy::{DescriptorNames, Policy, PolicyFile};
-use tidegate::{Engine, ManualClock, MemoryStore, OwnLimit, Request, Timestamp, Unit};
+use tidegate::{Engine, ManualClock, MemoryStore, Request, RequestLimit, Timestamp, WindowUnit};
 
 type Entries<'a> = &'a [(&'a str, &'a str)];
 
@@ -395,7 +395,7 @@ fn a_domain_without_limits_is_one() {
     let warning = parsed.warnings[0].to_string();
     assert!(warning.contains("1:1: warning: the domain `d` has no limit of its own"), "{warning}");
     let engine = Engine::with_clock(parsed.policy.with_own_limits(), ManualClock::default());
-    let limit = OwnLimit::new(1, Unit::Year);
+    let limit = RequestLimit::new(1, WindowUnit::Year);
     let check = |domain| {
         let request = Request::new(domain, &[("user", "ada")]);
         let report = engine.check(&request).wait().unwrap();

@@ -2,7 +2,7 @@
 
 use tidegate::policy::duration_from_text;
 
-use crate::{Exception, Grant};
+use crate::{Grant, UserOverride};
 
 /// A number of at least 1.
 pub(super) fn positive(text: &str) -> Result<u64, String> {
@@ -24,7 +24,7 @@ pub(super) fn mode(text: &str) -> Result<u32, String> {
 
 /// An exception: `NAME=MAX`, `NAME=MAX/TIME`, `NAME=MAX/TIME:BURST`, `NAME=MAX:BURST` or
 /// `NAME=unlimited`.
-pub(super) fn exception(text: &str) -> Result<Exception, String> {
+pub(super) fn exception(text: &str) -> Result<UserOverride, String> {
     // A name may have a `=`, numbers have none.
     let (users, numbers) = text.rsplit_once('=').ok_or("there is no `=`; write NAME=MAX")?;
     if users.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn exception(text: &str) -> Result<Exception, String> {
     }
     let users = users.to_owned();
     if numbers == "unlimited" {
-        return Ok(Exception { users, grant: Grant::Unlimited });
+        return Ok(UserOverride { users, grant: Grant::Unlimited });
     }
     let (numbers, burst) = match numbers.rsplit_once(':') {
         Some((numbers, burst)) => (numbers, Some(positive(burst)?)),
@@ -45,5 +45,5 @@ pub(super) fn exception(text: &str) -> Result<Exception, String> {
         }
         None => (numbers, None),
     };
-    Ok(Exception { users, grant: Grant::Numbers { max: positive(max)?, per, burst } })
+    Ok(UserOverride { users, grant: Grant::Numbers { max: positive(max)?, per, burst } })
 }

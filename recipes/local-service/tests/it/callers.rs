@@ -46,7 +46,7 @@ fn no_answer_ends_with_2() {
 /// A service that answers with nonsense does the caller no harm either.
 #[test]
 fn strange_answers_end_with_2() {
-    for answer in [
+    for response in [
         Vec::new(),
         b"\xff\xff\xff\xff".to_vec(),
         b"\x00\x00\x00\x00".to_vec(),
@@ -60,7 +60,7 @@ fn strange_answers_end_with_2() {
         let serving = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             stream.read_exact(&mut [0; 39]).unwrap();
-            stream.write_all(&answer).unwrap();
+            stream.write_all(&response).unwrap();
         });
         let mut ping = command();
         let output = ping.args(["ping", "--socket"]).arg(folder.socket()).output().unwrap();

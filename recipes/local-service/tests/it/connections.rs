@@ -16,7 +16,7 @@ use crate::harness::{
 
 #[test]
 fn a_user_has_so_many_connections_and_no_more() {
-    let server = InProcess::start(Setup { places: (8, 3), policy: None, ..Setup::default() });
+    let server = InProcess::start(Setup { limits: (8, 3), policy: None, ..Setup::default() });
     let mut callers: Vec<Caller> = (0..3).map(|_| server.call()).collect();
     assert!(callers.iter_mut().all(Caller::ping));
     let mut fourth = server.call();
@@ -35,7 +35,7 @@ fn a_user_who_takes_all_places_leaves_the_others_theirs() {
     if !can_be_others() {
         return;
     }
-    let setup = Setup { places: (10, 8), ..Setup::default() };
+    let setup = Setup { limits: (10, 8), ..Setup::default() };
     let server = InProcess::start(setup);
     let mut callers: Vec<Caller> = (0..8).map(|_| server.call()).collect();
     assert!(callers.iter_mut().all(Caller::ping));
@@ -49,7 +49,7 @@ fn there_are_so_many_places_in_all() {
     if !can_be_others() {
         return;
     }
-    let server = InProcess::start(Setup { places: (4, 3), policy: None, ..Setup::default() });
+    let server = InProcess::start(Setup { limits: (4, 3), policy: None, ..Setup::default() });
     let mut callers: Vec<Caller> = (0..3).map(|_| server.call()).collect();
     assert!(callers.iter_mut().all(Caller::ping));
     // Somebody else takes the last one, and keeps it: nobody reads what the command prints.

@@ -49,11 +49,11 @@ fn each_wrong_frame_is_answered_with_what_is_wrong_and_then_closed() {
     ] {
         let mut caller = server.call();
         caller.send_bytes(&bytes);
-        let answer: Value = serde_json::from_str(&caller.next().unwrap()).unwrap();
-        let told = answer["error"].as_str().unwrap();
+        let response: Value = serde_json::from_str(&caller.next().unwrap()).unwrap();
+        let told = response["error"].as_str().unwrap();
         assert!(told.starts_with(&format!("Bad request: {error}")), "{told}");
-        assert_eq!(answer["ok"], false);
-        assert_eq!(answer["protocolVersion"], 1);
+        assert_eq!(response["ok"], false);
+        assert_eq!(response["protocolVersion"], 1);
         assert_eq!(caller.next(), None, "{error}");
     }
     assert_eq!(server.call().pings(20), 10, "none of that has cost anything");
@@ -77,8 +77,8 @@ fn a_frame_may_come_byte_by_byte() {
     for byte in encode_text(PING).unwrap() {
         caller.send_bytes(&[byte]);
     }
-    let answer: Value = serde_json::from_str(&caller.next().unwrap()).unwrap();
-    assert!(is_ok(&answer));
+    let response: Value = serde_json::from_str(&caller.next().unwrap()).unwrap();
+    assert!(is_ok(&response));
 }
 
 #[test]

@@ -17,7 +17,8 @@ use serde_json::Value;
 use tidegate::policy::Policy;
 use tidegate::{ManualClock, Timestamp};
 use tidegate_local_service::{
-    Access, Gate, Limits, Peer, Places, Server, ServerSettings, Service, Timeouts,
+    Access, ConnectionLimits, Limits, PeerCredentials, RequestLimiter, Server, ServerSettings,
+    Service, Timeouts,
 };
 use tidegate_proto::ipc::{Decoder, encode_text};
 use tokio::sync::oneshot;
@@ -72,12 +73,12 @@ impl Drop for Folder {
 
 /// A service without a socket.
 pub(crate) fn service(policy: Policy, clock: &ManualClock) -> Service<ManualClock> {
-    Service::new(Access::Everybody, Gate::new(policy, clock.clone()), clock.clone())
+    Service::new(Access::Everybody, RequestLimiter::new(policy, clock.clone()), clock.clone())
 }
 
 /// A peer of this name.
-pub(crate) fn peer(name: &str) -> Peer {
-    Peer { uid: 4_000_000, name: name.into(), gids: Vec::new() }
+pub(crate) fn peer(name: &str) -> PeerCredentials {
+    PeerCredentials { uid: 4_000_000, name: name.into(), gids: Vec::new() }
 }
 
 /// A server in this process, by a clock that stands still.
@@ -92,13 +93,13 @@ pub(crate) struct InProcess {
 pub(crate) struct Setup {
     pub(crate) policy: Option<Policy>,
     pub(crate) access: Access,
-    pub(crate) places: (u64, u64),
+    pub(crate) limits: (u64, u64),
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let policy = Some(Limits::default().policy().unwrap());
-        Self { policy, access: Access::Everybody, places: (256, 64) }
+        Self { policy, access: Access::Everybody, limits: (256, 64) }
     }
 }
 
@@ -106,12 +107,12 @@ impl InProcess {
     pub(crate) fn start(setup: Setup) -> Self {
         let folder = Folder::new();
         let clock = ManualClock::new(START);
-        let gate = match setup.policy {
-            Some(policy) => Gate::new(policy, clock.clone()),
-            None => Gate::open(),
+        let limiter = match setup.policy {
+            Some(policy) => RequestLimiter::new(policy, clock.clone()),
+            None => RequestLimiter::open(),
         };
-        let service = Service::new(setup.access, gate, clock.clone());
-        let places = Places::new(setup.places.0, setup.places.1, clock.clone()).unwrap();
+        let service = Service::new(setup.access, limiter, clock.clone());
+        let limits = ConnectionLimits::new(setup.limits.0, setup.limits.1, clock.clone()).unwrap();
         let settings = ServerSettings {
             socket: folder.socket(),
             mode: 0o666,
@@ -122,7 +123,7 @@ impl InProcess {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let server = Server::bind(&settings, places, service).await.unwrap();
+                let server = Server::bind(&settings, limits, service).await.unwrap();
                 ready.send(()).unwrap();
                 server.run(async { drop(stopped.await) }).await;
             });
@@ -215,8 +216,8 @@ impl Caller {
     }
 }
 
-pub(crate) fn is_ok(answer: &Value) -> bool {
-    answer["ok"].as_bool().expect("every answer says whether it is one")
+pub(crate) fn is_ok(response: &Value) -> bool {
+    response["ok"].as_bool().expect("every answer says whether it is one")
 }
 
 /// The real command, serving.
@@ -373,7 +374,7 @@ pub(crate) fn answers(output: &Output) -> Vec<Value> {
 
 /// How many answers are pongs.
 pub(crate) fn pongs(output: &Output) -> usize {
-    answers(output).iter().filter(|answer| is_ok(answer)).count()
+    answers(output).iter().filter(|response| is_ok(response)).count()
 }
 
 /// Longer than anything here takes: a test that gets here has failed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate::ManualClock;
 use tidegate::policy::Policy;
-use tidegate_local_service::{Exception, Grant, Limits, Numbers, Peer, Service};
+use tidegate_local_service::{Grant, LimitNumbers, Limits, PeerCredentials, Service, UserOverride};
 use tidegate_proto::ipc::{Failure, Response};
 
 use crate::harness::{InProcess, PING, START, Setup, peer, service};
@@ -14,22 +14,22 @@ use crate::harness::{InProcess, PING, START, Setup, peer, service};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn limits(user: u64, global: u64) -> Limits {
-    let numbers = |max| Numbers { max, per: 10 * SECOND, burst: None };
-    Limits { user: numbers(user), global: numbers(global), exceptions: Vec::new() }
+    let numbers = |max| LimitNumbers { max, per: 10 * SECOND, burst: None };
+    Limits { user: numbers(user), global: numbers(global), overrides: Vec::new() }
 }
 
 fn policy(user: u64, global: u64) -> Policy {
     limits(user, global).policy().unwrap()
 }
 
-fn ping(service: &Service<ManualClock>, peer: &Peer) -> Result<(), Failure> {
-    match service.answer(peer, Ok(PING)).response {
+fn ping(service: &Service<ManualClock>, peer: &PeerCredentials) -> Result<(), Failure> {
+    match service.handle(peer, Ok(PING)).response {
         Response::Ok(_) => Ok(()),
         Response::Error(failure) => Err(failure),
     }
 }
 
-fn pings(service: &Service<ManualClock>, peer: &Peer, count: usize) -> usize {
+fn pings(service: &Service<ManualClock>, peer: &PeerCredentials, count: usize) -> usize {
     (0..count).filter(|_| ping(service, peer).is_ok()).count()
 }
 
@@ -51,8 +51,8 @@ fn of_twenty_rapid_pings_ten_succeed_and_ten_are_refused() {
         "limit": "user",
         "protocolVersion": 1,
     });
-    assert!(answers[..10].iter().all(|answer| *answer == pong), "{answers:#?}");
-    assert!(answers[10..].iter().all(|answer| *answer == refused), "{answers:#?}");
+    assert!(answers[..10].iter().all(|response| *response == pong), "{answers:#?}");
+    assert!(answers[10..].iter().all(|response| *response == refused), "{answers:#?}");
 }
 
 #[test]
@@ -202,8 +202,8 @@ fn connections_at_the_same_time_get_exactly_as_much_as_there_is() {
 
 #[test]
 fn numbers_that_are_zero_are_refused_and_named() {
-    let per_zero = Numbers { max: 10, per: Duration::ZERO, burst: None };
-    let burst_zero = Numbers { max: 10, per: SECOND, burst: Some(0) };
+    let per_zero = LimitNumbers { max: 10, per: Duration::ZERO, burst: None };
+    let burst_zero = LimitNumbers { max: 10, per: SECOND, burst: Some(0) };
     let usual = limits(10, 30);
     for (limits, setting) in [
         (limits(0, 30), "--user-max"),
@@ -220,7 +220,7 @@ fn numbers_that_are_zero_are_refused_and_named() {
 
 #[test]
 fn a_global_limit_below_that_of_a_user_is_refused() {
-    let numbers = |max, seconds, burst| Numbers { max, per: seconds * SECOND, burst };
+    let numbers = |max, seconds, burst| LimitNumbers { max, per: seconds * SECOND, burst };
     for (user, global, setting) in [
         (numbers(10, 10, None), numbers(9, 10, None), "--global-max"),
         // The same count in a longer time.
@@ -230,7 +230,7 @@ fn a_global_limit_below_that_of_a_user_is_refused() {
         (numbers(10, 10, Some(31)), numbers(30, 10, None), "--global-max"),
         (numbers(10, 10, None), numbers(30, 10, Some(9)), "--global-burst"),
     ] {
-        let limits = Limits { user, global, exceptions: Vec::new() };
+        let limits = Limits { user, global, overrides: Vec::new() };
         let refused = limits.policy().expect_err(&format!("{limits:?}"));
         assert_eq!(refused.setting(), setting, "{limits:?}: {refused}");
     }
@@ -298,24 +298,23 @@ fn users_who_stay_away_are_forgotten_as_others_come() {
         }
         clock.advance(11 * SECOND);
         if round == 3 {
-            bytes_after_first = service.gate().bytes();
+            bytes_after_first = service.limiter().bytes();
         }
     }
     assert!(
-        service.gate().len() < 20_000,
+        service.limiter().len() < 20_000,
         "{} of 80 000 users are remembered",
-        service.gate().len()
+        service.limiter().len()
     );
-    assert!(service.gate().bytes() <= 2 * bytes_after_first);
+    assert!(service.limiter().bytes() <= 2 * bytes_after_first);
 }
 
 #[test]
 fn a_bucket_allows_a_burst_and_refills_steadily() {
-    let user = Numbers { max: 1, per: SECOND, burst: Some(5) };
-    let global = Numbers { max: 100, per: SECOND, burst: Some(100) };
+    let user = LimitNumbers { max: 1, per: SECOND, burst: Some(5) };
+    let global = LimitNumbers { max: 100, per: SECOND, burst: Some(100) };
     let clock = ManualClock::new(START);
-    let service =
-        service(Limits { user, global, exceptions: Vec::new() }.policy().unwrap(), &clock);
+    let service = service(Limits { user, global, overrides: Vec::new() }.policy().unwrap(), &clock);
     assert_eq!(pings(&service, &peer("ada"), 20), 5);
     assert_eq!(ping(&service, &peer("ada")).unwrap_err().retry_after_ms, Some(1_000));
     clock.advance(2 * SECOND);
@@ -325,14 +324,14 @@ fn a_bucket_allows_a_burst_and_refills_steadily() {
 #[test]
 fn some_users_have_other_numbers() {
     let numbers = |max, per, burst| Grant::Numbers { max, per, burst };
-    let exception = |users: &str, grant| Exception { users: users.into(), grant };
-    let exceptions = vec![
+    let exception = |users: &str, grant| UserOverride { users: users.into(), grant };
+    let overrides = vec![
         exception("backup", numbers(25, None, None)),
         exception("ci-*", numbers(3, Some(5 * SECOND), None)),
         exception("root", Grant::Unlimited),
     ];
     let clock = ManualClock::new(START);
-    let service = service(Limits { exceptions, ..limits(10, 100) }.policy().unwrap(), &clock);
+    let service = service(Limits { overrides, ..limits(10, 100) }.policy().unwrap(), &clock);
     assert_eq!(pings(&service, &peer("ada"), 30), 10);
     assert_eq!(pings(&service, &peer("backup"), 30), 25);
     assert_eq!(pings(&service, &peer("ci-1"), 30), 3);
@@ -351,13 +350,13 @@ fn exceptions_that_make_no_sense_are_refused() {
         ("ada", numbers(5, Some(5))),
         ("9..1", numbers(5, None)),
     ] {
-        let exceptions = vec![Exception { users: users.into(), grant }];
-        let refused = Limits { exceptions, ..limits(10, 30) }.policy().unwrap_err();
+        let overrides = vec![UserOverride { users: users.into(), grant }];
+        let refused = Limits { overrides, ..limits(10, 30) }.policy().unwrap_err();
         assert_eq!(refused.setting(), "--user-override", "{users} {grant:?}");
     }
     let twice =
-        ["a*", "ada"].map(|users| Exception { users: users.into(), grant: Grant::Unlimited });
-    let refused = Limits { exceptions: twice.into(), ..limits(10, 30) }.policy().unwrap_err();
+        ["a*", "ada"].map(|users| UserOverride { users: users.into(), grant: Grant::Unlimited });
+    let refused = Limits { overrides: twice.into(), ..limits(10, 30) }.policy().unwrap_err();
     assert_eq!(refused.setting(), "--user-override");
 }
 

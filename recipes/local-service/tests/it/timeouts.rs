@@ -41,10 +41,10 @@ impl Line {
 
     async fn ping(&mut self) {
         self.send(&encode_text(PING).unwrap()).await;
-        self.answer().await;
+        self.response().await;
     }
 
-    async fn answer(&mut self) {
+    async fn response(&mut self) {
         let length = self.stream.read_u32_le().await.unwrap();
         let mut body = vec![0; length.try_into().unwrap()];
         self.stream.read_exact(&mut body).await.unwrap();
@@ -138,7 +138,7 @@ async fn at_the_end_of_the_service_a_request_that_has_arrived_is_answered() {
     line.send(&encode_text(PING).unwrap().repeat(3)).await;
     line.closing.send_replace(true);
     for _ in 0..3 {
-        line.answer().await;
+        line.response().await;
     }
     let (ended, after) = line.ended().await;
     assert!(matches!(ended, Ended::Stopping), "{ended:?}");

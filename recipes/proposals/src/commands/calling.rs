@@ -39,7 +39,7 @@ enum Format {
 
 /// What the desk is asked for.
 #[derive(Debug)]
-pub(super) enum Ask {
+pub(super) enum DeskRequest {
     Propose { tier: u64, text: String },
     Act { id: String, act: &'static str },
     Vote { id: String, vote: String },
@@ -52,14 +52,14 @@ pub(super) enum Ask {
 }
 
 /// A request, before anybody knows where it goes.
-struct Call {
+struct HttpCall {
     method: Method,
     path: String,
     body: Option<Value>,
 }
 
 /// Asks, and prints the answer; refusals go to standard error.
-pub(super) fn run(ask: &Ask, args: &ClientArgs) -> Result<ExitCode, Box<dyn Error>> {
+pub(super) fn run(ask: &DeskRequest, args: &ClientArgs) -> Result<ExitCode, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = client(&args.url)?;
@@ -84,11 +84,11 @@ pub(super) fn run(ask: &Ask, args: &ClientArgs) -> Result<ExitCode, Box<dyn Erro
 
 /// What the desk answers, over all pages: an answer, or a problem.
 async fn answered(
-    ask: &Ask,
+    ask: &DeskRequest,
     args: &ClientArgs,
     client: &Client,
 ) -> Result<Result<Value, Value>, Box<dyn Error>> {
-    let Ask::Audit { .. } = ask else { return sent(call(ask, 0), args, client).await };
+    let DeskRequest::Audit { .. } = ask else { return sent(call(ask, 0), args, client).await };
     let (mut whole, mut after) = (Audit::default(), 0);
     loop {
         let page = match sent(call(ask, after), args, client).await? {
@@ -103,27 +103,27 @@ async fn answered(
     }
 }
 
-fn call(ask: &Ask, after: u64) -> Call {
-    let get = |path: String| Call { method: Method::GET, path, body: None };
-    let post = |path: String, body| Call { method: Method::POST, path, body };
+fn call(ask: &DeskRequest, after: u64) -> HttpCall {
+    let get = |path: String| HttpCall { method: Method::GET, path, body: None };
+    let post = |path: String, body| HttpCall { method: Method::POST, path, body };
     match ask {
-        Ask::Propose { tier, text } => {
+        DeskRequest::Propose { tier, text } => {
             post("/v1/proposals".into(), Some(json!({ "tier": tier, "text": text })))
         }
-        Ask::Act { id, act } => post(format!("/v1/proposals/{}/{act}", plain(id)), None),
-        Ask::Vote { id, vote } => {
+        DeskRequest::Act { id, act } => post(format!("/v1/proposals/{}/{act}", plain(id)), None),
+        DeskRequest::Vote { id, vote } => {
             post(format!("/v1/proposals/{}/vote", plain(id)), Some(json!({ "vote": vote })))
         }
-        Ask::Round { round } => post("/v1/rounds".into(), Some(json!({ "round": round }))),
-        Ask::Tally => post("/v1/tally".into(), None),
-        Ask::Proposals { status: None } => get("/v1/proposals".into()),
-        Ask::Proposals { status: Some(status) } => {
+        DeskRequest::Round { round } => post("/v1/rounds".into(), Some(json!({ "round": round }))),
+        DeskRequest::Tally => post("/v1/tally".into(), None),
+        DeskRequest::Proposals { status: None } => get("/v1/proposals".into()),
+        DeskRequest::Proposals { status: Some(status) } => {
             get(format!("/v1/proposals?status={}", plain(status)))
         }
-        Ask::Window => get("/v1/window".into()),
-        Ask::Balances => get("/v1/balances".into()),
-        Ask::Audit { governor: None } => get(format!("/v1/audit?after={after}")),
-        Ask::Audit { governor: Some(governor) } => {
+        DeskRequest::Window => get("/v1/window".into()),
+        DeskRequest::Balances => get("/v1/balances".into()),
+        DeskRequest::Audit { governor: None } => get(format!("/v1/audit?after={after}")),
+        DeskRequest::Audit { governor: Some(governor) } => {
             get(format!("/v1/audit?after={after}&governor={}", plain(governor)))
         }
     }
@@ -136,11 +136,11 @@ fn plain(text: &str) -> String {
 }
 
 async fn sent(
-    call: Call,
+    call: HttpCall,
     args: &ClientArgs,
     client: &Client,
 ) -> Result<Result<Value, Value>, Box<dyn Error>> {
-    let Call { method, path, body } = call;
+    let HttpCall { method, path, body } = call;
     let base = args.url.to_string();
     let body = body.map(|body| body.to_string()).unwrap_or_default();
     let mut bearer = HeaderValue::try_from(format!("Bearer {}", args.secret))

@@ -4,19 +4,21 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::calling::Ask;
+use super::calling::DeskRequest;
 
 /// What to print.
-pub(super) fn text(ask: &Ask, answer: &Value) -> String {
+pub(super) fn text(ask: &DeskRequest, answer: &Value) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = match ask {
-        Ask::Propose { .. } | Ask::Act { .. } | Ask::Vote { .. } => proposal(&mut out, answer),
-        Ask::Round { .. } | Ask::Window => window(&mut out, answer),
-        Ask::Tally => tally(&mut out, answer),
-        Ask::Proposals { .. } => each(&mut out, &answer["proposals"], proposal),
-        Ask::Balances => each(&mut out, &answer["balances"], balance),
-        Ask::Audit { .. } => each(&mut out, &answer["events"], event),
+        DeskRequest::Propose { .. } | DeskRequest::Act { .. } | DeskRequest::Vote { .. } => {
+            proposal(&mut out, answer)
+        }
+        DeskRequest::Round { .. } | DeskRequest::Window => window(&mut out, answer),
+        DeskRequest::Tally => tally(&mut out, answer),
+        DeskRequest::Proposals { .. } => each(&mut out, &answer["proposals"], proposal),
+        DeskRequest::Balances => each(&mut out, &answer["balances"], balance),
+        DeskRequest::Audit { .. } => each(&mut out, &answer["events"], event),
     };
     out
 }
@@ -35,8 +37,14 @@ fn proposal(out: &mut String, it: &Value) -> std::fmt::Result {
         votes.filter(|cast| *cast == vote).count()
     };
     let summary = it["interpretation"]["summary"].as_str().or(it["text"].as_str());
-    write!(out, "{}  {}  {}", said(&it["id"]), said(&it["status"]), said(&it["governor"]))?;
-    write!(out, "  tier {}  {} yes {} no", said(&it["tier"]), count("yes"), count("no"))?;
+    write!(
+        out,
+        "{}  {}  {}",
+        display(&it["id"]),
+        display(&it["status"]),
+        display(&it["governor"])
+    )?;
+    write!(out, "  tier {}  {} yes {} no", display(&it["tier"]), count("yes"), count("no"))?;
     write!(out, "  {}", one_line(summary.unwrap_or_default()))?;
     match it["reason"].as_str() {
         Some(reason) => writeln!(out, " ({})", one_line(reason)),
@@ -45,20 +53,20 @@ fn proposal(out: &mut String, it: &Value) -> std::fmt::Result {
 }
 
 fn window(out: &mut String, it: &Value) -> std::fmt::Result {
-    let cap = said(&it["proposals_per_window"]);
-    let (played, interval) = (said(&it["rounds"]["in_window"]), said(&it["interval"]));
+    let cap = display(&it["proposals_per_window"]);
+    let (played, interval) = (display(&it["rounds"]["in_window"]), display(&it["interval"]));
     let due = if it["due"] == true { ", the tally is due" } else { "" };
-    let number = said(&it["window"]);
+    let number = display(&it["window"]);
     writeln!(out, "window {number}: {played} of {interval} rounds, {cap} proposals each{due}")
 }
 
 fn tally(out: &mut String, it: &Value) -> std::fmt::Result {
     for counted in it["proposals"].as_array().into_iter().flatten() {
         let outcome = if counted["passed"] == true { "passed" } else { "failed" };
-        let (yes, no) = (said(&counted["yes"]), said(&counted["no"]));
-        writeln!(out, "{}  {outcome}  {yes} yes {no} no", said(&counted["proposal"]))?;
+        let (yes, no) = (display(&counted["yes"]), display(&counted["no"]));
+        writeln!(out, "{}  {outcome}  {yes} yes {no} no", display(&counted["proposal"]))?;
     }
-    write!(out, "window {} is closed", said(&it["window"]))?;
+    write!(out, "window {} is closed", display(&it["window"]))?;
     match it["proposals_per_window"].as_u64() {
         Some(cap) => writeln!(out, ", and the next ones take {cap} proposals each"),
         None => writeln!(out),
@@ -66,8 +74,8 @@ fn tally(out: &mut String, it: &Value) -> std::fmt::Result {
 }
 
 fn balance(out: &mut String, it: &Value) -> std::fmt::Result {
-    let (left, cap) = (said(&it["proposals_left"]), said(&it["proposals_per_window"]));
-    write!(out, "{}  {} tokens", said(&it["governor"]), said(&it["tokens"]))?;
+    let (left, cap) = (display(&it["proposals_left"]), display(&it["proposals_per_window"]));
+    write!(out, "{}  {} tokens", display(&it["governor"]), display(&it["tokens"]))?;
     write!(out, "  {left} of {cap} proposals left")?;
     match it["cooldown_ms"].as_u64() {
         Some(wait_ms) if wait_ms > 0 => writeln!(out, "  in {} s", wait_ms.div_ceil(1_000)),
@@ -76,7 +84,7 @@ fn balance(out: &mut String, it: &Value) -> std::fmt::Result {
 }
 
 fn event(out: &mut String, it: &Value) -> std::fmt::Result {
-    write!(out, "{}  {}", said(&it["number"]), said(&it["event"]))?;
+    write!(out, "{}  {}", display(&it["number"]), display(&it["event"]))?;
     if let Some(governor) = it["governor"].as_str() {
         write!(out, "  {}", one_line(governor))?;
     }
@@ -89,7 +97,7 @@ fn event(out: &mut String, it: &Value) -> std::fmt::Result {
     writeln!(out)
 }
 
-fn said(value: &Value) -> String {
+fn display(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), one_line)
 }
 

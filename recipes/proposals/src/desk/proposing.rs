@@ -6,23 +6,23 @@ use tidegate::{CheckError, Request, WaitError};
 use tokio::time::timeout;
 
 use super::{Desk, Parts};
-use crate::limits::{ACT, DOMAIN, GOVERNOR, INTERPRETER, PROPOSE, TIER, refusal};
+use crate::limits::{ACT, DOMAIN, GOVERNOR, INTERPRETER, PROPOSE, TIER, denial};
 use crate::note::Note;
-use crate::problem::Refusal;
+use crate::problem::DeskError;
 use crate::proposal::{Draft, Interpretation, Proposal, ProposalId, Status};
-use crate::state::{Deed, Fact};
+use crate::state::{Fact, FactKind};
 
 impl Desk {
     /// A governor hands in a proposal: its tokens are set aside, and it is interpreted, as soon as
     /// it is its turn.
     ///
     /// Whoever drops this gives up: the tokens come back, and the next in line moves up.
-    pub async fn propose(&self, governor: &str, draft: Draft) -> Result<Proposal, Refusal> {
+    pub async fn propose(&self, governor: &str, draft: Draft) -> Result<Proposal, DeskError> {
         check(&draft)?;
         let (desk, governor) = (self.clone(), governor.to_owned());
         // In a task of its own, so that nobody can stop between the reservation and its guard.
         let submitting = tokio::spawn(async move { desk.submitted(governor, draft).await });
-        let submitted = submitting.await.unwrap_or(Err(Refusal::Outage))?;
+        let submitted = submitting.await.unwrap_or(Err(DeskError::Outage))?;
         match submitted.while_kept(submitted.interpreted()).await {
             Ok(interpretation) => submitted.accepted(interpretation).await,
             Err(refused) => Err(submitted.refused(refused).await),
@@ -30,22 +30,22 @@ impl Desk {
     }
 
     /// Asks all limits, in one decision.
-    async fn submitted(self, governor: String, draft: Draft) -> Result<Submitted, Refusal> {
+    async fn submitted(self, governor: String, draft: Draft) -> Result<Submitted, DeskError> {
         let tier = draft.tier.to_string();
         let note = Note::Proposed { governor: governor.clone(), draft: draft.clone() };
         let text = note.to_text();
         let attributes = [(GOVERNOR, governor.as_str()), (TIER, &tier), (ACT, PROPOSE)];
         let request = Request::new(DOMAIN, &attributes).note(&text);
         let report = self.parts.engine.reserve(&request).await.map_err(|error| match error {
-            CheckError::CostNotCovered { .. } => Refusal::invalid(error.to_string()),
-            _ => Refusal::Outage,
+            CheckError::CostNotCovered { .. } => DeskError::invalid(error.to_string()),
+            _ => DeskError::Outage,
         })?;
         let Some(hold) = report.hold().filter(|_| report.is_allowed()) else {
-            return Err(refusal(&report));
+            return Err(denial(&report));
         };
         let id = ProposalId(hold);
         let mut state = self.state();
-        state.apply(Fact::held(Deed::Reserve, hold, Some(note)));
+        state.apply(Fact::held(FactKind::Reserve, hold, Some(note)));
         state.set_expiry(id, report.expires());
         drop(state);
         Ok(Submitted { desk: self, id, governor, draft, is_over: false })
@@ -64,7 +64,7 @@ struct Submitted {
 
 impl Submitted {
     /// Waits in line for a place at the interpreter, and asks it.
-    async fn interpreted(&self) -> Result<Interpretation, Refusal> {
+    async fn interpreted(&self) -> Result<Interpretation, DeskError> {
         let Parts { engine, interpreter, .. } = &*self.desk.parts;
         let place = engine.acquire(&Request::new(INTERPRETER, &[]), None).await;
         let _place = place.map_err(|error| {
@@ -72,16 +72,16 @@ impl Submitted {
                 WaitError::QueueFull => "too many proposals wait for the interpreter",
                 _ => "the desk stops",
             };
-            Refusal::NotInterpreted { status: 503, reason: reason.into() }
+            DeskError::NotInterpreted { status: 503, reason: reason.into() }
         })?;
-        interpreter.ask((self.id, &self.governor), &self.draft).await
+        interpreter.interpret((self.id, &self.governor), &self.draft).await
     }
 
     /// Keeps tokens set aside for as long as something takes.
     async fn while_kept(
         &self,
-        work: impl Future<Output = Result<Interpretation, Refusal>>,
-    ) -> Result<Interpretation, Refusal> {
+        work: impl Future<Output = Result<Interpretation, DeskError>>,
+    ) -> Result<Interpretation, DeskError> {
         let every = self.desk.parts.limits.confirm_within / 3;
         let mut work = pin!(work);
         loop {
@@ -92,7 +92,7 @@ impl Submitted {
         }
     }
 
-    async fn renew(&self) -> Result<(), Refusal> {
+    async fn renew(&self) -> Result<(), DeskError> {
         let expires = self.desk.parts.engine.renew(self.id.0).await;
         // In an outage they may come back too early. Then whoever confirms is told so.
         let expires = match expires {
@@ -105,7 +105,7 @@ impl Submitted {
     }
 
     /// The interpreter has answered: now it is the governor's turn.
-    async fn accepted(mut self, interpretation: Interpretation) -> Result<Proposal, Refusal> {
+    async fn accepted(mut self, interpretation: Interpretation) -> Result<Proposal, DeskError> {
         self.renew().await?;
         let note = Note::Interpreted { proposal: self.id, interpretation };
         let noted = {
@@ -119,18 +119,18 @@ impl Submitted {
             self.is_over = noted.is_ok();
             noted?
         };
-        noted.await.map_err(|_| Refusal::Outage)?;
+        noted.await.map_err(|_| DeskError::Outage)?;
         self.desk.proposal(self.id)
     }
 
     /// There is no interpretation: the tokens come back, and the ledger says why.
-    async fn refused(mut self, refused: Refusal) -> Refusal {
-        let Refusal::NotInterpreted { reason, .. } = &refused else { return refused };
+    async fn refused(mut self, refused: DeskError) -> DeskError {
+        let DeskError::NotInterpreted { reason, .. } = &refused else { return refused };
         let given_up = self.give_up(reason);
         match given_up {
             Some(answer) => match answer.await {
                 Ok(_) => refused,
-                Err(_) => Refusal::Outage,
+                Err(_) => DeskError::Outage,
             },
             None => refused,
         }
@@ -139,7 +139,7 @@ impl Submitted {
     fn give_up(
         &mut self,
         reason: &str,
-    ) -> Option<tidegate::Answer<'_, Result<u64, tidegate::SettleError>>> {
+    ) -> Option<tidegate::NowOrLater<'_, Result<u64, tidegate::SettleError>>> {
         self.is_over = true;
         let mut state = self.desk.state();
         let is_open = state.get(self.id).is_some_and(|known| known.status.is_pending());
@@ -158,18 +158,18 @@ impl Drop for Submitted {
     }
 }
 
-fn check(draft: &Draft) -> Result<(), Refusal> {
+fn check(draft: &Draft) -> Result<(), DeskError> {
     if draft.tier == 0 {
-        return Err(Refusal::invalid("`tier` is 1 or more."));
+        return Err(DeskError::invalid("`tier` is 1 or more."));
     }
     if draft.text.trim().is_empty() || draft.text.len() > MAX_TEXT_BYTES {
-        return Err(Refusal::invalid(format!("`text` has 1 to {MAX_TEXT_BYTES} bytes.")));
+        return Err(DeskError::invalid(format!("`text` has 1 to {MAX_TEXT_BYTES} bytes.")));
     }
     Ok(())
 }
 
-fn gone() -> Refusal {
-    Refusal::Conflict(
+fn gone() -> DeskError {
+    DeskError::Conflict(
         "The proposal was cancelled or has expired before it was interpreted, and its tokens are \
          back."
             .into(),

@@ -1,9 +1,9 @@
 use tidegate::{HoldId, Timestamp};
 
-use super::{ClosedWindow, Deed, Fact, MOST_KEPT, Rounds, State};
+use super::{ClosedWindow, Fact, FactKind, MOST_KEPT, Rounds, State};
 use crate::note::Note;
 use crate::proposal::{Draft, Interpretation, Proposal, ProposalId, Status, Vote};
-use crate::tally::{Counted, Tally};
+use crate::tally::{ProposalTally, Tally};
 
 fn hold(number: u64) -> HoldId {
     format!("{number:032x}").parse().unwrap()
@@ -12,7 +12,7 @@ fn hold(number: u64) -> HoldId {
 fn proposed(number: u64) -> Fact {
     let draft = Draft { tier: 4, text: "a change".into() };
     let note = Note::Proposed { governor: "ada".into(), draft };
-    Fact::held(Deed::Reserve, hold(number), Some(note))
+    Fact::held(FactKind::Reserve, hold(number), Some(note))
 }
 
 fn interpreted(number: u64) -> Fact {
@@ -22,7 +22,7 @@ fn interpreted(number: u64) -> Fact {
 }
 
 fn confirmed(number: u64) -> Fact {
-    Fact::held(Deed::Commit, hold(number), Some(Note::Confirmed))
+    Fact::held(FactKind::Commit, hold(number), Some(Note::Confirmed))
 }
 
 fn sum(facts: impl IntoIterator<Item = Fact>) -> State {
@@ -48,7 +48,7 @@ fn facts_add_up_to_a_proposal() {
     assert_eq!(state.ballot().map(|it| it.id.0).collect::<Vec<_>>(), [hold(1)]);
     state.apply(Fact::noted(Note::RoundPlayed { round: 8 }));
     assert_eq!(state.rounds(), Rounds { last: 8, in_window: 1 });
-    let counted = Counted { proposal: ProposalId(hold(1)), yes: 1, no: 0, passed: true };
+    let counted = ProposalTally { proposal: ProposalId(hold(1)), yes: 1, no: 0, passed: true };
     let tally =
         Tally { window: 1, governors: 2, proposals: vec![counted], proposals_per_window: Some(5) };
     state.apply(Fact::noted(Note::Tallied(tally.clone())));
@@ -57,7 +57,7 @@ fn facts_add_up_to_a_proposal() {
     // A round that is played between the tally and the end of its window is the next window's.
     state.apply(Fact::noted(Note::RoundPlayed { round: 9 }));
     let note = Note::WindowClosed { window: 1, proposals_per_window: 3, tokens: 2 };
-    state.apply(Fact { deed: Deed::WindowClosed, hold: None, note: Some(note) });
+    state.apply(Fact { deed: FactKind::WindowClosed, hold: None, note: Some(note) });
     assert_eq!(state.unfinished(), None);
     assert_eq!(state.rounds(), Rounds { last: 9, in_window: 1 });
     let closed = ClosedWindow { window: 1, proposals_per_window: 3 };
@@ -80,11 +80,11 @@ fn what_is_given_back_is_over() {
     let reason = Note::Cancelled { reason: "because".into() };
     let state = sum([
         proposed(1),
-        Fact::held(Deed::Cancel, hold(1), Some(reason)),
+        Fact::held(FactKind::Cancel, hold(1), Some(reason)),
         interpreted(1),
         proposed(2),
         interpreted(2),
-        Fact::held(Deed::Expire, hold(2), None),
+        Fact::held(FactKind::Expire, hold(2), None),
     ]);
     assert_eq!(
         (get(&state, 1).status, get(&state, 2).status),
@@ -96,10 +96,10 @@ fn what_is_given_back_is_over() {
 #[test]
 fn enrolling_is_no_proposal() {
     let note = Note::Enrolled { governor: "ada".into(), tokens: 2 };
-    let mut state = sum([Fact::held(Deed::Reserve, hold(1), Some(note))]);
+    let mut state = sum([Fact::held(FactKind::Reserve, hold(1), Some(note))]);
     assert!(state.is_enrolled("ada") && !state.is_enrolled("bob"));
     assert_eq!(state.open_enrolments(), [hold(1)]);
-    state.apply(Fact::held(Deed::Expire, hold(1), None));
+    state.apply(Fact::held(FactKind::Expire, hold(1), None));
     assert!(state.is_enrolled("ada") && state.open_enrolments().is_empty());
     assert_eq!(state.proposals().count(), 0);
 }
@@ -117,7 +117,7 @@ fn only_what_is_pending_can_be_overdue() {
 #[test]
 fn memory_is_bounded_by_what_is_open() {
     let many = MOST_KEPT as u64 + 100;
-    let over = |number| [proposed(number), Fact::held(Deed::Expire, hold(number), None)];
+    let over = |number| [proposed(number), Fact::held(FactKind::Expire, hold(number), None)];
     let state = sum([proposed(0)].into_iter().chain((1..=many).flat_map(over)));
     assert_eq!(state.proposals().count(), MOST_KEPT + 1);
     assert_eq!(get(&state, 0).status, Status::Interpreting, "what is open stays");

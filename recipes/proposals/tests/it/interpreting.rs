@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tidegate::durable::{Filter, Ledger, What};
+use tidegate::durable::{EntryKind, Filter, Ledger};
 use tidegate_proposals::{Governors, Limits};
 use tokio::time::timeout;
 
@@ -69,7 +69,7 @@ async fn of_ten_at_once_three_are_asked_at_a_time_in_the_order_in_which_they_cam
 /// How often the ledger says that something was set aside for longer.
 fn renewals(scratch: &Scratch) -> usize {
     let entries = Ledger::open(scratch.store()).unwrap().entries(&Filter::new()).unwrap();
-    entries.filter(|entry| entry.as_ref().unwrap().what == What::Renew).count()
+    entries.filter(|entry| entry.as_ref().unwrap().what == EntryKind::Renew).count()
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate::Engine;
 use tidegate::durable::FileOptions;
-use tidegate_proposals::{Counted, Governors, Limits, Note, Tally};
+use tidegate_proposals::{Governors, Limits, Note, ProposalTally, Tally};
 
 use crate::ai::Ai;
 use crate::support::{Http, Scratch, easy, settings, started, started_at};
@@ -114,7 +114,7 @@ async fn a_tally_that_was_interrupted_between_its_steps_is_finished_at_the_next_
         let policy = settings.limits.policy().unwrap();
         let store = FileOptions::default().open(&settings.store).unwrap();
         let engine = Engine::with_store(policy, store, clock.clone());
-        let counted = Counted { proposal: id.parse().unwrap(), yes: 3, no: 0, passed: true };
+        let counted = ProposalTally { proposal: id.parse().unwrap(), yes: 3, no: 0, passed: true };
         let tally = Tally {
             window: 1,
             governors: 3,

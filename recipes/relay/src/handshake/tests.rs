@@ -4,7 +4,7 @@ use ed25519_dalek::{Signer, SigningKey};
 use prost::Message;
 use tidegate::{Clock, ManualClock, Timestamp};
 
-use super::{Challenge, Disbelief, signed_bytes};
+use super::{AuthFailure, Challenge, signed_bytes};
 use crate::address::address_of;
 use crate::wire::{AuthResponse, Envelope, MessageType, Payload};
 
@@ -28,18 +28,18 @@ fn the_right_answer_gives_the_keys_address() {
 #[test]
 fn every_wrong_answer_is_disbelieved() {
     type Spoil = fn(&mut AuthResponse);
-    let cases: [(Spoil, Disbelief); 11] = [
-        (|answer| answer.version = 0, Disbelief::Version),
-        (|answer| answer.version = 2, Disbelief::Version),
-        (|answer| answer.public_key.clear(), Disbelief::Lengths),
-        (|answer| answer.public_key.push(0), Disbelief::Lengths),
-        (|answer| answer.signature.truncate(63), Disbelief::Lengths),
-        (|answer| answer.signature.push(0), Disbelief::Lengths),
-        (|answer| answer.nonce.truncate(31), Disbelief::Lengths),
-        (|answer| answer.nonce[31] ^= 1, Disbelief::Nonce),
-        (|answer| answer.signature[3] ^= 1, Disbelief::Signature),
-        (|answer| answer.public_key = other_key(), Disbelief::Signature),
-        (|answer| answer.public_key = vec![2; 32], Disbelief::Key),
+    let cases: [(Spoil, AuthFailure); 11] = [
+        (|answer| answer.version = 0, AuthFailure::Version),
+        (|answer| answer.version = 2, AuthFailure::Version),
+        (|answer| answer.public_key.clear(), AuthFailure::Lengths),
+        (|answer| answer.public_key.push(0), AuthFailure::Lengths),
+        (|answer| answer.signature.truncate(63), AuthFailure::Lengths),
+        (|answer| answer.signature.push(0), AuthFailure::Lengths),
+        (|answer| answer.nonce.truncate(31), AuthFailure::Lengths),
+        (|answer| answer.nonce[31] ^= 1, AuthFailure::Nonce),
+        (|answer| answer.signature[3] ^= 1, AuthFailure::Signature),
+        (|answer| answer.public_key = other_key(), AuthFailure::Signature),
+        (|answer| answer.public_key = vec![2; 32], AuthFailure::Key),
     ];
     for (spoil, disbelief) in cases {
         let (challenge, clock) = challenge();
@@ -58,7 +58,7 @@ fn a_key_of_small_order_is_nobodys_key() {
     answer.public_key = [[1].as_slice(), &[0; 31]].concat();
     answer.signature = [[1].as_slice(), &[0; 63]].concat();
     let verdict = challenge.judge(&wrapped(answer), HOST, clock.now());
-    assert_eq!(verdict, Err(Disbelief::Signature));
+    assert_eq!(verdict, Err(AuthFailure::Signature));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_signature_for_another_host_is_disbelieved() {
     let (challenge, clock) = challenge();
     let answer = answer(&challenge);
     let verdict = challenge.judge(&wrapped(answer), "other.example", clock.now());
-    assert_eq!(verdict, Err(Disbelief::Signature));
+    assert_eq!(verdict, Err(AuthFailure::Signature));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn an_answer_to_another_challenge_is_disbelieved() {
     let (earlier, _) = challenge();
     let (later, clock) = challenge();
     let answer = answer(&earlier);
-    assert_eq!(later.judge(&wrapped(answer), HOST, clock.now()), Err(Disbelief::Nonce));
+    assert_eq!(later.judge(&wrapped(answer), HOST, clock.now()), Err(AuthFailure::Nonce));
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn other_envelopes_are_not_answers() {
     let mut envelope = Envelope::decode(&*wrapped(answer(&one))).unwrap();
     envelope.r#type = MessageType::Message.into();
     let verdict = one.judge(&envelope.encode_to_vec(), HOST, clock.now());
-    assert_eq!(verdict, Err(Disbelief::NotAnAnswer));
+    assert_eq!(verdict, Err(AuthFailure::NotAnAnswer));
     for (bytes, disbelief) in
-        [(&b""[..], Disbelief::NotAnAnswer), (&b"\xff\xff"[..], Disbelief::Malformed)]
+        [(&b""[..], AuthFailure::NotAnAnswer), (&b"\xff\xff"[..], AuthFailure::Malformed)]
     {
         assert_eq!(challenge().0.judge(bytes, HOST, clock.now()), Err(disbelief));
     }

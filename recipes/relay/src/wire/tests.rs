@@ -5,12 +5,12 @@ use super::{AuthResult, Envelope, MessageType, Payload, RateLimited};
 
 #[test]
 fn a_refusal_has_these_very_bytes() {
-    let mut refusal = Envelope::from_relay(
+    let mut denial = Envelope::from_relay(
         MessageType::RateLimited,
         300,
         Payload::RateLimited(RateLimited { retry_after_ms: 1_000, reason: "no".to_owned() }),
     );
-    refusal.message_id = vec![0xab];
+    denial.message_id = vec![0xab];
     let bytes = [
         0x08, 1, // version
         0x20, 15, // type
@@ -20,8 +20,8 @@ fn a_refusal_has_these_very_bytes() {
         0x08, 0xe8, 0x07, // retry_after_ms
         0x12, 2, b'n', b'o', // reason
     ];
-    assert_eq!(refusal.encode_to_vec(), bytes);
-    assert_eq!(Envelope::decode(&bytes[..]).unwrap(), refusal);
+    assert_eq!(denial.encode_to_vec(), bytes);
+    assert_eq!(Envelope::decode(&bytes[..]).unwrap(), denial);
 }
 
 #[test]

@@ -123,8 +123,8 @@ async fn who_only_stays_alive_is_sent_away_in_time() {
 async fn the_same_address_twice_is_refused_and_the_first_one_stays() {
     let server = Server::with_burst(10).await;
     let mut first = server.join(1).await;
-    let (mut second, refusal) = TestClient::try_join(server.address, 1).await;
-    assert_eq!((refusal.success, &*refusal.error_message), (false, "address already connected"));
+    let (mut second, denial) = TestClient::try_join(server.address, 1).await;
+    assert_eq!((denial.success, &*denial.error_message), (false, "address already connected"));
     assert_eq!(closed(&mut second).await, (1008, "address already connected".to_owned()));
     assert_eq!(server.relay.connections(), 1);
     let own = first.address.clone();
@@ -167,8 +167,8 @@ async fn handshakes_in_progress_are_bounded() {
 async fn clients_are_bounded() {
     let server = Server::start(|builder| builder.max_connections(1)).await;
     let _first = server.join(1).await;
-    let (mut second, refusal) = TestClient::try_join(server.address, 2).await;
-    assert_eq!(refusal.error_message, "the relay is full");
+    let (mut second, denial) = TestClient::try_join(server.address, 2).await;
+    assert_eq!(denial.error_message, "the relay is full");
     assert_eq!(closed(&mut second).await.0, 1013);
 }
 

@@ -70,8 +70,8 @@ async fn a_refused_twin_does_not_take_the_first_ones_bucket_along() {
     let mut ada = server.join(1).await;
     ada.send_to("nobody", b"x").await;
     ada.hears_nothing().await;
-    let (mut twin, refusal) = TestClient::try_join(server.address, 1).await;
-    assert!(!refusal.success);
+    let (mut twin, denial) = TestClient::try_join(server.address, 1).await;
+    assert!(!denial.success);
     closed(&mut twin).await;
     drop(twin);
     ada.send_to("nobody", b"y").await;

@@ -1,7 +1,9 @@
 //! Who gets what, and who does not.
 
 use prost::Message as _;
-use tidegate_relay::wire::{AuthResult, Envelope, MessageType, Payload, RateLimited, Unread};
+use tidegate_relay::wire::{
+    AuthResult, Envelope, MessageType, OpaquePayload, Payload, RateLimited,
+};
 
 use crate::server::Server;
 
@@ -53,8 +55,8 @@ async fn what_only_a_relay_says_is_not_passed_on() {
     let payloads = [
         Payload::AuthResult(AuthResult { success: true, ..AuthResult::default() }),
         Payload::RateLimited(RateLimited { retry_after_ms: 1 << 40, reason: "hush".to_owned() }),
-        Payload::QueueStatus(Unread {}),
-        Payload::QueueFull(Unread {}),
+        Payload::QueueStatus(OpaquePayload {}),
+        Payload::QueueFull(OpaquePayload {}),
     ];
     for payload in payloads {
         let message = of_type(&ada.address, &bob.address, MessageType::Message.into());

@@ -1,7 +1,7 @@
 use std::ffi::OsString;
 use std::fmt;
 
-use super::variables::{Shown, Variable};
+use super::variables::{Redaction, Variable};
 
 /// A setting that is wrong: which one, and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +33,11 @@ impl fmt::Display for SettingError {
 impl std::error::Error for SettingError {}
 
 /// Reads variables.
-pub(super) struct Reader<F> {
+pub(super) struct VariableReader<F> {
     pub(super) read: F,
 }
 
-impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
+impl<F: Fn(&str) -> Option<OsString>> VariableReader<F> {
     /// The value of a variable, or of its default when it is not set.
     pub(super) fn parsed<T>(
         &self,
@@ -66,8 +66,8 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     /// The variable is wrong as it is.
     pub(super) fn wrong(&self, variable: Variable) -> SettingError {
         let show = |raw: OsString| match variable.shown {
-            Shown::Value => format!("{:?}", raw.to_string_lossy()),
-            Shown::NameOnly => "not right".to_owned(),
+            Redaction::Value => format!("{:?}", raw.to_string_lossy()),
+            Redaction::NameOnly => "not right".to_owned(),
         };
         let expected = variable.expected.to_owned();
         SettingError { name: variable.name, given: self.raw(variable).map(show), expected }

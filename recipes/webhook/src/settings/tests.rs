@@ -4,7 +4,7 @@ use std::time::Duration;
 use tidegate::policy::{Grant, Limit};
 
 use super::{SettingError, Settings, VARIABLES};
-use crate::kept::Kept;
+use crate::storage::Storage;
 
 const REQUIRED: [(&str, &str); 3] = [
     ("TELEGRAM_WEBHOOK_SECRET", "s3cret"),
@@ -30,7 +30,7 @@ fn what_is_not_set_has_a_default() {
     assert_eq!((window.max(), window.per()), (20, Duration::from_secs(3_600)));
     assert!(settings.access.secret.as_ref().unwrap().is(b"s3cret"));
     assert_eq!(settings.access.users, None);
-    assert_eq!(settings.kept, Kept::InFolder("./webhook-state".into()));
+    assert_eq!(settings.storage, Storage::InFolder("./webhook-state".into()));
     let address = "https://api.telegram.org/bot123456:ABC-DEF_g/sendMessage";
     assert_eq!(settings.send_message().to_string(), address);
     assert!(!settings.is_token_in_the_clear());

@@ -10,13 +10,13 @@ pub struct Variable {
     /// What it means.
     pub meaning: &'static str,
     /// Whether its value may be shown.
-    pub shown: Shown,
+    pub shown: Redaction,
     pub(super) expected: &'static str,
 }
 
 /// What an error may show of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum Redaction {
     /// Its name and its value.
     Value,
     /// Its name: the value is a secret.
@@ -50,7 +50,7 @@ const fn variable(
     meaning: &'static str,
     expected: &'static str,
 ) -> Variable {
-    Variable { name, default: Some(default), unset: "", meaning, shown: Shown::Value, expected }
+    Variable { name, default: Some(default), unset: "", meaning, shown: Redaction::Value, expected }
 }
 
 const fn without_default(
@@ -59,11 +59,11 @@ const fn without_default(
     meaning: &'static str,
     expected: &'static str,
 ) -> Variable {
-    Variable { name, default: None, unset, meaning, shown: Shown::Value, expected }
+    Variable { name, default: None, unset, meaning, shown: Redaction::Value, expected }
 }
 
 pub(super) const SECRET: Variable = Variable {
-    shown: Shown::NameOnly,
+    shown: Redaction::NameOnly,
     ..without_default(
         "TELEGRAM_WEBHOOK_SECRET",
         "required",
@@ -79,7 +79,7 @@ pub(super) const AUTH: Variable = variable(
     "on, or off if TELEGRAM_WEBHOOK_SECRET is not set",
 );
 pub(super) const TOKEN: Variable = Variable {
-    shown: Shown::NameOnly,
+    shown: Redaction::NameOnly,
     ..without_default(
         "TELEGRAM_BOT_TOKEN",
         "required",

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use serde_json::Value;
 use tidegate::{Engine, ManualClock, MemoryStore, Timestamp};
 use tidegate_upgrade_guard::serve;
-use tidegate_webhook::{Gate, Settings, Webhook};
+use tidegate_webhook::{MessageLimiter, Settings, Webhook};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -43,7 +43,7 @@ pub(crate) async fn started_with(
     let settings =
         Settings::from_env(|name| find(name).map(|variable| OsString::from(variable.1))).unwrap();
     let engine: Engine<MemoryStore, _> = Engine::with_clock(settings.policy.clone(), clock.clone());
-    let webhook = Webhook::new(&settings, Gate::new(engine)).unwrap();
+    let webhook = Webhook::new(&settings, MessageLimiter::new(engine)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopping) = oneshot::channel::<()>();

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 
-use super::{Bad, Room, percent_encoded, read_message};
+use super::{MessageBudget, MessageError, percent_encoded, read_message};
 
-async fn read(bytes: &[u8]) -> Result<Vec<u8>, Bad> {
+async fn read(bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
     let body = Full::new(Bytes::copy_from_slice(bytes));
-    read_message(body, 10, &Room::new(0)).await.map(|it| it.bytes.to_vec())
+    read_message(body, 10, &MessageBudget::new(0)).await.map(|it| it.bytes.to_vec())
 }
 
 #[tokio::test]
@@ -16,15 +16,15 @@ async fn one_message_or_nothing() {
     assert_eq!(read(b"\0\0\0\0\x03abc").await.unwrap(), b"abc");
     assert_eq!(read(b"\0\0\0\0\0").await.unwrap(), b"");
     for (bytes, bad) in [
-        (&b""[..], Bad::NotAMessage),
-        (b"\0\0\0\0", Bad::NotAMessage),
-        (b"\0\0\0\0\x03ab", Bad::NotAMessage),
-        (b"\0\0\0\0\x03abcd", Bad::NotAMessage),
-        (b"\0\0\0\0\x01a\0\0\0\0\x01b", Bad::NotAMessage),
-        (b"\x01\0\0\0\x03abc", Bad::Compressed),
-        (b"\x02\0\0\0\x03abc", Bad::NotAMessage),
-        (b"\0\0\0\0\x0b", Bad::TooLarge),
-        (b"\0\xff\xff\xff\xff", Bad::TooLarge),
+        (&b""[..], MessageError::NotAMessage),
+        (b"\0\0\0\0", MessageError::NotAMessage),
+        (b"\0\0\0\0\x03ab", MessageError::NotAMessage),
+        (b"\0\0\0\0\x03abcd", MessageError::NotAMessage),
+        (b"\0\0\0\0\x01a\0\0\0\0\x01b", MessageError::NotAMessage),
+        (b"\x01\0\0\0\x03abc", MessageError::Compressed),
+        (b"\x02\0\0\0\x03abc", MessageError::NotAMessage),
+        (b"\0\0\0\0\x0b", MessageError::TooLarge),
+        (b"\0\xff\xff\xff\xff", MessageError::TooLarge),
     ] {
         assert_eq!(read(bytes).await, Err(bad), "{bytes:?}");
     }
@@ -36,7 +36,7 @@ async fn pieces_are_put_together() {
         Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(&[*byte])))
     });
     let body = StreamBody::new(tokio_stream::iter(pieces)).boxed();
-    assert_eq!(&read_message(body, 10, &Room::new(0)).await.unwrap().bytes[..], b"abc");
+    assert_eq!(&read_message(body, 10, &MessageBudget::new(0)).await.unwrap().bytes[..], b"abc");
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::asked::{CHECK, Field};
 use super::super::leases::LONGEST_WAIT_MS;
+use super::super::request_body::{BodyField, CHECK};
 
 /// An object with these fields and no others.
-pub(super) fn request(name: &str, fields: &[Field]) -> Value {
+pub(super) fn request(name: &str, fields: &[BodyField]) -> Value {
     let properties: Map<_, _> = fields.iter().map(|it| (it.name().into(), field(*it))).collect();
     let mut schema = json!({
         "title": name,
@@ -14,41 +14,41 @@ pub(super) fn request(name: &str, fields: &[Field]) -> Value {
         "properties": properties,
         "additionalProperties": false,
     });
-    let required: &[&str] = if fields.contains(&Field::Requests) { &["requests"] } else { &[] };
+    let required: &[&str] = if fields.contains(&BodyField::Requests) { &["requests"] } else { &[] };
     if !required.is_empty() {
         schema["required"] = json!(required);
     }
     schema
 }
 
-fn field(field: Field) -> Value {
+fn field(field: BodyField) -> Value {
     let count = |least: u64, description: &str| json!({ "type": "integer", "minimum": least, "maximum": u64::MAX, "description": description });
     match field {
-        Field::Domain => {
+        BodyField::Domain => {
             let description = "The area of the policy that decides";
             json!({ "type": "string", "default": "default", "description": description })
         }
-        Field::Attributes => json!({
+        BodyField::Attributes => json!({
             "type": "object",
             "maxProperties": 64,
             "additionalProperties": { "type": ["string", "integer"] },
             "description": "What is known about the request; integers count as their decimal text",
         }),
-        Field::Cost => count(0, "What it is charged, 1 if absent; 0 looks and charges nothing"),
-        Field::Peek => {
+        BodyField::Cost => count(0, "What it is charged, 1 if absent; 0 looks and charges nothing"),
+        BodyField::Peek => {
             let description = "Tells what would be answered, and charges nothing";
             json!({ "type": "boolean", "default": false, "description": description })
         }
-        Field::WaitMs => json!({
+        BodyField::WaitMs => json!({
             "type": "integer",
             "minimum": 0,
             "maximum": LONGEST_WAIT_MS,
             "description": "How long to wait for a place; if absent, what the rule says",
         }),
-        Field::Reservation => reference("id"),
-        Field::Amount => count(1, "How many units to give back; never more than were taken"),
-        Field::Actual => count(0, "What it really cost; if absent, what was set aside"),
-        Field::Requests => json!({ "type": "array", "items": request("check", CHECK) }),
+        BodyField::Reservation => reference("id"),
+        BodyField::Amount => count(1, "How many units to give back; never more than were taken"),
+        BodyField::Actual => count(0, "What it really cost; if absent, what was set aside"),
+        BodyField::Requests => json!({ "type": "array", "items": request("check", CHECK) }),
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn all() -> Value {
                 "description": "Settings of the file that count after a restart",
             },
         }), &["store", "policy", "needs_restart"]),
-        "answer": object(answer(), &[]),
+        "answer": object(decision(), &[]),
         "rule-answer": object(rule_answer(), &["retry"]),
         "batch-answer": object(json!({
             "results": {
@@ -137,7 +137,7 @@ fn limitador_limit() -> Value {
 }
 
 /// What is told about a decision, in the order in which it is written.
-fn answer() -> Value {
+fn decision() -> Value {
     json!({
         "allowed": { "type": "boolean" },
         "rule": nullable(json!({ "type": "string" })),
@@ -232,8 +232,8 @@ fn problem() -> Value {
 }
 
 fn with_answer(mut properties: Value) -> Value {
-    if let (Value::Object(properties), Value::Object(answer)) = (&mut properties, answer()) {
-        properties.extend(answer);
+    if let (Value::Object(properties), Value::Object(response)) = (&mut properties, decision()) {
+        properties.extend(response);
     }
     properties
 }

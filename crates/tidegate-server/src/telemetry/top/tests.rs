@@ -23,8 +23,8 @@ fn the_busiest_come_first_and_refusals_are_apart() {
     (0..3).for_each(|_| top.add(&ada, true, 1, at(0)));
     (0..2).for_each(|_| top.add(&bob, false, 1, at(0)));
     let keys = top.read(10, at(0));
-    let words = |seen: &[Seen]| {
-        seen.iter().map(|it| format!("{} {}", it.key.in_words(), it.count)).collect::<Vec<_>>()
+    let words = |seen: &[KeyCount]| {
+        seen.iter().map(|it| format!("{} {}", it.key.describe(), it.count)).collect::<Vec<_>>()
     };
     assert_eq!(words(&keys.busiest), [r#"default/n user="ada" 3"#, r#"default/n user="bob" 2"#]);
     assert_eq!(words(&keys.most_refused), [r#"default/n user="bob" 2"#]);
@@ -33,7 +33,7 @@ fn the_busiest_come_first_and_refusals_are_apart() {
 
 #[test]
 fn a_frequent_key_is_found_among_ever_new_ones_and_memory_is_bounded() {
-    let mut sketch = Sketch::default();
+    let mut sketch = SpaceSaving::default();
     let key = |user: String| TopKey {
         domain: "d".into(),
         rule: "r".into(),
@@ -63,14 +63,14 @@ fn what_was_long_ago_counts_less() {
 #[test]
 fn keys_are_shown_on_one_line_and_cut_where_they_are_long() {
     let odd = TopKey::new(&name("a\0b\r\n\"<script>\u{202e}"), false);
-    assert_eq!(odd.in_words(), r#"default/n user="a\0b\r\n\"<script>\u{202e}""#);
-    let long = TopKey::new(&name(&"ä".repeat(1_000)), false).in_words();
+    assert_eq!(odd.describe(), r#"default/n user="a\0b\r\n\"<script>\u{202e}""#);
+    let long = TopKey::new(&name(&"ä".repeat(1_000)), false).describe();
     assert!(long.len() < 200 && long.contains("2000 bytes"), "{long}");
 }
 
 #[test]
 fn hidden_keys_are_told_apart_but_not_told() {
-    let shown = |user: &str| TopKey::new(&name(user), true).in_words();
+    let shown = |user: &str| TopKey::new(&name(user), true).describe();
     assert_eq!(shown("ada"), shown("ada"));
     assert_ne!(shown("ada"), shown("bob"));
     assert!(!shown("ada").contains("ada"));

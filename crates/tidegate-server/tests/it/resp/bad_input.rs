@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
 use redis::Value;
-use tidegate_server::Door;
+use tidegate_server::Listener;
 
 use super::{Client, Daemon, POLICY, array, error};
 use crate::http_support::Apart;
@@ -74,7 +74,7 @@ async fn a_command_as_a_whole_is_bounded() {
 
 #[test]
 fn lengths_that_have_not_arrived_cost_nothing() {
-    let daemon = Apart::behind(Door::Resp, "resp-lengths", POLICY);
+    let daemon = Apart::behind(Listener::Resp, "resp-lengths", POLICY);
     is_served(daemon.address());
     let before = daemon.resident_kb();
     let clients: Vec<_> = (0..500)
@@ -139,7 +139,7 @@ fn mutated(random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn ten_thousand_mutations_of_valid_traffic() {
-    let daemon = Apart::behind(Door::Resp, "resp-mutations", POLICY);
+    let daemon = Apart::behind(Listener::Resp, "resp-mutations", POLICY);
     let mut random = Random(17);
     let mut resident_after_warmup = 0;
     for number in 0..10_000 {

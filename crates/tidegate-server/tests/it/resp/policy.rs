@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use redis::{Value, from_redis_value};
 
-use tidegate_server::Door;
+use tidegate_server::Listener;
 
 use super::{Client, Daemon, array, array_of_bytes, error};
 
@@ -118,11 +118,11 @@ async fn every_command_about_limits_is_measured_also_in_a_pipeline() {
     (0..5).for_each(|_| drop(client.reply()));
     client.ask(&["TG.PEEK", "default", "ATTR", "user", "ada"]);
     client.ask(&["PING"]);
-    let address = daemon.server.address(Door::Http).unwrap();
+    let address = daemon.server.address(Listener::Http).unwrap();
     let metrics = crate::http_support::Client::new(address).ask("GET", "/metrics", &[], b"");
     let metrics = String::from_utf8(metrics.body).unwrap();
     for line in [
-        "tidegate_request_duration_seconds_count{door=\"resp\"} 6",
+        "tidegate_request_duration_seconds_count{listener=\"resp\"} 6",
         "tidegate_throttle_keys{command=\"CL.THROTTLE\"} 1",
         "tidegate_throttle_keys{command=\"THROTTLE\"} 0",
     ] {

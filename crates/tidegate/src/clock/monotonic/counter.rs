@@ -64,14 +64,14 @@ static LAST_SAMPLE: Mutex<Option<Sample>> = Mutex::new(None);
 
 /// A consistent copy of the anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
+struct AnchorCopy {
     ticks: u64,
     nanos: u64,
     rate: u64,
     span_ticks: u64,
 }
 
-impl Line {
+impl AnchorCopy {
     /// The time when the counter stands at `ticks`, if that is within the span.
     #[inline(always)]
     fn at(&self, ticks: u64) -> Option<u64> {
@@ -145,7 +145,7 @@ pub(super) fn anchor(system_ns: impl Fn() -> u64) -> Timestamp {
         // The counter has jumped: measure anew, on the system's clock until then.
         *last = Some(sample);
         let nanos = line.end().max(sample.nanos);
-        write_anchor(Line { ticks: sample.ticks, nanos, rate: 0, span_ticks: 0 });
+        write_anchor(AnchorCopy { ticks: sample.ticks, nanos, rate: 0, span_ticks: 0 });
     }
     Timestamp::from_nanos(line.end().max(sample.nanos))
 }
@@ -172,10 +172,10 @@ fn read_counter() -> u64 {
 }
 
 #[inline(always)]
-fn read_anchor() -> Line {
+fn read_anchor() -> AnchorCopy {
     loop {
         let version = ANCHOR.version.load(Ordering::Acquire);
-        let line = Line {
+        let line = AnchorCopy {
             ticks: ANCHOR.ticks.load(Ordering::Relaxed),
             nanos: ANCHOR.nanos.load(Ordering::Relaxed),
             rate: ANCHOR.rate.load(Ordering::Relaxed),
@@ -190,7 +190,7 @@ fn read_anchor() -> Line {
 }
 
 /// Called under the lock of the last sample only.
-fn write_anchor(line: Line) {
+fn write_anchor(line: AnchorCopy) {
     ANCHOR.version.fetch_add(1, Ordering::Relaxed);
     fence(Ordering::Release);
     ANCHOR.ticks.store(line.ticks, Ordering::Relaxed);

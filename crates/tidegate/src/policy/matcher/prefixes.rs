@@ -41,13 +41,13 @@ impl Prefixes {
         self.lengths.dedup();
         self.filter = vec![0; (self.by_hash.len() / 4).next_power_of_two()];
         for hash in self.by_hash.keys() {
-            let (word, bit) = filter_place(*hash, self.filter.len());
+            let (word, bit) = filter_bit(*hash, self.filter.len());
             self.filter[word] |= bit;
         }
     }
 
     fn may_have(&self, hash: u64) -> bool {
-        let (word, bit) = filter_place(hash, self.filter.len());
+        let (word, bit) = filter_bit(hash, self.filter.len());
         self.filter[word] & bit != 0
     }
 
@@ -80,7 +80,7 @@ impl Prefixes {
 
 /// Where the bit of a hash is, in a filter whose number of words is a power of two.
 #[allow(clippy::cast_possible_truncation, reason = "the low bits are all that is wanted")]
-const fn filter_place(hash: u64, words: usize) -> (usize, u64) {
+const fn filter_bit(hash: u64, words: usize) -> (usize, u64) {
     ((hash >> 6) as usize & (words - 1), 1 << (hash & 63))
 }
 

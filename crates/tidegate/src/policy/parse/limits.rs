@@ -5,14 +5,14 @@ use std::time::Duration;
 use tidegate_core::{Bucket, Carry, Cooldown, LimitError, Quota, Rate, Sliding, Window};
 use toml::de::DeValue;
 
-use super::reader::Reader;
+use super::reader::TableReader;
 use crate::calendar::Calendar;
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{Cycle, Limit, Slots};
 
 /// The numbers that are known so far.
 #[derive(Clone, Debug)]
-pub(super) enum Draft {
+pub(super) enum LimitDraft {
     Bucket { rate: Option<Rate>, burst: Option<u64>, debt: Option<u64> },
     Window { max: Option<u64>, per: Option<Duration>, align: Option<&'static str> },
     Sliding { max: Option<u64>, per: Option<Duration>, parts: Option<u64> },
@@ -21,9 +21,9 @@ pub(super) enum Draft {
     Slots { max: Option<u64>, rest: Slots },
 }
 
-impl Draft {
+impl LimitDraft {
     /// The numbers of a rule: `rule` is the table that has the algorithm's key.
-    pub(super) fn of_rule(rule: &mut Reader<'_, '_, '_>, algorithm: &str) -> Option<Self> {
+    pub(super) fn of_rule(rule: &mut TableReader<'_, '_, '_>, algorithm: &str) -> Option<Self> {
         let mut draft = match algorithm {
             "bucket" => Self::Bucket { rate: None, burst: None, debt: None },
             "window" => Self::Window { max: None, per: None, align: None },
@@ -44,7 +44,7 @@ impl Draft {
     }
 
     /// Replaces the numbers that the table gives.
-    pub(super) fn read(&mut self, table: &mut Reader<'_, '_, '_>) {
+    pub(super) fn read(&mut self, table: &mut TableReader<'_, '_, '_>) {
         match self {
             Self::Bucket { rate, burst, debt } => {
                 replace(rate, table.rate("rate"));
@@ -83,7 +83,7 @@ impl Draft {
     }
 
     /// Reads what only a rule can say.
-    fn read_fixed(&mut self, table: &mut Reader<'_, '_, '_>) {
+    fn read_fixed(&mut self, table: &mut TableReader<'_, '_, '_>) {
         match self {
             Self::Window { align, .. } => *align = table.choice("align"),
             Self::Quota { cycle, .. } => *cycle = table.parsed("per", read_cycle),
@@ -117,7 +117,7 @@ impl Draft {
 }
 
 /// Reports a number that the arithmetic refuses, at the key that has it.
-pub(super) fn refused(table: &mut Reader<'_, '_, '_>, error: LimitError) {
+pub(super) fn report_invalid(table: &mut TableReader<'_, '_, '_>, error: LimitError) {
     let field = if error.field() == "period" { "rate" } else { error.field() };
     let span = table.span_of(field);
     table.report.error(span, error.to_string());
@@ -129,7 +129,7 @@ fn replace<T>(number: &mut Option<T>, given: Option<T>) {
     }
 }
 
-fn read_carry(table: &mut Reader<'_, '_, '_>) -> Option<Carry> {
+fn read_carry(table: &mut TableReader<'_, '_, '_>) -> Option<Carry> {
     let value = table.value("carry")?;
     if let DeValue::Integer(number) = value.get_ref() {
         if super::reader::whole(number) == Some(0) {
@@ -146,7 +146,7 @@ fn read_carry(table: &mut Reader<'_, '_, '_>) -> Option<Carry> {
 }
 
 /// How long anybody waits at most: a duration, or without a deadline.
-fn read_wait(table: &mut Reader<'_, '_, '_>) -> Option<Option<Duration>> {
+fn read_wait(table: &mut TableReader<'_, '_, '_>) -> Option<Option<Duration>> {
     match table.value("wait")?.get_ref() {
         DeValue::String(text) if text == "none" => Some(None),
         _ => table.duration("wait").map(Some),

@@ -2,27 +2,27 @@
 
 use toml::de::DeValue;
 
-use super::limits::Draft;
-use super::reader::{Reader, kind_of};
-use super::report::Report;
-use super::rule::{self, Nothing, build, read_conditions, read_override_key, read_until};
-use super::{Place, Readable, placed, read_toml, readable, render, tables};
+use super::diagnostic_sink::DiagnosticSink;
+use super::limits::LimitDraft;
+use super::reader::{TableReader, kind_of};
+use super::rule::{self, EmptyPatterns, build, read_conditions, read_override_key, read_until};
+use super::{BoundedText, TableSpan, located, read_toml, readable, render, tables};
 use crate::policy::diagnostic::{Origin, PolicyErrors, Source};
-use crate::policy::options::{ALGORITHMS, BAN, OVERLAY, OVERLAY_OVERRIDE, RULE, Section};
+use crate::policy::fields::{ALGORITHMS, BAN, OVERLAY, OVERLAY_OVERRIDE, RULE, Section};
 use crate::policy::{Condition, Grant, Override, Rule, check};
 
 /// What a text says about edits, in its order.
 #[derive(Debug, Default)]
-pub(crate) struct Edits {
+pub(crate) struct OverlayEdits {
     pub(crate) rules: Vec<Rule>,
     /// Domain and name of a rule, and an override for it.
     pub(crate) overrides: Vec<(Box<str>, Box<str>, Override)>,
-    pub(crate) bans: Vec<Banned>,
+    pub(crate) bans: Vec<BanEntry>,
 }
 
 /// Somebody who is refused.
 #[derive(Debug)]
-pub(crate) struct Banned {
+pub(crate) struct BanEntry {
     pub(crate) domain: Box<str>,
     pub(crate) who: Vec<Condition>,
     pub(crate) until_ns: Option<u64>,
@@ -30,14 +30,14 @@ pub(crate) struct Banned {
 }
 
 /// The edits that a text says, or everything that is wrong with it.
-pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Edits, PolicyErrors> {
-    let Readable { text, skipped, shape } = readable(file, bytes)?;
-    let mut report = Report::default();
+pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<OverlayEdits, PolicyErrors> {
+    let BoundedText { text, skipped, shape } = readable(file, bytes)?;
+    let mut report = DiagnosticSink::default();
     let table = read_toml(text, &shape, &mut report);
-    let mut all = Reader::new(&mut report, table.get_ref(), 0..0, &OVERLAY);
+    let mut all = TableReader::new(&mut report, table.get_ref(), 0..0, &OVERLAY);
     let (rules, overrides, bans) =
         (tables(&mut all, "rule"), tables(&mut all, "override"), tables(&mut all, "ban"));
-    let edits = Edits {
+    let edits = OverlayEdits {
         rules: each(&mut report, &rules, &RULE, rule::read),
         overrides: each(&mut report, &overrides, &OVERLAY_OVERRIDE, read_override),
         bans: each(&mut report, &bans, &BAN, read_ban),
@@ -45,7 +45,7 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Edits, PolicyErrors> {
     for finding in check::check(&edits.rules) {
         // Edits without a rule are fine.
         if finding.rule.is_some() {
-            report.push(placed(finding, &rules));
+            report.push(located(finding, &rules));
         }
     }
     if report.has_errors() {
@@ -56,18 +56,18 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Edits, PolicyErrors> {
 }
 
 fn each<T>(
-    report: &mut Report,
-    places: &[Place<'_, '_>],
+    report: &mut DiagnosticSink,
+    places: &[TableSpan<'_, '_>],
     section: &'static Section,
-    read: impl Fn(&mut Reader<'_, '_, '_>) -> T,
+    read: impl Fn(&mut TableReader<'_, '_, '_>) -> T,
 ) -> Vec<T> {
-    let reader = |place: &Place<'_, '_>| {
-        read(&mut Reader::new(report, place.table, place.span.clone(), section))
+    let reader = |place: &TableSpan<'_, '_>| {
+        read(&mut TableReader::new(report, place.table, place.span.clone(), section))
     };
     places.iter().map(reader).collect()
 }
 
-fn read_override(table: &mut Reader<'_, '_, '_>) -> (Box<str>, Box<str>, Override) {
+fn read_override(table: &mut TableReader<'_, '_, '_>) -> (Box<str>, Box<str>, Override) {
     let domain = table.text("domain").unwrap_or_default().into();
     let rule = table.text("rule").unwrap_or_default().into();
     let key = read_override_key(table);
@@ -83,7 +83,7 @@ fn read_override(table: &mut Reader<'_, '_, '_>) -> (Box<str>, Box<str>, Overrid
 }
 
 /// No limit, or a limit in full, as a rule says it.
-fn read_grant(table: &mut Reader<'_, '_, '_>) -> Option<Grant> {
+fn read_grant(table: &mut TableReader<'_, '_, '_>) -> Option<Grant> {
     let limits: Vec<_> =
         ALGORITHMS.iter().copied().filter(|name| table.value(name).is_some()).collect();
     let is_unlimited = table.boolean("unlimited");
@@ -96,7 +96,7 @@ fn read_grant(table: &mut Reader<'_, '_, '_>) -> Option<Grant> {
     match (is_unlimited.is_some(), &*limits) {
         (true, []) => Some(Grant::Unlimited),
         (false, [algorithm]) => {
-            let draft = Draft::of_rule(table, algorithm)?;
+            let draft = LimitDraft::of_rule(table, algorithm)?;
             build(table, algorithm, &draft).map(Grant::Limit)
         }
         (false, []) if table.value("unlimited").is_some() => None,
@@ -119,17 +119,17 @@ fn read_grant(table: &mut Reader<'_, '_, '_>) -> Option<Grant> {
 }
 
 /// A ban. It can be for what never happens, an empty domain or an attribute that can be nothing.
-fn read_ban(table: &mut Reader<'_, '_, '_>) -> Banned {
-    Banned {
+fn read_ban(table: &mut TableReader<'_, '_, '_>) -> BanEntry {
+    BanEntry {
         domain: table.any_text("domain").unwrap_or_default().into(),
-        who: read_who(table),
+        who: read_ban_conditions(table),
         until_ns: read_until(table),
         reason: table.any_text("reason").map(Into::into),
     }
 }
 
 /// One table of conditions, or a list of them where an attribute has to meet more than one.
-fn read_who(table: &mut Reader<'_, '_, '_>) -> Vec<Condition> {
+fn read_ban_conditions(table: &mut TableReader<'_, '_, '_>) -> Vec<Condition> {
     let Some(value) = table.value("who") else { return Vec::new() };
     let one = std::slice::from_ref(value);
     let tables = match value.get_ref() {
@@ -139,7 +139,9 @@ fn read_who(table: &mut Reader<'_, '_, '_>) -> Vec<Condition> {
     let mut who = Vec::new();
     for value in tables {
         match value.get_ref() {
-            DeValue::Table(_) => who.extend(read_conditions(table, "who", value, Nothing::Fine)),
+            DeValue::Table(_) => {
+                who.extend(read_conditions(table, "who", value, EmptyPatterns::Fine))
+            }
             other => {
                 let message = format!("`who` must be a table, not {}", kind_of(other));
                 table.report.error(value.span(), message).hint =

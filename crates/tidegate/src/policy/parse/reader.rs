@@ -7,26 +7,26 @@ use tidegate_core::Rate;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::report::Report;
+use super::diagnostic_sink::DiagnosticSink;
 use crate::policy::diagnostic::Origin;
-use crate::policy::options::{Field, Kind, MOST, Need, Section};
+use crate::policy::fields::{Field, MOST, Presence, Section, ValueKind};
 use crate::policy::text::{self, TextError, quoted};
 
 /// Reads one table. What is absent, and what is wrong and has been reported, is `None`.
-pub(super) struct Reader<'r, 't, 'i> {
-    pub(super) report: &'r mut Report,
+pub(super) struct TableReader<'r, 't, 'i> {
+    pub(super) report: &'r mut DiagnosticSink,
     table: &'t DeTable<'i>,
     span: Range<usize>,
     section: &'static Section,
 }
 
 /// A value of the file and where it stands.
-pub(super) type Value<'i> = Spanned<DeValue<'i>>;
+pub(super) type SpannedValue<'i> = Spanned<DeValue<'i>>;
 
-impl<'r, 't, 'i> Reader<'r, 't, 'i> {
+impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     /// Begins with what can be seen at once: keys that nobody knows, and keys that have to be there.
     pub(super) fn new(
-        report: &'r mut Report,
+        report: &'r mut DiagnosticSink,
         table: &'t DeTable<'i>,
         span: Range<usize>,
         section: &'static Section,
@@ -34,7 +34,7 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
         let mut reader = Self { report, table, span, section };
         reader.refuse_unknown();
         for field in section.fields {
-            if field.need == Need::Required && !table.contains_key(field.name) {
+            if field.need == Presence::Required && !table.contains_key(field.name) {
                 let message = format!("{} needs `{}`", section.name, field.name);
                 let problem = reader.report.error(reader.span.clone(), message);
                 problem.hint = Some(format!("`{}`: {}", field.name, field.about));
@@ -70,7 +70,7 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
         self.table.get(name).map_or_else(|| self.span(), Spanned::span)
     }
 
-    pub(super) fn value(&self, name: &str) -> Option<&'t Value<'i>> {
+    pub(super) fn value(&self, name: &str) -> Option<&'t SpannedValue<'i>> {
         debug_assert!(self.section.field(name).is_some(), "{name} is in the table of options");
         self.table.get(name)
     }
@@ -86,10 +86,10 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
         self.text_in(name, value)
     }
 
-    pub(super) fn text_in(&mut self, name: &str, value: &'t Value<'i>) -> Option<&'t str> {
+    pub(super) fn text_in(&mut self, name: &str, value: &'t SpannedValue<'i>) -> Option<&'t str> {
         match value.get_ref() {
             DeValue::String(text) if !text.trim().is_empty() => Some(text),
-            DeValue::String(_) => self.refuse(value.span(), format!("`{name}` is empty")),
+            DeValue::String(_) => self.reject(value.span(), format!("`{name}` is empty")),
             other => self.wrong_kind(name, value.span(), "text", other),
         }
     }
@@ -138,7 +138,11 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
     pub(super) fn choice(&mut self, name: &str) -> Option<&'static str> {
         let value = self.value(name)?;
         let words = match self.section.field(name).map(|field| &field.kind) {
-            Some(Kind::Choice(words) | Kind::IntegerOr(words) | Kind::FractionOr(words)) => *words,
+            Some(
+                ValueKind::Choice(words)
+                | ValueKind::IntegerOr(words)
+                | ValueKind::FractionOr(words),
+            ) => *words,
             _ => &[],
         };
         let DeValue::String(text) = value.get_ref() else {
@@ -168,7 +172,7 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
     pub(super) fn integer(&mut self, name: &str) -> Option<u64> {
         let value = self.value(name)?;
         let (min, max) = match self.section.field(name) {
-            Some(Field { kind: Kind::Integer { min, max }, .. }) => (*min, *max),
+            Some(Field { kind: ValueKind::Integer { min, max }, .. }) => (*min, *max),
             _ => (1, MOST),
         };
         self.integer_in(name, value, min..=max)
@@ -177,7 +181,7 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
     pub(super) fn integer_in(
         &mut self,
         name: &str,
-        value: &'t Value<'i>,
+        value: &'t SpannedValue<'i>,
         range: std::ops::RangeInclusive<u64>,
     ) -> Option<u64> {
         let DeValue::Integer(integer) = value.get_ref() else {
@@ -194,24 +198,26 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
                 _ => format!("{} must be at most {}", quoted(name), range.end()),
             },
         };
-        self.refuse(value.span(), message)
+        self.reject(value.span(), message)
     }
 
     /// The reader of a table inside this one.
-    pub(super) fn table(&mut self, name: &str) -> Option<Reader<'_, 't, 'i>> {
+    pub(super) fn table(&mut self, name: &str) -> Option<TableReader<'_, 't, 'i>> {
         let value = self.value(name)?;
         let section = match self.section.field(name)?.kind {
-            Kind::Table(section) => section,
+            ValueKind::Table(section) => section,
             _ => return None,
         };
         match value.get_ref() {
-            DeValue::Table(table) => Some(Reader::new(self.report, table, value.span(), section)),
+            DeValue::Table(table) => {
+                Some(TableReader::new(self.report, table, value.span(), section))
+            }
             other => self.wrong_kind(name, value.span(), "a table", other),
         }
     }
 
     /// The elements of a list.
-    pub(super) fn list(&mut self, name: &str) -> Option<&'t [Value<'i>]> {
+    pub(super) fn list(&mut self, name: &str) -> Option<&'t [SpannedValue<'i>]> {
         let value = self.value(name)?;
         match value.get_ref() {
             DeValue::Array(array) => Some(array),
@@ -233,7 +239,7 @@ impl<'r, 't, 'i> Reader<'r, 't, 'i> {
         result.map_err(|error| self.report.error(span, error.message).hint = error.hint).ok()
     }
 
-    pub(super) fn refuse<T>(&mut self, span: Range<usize>, message: String) -> Option<T> {
+    pub(super) fn reject<T>(&mut self, span: Range<usize>, message: String) -> Option<T> {
         self.report.error(span, message);
         None
     }

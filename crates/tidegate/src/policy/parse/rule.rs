@@ -5,10 +5,10 @@ use std::time::Duration;
 use tidegate_core::Cooldown;
 use toml::de::{DeTable, DeValue};
 
-use super::limits::{Draft, refused};
-use super::reader::{Reader, Value, whole};
+use super::limits::{LimitDraft, report_invalid};
+use super::reader::{SpannedValue, TableReader, whole};
 use crate::policy::diagnostic::Origin;
-use crate::policy::options::{ALGORITHMS, MOST, OVERRIDE, overridable};
+use crate::policy::fields::{ALGORITHMS, MOST, OVERRIDE, overridable};
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{
     Condition, CostTable, Durability, Effective, Grant, Key, Limit, Missing, Mode, OnError,
@@ -17,7 +17,7 @@ use crate::policy::{
 
 /// The rule that a table says. Where something is wrong it has been reported, and the rule is only
 /// good for finding out what else is.
-pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Rule {
+pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     let draft = read_algorithm(table);
     let limit = draft.as_ref().and_then(|(algorithm, draft)| build(table, algorithm, draft));
     let mut rule = Rule::new(table.text("name").unwrap_or_default(), limit.unwrap_or_else(nothing));
@@ -25,7 +25,7 @@ pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Rule {
         rule.domain = domain.into();
     }
     if let Some(value) = table.value("match") {
-        rule.conditions = read_conditions(table, "match", value, Nothing::Refused);
+        rule.conditions = read_conditions(table, "match", value, EmptyPatterns::Refused);
     }
     rule.key = read_key(table);
     rule.cost = read_cost(table);
@@ -42,7 +42,7 @@ pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Rule {
     rule
 }
 
-fn read_choices(table: &mut Reader<'_, '_, '_>, rule: &mut Rule) {
+fn read_choices(table: &mut TableReader<'_, '_, '_>, rule: &mut Rule) {
     if table.choice("mode") == Some("shadow") {
         rule.mode = Mode::Shadow;
     }
@@ -66,11 +66,11 @@ fn read_choices(table: &mut Reader<'_, '_, '_>, rule: &mut Rule) {
 }
 
 /// The one algorithm of the rule and its numbers.
-fn read_algorithm(table: &mut Reader<'_, '_, '_>) -> Option<(&'static str, Draft)> {
+fn read_algorithm(table: &mut TableReader<'_, '_, '_>) -> Option<(&'static str, LimitDraft)> {
     let given: Vec<_> =
         ALGORITHMS.iter().copied().filter(|name| table.value(name).is_some()).collect();
     match given[..] {
-        [algorithm] => Draft::of_rule(table, algorithm).map(|draft| (algorithm, draft)),
+        [algorithm] => LimitDraft::of_rule(table, algorithm).map(|draft| (algorithm, draft)),
         [] => {
             let problem = table.report.error(table.span(), "the rule has no limit");
             problem.hint = Some(format!("give it one of `{}`", ALGORITHMS.join("`, `")));
@@ -87,19 +87,19 @@ fn read_algorithm(table: &mut Reader<'_, '_, '_>) -> Option<(&'static str, Draft
 }
 
 pub(super) fn build(
-    table: &mut Reader<'_, '_, '_>,
+    table: &mut TableReader<'_, '_, '_>,
     algorithm: &'static str,
-    draft: &Draft,
+    draft: &LimitDraft,
 ) -> Option<Limit> {
     match draft.build()? {
         Ok(limit) => Some(limit),
         Err(error) if algorithm == "cooldown" => {
-            refused(table, error);
+            report_invalid(table, error);
             None
         }
         Err(error) => {
             // Its keys have been looked at, so this reports nothing twice.
-            refused(&mut table.table(algorithm)?, error);
+            report_invalid(&mut table.table(algorithm)?, error);
             None
         }
     }
@@ -111,7 +111,7 @@ fn nothing() -> Limit {
     Limit::Cooldown(Cooldown::new(gap).unwrap_or_else(|_| unreachable!("a second is a gap")))
 }
 
-fn read_key(table: &mut Reader<'_, '_, '_>) -> Key {
+fn read_key(table: &mut TableReader<'_, '_, '_>) -> Key {
     let mut key = Key::default();
     if let Some(value) = table.value("key")
         && let DeValue::String(text) = value.get_ref()
@@ -131,17 +131,17 @@ fn read_key(table: &mut Reader<'_, '_, '_>) -> Key {
 
 /// Whether an attribute may have no pattern at all, so that no value will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nothing {
+pub(super) enum EmptyPatterns {
     Refused,
     Fine,
 }
 
 /// Attributes and their patterns, in the order in which they are written.
 pub(super) fn read_conditions<'t, 'i>(
-    table: &mut Reader<'_, 't, 'i>,
+    table: &mut TableReader<'_, 't, 'i>,
     name: &str,
-    value: &'t Value<'i>,
-    nothing: Nothing,
+    value: &'t SpannedValue<'i>,
+    nothing: EmptyPatterns,
 ) -> Vec<Condition> {
     let DeValue::Table(attributes) = value.get_ref() else {
         let _: Option<()> = table.wrong_kind(name, value.span(), "a table", value.get_ref());
@@ -152,7 +152,7 @@ pub(super) fn read_conditions<'t, 'i>(
         table.or_report_at(attribute.span(), key::attribute_name(attribute.get_ref()));
         let any_of = match patterns.get_ref() {
             DeValue::Array(list) => {
-                if list.is_empty() && nothing == Nothing::Refused {
+                if list.is_empty() && nothing == EmptyPatterns::Refused {
                     let message = format!("{} can be nothing", quoted(attribute.get_ref()));
                     table.report.error(patterns.span(), message).hint =
                         Some("leave the attribute out, or list what it may be".into());
@@ -166,18 +166,21 @@ pub(super) fn read_conditions<'t, 'i>(
     conditions
 }
 
-fn read_pattern<'t, 'i>(table: &mut Reader<'_, 't, 'i>, value: &'t Value<'i>) -> Option<Pattern> {
+fn read_pattern<'t, 'i>(
+    table: &mut TableReader<'_, 't, 'i>,
+    value: &'t SpannedValue<'i>,
+) -> Option<Pattern> {
     match value.get_ref() {
         DeValue::String(text) => table.or_report_at(value.span(), Pattern::read(text)),
         DeValue::Integer(integer) => match whole(integer) {
             Some(number) => Some(Pattern::Equals(number.to_string().into())),
-            None => table.refuse(value.span(), "the number is too large".into()),
+            None => table.reject(value.span(), "the number is too large".into()),
         },
         other => table.wrong_kind("a pattern", value.span(), "text or a whole number", other),
     }
 }
 
-fn read_cost(table: &mut Reader<'_, '_, '_>) -> Option<CostTable> {
+fn read_cost(table: &mut TableReader<'_, '_, '_>) -> Option<CostTable> {
     let value = table.value("cost")?;
     let rows = match value.get_ref() {
         DeValue::Integer(_) => return table.integer("cost").map(CostTable::fixed),
@@ -186,7 +189,7 @@ fn read_cost(table: &mut Reader<'_, '_, '_>) -> Option<CostTable> {
     };
     let by = match rows.get("by").map(|by| (by, by.get_ref())) {
         Some((_, DeValue::String(by))) if !by.is_empty() => by,
-        Some((by, DeValue::String(_))) => return table.refuse(by.span(), "`by` is empty".into()),
+        Some((by, DeValue::String(_))) => return table.reject(by.span(), "`by` is empty".into()),
         Some((by, other)) => return table.wrong_kind("by", by.span(), "text", other),
         None => {
             let problem = table.report.error(value.span(), "a cost table needs `by`");
@@ -210,16 +213,16 @@ fn read_cost(table: &mut Reader<'_, '_, '_>) -> Option<CostTable> {
 /// The entries of a table in the order in which they are written.
 fn in_file_order<'t, 'i>(
     table: &'t DeTable<'i>,
-) -> Vec<(&'t toml::Spanned<toml::de::DeString<'i>>, &'t Value<'i>)> {
+) -> Vec<(&'t toml::Spanned<toml::de::DeString<'i>>, &'t SpannedValue<'i>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
 }
 
 fn read_overrides(
-    table: &mut Reader<'_, '_, '_>,
+    table: &mut TableReader<'_, '_, '_>,
     algorithm: &'static str,
-    draft: &Draft,
+    draft: &LimitDraft,
 ) -> Vec<Override> {
     let list = table.list("override").unwrap_or_default();
     let mut overrides = Vec::new();
@@ -229,7 +232,7 @@ fn read_overrides(
                 table.wrong_kind("override", value.span(), "a table", value.get_ref());
             continue;
         };
-        let mut reader = Reader::new(table.report, inner, value.span(), &OVERRIDE);
+        let mut reader = TableReader::new(table.report, inner, value.span(), &OVERRIDE);
         let grant = read_grant(&mut reader, algorithm, draft);
         let key = read_override_key(&mut reader);
         let until_ns = read_until(&mut reader);
@@ -244,15 +247,15 @@ fn read_overrides(
 }
 
 /// Which keys an override is for.
-pub(super) fn read_override_key(table: &mut Reader<'_, '_, '_>) -> Vec<Condition> {
+pub(super) fn read_override_key(table: &mut TableReader<'_, '_, '_>) -> Vec<Condition> {
     let key = table.value("key");
-    key.map(|key| read_conditions(table, "key", key, Nothing::Refused)).unwrap_or_default()
+    key.map(|key| read_conditions(table, "key", key, EmptyPatterns::Refused)).unwrap_or_default()
 }
 
 fn read_grant(
-    table: &mut Reader<'_, '_, '_>,
+    table: &mut TableReader<'_, '_, '_>,
     algorithm: &'static str,
-    draft: &Draft,
+    draft: &LimitDraft,
 ) -> Option<Grant> {
     let errors_before = table.report.errors();
     let own = overridable(algorithm);
@@ -294,14 +297,14 @@ fn read_grant(
     match numbers.build()? {
         Ok(limit) => Some(Grant::Limit(limit)),
         Err(error) => {
-            refused(table, error);
+            report_invalid(table, error);
             None
         }
     }
 }
 
 /// A time in nanoseconds since 1970.
-pub(super) fn read_until(table: &mut Reader<'_, '_, '_>) -> Option<u64> {
+pub(super) fn read_until(table: &mut TableReader<'_, '_, '_>) -> Option<u64> {
     let value = table.value("until")?;
     let text = match value.get_ref() {
         DeValue::Datetime(time) => time.to_string(),

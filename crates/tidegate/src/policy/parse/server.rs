@@ -2,14 +2,14 @@
 
 use toml::de::DeValue;
 
-use super::reader::Reader;
+use super::reader::TableReader;
 use crate::policy::pattern::read_network;
-use crate::policy::server::{Listen, Secret, Server, Unmatched};
+use crate::policy::server::{Listen, Secret, ServerConfig, Unmatched};
 use crate::policy::text::{TextError, quoted};
 use crate::table::WhenFull;
 
-pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Server {
-    let mut server = Server {
+pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerConfig {
+    let mut server = ServerConfig {
         http: table.parsed("http", read_address),
         grpc: table.parsed("grpc", read_address),
         resp: table.parsed("resp", read_address),
@@ -31,7 +31,7 @@ pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Server {
         max_connections: table.integer("max_connections"),
         max_connections_per_peer: table.integer("max_connections_per_peer"),
         store: table.parsed("store", read_store),
-        ..Server::default()
+        ..ServerConfig::default()
     };
     for value in table.list("trusted_proxies").unwrap_or_default() {
         let Some(text) = table.text_in("trusted_proxies", value) else { continue };
@@ -56,7 +56,7 @@ pub(super) fn read(table: &mut Reader<'_, '_, '_>) -> Server {
     server
 }
 
-fn read_names(table: &mut Reader<'_, '_, '_>, field: &'static str) -> Vec<Box<str>> {
+fn read_names(table: &mut TableReader<'_, '_, '_>, field: &'static str) -> Vec<Box<str>> {
     let names = table.list(field).unwrap_or_default();
     names.iter().filter_map(|name| table.text_in(field, name).map(Into::into)).collect()
 }
@@ -104,14 +104,14 @@ fn no_network(text: &str) -> TextError {
 }
 
 /// Millionths of the requests.
-fn read_enforce(table: &mut Reader<'_, '_, '_>) -> Option<u32> {
+fn read_enforce(table: &mut TableReader<'_, '_, '_>) -> Option<u32> {
     let value = table.value("enforce")?;
     let text = match value.get_ref() {
         DeValue::Float(float) => float.as_str(),
         DeValue::Integer(integer) => integer.as_str(),
         _ => {
             return table.choice("enforce").map(|word| match word {
-                "all" => Server::ENFORCE_ALL_PPM,
+                "all" => ServerConfig::ENFORCE_ALL_PPM,
                 _ => 0,
             });
         }
@@ -134,5 +134,6 @@ fn millionths(text: &str) -> Option<u32> {
     }
     let whole: u32 = whole.parse().ok()?;
     let fraction: u32 = format!("{fraction:0<6}").parse().ok()?;
-    Some(whole * Server::ENFORCE_ALL_PPM + fraction).filter(|ppm| *ppm <= Server::ENFORCE_ALL_PPM)
+    Some(whole * ServerConfig::ENFORCE_ALL_PPM + fraction)
+        .filter(|ppm| *ppm <= ServerConfig::ENFORCE_ALL_PPM)
 }

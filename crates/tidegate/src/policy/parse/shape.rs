@@ -18,7 +18,7 @@ const MOST_TABLES: usize = 250_000;
 const MOST_MARKS: usize = 3_000_000;
 
 /// Where and how the text is not one that should be read.
-pub(super) struct Excess {
+pub(super) struct ShapeError {
     pub(super) span: Range<usize>,
     pub(super) error: TextError,
 }
@@ -40,7 +40,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// Looks at a text. Strings and comments do not count.
-    pub(super) fn of(text: &str) -> Result<Self, Excess> {
+    pub(super) fn of(text: &str) -> Result<Self, ShapeError> {
         let (bytes, mut at, mut shape) = (text.as_bytes(), 0, Self::default());
         while at < bytes.len() {
             at = match bytes[at] {
@@ -94,8 +94,8 @@ impl Shape {
         self.open.last().is_some_and(|open| bytes[*open] == b'{')
     }
 
-    fn bounded(&self, at: usize) -> Result<(), Excess> {
-        let too_many = |what: String| Excess {
+    fn bounded(&self, at: usize) -> Result<(), ShapeError> {
+        let too_many = |what: String| ShapeError {
             span: at - 1..at,
             error: TextError::new(format!("the file has more than {what}"))
                 .hint("use fewer rules, with lists, patterns and `override`"),
@@ -103,7 +103,7 @@ impl Shape {
         if self.dots >= MOST_PARTS {
             let error = TextError::new("the key has too many parts")
                 .hint(format!("a key has at most {MOST_PARTS} parts"));
-            return Err(Excess { span: self.key_start..at, error });
+            return Err(ShapeError { span: self.key_start..at, error });
         }
         if self.tables > MOST_TABLES {
             return Err(too_many(format!("{MOST_TABLES} tables")));

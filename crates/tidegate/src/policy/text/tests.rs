@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tidegate_core::Rate;
 
-use super::{duration, rate, say};
+use super::{duration, format_duration, rate};
 
 #[test]
 fn durations_are_read_as_people_write_them() {
@@ -24,7 +24,10 @@ fn durations_are_read_as_people_write_them() {
         ("1_000ms", 1_000_000_000),
     ] {
         assert_eq!(duration(text), Ok(Duration::from_nanos(ns)), "{text}");
-        assert_eq!(duration(&say(Duration::from_nanos(ns))), Ok(Duration::from_nanos(ns)));
+        assert_eq!(
+            duration(&format_duration(Duration::from_nanos(ns))),
+            Ok(Duration::from_nanos(ns))
+        );
     }
 }
 

@@ -3,11 +3,11 @@
 use tidegate_core::{Carry, Sliding};
 
 use super::values::{duration, table, text};
-use crate::policy::text::say_rate;
+use crate::policy::text::format_rate;
 use crate::policy::{Cycle, Limit, Slots};
 
 /// A number of a limit that an override can change.
-struct Number {
+struct OverridableNumber {
     name: &'static str,
     value: String,
     /// What holds where nothing is written; `None`: it has to be written.
@@ -37,7 +37,7 @@ pub(crate) fn in_full(limit: &Limit) -> (&'static str, String) {
 /// without any is refused.
 pub(crate) fn over(own: &Limit, given: &Limit) -> Vec<(&'static str, String)> {
     let own = numbers(own);
-    let is_inherited = |number: &Number| {
+    let is_inherited = |number: &OverridableNumber| {
         let own = own.iter().find(|own| own.name == number.name);
         own.is_some_and(|own| {
             // Where the rule writes nothing the override has its own default: a burst follows its
@@ -55,10 +55,10 @@ pub(crate) fn over(own: &Limit, given: &Limit) -> Vec<(&'static str, String)> {
     written.into_iter().map(|number| (number.name, number.value)).collect()
 }
 
-fn numbers(limit: &Limit) -> Vec<Number> {
+fn numbers(limit: &Limit) -> Vec<OverridableNumber> {
     match limit {
         Limit::Bucket(bucket) => vec![
-            required("rate", text(&say_rate(bucket.rate()))),
+            required("rate", text(&format_rate(bucket.rate()))),
             optional("burst", bucket.burst().to_string(), bucket.rate().count().to_string()),
             optional("debt", bucket.debt().to_string(), "0".into()),
         ],
@@ -84,12 +84,12 @@ fn numbers(limit: &Limit) -> Vec<Number> {
     }
 }
 
-const fn required(name: &'static str, value: String) -> Number {
-    Number { name, value, default: None }
+const fn required(name: &'static str, value: String) -> OverridableNumber {
+    OverridableNumber { name, value, default: None }
 }
 
-const fn optional(name: &'static str, value: String, default: String) -> Number {
-    Number { name, value, default: Some(default) }
+const fn optional(name: &'static str, value: String, default: String) -> OverridableNumber {
+    OverridableNumber { name, value, default: Some(default) }
 }
 
 fn carry(carry: Carry) -> String {

@@ -1,7 +1,7 @@
 use super::values::{conditions_in_tables, list, table, text, time};
 use crate::calendar::Calendar;
 use crate::policy::Condition;
-use crate::policy::text::{duration, rate, say, say_rate};
+use crate::policy::text::{duration, format_duration, format_rate, rate};
 
 #[test]
 fn every_character_survives() {
@@ -34,11 +34,13 @@ fn times_are_exact() {
 #[test]
 fn rates_are_said_as_they_are_read() {
     for said in ["10/s", "1/ms", "5/d", "100 per 15m", "3 per 1m1ns", "7 per 11s", "1 per 7d"] {
-        assert_eq!(say_rate(rate(said).unwrap()), said);
+        assert_eq!(format_rate(rate(said).unwrap()), said);
     }
-    assert_eq!(say_rate(rate("2 per week").unwrap()), "2 per 7d");
+    assert_eq!(format_rate(rate("2 per week").unwrap()), "2 per 7d");
     assert_eq!(
-        duration(&say(duration("213503d23h34m33s709ms551us615ns").unwrap())).unwrap().as_nanos(),
+        duration(&format_duration(duration("213503d23h34m33s709ms551us615ns").unwrap()))
+            .unwrap()
+            .as_nanos(),
         u128::from(u64::MAX)
     );
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::policy::diagnostic::is_invisible;
 use crate::policy::key::{V4_BITS, V6_BITS};
-use crate::policy::text::say;
+use crate::policy::text::format_duration;
 use crate::policy::{Condition, CostTable, Key, KeyPart};
 
 /// The lines of one table, in the order in which they are written.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Vec<(&'static str, String)>);
+pub(crate) struct TableWriter(Vec<(&'static str, String)>);
 
-impl Lines {
+impl TableWriter {
     pub(crate) fn add(&mut self, name: &'static str, value: String) {
         self.0.push((name, value));
     }
@@ -104,7 +104,7 @@ pub(crate) fn long_list(items: impl IntoIterator<Item = String>) -> String {
 }
 
 pub(crate) fn duration(duration: Duration) -> String {
-    text(&say(duration))
+    text(&format_duration(duration))
 }
 
 /// A time as in RFC 3339. All that 64 bits of nanoseconds can say is before the year 2555.

@@ -11,24 +11,24 @@ use std::ops::Range;
 
 use tidegate_core::Window;
 
-use super::Found;
+use super::ImportedRule;
 use super::fields::fields;
-use super::names::Names;
-use super::node::{Node, Value};
+use super::names::UniqueNames;
+use super::node::{Node, NodeValue};
 use super::number;
-use crate::own_limit::Unit;
 use crate::policy::descriptor::{DescriptorNames, MOST_ENTRIES};
-use crate::policy::diagnostic::{Problem, Severity};
+use crate::policy::diagnostic::{RawDiagnostic, Severity};
 use crate::policy::key::{Key, KeyPart, attribute_name};
-use crate::policy::parse::report::Report;
+use crate::policy::parse::diagnostic_sink::DiagnosticSink;
 use crate::policy::{Condition, CostTable, Grant, Limit, Missing, Mode, Override, Pattern, Rule};
+use crate::request_limit::WindowUnit;
 
 /// Reads a document: one domain. `domains` are those of the documents before.
 pub(super) fn read(
     document: &Node,
-    (domains, names): (&mut HashSet<String>, &mut Names),
-    report: &mut Report,
-    found: &mut Vec<Found>,
+    (domains, names): (&mut HashSet<String>, &mut UniqueNames),
+    report: &mut DiagnosticSink,
+    found: &mut Vec<ImportedRule>,
 ) {
     let Some(fields) = fields(document, "the file", &["domain", "descriptors"], report) else {
         return;
@@ -45,7 +45,7 @@ pub(super) fn read(
     }
     let nodes = fields.get("descriptors").map_or_else(Vec::new, |it| nodes(it, 1, report));
     let before = found.len();
-    let mut rules = Rules { domain, report, found, names, bytes: 0 };
+    let mut rules = RuleBuilder { domain, report, found, names, bytes: 0 };
     rules.add(&nodes, &mut Vec::new());
     if rules.found.len() == before && !rules.report.has_errors() {
         rules.add_nothing(document);
@@ -53,11 +53,11 @@ pub(super) fn read(
 }
 
 /// A descriptor of the tree.
-struct Descriptor {
+struct DescriptorNode {
     key: String,
     value: Option<String>,
     limit: Option<RateLimit>,
-    children: Vec<Descriptor>,
+    children: Vec<DescriptorNode>,
     mode: Mode,
     /// Whether all values that it matches share one counter.
     is_shared: bool,
@@ -71,7 +71,7 @@ struct RateLimit {
 
 enum Granted {
     Unlimited,
-    PerUnit(u32, Unit),
+    PerUnit(u32, WindowUnit),
 }
 
 /// How specific a descriptor is: the lower, the earlier a request finds it.
@@ -82,7 +82,7 @@ enum Rank {
     Bare,
 }
 
-impl Descriptor {
+impl DescriptorNode {
     fn rank(&self) -> Rank {
         match self.value.as_deref() {
             None => Rank::Bare,
@@ -109,19 +109,19 @@ impl Descriptor {
 }
 
 /// Makes rules of a tree.
-struct Rules<'a> {
+struct RuleBuilder<'a> {
     domain: String,
-    report: &'a mut Report,
-    found: &'a mut Vec<Found>,
-    names: &'a mut Names,
+    report: &'a mut DiagnosticSink,
+    found: &'a mut Vec<ImportedRule>,
+    names: &'a mut UniqueNames,
     /// How many bytes the paths of all rules have; each rule has its whole path.
     bytes: usize,
 }
 
-impl<'a> Rules<'a> {
+impl<'a> RuleBuilder<'a> {
     /// Adds the rules of a level, in the order in which requests look for them.
-    fn add<'d>(&mut self, level: &'d [Descriptor], path: &mut Vec<&'d Descriptor>) {
-        let mut order: Vec<&Descriptor> = level.iter().collect();
+    fn add<'d>(&mut self, level: &'d [DescriptorNode], path: &mut Vec<&'d DescriptorNode>) {
+        let mut order: Vec<&DescriptorNode> = level.iter().collect();
         order.sort_by_key(|descriptor| descriptor.rank());
         // How many are still to come, by key.
         let mut later: HashMap<&str, usize> = HashMap::new();
@@ -147,7 +147,7 @@ impl<'a> Rules<'a> {
     }
 
     /// Tells that there are more rules than memory is meant for, and stops there.
-    fn is_too_much(&mut self, path: &[&Descriptor]) -> bool {
+    fn is_too_much(&mut self, path: &[&DescriptorNode]) -> bool {
         let lengths = path.iter().map(|it| it.key.len() + it.value.as_ref().map_or(0, String::len));
         self.bytes = self.bytes.saturating_add(lengths.sum());
         let is_too_much = self.found.len() >= MOST_RULES || self.bytes > MOST_PATH_BYTES;
@@ -158,7 +158,12 @@ impl<'a> Rules<'a> {
         is_too_much
     }
 
-    fn add_limit(&mut self, descriptor: &Descriptor, limit: &RateLimit, path: &[&Descriptor]) {
+    fn add_limit(
+        &mut self,
+        descriptor: &DescriptorNode,
+        limit: &RateLimit,
+        path: &[&DescriptorNode],
+    ) {
         let name = self.name(limit.name.as_deref(), path);
         let places = || (1..).zip(path).map(|(place, it)| DescriptorNames::at(place, &it.key));
         let mut rule = match limit.grant {
@@ -169,7 +174,7 @@ impl<'a> Rules<'a> {
             }
             Granted::PerUnit(max, unit) => Rule::new(&name, window(max, unit)),
         };
-        let is_counted = |(_, descriptor): &(String, &&Descriptor)| !descriptor.is_shared;
+        let is_counted = |(_, descriptor): &(String, &&DescriptorNode)| !descriptor.is_shared;
         let counted = places().zip(path).filter(is_counted).map(|(name, _)| name);
         rule.key = Key { parts: counted.map(|name| KeyPart::Text(name.into())).collect() };
         if let Granted::Unlimited = limit.grant {
@@ -186,7 +191,7 @@ impl<'a> Rules<'a> {
     }
 
     /// A rule that limits nothing: its key needs what no request has.
-    fn add_dead_end(&mut self, descriptor: &Descriptor, path: &[&Descriptor]) {
+    fn add_dead_end(&mut self, descriptor: &DescriptorNode, path: &[&DescriptorNode]) {
         let name = self.name(Some(&format!("{}, and nothing else", labels(path))), path);
         let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
         rule.key = Key { parts: vec![KeyPart::Text(NOBODY.into())] };
@@ -198,7 +203,7 @@ impl<'a> Rules<'a> {
     /// bring along count in it.
     fn add_nothing(&mut self, document: &Node) {
         let message = format!("the domain `{}` has no limit of its own", self.domain);
-        let mut problem = Problem::new(Severity::Warning, document.span.clone(), message);
+        let mut problem = RawDiagnostic::new(Severity::Warning, document.span.clone(), message);
         problem.hint = Some("only limits that descriptors bring along count in it".into());
         self.report.push(problem);
         let name = self.names.take(&self.domain, "no limit", "");
@@ -209,22 +214,22 @@ impl<'a> Rules<'a> {
 
     fn push(&mut self, rule: Rule, span: &Range<usize>) {
         let rule = rule.domain(&self.domain).group(GROUP);
-        self.found.push(Found { rule, span: span.clone() });
+        self.found.push(ImportedRule { rule, span: span.clone() });
     }
 
     /// What the file says, or where it stands in the tree.
-    fn name(&mut self, given: Option<&str>, path: &[&Descriptor]) -> String {
+    fn name(&mut self, given: Option<&str>, path: &[&DescriptorNode]) -> String {
         let path = labels(path);
         let apart = format!(" ({path})");
         self.names.take(&self.domain, given.unwrap_or(&path), &apart)
     }
 }
 
-fn labels(path: &[&Descriptor]) -> String {
+fn labels(path: &[&DescriptorNode]) -> String {
     path.iter().map(|descriptor| descriptor.label()).collect::<Vec<_>>().join(".")
 }
 
-fn conditions(path: &[&Descriptor]) -> impl Iterator<Item = Condition> {
+fn conditions(path: &[&DescriptorNode]) -> impl Iterator<Item = Condition> {
     let places = (1..).zip(path);
     places.map(|(place, it)| condition(&DescriptorNames::at(place, &it.key), it.pattern()))
 }
@@ -233,21 +238,21 @@ fn condition(attribute: &str, pattern: Pattern) -> Condition {
     Condition { attribute: attribute.into(), any_of: vec![pattern] }
 }
 
-fn window(max: u32, unit: Unit) -> Limit {
+fn window(max: u32, unit: WindowUnit) -> Limit {
     let window = Window::new(u64::from(max).max(1), unit.length());
     Limit::Window(window.unwrap_or_else(|_| unreachable!("32 bits, at most a year")).aligned())
 }
 
 fn second_of(max: u32) -> Limit {
-    window(max, Unit::Second)
+    window(max, WindowUnit::Second)
 }
 
 /// The descriptors of a level.
-fn nodes(list: &Node, depth: usize, report: &mut Report) -> Vec<Descriptor> {
+fn nodes(list: &Node, depth: usize, report: &mut DiagnosticSink) -> Vec<DescriptorNode> {
     if list.is_nothing() {
         return Vec::new();
     }
-    let Value::List(items) = &*list.value else {
+    let NodeValue::List(items) = &*list.value else {
         let message = format!("`descriptors` is a list, not {}", list.kind());
         report.error(list.span.clone(), message);
         return Vec::new();
@@ -272,7 +277,7 @@ fn nodes(list: &Node, depth: usize, report: &mut Report) -> Vec<Descriptor> {
     nodes
 }
 
-fn node(item: &Node, depth: usize, report: &mut Report) -> Option<Descriptor> {
+fn node(item: &Node, depth: usize, report: &mut DiagnosticSink) -> Option<DescriptorNode> {
     let fields = fields(item, "a descriptor", &DESCRIPTOR_FIELDS, report)?;
     let Some(key) = fields.text("key", report).filter(|key| !key.is_empty()) else {
         report.error(item.span.clone(), "the descriptor has no `key`");
@@ -297,7 +302,7 @@ fn node(item: &Node, depth: usize, report: &mut Report) -> Option<Descriptor> {
     }
     fields.flag("detailed_metric", report);
     fields.flag("value_to_metric", report);
-    Some(Descriptor {
+    Some(DescriptorNode {
         key,
         value,
         limit: fields.get("rate_limit").and_then(|limit| rate_limit(limit, report)),
@@ -310,7 +315,7 @@ fn node(item: &Node, depth: usize, report: &mut Report) -> Option<Descriptor> {
     })
 }
 
-fn rate_limit(limit: &Node, report: &mut Report) -> Option<RateLimit> {
+fn rate_limit(limit: &Node, report: &mut DiagnosticSink) -> Option<RateLimit> {
     if limit.is_nothing() {
         return None;
     }
@@ -318,7 +323,7 @@ fn rate_limit(limit: &Node, report: &mut Report) -> Option<RateLimit> {
     let name = fields.text("name", report).filter(|name| !name.is_empty());
     if let Some(replaces) = fields.get("replaces").filter(|it| !it.is_nothing()) {
         let message = "`replaces` is not followed: both limits count".to_owned();
-        let mut problem = Problem::new(Severity::Warning, replaces.span.clone(), message);
+        let mut problem = RawDiagnostic::new(Severity::Warning, replaces.span.clone(), message);
         problem.hint = Some("write a descriptor for what the other limit must not count".into());
         report.push(problem);
     }
@@ -334,7 +339,7 @@ fn rate_limit(limit: &Node, report: &mut Report) -> Option<RateLimit> {
         return None;
     };
     let said = unit.text().unwrap_or_default().to_ascii_lowercase();
-    let Some(unit) = Unit::ALL.into_iter().find(|it| it.name() == said) else {
+    let Some(unit) = WindowUnit::ALL.into_iter().find(|it| it.name() == said) else {
         report.error(unit.span.clone(), format!("`{said}` is not a unit")).hint = Some(units());
         return None;
     };
@@ -353,7 +358,7 @@ fn rate_limit(limit: &Node, report: &mut Report) -> Option<RateLimit> {
 }
 
 fn units() -> String {
-    let names: Vec<_> = Unit::ALL.iter().map(|unit| unit.name()).collect();
+    let names: Vec<_> = WindowUnit::ALL.iter().map(|unit| unit.name()).collect();
     format!("write one of {}", names.join(", "))
 }
 

@@ -1,7 +1,7 @@
 //! Mappings of which all keys are known.
 
-use super::node::{Node, Value};
-use crate::policy::parse::report::Report;
+use super::node::{Node, NodeValue};
+use crate::policy::parse::diagnostic_sink::DiagnosticSink;
 
 /// The known keys of a mapping.
 pub(super) struct Fields<'n>(&'n Node);
@@ -11,9 +11,9 @@ pub(super) fn fields<'n>(
     node: &'n Node,
     what: &str,
     known: &[&str],
-    report: &mut Report,
+    report: &mut DiagnosticSink,
 ) -> Option<Fields<'n>> {
-    let Value::Map(entries) = &*node.value else {
+    let NodeValue::Map(entries) = &*node.value else {
         let message = format!("{what} is a mapping, not {}", node.kind());
         report.error(node.span.clone(), message);
         return None;
@@ -42,7 +42,7 @@ impl<'n> Fields<'n> {
     }
 
     /// The text of a key; `None` if there is none.
-    pub(super) fn text(&self, name: &str, report: &mut Report) -> Option<String> {
+    pub(super) fn text(&self, name: &str, report: &mut DiagnosticSink) -> Option<String> {
         let node = self.get(name).filter(|node| !node.is_nothing())?;
         if node.text().is_none() {
             report.error(node.span.clone(), format!("`{name}` is a text, not {}", node.kind()));
@@ -51,7 +51,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Whether a key says `true`.
-    pub(super) fn flag(&self, name: &str, report: &mut Report) -> bool {
+    pub(super) fn flag(&self, name: &str, report: &mut DiagnosticSink) -> bool {
         let Some(node) = self.get(name).filter(|node| !node.is_nothing()) else { return false };
         match node.text() {
             Some("true" | "True" | "TRUE") => true,

@@ -9,26 +9,26 @@ use std::time::Duration;
 
 use tidegate_core::Window;
 
-use super::Found;
+use super::ImportedRule;
 use super::cel::{self, Test};
 use super::fields::{Fields, fields};
-use super::names::Names;
-use super::node::{Node, Value};
+use super::names::UniqueNames;
+use super::node::{Node, NodeValue};
 use crate::policy::descriptor::DescriptorNames;
 use crate::policy::key::{Key, KeyPart, attribute_name};
-use crate::policy::parse::report::Report;
+use crate::policy::parse::diagnostic_sink::DiagnosticSink;
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{Condition, CostTable, Limit, Missing, Pattern, Rule};
 
 /// Reads a document: a list of limits, or a mapping with one under `limits`.
 pub(super) fn read(
     document: &Node,
-    names: &mut Names,
-    report: &mut Report,
-    found: &mut Vec<Found>,
+    names: &mut UniqueNames,
+    report: &mut DiagnosticSink,
+    found: &mut Vec<ImportedRule>,
 ) {
     let list = match &*document.value {
-        Value::List(_) => document,
+        NodeValue::List(_) => document,
         _ => {
             let Some(fields) = fields(document, "the file", &["limits"], report) else { return };
             let Some(list) = fields.get("limits") else {
@@ -38,7 +38,7 @@ pub(super) fn read(
             list
         }
     };
-    let Value::List(items) = &*list.value else {
+    let NodeValue::List(items) = &*list.value else {
         let message = format!("limits are a list, not {}", list.kind());
         report.error(list.span.clone(), message);
         return;
@@ -48,7 +48,12 @@ pub(super) fn read(
     }
 }
 
-fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut Vec<Found>) {
+fn read_limit(
+    item: &Node,
+    names: &mut UniqueNames,
+    report: &mut DiagnosticSink,
+    found: &mut Vec<ImportedRule>,
+) {
     let Some(fields) = fields(item, "a limit", &FIELDS, report) else { return };
     let errors = report.errors();
     let domain = fields.text("namespace", report).filter(|domain| !domain.is_empty());
@@ -79,7 +84,7 @@ fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut V
         report.error(item.span.clone(), "the limit is too large");
         return;
     };
-    let Some(told) = Told::of(&tests, &item.span, report) else { return };
+    let Some(told) = ConditionSet::of(&tests, &item.span, report) else { return };
     let mut group = vec![out(DescriptorNames::NUMBER, Pattern::Glob("*".into()))];
     group.extend(told.not.iter().map(|(name, pattern)| out(name, pattern.clone())));
     for (number, conditions) in (1..).zip(group) {
@@ -88,7 +93,7 @@ fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut V
         rule.conditions = vec![conditions];
         rule.key.parts = vec![KeyPart::Text(NOBODY.into())];
         let rule = rule.missing(Missing::Skip).domain(&domain).group(&name);
-        found.push(Found { rule, span: item.span.clone() });
+        found.push(ImportedRule { rule, span: item.span.clone() });
     }
     let mut rule = Rule::new(&name, Limit::Window(window)).missing(Missing::Skip);
     rule.conditions = told.conditions;
@@ -98,7 +103,7 @@ fn read_limit(item: &Node, names: &mut Names, report: &mut Report, found: &mut V
         rule = rule.cost(CostTable::fixed(2));
     }
     let rule = rule.domain(&domain).group(&name);
-    found.push(Found { rule, span: item.span.clone() });
+    found.push(ImportedRule { rule, span: item.span.clone() });
 }
 
 /// Adds a variable to a key. It counts as the text that it is, whatever its name.
@@ -118,7 +123,7 @@ fn add_text(key: &mut Key, name: &str) -> Result<(), TextError> {
 /// What to call a limit that has no name.
 fn made_up_name(item: &Node, max: u64, seconds: u64) -> String {
     let condition = item.get("conditions").and_then(|it| match &*it.value {
-        Value::List(items) => items.first().and_then(Node::text),
+        NodeValue::List(items) => items.first().and_then(Node::text),
         _ => None,
     });
     let per = format!("{max} per {seconds}s");
@@ -127,16 +132,16 @@ fn made_up_name(item: &Node, max: u64, seconds: u64) -> String {
 
 /// What the conditions of a limit come down to, by attribute.
 #[derive(Default)]
-struct Told {
+struct ConditionSet {
     conditions: Vec<Condition>,
     not: Vec<(String, Pattern)>,
 }
 
-impl Told {
+impl ConditionSet {
     fn of(
         tests: &[(Test, Range<usize>)],
         span: &Range<usize>,
-        report: &mut Report,
+        report: &mut DiagnosticSink,
     ) -> Option<Self> {
         let mut told = Self::default();
         let mut seen: Vec<&str> = Vec::new();
@@ -190,7 +195,7 @@ fn out(attribute: &str, pattern: Pattern) -> Condition {
 /// The tests of a condition, with where it stands.
 fn tests(
     (text, span): &(String, Range<usize>),
-    report: &mut Report,
+    report: &mut DiagnosticSink,
 ) -> Option<Vec<(Test, Range<usize>)>> {
     let checked = cel::condition(text).and_then(|tests| {
         tests.iter().try_for_each(|test| attribute_name(&test.attribute)).map(|()| tests)
@@ -205,9 +210,13 @@ fn tests(
 }
 
 /// The texts of a list.
-fn texts(fields: &Fields<'_>, name: &str, report: &mut Report) -> Vec<(String, Range<usize>)> {
+fn texts(
+    fields: &Fields<'_>,
+    name: &str,
+    report: &mut DiagnosticSink,
+) -> Vec<(String, Range<usize>)> {
     let Some(list) = fields.get(name).filter(|list| !list.is_nothing()) else { return Vec::new() };
-    let Value::List(items) = &*list.value else {
+    let NodeValue::List(items) = &*list.value else {
         report.error(list.span.clone(), format!("`{name}` is a list, not {}", list.kind()));
         return Vec::new();
     };
@@ -229,7 +238,7 @@ fn number(
     fields: &Fields<'_>,
     name: &str,
     (min, max): (u64, u64),
-    (item, report): (&Node, &mut Report),
+    (item, report): (&Node, &mut DiagnosticSink),
 ) -> Option<u64> {
     let Some(node) = fields.get(name).filter(|node| !node.is_nothing()) else {
         report.error(item.span.clone(), format!("the limit has no `{name}`"));

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 /// The names that are taken, by domain.
 #[derive(Default)]
-pub(super) struct Names(HashMap<String, Taken>);
+pub(super) struct UniqueNames(HashMap<String, Taken>);
 
 #[derive(Default)]
 struct Taken {
@@ -14,7 +14,7 @@ struct Taken {
     numbers: HashMap<String, u64>,
 }
 
-impl Names {
+impl UniqueNames {
     /// Takes a name that no rule of the domain has yet: what is wanted, else that with `apart` behind
     /// it, else that with a number. All of them are short, and what tells them apart is never cut off.
     pub(super) fn take(&mut self, domain: &str, wanted: &str, apart: &str) -> String {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_whatever_is_cut_off() {
-        let mut names = Names::default();
+        let mut names = UniqueNames::default();
         let long = "é".repeat(100);
         let mut seen = HashSet::new();
         for wanted in ["a", "a", "a", "a 2", "a (b)", &long, &long, &long, "\n", "\t"] {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn many_of_one_name_do_not_take_long() {
-        let mut names = Names::default();
+        let mut names = UniqueNames::default();
         let last = (0..100_000).map(|_| names.take("d", "a", "")).last();
         assert_eq!(last.as_deref(), Some("a 100000"));
     }

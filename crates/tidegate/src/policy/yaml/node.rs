@@ -9,7 +9,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 /// A piece of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) value: Rc<Value>,
+    pub(super) value: Rc<NodeValue>,
     /// In bytes of the text.
     pub(super) span: Range<usize>,
     /// How deep it is nested, aliases included.
@@ -20,7 +20,7 @@ pub(super) struct Node {
 
 /// What a node is.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) enum NodeValue {
     /// Text as it stands there; whether it was quoted.
     Scalar(String, bool),
     List(Vec<Node>),
@@ -30,7 +30,7 @@ pub(super) enum Value {
 
 /// Why a file is not YAML, or not to be read.
 #[derive(Debug)]
-pub(super) struct Bad {
+pub(super) struct YamlError {
     pub(super) span: Range<usize>,
     pub(super) message: String,
     pub(super) hint: Option<String>,
@@ -39,7 +39,7 @@ pub(super) struct Bad {
 impl Node {
     /// The value of a key of a mapping.
     pub(super) fn get(&self, name: &str) -> Option<&Self> {
-        let Value::Map(entries) = &*self.value else { return None };
+        let NodeValue::Map(entries) = &*self.value else { return None };
         let is_it = |(key, _): &&(Self, Self)| key.text() == Some(name);
         entries.iter().find(is_it).map(|(_, value)| value)
     }
@@ -47,36 +47,36 @@ impl Node {
     /// The text of a scalar.
     pub(super) fn text(&self) -> Option<&str> {
         match &*self.value {
-            Value::Scalar(text, _) => Some(text),
+            NodeValue::Scalar(text, _) => Some(text),
             _ => None,
         }
     }
 
     /// Whether there is nothing: `key:` or `key: null`.
     pub(super) fn is_nothing(&self) -> bool {
-        matches!(&*self.value, Value::Scalar(text, false) if matches!(&**text, "" | "~" | "null"))
+        matches!(&*self.value, NodeValue::Scalar(text, false) if matches!(&**text, "" | "~" | "null"))
     }
 
     /// What it is, in words.
     pub(super) fn kind(&self) -> &'static str {
         match &*self.value {
-            Value::Scalar(..) if self.is_nothing() => "nothing",
-            Value::Scalar(..) => "a text or number",
-            Value::List(_) => "a list",
-            Value::Map(_) => "a mapping",
+            NodeValue::Scalar(..) if self.is_nothing() => "nothing",
+            NodeValue::Scalar(..) => "a text or number",
+            NodeValue::List(_) => "a list",
+            NodeValue::Map(_) => "a mapping",
         }
     }
 }
 
 /// The documents of a file. Those with nothing in them are left out.
-pub(super) fn read(text: &str) -> Result<Vec<Node>, Bad> {
-    let mut reader = Reader { places: Places::of(text), ..Reader::default() };
+pub(super) fn read(text: &str) -> Result<Vec<Node>, YamlError> {
+    let mut reader = YamlReader { places: ByteOffsets::of(text), ..YamlReader::default() };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| {
             let at = reader.places.byte(error.marker().index());
             let message = format!("this is not YAML: {}", error.info());
-            Bad { span: at..at, message, hint: None }
+            YamlError { span: at..at, message, hint: None }
         })?;
         reader.take(event, span)?;
     }
@@ -85,26 +85,26 @@ pub(super) fn read(text: &str) -> Result<Vec<Node>, Bad> {
 }
 
 #[derive(Default)]
-struct Reader {
-    places: Places,
+struct YamlReader {
+    places: ByteOffsets,
     documents: Vec<Node>,
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     anchors: HashMap<usize, Node>,
     size: usize,
 }
 
 /// A list or mapping that has begun.
-struct Open {
+struct OpenNode {
     start: usize,
     anchor: usize,
     items: Vec<Node>,
     is_map: bool,
 }
 
-impl Reader {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Bad> {
+impl YamlReader {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), YamlError> {
         let span = self.places.byte(span.start.index())..self.places.byte(span.end.index());
-        let bad = |message: &str, hint: &str| Bad {
+        let bad = |message: &str, hint: &str| YamlError {
             span: span.clone(),
             message: message.into(),
             hint: Some(hint.into()),
@@ -112,7 +112,7 @@ impl Reader {
         match event {
             Event::Scalar(text, style, anchor, _) => {
                 let size = 1 + text.len() / TEXT_BYTES;
-                let value = Value::Scalar(text.into_owned(), style != ScalarStyle::Plain);
+                let value = NodeValue::Scalar(text.into_owned(), style != ScalarStyle::Plain);
                 self.count(size, &span)?;
                 self.add(Node { value: Rc::new(value), span, depth: 1, size }, anchor);
             }
@@ -122,10 +122,10 @@ impl Reader {
                 }
                 let is_map = matches!(event, Event::MappingStart(..));
                 let (start, items) = (span.start, Vec::new());
-                self.open.push(Open { start, anchor, items, is_map });
+                self.open.push(OpenNode { start, anchor, items, is_map });
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Open { start, anchor, items, is_map }) = self.open.pop() else {
+                let Some(OpenNode { start, anchor, items, is_map }) = self.open.pop() else {
                     return Ok(());
                 };
                 // What a list or mapping is about stands where it begins.
@@ -136,7 +136,7 @@ impl Reader {
                 }
                 self.count(1, &span)?;
                 let size = 1 + items.iter().map(|item| item.size).sum::<usize>();
-                let value = if is_map { mapping(items)? } else { Value::List(items) };
+                let value = if is_map { mapping(items)? } else { NodeValue::List(items) };
                 self.add(Node { value: Rc::new(value), span, depth, size }, anchor);
             }
             Event::Alias(anchor) => {
@@ -158,14 +158,14 @@ impl Reader {
     }
 
     /// Counts what the file says, and everything that an alias stands for.
-    fn count(&mut self, size: usize, span: &Range<usize>) -> Result<(), Bad> {
+    fn count(&mut self, size: usize, span: &Range<usize>) -> Result<(), YamlError> {
         self.size = self.size.saturating_add(size);
         if self.size <= MOST_SIZE {
             return Ok(());
         }
         let message = "up to here the file says too many things, aliases counted each time";
         let hint = Some("split it, or use fewer aliases".into());
-        Err(Bad { span: span.clone(), message: message.into(), hint })
+        Err(YamlError { span: span.clone(), message: message.into(), hint })
     }
 
     fn add(&mut self, node: Node, anchor: usize) {
@@ -179,14 +179,14 @@ impl Reader {
     }
 }
 
-fn too_deep(span: Range<usize>) -> Bad {
+fn too_deep(span: Range<usize>) -> YamlError {
     let hint = Some("no policy needs that".into());
-    Bad { span, message: "this is nested too deep".into(), hint }
+    YamlError { span, message: "this is nested too deep".into(), hint }
 }
 
 /// A mapping of keys and values that follow each other. What `<<` names is part of it, except where a key
 /// is there already.
-fn mapping(items: Vec<Node>) -> Result<Value, Bad> {
+fn mapping(items: Vec<Node>) -> Result<NodeValue, YamlError> {
     let mut entries: Vec<(Node, Node)> = Vec::with_capacity(items.len() / 2);
     let mut merged = Vec::new();
     let mut known = HashSet::new();
@@ -194,13 +194,13 @@ fn mapping(items: Vec<Node>) -> Result<Value, Bad> {
     while let (Some(key), Some(value)) = (items.next(), items.next()) {
         let Some(name) = key.text().map(str::to_owned) else {
             let message = format!("{} cannot be a key here", key.kind());
-            return Err(Bad { span: key.span, message, hint: None });
+            return Err(YamlError { span: key.span, message, hint: None });
         };
         if !known.insert(name.clone()) {
             let message = format!("the key `{name}` is there twice");
-            return Err(Bad { span: key.span, message, hint: Some("leave one out".into()) });
+            return Err(YamlError { span: key.span, message, hint: Some("leave one out".into()) });
         }
-        if matches!(&*key.value, Value::Scalar(text, false) if text == "<<") {
+        if matches!(&*key.value, NodeValue::Scalar(text, false) if text == "<<") {
             merged.push(value);
         } else {
             entries.push((key, value));
@@ -208,26 +208,26 @@ fn mapping(items: Vec<Node>) -> Result<Value, Bad> {
     }
     for value in &merged {
         let one = std::slice::from_ref(value);
-        let mappings = if let Value::List(items) = &*value.value { items } else { one };
+        let mappings = if let NodeValue::List(items) = &*value.value { items } else { one };
         for mapping in mappings {
-            let Value::Map(more) = &*mapping.value else {
+            let NodeValue::Map(more) = &*mapping.value else {
                 let message = format!("`<<` merges mappings, not {}", mapping.kind());
                 let hint = Some("write `<<: *anchor`".into());
-                return Err(Bad { span: mapping.span.clone(), message, hint });
+                return Err(YamlError { span: mapping.span.clone(), message, hint });
             };
             let is_new =
                 |(key, _): &&(Node, Node)| key.text().is_some_and(|it| known.insert(it.into()));
             entries.extend(more.iter().filter(is_new).cloned());
         }
     }
-    Ok(Value::Map(entries))
+    Ok(NodeValue::Map(entries))
 }
 
 /// Where characters are, in bytes; empty where each is a byte.
 #[derive(Default)]
-struct Places(Vec<usize>);
+struct ByteOffsets(Vec<usize>);
 
-impl Places {
+impl ByteOffsets {
     fn of(text: &str) -> Self {
         if text.is_ascii() {
             return Self::default();

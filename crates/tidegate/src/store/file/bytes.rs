@@ -2,17 +2,17 @@
 
 /// Writes values one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Writer(pub(super) Vec<u8>);
+pub(super) struct ByteWriter(pub(super) Vec<u8>);
 
 /// Reads what a [`Writer`] has written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) struct ByteReader<'a>(pub(super) &'a [u8]);
 
 /// The bytes do not say what they should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-impl Writer {
+impl ByteWriter {
     pub(super) fn byte(&mut self, value: u8) {
         self.0.push(value);
     }
@@ -60,7 +60,7 @@ impl Writer {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -134,25 +134,29 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Malformed, Reader, Writer};
+    use super::{ByteReader, ByteWriter, Malformed};
 
     #[test]
     fn numbers_come_back() {
         let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX];
-        let mut writer = Writer::default();
+        let mut writer = ByteWriter::default();
         numbers.iter().for_each(|number| writer.number(*number));
-        let mut reader = Reader(&writer.0);
+        let mut reader = ByteReader(&writer.0);
         numbers.iter().for_each(|number| assert_eq!(reader.number(), Ok(*number)));
         assert!(reader.is_empty());
     }
 
     #[test]
     fn what_lies_is_refused() {
-        assert_eq!(Reader(&[0xff; 10]).number(), Err(Malformed), "more than 64 bits");
-        assert_eq!(Reader(&[0x80]).number(), Err(Malformed), "cut off");
-        assert_eq!(Reader(&[9, b'a']).text(), Err(Malformed), "shorter than it says");
-        assert_eq!(Reader(&[1, 0xff]).text(), Err(Malformed), "not UTF-8");
+        assert_eq!(ByteReader(&[0xff; 10]).number(), Err(Malformed), "more than 64 bits");
+        assert_eq!(ByteReader(&[0x80]).number(), Err(Malformed), "cut off");
+        assert_eq!(ByteReader(&[9, b'a']).text(), Err(Malformed), "shorter than it says");
+        assert_eq!(ByteReader(&[1, 0xff]).text(), Err(Malformed), "not UTF-8");
         let huge = [0xff, 0xff, 0xff, 0xff, 0x0f];
-        assert_eq!(Reader(&huge).list(Reader::byte), Err(Malformed), "a list longer than all");
+        assert_eq!(
+            ByteReader(&huge).list(ByteReader::byte),
+            Err(Malformed),
+            "a list longer than all"
+        );
     }
 }

@@ -95,7 +95,7 @@ impl Folder {
     }
 
     /// A folder to look into, whoever has it.
-    pub fn look(path: &Path) -> io::Result<Self> {
+    pub fn open_read_only(path: &Path) -> io::Result<Self> {
         fs::read_dir(path)?;
         Ok(Self { path: path.into(), lock: None })
     }

@@ -9,31 +9,31 @@ use std::io;
 
 use tidegate_core::Timestamp;
 
-use super::bytes::{Reader, Writer};
-use super::chain::Chain;
+use super::bytes::{ByteReader, ByteWriter};
 use super::crc::crc32c;
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{Batches, FileKind, frame};
-use super::record::{Key, Record};
-use super::{FileStore, Shared};
+use super::record::{KeyRecord, Record};
+use super::segments::Segments;
+use super::{FileStore, FileStoreInner};
 use crate::cycle::Times;
 use crate::policy::Durability;
 use crate::store::block_on;
-use crate::store::memory::Remembered;
+use crate::store::memory::CachedResult;
 
 impl FileStore {
     /// Destroys the names of all keys in which an attribute has a value; reports how many. See
     /// [`Engine::erase`](crate::Engine::erase), for which this is without an engine.
     pub fn erase(&self, attribute: &str, value: &str, now: Timestamp) -> Result<u64, OpenError> {
         let times = Times { now, wall: now };
-        let is_named = |key: &Key| {
+        let is_named = |key: &KeyRecord| {
             let has = |(name, known): &(Box<str>, Option<Box<str>>)| {
                 &**name == attribute && known.as_deref() == Some(value)
             };
             !key.is_erased && key.name.parts.iter().any(has)
         };
-        block_on(Box::pin(self.when_safe(Durability::Fsync))).map_err(erasing_failed)?;
+        block_on(Box::pin(self.wait_durable(Durability::Fsync))).map_err(erasing_failed)?;
         let found = find_keys(&*self.shared.disk, is_named)?;
         if found.is_empty() {
             return Ok(0);
@@ -45,7 +45,7 @@ impl FileStore {
     }
 }
 
-impl Shared {
+impl FileStoreInner {
     /// Finishes what an earlier process had begun to erase.
     pub(super) fn finish_erasing(&self, times: Times) -> Result<(), OpenError> {
         let Some(numbers) = read_marker(&*self.disk)? else { return Ok(()) };
@@ -61,7 +61,7 @@ impl Shared {
         self.recorder.take(&Record::Erased { at: times.now, keys }, Durability::Fsync);
         // The snapshot knows nothing of them, and no later segment does.
         self.take_snapshot().map_err(erasing_failed)?;
-        let chain = Chain::read(&*self.disk, 0)?;
+        let chain = Segments::read(&*self.disk, 0)?;
         for link in chain.links() {
             if link.counts_len.is_some() {
                 let file = FileKind::Log.file_name(link.header.number);
@@ -74,9 +74,9 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl FileStoreInner {
     /// Removes segments that do not count: nobody reads them, and they may have names.
-    fn remove_strays(&self, chain: &Chain) -> Result<(), OpenError> {
+    fn remove_strays(&self, chain: &Segments) -> Result<(), OpenError> {
         let names = self.disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
         let newest = chain.links().last().map_or(0, |link| link.header.number);
         for name in names {
@@ -93,10 +93,10 @@ impl Shared {
 /// Numbers and hashes of the keys that are wanted.
 fn find_keys(
     disk: &dyn Disk,
-    is_wanted: impl Fn(&Key) -> bool,
+    is_wanted: impl Fn(&KeyRecord) -> bool,
 ) -> Result<HashMap<u64, u64>, OpenError> {
     let mut found = HashMap::new();
-    Chain::read(disk, 0)?.for_each(disk, |record, _| {
+    Segments::read(disk, 0)?.for_each(disk, |record, _| {
         if let Record::Key(key) = record
             && is_wanted(&key)
         {
@@ -144,7 +144,7 @@ fn blank_segment(
 
 /// The records of a batch without some names, as long as before; `None` if they have none of them.
 fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
-    let (mut reader, mut out, mut is_changed) = (Reader(records), Writer::default(), false);
+    let (mut reader, mut out, mut is_changed) = (ByteReader(records), ByteWriter::default(), false);
     while !reader.is_empty() {
         let before = reader.0;
         let mut record = Record::read(&mut reader).ok()?;
@@ -160,7 +160,7 @@ fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
                 let of_holds =
                     items.flat_map(|hold| &hold.items).any(|item| erased.contains_key(&item.hash));
                 for (_, name) in &mut acts.names {
-                    let is_about = |name: &&mut Remembered| {
+                    let is_about = |name: &&mut CachedResult| {
                         name.answer.hashes.iter().any(|key| erased.contains_key(key))
                     };
                     if let Some(name) = name.as_mut().filter(|name| is_about(name)) {
@@ -198,7 +198,7 @@ fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
 }
 
 fn write_marker(disk: &dyn Disk, numbers: &[u64]) -> io::Result<()> {
-    let mut out = Writer::default();
+    let mut out = ByteWriter::default();
     out.list(numbers.iter(), |out, number| out.number(*number));
     let crc = crc32c(0, &out.0);
     out.0.extend_from_slice(&crc.to_le_bytes());
@@ -220,7 +220,7 @@ fn read_marker(disk: &dyn Disk) -> Result<Option<Vec<u64>>, OpenError> {
     let numbers = bytes
         .split_last_chunk()
         .filter(|(numbers, crc)| crc32c(0, numbers) == u32::from_le_bytes(**crc))
-        .and_then(|(numbers, _)| Reader(numbers).list(Reader::number).ok());
+        .and_then(|(numbers, _)| ByteReader(numbers).list(ByteReader::number).ok());
     numbers.map(Some).ok_or_else(|| OpenError::Damaged {
         file: MARKER.into(),
         at: 0,

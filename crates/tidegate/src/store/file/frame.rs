@@ -6,18 +6,18 @@ use super::crc::crc32c;
 
 /// What the first 64 bytes of a file say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct FileHeader {
     pub(super) kind: FileKind,
     pub(super) number: u64,
     /// The segment before this one, and how many of its bytes count.
-    pub(super) after: End,
+    pub(super) after: SegmentEnd,
     /// The number of its first batch.
     pub(super) first_batch: u64,
 }
 
 /// Where a segment ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct SegmentEnd {
     /// 0 is no segment.
     pub(super) number: u64,
     pub(super) len: u64,
@@ -71,7 +71,7 @@ impl FileKind {
     }
 }
 
-impl Header {
+impl FileHeader {
     pub(super) fn to_bytes(self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[..16].copy_from_slice(self.kind.magic());
@@ -99,7 +99,7 @@ impl Header {
             return Err(HeaderError::NotOurs);
         }
         let [number, after, len, first_batch] = [24, 32, 40, 48].map(|at| u64_at(bytes, at));
-        Ok(Self { kind, number, after: End { number: after, len }, first_batch })
+        Ok(Self { kind, number, after: SegmentEnd { number: after, len }, first_batch })
     }
 }
 
@@ -131,7 +131,7 @@ pub(super) struct Batch<'a> {
 
 /// How a segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum BatchesEnd {
     /// After a whole batch.
     Clean,
     /// In the middle of what was being written when it stopped; none of it was ever safe.
@@ -170,10 +170,10 @@ impl<'a> Batches<'a> {
     }
 
     /// What comes after the last batch that can be read.
-    pub(super) fn ending(&self) -> Ending {
+    pub(super) fn ending(&self) -> BatchesEnd {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.iter().all(|byte| *byte == 0) {
-            return Ending::Clean;
+            return BatchesEnd::Clean;
         }
         // A batch further on that knows this one as safe proves that it was there.
         let is_proof = |at: usize| {
@@ -181,7 +181,7 @@ impl<'a> Batches<'a> {
                 .is_some_and(|later| later.number > self.next && later.synced >= self.next)
         };
         let is_damaged = (self.at..self.bytes.len()).step_by(8).any(is_proof);
-        if is_damaged { Ending::Damaged } else { Ending::Torn }
+        if is_damaged { BatchesEnd::Damaged } else { BatchesEnd::Torn }
     }
 }
 

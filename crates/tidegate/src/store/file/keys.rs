@@ -11,7 +11,7 @@ use crate::store::KeyName;
 /// tell any more.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    by_hash: HashMap<u64, Known, Mixing>,
+    by_hash: HashMap<u64, KnownKey, Mixing>,
     /// Every rule that has had a key.
     rules: Vec<RuleName>,
     rule_numbers: HashMap<RuleName, u32>,
@@ -29,7 +29,7 @@ pub(super) type KeysOfRule<'a> = ((&'a str, &'a str), Vec<(u64, u64)>);
 
 /// What is known of a key.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownKey {
     number: u64,
     rule: u32,
 }
@@ -53,7 +53,7 @@ impl Keys {
     /// Knows a key by the number that it has.
     pub(super) fn insert(&mut self, number: u64, hash: u64, rule: (&str, &str)) {
         let rule = self.rule(rule);
-        self.by_hash.insert(hash, Known { number, rule });
+        self.by_hash.insert(hash, KnownKey { number, rule });
         self.last = self.last.max(number);
     }
 
@@ -86,7 +86,7 @@ impl Keys {
     pub(super) fn by_rule(&self) -> Vec<KeysOfRule<'_>> {
         let names = self.rules.iter().map(|(domain, name)| (&**domain, &**name));
         let mut lists: Vec<_> = names.map(|name| (name, Vec::new())).collect();
-        for (hash, Known { number, rule }) in &self.by_hash {
+        for (hash, KnownKey { number, rule }) in &self.by_hash {
             if let Some((_, list)) = lists.get_mut(*rule as usize) {
                 list.push((*number, *hash));
             }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 
-use super::bytes::Reader;
-use super::chain::{Chain, Link, Place};
+use super::bytes::ByteReader;
 use super::disk::{Disk, Folder};
 use super::error::OpenError;
-use super::frame::{Batches, Ending, FileKind};
-use super::record::{Acts, KeyedAct, Record, Round};
+use super::frame::{Batches, BatchesEnd, FileKind};
+use super::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
+use super::segments::{RecordPosition, SegmentLink, Segments};
 use crate::engine::Change;
-use crate::store::memory::{ActKind, Entry as Account};
+use crate::store::memory::{ActionKind, JournalTransfer as Account};
 use crate::store::{HoldId, KeyName};
 
 /// Everything that was written down, to be read.
@@ -52,13 +52,13 @@ pub struct Ledger {
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Entries are numbered upwards from 1, in the order in which they happened.
     pub number: u64,
     /// When it happened.
     pub at: Timestamp,
     /// What happened.
-    pub what: What,
+    pub what: EntryKind,
     /// The domain that it happened in; empty where it is about none.
     pub domain: Box<str>,
     /// The reservation that it is about.
@@ -66,13 +66,13 @@ pub struct Entry {
     /// What the caller wanted to be written down with it.
     pub note: Option<Box<str>>,
     /// Units that went from one account to another.
-    pub bookings: Vec<Booked>,
+    pub bookings: Vec<Booking>,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum What {
+pub enum EntryKind {
     /// Something was checked and charged.
     Check,
     /// Something was set aside.
@@ -108,11 +108,11 @@ pub enum What {
 /// Units of a key that went from one account to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Booked {
+pub struct Booking {
     /// Whose they are. Of a key whose name was destroyed only the rule is left.
     pub key: Arc<KeyName>,
     /// From where to where.
-    pub booking: Booking,
+    pub booking: Transfer,
     /// How many.
     pub units: u64,
 }
@@ -120,7 +120,7 @@ pub struct Booked {
 /// From where to where units went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Booking {
+pub enum Transfer {
     /// Granted, and spent at once.
     Charged,
     /// Granted, and set aside.
@@ -181,7 +181,7 @@ impl Ledger {
     /// The ledger in a folder.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let folder = Folder::look(path)
+        let folder = Folder::open_read_only(path)
             .map_err(|error| OpenError::disk(format!("open {}", path.display()), error))?;
         Ok(Self::on(Arc::new(folder)))
     }
@@ -193,9 +193,9 @@ impl Ledger {
     }
 
     /// What happened, oldest first.
-    pub fn entries(&self, filter: &Filter) -> Result<Entries, OpenError> {
-        let chain = Chain::read(&*self.disk, 0)?;
-        Ok(Entries {
+    pub fn entries(&self, filter: &Filter) -> Result<LedgerEntries, OpenError> {
+        let chain = Segments::read(&*self.disk, 0)?;
+        Ok(LedgerEntries {
             disk: Arc::clone(&self.disk),
             links: chain.links().iter().copied().collect(),
             segment: None,
@@ -275,7 +275,7 @@ impl Filter {
     }
 
     /// The part of an entry that is of interest, if there is one.
-    fn apply(&self, mut entry: Entry) -> Option<Entry> {
+    fn apply(&self, mut entry: LedgerEntry) -> Option<LedgerEntry> {
         let is_in_time = self.since.is_none_or(|since| entry.at >= since)
             && self.until.is_none_or(|until| entry.at < until);
         let is_in_domain = self.domain.as_ref().is_none_or(|domain| *domain == entry.domain);
@@ -286,7 +286,9 @@ impl Filter {
             return Some(entry);
         }
         let is_edit_of_rule = match &entry.what {
-            What::Edited(change) => self.key.is_empty() && change.rule() == self.rule.as_deref(),
+            EntryKind::Edited(change) => {
+                self.key.is_empty() && change.rule() == self.rule.as_deref()
+            }
             _ => false,
         };
         entry.bookings.retain(|booked| self.is_about(&booked.key));
@@ -303,35 +305,35 @@ impl Filter {
 
 /// Reads entries, one after the other.
 #[derive(Debug)]
-pub struct Entries {
+pub struct LedgerEntries {
     disk: Arc<dyn Disk>,
-    links: VecDeque<Link>,
-    segment: Option<Segment>,
+    links: VecDeque<SegmentLink>,
+    segment: Option<OpenSegment>,
     keys: HashMap<u64, Arc<KeyName>>,
     /// The domains of reservations that are open.
     holds: HashMap<HoldId, Box<str>>,
-    ready: VecDeque<Entry>,
+    ready: VecDeque<LedgerEntry>,
     number: u64,
     filter: Filter,
 }
 
 /// A segment that is being read.
-struct Segment {
-    link: Link,
+struct OpenSegment {
+    link: SegmentLink,
     file: String,
     bytes: Vec<u8>,
     at: usize,
     next_batch: u64,
 }
 
-impl fmt::Debug for Segment {
+impl fmt::Debug for OpenSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Segment").field("file", &self.file).field("at", &self.at).finish()
     }
 }
 
-impl Iterator for Entries {
-    type Item = Result<Entry, OpenError>;
+impl Iterator for LedgerEntries {
+    type Item = Result<LedgerEntry, OpenError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -350,27 +352,27 @@ impl Iterator for Entries {
     }
 }
 
-impl Entries {
+impl LedgerEntries {
     /// Reads the entries of one more batch; `false` at the end.
     fn read_batch(&mut self) -> Result<bool, OpenError> {
         let mut segment = match self.segment.take() {
             Some(segment) => segment,
             None => match self.links.pop_front() {
-                Some(link) => Segment::read(&*self.disk, link)?,
+                Some(link) => OpenSegment::read(&*self.disk, link)?,
                 None => return Ok(false),
             },
         };
-        let place = Place { file: segment.file.clone(), at: segment.at as u64 };
+        let place = RecordPosition { file: segment.file.clone(), at: segment.at as u64 };
         let counted = segment.link.counted(&segment.bytes);
         let mut batches = Batches::from(counted, segment.at, segment.next_batch);
         let Some(batch) = batches.next() else {
             let is_whole = match segment.link.counts_len {
                 Some(len) => place.at == len,
-                None => batches.ending() != Ending::Damaged,
+                None => batches.ending() != BatchesEnd::Damaged,
             };
             return if is_whole { Ok(true) } else { Err(place.broken()) };
         };
-        let mut records = Reader(batch.records);
+        let mut records = ByteReader(batch.records);
         while !records.is_empty() {
             let record = Record::read(&mut records).map_err(|_| place.broken())?;
             self.take(record);
@@ -386,19 +388,19 @@ impl Entries {
                 self.keys.insert(key.number, Arc::new(key.name));
             }
             Record::Acts(acts) => self.take_acts(*acts),
-            Record::Round(Round { at, domain, closed, note }) => {
-                self.push(at, What::RoundClosed { closed }, domain, note);
+            Record::Round(RoundRecord { at, domain, closed, note }) => {
+                self.push(at, EntryKind::RoundClosed { closed }, domain, note);
             }
             Record::Edit(edit) => {
                 for change in edit.changes.into_iter().map(Change::from) {
                     let domain = change.domain().unwrap_or_default().into();
-                    self.push(change.at, What::Edited(Box::new(change)), domain, None);
+                    self.push(change.at, EntryKind::Edited(Box::new(change)), domain, None);
                 }
             }
-            Record::Note { at, domain, text } => self.push(at, What::Note, domain, Some(text)),
+            Record::Note { at, domain, text } => self.push(at, EntryKind::Note, domain, Some(text)),
             Record::Erased { at, keys } => {
                 let keys = keys.len() as u64;
-                self.push(at, What::Erased { keys }, "".into(), None);
+                self.push(at, EntryKind::Erased { keys }, "".into(), None);
             }
             Record::Seed(_)
             | Record::Limit(_)
@@ -408,17 +410,17 @@ impl Entries {
         }
     }
 
-    fn take_acts(&mut self, acts: Acts) {
+    fn take_acts(&mut self, acts: ActionsRecord) {
         let of_state = acts.states.first().and_then(|(key, _)| self.keys.get(key)).cloned();
         let mut items = acts.holds.iter().filter_map(|(_, hold)| hold.as_ref()?.items.first());
         let of_items =
             items.find_map(|item| self.keys.get(&item.hash)).map(|key| key.domain.clone());
-        for KeyedAct { kind, at, hold, note, bookings } in acts.acts {
+        for KeyedAction { kind, at, hold, note, bookings } in acts.acts {
             let Some(what) = what_of(kind) else { continue };
             let unknown = || Arc::new(KeyName::default());
-            let bookings: Vec<Booked> = bookings
+            let bookings: Vec<Booking> = bookings
                 .into_iter()
-                .map(|(key, entry, units)| Booked {
+                .map(|(key, entry, units)| Booking {
                     key: self.keys.get(&key).cloned().unwrap_or_else(unknown),
                     booking: entry.into(),
                     units,
@@ -432,28 +434,28 @@ impl Entries {
                 .unwrap_or_default();
             if let Some(hold) = hold {
                 match what {
-                    What::Cancel | What::Expire => self.holds.remove(&hold),
+                    EntryKind::Cancel | EntryKind::Expire => self.holds.remove(&hold),
                     _ => self.holds.insert(hold, domain.clone()),
                 };
             }
             let number = 0;
-            self.enqueue(Entry { number, at, what, domain, hold, note, bookings });
+            self.enqueue(LedgerEntry { number, at, what, domain, hold, note, bookings });
         }
     }
 
-    fn push(&mut self, at: Timestamp, what: What, domain: Box<str>, note: Option<Box<str>>) {
+    fn push(&mut self, at: Timestamp, what: EntryKind, domain: Box<str>, note: Option<Box<str>>) {
         let (hold, bookings, number) = (None, Vec::new(), 0);
-        self.enqueue(Entry { number, at, what, domain, hold, note, bookings });
+        self.enqueue(LedgerEntry { number, at, what, domain, hold, note, bookings });
     }
 
-    fn enqueue(&mut self, entry: Entry) {
+    fn enqueue(&mut self, entry: LedgerEntry) {
         self.number += 1;
-        self.ready.extend(self.filter.apply(Entry { number: self.number, ..entry }));
+        self.ready.extend(self.filter.apply(LedgerEntry { number: self.number, ..entry }));
     }
 }
 
-impl Segment {
-    fn read(disk: &dyn Disk, link: Link) -> Result<Self, OpenError> {
+impl OpenSegment {
+    fn read(disk: &dyn Disk, link: SegmentLink) -> Result<Self, OpenError> {
         let file = FileKind::Log.file_name(link.header.number);
         let bytes = link.read(disk)?;
         let start = Batches::new(&bytes, link.header.first_batch);
@@ -474,14 +476,14 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, booked: &Booked) {
+    fn add(&mut self, booked: &Booking) {
         let sum = match booked.booking {
-            Booking::Charged => &mut self.charged,
-            Booking::Held => &mut self.held,
-            Booking::Committed => &mut self.committed,
-            Booking::Cancelled => &mut self.cancelled,
-            Booking::Expired => &mut self.expired,
-            Booking::Refunded => &mut self.refunded,
+            Transfer::Charged => &mut self.charged,
+            Transfer::Held => &mut self.held,
+            Transfer::Committed => &mut self.committed,
+            Transfer::Cancelled => &mut self.cancelled,
+            Transfer::Expired => &mut self.expired,
+            Transfer::Refunded => &mut self.refunded,
         };
         *sum = sum.saturating_add(booked.units);
     }
@@ -498,7 +500,7 @@ impl Sums {
     }
 }
 
-impl From<Account> for Booking {
+impl From<Account> for Transfer {
     fn from(account: Account) -> Self {
         match account {
             Account::Charged => Self::Charged,
@@ -512,16 +514,16 @@ impl From<Account> for Booking {
 }
 
 /// What an audit calls it; `None` for what is nobody's doing.
-const fn what_of(kind: ActKind) -> Option<What> {
+const fn what_of(kind: ActionKind) -> Option<EntryKind> {
     Some(match kind {
-        ActKind::Check => What::Check,
-        ActKind::Reserve => What::Reserve,
-        ActKind::Commit => What::Commit,
-        ActKind::Cancel => What::Cancel,
-        ActKind::Expire => What::Expire,
-        ActKind::Renew => What::Renew,
-        ActKind::Refund => What::Refund,
-        ActKind::Forget => What::Forget,
-        ActKind::Carry => return None,
+        ActionKind::Check => EntryKind::Check,
+        ActionKind::Reserve => EntryKind::Reserve,
+        ActionKind::Commit => EntryKind::Commit,
+        ActionKind::Cancel => EntryKind::Cancel,
+        ActionKind::Expire => EntryKind::Expire,
+        ActionKind::Renew => EntryKind::Renew,
+        ActionKind::Refund => EntryKind::Refund,
+        ActionKind::Forget => EntryKind::Forget,
+        ActionKind::Carry => return None,
     })
 }

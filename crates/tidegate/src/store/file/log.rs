@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::tail::{Sync, Tail};
+use super::writer::{SegmentWriter, SyncMode};
 use crate::clock::{Clock, MonotonicClock};
 use crate::locks::lock;
 use crate::policy::Durability;
@@ -20,13 +20,13 @@ use crate::store::Outage;
 /// A log that takes records from any thread.
 #[derive(Debug)]
 pub(super) struct Log {
-    shared: Arc<Shared>,
+    shared: Arc<LogInner>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct LogInner {
+    state: Mutex<LogState>,
     /// The thread that writes waits here for something to do.
     work: Condvar,
     /// Who rotates, or waits for the disk to work again, waits here.
@@ -34,7 +34,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LogState {
     records: Vec<u8>,
     /// How many records were ever taken, written, and made safe.
     taken: u64,
@@ -42,7 +42,7 @@ struct State {
     synced: u64,
     /// How safe those who wait want their records.
     wanted: Option<Durability>,
-    waiting: HashMap<u64, (Goal, Waker)>,
+    waiting: HashMap<u64, (DurabilityGoal, Waker)>,
     /// The number of the next one who waits.
     next_waiter: u64,
     /// What the disk said when it last refused to take anything.
@@ -56,13 +56,13 @@ struct State {
     is_closing: bool,
     /// Whether nobody writes any more.
     is_dead: bool,
-    counts: Counts,
+    counts: LogCounts,
 }
 
 /// What the log has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct LogCounts {
     /// Records of decisions and changes.
     pub records: u64,
     /// Bytes written.
@@ -73,7 +73,7 @@ pub struct Counts {
 
 /// A record, and how safe it has to be.
 #[derive(Clone, Copy, Debug)]
-struct Goal {
+struct DurabilityGoal {
     record: u64,
     durability: Durability,
     outages: u64,
@@ -81,12 +81,15 @@ struct Goal {
 
 impl Log {
     /// A log that goes on where `tail` ends.
-    pub(super) fn new(tail: Tail, on_growth: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
+    pub(super) fn new(
+        tail: SegmentWriter,
+        on_growth: impl Fn(u64) + Send + 'static,
+    ) -> io::Result<Self> {
         // What an earlier life has left unsafe is as if it had just been written.
-        let left = u64::from(!tail.is_all_safe());
+        let left = u64::from(!tail.is_all_synced());
         let wanted = (left > 0).then_some(Durability::Fsync);
-        let state = State { taken: left, written: left, wanted, ..State::default() };
-        let shared = Arc::new(Shared {
+        let state = LogState { taken: left, written: left, wanted, ..LogState::default() };
+        let shared = Arc::new(LogInner {
             state: Mutex::new(state),
             work: Condvar::new(),
             done: Condvar::new(),
@@ -108,16 +111,16 @@ impl Log {
     }
 
     /// When everything that was taken so far is as safe as that.
-    pub(super) fn when_safe(&self, durability: Durability) -> WhenSafe {
+    pub(super) fn wait_durable(&self, durability: Durability) -> WaitDurable {
         let mut state = lock(&self.shared.state);
-        let goal = Goal { record: state.taken, durability, outages: state.outages };
+        let goal = DurabilityGoal { record: state.taken, durability, outages: state.outages };
         if state.reached(&goal).is_none() {
             // What was taken for somebody who wanted less has to become as safe.
             state.wanted = state.wanted.max(Some(durability));
             self.shared.wake(&mut state);
         }
         state.next_waiter += 1;
-        WhenSafe { shared: Arc::clone(&self.shared), goal, number: state.next_waiter }
+        WaitDurable { shared: Arc::clone(&self.shared), goal, number: state.next_waiter }
     }
 
     /// Whether nothing more should be taken: the disk refuses, or is far behind.
@@ -155,9 +158,9 @@ impl Log {
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> LogCounts {
         let state = lock(&self.shared.state);
-        Counts { records: state.taken, ..state.counts }
+        LogCounts { records: state.taken, ..state.counts }
     }
 
     /// Ends the log: what was taken is written and made safe, if the disk lets it.
@@ -179,16 +182,16 @@ impl Drop for Log {
     }
 }
 
-impl Shared {
-    fn wake(&self, state: &mut State) {
+impl LogInner {
+    fn wake(&self, state: &mut LogState) {
         if state.is_idle {
             state.is_idle = false;
             self.work.notify_one();
         }
     }
 
-    fn run(&self, mut tail: Tail, on_growth: impl Fn(u64)) {
-        let _told = TellsTheEnd(self);
+    fn run(&self, mut tail: SegmentWriter, on_growth: impl Fn(u64)) {
+        let _told = PanicGuard(self);
         let mut is_last = false;
         while !is_last {
             let mut state = self.next_work();
@@ -197,9 +200,9 @@ impl Shared {
             is_last = state.is_closing;
             drop(state);
             let is_safe = match wanted {
-                Some(Durability::Fsync) => Sync::Now,
-                _ if rotates || is_last => Sync::Now,
-                _ => Sync::Later,
+                Some(Durability::Fsync) => SyncMode::Now,
+                _ if rotates || is_last => SyncMode::Now,
+                _ => SyncMode::Later,
             };
             let written = tail.write(&records, is_safe);
             let rotated = match (&written, rotates) {
@@ -212,7 +215,7 @@ impl Shared {
     }
 
     /// Waits until there is something to write; while the disk refuses, for a while at most.
-    fn next_work(&self) -> std::sync::MutexGuard<'_, State> {
+    fn next_work(&self) -> std::sync::MutexGuard<'_, LogState> {
         let mut state = lock(&self.state);
         let began = MonotonicClock.now();
         loop {
@@ -242,17 +245,17 @@ impl Shared {
     /// Tells everybody what became of the records up to one.
     fn note(
         &self,
-        tail: &Tail,
-        (upto, is_safe): (u64, Sync),
+        tail: &SegmentWriter,
+        (upto, is_safe): (u64, SyncMode),
         written: io::Result<()>,
         rotated: Option<io::Result<u64>>,
     ) -> u64 {
         let mut state = lock(&self.state);
-        state.counts = Counts { records: 0, bytes: tail.written_len, syncs: tail.syncs };
+        state.counts = LogCounts { records: 0, bytes: tail.written_len, syncs: tail.syncs };
         match written {
             Ok(()) => {
                 state.written = upto;
-                if is_safe == Sync::Now || tail.is_all_safe() {
+                if is_safe == SyncMode::Now || tail.is_all_synced() {
                     state.synced = upto;
                 }
                 state.failure = None;
@@ -286,9 +289,9 @@ impl Shared {
 }
 
 /// Tells everybody, should the thread that writes end in a panic: nothing is written any more.
-struct TellsTheEnd<'a>(&'a Shared);
+struct PanicGuard<'a>(&'a LogInner);
 
-impl Drop for TellsTheEnd<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if !thread::panicking() {
             return;
@@ -306,9 +309,9 @@ impl Drop for TellsTheEnd<'_> {
     }
 }
 
-impl State {
+impl LogState {
     /// Whether a record is as safe as it has to be, or nobody can know any more; `None`: not yet.
-    fn reached(&self, goal: &Goal) -> Option<Result<(), Outage>> {
+    fn reached(&self, goal: &DurabilityGoal) -> Option<Result<(), Outage>> {
         let reached = match goal.durability {
             Durability::Memory => u64::MAX,
             Durability::Flush => self.written,
@@ -326,19 +329,19 @@ impl State {
 
 /// Waits until records are safe.
 #[derive(Debug)]
-pub(crate) struct WhenSafe {
-    shared: Arc<Shared>,
-    goal: Goal,
+pub(crate) struct WaitDurable {
+    shared: Arc<LogInner>,
+    goal: DurabilityGoal,
     number: u64,
 }
 
-impl Drop for WhenSafe {
+impl Drop for WaitDurable {
     fn drop(&mut self) {
         lock(&self.shared.state).waiting.remove(&self.number);
     }
 }
 
-impl Future for WhenSafe {
+impl Future for WaitDurable {
     type Output = Result<(), Outage>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -8,18 +8,18 @@ use tidegate_core::{
     BucketState, CooldownState, Decision, Period, QuotaState, Timestamp, WindowState,
 };
 
-use super::bytes::{Malformed, Reader, Writer};
+use super::bytes::{ByteReader, ByteWriter, Malformed};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions};
 use crate::calendar::Calendar;
 use crate::cycle::Times;
 use crate::keyed::{pack_sliding, unpack_sliding};
 use crate::policy::{Cycle, Durability, Effective};
 use crate::store::memory::{
-    ActKind, Answered, Booking, Entry, ExceptionId, Happened, Hold, Image, Item, KnownImage,
-    Remembered, Successor,
+    ActionKind, CachedDecisions, CachedResult, Happened, Hold, HoldItem, JournalBooking,
+    JournalTransfer, LimitImage, OverrideId, StateImage, Successor,
 };
-use crate::store::{Decided, Held, HoldId, KeyName};
+use crate::store::{Decided, HoldId, KeyName, NewHold};
 use crate::table::{Narrow, Tagged, WIDE_WORDS};
-use crate::terms::{Decisions, Moment, State, Terms};
 
 /// Something that is written down.
 #[derive(Clone, Debug)]
@@ -27,15 +27,15 @@ pub(super) enum Record {
     /// The random numbers of the hash that names states.
     Seed(Vec<u128>),
     /// From here on a number stands for a key.
-    Key(Key),
+    Key(KeyRecord),
     /// A limit has come into force or changed.
-    Limit(Box<KnownImage>),
+    Limit(Box<LimitImage>),
     /// Things that happened at once, and what they left behind.
-    Acts(Box<Acts>),
+    Acts(Box<ActionsRecord>),
     /// A round of a domain was closed.
-    Round(Round),
+    Round(RoundRecord),
     /// The policy was edited.
-    Edit(Box<Edit>),
+    Edit(Box<EditRecord>),
     /// The host wants to remember something.
     Note { at: Timestamp, domain: Box<str>, text: Box<str> },
     /// Keys whose names were destroyed.
@@ -50,7 +50,7 @@ pub(super) enum Record {
 
 /// Whose state a number stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct KeyRecord {
     pub(super) number: u64,
     pub(super) hash: u64,
     pub(super) name: KeyName,
@@ -60,28 +60,28 @@ pub(super) struct Key {
 
 /// Things that happened at once, and what they left behind.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Acts {
-    pub(super) acts: Vec<KeyedAct>,
-    pub(super) states: Vec<(u64, Option<Image>)>,
+pub(super) struct ActionsRecord {
+    pub(super) acts: Vec<KeyedAction>,
+    pub(super) states: Vec<(u64, Option<StateImage>)>,
     pub(super) holds: Vec<(HoldId, Option<Hold>)>,
-    pub(super) names: Vec<([u64; 2], Option<Remembered>)>,
+    pub(super) names: Vec<([u64; 2], Option<CachedResult>)>,
     pub(super) fence: u64,
 }
 
 /// Something that happened, with numbers for keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeyedAct {
-    pub(super) kind: ActKind,
+pub(super) struct KeyedAction {
+    pub(super) kind: ActionKind,
     pub(super) at: Timestamp,
     pub(super) hold: Option<HoldId>,
     pub(super) note: Option<Box<str>>,
     /// Key, from where to where, units.
-    pub(super) bookings: Vec<(u64, Entry, u64)>,
+    pub(super) bookings: Vec<(u64, JournalTransfer, u64)>,
 }
 
 /// A round that was closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Round {
+pub(super) struct RoundRecord {
     pub(super) at: Timestamp,
     pub(super) domain: Box<str>,
     /// How many were closed by then.
@@ -91,34 +91,34 @@ pub(super) struct Round {
 
 /// An edit of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Edit {
+pub(super) struct EditRecord {
     /// All edits in force from here on, as text.
     pub(super) overlay: Box<str>,
     /// What has changed: number, time of day, who, what, before, after.
-    pub(super) changes: Vec<EditedThing>,
+    pub(super) changes: Vec<EditedItem>,
 }
 
 /// One thing that was edited.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EditedThing {
+pub(super) struct EditedItem {
     pub(super) number: u64,
     pub(super) at: Timestamp,
     pub(super) who: Box<str>,
-    pub(super) what: EditedWhat,
+    pub(super) what: EditedKind,
     pub(super) before: Option<Box<str>>,
     pub(super) after: Option<Box<str>>,
 }
 
 /// What an edit was about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum EditedWhat {
+pub(super) enum EditedKind {
     Rule { domain: Box<str>, name: Box<str>, starts_fresh: bool },
     Bans { domain: Box<str> },
     Server,
 }
 
 impl Record {
-    pub(super) fn write(&self, out: &mut Writer) {
+    pub(super) fn write(&self, out: &mut ByteWriter) {
         match self {
             Self::Seed(words) => {
                 out.byte(1);
@@ -136,12 +136,12 @@ impl Record {
                 out.byte(4);
                 acts.write(out);
             }
-            Self::Round(Round { at, domain, closed, note }) => {
+            Self::Round(RoundRecord { at, domain, closed, note }) => {
                 out.byte(5);
                 time(out, *at);
                 out.text(domain);
                 out.number(*closed);
-                out.option(note.as_deref(), Writer::text);
+                out.option(note.as_deref(), ByteWriter::text);
             }
             Self::Edit(edit) => {
                 out.byte(6);
@@ -180,31 +180,31 @@ impl Record {
         }
     }
 
-    pub(super) fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         Ok(match from.byte()? {
             1 => Self::Seed(from.list(|from| {
                 let [low, high] = [from.word()?, from.word()?];
                 Ok(u128::from(low) | (u128::from(high) << 64))
             })?),
-            2 => Self::Key(Key::read(from)?),
+            2 => Self::Key(KeyRecord::read(from)?),
             3 => Self::Limit(Box::new(read_limit(from)?)),
-            4 => Self::Acts(Box::new(Acts::read(from)?)),
-            5 => Self::Round(Round {
+            4 => Self::Acts(Box::new(ActionsRecord::read(from)?)),
+            5 => Self::Round(RoundRecord {
                 at: read_time(from)?,
                 domain: from.text()?.into(),
                 closed: from.number()?,
                 note: from.option(|from| from.text().map(Into::into))?,
             }),
-            6 => Self::Edit(Box::new(Edit {
+            6 => Self::Edit(Box::new(EditRecord {
                 overlay: from.text()?.into(),
-                changes: from.list(EditedThing::read)?,
+                changes: from.list(EditedItem::read)?,
             })),
             7 => Self::Note {
                 at: read_time(from)?,
                 domain: from.text()?.into(),
                 text: from.text()?.into(),
             },
-            8 => Self::Erased { at: read_time(from)?, keys: from.list(Reader::number)? },
+            8 => Self::Erased { at: read_time(from)?, keys: from.list(ByteReader::number)? },
             9 => Self::Clock {
                 now: read_time(from)?,
                 reuse: [read_time(from)?, read_time(from)?],
@@ -221,8 +221,8 @@ impl Record {
     }
 }
 
-impl Key {
-    fn write(&self, out: &mut Writer) {
+impl KeyRecord {
+    fn write(&self, out: &mut ByteWriter) {
         out.number(self.number);
         out.word(self.hash);
         out.byte(u8::from(self.is_erased));
@@ -230,11 +230,11 @@ impl Key {
         out.text(&self.name.rule);
         out.list(self.name.parts.iter(), |out, (attribute, value)| {
             out.text(attribute);
-            out.option(value.as_deref(), Writer::text);
+            out.option(value.as_deref(), ByteWriter::text);
         });
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             number: from.number()?,
             hash: from.word()?,
@@ -260,8 +260,8 @@ impl Key {
     }
 }
 
-impl Acts {
-    fn write(&self, out: &mut Writer) {
+impl ActionsRecord {
+    fn write(&self, out: &mut ByteWriter) {
         out.list(self.acts.iter(), |out, act| act.write(out));
         out.list(self.states.iter(), |out, (key, image)| {
             out.number(*key);
@@ -278,9 +278,9 @@ impl Acts {
         out.number(self.fence);
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
-            acts: from.list(KeyedAct::read)?,
+            acts: from.list(KeyedAction::read)?,
             states: from.list(|from| Ok((from.number()?, read_image(from)?)))?,
             holds: from.list(|from| Ok((HoldId(read_pair(from)?), from.option(read_hold)?)))?,
             names: from.list(|from| Ok((read_pair(from)?, from.option(read_name)?)))?,
@@ -289,19 +289,19 @@ impl Acts {
     }
 }
 
-impl KeyedAct {
+impl KeyedAction {
     /// What happened, with numbers for keys.
     pub(super) fn new(act: Happened, number: impl Fn(u64) -> Option<u64>) -> Self {
         let Happened { kind, at, hold, note, bookings } = act;
-        let keyed = |Booking { hash, entry, units }| Some((number(hash)?, entry, units));
+        let keyed = |JournalBooking { hash, entry, units }| Some((number(hash)?, entry, units));
         Self { kind, at, hold, note, bookings: bookings.into_iter().filter_map(keyed).collect() }
     }
 
-    fn write(&self, out: &mut Writer) {
+    fn write(&self, out: &mut ByteWriter) {
         out.byte(KINDS.iter().position(|kind| *kind == self.kind).map_or(0, small));
         time(out, self.at);
         out.option(self.hold, |out, id| write_pair(out, id.0));
-        out.option(self.note.as_deref(), Writer::text);
+        out.option(self.note.as_deref(), ByteWriter::text);
         out.list(self.bookings.iter(), |out, (key, entry, units)| {
             out.number(*key);
             out.byte(ENTRIES.iter().position(|it| it == entry).map_or(0, small));
@@ -309,7 +309,7 @@ impl KeyedAct {
         });
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             kind: *KINDS.get(usize::from(from.byte()?)).ok_or(Malformed)?,
             at: read_time(from)?,
@@ -324,14 +324,14 @@ impl KeyedAct {
     }
 }
 
-fn write_image(out: &mut Writer, image: Option<Image>) {
+fn write_image(out: &mut ByteWriter, image: Option<StateImage>) {
     match image {
         None => out.byte(0),
-        Some(Image::Narrow(Tagged { tag, packed: Narrow { high, low } })) => {
+        Some(StateImage::Narrow(Tagged { tag, packed: Narrow { high, low } })) => {
             out.byte(1);
             [tag.into(), high.into(), low].into_iter().for_each(|word| out.number(word));
         }
-        Some(Image::Wide(Tagged { tag, packed })) => {
+        Some(StateImage::Wide(Tagged { tag, packed })) => {
             out.byte(2);
             out.number(tag.into());
             packed.into_iter().for_each(|word| out.number(word));
@@ -339,58 +339,58 @@ fn write_image(out: &mut Writer, image: Option<Image>) {
     }
 }
 
-fn read_image(from: &mut Reader<'_>) -> Result<Option<Image>, Malformed> {
+fn read_image(from: &mut ByteReader<'_>) -> Result<Option<StateImage>, Malformed> {
     Ok(match from.byte()? {
         0 => None,
         1 => {
             let (tag, high) = (from.small()?, from.small()?);
-            Some(Image::Narrow(Tagged { tag, packed: Narrow { high, low: from.number()? } }))
+            Some(StateImage::Narrow(Tagged { tag, packed: Narrow { high, low: from.number()? } }))
         }
         2 => {
             let (tag, mut packed) = (from.small()?, [0; WIDE_WORDS]);
             for word in &mut packed {
                 *word = from.number()?;
             }
-            Some(Image::Wide(Tagged { tag, packed }))
+            Some(StateImage::Wide(Tagged { tag, packed }))
         }
         _ => return Err(Malformed),
     })
 }
 
-impl EditedThing {
-    fn write(&self, out: &mut Writer) {
+impl EditedItem {
+    fn write(&self, out: &mut ByteWriter) {
         out.number(self.number);
         time(out, self.at);
         out.text(&self.who);
         match &self.what {
-            EditedWhat::Rule { domain, name, starts_fresh } => {
+            EditedKind::Rule { domain, name, starts_fresh } => {
                 out.byte(1 + u8::from(*starts_fresh));
                 out.text(domain);
                 out.text(name);
             }
-            EditedWhat::Bans { domain } => {
+            EditedKind::Bans { domain } => {
                 out.byte(3);
                 out.text(domain);
             }
-            EditedWhat::Server => out.byte(4),
+            EditedKind::Server => out.byte(4),
         }
-        out.option(self.before.as_deref(), Writer::text);
-        out.option(self.after.as_deref(), Writer::text);
+        out.option(self.before.as_deref(), ByteWriter::text);
+        out.option(self.after.as_deref(), ByteWriter::text);
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             number: from.number()?,
             at: read_time(from)?,
             who: from.text()?.into(),
             what: match from.byte()? {
-                kind @ (1 | 2) => EditedWhat::Rule {
+                kind @ (1 | 2) => EditedKind::Rule {
                     domain: from.text()?.into(),
                     name: from.text()?.into(),
                     starts_fresh: kind == 2,
                 },
-                3 => EditedWhat::Bans { domain: from.text()?.into() },
-                4 => EditedWhat::Server,
+                3 => EditedKind::Bans { domain: from.text()?.into() },
+                4 => EditedKind::Server,
                 _ => return Err(Malformed),
             },
             before: from.option(|from| from.text().map(Into::into))?,
@@ -399,7 +399,7 @@ impl EditedThing {
     }
 }
 
-fn write_hold(out: &mut Writer, hold: &Hold) {
+fn write_hold(out: &mut ByteWriter, hold: &Hold) {
     out.number(u64::try_from(hold.length.as_nanos()).unwrap_or(u64::MAX));
     time(out, hold.expires);
     out.number(hold.fence);
@@ -418,7 +418,7 @@ fn write_hold(out: &mut Writer, hold: &Hold) {
     });
 }
 
-fn read_hold(from: &mut Reader<'_>) -> Result<Hold, Malformed> {
+fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
     Ok(Hold {
         length: Duration::from_nanos(from.number()?),
         expires: read_time(from)?,
@@ -426,7 +426,7 @@ fn read_hold(from: &mut Reader<'_>) -> Result<Hold, Malformed> {
         settled: from.option(read_time)?,
         name: from.option(read_pair)?,
         items: SmallVec::from_vec(from.list(|from| {
-            Ok(Item {
+            Ok(HoldItem {
                 tag: from.small()?,
                 hash: from.word()?,
                 units: from.number()?,
@@ -438,16 +438,16 @@ fn read_hold(from: &mut Reader<'_>) -> Result<Hold, Malformed> {
     })
 }
 
-fn write_name(out: &mut Writer, name: &Remembered) {
+fn write_name(out: &mut ByteWriter, name: &CachedResult) {
     time(out, name.at);
     out.word(name.body);
-    let Answered { decided, decisions, hashes, refunded } = &name.answer;
+    let CachedDecisions { decided, decisions, hashes, refunded } = &name.answer;
     if let Some(units) = refunded {
         out.byte(REFUND);
         out.number(*units);
         return out.list(hashes.iter(), |out, hash| out.word(*hash));
     }
-    out.option(decided.hold, |out, Held { id, expires, fence }| {
+    out.option(decided.hold, |out, NewHold { id, expires, fence }| {
         write_pair(out, id.0);
         time(out, expires);
         out.number(fence);
@@ -458,20 +458,20 @@ fn write_name(out: &mut Writer, name: &Remembered) {
     });
 }
 
-fn read_name(from: &mut Reader<'_>) -> Result<Remembered, Malformed> {
+fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
     let (at, body) = (read_time(from)?, from.word()?);
     let mut decided = Decided { is_allowed: true, hold: None, is_repeat: false };
     match from.byte()? {
         0 => {}
         1 => {
             let (id, expires) = (HoldId(read_pair(from)?), read_time(from)?);
-            decided.hold = Some(Held { id, expires, fence: from.number()? });
+            decided.hold = Some(NewHold { id, expires, fence: from.number()? });
         }
         REFUND => {
             let refunded = Some(from.number()?);
-            let (decisions, hashes) = (Decisions::new(), from.list(Reader::word)?.into());
-            let answer = Answered { decided, decisions, hashes, refunded };
-            return Ok(Remembered { at, body, answer });
+            let (decisions, hashes) = (Decisions::new(), from.list(ByteReader::word)?.into());
+            let answer = CachedDecisions { decided, decisions, hashes, refunded };
+            return Ok(CachedResult { at, body, answer });
         }
         _ => return Err(Malformed),
     }
@@ -484,13 +484,17 @@ fn read_name(from: &mut Reader<'_>) -> Result<Remembered, Malformed> {
         Ok((hash, Decision::from_words(words)))
     })?;
     let (hashes, decisions) = said.into_iter().unzip();
-    Ok(Remembered { at, body, answer: Answered { decided, decisions, hashes, refunded: None } })
+    Ok(CachedResult {
+        at,
+        body,
+        answer: CachedDecisions { decided, decisions, hashes, refunded: None },
+    })
 }
 
-fn write_limit(out: &mut Writer, limit: &KnownImage) {
+fn write_limit(out: &mut ByteWriter, limit: &LimitImage) {
     out.number(limit.tag.into());
     out.word(limit.family);
-    write_terms(out, &limit.terms);
+    write_any_limit(out, &limit.limit);
     out.option(limit.cycle.as_ref(), |out, (cycle, domain)| {
         let calendar = match cycle {
             Cycle::Calendar(calendar) => calendar.to_string(),
@@ -499,30 +503,30 @@ fn write_limit(out: &mut Writer, limit: &KnownImage) {
         out.text(&calendar);
         out.text(domain);
     });
-    write_moment(out, limit.since);
+    write_decision_time(out, limit.since);
     out.option(limit.until, |out, Times { now, wall }| {
         time(out, now);
         time(out, wall);
     });
     out.option(limit.common, |out, tag| out.number(tag.into()));
-    out.option(limit.exception, |out, ExceptionId { key, place }| {
+    out.option(limit.override_id, |out, OverrideId { key, place }| {
         out.word(key);
         out.number(place.into());
     });
     out.option(limit.successor, |out, successor| {
         out.number(successor.tag.into());
-        write_moment(out, successor.at);
+        write_decision_time(out, successor.at);
         out.number(successor.period_after);
         out.byte(u8::from(successor.effective == Effective::Next));
     });
     out.byte(u8::from(limit.is_removed));
 }
 
-fn read_limit(from: &mut Reader<'_>) -> Result<KnownImage, Malformed> {
-    Ok(KnownImage {
+fn read_limit(from: &mut ByteReader<'_>) -> Result<LimitImage, Malformed> {
+    Ok(LimitImage {
         tag: from.small()?,
         family: from.word()?,
-        terms: read_terms(from)?,
+        limit: read_any_limit(from)?,
         cycle: from.option(|from| {
             let cycle = match from.text()? {
                 "" => Cycle::Round,
@@ -530,15 +534,15 @@ fn read_limit(from: &mut Reader<'_>) -> Result<KnownImage, Malformed> {
             };
             Ok((cycle, from.text()?.into()))
         })?,
-        since: read_moment(from)?,
+        since: read_decision_time(from)?,
         until: from.option(|from| Ok(Times { now: read_time(from)?, wall: read_time(from)? }))?,
-        common: from.option(Reader::small)?,
-        exception: from
-            .option(|from| Ok(ExceptionId { key: from.word()?, place: from.small()? }))?,
+        common: from.option(ByteReader::small)?,
+        override_id: from
+            .option(|from| Ok(OverrideId { key: from.word()?, place: from.small()? }))?,
         successor: from.option(|from| {
             Ok(Successor {
                 tag: from.small()?,
-                at: read_moment(from)?,
+                at: read_decision_time(from)?,
                 period_after: from.number()?,
                 effective: match from.byte()? {
                     0 => Effective::Now,
@@ -550,58 +554,58 @@ fn read_limit(from: &mut Reader<'_>) -> Result<KnownImage, Malformed> {
     })
 }
 
-fn write_terms(out: &mut Writer, terms: &Terms) {
-    let (algorithm, words) = terms.to_words();
+fn write_any_limit(out: &mut ByteWriter, limit: &AnyLimit) {
+    let (algorithm, words) = limit.to_words();
     out.byte(algorithm);
     words.into_iter().for_each(|word| out.number(word));
 }
 
-fn read_terms(from: &mut Reader<'_>) -> Result<Terms, Malformed> {
+fn read_any_limit(from: &mut ByteReader<'_>) -> Result<AnyLimit, Malformed> {
     let algorithm = from.byte()?;
     let words = [from.number()?, from.number()?, from.number()?, from.number()?];
-    Terms::from_words(algorithm, words).ok_or(Malformed)
+    AnyLimit::from_words(algorithm, words).ok_or(Malformed)
 }
 
-fn write_state(out: &mut Writer, state: &State) {
+fn write_state(out: &mut ByteWriter, state: &AnyState) {
     match state {
-        State::Bucket(BucketState { full_at_ticks, held }) => {
+        AnyState::Bucket(BucketState { full_at_ticks, held }) => {
             out.byte(1);
             #[allow(clippy::cast_possible_truncation, reason = "each half goes to its place")]
             let words = [*full_at_ticks as u64, (*full_at_ticks >> 64) as u64, *held];
             words.into_iter().for_each(|word| out.number(word));
         }
-        State::Window(WindowState { ends_ns, used, held }) => {
+        AnyState::Window(WindowState { ends_ns, used, held }) => {
             out.byte(2);
             [*ends_ns, *used, *held].into_iter().for_each(|word| out.number(word));
         }
-        State::Sliding(state) => {
+        AnyState::Sliding(state) => {
             out.byte(3);
             pack_sliding(state).into_iter().for_each(|word| out.number(word));
             out.number(state.held);
         }
-        State::Cooldown(state) => {
+        AnyState::Cooldown(state) => {
             out.byte(4);
             out.number(state.since_ns_plus_1);
         }
-        State::Quota(QuotaState { period, used, carried, held }) => {
+        AnyState::Quota(QuotaState { period, used, carried, held }) => {
             out.byte(5);
             [*period, *used, *carried, *held].into_iter().for_each(|word| out.number(word));
         }
-        State::Slots { held } => {
+        AnyState::Slots { held } => {
             out.byte(6);
             out.number(*held);
         }
     }
 }
 
-fn read_state(from: &mut Reader<'_>) -> Result<State, Malformed> {
+fn read_state(from: &mut ByteReader<'_>) -> Result<AnyState, Malformed> {
     Ok(match from.byte()? {
         1 => {
             let [low, high] = [from.number()?, from.number()?];
             let full_at_ticks = u128::from(low) | (u128::from(high) << 64);
-            State::Bucket(BucketState { full_at_ticks, held: from.number()? })
+            AnyState::Bucket(BucketState { full_at_ticks, held: from.number()? })
         }
-        2 => State::Window(WindowState {
+        2 => AnyState::Window(WindowState {
             ends_ns: from.number()?,
             used: from.number()?,
             held: from.number()?,
@@ -613,44 +617,47 @@ fn read_state(from: &mut Reader<'_>) -> Result<State, Malformed> {
             }
             let mut state = unpack_sliding(words);
             state.held = from.number()?;
-            State::Sliding(state)
+            AnyState::Sliding(state)
         }
-        4 => State::Cooldown(CooldownState { since_ns_plus_1: from.number()? }),
-        5 => State::Quota(QuotaState {
+        4 => AnyState::Cooldown(CooldownState { since_ns_plus_1: from.number()? }),
+        5 => AnyState::Quota(QuotaState {
             period: from.number()?,
             used: from.number()?,
             carried: from.number()?,
             held: from.number()?,
         }),
-        6 => State::Slots { held: from.number()? },
+        6 => AnyState::Slots { held: from.number()? },
         _ => return Err(Malformed),
     })
 }
 
-fn write_moment(out: &mut Writer, moment: Moment) {
-    time(out, moment.now);
-    out.number(moment.period.index);
-    out.option(moment.period.ends, time);
+fn write_decision_time(out: &mut ByteWriter, decided_at: DecisionTime) {
+    time(out, decided_at.now);
+    out.number(decided_at.period.index);
+    out.option(decided_at.period.ends, time);
 }
 
-fn read_moment(from: &mut Reader<'_>) -> Result<Moment, Malformed> {
+fn read_decision_time(from: &mut ByteReader<'_>) -> Result<DecisionTime, Malformed> {
     let now = read_time(from)?;
-    Ok(Moment { now, period: Period { index: from.number()?, ends: from.option(read_time)? } })
+    Ok(DecisionTime {
+        now,
+        period: Period { index: from.number()?, ends: from.option(read_time)? },
+    })
 }
 
-fn write_pair(out: &mut Writer, pair: [u64; 2]) {
+fn write_pair(out: &mut ByteWriter, pair: [u64; 2]) {
     pair.into_iter().for_each(|word| out.word(word));
 }
 
-fn read_pair(from: &mut Reader<'_>) -> Result<[u64; 2], Malformed> {
+fn read_pair(from: &mut ByteReader<'_>) -> Result<[u64; 2], Malformed> {
     Ok([from.word()?, from.word()?])
 }
 
-fn time(out: &mut Writer, at: Timestamp) {
+fn time(out: &mut ByteWriter, at: Timestamp) {
     out.number(at.as_nanos());
 }
 
-fn read_time(from: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
+fn read_time(from: &mut ByteReader<'_>) -> Result<Timestamp, Malformed> {
     from.number().map(Timestamp::from_nanos)
 }
 
@@ -665,7 +672,7 @@ const fn durability_byte(durability: Durability) -> u8 {
     }
 }
 
-fn read_durability(from: &mut Reader<'_>) -> Result<Durability, Malformed> {
+fn read_durability(from: &mut ByteReader<'_>) -> Result<Durability, Malformed> {
     Ok(match from.byte()? {
         0 => Durability::Memory,
         1 => Durability::Flush,
@@ -679,24 +686,24 @@ fn small(place: usize) -> u8 {
 }
 
 /// By their numbers in a record.
-const KINDS: [ActKind; 9] = [
-    ActKind::Check,
-    ActKind::Reserve,
-    ActKind::Commit,
-    ActKind::Cancel,
-    ActKind::Expire,
-    ActKind::Renew,
-    ActKind::Refund,
-    ActKind::Forget,
-    ActKind::Carry,
+const KINDS: [ActionKind; 9] = [
+    ActionKind::Check,
+    ActionKind::Reserve,
+    ActionKind::Commit,
+    ActionKind::Cancel,
+    ActionKind::Expire,
+    ActionKind::Renew,
+    ActionKind::Refund,
+    ActionKind::Forget,
+    ActionKind::Carry,
 ];
 
 /// By their numbers in a record.
-const ENTRIES: [Entry; 6] = [
-    Entry::Charged,
-    Entry::Held,
-    Entry::Committed,
-    Entry::Cancelled,
-    Entry::Expired,
-    Entry::Refunded,
+const ENTRIES: [JournalTransfer; 6] = [
+    JournalTransfer::Charged,
+    JournalTransfer::Held,
+    JournalTransfer::Committed,
+    JournalTransfer::Cancelled,
+    JournalTransfer::Expired,
+    JournalTransfer::Refunded,
 ];

@@ -4,13 +4,15 @@ use std::sync::Mutex;
 
 use tidegate_core::Timestamp;
 
-use super::bytes::Writer;
+use super::bytes::ByteWriter;
 use super::keys::Keys;
 use super::log::Log;
-use super::record::{Acts, Key, KeyedAct, Record};
+use super::record::{ActionsRecord, KeyRecord, KeyedAction, Record};
 use crate::locks::lock;
 use crate::policy::Durability;
-use crate::store::memory::{Hold, Journal, Limits, MemoryStore, Remembered, Side, Sink, Width};
+use crate::store::memory::{
+    CachedResult, Hold, HoldTables, Journal, LimitRegistry, MemoryStore, Sink, Width,
+};
 
 /// Writes down what changes in memory.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Writes down one record.
     pub(super) fn take(&self, record: &Record, durability: Durability) {
-        let mut out = Writer::default();
+        let mut out = ByteWriter::default();
         record.write(&mut out);
         self.log.take(&out.0, durability);
     }
@@ -45,7 +47,7 @@ impl Recorder {
     }
 
     /// What was answered, with numbers for keys; those that are not kept have none.
-    pub(super) fn name_image(&self, known: &Remembered, keys: &Keys) -> Remembered {
+    pub(super) fn name_image(&self, known: &CachedResult, keys: &Keys) -> CachedResult {
         let mut image = known.clone();
         for hash in &mut image.answer.hashes {
             *hash = keys.number(*hash).unwrap_or(0);
@@ -59,20 +61,20 @@ impl Sink for Recorder {
         lock(&self.keys).knows(hash)
     }
 
-    fn write(&self, store: &MemoryStore, side: &Side, journal: Journal) {
-        let mut out = Writer::default();
+    fn write(&self, store: &MemoryStore, tables: &HoldTables, journal: Journal) {
+        let mut out = ByteWriter::default();
         let mut keys = lock(&self.keys);
         for (hash, name) in journal.keys {
             if !keys.knows(hash) {
                 let number = keys.add(hash, &name);
-                Record::Key(Key { number, hash, name, is_erased: false }).write(&mut out);
+                Record::Key(KeyRecord { number, hash, name, is_erased: false }).write(&mut out);
             }
         }
-        let mut acts = Acts { fence: side.last_fence(), ..Acts::default() };
+        let mut acts = ActionsRecord { fence: tables.last_fence(), ..ActionsRecord::default() };
         for act in journal.acts {
             let mut last = lock(&self.last);
             *last = last.max(act.at);
-            acts.acts.push(KeyedAct::new(act, |hash| keys.number(hash)));
+            acts.acts.push(KeyedAction::new(act, |hash| keys.number(hash)));
         }
         for (hash, width) in journal.states {
             if let (Some(number), true) = (keys.number(hash), width != Width::None) {
@@ -80,7 +82,7 @@ impl Sink for Recorder {
             }
         }
         for id in journal.holds {
-            match side.hold(id) {
+            match tables.hold(id) {
                 None => acts.holds.push((id, None)),
                 Some(hold) => {
                     acts.holds.extend(self.hold_image(hold, &keys).map(|hold| (id, Some(hold))));
@@ -88,7 +90,7 @@ impl Sink for Recorder {
             }
         }
         for name in journal.names {
-            let known = side.name(&name).map(|known| self.name_image(known, &keys));
+            let known = tables.name(&name).map(|known| self.name_image(known, &keys));
             acts.names.push((name, known));
         }
         Record::Acts(Box::new(acts)).write(&mut out);
@@ -97,8 +99,8 @@ impl Sink for Recorder {
         self.log.take(&out.0, journal.durability.unwrap_or(Durability::Memory));
     }
 
-    fn adopted(&self, limits: &Limits, tags: &[u32]) {
-        let mut out = Writer::default();
+    fn adopted(&self, limits: &LimitRegistry, tags: &[u32]) {
+        let mut out = ByteWriter::default();
         for image in tags.iter().filter_map(|tag| limits.image(*tag)) {
             Record::Limit(Box::new(image)).write(&mut out);
         }

@@ -6,21 +6,21 @@ use std::sync::atomic::Ordering;
 
 use tidegate_core::Timestamp;
 
-use super::bytes::Reader;
-use super::chain::{Chain, Finish, Place};
+use super::bytes::ByteReader;
 use super::disk::Disk;
 use super::error::OpenError;
-use super::frame::{Batches, End, FileKind, Header, HeaderError};
+use super::frame::{Batches, FileHeader, FileKind, HeaderError, SegmentEnd};
 use super::keys::{Keys, Mixing};
-use super::record::{Acts, Edit, EditedThing, EditedWhat, Record, Round};
+use super::record::{ActionsRecord, EditRecord, EditedItem, EditedKind, Record, RoundRecord};
+use super::segments::{LogEnd, RecordPosition, Segments};
 use crate::calendar::CachedCalendar;
 use crate::cycle::CycleClock;
 use crate::engine::{Change, Changed, MOST_CHANGES, Overlay};
 use crate::hash::KeyedHash;
 use crate::policy::Cycle;
-use crate::store::memory::{Hold, Image, KnownImage, MemoryStore, Remembered};
+use crate::store::memory::{CachedResult, Hold, LimitImage, MemoryStore, StateImage};
 use crate::store::sealed::Store as _;
-use crate::store::{Edits, HoldId};
+use crate::store::{HoldId, StoredEdits};
 use crate::table::WhenFull;
 
 /// Everything that was kept.
@@ -28,8 +28,8 @@ use crate::table::WhenFull;
 pub(super) struct Recovered {
     pub(super) memory: MemoryStore,
     pub(super) keys: Keys,
-    pub(super) edits: Edits,
-    pub(super) finish: Finish,
+    pub(super) edits: StoredEdits,
+    pub(super) finish: LogEnd,
     /// The latest time at which anything happened.
     pub(super) last: Timestamp,
     /// Whether there was nothing.
@@ -40,20 +40,20 @@ pub(super) struct Recovered {
 
 /// How much may be kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct RecoveryBounds {
     pub(super) max_keys: usize,
     pub(super) when_full: WhenFull,
 }
 
 /// Reads everything that is on a disk.
-pub(super) fn recover(disk: &dyn Disk, room: Room) -> Result<Recovered, OpenError> {
+pub(super) fn recover(disk: &dyn Disk, room: RecoveryBounds) -> Result<Recovered, OpenError> {
     let mut replay = Replay::new(room)?;
     let snapshot = newest_snapshot(disk)?;
     if let Some(number) = snapshot {
         replay.read_snapshot(disk, number)?;
     }
-    let chain = Chain::read(disk, snapshot.unwrap_or(0))?;
-    let after_snapshot = snapshot.map(|number| End { number, len: 0 });
+    let chain = Segments::read(disk, snapshot.unwrap_or(0))?;
+    let after_snapshot = snapshot.map(|number| SegmentEnd { number, len: 0 });
     if let (Some(number), Some(first)) = (snapshot, chain.links().first())
         && first.header.number != number
         && Some(first.header.after) != after_snapshot
@@ -96,9 +96,9 @@ struct Replay {
     hashes: HashMap<u64, u64, Mixing>,
     /// States by hash. Only the last one of each key matters, and which of them have something on
     /// hold is known at the end.
-    states: HashMap<u64, Image, Mixing>,
+    states: HashMap<u64, StateImage, Mixing>,
     holds: HashMap<HoldId, Hold>,
-    names: HashMap<[u64; 2], Remembered>,
+    names: HashMap<[u64; 2], CachedResult>,
     cycles: Vec<(Cycle, Box<str>, Arc<CycleClock>)>,
     fence: u64,
     last: Timestamp,
@@ -108,7 +108,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(room: Room) -> Result<Self, OpenError> {
+    fn new(room: RecoveryBounds) -> Result<Self, OpenError> {
         let memory =
             MemoryStore::new(room.max_keys, room.when_full).ok_or(OpenError::TooManyKeys)?;
         Ok(Self {
@@ -131,16 +131,16 @@ impl Replay {
         let file = FileKind::Snapshot.file_name(number);
         let bytes =
             disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
-        let mut place = Place { file: file.clone(), at: 0 };
+        let mut place = RecordPosition { file: file.clone(), at: 0 };
         let header =
-            Header::from_bytes(FileKind::Snapshot, &bytes).map_err(|error| match error {
+            FileHeader::from_bytes(FileKind::Snapshot, &bytes).map_err(|error| match error {
                 HeaderError::NotOurs => place.broken(),
                 HeaderError::Version(version) => OpenError::Version { file, version },
             })?;
         let (mut batches, mut read) = (Batches::new(&bytes, header.first_batch), 0);
         let mut is_whole = false;
         while let Some(batch) = batches.next() {
-            let mut records = Reader(batch.records);
+            let mut records = ByteReader(batch.records);
             while !records.is_empty() {
                 let record = Record::read(&mut records).map_err(|_| place.broken())?;
                 is_whole = matches!(record, Record::End { records } if records == read);
@@ -152,7 +152,7 @@ impl Replay {
         if is_whole { Ok(()) } else { Err(place.broken()) }
     }
 
-    fn apply(&mut self, record: Record, place: &Place) -> Result<(), OpenError> {
+    fn apply(&mut self, record: Record, place: &RecordPosition) -> Result<(), OpenError> {
         match record {
             Record::Seed(words) => {
                 let hash = KeyedHash::from_words(&words).ok_or_else(|| place.broken())?;
@@ -174,7 +174,7 @@ impl Replay {
             }
             Record::Limit(image) => self.apply_limit(*image),
             Record::Acts(acts) => self.apply_acts(*acts),
-            Record::Round(Round { at, domain, closed, .. }) => {
+            Record::Round(RoundRecord { at, domain, closed, .. }) => {
                 self.memory.rounds(&domain).store(closed, Ordering::Release);
                 self.last = self.last.max(at);
             }
@@ -197,7 +197,7 @@ impl Replay {
         Ok(())
     }
 
-    fn apply_limit(&mut self, image: KnownImage) {
+    fn apply_limit(&mut self, image: LimitImage) {
         let cycle = image.cycle.as_ref().map(|(cycle, domain)| {
             let is_same = |it: &&(Cycle, Box<str>, _)| (&it.0, &it.1) == (cycle, domain);
             if let Some((_, _, clock)) = self.cycles.iter().find(is_same) {
@@ -217,7 +217,7 @@ impl Replay {
         self.memory.limits_mut().restore_whole(image, cycle);
     }
 
-    fn apply_acts(&mut self, acts: Acts) {
+    fn apply_acts(&mut self, acts: ActionsRecord) {
         for (number, image) in acts.states {
             match (self.hashes.get(&number), image) {
                 (Some(hash), Some(image)) => self.states.insert(*hash, image),
@@ -243,7 +243,7 @@ impl Replay {
         self.fence = self.fence.max(acts.fence);
     }
 
-    fn apply_edit(&mut self, edit: Edit) {
+    fn apply_edit(&mut self, edit: EditRecord) {
         self.overlay = Some(edit.overlay);
         // A snapshot may have what the log says again.
         let last = self.changes.last().map_or(0, |last| last.number);
@@ -253,7 +253,7 @@ impl Replay {
         self.changes.drain(..excess);
     }
 
-    fn finish(mut self, finish: Finish, log_len: u64) -> Result<Recovered, OpenError> {
+    fn finish(mut self, finish: LogEnd, log_len: u64) -> Result<Recovered, OpenError> {
         let overlay = match &self.overlay {
             None => Overlay::default(),
             Some(text) => Overlay::from_toml(text)
@@ -271,7 +271,7 @@ impl Replay {
             (id, hold)
         });
         let holds: Vec<(HoldId, Hold)> = holds.collect();
-        put_back(&self.memory, std::mem::take(&mut self.states), &holds, self.last)?;
+        restore(&self.memory, std::mem::take(&mut self.states), &holds, self.last)?;
         let names = std::mem::take(&mut self.names).into_iter().map(|(name, mut remembered)| {
             for number in &mut remembered.answer.hashes {
                 *number = hashes.get(number).copied().unwrap_or(0);
@@ -282,7 +282,7 @@ impl Replay {
         Ok(Recovered {
             memory: self.memory,
             keys: self.keys,
-            edits: Edits { overlay, changes: self.changes },
+            edits: StoredEdits { overlay, changes: self.changes },
             finish,
             last: self.last,
             is_new: !self.has_seed,
@@ -292,9 +292,9 @@ impl Replay {
 }
 
 /// Puts all states back. There may be more than there is room for, as far as they have become idle.
-fn put_back(
+fn restore(
     memory: &MemoryStore,
-    states: HashMap<u64, Image, Mixing>,
+    states: HashMap<u64, StateImage, Mixing>,
     holds: &[(HoldId, Hold)],
     last: Timestamp,
 ) -> Result<(), OpenError> {
@@ -303,34 +303,34 @@ fn put_back(
         open.flat_map(|(_, hold)| hold.items.iter().map(|item| item.hash)).collect();
     for state in states {
         let is_held = held.contains(&state.0);
-        memory.put_back(state, last, is_held).map_err(|_| OpenError::TooManyKeys)?;
+        memory.restore_image(state, last, is_held).map_err(|_| OpenError::TooManyKeys)?;
     }
     Ok(())
 }
 
-impl From<EditedThing> for Change {
-    fn from(it: EditedThing) -> Self {
-        let EditedThing { number, at, who, what, before, after } = it;
+impl From<EditedItem> for Change {
+    fn from(it: EditedItem) -> Self {
+        let EditedItem { number, at, who, what, before, after } = it;
         let what = match what {
-            EditedWhat::Rule { domain, name, starts_fresh } => {
+            EditedKind::Rule { domain, name, starts_fresh } => {
                 Changed::Rule { domain, name, starts_fresh }
             }
-            EditedWhat::Bans { domain } => Changed::Bans { domain },
-            EditedWhat::Server => Changed::Server,
+            EditedKind::Bans { domain } => Changed::Bans { domain },
+            EditedKind::Server => Changed::Server,
         };
         Self { number, at, who, what, before: before.map(Into::into), after: after.map(Into::into) }
     }
 }
 
-impl From<&Change> for EditedThing {
+impl From<&Change> for EditedItem {
     fn from(change: &Change) -> Self {
         let Change { number, at, who, what, before, after } = change.clone();
         let what = match what {
             Changed::Rule { domain, name, starts_fresh } => {
-                EditedWhat::Rule { domain, name, starts_fresh }
+                EditedKind::Rule { domain, name, starts_fresh }
             }
-            Changed::Bans { domain } => EditedWhat::Bans { domain },
-            Changed::Server => EditedWhat::Server,
+            Changed::Bans { domain } => EditedKind::Bans { domain },
+            Changed::Server => EditedKind::Server,
         };
         Self { number, at, who, what, before: before.map(Into::into), after: after.map(Into::into) }
     }

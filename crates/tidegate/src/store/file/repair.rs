@@ -8,13 +8,13 @@ use super::error::OpenError;
 use super::frame::FileKind;
 use super::ledger::{Filter, Ledger};
 use super::own;
-use super::recovery::{Room, newest_snapshot, recover};
+use super::recovery::{RecoveryBounds, newest_snapshot, recover};
 use crate::table::WhenFull;
 
 /// What a check has found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Checked {
+pub struct CheckReport {
     /// How many entries of the ledger can be read.
     pub entries: u64,
     /// Where the ledger cannot be read.
@@ -29,7 +29,7 @@ pub struct Checked {
 /// Something that a repair has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Repaired {
+pub enum RepairAction {
     /// A file was cut off at a byte. All of it was kept under another name.
     Cut {
         /// The file.
@@ -49,17 +49,17 @@ pub enum Repaired {
 }
 
 /// Reads everything in a folder, and changes nothing.
-pub fn check(path: impl AsRef<Path>) -> Result<Checked, OpenError> {
+pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenError> {
     let path = path.as_ref();
-    let folder = Folder::look(path)
+    let folder = Folder::open_read_only(path)
         .map_err(|error| OpenError::disk(format!("open {}", path.display()), error))?;
     Ok(check_on(&(Arc::new(folder) as Arc<dyn Disk>)))
 }
 
 /// [`check`] on a disk of one's own.
 #[must_use]
-pub fn check_on(disk: &Arc<dyn Disk>) -> Checked {
-    let mut checked = Checked { entries: 0, ledger: None, start: None, is_torn: false };
+pub fn check_on(disk: &Arc<dyn Disk>) -> CheckReport {
+    let mut checked = CheckReport { entries: 0, ledger: None, start: None, is_torn: false };
     match recover(&**disk, EVERYTHING) {
         Ok(recovered) => checked.is_torn = recovered.finish.is_torn,
         Err(error) => checked.start = Some(error),
@@ -82,21 +82,21 @@ pub fn check_on(disk: &Arc<dyn Disk>) -> Checked {
 /// is kept under other names.
 ///
 /// What was spent after the cut is forgotten: a backup is better, if there is one.
-pub fn repair(path: impl AsRef<Path>) -> Result<Vec<Repaired>, OpenError> {
+pub fn repair(path: impl AsRef<Path>) -> Result<Vec<RepairAction>, OpenError> {
     repair_on(&(Arc::new(own(path.as_ref())?) as Arc<dyn Disk>))
 }
 
 /// [`repair`] on a disk of one's own.
-pub fn repair_on(disk: &Arc<dyn Disk>) -> Result<Vec<Repaired>, OpenError> {
+pub fn repair_on(disk: &Arc<dyn Disk>) -> Result<Vec<RepairAction>, OpenError> {
     let mut done = Vec::new();
     // Every turn takes something away.
     loop {
-        let Checked { start, ledger, .. } = check_on(disk);
+        let CheckReport { start, ledger, .. } = check_on(disk);
         match start.or(ledger) {
             None => break,
             Some(OpenError::Damaged { file, at, .. }) => {
                 let before = done.len();
-                mend(&**disk, &file, at, &mut done)?;
+                repair_file(&**disk, &file, at, &mut done)?;
                 if done.len() == before {
                     return Err(OpenError::Damaged { file, at, what: "it cannot be repaired" });
                 }
@@ -107,46 +107,56 @@ pub fn repair_on(disk: &Arc<dyn Disk>) -> Result<Vec<Repaired>, OpenError> {
     Ok(done)
 }
 
-fn mend(disk: &dyn Disk, file: &str, at: u64, done: &mut Vec<Repaired>) -> Result<(), OpenError> {
-    let Some(number) = FileKind::Log.number_of(file) else { return put_aside(disk, file, done) };
+fn repair_file(
+    disk: &dyn Disk,
+    file: &str,
+    at: u64,
+    done: &mut Vec<RepairAction>,
+) -> Result<(), OpenError> {
+    let Some(number) = FileKind::Log.number_of(file) else { return move_aside(disk, file, done) };
     let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
     let numbers = names.iter().filter_map(|name| FileKind::Log.number_of(name));
     let snapshot = newest_snapshot(disk)?.unwrap_or(0);
     if number < snapshot {
         // A start does not need it, and the ledger can begin after it.
         let older = numbers.filter(|other| *other <= number);
-        return put_all_aside(disk, older.collect(), done);
+        return move_all_aside(disk, older.collect(), done);
     }
-    put_all_aside(disk, numbers.filter(|other| *other > number).collect(), done)?;
-    if at > 0 { cut(disk, file, at, done) } else { put_all_aside(disk, vec![number], done) }
+    move_all_aside(disk, numbers.filter(|other| *other > number).collect(), done)?;
+    if at > 0 { cut(disk, file, at, done) } else { move_all_aside(disk, vec![number], done) }
 }
 
-fn put_all_aside(
+fn move_all_aside(
     disk: &dyn Disk,
     mut numbers: Vec<u64>,
-    done: &mut Vec<Repaired>,
+    done: &mut Vec<RepairAction>,
 ) -> Result<(), OpenError> {
     // The newest first: should this stop half-way, what is left is still a log.
     numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
     for number in numbers {
         let file = FileKind::Log.file_name(number);
         if disk.names().is_ok_and(|names| names.contains(&file)) {
-            put_aside(disk, &file, done)?;
+            move_aside(disk, &file, done)?;
         }
     }
     Ok(())
 }
 
-fn put_aside(disk: &dyn Disk, file: &str, done: &mut Vec<Repaired>) -> Result<(), OpenError> {
+fn move_aside(disk: &dyn Disk, file: &str, done: &mut Vec<RepairAction>) -> Result<(), OpenError> {
     let kept_as = free_name(disk, file)?;
     disk.rename(file, &kept_as)
         .and_then(|()| disk.sync_names())
         .map_err(|error| OpenError::disk(format!("put {file} aside"), error))?;
-    done.push(Repaired::PutAside { file: file.into(), kept_as });
+    done.push(RepairAction::PutAside { file: file.into(), kept_as });
     Ok(())
 }
 
-fn cut(disk: &dyn Disk, file: &str, at: u64, done: &mut Vec<Repaired>) -> Result<(), OpenError> {
+fn cut(
+    disk: &dyn Disk,
+    file: &str,
+    at: u64,
+    done: &mut Vec<RepairAction>,
+) -> Result<(), OpenError> {
     let failed = |error| OpenError::disk(format!("cut {file}"), error);
     let bytes = disk.read(file).map_err(failed)?;
     let len = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
@@ -162,7 +172,7 @@ fn cut(disk: &dyn Disk, file: &str, at: u64, done: &mut Vec<Repaired>) -> Result
         .and_then(|()| disk.rename(TEMPORARY, file))
         .and_then(|()| disk.sync_names())
         .map_err(failed)?;
-    done.push(Repaired::Cut { file: file.into(), at, kept_as });
+    done.push(RepairAction::Cut { file: file.into(), at, kept_as });
     Ok(())
 }
 
@@ -174,6 +184,7 @@ fn free_name(disk: &dyn Disk, file: &str) -> Result<String, OpenError> {
 }
 
 /// As much as there is.
-const EVERYTHING: Room = Room { max_keys: usize::MAX >> 16, when_full: WhenFull::Deny };
+const EVERYTHING: RecoveryBounds =
+    RecoveryBounds { max_keys: usize::MAX >> 16, when_full: WhenFull::Deny };
 
 const TEMPORARY: &str = "repair.tmp";

@@ -9,18 +9,18 @@ use std::io;
 
 use tidegate_core::Timestamp;
 
-use super::Shared;
-use super::bytes::Writer;
+use super::FileStoreInner;
+use super::bytes::ByteWriter;
 use super::disk::DiskFile;
-use super::frame::{End, FileKind, HEADER_LEN, Header, frame};
-use super::record::{Acts, Edit, Record, Round};
+use super::frame::{FileHeader, FileKind, HEADER_LEN, SegmentEnd, frame};
+use super::record::{ActionsRecord, EditRecord, Record, RoundRecord};
 use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::block_on;
 use crate::store::memory::Width;
 use crate::store::sealed::Store as _;
 
-impl Shared {
+impl FileStoreInner {
     /// Takes a snapshot, and removes those before it.
     pub(super) fn take_snapshot(&self) -> io::Result<()> {
         let _one_at_a_time = lock(&self.snapshots);
@@ -30,8 +30,8 @@ impl Shared {
         self.write_states(&mut file)?;
         self.write_side(&mut file)?;
         // What is told to be so has to be so in the log, too, before anybody believes it.
-        let safe = self.recorder.log.when_safe(Durability::Fsync);
-        block_on(Box::pin(safe)).map_err(|outage| io::Error::other(outage.to_string()))?;
+        let durable = self.recorder.log.wait_durable(Durability::Fsync);
+        block_on(Box::pin(durable)).map_err(|outage| io::Error::other(outage.to_string()))?;
         file.finish()?;
         let disk = &*self.disk;
         disk.rename(TEMPORARY, &FileKind::Snapshot.file_name(number))?;
@@ -54,10 +54,10 @@ impl Shared {
         }
         for (domain, closed) in self.memory.all_rounds() {
             let (at, note) = (Timestamp::ZERO, None);
-            file.add(&Record::Round(Round { at, domain, closed, note }))?;
+            file.add(&Record::Round(RoundRecord { at, domain, closed, note }))?;
         }
         let kept = lock(&self.kept);
-        let edit = Edit {
+        let edit = EditRecord {
             overlay: kept.overlay.to_toml().into(),
             changes: kept.changes.iter().map(Into::into).collect(),
         };
@@ -79,7 +79,7 @@ impl Shared {
         }
         drop(keys);
         file.write()?;
-        let mut acts = Acts::default();
+        let mut acts = ActionsRecord::default();
         self.memory.for_each_image(|hash, image| {
             // A key that is known only since is in the log.
             acts.states.extend(numbers.remove(&hash).map(|number| (number, Some(image))));
@@ -93,9 +93,9 @@ impl Shared {
 
     /// Forgets the numbers of keys that have no state any more: should they come again, they get others.
     fn forget_idle(&self, idle: impl Iterator<Item = u64>) {
-        self.memory.with_side(|side| {
+        self.memory.with_side(|tables| {
             let mut keys = lock(&self.recorder.keys);
-            let mentioned = side.mentioned();
+            let mentioned = tables.mentioned();
             for hash in idle {
                 let is_back = self.memory.image(hash, Width::Narrow).is_some()
                     || self.memory.image(hash, Width::Wide).is_some();
@@ -107,13 +107,13 @@ impl Shared {
     }
 
     fn write_side(&self, file: &mut SnapshotFile) -> io::Result<()> {
-        let (acts, now) = self.memory.with_side(|side| {
+        let (acts, now) = self.memory.with_side(|tables| {
             let keys = lock(&self.recorder.keys);
-            let mut acts = Acts { fence: side.last_fence(), ..Acts::default() };
-            for (id, hold) in side.holds() {
+            let mut acts = ActionsRecord { fence: tables.last_fence(), ..ActionsRecord::default() };
+            for (id, hold) in tables.holds() {
                 acts.holds.extend(self.recorder.hold_image(hold, &keys).map(|it| (*id, Some(it))));
             }
-            for (name, known) in side.names() {
+            for (name, known) in tables.names() {
                 let image = self.recorder.name_image(known, &keys);
                 acts.names.push((*name, Some(image)));
             }
@@ -131,18 +131,22 @@ struct SnapshotFile {
     at: u64,
     batch: u64,
     records: u64,
-    out: Writer,
+    out: ByteWriter,
 }
 
 impl SnapshotFile {
-    fn create(shared: &Shared, number: u64) -> io::Result<Self> {
+    fn create(shared: &FileStoreInner, number: u64) -> io::Result<Self> {
         // One that was not finished is of no use.
         let _ = shared.disk.remove(TEMPORARY);
         let mut file = shared.disk.create(TEMPORARY)?;
-        let header =
-            Header { kind: FileKind::Snapshot, number, after: End::default(), first_batch: 1 };
+        let header = FileHeader {
+            kind: FileKind::Snapshot,
+            number,
+            after: SegmentEnd::default(),
+            first_batch: 1,
+        };
         file.write_at(0, &header.to_bytes())?;
-        Ok(Self { file, at: HEADER_LEN as u64, batch: 1, records: 0, out: Writer::default() })
+        Ok(Self { file, at: HEADER_LEN as u64, batch: 1, records: 0, out: ByteWriter::default() })
     }
 
     fn add(&mut self, record: &Record) -> io::Result<()> {

@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use tidegate_core::Timestamp;
 
-use super::limits::Carried;
-use super::slot::Slots;
-use super::{Adoption, MemoryStore, Several, Shelf};
+use super::limits::MigratedState;
+use super::slot::SlotLine;
+use super::{Adoption, MemoryStore, Several, SlotTable};
 use crate::cycle::Times;
 use crate::locks::{lock, read, write};
 
@@ -38,25 +38,26 @@ impl MemoryStore {
     /// Moves every state to the limit that is in force, and forgets the others.
     pub(super) fn forget_superseded(&self) {
         let used = Mutex::new(HashSet::new());
-        self.modernise(&self.narrow, &used);
-        self.modernise(&self.wide, &used);
-        let side = lock(&self.side);
+        self.migrate(&self.narrow, &used);
+        self.migrate(&self.wide, &used);
+        let tables = lock(&self.tables);
         let mut used = used.into_inner().unwrap_or_else(PoisonError::into_inner);
-        used.extend(side.tags().chain(side.shared.tags()));
+        used.extend(tables.tags().chain(tables.shared.tags()));
         let mut limits = write(&self.limits);
         limits.retain(|tag| used.contains(&tag));
     }
 
-    pub(super) fn modernise<L: Slots>(&self, shelf: &Shelf<L>, used: &Mutex<HashSet<u32>>) {
-        shelf.for_each_line(|line| {
+    pub(super) fn migrate<L: SlotLine>(&self, table: &SlotTable<L>, used: &Mutex<HashSet<u32>>) {
+        table.for_each_line(|line| {
             let limits = read(&self.limits);
             let occupied: Several<usize> = line.occupied().collect();
             for slot in occupied {
                 let tag = line.line().tag(slot);
-                let Some(terms) = limits.terms(tag) else { continue };
-                let state = line.line().load_state(slot, &terms);
-                let carried = limits.current(Carried { tag, terms, state }, Timestamp::ZERO, None);
-                let packed = L::pack(carried.tag, &carried.state, line.line().moment(slot));
+                let Some(limit) = limits.limit(tag) else { continue };
+                let state = line.line().load_state(slot, &limit);
+                let carried =
+                    limits.current(MigratedState { tag, limit, state }, Timestamp::ZERO, None);
+                let packed = L::pack(carried.tag, &carried.state, line.line().decided_at(slot));
                 line.store(slot, packed);
                 lock(used).insert(carried.tag);
             }

@@ -6,17 +6,19 @@
 use tidegate_core::{Decision, Timestamp};
 
 use super::{Charge, MemoryStore, Plan};
+use crate::any_limit::{AnyLimit, Decisions};
 use crate::keyed::sealed::Pack;
+use crate::policy::Mode;
 use crate::table::{
-    Header, Line, Locked, Narrow, NarrowLine, Tagged, TaggedLine, find, is_unchanged, read_header,
+    Line, LineHeader, Locked, Narrow, NarrowLine, Tagged, TaggedLine, find, is_unchanged,
+    read_header,
 };
-use crate::terms::{Decisions, Terms, Weight};
 
 /// A key's slot, and what becomes of its state.
 #[derive(Clone, Copy)]
-struct Step<'a> {
+struct FastStep<'a> {
     line: &'a TaggedLine,
-    header: Header,
+    header: LineHeader,
     slot: usize,
     hash: u64,
     before: Tagged<Narrow>,
@@ -62,7 +64,7 @@ impl MemoryStore {
                 }
                 step.store(&mut locked);
             }
-            let is_allowed = decision.is_allowed() || charge.weight == Weight::Advisory;
+            let is_allowed = decision.is_allowed() || charge.mode == Mode::Shadow;
             decisions.push(decision);
             return Some(is_allowed);
         }
@@ -82,7 +84,7 @@ impl MemoryStore {
         let mut steps = [None; MOST];
         for ((place, home), charge) in steps.iter_mut().zip(homes).zip(&plan.charges) {
             let (step, decision) = step(home?, charge, now)?;
-            if !decision.is_allowed() && charge.weight == Weight::Binding {
+            if !decision.is_allowed() && charge.mode == Mode::Enforce {
                 // A refusal has to say what everybody has left.
                 return None;
             }
@@ -127,20 +129,20 @@ fn step<'a>(
     line: &'a TaggedLine,
     charge: &Charge<'_>,
     now: Timestamp,
-) -> Option<(Step<'a>, Decision)> {
+) -> Option<(FastStep<'a>, Decision)> {
     let header = read_header(line);
     let slot = find(line, charge.hash)?;
     let before = line.load(slot);
     if header.is_pinned(slot) || before.tag != charge.tag || charge.charge_refused {
         return None;
     }
-    let (decision, after) = match charge.terms {
-        Terms::Bucket(limit) => check(limit, before.packed, charge.cost, now),
-        Terms::Window(limit) => check(limit, before.packed, charge.cost, now),
-        Terms::Cooldown(limit) => check(limit, before.packed, charge.cost, now),
-        Terms::Sliding(_) | Terms::Quota(_) | Terms::Slots(_) => return None,
+    let (decision, after) = match charge.limit {
+        AnyLimit::Bucket(limit) => check(limit, before.packed, charge.cost, now),
+        AnyLimit::Window(limit) => check(limit, before.packed, charge.cost, now),
+        AnyLimit::Cooldown(limit) => check(limit, before.packed, charge.cost, now),
+        AnyLimit::Sliding(_) | AnyLimit::Quota(_) | AnyLimit::Slots(_) => return None,
     };
-    Some((Step { line, header, slot, hash: charge.hash, before, after }, decision))
+    Some((FastStep { line, header, slot, hash: charge.hash, before, after }, decision))
 }
 
 #[inline(always)]
@@ -155,7 +157,7 @@ fn check<A: Pack<Line = NarrowLine>>(
     (decision, A::pack(&state))
 }
 
-impl Step<'_> {
+impl FastStep<'_> {
     /// Whether the slot is as it was. The count of writes in a header wraps, so the slot itself has
     /// the last word.
     #[inline(always)]
@@ -170,4 +172,4 @@ impl Step<'_> {
 }
 
 /// The most charges that are decided this way.
-const MOST: usize = crate::terms::INLINE;
+const MOST: usize = crate::any_limit::INLINE;

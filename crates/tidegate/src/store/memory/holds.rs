@@ -5,35 +5,36 @@ use std::time::Duration;
 
 use tidegate_core::Timestamp;
 
-use super::limits::Carried;
-use super::side::REMEMBERED_FOR;
+use super::hold_tables::REMEMBERED_FOR;
+use super::limits::MigratedState;
 use super::{
-    ActKind, Answered, Booking, Charge, Decided, Entry, Happened, Held, Hold, HoldId, Item, Lines,
-    MemoryStore, Moment, OtherBody, Plan, Settled, Settlement, Several, Side, Unsettled, Width,
+    ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, DecisionTime, FreedQueues,
+    Happened, Hold, HoldId, HoldItem, HoldTables, JournalBooking, JournalTransfer, MemoryStore,
+    NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
 };
+use crate::any_limit::{AnyLimit, AnyState, Decisions};
 use crate::cycle::Times;
 use crate::locks::read;
 #[cfg(feature = "durable")]
 use crate::policy::Durability;
-use crate::store::Named;
-use crate::terms::{Decisions, State, Terms};
+use crate::store::IdempotencyKey;
 
 impl MemoryStore {
     pub(super) fn write_hold(
         &self,
-        side: &mut Side,
-        items: Several<Item>,
+        tables: &mut HoldTables,
+        items: Several<HoldItem>,
         (length, name): (Duration, Option<[u64; 2]>),
         now: Timestamp,
-    ) -> Held {
-        let fence = side.next_fence(now);
+    ) -> NewHold {
+        let fence = tables.next_fence(now);
         let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
-        items.iter().for_each(|item| side.note(item.durability));
+        items.iter().for_each(|item| tables.note(item.durability));
         // A reservation that no rule limits has no items.
-        side.note(self.least_durability);
-        side.insert_hold(id, Hold { items, length, expires, fence, settled: None, name });
-        Held { id, expires, fence }
+        tables.note(self.least_durability);
+        tables.insert_hold(id, Hold { items, length, expires, fence, settled: None, name });
+        NewHold { id, expires, fence }
     }
 
     /// Ends a hold, or makes it longer.
@@ -42,47 +43,49 @@ impl MemoryStore {
         id: HoldId,
         (settlement, note): (Settlement, Option<&str>),
         times: Times,
-    ) -> Result<Settled, Unsettled> {
-        let mut side = self.side();
-        self.expire_holds(&mut side, times);
+    ) -> Result<Settled, SettleFailure> {
+        let mut tables = self.tables();
+        self.expire_holds(&mut tables, times);
         let name = settlement.name();
-        if let Some(units) = refunded_before(&mut side, name, times.now)? {
+        if let Some(units) = refunded_before(&mut tables, name, times.now)? {
             let expires = Timestamp::ZERO;
-            return Ok(Settled { units, expires, fence: 0, lines: Lines::All });
+            return Ok(Settled { units, expires, fence: 0, lines: FreedQueues::All });
         }
-        let mut hold = side.hold(id).ok_or(Unsettled::Gone)?.clone();
+        let mut hold = tables.hold(id).ok_or(SettleFailure::Gone)?.clone();
         let oldest = times.now.saturating_sub(REMEMBERED_FOR);
         let is_too_old = hold.settled.is_some_and(|settled| settled < oldest);
         if is_too_old || hold.settled.is_none() == matches!(settlement, Settlement::Refund { .. }) {
-            return Err(Unsettled::Gone);
+            return Err(SettleFailure::Gone);
         }
-        let (mut most, mut least, lines) = (0, None, self.lines_of(&hold));
-        hold.items.iter().for_each(|item| side.note(item.durability));
-        side.note(self.least_durability);
+        let (mut most, mut least, lines) = (0, None, self.freed_queues(&hold));
+        hold.items.iter().for_each(|item| tables.note(item.durability));
+        tables.note(self.least_durability);
         if settlement == Settlement::Renew {
             hold.expires = times.now.saturating_add(hold.length);
-            side.renew(id, hold.expires);
+            tables.renew(id, hold.expires);
         } else {
             for item in &mut hold.items {
                 let (held, outstanding) = (item.units, self.outstanding(item, times));
-                let Item { is_by_request, durability, hash, .. } = *item;
+                let HoldItem { is_by_request, durability, hash, .. } = *item;
                 let (units, charged) =
-                    self.update(&mut side, item, times, |terms, state, moment| match settlement {
-                        Settlement::Commit { actual } => {
-                            let actual = actual.filter(|_| is_by_request).unwrap_or(held);
-                            terms.commit(state, held, actual, moment)
-                        }
-                        Settlement::Refund { units, .. } => {
-                            terms.refund(state, units.min(outstanding), moment)
-                        }
-                        Settlement::Cancel | Settlement::Renew => {
-                            terms.cancel(state, held, moment);
-                            0
+                    self.update(&mut tables, item, times, |limit, state, decided_at| {
+                        match settlement {
+                            Settlement::Commit { actual } => {
+                                let actual = actual.filter(|_| is_by_request).unwrap_or(held);
+                                limit.commit(state, held, actual, decided_at)
+                            }
+                            Settlement::Refund { units, .. } => {
+                                limit.refund(state, units.min(outstanding), decided_at)
+                            }
+                            Settlement::Cancel | Settlement::Renew => {
+                                limit.cancel(state, held, decided_at);
+                                0
+                            }
                         }
                     });
                 if self.counts_units(item) {
                     for (entry, units) in booked(settlement, held, units) {
-                        side.book(durability, Booking { hash, entry, units });
+                        tables.book(durability, JournalBooking { hash, entry, units });
                     }
                 }
                 most = most.max(units);
@@ -95,16 +98,16 @@ impl MemoryStore {
                 }
             }
             let hashes = hold.items.iter().map(|item| item.hash);
-            remember_refund(&mut side, name, hashes, most, times.now);
+            cache_refund(&mut tables, name, hashes, most, times.now);
             if settlement == Settlement::Cancel {
-                side.drop_hold(id);
+                tables.drop_hold(id);
             } else {
-                side.settle(id, hold.items, times.now);
+                tables.settle(id, hold.items, times.now);
             }
         }
         let note = note.map(Into::into);
-        let happened = Happened::new(ActKind::of(settlement), times.now);
-        side.end_act(Happened { hold: Some(id), note, ..happened });
+        let happened = Happened::new(ActionKind::of(settlement), times.now);
+        tables.end_act(Happened { hold: Some(id), note, ..happened });
         // What was not charged somewhere is for the host to book.
         let is_commit = matches!(settlement, Settlement::Commit { .. });
         let units = least.filter(|_| is_commit).unwrap_or(most);
@@ -114,54 +117,58 @@ impl MemoryStore {
     /// How safe an end of a hold has to be.
     #[cfg(feature = "durable")]
     pub(crate) fn durability_of_hold(&self, id: HoldId) -> Option<Durability> {
-        let side = self.side();
-        let most = side.hold(id)?.items.iter().map(|item| item.durability).max();
+        let tables = self.tables();
+        let most = tables.hold(id)?.items.iter().map(|item| item.durability).max();
         most.max(Some(self.least_durability))
     }
 
     /// How much of what an item has charged still counts: a closed window gives nothing back.
-    pub(super) fn outstanding(&self, item: &Item, times: Times) -> u64 {
+    pub(super) fn outstanding(&self, item: &HoldItem, times: Times) -> u64 {
         let limits = read(&self.limits);
         let Some((tag, state)) = item.charged.as_deref().copied() else { return 0 };
-        let Some((terms, moment)) = limits.get(tag, times) else { return 0 };
-        let carried = Carried { tag, terms, state };
-        let mut carried = limits.current(carried, times.now, Some(moment.period.index));
-        let moment = limits.get(carried.tag, times).map_or(moment, |(_, moment)| moment);
-        carried.terms.refund(&mut carried.state, item.units, moment)
+        let Some((limit, decided_at)) = limits.get(tag, times) else { return 0 };
+        let carried = MigratedState { tag, limit, state };
+        let mut carried = limits.current(carried, times.now, Some(decided_at.period.index));
+        let decided_at =
+            limits.get(carried.tag, times).map_or(decided_at, |(_, decided_at)| decided_at);
+        carried.limit.refund(&mut carried.state, item.units, decided_at)
     }
 
     /// Whether an item is about units, and not acts or places.
-    fn counts_units(&self, item: &Item) -> bool {
-        let terms = read(&self.limits).terms(item.tag);
-        !matches!(terms, None | Some(Terms::Cooldown(_) | Terms::Slots(_)))
+    fn counts_units(&self, item: &HoldItem) -> bool {
+        let limit = read(&self.limits).limit(item.tag);
+        !matches!(limit, None | Some(AnyLimit::Cooldown(_) | AnyLimit::Slots(_)))
     }
 
     /// Who has to hear when a hold is given back.
-    pub(super) fn lines_of(&self, hold: &Hold) -> Lines {
+    pub(super) fn freed_queues(&self, hold: &Hold) -> FreedQueues {
         let limits = read(&self.limits);
-        let is_slots = |item: &&Item| matches!(limits.terms(item.tag), Some(Terms::Slots(_)));
+        let is_slots =
+            |item: &&HoldItem| matches!(limits.limit(item.tag), Some(AnyLimit::Slots(_)));
         let mut slots = hold.items.iter().filter(is_slots);
         match (slots.next(), slots.next()) {
-            (Some(only), None) => Lines::One(only.hash),
-            _ => Lines::All,
+            (Some(only), None) => FreedQueues::One(only.hash),
+            _ => FreedQueues::All,
         }
     }
 
     /// Each at its own time, so that what it gives back comes back then and not when somebody looks.
-    pub(super) fn expire_holds(&self, side: &mut Side, times: Times) -> bool {
+    pub(super) fn expire_holds(&self, tables: &mut HoldTables, times: Times) -> bool {
         let mut expired = false;
-        while let Some((id, hold)) = side.next_expired(times.now) {
+        while let Some((id, hold)) = tables.next_expired(times.now) {
             let at = Times { now: hold.expires, ..times };
             for item in &hold.items {
-                self.update(side, item, at, |terms, state, moment| {
-                    terms.cancel(state, item.units, moment);
+                self.update(tables, item, at, |limit, state, decided_at| {
+                    limit.cancel(state, item.units, decided_at);
                     0
                 });
                 let units = if self.counts_units(item) { item.units } else { 0 };
-                let booking = Booking { hash: item.hash, entry: Entry::Expired, units };
-                side.book(item.durability, booking);
+                let booking =
+                    JournalBooking { hash: item.hash, entry: JournalTransfer::Expired, units };
+                tables.book(item.durability, booking);
             }
-            side.end_act(Happened { hold: Some(id), ..Happened::new(ActKind::Expire, at.now) });
+            tables
+                .end_act(Happened { hold: Some(id), ..Happened::new(ActionKind::Expire, at.now) });
             expired = true;
         }
         expired
@@ -170,113 +177,118 @@ impl MemoryStore {
     /// Changes the state that an item of a hold belongs to, and reports it with its limit.
     pub(super) fn update(
         &self,
-        side: &mut Side,
-        item: &Item,
+        tables: &mut HoldTables,
+        item: &HoldItem,
         times: Times,
-        change: impl Fn(&Terms, &mut State, Moment) -> u64,
-    ) -> (u64, Option<(u32, State)>) {
+        change: impl Fn(&AnyLimit, &mut AnyState, DecisionTime) -> u64,
+    ) -> (u64, Option<(u32, AnyState)>) {
         // Limits are looked up after a line is locked, never before: see the order of locks.
         let known = read(&self.limits).get(item.tag, times);
-        let Some((terms, moment)) = known else { return (0, None) };
-        let held = side.held(item.hash);
-        if Width::of(&terms) == Width::None {
-            let mut state = State::Slots { held };
-            let units = change(&terms, &mut state, moment);
-            side.set_held(item.hash, state.held());
+        let Some((limit, decided_at)) = known else { return (0, None) };
+        let held = tables.held(item.hash);
+        if Width::of(&limit) == Width::None {
+            let mut state = AnyState::Slots { held };
+            let units = change(&limit, &mut state, decided_at);
+            tables.set_held(item.hash, state.held());
             return (units, None);
         }
-        let changed = self.with_slot(&terms, item.hash, |line, slot| {
+        let changed = self.with_slot(&limit, item.hash, |line, slot| {
             let limits = read(&self.limits);
             let tag = line.tag(slot);
-            let counted = limits.terms(tag).unwrap_or(terms);
+            let counted = limits.limit(tag).unwrap_or(limit);
             let state = line.load_state(slot, &counted);
-            let carried = Carried { tag, terms: counted, state: state.with_held(held) };
-            let Carried { tag, terms, mut state } =
-                limits.current(carried, times.now, Some(moment.period.index));
+            let carried = MigratedState { tag, limit: counted, state: state.with_held(held) };
+            let MigratedState { tag, limit, mut state } =
+                limits.current(carried, times.now, Some(decided_at.period.index));
             // The limit that it has come to may count other periods.
-            let moment = limits.get(tag, times).map_or(moment, |(_, moment)| moment);
-            let units = change(&terms, &mut state, moment);
-            line.store(slot, tag, &state, moment);
+            let decided_at =
+                limits.get(tag, times).map_or(decided_at, |(_, decided_at)| decided_at);
+            let units = change(&limit, &mut state, decided_at);
+            line.store(slot, tag, &state, decided_at);
             (units, (tag, state))
         });
         let Some((units, left)) = changed else {
             // Only a key without anything on hold can have lost its slot.
-            side.set_held(item.hash, 0);
-            return (change(&terms, &mut terms.fresh(moment.period), moment), None);
+            tables.set_held(item.hash, 0);
+            return (change(&limit, &mut limit.fresh(decided_at.period), decided_at), None);
         };
-        side.set_held(item.hash, left.1.held());
-        side.note_state(item.durability, (&terms, item.hash));
+        tables.set_held(item.hash, left.1.held());
+        tables.note_state(item.durability, (&limit, item.hash));
         (units, Some(left))
     }
 
     /// Gives back up to `units` to every limit of a plan, and reports the most that any gave.
-    pub(super) fn refund_now(&self, plan: &Plan<'_>, times: Times) -> Result<u64, OtherBody> {
-        let mut side = self.side();
-        self.expire_holds(&mut side, times);
-        if let Some(units) = refunded_before(&mut side, plan.name, times.now)? {
+    pub(super) fn refund_now(&self, plan: &Plan<'_>, times: Times) -> Result<u64, BodyMismatch> {
+        let mut tables = self.tables();
+        self.expire_holds(&mut tables, times);
+        if let Some(units) = refunded_before(&mut tables, plan.name, times.now)? {
             return Ok(units);
         }
         let refund = |charge: &Charge<'_>| {
             let Charge { tag, hash, cost: units, is_by_request, .. } = *charge;
             let durability = self.durability(charge);
-            let item = Item { tag, hash, units, is_by_request, durability, charged: None };
-            let refund =
-                |terms: &Terms, state: &mut State, moment| terms.refund(state, units, moment);
-            let (units, left) = self.update(&mut side, &item, times, refund);
+            let item = HoldItem { tag, hash, units, is_by_request, durability, charged: None };
+            let refund = |limit: &AnyLimit, state: &mut AnyState, decided_at| {
+                limit.refund(state, units, decided_at)
+            };
+            let (units, left) = self.update(&mut tables, &item, times, refund);
             if left.is_some() {
-                side.book(durability, Booking { hash, entry: Entry::Refunded, units });
+                tables.book(
+                    durability,
+                    JournalBooking { hash, entry: JournalTransfer::Refunded, units },
+                );
             }
             units
         };
         let units = plan.charges.iter().map(refund).max().unwrap_or(0);
         let hashes = plan.charges.iter().map(|charge| charge.hash);
-        remember_refund(&mut side, plan.name, hashes, units, times.now);
+        cache_refund(&mut tables, plan.name, hashes, units, times.now);
         let note = plan.note.map(Into::into);
-        side.end_act(Happened { note, ..Happened::new(ActKind::Refund, times.now) });
+        tables.end_act(Happened { note, ..Happened::new(ActionKind::Refund, times.now) });
         Ok(units)
     }
 
     /// Drops what the keys of a plan have spent; true if there was anything. Holds stay.
     pub(super) fn forget_now(&self, plan: &Plan<'_>, now: Timestamp) -> bool {
-        let mut side = self.side();
+        let mut tables = self.tables();
         let mut forget = |charge: &Charge<'_>| {
-            let held = side.held(charge.hash);
-            let forgotten = self.with_slot(charge.terms, charge.hash, |line, slot| {
+            let held = tables.held(charge.hash);
+            let forgotten = self.with_slot(charge.limit, charge.hash, |line, slot| {
                 if held == 0 {
                     line.clear(slot);
-                    self.uncount(charge.terms);
+                    self.uncount(charge.limit);
                 } else {
-                    let moment = Moment { now: Timestamp::ZERO, period: charge.period };
-                    let fresh = charge.terms.fresh(charge.period).with_held(held);
-                    line.store(slot, charge.tag, &fresh, moment);
+                    let decided_at = DecisionTime { now: Timestamp::ZERO, period: charge.period };
+                    let fresh = charge.limit.fresh(charge.period).with_held(held);
+                    line.store(slot, charge.tag, &fresh, decided_at);
                 }
             });
             if forgotten.is_some() {
-                side.note_state(self.durability(charge), (charge.terms, charge.hash));
+                tables.note_state(self.durability(charge), (charge.limit, charge.hash));
             }
             forgotten
         };
         let count = plan.charges.iter().filter_map(&mut forget).count();
         let note = plan.note.map(Into::into);
-        side.end_act(Happened { note, ..Happened::new(ActKind::Forget, now) });
+        tables.end_act(Happened { note, ..Happened::new(ActionKind::Forget, now) });
         count > 0
     }
 }
 
 /// What was given back under a name before, if anything was.
 fn refunded_before(
-    side: &mut Side,
-    name: Option<Named>,
+    tables: &mut HoldTables,
+    name: Option<IdempotencyKey>,
     now: Timestamp,
-) -> Result<Option<u64>, OtherBody> {
+) -> Result<Option<u64>, BodyMismatch> {
     let Some(named) = name else { return Ok(None) };
-    Ok(side.recall(named, now)?.and_then(|answered| answered.refunded))
+    Ok(tables.recall(named, now)?.and_then(|answered| answered.refunded))
 }
 
 /// Remembers what was given back under a name, so that it is not given twice.
-fn remember_refund(
-    side: &mut Side,
-    name: Option<Named>,
+fn cache_refund(
+    tables: &mut HoldTables,
+    name: Option<IdempotencyKey>,
     hashes: impl Iterator<Item = u64>,
     units: u64,
     now: Timestamp,
@@ -284,23 +296,35 @@ fn remember_refund(
     if let Some(named) = name.filter(|_| units > 0) {
         let decided = Decided { is_allowed: true, hold: None, is_repeat: false };
         let (decisions, hashes) = (Decisions::new(), hashes.collect());
-        let answer = Answered { decided, decisions, hashes, refunded: Some(units) };
-        side.remember(named, answer, now);
+        let answer = CachedDecisions { decided, decisions, hashes, refunded: Some(units) };
+        tables.cache_result(named, answer, now);
     }
 }
 
 /// How units that were set aside are booked when `units` of them were charged or given back.
-fn booked(settlement: Settlement, held: u64, units: u64) -> impl Iterator<Item = (Entry, u64)> {
+fn booked(
+    settlement: Settlement,
+    held: u64,
+    units: u64,
+) -> impl Iterator<Item = (JournalTransfer, u64)> {
     let entries = match settlement {
         // What was charged beyond is granted at the same time, so that nothing comes from nowhere.
         Settlement::Commit { .. } => [
-            (Entry::Committed, units.min(held)),
-            (Entry::Cancelled, held.saturating_sub(units)),
-            (Entry::Charged, units.saturating_sub(held)),
+            (JournalTransfer::Committed, units.min(held)),
+            (JournalTransfer::Cancelled, held.saturating_sub(units)),
+            (JournalTransfer::Charged, units.saturating_sub(held)),
         ],
-        Settlement::Cancel => [(Entry::Cancelled, held), (Entry::Held, 0), (Entry::Held, 0)],
-        Settlement::Refund { .. } => [(Entry::Refunded, units), (Entry::Held, 0), (Entry::Held, 0)],
-        Settlement::Renew => [(Entry::Held, 0); 3],
+        Settlement::Cancel => [
+            (JournalTransfer::Cancelled, held),
+            (JournalTransfer::Held, 0),
+            (JournalTransfer::Held, 0),
+        ],
+        Settlement::Refund { .. } => [
+            (JournalTransfer::Refunded, units),
+            (JournalTransfer::Held, 0),
+            (JournalTransfer::Held, 0),
+        ],
+        Settlement::Renew => [(JournalTransfer::Held, 0); 3],
     };
     entries.into_iter().filter(|(_, units)| *units > 0)
 }

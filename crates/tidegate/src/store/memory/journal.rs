@@ -12,14 +12,14 @@ use std::sync::MutexGuard;
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
-use super::limits::Limits;
 #[cfg(feature = "durable")]
-use super::side::Item;
-use super::side::Side;
+use super::hold_tables::HoldItem;
+use super::hold_tables::HoldTables;
+use super::limits::LimitRegistry;
 use super::{MemoryStore, Width};
+use crate::any_limit::{AnyLimit, INLINE};
 use crate::policy::Durability;
 use crate::store::{Charge, HoldId, KeyName, Settlement};
-use crate::terms::{INLINE, Terms};
 
 /// Writes down what has changed.
 pub(crate) trait Sink: fmt::Debug + Send + Sync {
@@ -27,16 +27,16 @@ pub(crate) trait Sink: fmt::Debug + Send + Sync {
     fn knows(&self, hash: u64) -> bool;
 
     /// Writes down changes; the side tables are locked.
-    fn write(&self, store: &MemoryStore, side: &Side, journal: Journal);
+    fn write(&self, store: &MemoryStore, tables: &HoldTables, journal: Journal);
 
     /// Writes down limits that have come into force, or changed; nobody decides meanwhile.
-    fn adopted(&self, limits: &Limits, tags: &[u32]);
+    fn adopted(&self, limits: &LimitRegistry, tags: &[u32]);
 }
 
 /// Changes that were made and are not written down yet.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    pub(crate) acts: Vec<Act>,
+    pub(crate) acts: Vec<JournalAction>,
     /// What has to be looked up to be written down: states, holds, names of requests.
     pub(crate) states: SmallVec<[(u64, Width); INLINE]>,
     pub(crate) holds: SmallVec<[HoldId; 1]>,
@@ -48,7 +48,7 @@ pub(crate) struct Journal {
     /// As safe as the strictest of them has to be.
     pub(crate) durability: Option<Durability>,
     /// Of the act that is under way.
-    bookings: SmallVec<[Booking; INLINE]>,
+    bookings: SmallVec<[JournalBooking; INLINE]>,
     /// Whether it has changed anything that is written down.
     is_under_way: bool,
     /// How many holds and names were there before it.
@@ -57,17 +57,17 @@ pub(crate) struct Journal {
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Act {
-    pub(crate) kind: ActKind,
+pub(crate) struct JournalAction {
+    pub(crate) kind: ActionKind,
     pub(crate) at: Timestamp,
     pub(crate) hold: Option<HoldId>,
     pub(crate) note: Option<Box<str>>,
-    pub(crate) bookings: SmallVec<[Booking; INLINE]>,
+    pub(crate) bookings: SmallVec<[JournalBooking; INLINE]>,
 }
 
 /// What it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ActKind {
+pub(crate) enum ActionKind {
     Check,
     Reserve,
     Commit,
@@ -80,7 +80,7 @@ pub(crate) enum ActKind {
     Carry,
 }
 
-impl ActKind {
+impl ActionKind {
     pub(crate) const fn of(settlement: Settlement) -> Self {
         match settlement {
             Settlement::Commit { .. } => Self::Commit,
@@ -93,15 +93,15 @@ impl ActKind {
 
 /// Units of a key that went from one account to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Booking {
+pub(crate) struct JournalBooking {
     pub(crate) hash: u64,
-    pub(crate) entry: Entry,
+    pub(crate) entry: JournalTransfer,
     pub(crate) units: u64,
 }
 
 /// From where to where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum JournalTransfer {
     /// Granted and spent at once.
     Charged,
     /// Granted and set aside.
@@ -128,19 +128,19 @@ impl Journal {
     }
 }
 
-impl Act {
-    pub(crate) fn new(kind: ActKind, at: Timestamp) -> Self {
+impl JournalAction {
+    pub(crate) fn new(kind: ActionKind, at: Timestamp) -> Self {
         Self { kind, at, hold: None, note: None, bookings: SmallVec::new() }
     }
 }
 
 /// The side tables of a store that writes down its changes.
-impl Side {
+impl HoldTables {
     /// A state has changed.
-    pub(crate) fn note_state(&mut self, durability: Durability, (terms, hash): (&Terms, u64)) {
+    pub(crate) fn note_state(&mut self, durability: Durability, (limit, hash): (&AnyLimit, u64)) {
         if let Some(journal) = self.journal.as_mut().filter(|_| durability > Durability::Memory) {
             journal.note(durability);
-            let state = (hash, Width::of(terms));
+            let state = (hash, Width::of(limit));
             if !journal.states.contains(&state) {
                 journal.states.push(state);
             }
@@ -148,7 +148,7 @@ impl Side {
     }
 
     /// Units went from one account to another.
-    pub(crate) fn book(&mut self, durability: Durability, booking: Booking) {
+    pub(crate) fn book(&mut self, durability: Durability, booking: JournalBooking) {
         let is_kept = durability > Durability::Memory && booking.units > 0;
         if let Some(journal) = self.journal.as_mut().filter(|_| is_kept) {
             journal.note(durability);
@@ -168,8 +168,8 @@ impl Side {
 
     /// An item's units were given back.
     #[cfg(feature = "durable")]
-    pub(crate) fn book_refund(&mut self, item: &Item, units: u64) {
-        let booking = Booking { hash: item.hash, entry: Entry::Refunded, units };
+    pub(crate) fn book_refund(&mut self, item: &HoldItem, units: u64) {
+        let booking = JournalBooking { hash: item.hash, entry: JournalTransfer::Refunded, units };
         self.book(item.durability, booking);
     }
 
@@ -196,12 +196,12 @@ impl Side {
     }
 
     /// What was noted since the last act was one.
-    pub(crate) fn end_act(&mut self, act: Act) {
+    pub(crate) fn end_act(&mut self, act: JournalAction) {
         let Some(journal) = &mut self.journal else { return };
         if journal.is_under_way {
             journal.is_under_way = false;
             let bookings = std::mem::take(&mut journal.bookings);
-            journal.acts.push(Act { bookings, ..act });
+            journal.acts.push(JournalAction { bookings, ..act });
         } else {
             // Nothing about it is kept, so its hold and its name are not, either.
             let [holds, names] = journal.before;
@@ -213,38 +213,38 @@ impl Side {
 }
 
 /// The side tables, locked. Before they are unlocked, changes are written down.
-pub(super) struct SideGuard<'a> {
+pub(super) struct HoldTablesGuard<'a> {
     store: &'a MemoryStore,
-    side: MutexGuard<'a, Side>,
+    tables: MutexGuard<'a, HoldTables>,
 }
 
-impl<'a> SideGuard<'a> {
-    pub(super) fn new(store: &'a MemoryStore, side: MutexGuard<'a, Side>) -> Self {
-        Self { store, side }
+impl<'a> HoldTablesGuard<'a> {
+    pub(super) fn new(store: &'a MemoryStore, tables: MutexGuard<'a, HoldTables>) -> Self {
+        Self { store, tables }
     }
 }
 
-impl Deref for SideGuard<'_> {
-    type Target = Side;
+impl Deref for HoldTablesGuard<'_> {
+    type Target = HoldTables;
 
-    fn deref(&self) -> &Side {
-        &self.side
+    fn deref(&self) -> &HoldTables {
+        &self.tables
     }
 }
 
-impl DerefMut for SideGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Side {
-        &mut self.side
+impl DerefMut for HoldTablesGuard<'_> {
+    fn deref_mut(&mut self) -> &mut HoldTables {
+        &mut self.tables
     }
 }
 
-impl Drop for SideGuard<'_> {
+impl Drop for HoldTablesGuard<'_> {
     fn drop(&mut self) {
-        if let (Some(sink), Some(journal)) = (&self.store.sink, &mut self.side.journal) {
+        if let (Some(sink), Some(journal)) = (&self.store.sink, &mut self.tables.journal) {
             let journal = std::mem::take(journal);
             // What concerns nothing that has to be safe is not written down.
             if !journal.is_empty() {
-                sink.write(self.store, &self.side, journal);
+                sink.write(self.store, &self.tables, journal);
             }
         }
     }

@@ -5,31 +5,31 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
 use crate::cycle::{CycleClock, Times};
 #[cfg(feature = "durable")]
 use crate::policy::Cycle;
 use crate::policy::Effective;
 use crate::store::{Adoption, Charge};
-use crate::terms::{Moment, NO_PERIOD, State, Terms};
 
 /// Every limit that some state may count under.
 #[derive(Debug, Default)]
-pub(crate) struct Limits {
-    known: HashMap<u32, Known>,
+pub(crate) struct LimitRegistry {
+    known: HashMap<u32, KnownLimit>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownLimit {
     family: u64,
-    terms: Terms,
+    limit: AnyLimit,
     cycle: Option<Arc<CycleClock>>,
     /// When it came into force.
-    since: Moment,
+    since: DecisionTime,
     /// When it goes out of force by itself.
     until: Option<Times>,
     /// The limit that follows then.
     common: Option<u32>,
-    exception: Option<ExceptionId>,
+    override_id: Option<OverrideId>,
     successor: Option<Successor>,
     /// Whether its rule is gone, so that nobody asks for its states any more.
     is_removed: bool,
@@ -39,7 +39,7 @@ struct Known {
 
 /// Which override of a rule a limit is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExceptionId {
+pub(crate) struct OverrideId {
     /// A hash of whom it is for.
     pub(crate) key: u64,
     /// Its place among the overrides of the rule.
@@ -51,7 +51,7 @@ pub(crate) struct ExceptionId {
 pub(crate) struct Successor {
     pub(crate) tag: u32,
     /// When the edit was made, in the periods of the limit that it ended.
-    pub(crate) at: Moment,
+    pub(crate) at: DecisionTime,
     /// The same in the periods of the limit that follows.
     pub(crate) period_after: u64,
     pub(crate) effective: Effective,
@@ -60,16 +60,16 @@ pub(crate) struct Successor {
 /// Everything about a limit, to be kept beyond the process.
 #[cfg(feature = "durable")]
 #[derive(Clone, Debug)]
-pub(crate) struct KnownImage {
+pub(crate) struct LimitImage {
     pub(crate) tag: u32,
     pub(crate) family: u64,
-    pub(crate) terms: Terms,
+    pub(crate) limit: AnyLimit,
     /// What a quota's periods follow, and the domain whose rounds these may be.
     pub(crate) cycle: Option<(Cycle, Box<str>)>,
-    pub(crate) since: Moment,
+    pub(crate) since: DecisionTime,
     pub(crate) until: Option<Times>,
     pub(crate) common: Option<u32>,
-    pub(crate) exception: Option<ExceptionId>,
+    pub(crate) override_id: Option<OverrideId>,
     pub(crate) successor: Option<Successor>,
     pub(crate) is_removed: bool,
 }
@@ -79,13 +79,13 @@ pub(crate) struct KnownImage {
 pub(crate) struct NewLimit {
     pub(crate) tag: u32,
     pub(crate) family: u64,
-    pub(crate) terms: Terms,
+    pub(crate) limit: AnyLimit,
     pub(crate) cycle: Option<Arc<CycleClock>>,
     /// When it goes out of force by itself, by the time of day.
     pub(crate) until: Option<Timestamp>,
     /// The limit of its rule, where it is an override.
     pub(crate) common: Option<u32>,
-    pub(crate) exception: Option<ExceptionId>,
+    pub(crate) override_id: Option<OverrideId>,
 }
 
 /// A limit that goes out of force, and the one that follows it.
@@ -100,46 +100,46 @@ pub(crate) struct Succession {
 
 /// A state, with the limit that it counts under from here on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Carried {
+pub(crate) struct MigratedState {
     pub(crate) tag: u32,
-    pub(crate) terms: Terms,
-    pub(crate) state: State,
+    pub(crate) limit: AnyLimit,
+    pub(crate) state: AnyState,
 }
 
 /// A limit from an earlier life.
 #[derive(Clone, Debug)]
-pub struct Restored {
+pub struct RestoredLimit {
     pub(crate) tag: u32,
     pub(crate) family: u64,
-    pub(crate) terms: Terms,
+    pub(crate) limit: AnyLimit,
     pub(crate) cycle: Option<Arc<CycleClock>>,
     pub(crate) successor: Option<Successor>,
     /// Which override it is of, where it is in force for one.
-    pub(crate) exception: Option<ExceptionId>,
+    pub(crate) override_id: Option<OverrideId>,
     /// When it goes out of force by itself, by the time of day.
     pub(crate) until: Option<Timestamp>,
     /// Whether it is known to be what its rule said last, for keys without an override.
     pub(crate) is_base: bool,
 }
 
-impl Restored {
+impl RestoredLimit {
     /// A limit of which nothing else is known.
-    pub(crate) const fn alone(tag: u32, family: u64, terms: Terms) -> Self {
-        let (cycle, successor, exception, until) = (None, None, None, None);
-        Self { tag, family, terms, cycle, successor, exception, until, is_base: false }
+    pub(crate) const fn alone(tag: u32, family: u64, limit: AnyLimit) -> Self {
+        let (cycle, successor, override_id, until) = (None, None, None, None);
+        Self { tag, family, limit, cycle, successor, override_id, until, is_base: false }
     }
 }
 
-impl Limits {
+impl LimitRegistry {
     /// What has to be known to understand the states later.
-    pub(crate) fn restorable(&self) -> Vec<Restored> {
-        let restored = |(tag, it): (&u32, &Known)| Restored {
+    pub(crate) fn restorable(&self) -> Vec<RestoredLimit> {
+        let restored = |(tag, it): (&u32, &KnownLimit)| RestoredLimit {
             tag: *tag,
             family: it.family,
-            terms: it.terms,
+            limit: it.limit,
             cycle: it.cycle.clone(),
             successor: it.successor,
-            exception: it.exception.filter(|_| !it.is_past()),
+            override_id: it.override_id.filter(|_| !it.is_past()),
             until: it.until.map(|until| until.wall),
             is_base: it.is_whole && !it.is_past() && it.common.is_none(),
         };
@@ -147,19 +147,19 @@ impl Limits {
     }
 
     /// Knows limits from an earlier life.
-    pub(crate) fn restore(&mut self, limits: Vec<Restored>) {
-        let since = Moment { now: Timestamp::ZERO, period: NO_PERIOD };
-        for Restored { tag, family, terms, .. } in limits {
+    pub(crate) fn restore(&mut self, limits: Vec<RestoredLimit>) {
+        let since = DecisionTime { now: Timestamp::ZERO, period: NO_PERIOD };
+        for RestoredLimit { tag, family, limit, .. } in limits {
             self.known.insert(
                 tag,
-                Known {
+                KnownLimit {
                     family,
-                    terms,
+                    limit,
                     cycle: None,
                     since,
                     until: None,
                     common: None,
-                    exception: None,
+                    override_id: None,
                     successor: None,
                     is_removed: false,
                     is_whole: false,
@@ -170,20 +170,20 @@ impl Limits {
 
     /// Takes new limits and says what follows the old ones, from `at` on. Reports which have changed.
     pub(crate) fn adopt(&mut self, adoption: &Adoption, at: Times) -> Vec<u32> {
-        let mut changed = self.bring_back(adoption, at);
+        let mut changed = self.revive(adoption, at);
         changed.extend(adoption.limits.iter().map(|limit| limit.tag));
         changed.extend(adoption.successions.iter().map(|succession| succession.from));
         changed.extend(&adoption.removed);
         for limit in &adoption.limits {
             let until = limit.until.map(|wall| Times { now: at.by_the_clock(wall), wall });
-            self.known.entry(limit.tag).or_insert_with(|| Known {
+            self.known.entry(limit.tag).or_insert_with(|| KnownLimit {
                 family: limit.family,
-                terms: limit.terms,
+                limit: limit.limit,
                 cycle: limit.cycle.clone(),
-                since: moment_of(limit.cycle.as_deref(), at),
+                since: decision_time(limit.cycle.as_deref(), at),
                 until,
                 common: limit.common,
-                exception: limit.exception,
+                override_id: limit.override_id,
                 successor: None,
                 is_removed: false,
                 is_whole: true,
@@ -191,12 +191,12 @@ impl Limits {
         }
         for succession in &adoption.successions {
             let Succession { from, to: tag, effective, period } = *succession;
-            let period_after = self.known.get(&tag).map_or(0, |to| to.moment(at).period.index);
+            let period_after = self.known.get(&tag).map_or(0, |to| to.decided_at(at).period.index);
             if let Some(known) = self.known.get_mut(&from) {
                 let at = match effective {
-                    Effective::Now => known.moment(at),
+                    Effective::Now => known.decided_at(at),
                     // As whoever made the rules has seen it.
-                    Effective::Next => known.moment(at).in_period(period),
+                    Effective::Next => known.decided_at(at).in_period(period),
                 };
                 let new = Successor { tag, at, period_after, effective };
                 match &mut known.successor {
@@ -220,17 +220,18 @@ impl Limits {
     }
 
     /// States of a rule that was gone and is there again go on under its new limit.
-    fn bring_back(&mut self, adoption: &Adoption, at: Times) -> Vec<u32> {
+    fn revive(&mut self, adoption: &Adoption, at: Times) -> Vec<u32> {
         let mut back = Vec::new();
         if !self.known.values().any(|known| known.is_removed) {
             return back;
         }
         for limit in adoption.limits.iter().filter(|limit| limit.common.is_none()) {
-            let is_back =
-                |(_, known): &(&u32, &mut Known)| known.is_removed && known.family == limit.family;
+            let is_back = |(_, known): &(&u32, &mut KnownLimit)| {
+                known.is_removed && known.family == limit.family
+            };
             for (gone, known) in self.known.iter_mut().filter(is_back) {
                 back.push(*gone);
-                let (tag, effective, at) = (limit.tag, Effective::Now, known.moment(at));
+                let (tag, effective, at) = (limit.tag, Effective::Now, known.decided_at(at));
                 let period_after = at.period.index;
                 known.is_removed = false;
                 known.successor.get_or_insert(Successor { tag, at, period_after, effective });
@@ -252,7 +253,7 @@ impl Limits {
     /// Forgets limits that nobody is counted under any more, nor on the way to the one in force.
     pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
         let is_kept =
-            |(tag, known): (&u32, &Known)| (!known.is_past() || keep(*tag)).then_some(*tag);
+            |(tag, known): (&u32, &KnownLimit)| (!known.is_past() || keep(*tag)).then_some(*tag);
         let mut to_see: Vec<u32> = self.known.iter().filter_map(is_kept).collect();
         let mut kept: HashSet<u32> = to_see.iter().copied().collect();
         while let Some(known) = to_see.pop().and_then(|tag| self.known.get(&tag)) {
@@ -268,18 +269,23 @@ impl Limits {
     /// that was not in force.
     ///
     /// `period` is the number of the period that a quota is in, if anybody knows.
-    pub(crate) fn current(&self, carried: Carried, now: Timestamp, period: Option<u64>) -> Carried {
+    pub(crate) fn current(
+        &self,
+        carried: MigratedState,
+        now: Timestamp,
+        period: Option<u64>,
+    ) -> MigratedState {
         self.follow(carried, now, period).0
     }
 
     /// [`current`](Self::current), and when the last change took place.
     fn follow(
         &self,
-        mut carried: Carried,
+        mut carried: MigratedState,
         now: Timestamp,
         period: Option<u64>,
-    ) -> (Carried, Moment) {
-        let mut last = Moment { now: Timestamp::ZERO, period: NO_PERIOD };
+    ) -> (MigratedState, DecisionTime) {
+        let mut last = DecisionTime { now: Timestamp::ZERO, period: NO_PERIOD };
         while let Some(known) = self.known.get(&carried.tag) {
             let successor = known.successor.filter(|it| self.known.contains_key(&it.tag));
             let ended = known.until.filter(|until| {
@@ -288,7 +294,7 @@ impl Limits {
             if let (Some(until), Some(common)) = (ended, known.common)
                 && let Some(next) = self.known.get(&common)
             {
-                last = known.moment(until).no_earlier_than(last);
+                last = known.decided_at(until).no_earlier_than(last);
                 carried = next.take_over(common, known, &carried, last);
                 continue;
             }
@@ -306,7 +312,8 @@ impl Limits {
             }
             last = edited.no_earlier_than(last);
             carried = next.take_over(successor.tag, known, &carried, last);
-            if let (State::Quota(state), false) = (&mut carried.state, next.has_cycle_of(known)) {
+            if let (AnyState::Quota(state), false) = (&mut carried.state, next.has_cycle_of(known))
+            {
                 // Periods of another calendar have other numbers.
                 state.period = successor.period_after;
                 last = last.in_period(successor.period_after);
@@ -316,7 +323,7 @@ impl Limits {
     }
 
     /// Whether the limits that follow count the same periods.
-    fn has_its_cycle_to_the_end(&self, known: &Known) -> bool {
+    fn has_its_cycle_to_the_end(&self, known: &KnownLimit) -> bool {
         let mut last = known;
         while let Some(next) = last.successor.and_then(|next| self.known.get(&next.tag)) {
             last = next;
@@ -329,15 +336,15 @@ impl Limits {
     pub(crate) fn carry(
         &self,
         tag: u32,
-        state: State,
+        state: AnyState,
         charge: &Charge<'_>,
         now: Timestamp,
-    ) -> Carried {
+    ) -> MigratedState {
         let Some(known) = self.known.get(&tag) else {
             // Only a state that came from elsewhere has a number that nobody knows.
-            return Carried { tag: charge.tag, terms: *charge.terms, state };
+            return MigratedState { tag: charge.tag, limit: *charge.limit, state };
         };
-        let carried = Carried { tag, terms: known.terms, state };
+        let carried = MigratedState { tag, limit: known.limit, state };
         let (carried, last) = self.follow(carried, now, Some(charge.period.index));
         if carried.tag == charge.tag || carried.is_waiting_for_next(self) {
             return carried;
@@ -346,18 +353,18 @@ impl Limits {
         let from = self.known.get(&carried.tag).unwrap_or(known);
         let since = self.known.get(&charge.tag).map_or(from.since, |to| to.since);
         let at = since.no_earlier_than(last);
-        let state = charge.terms.carry_over(&carried.terms, &carried.state, at);
-        Carried { tag: charge.tag, terms: *charge.terms, state }
+        let state = charge.limit.carry_over(&carried.limit, &carried.state, at);
+        MigratedState { tag: charge.tag, limit: *charge.limit, state }
     }
 
     /// The terms of a limit, and the period that it, or the one that followed it, is in.
-    pub(crate) fn get(&self, tag: u32, times: Times) -> Option<(Terms, Moment)> {
+    pub(crate) fn get(&self, tag: u32, times: Times) -> Option<(AnyLimit, DecisionTime)> {
         let mut known = self.known.get(&tag)?;
-        let terms = known.terms;
+        let limit = known.limit;
         while let Some(next) = known.successor.and_then(|next| self.known.get(&next.tag)) {
             known = next;
         }
-        Some((terms, known.moment(times)))
+        Some((limit, known.decided_at(times)))
     }
 
     /// Whether the round with this number has been closed, where a limit or the one that followed it
@@ -372,31 +379,31 @@ impl Limits {
     }
 
     /// Whether a state counts for nothing any more.
-    pub(crate) fn is_idle(&self, carried: Carried, since: Timestamp) -> bool {
+    pub(crate) fn is_idle(&self, carried: MigratedState, since: Timestamp) -> bool {
         let current = self.current(carried, since, None);
-        current.terms.is_idle(&current.state, since)
+        current.limit.is_idle(&current.state, since)
     }
 
-    pub(crate) fn terms(&self, tag: u32) -> Option<Terms> {
-        self.known.get(&tag).map(|known| known.terms)
+    pub(crate) fn limit(&self, tag: u32) -> Option<AnyLimit> {
+        self.known.get(&tag).map(|known| known.limit)
     }
 }
 
 /// What a store on disk needs to know.
 #[cfg(feature = "durable")]
-impl Limits {
+impl LimitRegistry {
     /// Everything about a limit.
-    pub(crate) fn image(&self, tag: u32) -> Option<KnownImage> {
+    pub(crate) fn image(&self, tag: u32) -> Option<LimitImage> {
         let known = self.known.get(&tag)?;
-        Some(KnownImage {
+        Some(LimitImage {
             tag,
             family: known.family,
-            terms: known.terms,
-            cycle: known.cycle.as_ref().map(|cycle| cycle.named()),
+            limit: known.limit,
+            cycle: known.cycle.as_ref().map(|cycle| cycle.describe()),
             since: known.since,
             until: known.until,
             common: known.common,
-            exception: known.exception,
+            override_id: known.override_id,
             successor: known.successor,
             is_removed: known.is_removed,
         })
@@ -408,15 +415,15 @@ impl Limits {
     }
 
     /// Knows all about a limit from an earlier life.
-    pub(crate) fn restore_whole(&mut self, image: KnownImage, cycle: Option<Arc<CycleClock>>) {
-        let known = Known {
+    pub(crate) fn restore_whole(&mut self, image: LimitImage, cycle: Option<Arc<CycleClock>>) {
+        let known = KnownLimit {
             family: image.family,
-            terms: image.terms,
+            limit: image.limit,
             cycle,
             since: image.since,
             until: image.until,
             common: image.common,
-            exception: image.exception,
+            override_id: image.override_id,
             successor: image.successor,
             is_removed: image.is_removed,
             is_whole: true,
@@ -444,21 +451,21 @@ impl Limits {
     }
 }
 
-impl Carried {
+impl MigratedState {
     /// Whether something was charged to a window that has not ended.
     fn is_window_open(&self, now: Timestamp) -> bool {
         match self.state {
-            State::Window(_) => !self.terms.is_idle(&self.state, now),
+            AnyState::Window(_) => !self.limit.is_idle(&self.state, now),
             _ => false,
         }
     }
 
-    fn is_waiting_for_next(&self, limits: &Limits) -> bool {
+    fn is_waiting_for_next(&self, limits: &LimitRegistry) -> bool {
         limits.known.get(&self.tag).is_some_and(|known| known.successor.is_some())
     }
 }
 
-impl Known {
+impl KnownLimit {
     /// Whether it is no longer in force.
     fn is_past(&self) -> bool {
         self.successor.is_some() || self.is_removed
@@ -474,17 +481,23 @@ impl Known {
     }
 
     /// The state that goes on under this limit.
-    fn take_over(&self, tag: u32, old: &Self, carried: &Carried, edited: Moment) -> Carried {
-        let state = self.terms.carry_over(&old.terms, &carried.state, edited);
-        Carried { tag, terms: self.terms, state }
+    fn take_over(
+        &self,
+        tag: u32,
+        old: &Self,
+        carried: &MigratedState,
+        edited: DecisionTime,
+    ) -> MigratedState {
+        let state = self.limit.carry_over(&old.limit, &carried.state, edited);
+        MigratedState { tag, limit: self.limit, state }
     }
 
-    fn moment(&self, times: Times) -> Moment {
-        moment_of(self.cycle.as_deref(), times)
+    fn decided_at(&self, times: Times) -> DecisionTime {
+        decision_time(self.cycle.as_deref(), times)
     }
 }
 
-fn moment_of(cycle: Option<&CycleClock>, times: Times) -> Moment {
+fn decision_time(cycle: Option<&CycleClock>, times: Times) -> DecisionTime {
     let period = cycle.map_or(NO_PERIOD, |cycle| cycle.period(times));
-    Moment { now: times.now, period }
+    DecisionTime { now: times.now, period }
 }

@@ -5,22 +5,23 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Timestamp};
 
-use super::journal::{Booking, Entry};
-use super::limits::{Carried, Limits};
-use super::side::{Item, Side};
-use super::slot::{AnyLine, AnyLocked, Slots};
-use super::unlocked::{Seen, look_up_in};
+use super::hold_tables::{HoldItem, HoldTables};
+use super::journal::{JournalBooking, JournalTransfer};
+use super::limits::{LimitRegistry, MigratedState};
+use super::slot::{AnyLine, AnyLocked, SlotLine};
+use super::unlocked::{ObservedState, look_up_in};
 use super::{
-    Act, Blocked, Charge, Decisions, MemoryStore, Moment, Plan, Several, Shelf, Undecided, Width,
+    Charge, DecideError, DecisionTime, Decisions, Fallback, MemoryStore, Operation, Plan, Several,
+    SlotTable, Width,
 };
+use crate::any_limit::{AnyLimit, AnyState, LimitRequest, decide};
 use crate::locks::read;
 use crate::policy::Durability;
-use crate::table::{Place, WhenFull};
-use crate::terms::{Ask, State, Terms, decide};
+use crate::table::{KeyLocation, WhenFull};
 
 /// Where the state of a charge is, with all lines locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spot {
+pub(super) enum StateLocation {
     /// In a slot of one of the lines.
     Slot { line: usize, slot: usize },
     /// Among the units on hold, and nowhere else.
@@ -35,9 +36,9 @@ pub(super) enum Spot {
     NoRoom,
 }
 
-pub(super) enum Placed<'a> {
+pub(super) enum Located<'a> {
     Line(AnyLine<'a>),
-    Spot(Spot),
+    Spot(StateLocation),
 }
 
 impl MemoryStore {
@@ -46,16 +47,17 @@ impl MemoryStore {
         &self,
         plan: &Plan<'_>,
         now: Timestamp,
-        mut side: Option<&mut Side>,
+        mut tables: Option<&mut HoldTables>,
         decisions: &mut Decisions,
-    ) -> Result<(bool, Several<Item>), Blocked> {
+    ) -> Result<(bool, Several<HoldItem>), Fallback> {
         loop {
             let mut lines: Several<(AnyLine<'_>, usize)> = Several::new();
-            let mut spots: Several<Spot> = SmallVec::from_elem(Spot::Lost, plan.charges.len());
+            let mut spots: Several<StateLocation> =
+                SmallVec::from_elem(StateLocation::Lost, plan.charges.len());
             for (index, charge) in plan.charges.iter().enumerate() {
-                match self.place(plan.act, charge, now, side.as_deref_mut())? {
-                    Placed::Line(line) => lines.push((line, index)),
-                    Placed::Spot(spot) => spots[index] = spot,
+                match self.locate(plan.act, charge, now, tables.as_deref_mut())? {
+                    Located::Line(line) => lines.push((line, index)),
+                    Located::Spot(spot) => spots[index] = spot,
                 }
             }
             lines.sort_unstable_by_key(|(line, _)| line.address());
@@ -66,12 +68,12 @@ impl MemoryStore {
                 }
                 let last = locked.len() - 1;
                 if let Some(slot) = locked[last].find(plan.charges[index].hash) {
-                    spots[index] = Spot::Slot { line: last, slot };
+                    spots[index] = StateLocation::Slot { line: last, slot };
                 }
             }
-            if !spots.contains(&Spot::Lost) {
+            if !spots.contains(&StateLocation::Lost) {
                 let at = (&mut *locked, &*spots);
-                return self.decide_in((plan, now), at, side, decisions);
+                return self.decide_in((plan, now), at, tables, decisions);
             }
         }
     }
@@ -80,91 +82,100 @@ impl MemoryStore {
     pub(super) fn decide_in(
         &self,
         (plan, now): (&Plan<'_>, Timestamp),
-        (lines, spots): (&mut [AnyLocked<'_>], &[Spot]),
-        mut side: Option<&mut Side>,
+        (lines, spots): (&mut [AnyLocked<'_>], &[StateLocation]),
+        mut tables: Option<&mut HoldTables>,
         decisions: &mut Decisions,
-    ) -> Result<(bool, Several<Item>), Blocked> {
+    ) -> Result<(bool, Several<HoldItem>), Fallback> {
         if self.in_force(plan).is_err() {
-            return Err(Blocked::Superseded);
+            return Err(Fallback::Superseded);
         }
         let limits = read(&self.limits);
-        let mut carried: Several<Carried> = Several::new();
-        let mut moments: Several<Moment> = Several::new();
+        let mut carried: Several<MigratedState> = Several::new();
+        let mut decision_times: Several<DecisionTime> = Several::new();
         for (charge, spot) in plan.charges.iter().zip(spots) {
             let (state, at) =
-                self.state_at(charge, *spot, now, (lines, side.as_deref(), &limits))?;
+                self.state_at(charge, *spot, now, (lines, tables.as_deref(), &limits))?;
             carried.push(state);
-            moments.push(Moment { now: at, period: charge.period });
+            decision_times.push(DecisionTime { now: at, period: charge.period });
         }
-        let mut states: Several<State> = carried.iter().map(|carried| carried.state).collect();
-        let asks: Several<Ask<'_>> = (plan.charges.iter().zip(&carried).zip(&moments).zip(spots))
-            .map(|(((charge, carried), moment), spot)| Ask {
-                terms: &carried.terms,
-                has_room: *spot != Spot::NoRoom,
-                moment: *moment,
-                ..charge.ask(now)
-            })
-            .collect();
-        let is_allowed = decide(plan.act, &asks, &mut states, decisions);
+        let mut states: Several<AnyState> = carried.iter().map(|carried| carried.state).collect();
+        let requests: Several<LimitRequest<'_>> =
+            (plan.charges.iter().zip(&carried).zip(&decision_times).zip(spots))
+                .map(|(((charge, carried), decided_at), spot)| LimitRequest {
+                    limit: &carried.limit,
+                    has_room: *spot != StateLocation::NoRoom,
+                    decided_at: *decided_at,
+                    ..charge.limit_request(now)
+                })
+                .collect();
+        let is_allowed = decide(plan.act, &requests, &mut states, decisions);
         let mut items = Several::new();
         for (index, charge) in plan.charges.iter().enumerate() {
             let (before, after) = (&carried[index], states[index]);
             match spots[index] {
-                Spot::Slot { line, slot } => {
+                StateLocation::Slot { line, slot } => {
                     let line = &mut lines[line];
-                    let is_remembered = charge.terms.knows_from_first_request();
+                    let is_remembered = charge.limit.knows_from_first_request();
                     if line.tag(slot) == 0 && after == before.state && !is_remembered {
                         line.clear(slot);
-                        self.uncount(charge.terms);
+                        self.uncount(charge.limit);
                     } else if after != before.state || line.tag(slot) != before.tag {
-                        line.store(slot, before.tag, &after, moments[index]);
-                        if let Some(side) = side.as_deref_mut() {
-                            let state = (charge.terms, charge.hash);
-                            side.note_state(self.durability(charge), state);
+                        line.store(slot, before.tag, &after, decision_times[index]);
+                        if let Some(tables) = tables.as_deref_mut() {
+                            let state = (charge.limit, charge.hash);
+                            tables.note_state(self.durability(charge), state);
                         }
                     }
                 }
-                Spot::Shared if after != before.state => {
-                    if let Some(side) = side.as_deref_mut() {
+                StateLocation::Shared if after != before.state => {
+                    if let Some(tables) = tables.as_deref_mut() {
                         let most = self.shared_cells();
-                        side.shared.charge((charge, after), &limits, now, most);
+                        tables.shared.charge((charge, after), &limits, now, most);
                     }
                 }
-                Spot::Side | Spot::Shared | Spot::Unkept | Spot::NoRoom | Spot::Lost => {}
+                StateLocation::Side
+                | StateLocation::Shared
+                | StateLocation::Unkept
+                | StateLocation::NoRoom
+                | StateLocation::Lost => {}
             }
-            if let Some(side) = side.as_deref_mut()
-                && matches!(spots[index], Spot::Slot { .. } | Spot::Side)
+            if let Some(tables) = tables.as_deref_mut()
+                && matches!(spots[index], StateLocation::Slot { .. } | StateLocation::Side)
                 && after.held() != before.state.held()
             {
-                side.set_held(charge.hash, after.held());
+                tables.set_held(charge.hash, after.held());
             }
             let is_held = match spots[index] {
-                Spot::Slot { .. } => plan.act == Act::Hold,
-                spot => spot == Spot::Side,
+                StateLocation::Slot { .. } => plan.act == Operation::Hold,
+                spot => spot == StateLocation::Side,
             };
             if is_held && decisions[index].is_allowed() {
                 let Charge { hash, cost: units, is_by_request, .. } = *charge;
                 let (charged, durability) = (None, self.durability(charge));
                 let tag = before.tag;
-                items.push(Item { tag, hash, units, is_by_request, durability, charged });
+                items.push(HoldItem { tag, hash, units, is_by_request, durability, charged });
             }
-            if let (Some(side), Spot::Slot { .. }) = (side.as_deref_mut(), spots[index]) {
-                let units = taken(&asks[index], &before.state, (&decisions[index], is_allowed));
-                self.book(side, plan.act, charge, units);
+            if let (Some(tables), StateLocation::Slot { .. }) =
+                (tables.as_deref_mut(), spots[index])
+            {
+                let units =
+                    charged_units(&requests[index], &before.state, (&decisions[index], is_allowed));
+                self.book(tables, plan.act, charge, units);
             }
         }
         Ok((is_allowed, items))
     }
 
     /// Writes down that a charge has taken units, if it counts any.
-    fn book(&self, side: &mut Side, act: Act, charge: &Charge<'_>, units: u64) {
+    fn book(&self, tables: &mut HoldTables, act: Operation, charge: &Charge<'_>, units: u64) {
         let entry = match act {
-            Act::Charge => Entry::Charged,
-            Act::Hold => Entry::Held,
-            Act::Look => return,
+            Operation::Charge => JournalTransfer::Charged,
+            Operation::Hold => JournalTransfer::Held,
+            Operation::Look => return,
         };
-        if !matches!(charge.terms, Terms::Cooldown(_) | Terms::Slots(_)) {
-            side.book(self.durability(charge), Booking { hash: charge.hash, entry, units });
+        if !matches!(charge.limit, AnyLimit::Cooldown(_) | AnyLimit::Slots(_)) {
+            tables
+                .book(self.durability(charge), JournalBooking { hash: charge.hash, entry, units });
         }
     }
 
@@ -172,124 +183,131 @@ impl MemoryStore {
     pub(super) fn state_at(
         &self,
         charge: &Charge<'_>,
-        spot: Spot,
+        spot: StateLocation,
         now: Timestamp,
-        (lines, side, limits): (&[AnyLocked<'_>], Option<&Side>, &Limits),
-    ) -> Result<(Carried, Timestamp), Blocked> {
-        let (mut tag, mut terms, mut now) = (charge.tag, *charge.terms, now);
+        (lines, tables, limits): (&[AnyLocked<'_>], Option<&HoldTables>, &LimitRegistry),
+    ) -> Result<(MigratedState, Timestamp), Fallback> {
+        let (mut tag, mut limit, mut now) = (charge.tag, *charge.limit, now);
         let state = match spot {
-            Spot::Slot { line, slot } => {
+            StateLocation::Slot { line, slot } => {
                 let line = &lines[line];
                 let mut state = match line.tag(slot) {
                     0 => {
-                        now = self.no_earlier_than_reuse(charge.terms, now);
-                        match side {
-                            Some(side) => side.shared.estimate(charge, limits, now),
+                        now = self.no_earlier_than_reuse(charge.limit, now);
+                        match tables {
+                            Some(tables) => tables.shared.estimate(charge, limits, now),
                             // Somebody who knows the shared counters may have claimed it.
                             None if self.is_sharing.load(Ordering::SeqCst) => {
-                                return Err(Blocked::NeedsSide);
+                                return Err(Fallback::NeedsSide);
                             }
-                            None => terms.fresh(charge.period),
+                            None => limit.fresh(charge.period),
                         }
                     }
-                    known if known == tag => line.load_state(slot, charge.terms),
+                    known if known == tag => line.load_state(slot, charge.limit),
                     older => {
-                        let state = line.load_state(slot, charge.terms);
+                        let state = line.load_state(slot, charge.limit);
                         let carried = limits.carry(older, state, charge, now);
-                        (tag, terms) = (carried.tag, carried.terms);
+                        (tag, limit) = (carried.tag, carried.limit);
                         carried.state
                     }
                 };
                 if line.is_pinned(slot) {
-                    match side {
-                        Some(side) => state = state.with_held(side.held(charge.hash)),
+                    match tables {
+                        Some(tables) => state = state.with_held(tables.held(charge.hash)),
                         // Whoever gives a key its slot pins it until the decision is made.
                         None if line.tag(slot) == 0 => {}
-                        None => return Err(Blocked::NeedsSide),
+                        None => return Err(Fallback::NeedsSide),
                     }
                 }
                 state
             }
-            Spot::Side => {
-                let side = side.ok_or(Blocked::NeedsSide)?;
-                State::Slots { held: side.held(charge.hash) }
+            StateLocation::Side => {
+                let tables = tables.ok_or(Fallback::NeedsSide)?;
+                AnyState::Slots { held: tables.held(charge.hash) }
             }
-            Spot::Unkept | Spot::NoRoom | Spot::Shared | Spot::Lost => {
-                now = self.no_earlier_than_reuse(charge.terms, now);
-                match side {
-                    Some(side) => side.shared.estimate(charge, limits, now),
+            StateLocation::Unkept
+            | StateLocation::NoRoom
+            | StateLocation::Shared
+            | StateLocation::Lost => {
+                now = self.no_earlier_than_reuse(charge.limit, now);
+                match tables {
+                    Some(tables) => tables.shared.estimate(charge, limits, now),
                     None if self.is_sharing.load(Ordering::SeqCst) => {
-                        return Err(Blocked::NeedsSide);
+                        return Err(Fallback::NeedsSide);
                     }
-                    None => terms.fresh(charge.period),
+                    None => limit.fresh(charge.period),
                 }
             }
         };
-        Ok((Carried { tag, terms, state }, now))
+        Ok((MigratedState { tag, limit, state }, now))
     }
 
     /// Finds the line of a charge's state, or gives the key a slot.
-    pub(super) fn place(
+    pub(super) fn locate(
         &self,
-        act: Act,
+        act: Operation,
         charge: &Charge<'_>,
         now: Timestamp,
-        side: Option<&mut Side>,
-    ) -> Result<Placed<'_>, Blocked> {
-        match Width::of(charge.terms) {
-            Width::Narrow => self.place_in(&self.narrow, AnyLine::Narrow, (act, charge, now), side),
-            Width::Wide => self.place_in(&self.wide, AnyLine::Wide, (act, charge, now), side),
-            Width::None => Ok(Placed::Spot(Spot::Side)),
+        tables: Option<&mut HoldTables>,
+    ) -> Result<Located<'_>, Fallback> {
+        match Width::of(charge.limit) {
+            Width::Narrow => {
+                self.locate_in(&self.narrow, AnyLine::Narrow, (act, charge, now), tables)
+            }
+            Width::Wide => self.locate_in(&self.wide, AnyLine::Wide, (act, charge, now), tables),
+            Width::None => Ok(Located::Spot(StateLocation::Side)),
         }
     }
 
-    pub(super) fn place_in<'a, L: Slots>(
+    pub(super) fn locate_in<'a, L: SlotLine>(
         &'a self,
-        shelf: &'a Shelf<L>,
+        table: &'a SlotTable<L>,
         any: impl Fn(&'a L) -> AnyLine<'a>,
-        (act, charge, now): (Act, &Charge<'_>, Timestamp),
-        side: Option<&mut Side>,
-    ) -> Result<Placed<'a>, Blocked> {
+        (act, charge, now): (Operation, &Charge<'_>, Timestamp),
+        tables: Option<&mut HoldTables>,
+    ) -> Result<Located<'a>, Fallback> {
         let hash = charge.hash;
         loop {
-            if let Some(Seen { line, slot: Some(_), .. }) = look_up_in(shelf, hash, &any) {
-                return Ok(Placed::Line(line));
+            if let Some(ObservedState { line, slot: Some(_), .. }) = look_up_in(table, hash, &any) {
+                return Ok(Located::Line(line));
             }
-            if act == Act::Look {
+            if act == Operation::Look {
                 // A look takes no slot.
-                let (_, mut chain) = shelf.lock_chain(hash);
+                let (_, mut chain) = table.lock_chain(hash);
                 return Ok(match chain.find(hash) {
-                    Some(at) => Placed::Line(any(chain.line(at.line).line())),
-                    None => Placed::Spot(Spot::Unkept),
+                    Some(at) => Located::Line(any(chain.line(at.line).line())),
+                    None => Located::Spot(StateLocation::Unkept),
                 });
             }
-            match shelf.enter(hash, now, self) {
-                Place::Known(mut chain, at) => {
-                    return Ok(Placed::Line(any(chain.line(at.line).line())));
+            match table.enter(hash, now, self) {
+                KeyLocation::Known(mut chain, at) => {
+                    return Ok(Located::Line(any(chain.line(at.line).line())));
                 }
-                Place::Claimed(..) if self.is_sharing.load(Ordering::SeqCst) && side.is_none() => {
-                    shelf.uncount_keys(1);
-                    return Err(Blocked::NeedsSide);
+                KeyLocation::Claimed(..)
+                    if self.is_sharing.load(Ordering::SeqCst) && tables.is_none() =>
+                {
+                    table.uncount_keys(1);
+                    return Err(Fallback::NeedsSide);
                 }
-                Place::Claimed(mut chain, at) => {
+                KeyLocation::Claimed(mut chain, at) => {
                     let line = chain.line(at.line);
                     line.set_fingerprint(at.slot, hash);
                     // Nobody takes the slot away before the decision is made.
                     line.header.set_pinned(at.slot, true);
-                    return Ok(Placed::Line(any(line.line())));
+                    return Ok(Located::Line(any(line.line())));
                 }
-                Place::Full(_) => match (shelf.ceiling().when_full, act) {
-                    (WhenFull::Allow, _) => return Ok(Placed::Spot(Spot::Unkept)),
-                    (WhenFull::Deny, _) | (WhenFull::Share, Act::Hold) => {
-                        return Ok(Placed::Spot(Spot::NoRoom));
+                KeyLocation::Full(_) => match (table.capacity().when_full, act) {
+                    (WhenFull::Allow, _) => return Ok(Located::Spot(StateLocation::Unkept)),
+                    (WhenFull::Deny, _) | (WhenFull::Share, Operation::Hold) => {
+                        return Ok(Located::Spot(StateLocation::NoRoom));
                     }
                     // What has to survive cannot be counted together with others.
                     (WhenFull::Share, _) if self.durability(charge) > Durability::Memory => {
-                        return Ok(Placed::Spot(Spot::NoRoom));
+                        return Ok(Located::Spot(StateLocation::NoRoom));
                     }
-                    (WhenFull::Share, _) if side.is_none() => return Err(Blocked::NeedsSide),
+                    (WhenFull::Share, _) if tables.is_none() => return Err(Fallback::NeedsSide),
                     (WhenFull::Share, _) if self.is_sharing.load(Ordering::SeqCst) => {
-                        return Ok(Placed::Spot(Spot::Shared));
+                        return Ok(Located::Spot(StateLocation::Shared));
                     }
                     // Whoever finds a slot for this key from now on asks the shared counters.
                     (WhenFull::Share, _) => self.is_sharing.store(true, Ordering::SeqCst),
@@ -299,26 +317,30 @@ impl MemoryStore {
     }
 
     /// Takes back slots that were given to the keys of a plan that was not decided.
-    pub(super) fn undecided(&self, plan: &Plan<'_>) -> Undecided {
+    pub(super) fn undecided(&self, plan: &Plan<'_>) -> DecideError {
         for charge in &plan.charges {
-            self.with_slot(charge.terms, charge.hash, |line, slot| {
+            self.with_slot(charge.limit, charge.hash, |line, slot| {
                 if line.tag(slot) == 0 {
                     line.clear(slot);
-                    self.uncount(charge.terms);
+                    self.uncount(charge.limit);
                 }
             });
         }
-        Undecided::Superseded
+        DecideError::Superseded
     }
 }
 
 /// How many units a limit gave, to a request that it or another one may have refused.
-fn taken(ask: &Ask<'_>, before: &State, (decision, is_allowed): (&Decision, bool)) -> u64 {
+fn charged_units(
+    request: &LimitRequest<'_>,
+    before: &AnyState,
+    (decision, is_allowed): (&Decision, bool),
+) -> u64 {
     match (decision.is_allowed(), is_allowed) {
-        (true, true) => ask.cost,
-        (true, false) if ask.charge_refused => ask.cost,
-        (false, _) if ask.charge_refused => {
-            ask.terms.charge_refused(&mut before.clone(), ask.cost, ask.moment)
+        (true, true) => request.cost,
+        (true, false) if request.charge_refused => request.cost,
+        (false, _) if request.charge_refused => {
+            request.limit.charge_refused(&mut before.clone(), request.cost, request.decided_at)
         }
         _ => 0,
     }

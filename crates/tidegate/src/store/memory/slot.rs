@@ -2,21 +2,21 @@
 
 use tidegate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
 
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 use crate::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
 use crate::table::{
-    Header, Line, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, is_unchanged,
+    Line, LineHeader, Locked, Narrow, Tagged, TaggedLine, Wide, WideLine, is_unchanged,
 };
-use crate::terms::{Moment, State, Terms};
 
 /// A line whose slots hold states of several limits.
 ///
 /// What is set aside is kept elsewhere; a slot whose key has something set aside is pinned.
-pub(crate) trait Slots: Line {
-    fn load_state(&self, slot: usize, terms: &Terms) -> State;
+pub(crate) trait SlotLine: Line {
+    fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState;
 
     fn tag(&self, slot: usize) -> u32;
 
-    fn pack(tag: u32, state: &State, moment: Moment) -> Self::Packed;
+    fn pack(tag: u32, state: &AnyState, decided_at: DecisionTime) -> Self::Packed;
 
     /// When the period of a quota in a slot ends.
     fn ends_ns(&self, _slot: usize) -> u64 {
@@ -24,25 +24,27 @@ pub(crate) trait Slots: Line {
     }
 
     /// What [`pack`](Self::pack) needs to know to write the same end again.
-    fn moment(&self, slot: usize) -> Moment {
+    fn decided_at(&self, slot: usize) -> DecisionTime {
         let ends_ns = self.ends_ns(slot);
         let ends = (ends_ns != u64::MAX).then(|| Timestamp::from_nanos(ends_ns));
-        Moment { now: Timestamp::ZERO, period: Period { index: 0, ends } }
+        DecisionTime { now: Timestamp::ZERO, period: Period { index: 0, ends } }
     }
 }
 
-impl Slots for TaggedLine {
+impl SlotLine for TaggedLine {
     #[inline(always)]
-    fn load_state(&self, slot: usize, terms: &Terms) -> State {
+    fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
         let packed = self.load(slot).packed;
-        match terms {
-            Terms::Window(_) => State::Window(WindowState {
+        match limit {
+            AnyLimit::Window(_) => AnyState::Window(WindowState {
                 ends_ns: packed.low,
                 used: u64::from(packed.high),
                 held: 0,
             }),
-            Terms::Cooldown(_) => State::Cooldown(CooldownState { since_ns_plus_1: packed.low }),
-            _ => State::Bucket(unpack_bucket(packed)),
+            AnyLimit::Cooldown(_) => {
+                AnyState::Cooldown(CooldownState { since_ns_plus_1: packed.low })
+            }
+            _ => AnyState::Bucket(unpack_bucket(packed)),
         }
     }
 
@@ -52,30 +54,30 @@ impl Slots for TaggedLine {
     }
 
     #[inline(always)]
-    fn pack(tag: u32, state: &State, _moment: Moment) -> Tagged<Narrow> {
+    fn pack(tag: u32, state: &AnyState, _decided_at: DecisionTime) -> Tagged<Narrow> {
         let packed = match state {
-            State::Bucket(state) => pack_bucket(state),
-            State::Window(state) => {
+            AnyState::Bucket(state) => pack_bucket(state),
+            AnyState::Window(state) => {
                 Narrow { high: u32::try_from(state.used).unwrap_or(u32::MAX), low: state.ends_ns }
             }
-            State::Cooldown(state) => Narrow { high: 0, low: state.since_ns_plus_1 },
-            State::Sliding(_) | State::Quota(_) | State::Slots { .. } => Narrow::default(),
+            AnyState::Cooldown(state) => Narrow { high: 0, low: state.since_ns_plus_1 },
+            AnyState::Sliding(_) | AnyState::Quota(_) | AnyState::Slots { .. } => Narrow::default(),
         };
         Tagged { tag, packed }
     }
 }
 
-impl Slots for WideLine {
-    fn load_state(&self, slot: usize, terms: &Terms) -> State {
+impl SlotLine for WideLine {
+    fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
         let words = self.load(slot).packed;
-        match terms {
-            Terms::Quota(_) => State::Quota(QuotaState {
+        match limit {
+            AnyLimit::Quota(_) => AnyState::Quota(QuotaState {
                 period: words[0],
                 used: words[1],
                 carried: words[2],
                 held: 0,
             }),
-            _ => State::Sliding(unpack_sliding(words)),
+            _ => AnyState::Sliding(unpack_sliding(words)),
         }
     }
 
@@ -84,12 +86,12 @@ impl Slots for WideLine {
     }
 
     /// A quota also keeps when its period ends, so that one that lapses can be forgotten then.
-    fn pack(tag: u32, state: &State, moment: Moment) -> Tagged<Wide> {
+    fn pack(tag: u32, state: &AnyState, decided_at: DecisionTime) -> Tagged<Wide> {
         let mut packed = Wide::default();
         match state {
-            State::Sliding(state) => packed = pack_sliding(state),
-            State::Quota(state) => {
-                let ends_ns = moment.period.ends.map_or(u64::MAX, Timestamp::as_nanos);
+            AnyState::Sliding(state) => packed = pack_sliding(state),
+            AnyState::Quota(state) => {
+                let ends_ns = decided_at.period.ends.map_or(u64::MAX, Timestamp::as_nanos);
                 packed[..4].copy_from_slice(&[state.period, state.used, state.carried, ends_ns]);
             }
             _ => {}
@@ -124,7 +126,7 @@ impl<'a> AnyLine<'a> {
         either!(self, line => std::ptr::from_ref(line).addr())
     }
 
-    pub(crate) fn is_unchanged(self, header: Header) -> bool {
+    pub(crate) fn is_unchanged(self, header: LineHeader) -> bool {
         either!(self, line => is_unchanged(line, header))
     }
 
@@ -132,8 +134,8 @@ impl<'a> AnyLine<'a> {
         either!(self, line => line.tag(slot))
     }
 
-    pub(crate) fn load_state(self, slot: usize, terms: &Terms) -> State {
-        either!(self, line => line.load_state(slot, terms))
+    pub(crate) fn load_state(self, slot: usize, limit: &AnyLimit) -> AnyState {
+        either!(self, line => line.load_state(slot, limit))
     }
 
     pub(crate) fn lock(self) -> AnyLocked<'a> {
@@ -143,7 +145,7 @@ impl<'a> AnyLine<'a> {
         }
     }
 
-    pub(crate) fn lock_if_unchanged(self, header: Header) -> Option<AnyLocked<'a>> {
+    pub(crate) fn lock_if_unchanged(self, header: LineHeader) -> Option<AnyLocked<'a>> {
         match self {
             Self::Narrow(line) => Locked::if_unchanged(line, header).map(AnyLocked::Narrow),
             Self::Wide(line) => Locked::if_unchanged(line, header).map(AnyLocked::Wide),
@@ -175,20 +177,26 @@ impl AnyLocked<'_> {
         either!(self, line => line.load(slot).tag)
     }
 
-    pub(crate) fn load_state(&self, slot: usize, terms: &Terms) -> State {
-        either!(self, line => line.line().load_state(slot, terms))
+    pub(crate) fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
+        either!(self, line => line.line().load_state(slot, limit))
     }
 
     /// Keeps a state; what is set aside is for the caller to keep.
-    pub(crate) fn store(&mut self, slot: usize, tag: u32, state: &State, moment: Moment) {
+    pub(crate) fn store(
+        &mut self,
+        slot: usize,
+        tag: u32,
+        state: &AnyState,
+        decided_at: DecisionTime,
+    ) {
         let is_pinned = state.held() > 0;
         match self {
             Self::Narrow(line) => {
-                line.store(slot, TaggedLine::pack(tag, state, moment));
+                line.store(slot, TaggedLine::pack(tag, state, decided_at));
                 line.header.set_pinned(slot, is_pinned);
             }
             Self::Wide(line) => {
-                line.store(slot, WideLine::pack(tag, state, moment));
+                line.store(slot, WideLine::pack(tag, state, decided_at));
                 line.header.set_pinned(slot, is_pinned);
             }
         }

@@ -22,15 +22,15 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
-use super::limits::{Carried, Restored};
-use super::side::{Hold, Item};
-use super::slot::Slots;
+use super::hold_tables::{Hold, HoldItem};
+use super::limits::{MigratedState, RestoredLimit};
+use super::slot::SlotLine;
 use super::{HoldId, MemoryStore, Several};
+use crate::any_limit::AnyLimit;
 use crate::hash::KeyedHash;
 use crate::locks::{lock, read};
 use crate::policy::Durability;
-use crate::table::{Line, Narrow, Place, Shelf, Tagged, WIDE_WORDS, WhenFull};
-use crate::terms::Terms;
+use crate::table::{KeyLocation, Line, Narrow, SlotTable, Tagged, WIDE_WORDS, WhenFull};
 
 /// Why a snapshot was not restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl MemoryStore {
     ///
     /// Decisions may go on; each key is as it was at some moment during the call.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Writer(Vec::new());
+        let mut out = SnapshotWriter(Vec::new());
         out.0.extend_from_slice(MAGIC);
         out.u32(VERSION);
         out.list(self.hash.to_words(), |out, word| out.0.extend_from_slice(&word.to_le_bytes()));
@@ -79,12 +79,12 @@ impl MemoryStore {
             out.list(domain.bytes(), |out, byte| out.0.push(byte));
             out.u64(closed.load(Ordering::Acquire));
         });
-        let side = lock(&self.side);
+        let tables = lock(&self.tables);
         let limits = read(&self.limits).restorable();
-        out.list(limits, |out, Restored { tag, family, terms, .. }| {
+        out.list(limits, |out, RestoredLimit { tag, family, limit, .. }| {
             out.u32(tag);
             out.u64(family);
-            out.terms(&terms);
+            out.limit(&limit);
         });
         self.write_shelf(&mut out, &self.narrow, |out, Narrow { high, low }| {
             out.u32(high);
@@ -93,29 +93,34 @@ impl MemoryStore {
         self.write_shelf(&mut out, &self.wide, |out, words| {
             words.into_iter().for_each(|word| out.u64(word));
         });
-        let open = side.holds().filter(|(_, hold)| hold.settled.is_none());
+        let open = tables.holds().filter(|(_, hold)| hold.settled.is_none());
         out.list(open, |out, (id, hold)| out.hold(*id, hold));
-        out.u64(side.last_fence());
+        out.u64(tables.last_fence());
         let checksum = checksum(&out.0);
         out.u64(checksum);
         out.0
     }
 
-    fn write_shelf<P, L>(&self, out: &mut Writer, shelf: &Shelf<L>, write: fn(&mut Writer, P))
-    where
-        L: Slots + Line<Packed = Tagged<P>>,
+    fn write_shelf<P, L>(
+        &self,
+        out: &mut SnapshotWriter,
+        table: &SlotTable<L>,
+        write: fn(&mut SnapshotWriter, P),
+    ) where
+        L: SlotLine + Line<Packed = Tagged<P>>,
         P: Copy,
     {
-        out.u64(shelf.no_earlier_than_reuse(Timestamp::ZERO).as_nanos());
+        out.u64(table.no_earlier_than_reuse(Timestamp::ZERO).as_nanos());
         let mut slots = Vec::new();
-        shelf.for_each_line(|line| {
+        table.for_each_line(|line| {
             let limits = read(&self.limits);
             for slot in line.occupied() {
                 let Tagged { tag, .. } = line.load(slot);
-                let Some(terms) = limits.terms(tag) else { continue };
-                let state = line.line().load_state(slot, &terms);
-                let carried = limits.current(Carried { tag, terms, state }, Timestamp::ZERO, None);
-                let packed = L::pack(carried.tag, &carried.state, line.line().moment(slot));
+                let Some(limit) = limits.limit(tag) else { continue };
+                let state = line.line().load_state(slot, &limit);
+                let carried =
+                    limits.current(MigratedState { tag, limit, state }, Timestamp::ZERO, None);
+                let packed = L::pack(carried.tag, &carried.state, line.line().decided_at(slot));
                 slots.push((line.fingerprint(slot), packed));
             }
         });
@@ -132,7 +137,7 @@ impl MemoryStore {
         max_keys: usize,
         when_full: WhenFull,
     ) -> Result<Self, SnapshotError> {
-        let mut reader = Reader(bytes);
+        let mut reader = SnapshotReader(bytes);
         if reader.take(MAGIC.len()).map_err(|_| SnapshotError::NotASnapshot)? != MAGIC {
             return Err(SnapshotError::NotASnapshot);
         }
@@ -148,10 +153,10 @@ impl MemoryStore {
         let hash = KeyedHash::from_words(&words).ok_or(SnapshotError::Damaged)?;
         let mut store = Self::new(max_keys, when_full).ok_or(SnapshotError::TooManyKeys)?;
         store.hash = hash;
-        for (domain, closed) in reader.list(Reader::round)? {
+        for (domain, closed) in reader.list(SnapshotReader::round)? {
             lock(&store.rounds).insert(domain.into(), AtomicU64::new(closed).into());
         }
-        let limits = reader.list(Reader::limit)?;
+        let limits = reader.list(SnapshotReader::limit)?;
         store.limits.get_mut().unwrap_or_else(PoisonError::into_inner).restore(limits);
         store.read_shelf(
             &mut reader,
@@ -169,7 +174,7 @@ impl MemoryStore {
                 Ok(words)
             },
         )?;
-        let holds = reader.list(Reader::hold)?;
+        let holds = reader.list(SnapshotReader::hold)?;
         let last_fence = reader.u64()?;
         store.restore_holds(holds, last_fence);
         store.unpin(&store.narrow);
@@ -178,12 +183,12 @@ impl MemoryStore {
     }
 
     /// Lets go of keys that have nothing on hold.
-    fn unpin<L: Slots>(&self, shelf: &Shelf<L>) {
-        let side = lock(&self.side);
-        shelf.for_each_line(|line| {
+    fn unpin<L: SlotLine>(&self, table: &SlotTable<L>) {
+        let tables = lock(&self.tables);
+        table.for_each_line(|line| {
             let occupied: Several<usize> = line.occupied().collect();
             for slot in occupied {
-                let is_held = side.held(line.fingerprint(slot)) > 0;
+                let is_held = tables.held(line.fingerprint(slot)) > 0;
                 line.header.set_pinned(slot, is_held);
             }
         });
@@ -191,58 +196,58 @@ impl MemoryStore {
 
     fn read_shelf<P, L>(
         &self,
-        reader: &mut Reader<'_>,
-        shelf: fn(&Self) -> &Shelf<L>,
-        read: fn(&mut Reader<'_>) -> Result<P, SnapshotError>,
+        reader: &mut SnapshotReader<'_>,
+        table: fn(&Self) -> &SlotTable<L>,
+        read: fn(&mut SnapshotReader<'_>) -> Result<P, SnapshotError>,
     ) -> Result<(), SnapshotError>
     where
-        L: Slots + Line<Packed = Tagged<P>>,
+        L: SlotLine + Line<Packed = Tagged<P>>,
     {
-        let shelf = shelf(self);
-        shelf.note_reuse(Timestamp::from_nanos(reader.u64()?));
+        let table = table(self);
+        table.note_reuse(Timestamp::from_nanos(reader.u64()?));
         let count = reader.u64()?;
         for _ in 0..count {
             let (hash, tag) = (reader.u64()?.max(1), reader.u32()?);
             let packed = Tagged { tag, packed: read(reader)? };
-            match shelf.enter(hash, Timestamp::ZERO, self) {
-                Place::Claimed(mut chain, at) | Place::Known(mut chain, at) => {
+            match table.enter(hash, Timestamp::ZERO, self) {
+                KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) => {
                     let line = chain.line(at.line);
                     line.set_fingerprint(at.slot, hash);
                     line.store(at.slot, packed);
                     // Not to be taken away before it is known what is on hold.
                     line.header.set_pinned(at.slot, true);
                 }
-                Place::Full(_) => return Err(SnapshotError::TooManyKeys),
+                KeyLocation::Full(_) => return Err(SnapshotError::TooManyKeys),
             }
         }
         Ok(())
     }
 
     pub(super) fn restore_holds(&self, holds: Vec<(HoldId, Hold)>, last_fence: u64) {
-        let mut side = lock(&self.side);
+        let mut tables = lock(&self.tables);
         for (id, hold) in holds {
             for item in &hold.items {
-                let units = side.held(item.hash).saturating_add(item.units);
-                let terms = read(&self.limits).terms(item.tag);
-                match terms {
+                let units = tables.held(item.hash).saturating_add(item.units);
+                let limit = read(&self.limits).limit(item.tag);
+                match limit {
                     // A cooldown holds nothing.
-                    Some(Terms::Cooldown(_)) | None => continue,
-                    Some(Terms::Slots(_)) => {}
-                    Some(terms) => {
-                        self.with_slot(&terms, item.hash, |line, slot| line.set_pinned(slot, true));
+                    Some(AnyLimit::Cooldown(_)) | None => continue,
+                    Some(AnyLimit::Slots(_)) => {}
+                    Some(limit) => {
+                        self.with_slot(&limit, item.hash, |line, slot| line.set_pinned(slot, true));
                     }
                 }
-                side.set_held(item.hash, units);
+                tables.set_held(item.hash, units);
             }
-            side.restore_hold(id, hold);
+            tables.restore_hold(id, hold);
         }
-        side.set_last_fence(last_fence);
+        tables.set_last_fence(last_fence);
     }
 }
 
-struct Writer(Vec<u8>);
+struct SnapshotWriter(Vec<u8>);
 
-impl Writer {
+impl SnapshotWriter {
     fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
@@ -262,8 +267,8 @@ impl Writer {
         self.0[at..at + 8].copy_from_slice(&count.to_le_bytes());
     }
 
-    fn terms(&mut self, terms: &Terms) {
-        let (algorithm, words) = terms.to_words();
+    fn limit(&mut self, limit: &AnyLimit) {
+        let (algorithm, words) = limit.to_words();
         self.u32(algorithm.into());
         words.into_iter().for_each(|word| self.u64(word));
     }
@@ -282,9 +287,9 @@ impl Writer {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct SnapshotReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> SnapshotReader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], SnapshotError> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(SnapshotError::Damaged)?;
         self.0 = rest;
@@ -327,12 +332,12 @@ impl<'a> Reader<'a> {
         Ok((domain, self.u64()?))
     }
 
-    fn limit(&mut self) -> Result<Restored, SnapshotError> {
+    fn limit(&mut self) -> Result<RestoredLimit, SnapshotError> {
         let (tag, family, algorithm) = (self.u32()?, self.u64()?, self.u32()?);
         let words = [self.u64()?, self.u64()?, self.u64()?, self.u64()?];
         let algorithm = u8::try_from(algorithm).map_err(|_| SnapshotError::Damaged)?;
-        let terms = Terms::from_words(algorithm, words).ok_or(SnapshotError::Damaged)?;
-        Ok(Restored::alone(tag, family, terms))
+        let limit = AnyLimit::from_words(algorithm, words).ok_or(SnapshotError::Damaged)?;
+        Ok(RestoredLimit::alone(tag, family, limit))
     }
 
     fn hold(&mut self) -> Result<(HoldId, Hold), SnapshotError> {
@@ -341,7 +346,7 @@ impl<'a> Reader<'a> {
         let expires = Timestamp::from_nanos(self.u64()?);
         let fence = self.u64()?;
         let items = self.list(|reader| {
-            Ok(Item {
+            Ok(HoldItem {
                 tag: reader.u32()?,
                 hash: reader.u64()?,
                 units: reader.u64()?,

@@ -5,15 +5,18 @@ use std::sync::atomic::Ordering;
 
 use tidegate_core::Timestamp;
 
-use super::slot::{AnyLine, AnyLocked, Slots};
-use super::{Act, Charge, Decisions, Header, MemoryStore, Plan, Several, Shelf, Undecided, Width};
+use super::slot::{AnyLine, AnyLocked, SlotLine};
+use super::{
+    Charge, DecideError, Decisions, LineHeader, MemoryStore, Operation, Plan, Several, SlotTable,
+    Width,
+};
+use crate::any_limit::decide;
 use crate::table::{find, read_header};
-use crate::terms::decide;
 
 /// Where the state of a charge is, while its line is not locked.
-pub(super) struct Seen<'a> {
+pub(super) struct ObservedState<'a> {
     pub(super) line: AnyLine<'a>,
-    pub(super) header: Header,
+    pub(super) header: LineHeader,
     pub(super) slot: Option<usize>,
 }
 
@@ -25,29 +28,31 @@ impl MemoryStore {
         plan: &Plan<'_>,
         now: Timestamp,
         decisions: &mut Decisions,
-    ) -> Result<Option<bool>, Undecided> {
-        let (mut seen, mut asks) = (Several::new(), Several::new());
+    ) -> Result<Option<bool>, DecideError> {
+        let (mut seen, mut requests) = (Several::new(), Several::new());
         let mut states = Several::new();
         for charge in &plan.charges {
             let Some(found) = self.look_up(charge) else { return Ok(None) };
-            let mut ask = charge.ask(now);
+            let mut request = charge.limit_request(now);
             states.push(match found.slot {
                 Some(slot) if found.line.tag(slot) == charge.tag => {
-                    found.line.load_state(slot, charge.terms)
+                    found.line.load_state(slot, charge.limit)
                 }
                 Some(_) => return Ok(None),
                 None => {
-                    ask.moment.now = self.no_earlier_than_reuse(charge.terms, now);
-                    charge.terms.fresh(charge.period)
+                    request.decided_at.now = self.no_earlier_than_reuse(charge.limit, now);
+                    charge.limit.fresh(charge.period)
                 }
             });
-            asks.push(ask);
+            requests.push(request);
             seen.push(found);
         }
         let before = states.clone();
-        let is_allowed = decide(plan.act, &asks, &mut states, decisions);
-        let is_remembered = |(seen, charge): (&Seen<'_>, &Charge<'_>)| {
-            seen.slot.is_none() && plan.act != Act::Look && charge.terms.knows_from_first_request()
+        let is_allowed = decide(plan.act, &requests, &mut states, decisions);
+        let is_remembered = |(seen, charge): (&ObservedState<'_>, &Charge<'_>)| {
+            seen.slot.is_none()
+                && plan.act != Operation::Look
+                && charge.limit.knows_from_first_request()
         };
         if states == before && !seen.iter().zip(&plan.charges).any(is_remembered) {
             let is_sound = seen.iter().zip(&plan.charges).all(|(seen, charge)| {
@@ -72,7 +77,7 @@ impl MemoryStore {
         let is_sound = spots().zip(&before).all(|((line, slot, charge), before)| {
             line.zip(slot).is_some_and(|(line, slot)| {
                 lines[line].find(charge.hash) == Some(slot)
-                    && lines[line].load_state(slot, charge.terms) == *before
+                    && lines[line].load_state(slot, charge.limit) == *before
             })
         });
         if !is_sound {
@@ -83,15 +88,15 @@ impl MemoryStore {
             if let Some((line, slot)) = places[index]
                 && states[index] != before[index]
             {
-                lines[line].store(slot, charge.tag, &states[index], asks[index].moment);
+                lines[line].store(slot, charge.tag, &states[index], requests[index].decided_at);
             }
         }
         Ok(Some(is_allowed))
     }
 
     /// Where a charge's state is, without a lock; `None` if that cannot be told so.
-    pub(super) fn look_up(&self, charge: &Charge<'_>) -> Option<Seen<'_>> {
-        match Width::of(charge.terms) {
+    pub(super) fn look_up(&self, charge: &Charge<'_>) -> Option<ObservedState<'_>> {
+        match Width::of(charge.limit) {
             Width::Narrow => look_up_in(&self.narrow, charge.hash, AnyLine::Narrow),
             Width::Wide => look_up_in(&self.wide, charge.hash, AnyLine::Wide),
             Width::None => None,
@@ -104,7 +109,7 @@ impl MemoryStore {
 
     /// Where the home line of a charge's key is.
     pub(super) fn home(&self, charge: &Charge<'_>) -> Option<usize> {
-        match Width::of(charge.terms) {
+        match Width::of(charge.limit) {
             Width::Narrow => Some(AnyLine::Narrow(&self.narrow.chain(charge.hash)[0]).address()),
             Width::Wide => Some(AnyLine::Wide(&self.wide.chain(charge.hash)[0]).address()),
             Width::None => None,
@@ -115,29 +120,31 @@ impl MemoryStore {
 /// A key's line and slot, or its home line if it has no slot.
 ///
 /// A key that is not found cannot come while the header of its home stays as it is.
-pub(super) fn look_up_in<'a, L: Slots>(
-    shelf: &'a Shelf<L>,
+pub(super) fn look_up_in<'a, L: SlotLine>(
+    table: &'a SlotTable<L>,
     hash: u64,
     any: impl Fn(&'a L) -> AnyLine<'a>,
-) -> Option<Seen<'a>> {
-    let chain = shelf.chain(hash);
+) -> Option<ObservedState<'a>> {
+    let chain = table.chain(hash);
     let mut home = None;
     for line in chain {
         let header = read_header(line);
         home.get_or_insert(header);
         if let Some(slot) = find(line, hash) {
-            return Some(Seen { line: any(line), header, slot: Some(slot) });
+            return Some(ObservedState { line: any(line), header, slot: Some(slot) });
         }
         if !header.is_overflowed() {
             break;
         }
     }
-    Some(Seen { line: any(&chain[0]), header: home?, slot: None })
+    Some(ObservedState { line: any(&chain[0]), header: home?, slot: None })
 }
 
 /// Locks lines in the order of their addresses, if none has changed since it was seen.
-pub(super) fn lock_unchanged<'a>(seen: &Several<Seen<'a>>) -> Option<Several<AnyLocked<'a>>> {
-    let mut order: Several<&Seen<'a>> = seen.iter().collect();
+pub(super) fn lock_unchanged<'a>(
+    seen: &Several<ObservedState<'a>>,
+) -> Option<Several<AnyLocked<'a>>> {
+    let mut order: Several<&ObservedState<'a>> = seen.iter().collect();
     order.sort_unstable_by_key(|seen| seen.line.address());
     let mut lines: Several<AnyLocked<'a>> = Several::new();
     for (index, seen) in order.iter().enumerate() {

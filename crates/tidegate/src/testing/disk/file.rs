@@ -33,7 +33,7 @@ enum Fate {
 
 /// What a crash keeps of a number of things that happened one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cut {
+pub(super) enum CrashCut {
     All,
     Nothing,
     /// What comes before one of them, and a part of that one.
@@ -41,7 +41,7 @@ pub(super) enum Cut {
     Some,
 }
 
-impl Cut {
+impl CrashCut {
     pub(super) fn any(dice: &mut Dice) -> Self {
         match dice.below(4) {
             0 => Self::All,
@@ -64,7 +64,7 @@ impl Cut {
 
 impl File {
     /// A file that is safe as it is.
-    pub(super) fn safe(bytes: Vec<u8>) -> Self {
+    pub(super) fn durable(bytes: Vec<u8>) -> Self {
         Self { now: bytes.clone(), base: bytes, ..Self::default() }
     }
 
@@ -125,7 +125,7 @@ impl File {
 
     /// Every write stays, is lost or stays in part.
     fn by_write(&self, dice: &mut Dice) -> Vec<u8> {
-        let cut = Cut::any(dice);
+        let cut = CrashCut::any(dice);
         let mut left = self.base.clone();
         for (place, write) in self.writes.iter().enumerate() {
             let (mut at, mut bytes) = (write.at, &*write.bytes);
@@ -133,7 +133,7 @@ impl File {
                 if !cut.keeps(place, self.writes.len(), dice) {
                     continue;
                 }
-                if matches!(cut, Cut::Some | Cut::Before(_)) && dice.once_in(3) {
+                if matches!(cut, CrashCut::Some | CrashCut::Before(_)) && dice.once_in(3) {
                     let len = bytes.len() as u64;
                     let to = usize::try_from(dice.below(len + 1)).unwrap_or(0);
                     let from = if dice.once_in(2) { 0 } else { dice.below(to as u64 + 1) };

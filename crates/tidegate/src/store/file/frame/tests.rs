@@ -1,7 +1,15 @@
-use super::{Batches, End, Ending, FileKind, HEADER_LEN, Header, HeaderError, frame, was_in_use};
+use super::{
+    Batches, BatchesEnd, FileHeader, FileKind, HEADER_LEN, HeaderError, SegmentEnd, frame,
+    was_in_use,
+};
 
-fn header() -> Header {
-    Header { kind: FileKind::Log, number: 7, after: End { number: 6, len: 4_096 }, first_batch: 3 }
+fn header() -> FileHeader {
+    FileHeader {
+        kind: FileKind::Log,
+        number: 7,
+        after: SegmentEnd { number: 6, len: 4_096 },
+        first_batch: 3,
+    }
 }
 
 /// A segment with three batches, each written when the one before it was safe.
@@ -14,7 +22,7 @@ fn segment() -> Vec<u8> {
 }
 
 /// How many batches can be read, and what comes then.
-fn read(bytes: &[u8]) -> (usize, Ending) {
+fn read(bytes: &[u8]) -> (usize, BatchesEnd) {
     let mut batches = Batches::new(bytes, 3);
     let count = batches.by_ref().count();
     (count, batches.ending())
@@ -23,8 +31,8 @@ fn read(bytes: &[u8]) -> (usize, Ending) {
 #[test]
 fn a_header_comes_back() {
     let bytes = header().to_bytes();
-    assert_eq!(Header::from_bytes(FileKind::Log, &bytes), Ok(header()));
-    assert_eq!(Header::from_bytes(FileKind::Snapshot, &bytes), Err(HeaderError::NotOurs));
+    assert_eq!(FileHeader::from_bytes(FileKind::Log, &bytes), Ok(header()));
+    assert_eq!(FileHeader::from_bytes(FileKind::Snapshot, &bytes), Err(HeaderError::NotOurs));
 }
 
 #[test]
@@ -34,7 +42,7 @@ fn a_header_of_which_a_part_was_written_is_no_header() {
         let mut zeros_after = [0; HEADER_LEN];
         zeros_after[..len].copy_from_slice(&whole[..len]);
         for torn in [&whole[..len], &zeros_after] {
-            let read = Header::from_bytes(FileKind::Log, torn);
+            let read = FileHeader::from_bytes(FileKind::Log, torn);
             assert_eq!(read, Err(HeaderError::NotOurs), "{len} bytes");
         }
     }
@@ -44,7 +52,7 @@ fn a_header_of_which_a_part_was_written_is_no_header() {
 fn another_version_is_told_apart() {
     let mut bytes = header().to_bytes();
     bytes[16] = 2;
-    assert_eq!(Header::from_bytes(FileKind::Log, &bytes), Err(HeaderError::Version(2)));
+    assert_eq!(FileHeader::from_bytes(FileKind::Log, &bytes), Err(HeaderError::Version(2)));
 }
 
 #[test]
@@ -53,9 +61,9 @@ fn batches_begin_at_multiples_of_eight_and_zeros_end_them() {
     assert_eq!(bytes.len() % 8, 0);
     let records: Vec<&[u8]> = Batches::new(&bytes, 3).map(|batch| batch.records).collect();
     assert_eq!(records, [&b"one"[..], b"twotwotwo", b"three"]);
-    assert_eq!(read(&bytes), (3, Ending::Clean));
+    assert_eq!(read(&bytes), (3, BatchesEnd::Clean));
     bytes.resize(bytes.len() + 1_000, 0);
-    assert_eq!(read(&bytes), (3, Ending::Clean));
+    assert_eq!(read(&bytes), (3, BatchesEnd::Clean));
 }
 
 #[test]
@@ -63,7 +71,7 @@ fn a_batch_that_is_cut_off_was_never_safe() {
     let whole = segment();
     let last = whole.len() - 32;
     for len in last + 1..last + 29 {
-        assert_eq!(read(&whole[..len]), (2, Ending::Torn), "{len}");
+        assert_eq!(read(&whole[..len]), (2, BatchesEnd::Torn), "{len}");
     }
 }
 
@@ -76,7 +84,7 @@ fn a_broken_batch_is_damage_where_a_later_one_knows_it_as_safe() {
         let (count, ending) = read(&bytes);
         let is_last = at >= whole.len() - 32;
         let is_padding = count == 3;
-        let expected = if is_last { Ending::Torn } else { Ending::Damaged };
+        let expected = if is_last { BatchesEnd::Torn } else { BatchesEnd::Damaged };
         assert!(is_padding || ending == expected, "{at}: {count} {ending:?}");
     }
 }
@@ -87,7 +95,7 @@ fn a_later_batch_without_an_earlier_one_is_torn_if_it_does_not_know_that_as_safe
     let (lost, kept) = (frame(3, 2, b"lost"), frame(4, 2, b"kept"));
     bytes.resize(HEADER_LEN + lost.len(), 0);
     bytes.extend_from_slice(&kept);
-    assert_eq!(read(&bytes), (0, Ending::Torn));
+    assert_eq!(read(&bytes), (0, BatchesEnd::Torn));
 }
 
 #[test]

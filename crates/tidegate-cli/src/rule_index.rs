@@ -1,0 +1,44 @@
+//! The names in a policy: what can be meant.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tidegate::policy::{Policy, Rule};
+
+use crate::similar;
+
+/// The rules of a policy by domain and name.
+#[derive(Debug)]
+pub(crate) struct RuleIndex<'p> {
+    domains: BTreeMap<&'p str, HashMap<&'p str, &'p Rule>>,
+}
+
+impl<'p> RuleIndex<'p> {
+    pub(crate) fn new(policy: &'p Policy) -> Self {
+        let mut domains: BTreeMap<_, HashMap<_, _>> = BTreeMap::new();
+        for rule in policy.rules() {
+            domains.entry(rule.domain_name()).or_default().insert(rule.name(), rule);
+        }
+        Self { domains }
+    }
+
+    pub(crate) fn rule(&self, domain: &str, name: &str) -> Option<&'p Rule> {
+        self.domains.get(domain)?.get(name).copied()
+    }
+
+    /// What to try instead of a domain; `None` if a rule has it.
+    pub(crate) fn instead_of_domain(&self, domain: &str) -> Option<String> {
+        let known = self.domains.keys().copied();
+        (!self.domains.contains_key(domain)).then(|| similar::hint(domain, known, "domains"))
+    }
+
+    /// What to try instead of a rule; `None` if the domain has it.
+    pub(crate) fn instead_of_rule(&self, domain: &str, name: &str) -> Option<String> {
+        if self.rule(domain, name).is_some() {
+            return None;
+        }
+        let known = self.domains.get(domain);
+        let mut names: Vec<&str> = known.into_iter().flat_map(|it| it.keys().copied()).collect();
+        names.sort_unstable();
+        Some(similar::hint(name, names, "rules"))
+    }
+}

@@ -1,0 +1,126 @@
+//! A policy at work under a clock that is set by hand.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tidegate::policy::{Policy, ServerConfig};
+use tidegate::{
+    CheckError, Engine, Explanation, ManualClock, MemoryStore, Report, Request, Timestamp, Wait,
+    WaitError,
+};
+
+use crate::format;
+use crate::io::Io;
+
+/// Says that the bench enforces more than the policy does.
+pub(crate) fn note_enforced(policy: &Policy, io: &mut Io<'_>) -> io::Result<()> {
+    if policy.server().enforce_ppm() == ServerConfig::ENFORCE_ALL_PPM {
+        return Ok(());
+    }
+    let note = "note: `enforce` in [server] is left out of account: here every key is enforced";
+    writeln!(io.stderr, "{note}\n")
+}
+
+/// A fresh engine and its clock. Every key is enforced, so that answers are the same each time.
+#[derive(Debug)]
+pub(crate) struct Simulator {
+    engine: Engine<MemoryStore, ManualClock>,
+    clock: ManualClock,
+}
+
+/// What there is to tell about the answer to a request.
+#[derive(Clone, Debug)]
+pub(crate) struct DecisionSummary {
+    pub(crate) is_allowed: bool,
+    pub(crate) rule: Option<String>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) remaining: Option<u64>,
+    pub(crate) wait: Option<Wait>,
+    pub(crate) reset: Option<Duration>,
+    pub(crate) reason: Option<String>,
+}
+
+impl Simulator {
+    pub(crate) fn new(policy: Policy, now: Timestamp) -> Self {
+        let clock = ManualClock::new(now);
+        Self { engine: Engine::with_clock(policy.enforced_for_all(), clock.clone()), clock }
+    }
+
+    pub(crate) fn set_time(&self, now: Timestamp) {
+        self.clock.set(now);
+        self.engine.tick();
+    }
+
+    pub(crate) fn close_round(&self, domain: &str) {
+        // In memory there is nothing that could fail.
+        let _ = self.engine.close_round(domain).wait();
+    }
+
+    /// Decides about a request and charges it. Where places are limited it takes one, and keeps it.
+    pub(crate) fn decide(&self, request: &Request<'_>) -> Result<DecisionSummary, CheckError> {
+        match self.engine.check(request).wait() {
+            Ok(report) => Ok(DecisionSummary::of(&report)),
+            Err(CheckError::NeedsAcquire { .. }) => self.acquire(request),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn acquire(&self, request: &Request<'_>) -> Result<DecisionSummary, CheckError> {
+        // Nobody else takes places, so if there is one it is still there; and nobody waits.
+        let look = self.engine.peek(request).wait()?;
+        if !look.is_allowed() {
+            return Ok(DecisionSummary::of(&look));
+        }
+        match self.engine.acquire(request, Some(Duration::ZERO)).block() {
+            Ok(lease) => {
+                let decision = DecisionSummary::of(lease.report());
+                lease.into_id();
+                Ok(decision)
+            }
+            Err(WaitError::Denied(report)) => Ok(DecisionSummary::of(&report)),
+            Err(WaitError::Invalid(error)) => Err(error),
+            Err(_) => Ok(DecisionSummary {
+                is_allowed: false,
+                wait: Some(Wait::Unknown),
+                ..DecisionSummary::of(&look)
+            }),
+        }
+    }
+
+    pub(crate) fn explain(&self, request: &Request<'_>) -> Result<Explanation, CheckError> {
+        self.engine.explain(request)
+    }
+}
+
+impl DecisionSummary {
+    pub(crate) fn of(report: &Report) -> Self {
+        Self {
+            is_allowed: report.is_allowed(),
+            rule: report.rule().map(str::to_owned),
+            limit: report.limit(),
+            remaining: report.remaining(),
+            wait: report.wait(),
+            reset: report.reset(),
+            reason: report.reason(),
+        }
+    }
+
+    /// The answer as the daemon gives it.
+    pub(crate) fn json(&self) -> Map<String, Value> {
+        let (retry_after_ms, retry) = format::wait_json(self.wait);
+        let Value::Object(json) = json!({
+            "allowed": self.is_allowed,
+            "rule": self.rule,
+            "remaining": self.remaining,
+            "limit": self.limit,
+            "retry_after_ms": retry_after_ms,
+            "retry": retry,
+            "reset_after_ms": format::reset_json(self.reset),
+            "reason": self.reason,
+        }) else {
+            unreachable!("braces make an object")
+        };
+        json
+    }
+}

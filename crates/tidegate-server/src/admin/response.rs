@@ -1,0 +1,95 @@
+//! Answers, and why something is not done.
+
+use serde_json::{Value, json};
+use tidegate::policy::{Diagnostic, PolicyErrors};
+
+/// An answer to somebody who looks after the daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct AdminResponse {
+    /// As in HTTP. From 400 on the body is a problem as in RFC 9457.
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug)]
+pub(crate) struct AdminError {
+    status: u16,
+    title: &'static str,
+    detail: String,
+    /// Everything that is wrong with a text, where it is.
+    errors: Vec<Value>,
+    /// The methods that there are instead.
+    allowed: Vec<String>,
+}
+
+impl AdminError {
+    pub(crate) fn new(status: u16, title: &'static str, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self { status, title, detail, errors: Vec::new(), allowed: Vec::new() }
+    }
+
+    pub(crate) fn not_found() -> Self {
+        let detail = "there is nothing here; `GET /admin/v1/status` is a good start";
+        Self::new(404, "Not Found", detail)
+    }
+
+    pub(crate) fn method(allowed: &[&str]) -> Self {
+        let detail = format!("this takes only {}", allowed.join(", "));
+        let allowed = allowed.iter().map(|&it| it.to_owned()).collect();
+        Self { allowed, ..Self::new(405, "Method Not Allowed", detail) }
+    }
+
+    pub(crate) fn forbidden() -> Self {
+        let detail = "you may look, but not change anything: that needs the admin token, or on the \
+                      local socket to be root or the daemon's own user";
+        Self::new(403, "Forbidden", detail)
+    }
+
+    /// A body that cannot be understood.
+    pub(crate) fn unreadable(detail: impl Into<String>) -> Self {
+        Self::new(400, "Bad Request", detail)
+    }
+
+    /// A body that says something that cannot be done.
+    pub(crate) fn unfit(detail: impl Into<String>) -> Self {
+        Self::new(422, "Unprocessable Content", detail)
+    }
+
+    pub(crate) fn outage() -> Self {
+        let detail = "the store cannot write: its disk is full or broken. It may have been done all \
+                      the same; look before you try again";
+        Self::new(503, "Service Unavailable", detail)
+    }
+}
+
+impl From<PolicyErrors> for AdminError {
+    fn from(errors: PolicyErrors) -> Self {
+        let listed = errors.diagnostics().iter().map(diagnostic).collect();
+        Self { errors: listed, ..Self::unfit(errors.to_string()) }
+    }
+}
+
+impl From<AdminError> for AdminResponse {
+    fn from(error: AdminError) -> Self {
+        let AdminError { status, title, detail, errors, allowed } = error;
+        let mut body = json!({
+            "type": "about:blank", "title": title, "status": status, "detail": detail,
+        });
+        if !errors.is_empty() {
+            body["errors"] = errors.into();
+        }
+        if !allowed.is_empty() {
+            body["allow"] = allowed.into();
+        }
+        Self { status, body }
+    }
+}
+
+/// What is wrong with a text, and where.
+pub(crate) fn diagnostic(it: &Diagnostic) -> Value {
+    json!({
+        "severity": it.severity.to_string(), "file": &*it.file, "line": it.line,
+        "column": it.column, "message": it.message, "hint": it.hint,
+    })
+}

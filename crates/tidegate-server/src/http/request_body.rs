@@ -1,0 +1,136 @@
+//! What somebody asks for, as JSON: read strictly, so that a slip of the pen is never "unlimited".
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use serde::de::DeserializeSeed;
+use smallvec::SmallVec;
+use tidegate::Request;
+use tidegate::policy::Rule;
+
+use super::problem::RequestProblem;
+use de::{ErrorLocation, JsonPath, ObjectSeed};
+
+mod de;
+
+/// A field of what somebody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyField {
+    Domain,
+    Attributes,
+    Cost,
+    Peek,
+    WaitMs,
+    Reservation,
+    Amount,
+    Actual,
+    Requests,
+}
+
+impl BodyField {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Domain => "domain",
+            Self::Attributes => "attributes",
+            Self::Cost => "cost",
+            Self::Peek => "peek",
+            Self::WaitMs => "wait_ms",
+            Self::Reservation => "reservation",
+            Self::Amount => "amount",
+            Self::Actual => "actual",
+            Self::Requests => "requests",
+        }
+    }
+}
+
+/// What `check` reads, and each request of a batch.
+pub(super) const CHECK: &[BodyField] =
+    &[BodyField::Domain, BodyField::Attributes, BodyField::Cost, BodyField::Peek];
+/// What `check/batch` reads.
+pub(super) const BATCH: &[BodyField] = &[BodyField::Requests];
+/// What `reserve` and `explain` read.
+pub(super) const RESERVE: &[BodyField] =
+    &[BodyField::Domain, BodyField::Attributes, BodyField::Cost];
+/// What `commit` reads.
+pub(super) const COMMIT: &[BodyField] = &[BodyField::Actual];
+/// What is read where there is nothing to say.
+pub(super) const NOTHING: &[BodyField] = &[];
+/// What `refund` reads.
+pub(super) const REFUND: &[BodyField] =
+    &[BodyField::Reservation, BodyField::Domain, BodyField::Attributes, BodyField::Amount];
+/// What `acquire` reads.
+pub(super) const ACQUIRE: &[BodyField] =
+    &[BodyField::Domain, BodyField::Attributes, BodyField::Cost, BodyField::WaitMs];
+
+/// What somebody asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestBody<'b> {
+    pub(super) domain: Option<Cow<'b, str>>,
+    pub(super) attributes: SmallVec<[(Cow<'b, str>, Cow<'b, str>); 4]>,
+    pub(super) cost: Option<u64>,
+    pub(super) peek: bool,
+    pub(super) wait_ms: Option<u64>,
+    pub(super) reservation: Option<Cow<'b, str>>,
+    pub(super) amount: Option<u64>,
+    pub(super) actual: Option<u64>,
+    /// `None` where nobody says.
+    pub(super) requests: Option<Vec<RequestBody<'b>>>,
+}
+
+/// Attributes as the engine takes them.
+pub(super) type AttributePairs<'a> = SmallVec<[(&'a str, &'a str); 8]>;
+
+impl<'b> RequestBody<'b> {
+    /// Reads an object that has these fields and no others.
+    pub(super) fn read(
+        body: &'b [u8],
+        fields: &'static [BodyField],
+        most_requests: usize,
+    ) -> Result<Self, RequestProblem> {
+        let errors = ErrorLocation::default();
+        let mut text = serde_json::Deserializer::from_slice(body);
+        let seed = ObjectSeed { fields, path: &JsonPath::Root, errors: &errors, most_requests };
+        let read = seed.into_seed().deserialize(&mut text);
+        read.and_then(|fields| text.end().map(|()| fields)).map_err(|error| errors.problem(&error))
+    }
+
+    /// The same, where no body at all says as much as an empty object.
+    pub(super) fn read_if_any(
+        body: &'b [u8],
+        fields: &'static [BodyField],
+    ) -> Result<Self, RequestProblem> {
+        if body.is_empty() { Ok(Self::default()) } else { Self::read(body, fields, 0) }
+    }
+
+    /// The attributes, as [`Self::request`] wants them.
+    pub(super) fn pairs(&self) -> AttributePairs<'_> {
+        self.attributes.iter().map(|(name, value)| (&**name, &**value)).collect()
+    }
+
+    /// The domain, or the one that a rule has that names none.
+    pub(super) fn domain(&self) -> &str {
+        self.domain.as_deref().unwrap_or(Rule::DEFAULT_DOMAIN)
+    }
+
+    /// What is asked of the engine.
+    pub(super) fn request<'a>(&'a self, pairs: &'a [(&'a str, &'a str)]) -> Request<'a> {
+        Request::new(self.domain(), pairs).cost(self.cost.unwrap_or(1))
+    }
+}
+
+impl ErrorLocation {
+    /// What is wrong with a document, and where.
+    fn problem(&self, error: &serde_json::Error) -> RequestProblem {
+        let (line, column) = (error.line(), error.column());
+        let text = error.to_string();
+        let suffix = format!(" at line {line} column {column}");
+        let text = text.strip_suffix(&suffix).unwrap_or(&text);
+        let problem = if error.is_data() {
+            RequestProblem::unprocessable(text).at(self.pointer().unwrap_or_default())
+        } else {
+            let detail = format!("not JSON: {text}, line {line}, column {column}");
+            RequestProblem::new(StatusCode::BAD_REQUEST, detail)
+        };
+        RequestProblem { position: Some((line, column)), ..problem }
+    }
+}

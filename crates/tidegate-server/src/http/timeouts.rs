@@ -1,0 +1,188 @@
+//! How long somebody may take: the time-outs of a connection.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use crate::settings::Bounds;
+
+/// What a connection is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionPhase {
+    /// The first byte of a request.
+    Idle,
+    /// The rest of its head.
+    Head,
+    /// Its body.
+    Body,
+    /// Us.
+    Deciding,
+    /// The client, to take the answer.
+    Writing,
+}
+
+/// Keeps an eye on what a connection is waiting for.
+///
+/// A timer is set only when a connection comes to rest in a phase that may last less long than the one
+/// for which the timer was set; otherwise it is left alone until it rings. So busy connections set none,
+/// and a time-out comes after the time that is allowed, but before twice that time.
+#[derive(Debug)]
+pub(crate) struct PhaseTracker {
+    /// The phase in the lowest bits, and how many requests were answered before it.
+    moment: AtomicU64,
+    bounds: Bounds,
+}
+
+impl PhaseTracker {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { moment: AtomicU64::new(0), bounds }
+    }
+
+    /// Says what the connection waits for from now on.
+    pub(crate) fn enter(&self, phase: ConnectionPhase) {
+        let answered = self.moment.load(Ordering::Relaxed) / PHASES;
+        let answered = answered.wrapping_add(u64::from(phase == ConnectionPhase::Idle));
+        self.moment.store(answered.wrapping_mul(PHASES) + phase as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn phase(&self) -> ConnectionPhase {
+        match self.moment.load(Ordering::Relaxed) % PHASES {
+            0 => ConnectionPhase::Idle,
+            1 => ConnectionPhase::Head,
+            2 => ConnectionPhase::Body,
+            3 => ConnectionPhase::Deciding,
+            _ => ConnectionPhase::Writing,
+        }
+    }
+
+    /// How long the connection may be as it is.
+    fn allowed(&self) -> Duration {
+        match self.phase() {
+            // Whoever has never asked for anything has not earned any patience.
+            ConnectionPhase::Idle if self.moment.load(Ordering::Relaxed) / PHASES == 0 => {
+                self.bounds.head_time
+            }
+            // What waits for us has a bound of its own.
+            ConnectionPhase::Idle | ConnectionPhase::Deciding => self.bounds.idle_time,
+            ConnectionPhase::Head => self.bounds.head_time,
+            ConnectionPhase::Body => self.bounds.request_time,
+            ConnectionPhase::Writing => self.bounds.write_time,
+        }
+    }
+
+    /// Does the work of a connection; `None` if somebody took too long.
+    pub(crate) async fn over<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
+        let mut timer = PhaseTimer::new(self);
+        std::future::poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => timer.poll_over(self, context).map(|()| None),
+        })
+        .await
+    }
+}
+
+/// Rings when a connection has been in the same phase for too long.
+struct PhaseTimer {
+    sleep: Pin<Box<Sleep>>,
+    /// Since when, and for how long, it has been set.
+    moment: u64,
+    length: Duration,
+}
+
+impl PhaseTimer {
+    fn new(watch: &PhaseTracker) -> Self {
+        let length = watch.allowed();
+        let moment = watch.moment.load(Ordering::Relaxed);
+        Self { sleep: Box::pin(tokio::time::sleep(length)), moment, length }
+    }
+
+    fn poll_over(&mut self, watch: &PhaseTracker, context: &mut Context<'_>) -> Poll<()> {
+        if watch.allowed() < self.length {
+            self.set(watch);
+        }
+        loop {
+            ready!(self.sleep.as_mut().poll(context));
+            let is_same = watch.moment.load(Ordering::Relaxed) == self.moment;
+            if is_same && watch.phase() != ConnectionPhase::Deciding {
+                return Poll::Ready(());
+            }
+            self.set(watch);
+        }
+    }
+
+    fn set(&mut self, watch: &PhaseTracker) {
+        self.length = watch.allowed();
+        self.moment = watch.moment.load(Ordering::Relaxed);
+        // The runtime's time, not the clock's: nothing is decided by it.
+        let now = Instant::now();
+        let at = now.checked_add(self.length).unwrap_or_else(|| now + A_YEAR);
+        self.sleep.as_mut().reset(at);
+    }
+}
+
+/// A stream that tells what its connection waits for.
+#[derive(Debug)]
+pub(crate) struct TrackedStream<'w, I> {
+    pub(crate) io: I,
+    pub(crate) watch: &'w PhaseTracker,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for TrackedStream<'_, I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(context, buffer);
+        if buffer.filled().len() > before && self.watch.phase() == ConnectionPhase::Idle {
+            self.watch.enter(ConnectionPhase::Head);
+        }
+        read
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for TrackedStream<'_, I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    /// Called when nothing is left to be written.
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = ready!(Pin::new(&mut self.io).poll_flush(context));
+        if self.watch.phase() == ConnectionPhase::Writing {
+            self.watch.enter(ConnectionPhase::Idle);
+        }
+        Poll::Ready(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+/// How many phases the lowest bits can tell apart.
+const PHASES: u64 = 8;
+const A_YEAR: Duration = Duration::from_secs(365 * 86_400);

@@ -1,0 +1,52 @@
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use nix::unistd::geteuid;
+
+/// Where the local socket is unless somebody says otherwise.
+///
+/// In the folder that the system gives a service for such files (`$RUNTIME_DIRECTORY`) or each user
+/// (`$XDG_RUNTIME_DIR`), else under `/run` for root, and in a folder of the user's own under `/tmp` for
+/// others. The daemon and its callers both look here, so that they find each other if they are the same
+/// user; root finds a service whose folder is `/run/tidegate`.
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    let uid = geteuid().as_raw();
+    // Somebody who has become another user keeps the variables of whom they were.
+    let is_own = |folder: &PathBuf| std::fs::metadata(folder).is_ok_and(|it| it.uid() == uid);
+    let folder = |name: &str| {
+        let folder = std::env::var_os(name).map(PathBuf::from);
+        folder.filter(|folder| folder.is_absolute()).filter(is_own)
+    };
+    socket_path(uid, folder("RUNTIME_DIRECTORY"), folder("XDG_RUNTIME_DIR"))
+}
+
+fn socket_path(uid: u32, of_service: Option<PathBuf>, of_user: Option<PathBuf>) -> PathBuf {
+    let folder = match (of_service, of_user) {
+        (Some(folder), _) => folder,
+        (None, Some(folder)) => folder.join("tidegate"),
+        (None, None) if uid == 0 => "/run/tidegate".into(),
+        (None, None) => PathBuf::from(format!("/tmp/tidegate-{uid}")),
+    };
+    folder.join("tidegate.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::socket_path;
+
+    #[test]
+    fn the_default_is_in_a_folder_of_the_user() {
+        let folder = |text: &str| Some(text.into());
+        let cases = [
+            (7, None, folder("/run/user/7"), "/run/user/7/tidegate/tidegate.sock"),
+            (7, None, None, "/tmp/tidegate-7/tidegate.sock"),
+            (0, None, folder("/run/user/0"), "/run/user/0/tidegate/tidegate.sock"),
+            (0, None, None, "/run/tidegate/tidegate.sock"),
+            (7, folder("/run/tidegate"), folder("/run/user/7"), "/run/tidegate/tidegate.sock"),
+        ];
+        for (uid, of_service, of_user, expected) in cases {
+            assert_eq!(socket_path(uid, of_service, of_user).to_str(), Some(expected), "{uid}");
+        }
+    }
+}

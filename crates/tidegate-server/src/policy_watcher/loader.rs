@@ -1,0 +1,94 @@
+//! Loads files on threads of their own, and survives whatever happens there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::policy::Parsed;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinError, spawn_blocking};
+
+use crate::load::LoadError;
+
+/// Somebody who has files loaded, but not for ever and not any number at once.
+#[derive(Debug)]
+pub(super) struct Loader {
+    /// One for each load that has not come to its end, given up or not.
+    permits: Arc<Semaphore>,
+}
+
+impl Loader {
+    pub(super) fn new() -> Self {
+        Self { permits: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+    }
+
+    /// What comes of it; an error if that takes too long, or if it is broken.
+    pub(super) async fn load(
+        &self,
+        most: Duration,
+        work: impl FnOnce() -> Result<Parsed, LoadError> + Send + 'static,
+    ) -> Result<Parsed, LoadError> {
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            let why = "files from before are still being loaded: restart the daemon".into();
+            return Err(LoadError::Failed { why });
+        };
+        let working = spawn_blocking(move || {
+            let loaded = work();
+            drop(permit);
+            loaded
+        });
+        match tokio::time::timeout(most, working).await {
+            Ok(Ok(loaded)) => loaded,
+            Ok(Err(error)) => Err(broken(error)),
+            Err(_) => {
+                let why = format!("that takes longer than {} seconds", most.as_secs());
+                Err(LoadError::Failed { why })
+            }
+        }
+    }
+}
+
+/// What a thread that ended in the middle of its work has to say.
+pub(super) fn broken(error: JoinError) -> LoadError {
+    let said = error.try_into_panic().ok().and_then(|said| {
+        let text = said.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| said.downcast_ref::<String>().cloned())
+    });
+    let said = said.unwrap_or_else(|| "it ended early".into());
+    LoadError::Failed { why: format!("a fault of tidegate itself: {said}") }
+}
+
+/// More than one only if others were given up.
+const MOST_AT_ONCE: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn describe(loaded: Result<Parsed, LoadError>) -> String {
+        loaded.expect_err("no policy").to_string()
+    }
+
+    #[tokio::test]
+    async fn a_panic_and_an_endless_load_are_errors() {
+        let loader = Loader::new();
+        let panicked = loader.load(Duration::MAX, || panic!("byte {} is odd", 7)).await;
+        assert!(describe(panicked).ends_with("a fault of tidegate itself: byte 7 is odd"));
+        let mut ends = Vec::new();
+        for _ in 0..MOST_AT_ONCE {
+            let (end, ended) = mpsc::channel::<()>();
+            ends.push(end);
+            let endless = loader.load(Duration::ZERO, move || {
+                let _ = ended.recv();
+                Err(LoadError::Failed { why: "it has ended".into() })
+            });
+            assert!(describe(endless.await).contains("takes longer than 0 seconds"));
+        }
+        let one_more = loader.load(Duration::MAX, || unreachable!("there is no place")).await;
+        assert!(describe(one_more).contains("restart the daemon"));
+        drop(ends);
+        let all = u32::try_from(MOST_AT_ONCE).unwrap();
+        let _free = loader.permits.acquire_many(all).await.expect("those that ended made room");
+    }
+}

@@ -1,0 +1,32 @@
+use tidegate::policy::ServerConfig;
+
+/// The names of the settings that differ, and that a daemon takes only when it starts.
+pub(crate) fn needs_restart(before: &ServerConfig, after: &ServerConfig) -> Vec<&'static str> {
+    let same = [
+        ("http", before.http() == after.http()),
+        ("grpc", before.grpc() == after.grpc()),
+        ("resp", before.resp() == after.resp()),
+        ("unix", before.unix() == after.unix()),
+        ("admin", before.admin() == after.admin()),
+        ("admin_token", before.admin_token() == after.admin_token()),
+        ("admin_read_token", before.admin_read_token() == after.admin_read_token()),
+        ("resp_password", before.resp_password() == after.resp_password()),
+        ("unix_users", before.unix_users().eq(after.unix_users())),
+        ("unix_groups", before.unix_groups().eq(after.unix_groups())),
+        ("unix_user_rate", before.unix_user_rate() == after.unix_user_rate()),
+        ("unix_rate", before.unix_rate() == after.unix_rate()),
+        ("headers", before.headers() == after.headers()),
+        ("user_header", before.user_header() == after.user_header()),
+        ("log_keys", before.hides_keys() == after.hides_keys()),
+        ("max_connections", before.max_connections() == after.max_connections()),
+        (
+            "max_connections_per_peer",
+            before.max_connections_per_peer() == after.max_connections_per_peer(),
+        ),
+        ("store", before.store() == after.store()),
+        ("trusted_proxies", before.trusted_proxies() == after.trusted_proxies()),
+        ("max_keys", before.max_keys() == after.max_keys()),
+        ("when_full", before.when_full() == after.when_full()),
+    ];
+    same.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
+}

@@ -1,0 +1,302 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tidegate::Engine;
+use tidegate::policy::Policy;
+
+use super::{Daemon, PendingReload, PolicyWatcher, load};
+use crate::settings::Settings;
+
+/// A policy file in a folder of its own, a daemon that was started with it, and somebody who watches.
+struct Scene {
+    folder: PathBuf,
+    daemon: Daemon,
+    watcher: PolicyWatcher,
+}
+
+impl Scene {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("tgw-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("policy.toml");
+        fs::write(&path, policy(1)).unwrap();
+        let first = Policy::from_toml(&policy(1)).unwrap();
+        let engine = Engine::open_any(first.clone(), None).unwrap();
+        let daemon = Daemon::new(engine, Settings::on_free_ports(first).policy_path(&path));
+        let mut scene = Self { folder, daemon, watcher: PolicyWatcher::new(path) };
+        scene.poll(2);
+        scene
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join("policy.toml")
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.file(), text).unwrap();
+    }
+
+    fn poll(&mut self, times: usize) {
+        for _ in 0..times {
+            let news = self.watcher.poll_file(&self.daemon);
+            self.load(news);
+        }
+    }
+
+    fn load(&self, news: Option<PendingReload>) {
+        if let Some(news) = news {
+            news.take(&self.daemon, load::parse(&news.files));
+        }
+    }
+
+    fn reload(&mut self) {
+        let news = self.watcher.read(&self.daemon);
+        self.load(news);
+    }
+
+    /// The number in the policy in force.
+    fn max(&self) -> u64 {
+        let text = self.daemon.engine.policy().to_toml();
+        let (_, after) = text.split_once("max = ").unwrap();
+        after.split(',').next().unwrap().parse().unwrap()
+    }
+
+    /// How often a file was put into force and was not, and whether it is wrong as it is.
+    fn status(&self) -> (u64, u64, bool) {
+        let status = self.daemon.reload.status();
+        (status.good, status.bad, status.error.is_some())
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn policy(max: u64) -> String {
+    format!("[[rule]]\nname = 'all'\nwindow = {{ max = {max}, per = '1h' }}\n")
+}
+
+#[test]
+fn the_file_of_the_start_is_nothing_new() {
+    let mut scene = Scene::new();
+    scene.poll(5);
+    assert_eq!((scene.max(), scene.status()), (1, (0, 0, false)));
+    assert!(scene.daemon.audit.since(0).is_empty());
+    assert!(scene.daemon.reload.status().last_good.is_some());
+}
+
+#[test]
+fn what_changes_is_in_force_once_it_is_whole() {
+    let mut scene = Scene::new();
+    scene.write(&policy(2));
+    scene.poll(1);
+    assert_eq!(scene.max(), 1, "it may not be whole yet");
+    scene.poll(1);
+    assert_eq!((scene.max(), scene.status()), (2, (1, 0, false)));
+    let changes = scene.daemon.audit.since(0);
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].to_json()["who"], "file");
+    scene.poll(5);
+    assert_eq!(scene.status(), (1, 0, false), "and once only");
+}
+
+#[test]
+fn a_half_written_file_is_waited_for() {
+    let mut scene = Scene::new();
+    let whole = format!("{}\n# {}", policy(3), "x".repeat(100));
+    for end in [10, 30, 55, whole.len()] {
+        scene.write(&whole[..end]);
+        scene.poll(1);
+        assert_eq!((scene.max(), scene.status()), (1, (0, 0, false)), "{end}");
+    }
+    scene.poll(1);
+    assert_eq!((scene.max(), scene.status()), (3, (1, 0, false)));
+}
+
+#[test]
+fn it_does_not_matter_how_the_file_is_replaced() {
+    let mut scene = Scene::new();
+    // As editors and deployments do: another file is renamed over it, next to swap files.
+    let other = scene.folder.join(".policy.toml.swp");
+    fs::write(&other, policy(4)).unwrap();
+    scene.poll(2);
+    assert_eq!(scene.max(), 1, "a swap file is not the policy");
+    fs::rename(&other, scene.file()).unwrap();
+    scene.poll(2);
+    assert_eq!(scene.max(), 4);
+    // It is moved away and written anew.
+    fs::rename(scene.file(), scene.folder.join("policy.toml~")).unwrap();
+    scene.poll(1);
+    scene.write(&policy(5));
+    scene.poll(2);
+    assert_eq!((scene.max(), scene.status()), (5, (2, 0, false)));
+    // A link that is moved, as Kubernetes does with its files.
+    link(&scene, "a", 6);
+    scene.poll(2);
+    assert_eq!(scene.max(), 6);
+    link(&scene, "b", 7);
+    scene.poll(2);
+    assert_eq!((scene.max(), scene.status()), (7, (4, 0, false)));
+}
+
+fn link(scene: &Scene, name: &str, max: u64) {
+    let target = scene.folder.join(name);
+    fs::write(&target, policy(max)).unwrap();
+    let link = scene.folder.join("link");
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    fs::rename(&link, scene.file()).unwrap();
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_is_told_once() {
+    let mut scene = Scene::new();
+    scene.write("[[rule]]\nname = 'all'\nwindow = { max = 0, per = '1h' }\n");
+    scene.poll(5);
+    assert_eq!((scene.max(), scene.status()), (1, (0, 1, true)));
+    let status = scene.daemon.reload.status();
+    let error = status.error.as_deref().unwrap();
+    assert!(error.contains("policy.toml:3:"), "{error}");
+    assert!(error.lines().count() > 1 && !status.short_error().unwrap().contains('\n'));
+    let readiness = scene.daemon.readiness();
+    assert!(readiness.ready, "the policy from before is in force");
+    assert!(readiness.policy.unwrap().contains("policy.toml:3:"));
+    assert!(scene.daemon.metrics_text().contains("tidegate_policy_is_current 0\n"));
+    assert!(
+        scene.daemon.metrics_text().contains("tidegate_policy_reloads_total{outcome=\"bad\"} 1\n")
+    );
+    // As it was before: nothing to change, and nothing wrong any more.
+    scene.write(&policy(1));
+    scene.poll(2);
+    assert_eq!((scene.max(), scene.status()), (1, (1, 1, false)));
+    assert!(scene.daemon.metrics_text().contains("tidegate_policy_is_current 1\n"));
+    assert_eq!(scene.daemon.readiness().policy, None);
+}
+
+#[test]
+fn other_bad_files_change_nothing_either() {
+    let mut scene = Scene::new();
+    let wrongs: [&[u8]; 5] = [b"", b"\xff\xfe", b"[[rule]", b"rules:\n- a", &[b'#'; 17 << 20]];
+    for (number, wrong) in (1..).zip(wrongs) {
+        fs::write(scene.file(), wrong).unwrap();
+        scene.poll(2);
+        assert_eq!((scene.max(), scene.status()), (1, (0, number, true)), "{number}");
+    }
+}
+
+#[test]
+fn a_file_that_has_gone_is_not_an_empty_policy() {
+    let mut scene = Scene::new();
+    fs::remove_file(scene.file()).unwrap();
+    scene.poll(1);
+    assert_eq!(scene.status(), (0, 0, false), "it may be on its way");
+    scene.poll(4);
+    assert_eq!((scene.max(), scene.status()), (1, (0, 1, true)));
+    // A folder in its place is no file, and nothing waits for it.
+    fs::create_dir(scene.file()).unwrap();
+    scene.poll(2);
+    assert_eq!((scene.max(), scene.status()), (1, (0, 2, true)));
+    fs::remove_dir(scene.file()).unwrap();
+    scene.write(&policy(2));
+    scene.poll(2);
+    assert_eq!((scene.max(), scene.status()), (2, (1, 2, false)));
+}
+
+#[test]
+fn content_that_changes_without_a_trace_is_found_while_it_is_new() {
+    let mut scene = Scene::new();
+    scene.write(&policy(2));
+    scene.poll(2);
+    let before = fs::metadata(scene.file()).unwrap().modified().unwrap();
+    // Of the same length, in the same tick of the clock.
+    scene.write(&policy(3));
+    let file = fs::File::options().write(true).open(scene.file()).unwrap();
+    file.set_modified(before).unwrap();
+    scene.poll(2);
+    assert_eq!(scene.max(), 3);
+}
+
+#[test]
+fn whoever_asks_has_the_file_put_into_force_again() {
+    let mut scene = Scene::new();
+    let _ = scene.daemon.engine.replace_policy("ada", Policy::from_toml(&policy(9)).unwrap());
+    scene.poll(5);
+    assert_eq!(scene.max(), 9, "what was put stays while the file does not change");
+    scene.reload();
+    assert_eq!((scene.max(), scene.status()), (1, (1, 0, false)));
+    scene.write("nonsense");
+    scene.reload();
+    scene.poll(3);
+    assert_eq!((scene.max(), scene.status()), (1, (1, 1, true)));
+}
+
+#[test]
+fn settings_that_need_a_restart_are_named() {
+    let mut scene = Scene::new();
+    let server = "[server]\nhttp = '127.0.0.1:1'\nadmin_token = 'x'\nunmatched = 'deny'\n";
+    scene.write(&format!("{server}{}", policy(2)));
+    scene.poll(2);
+    assert_eq!(scene.daemon.reload.status().needs_restart, ["http", "admin_token"]);
+    assert_eq!(scene.daemon.readiness().needs_restart, ["http", "admin_token"]);
+    scene.write(&policy(2));
+    scene.poll(2);
+    assert!(scene.daemon.reload.status().needs_restart.is_empty());
+}
+
+#[test]
+fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
+    // What the table can say, each with a value that is not the default.
+    let settings = [
+        ("http", "'127.0.0.1:1'"),
+        ("grpc", "'off'"),
+        ("resp", "'off'"),
+        ("unix", "'/x'"),
+        ("admin", "'off'"),
+        ("admin_token", "'x'"),
+        ("admin_read_token", "'x'"),
+        ("resp_password", "'x'"),
+        ("unix_users", "['root']"),
+        ("unix_groups", "['root']"),
+        ("unix_user_rate", "'1/s'"),
+        ("unix_rate", "'1/s'"),
+        ("headers", "'none'"),
+        ("user_header", "'x-user'"),
+        ("log_keys", "'hashed'"),
+        ("max_connections", "5"),
+        ("max_connections_per_peer", "5"),
+        ("store", "'memory'"),
+        ("trusted_proxies", "['10.0.0.0/8']"),
+        ("max_keys", "5"),
+        ("when_full", "'deny'"),
+        ("unmatched", "'deny'"),
+        ("enforce", "'none'"),
+    ];
+    let none = Policy::from_toml(&policy(1)).unwrap();
+    for (name, value) in settings {
+        let text = format!("[server]\n{name} = {value}\n{}", policy(1));
+        let some = Policy::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_ne!(none.server(), some.server(), "{name}");
+        let is_live = ["unmatched", "enforce"].contains(&name);
+        let expected: &[&str] = if is_live { &[] } else { &[name] };
+        assert_eq!(crate::policy_watcher::needs_restart(none.server(), some.server()), expected);
+    }
+    let schema: serde_json::Value = serde_json::from_str(&tidegate::policy::schema()).unwrap();
+    let known = schema["properties"]["server"]["properties"].as_object().unwrap();
+    let mut known: Vec<_> = known.keys().map(String::as_str).collect();
+    let mut listed: Vec<_> = settings.iter().map(|(name, _)| *name).collect();
+    known.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, known);
+}
+
+#[test]
+fn loading_says_what_is_wrong() {
+    let error = crate::load(Path::new("/nowhere/policy.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read /nowhere/policy.toml: "), "{error}");
+}

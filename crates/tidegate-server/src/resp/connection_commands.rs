@@ -1,0 +1,220 @@
+//! Commands about the connection itself: what clients say before they come to the point.
+
+use std::hint::black_box;
+
+use tidegate_proto::resp::{Replies, ThrottleDialect, Version, integer};
+
+use super::commands::{self, CommandKind, CommandSpec, unknown_subcommand};
+use super::session::{AuthState, Session, wrong_count};
+
+/// Answers one of them. The words are those behind the command's name.
+pub(super) fn handle<'a>(
+    session: &mut Session,
+    command: &'static CommandSpec,
+    mut words: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    out: &mut Vec<u8>,
+) {
+    let mut replies = Replies::new(out, session.version);
+    match command.verb {
+        CommandKind::Ping => match (words.next(), words.next()) {
+            (None, _) => replies.simple("PONG"),
+            (Some(text), None) => replies.bulk(text),
+            _ => wrong_count(command, &mut replies),
+        },
+        CommandKind::Echo => replies.bulk(words.next().unwrap_or_default()),
+        CommandKind::Quit => {
+            replies.simple("OK");
+            session.auth = AuthState::Leaving;
+        }
+        CommandKind::Auth => match (words.next(), words.next(), words.next()) {
+            (Some(password), None, _) => auth(session, b"default", password, &mut replies),
+            (Some(user), Some(password), None) => {
+                auth(session, user, password, &mut replies);
+            }
+            _ => replies.error("ERR", "syntax error"),
+        },
+        CommandKind::Hello => hello(session, words, out),
+        CommandKind::Command => commands::tell(words, &mut replies),
+        CommandKind::Client => client(session, words, &mut replies),
+        CommandKind::Info => replies.bulk(info(session).as_bytes()),
+        CommandKind::Reset => {
+            session.reset();
+            Replies::new(out, session.version).simple("RESET");
+        }
+        CommandKind::Select => match words.next().map(integer) {
+            Some(Some(0)) => replies.simple("OK"),
+            Some(Some(_)) => replies.error("ERR", "DB index is out of range"),
+            _ => replies.error("ERR", "value is not an integer or out of range"),
+        },
+        // All others are answered elsewhere.
+        _ => commands::unknown([command.name.as_bytes()].into_iter(), &mut replies),
+    }
+}
+
+fn auth(session: &mut Session, user: &[u8], password: &[u8], replies: &mut Replies<'_>) {
+    match authenticate(session, user, password) {
+        Ok(()) => replies.simple("OK"),
+        Err((code, message)) => replies.error(code, message),
+    }
+}
+
+/// Lets a client in that shows the password, or says why not.
+fn authenticate(
+    session: &mut Session,
+    user: &[u8],
+    shown: &[u8],
+) -> Result<(), (&'static str, &'static str)> {
+    let Some(password) = &session.daemon.settings.resp_password else {
+        return Err((
+            "ERR",
+            "AUTH <password> called without any password configured for the default user. \
+             Are you sure your configuration is correct?",
+        ));
+    };
+    if is_same(shown, password.reveal().as_bytes()) && user == b"default" {
+        session.auth = AuthState::Trusted;
+        return Ok(());
+    }
+    session.wrong_passwords += 1;
+    if session.wrong_passwords >= WRONG_PASSWORDS_MAX {
+        session.auth = AuthState::Leaving;
+    }
+    Err(("WRONGPASS", "invalid username-password pair or user is disabled."))
+}
+
+/// Whether two texts are the same, in a time that does not tell where they differ.
+fn is_same(shown: &[u8], secret: &[u8]) -> bool {
+    let differ = shown.iter().zip(secret).fold(0, |differ, (a, b)| black_box(differ | (a ^ b)));
+    shown.len() == secret.len() && differ == 0
+}
+
+/// `HELLO [version [AUTH user password] [SETNAME name]]`.
+fn hello<'a>(session: &mut Session, words: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+    let parsed = parse_hello(session, words);
+    let mut replies = Replies::new(out, session.version);
+    if let Err((code, message)) = parsed {
+        replies.error(code, message);
+        return;
+    }
+    replies.map(7);
+    for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        replies.bulk(name.as_bytes());
+        replies.bulk(value.as_bytes());
+    }
+    replies.bulk(b"proto");
+    replies.integer(if session.version == Version::Resp3 { 3 } else { 2 });
+    replies.bulk(b"id");
+    replies.count(session.number);
+    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+        replies.bulk(name.as_bytes());
+        replies.bulk(value.as_bytes());
+    }
+    replies.bulk(b"modules");
+    replies.array(0);
+}
+
+/// All of what was said is done, or, but for a password that was shown, none of it.
+fn parse_hello<'a>(
+    session: &mut Session,
+    mut words: impl Iterator<Item = &'a [u8]>,
+) -> Result<(), (&'static str, &'static str)> {
+    let version = match words.next().map(integer) {
+        None => session.version,
+        Some(Some(2)) => Version::Resp2,
+        Some(Some(3)) => Version::Resp3,
+        Some(Some(_)) => return Err(("NOPROTO", "unsupported protocol version")),
+        Some(None) => {
+            return Err(("ERR", "Protocol version is not an integer or out of range"));
+        }
+    };
+    let mut name = None;
+    while let Some(option) = words.next() {
+        match (option.to_ascii_uppercase().as_slice(), words.next()) {
+            (b"AUTH", Some(user)) => match words.next() {
+                Some(password) => authenticate(session, user, password)?,
+                None => return Err(("ERR", "Syntax error in HELLO option 'auth'")),
+            },
+            (b"SETNAME", Some(wanted)) => name = Some(checked_name(wanted)?),
+            _ => return Err(("ERR", "Syntax error in HELLO")),
+        }
+    }
+    if session.auth == AuthState::Unauthenticated {
+        return Err((
+            "NOAUTH",
+            "HELLO must be called with the client already authenticated, otherwise the HELLO \
+             <proto> AUTH <user> <pass> option can be used to authenticate the client and select \
+             the RESP protocol version at the same time",
+        ));
+    }
+    session.version = version;
+    if let Some(name) = name {
+        session.name = name;
+    }
+    Ok(())
+}
+
+fn checked_name(name: &[u8]) -> Result<Vec<u8>, (&'static str, &'static str)> {
+    if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
+        return Err(("ERR", "Client names cannot contain spaces, newlines or special characters."));
+    }
+    Ok(name.to_vec())
+}
+
+/// `CLIENT …`: what client libraries say when they connect.
+fn client<'a>(
+    session: &mut Session,
+    mut words: impl ExactSizeIterator<Item = &'a [u8]>,
+    replies: &mut Replies<'_>,
+) {
+    let what = words.next().unwrap_or_default();
+    match (what.to_ascii_uppercase().as_slice(), words.len()) {
+        (b"SETNAME", 1) => match checked_name(words.next().unwrap_or_default()) {
+            Ok(name) => {
+                session.name = name;
+                replies.simple("OK");
+            }
+            Err((code, message)) => replies.error(code, message),
+        },
+        (b"GETNAME", 0) if session.name.is_empty() => replies.null(),
+        (b"GETNAME", 0) => replies.bulk(&session.name),
+        (b"ID", 0) => replies.count(session.number),
+        (b"INFO", 0) => {
+            let name = String::from_utf8_lossy(&session.name);
+            let version = if session.version == Version::Resp3 { 3 } else { 2 };
+            let text = format!("id={} name={name} db=0 resp={version}\n", session.number);
+            replies.bulk(text.as_bytes());
+        }
+        // Nothing is evicted, nothing is tracked, and nobody asks for a client's library.
+        (b"SETINFO", 2) | (b"NO-EVICT" | b"NO-TOUCH", 1) => replies.simple("OK"),
+        (b"SETNAME" | b"GETNAME" | b"ID" | b"INFO" | b"SETINFO" | b"NO-EVICT" | b"NO-TOUCH", _) => {
+            let what = String::from_utf8_lossy(what).to_ascii_lowercase();
+            replies.error("ERR", &format!("wrong number of arguments for 'client|{what}' command"));
+        }
+        _ => unknown_subcommand("CLIENT", what, replies),
+    }
+}
+
+fn info(session: &Session) -> String {
+    let keys = |dialect| session.daemon.throttles.of(dialect).len();
+    [
+        "# Server".to_owned(),
+        format!("redis_version:{REDIS_VERSION}"),
+        "redis_mode:standalone".to_owned(),
+        format!("tidegate_version:{}", env!("CARGO_PKG_VERSION")),
+        format!("process_id:{}", std::process::id()),
+        String::new(),
+        "# Keys".to_owned(),
+        format!("policy_keys:{}", session.daemon.engine.len()),
+        format!("cl_throttle_keys:{}", keys(ThrottleDialect::RedisCell)),
+        format!("throttle_keys:{}", keys(ThrottleDialect::Throttlecrab)),
+        String::new(),
+    ]
+    .join("\r\n")
+}
+
+/// Which Redis clients may take this for: the one that the protocol was tested against.
+const REDIS_VERSION: &str = "7.0.0";
+/// How long the name of a connection may be.
+const NAME_BYTES_MAX: usize = 256;
+/// How often a client may show a wrong password.
+const WRONG_PASSWORDS_MAX: u32 = 16;

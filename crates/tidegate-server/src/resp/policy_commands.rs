@@ -1,0 +1,262 @@
+//! `TG.*`: questions to the policy.
+
+use std::ops::Range;
+
+use serde::Serialize;
+use tidegate::{CheckError, Clock, HoldId, Report, Request, SettleError, Timestamp};
+use tidegate_proto::resp::{Arguments, Replies, integer, parse};
+
+use super::commands::{CommandKind, find};
+use super::encode::encode;
+use crate::body::DecisionBody;
+use crate::daemon::Daemon;
+use crate::http::explain;
+use crate::listener::Listener;
+
+/// What somebody asks the policy, but for its attributes, which are kept with those of others.
+struct PolicyQuery<'a> {
+    domain: &'a str,
+    attributes: Range<usize>,
+    cost: u64,
+    idempotency_key: Option<&'a str>,
+}
+
+type AttributePairs<'a> = Vec<(&'a str, &'a str)>;
+
+/// Answers the `TG.CHECK` that `arguments` were found to be, and all that follow it, together;
+/// reports how many bytes of the input they were.
+pub(super) async fn check(
+    daemon: &Daemon,
+    (input, first_bytes): (&[u8], usize),
+    arguments: &mut Arguments,
+    replies: &mut Replies<'_>,
+) -> usize {
+    let (mut questions, mut attributes) = (Vec::new(), AttributePairs::new());
+    let (mut used, mut bytes, mut error) = (0, first_bytes, None);
+    loop {
+        let rest = &input[used..];
+        let words = (1..arguments.len()).filter_map(|index| arguments.in_array(rest, index));
+        used += bytes;
+        match PolicyQuery::parse(CommandKind::Check, words, &mut attributes) {
+            Ok(question) => questions.push(question),
+            Err(message) => {
+                error = Some(message);
+                break;
+            }
+        }
+        match next_check(&input[used..], arguments) {
+            Some(found) if questions.len() < daemon.settings.bounds.batch => bytes = found,
+            _ => break,
+        }
+    }
+    let requests: Vec<Request<'_>> = questions.iter().map(|it| it.request(&attributes)).collect();
+    let since = daemon.now();
+    for (response, request) in daemon.engine.check_many(&requests).into_iter().zip(&requests) {
+        match response.await {
+            Ok(report) => {
+                daemon.observe(Listener::Resp, request, &report);
+                encode(&DecisionBody::new(&report), replies);
+            }
+            Err(error) => reply_error(&error, replies),
+        }
+    }
+    daemon.observe_durations(Listener::Resp, since, requests.len() as u64);
+    if let Some(message) = error {
+        reply_invalid(daemon, &message, replies);
+    }
+    used
+}
+
+/// The length of the next command, if it is whole and a `TG.CHECK`.
+fn next_check(input: &[u8], arguments: &mut Arguments) -> Option<usize> {
+    let bytes = parse(input, arguments).ok()??;
+    let command = find(arguments.in_array(input, 0)?)?;
+    (command.verb == CommandKind::Check && command.takes(arguments.len())).then_some(bytes)
+}
+
+/// Answers any other of them. The words are those behind the command's name.
+pub(super) async fn handle(
+    daemon: &Daemon,
+    verb: CommandKind,
+    words: &[&[u8]],
+    replies: &mut Replies<'_>,
+) {
+    if let CommandKind::Commit | CommandKind::Cancel = verb {
+        return settle(daemon, verb, words, replies).await;
+    }
+    let mut attributes = AttributePairs::new();
+    let question = match PolicyQuery::parse(verb, words.iter().copied(), &mut attributes) {
+        Ok(question) => question,
+        Err(message) => return reply_invalid(daemon, &message, replies),
+    };
+    let request = question.request(&attributes);
+    match verb {
+        CommandKind::Reserve => match daemon.engine.reserve(&request).await {
+            Ok(report) => {
+                daemon.observe(Listener::Resp, &request, &report);
+                encode(&ReservationReply::new(&report, daemon.now()), replies);
+            }
+            Err(error) => reply_error(&error, replies),
+        },
+        CommandKind::Explain => match daemon.engine.explain(&request) {
+            Ok(explanation) => {
+                encode(
+                    &explain::explanation_fields(&explanation, daemon.engine.clock().wall()),
+                    replies,
+                );
+            }
+            Err(error) => reply_error(&error, replies),
+        },
+        _ => match daemon.engine.peek(&request).await {
+            Ok(report) => encode(&DecisionBody::new(&report), replies),
+            Err(error) => reply_error(&error, replies),
+        },
+    }
+}
+
+/// `TG.COMMIT reservation [actual]`, `TG.CANCEL reservation`.
+async fn settle(daemon: &Daemon, verb: CommandKind, words: &[&[u8]], replies: &mut Replies<'_>) {
+    let charged = match (verb, SettleArgs::parse(words)) {
+        (_, Err(message)) => return reply_invalid(daemon, &message, replies),
+        (CommandKind::Commit, Ok(SettleArgs { id, actual })) => {
+            daemon.engine.commit(id, actual).await
+        }
+        (_, Ok(SettleArgs { id, .. })) => daemon.engine.cancel(id).await,
+    };
+    match charged {
+        Ok(charged) => encode(&SettlementReply { charged }, replies),
+        Err(error) => {
+            let code = if error == SettleError::Outage { "UNAVAILABLE" } else { "GONE" };
+            replies.error(code, &error.to_string());
+        }
+    }
+}
+
+/// Tells what is wrong with a question.
+fn reply_invalid(daemon: &Daemon, message: &str, replies: &mut Replies<'_>) {
+    daemon.metrics.listener(Listener::Resp).malformed.add(1);
+    replies.error("ERR", message);
+}
+
+fn reply_error(error: &CheckError, replies: &mut Replies<'_>) {
+    let code = if *error == CheckError::Outage { "UNAVAILABLE" } else { "ERR" };
+    replies.error(code, &error.to_string());
+}
+
+impl<'a> PolicyQuery<'a> {
+    /// `domain [ATTR name value]… [COST n] [IDEMPOTENCY key]`, or what is wrong with it.
+    fn parse(
+        verb: CommandKind,
+        mut words: impl Iterator<Item = &'a [u8]>,
+        attributes: &mut AttributePairs<'a>,
+    ) -> Result<Self, String> {
+        let start = attributes.len();
+        let domain = text("the domain", words.next().unwrap_or_default())?;
+        let (mut cost, mut idempotency_key) = (None, None);
+        while let Some(option) = words.next() {
+            let mut next = |what: &str| words.next().ok_or_else(|| format!("syntax error: {what}"));
+            match option.to_ascii_uppercase().as_slice() {
+                b"ATTR" => {
+                    let name = text("the name of an attribute", next("ATTR wants name value")?)?;
+                    let value = text("the value of an attribute", next("ATTR wants name value")?)?;
+                    if attributes[start..].iter().any(|(known, _)| *known == name) {
+                        return Err(format!("syntax error: attribute {name:?} is there twice"));
+                    }
+                    attributes.push((name, value));
+                }
+                b"COST" => {
+                    let payload = amount("COST", next("COST wants a number")?)?;
+                    once("COST", cost.replace(payload).is_none())?;
+                }
+                b"IDEMPOTENCY" if matches!(verb, CommandKind::Check | CommandKind::Reserve) => {
+                    let key = text("an idempotency key", next("IDEMPOTENCY wants a key")?)?;
+                    if key.is_empty() {
+                        return Err("syntax error: the idempotency key is empty".into());
+                    }
+                    once("IDEMPOTENCY", idempotency_key.replace(key).is_none())?;
+                }
+                _ => {
+                    let shown = &option[..option.len().min(64)];
+                    return Err(format!(
+                        "syntax error: expected ATTR name value, COST n or IDEMPOTENCY key (of \
+                         TG.CHECK and TG.RESERVE), not '{}'",
+                        shown.escape_ascii()
+                    ));
+                }
+            }
+        }
+        let cost = cost.unwrap_or(1);
+        Ok(Self { domain, attributes: start..attributes.len(), cost, idempotency_key })
+    }
+
+    fn request(&self, attributes: &'a [(&'a str, &'a str)]) -> Request<'a> {
+        let request =
+            Request::new(self.domain, &attributes[self.attributes.clone()]).cost(self.cost);
+        match self.idempotency_key {
+            Some(key) => request.idempotency_key(key),
+            None => request,
+        }
+    }
+}
+
+/// A reservation, and what it really cost.
+struct SettleArgs {
+    id: HoldId,
+    actual: Option<u64>,
+}
+
+impl SettleArgs {
+    fn parse(words: &[&[u8]]) -> Result<Self, String> {
+        let (id, actual) = match words {
+            [id] => (id, None),
+            [id, actual] => (id, Some(amount("actual", actual)?)),
+            _ => return Err("syntax error: expected reservation [actual]".into()),
+        };
+        let id = text("a reservation", id)?.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { id, actual })
+    }
+}
+
+/// Text, because a policy is text: bytes that are none would have to be changed, and different ones
+/// might become the same.
+fn text<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a str, String> {
+    std::str::from_utf8(bytes).map_err(|_| format!("{what} must be UTF-8"))
+}
+
+/// Whoever says something twice may mean either.
+fn once(option: &str, is_first: bool) -> Result<(), String> {
+    if is_first { Ok(()) } else { Err(format!("syntax error: {option} is there twice")) }
+}
+
+fn amount(name: &str, text: &[u8]) -> Result<u64, String> {
+    let value = integer(text).ok_or_else(|| format!("{name} is not an integer or out of range"))?;
+    u64::try_from(value).map_err(|_| format!("{name} must be at least 0"))
+}
+
+/// What is told about a reservation, as HTTP tells it.
+#[derive(Serialize)]
+struct ReservationReply<'a> {
+    /// Its name; `None` if it was refused.
+    reservation: Option<String>,
+    /// Rounded down, since after that it is too late.
+    expires_in_ms: Option<u64>,
+    #[serde(flatten)]
+    body: DecisionBody<'a>,
+}
+
+impl<'a> ReservationReply<'a> {
+    fn new(report: &'a Report, now: Timestamp) -> Self {
+        let ms_until = |at: Timestamp| at.as_nanos().saturating_sub(now.as_nanos()) / 1_000_000;
+        Self {
+            reservation: report.hold().map(|id| id.to_string()),
+            expires_in_ms: report.expires().map(ms_until),
+            body: DecisionBody::new(report),
+        }
+    }
+}
+
+/// What became of a reservation: what was charged of it, nothing if it was cancelled.
+#[derive(Serialize)]
+struct SettlementReply {
+    charged: u64,
+}

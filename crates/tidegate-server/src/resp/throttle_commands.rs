@@ -1,0 +1,168 @@
+//! `CL.THROTTLE` and `THROTTLE`: the limit comes with the call, and the policy has no say.
+
+use tidegate::policy::ServerConfig;
+use tidegate::{Call, CallLimit, Throttle, Timestamp};
+use tidegate_proto::resp::{
+    Arguments, Replies, ThrottleCall, ThrottleDialect, ThrottleError, parse,
+};
+
+use super::commands::{CommandKind, find};
+use crate::daemon::Daemon;
+use crate::listener::Listener;
+use crate::telemetry::Verdicts;
+
+/// The keys of both commands. A key of the one is not a key of the other.
+#[derive(Debug)]
+pub(crate) struct ThrottleTables {
+    redis_cell: Throttle<[u8]>,
+    throttlecrab: Throttle<[u8]>,
+}
+
+impl ThrottleTables {
+    /// Each may have as many keys as the policy.
+    pub(crate) fn new(server: &ServerConfig) -> Self {
+        let max_keys = usize::try_from(server.max_keys()).unwrap_or(usize::MAX);
+        let throttle = || {
+            let bounded = Throttle::builder().max_keys(max_keys).when_full(server.when_full());
+            // A policy cannot have bounds that a throttle cannot have.
+            bounded.build().unwrap_or_default()
+        };
+        Self { redis_cell: throttle(), throttlecrab: throttle() }
+    }
+
+    pub(crate) fn of(&self, dialect: ThrottleDialect) -> &Throttle<[u8]> {
+        match dialect {
+            ThrottleDialect::RedisCell => &self.redis_cell,
+            ThrottleDialect::Throttlecrab => &self.throttlecrab,
+        }
+    }
+
+    /// Answers the call that `arguments` were found to be, and all further calls of the same command
+    /// that follow it.
+    pub(super) fn handle(
+        &self,
+        dialect: ThrottleDialect,
+        (input, first_bytes): (&[u8], usize),
+        arguments: &mut Arguments,
+        replies: &mut Replies<'_>,
+    ) -> ThrottleOutcome {
+        let mut calls =
+            CallBatch { dialect, input, used: 0, found: Some(first_bytes), arguments, error: None };
+        let (mut allowed, mut denied) = (0, 0);
+        self.of(dialect).check_many(&mut calls, |decision| {
+            *(if decision.is_allowed() { &mut allowed } else { &mut denied }) += 1;
+            replies.integers(&dialect.reply(&decision));
+        });
+        let mut answered = ThrottleOutcome { bytes: calls.used, allowed, denied, malformed: 0 };
+        if let Some((bytes, error)) = calls.error {
+            reply_invalid(dialect, error, replies);
+            answered.bytes += bytes;
+            answered.malformed += 1;
+        }
+        answered
+    }
+}
+
+/// What became of calls that were answered together.
+#[must_use]
+pub(super) struct ThrottleOutcome {
+    /// How many bytes of the input they were.
+    pub(super) bytes: usize,
+    allowed: u64,
+    denied: u64,
+    malformed: u64,
+}
+
+impl ThrottleOutcome {
+    /// Counts them; each took as long as all together.
+    pub(super) fn observe(&self, daemon: &Daemon, dialect: ThrottleDialect, since: Timestamp) {
+        let Verdicts { allowed, denied } = match dialect {
+            ThrottleDialect::RedisCell => &daemon.metrics.cl_throttle,
+            ThrottleDialect::Throttlecrab => &daemon.metrics.throttle,
+        };
+        for (counter, count) in [
+            (allowed, self.allowed),
+            (denied, self.denied),
+            (&daemon.metrics.listener(Listener::Resp).malformed, self.malformed),
+        ] {
+            if count > 0 {
+                counter.add(count);
+            }
+        }
+        daemon.observe_durations(Listener::Resp, since, self.allowed + self.denied);
+    }
+}
+
+fn reply_invalid(dialect: ThrottleDialect, error: ThrottleError, replies: &mut Replies<'_>) {
+    let name = match dialect {
+        ThrottleDialect::RedisCell => "cl.throttle",
+        ThrottleDialect::Throttlecrab => "throttle",
+    };
+    match error {
+        ThrottleError::ArgumentCount => {
+            replies
+                .error("ERR", &format!("wrong number of arguments for '{name}' command: {error}"));
+        }
+        error => replies.error("ERR", &error.to_string()),
+    }
+}
+
+/// Calls of one command, one behind the other, until there is something else.
+struct CallBatch<'i, 'a> {
+    dialect: ThrottleDialect,
+    input: &'i [u8],
+    /// Bytes of the calls that were given out.
+    used: usize,
+    /// The length of a command that the arguments are of already.
+    found: Option<usize>,
+    arguments: &'a mut Arguments,
+    /// What is wrong with the call at which it ended, and how long that is.
+    error: Option<(usize, ThrottleError)>,
+}
+
+impl<'i> Iterator for CallBatch<'i, '_> {
+    type Item = Call<'i, [u8]>;
+
+    fn next(&mut self) -> Option<Call<'i, [u8]>> {
+        let input = &self.input[self.used..];
+        let bytes = match self.found.take() {
+            Some(bytes) => bytes,
+            None => self.find_next(input)?,
+        };
+        let arguments = &*self.arguments;
+        let words = (1..arguments.len()).filter_map(|index| arguments.in_array(input, index));
+        match call(self.dialect, words) {
+            Ok(call) => {
+                self.used += bytes;
+                Some(call)
+            }
+            Err(error) => {
+                self.error = Some((bytes, error));
+                None
+            }
+        }
+    }
+}
+
+impl CallBatch<'_, '_> {
+    /// The length of the next command, if it is whole and one of these. What is wrong with its
+    /// protocol is found again by whoever goes on from there.
+    fn find_next(&mut self, input: &[u8]) -> Option<usize> {
+        if self.error.is_some() {
+            return None;
+        }
+        let bytes = parse(input, self.arguments).ok()??;
+        let name = self.arguments.in_array(input, 0)?;
+        let is_same = find(name).is_some_and(|it| it.verb == CommandKind::Throttle(self.dialect));
+        is_same.then_some(bytes)
+    }
+}
+
+fn call<'i>(
+    dialect: ThrottleDialect,
+    words: impl Iterator<Item = &'i [u8]>,
+) -> Result<Call<'i, [u8]>, ThrottleError> {
+    let call = ThrottleCall::parse(dialect, words)?;
+    let limit = CallLimit::new(call.rate()?, call.burst)?;
+    Ok(Call { key: call.key, limit, cost: call.quantity })
+}

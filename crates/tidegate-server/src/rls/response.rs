@@ -1,0 +1,112 @@
+//! What is told about a decision: to Envoy, and to the client behind it.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate::policy::Mode;
+use tidegate::{Report, RuleReport, Wait, WindowUnit};
+use tidegate_proto::headers::LimitFields;
+use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
+use tidegate_proto::rls::{self, HeaderValue};
+
+use crate::daemon::Daemon;
+
+/// What is said about one descriptor, by its place.
+pub(super) fn status(report: &Report, index: usize) -> DescriptorStatus {
+    if report.refused_request() == Some(index) {
+        let duration_until_reset = report.wait().and_then(after).map(seconds);
+        let code = Code::OverLimit.into();
+        return DescriptorStatus { code, duration_until_reset, ..Default::default() };
+    }
+    let Some(rule) = report.rules_of(index).max_by_key(weight) else {
+        let limit_remaining = if report.is_unlimited(index) { u32::MAX } else { 0 };
+        return DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..Default::default() };
+    };
+    let is_over = !rule.decision.is_allowed() && rule.mode == Mode::Enforce;
+    DescriptorStatus {
+        code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
+        current_limit: Some(limit(&rule)),
+        limit_remaining: if is_over { 0 } else { narrow(rule.decision.remaining()) },
+        duration_until_reset: until_reset(&rule).map(seconds),
+    }
+}
+
+/// How long until the window ends; of other limits, how long until what was refused fits, or until they
+/// are as good as fresh.
+fn until_reset(rule: &RuleReport<'_>) -> Option<Duration> {
+    let wait = || rule.decision.wait().and_then(after);
+    let reset = || Some(rule.decision.reset()).filter(|reset| *reset < Duration::MAX);
+    rule.ends.or_else(wait).or_else(reset)
+}
+
+/// How much a rule has to say: one that refuses before one that does not, one that bites before one
+/// that is only watched, and then the longest wait, or the least that is left.
+fn weight(rule: &RuleReport<'_>) -> (bool, bool, Duration, u64) {
+    let is_binding = rule.mode == Mode::Enforce;
+    let refuses = is_binding && !rule.decision.is_allowed();
+    let wait = rule.decision.wait().filter(|_| refuses);
+    let wait = wait.map_or(Duration::ZERO, |wait| after(wait).unwrap_or(Duration::MAX));
+    (refuses, is_binding, wait, u64::MAX - rule.decision.remaining())
+}
+
+fn limit(rule: &RuleReport<'_>) -> RateLimit {
+    let unit = match rule.span.and_then(WindowUnit::of_length) {
+        None => rate_limit::Unit::Unknown,
+        Some(WindowUnit::Second) => rate_limit::Unit::Second,
+        Some(WindowUnit::Minute) => rate_limit::Unit::Minute,
+        Some(WindowUnit::Hour) => rate_limit::Unit::Hour,
+        Some(WindowUnit::Day) => rate_limit::Unit::Day,
+        Some(WindowUnit::Week) => rate_limit::Unit::Week,
+        Some(WindowUnit::Month) => rate_limit::Unit::Month,
+        Some(WindowUnit::Year) => rate_limit::Unit::Year,
+    };
+    let requests_per_unit = narrow(capacity(rule));
+    RateLimit { requests_per_unit, unit: unit.into(), name: rule.rule.into() }
+}
+
+/// How much a limit lets pass: one that is below what every request costs, nothing.
+fn capacity(rule: &RuleReport<'_>) -> u64 {
+    let max = rule.decision.limit();
+    if rule.price.is_some_and(|price| price > max) { 0 } else { max }
+}
+
+/// What the client is told: when to come again, and the headers of the dialect that is set. They tell of
+/// rules that bite.
+pub(super) fn headers(daemon: &Daemon, report: &Report) -> Vec<HeaderValue> {
+    let mut headers = Vec::new();
+    let mut put = |key: &str, value: &[u8]| {
+        let value = String::from_utf8_lossy(value).into_owned();
+        headers.push(HeaderValue { key: key.into(), value });
+    };
+    if let Some(wait) = report.wait().and_then(after) {
+        put("retry-after", seconds(wait).seconds.to_string().as_bytes());
+    }
+    let biting = report.rules().filter(|it| it.mode == Mode::Enforce);
+    let lines: SmallVec<[LimitFields<'_>; 4]> = biting.map(|it| limit_fields(&it)).collect();
+    let dialect = lines.iter().position(|line| Some(line.name) == report.rule()).unwrap_or(0);
+    daemon.settings.dialect.write(&lines, dialect, put);
+    headers
+}
+
+fn limit_fields<'r>(rule: &RuleReport<'r>) -> LimitFields<'r> {
+    let said = LimitFields::new(rule.rule, rule.decision);
+    let limit = capacity(rule);
+    LimitFields { span: rule.span, limit, remaining: said.remaining.min(limit), ..said }
+}
+
+fn after(wait: Wait) -> Option<Duration> {
+    match wait {
+        Wait::After(wait) => Some(wait),
+        Wait::Never | Wait::Unknown => None,
+    }
+}
+
+/// Whole seconds, rounded up: whoever comes then is not too early.
+fn seconds(duration: Duration) -> rls::Duration {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    rls::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
+}
+
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

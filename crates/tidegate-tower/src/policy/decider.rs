@@ -1,0 +1,201 @@
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use http::request::Parts;
+use smallvec::SmallVec;
+use tidegate::{CheckError, Clock, Engine, Report, Request, Store, WaitError};
+use tidegate_proto::headers::Dialect;
+
+use super::hold::RequestHold;
+use super::{PolicySettings, PolicyVerb};
+use crate::denial::{Denial, headers_of};
+use crate::gate::{Admitted, AfterResponse, Decider, GateDecision, GateResult};
+use crate::{ActualCost, Admission, Attribute, Permit};
+
+/// A domain of an engine that decides about requests.
+pub(super) struct EngineDecider<S, C> {
+    pub(super) engine: Engine<S, C>,
+    pub(super) settings: Arc<PolicySettings>,
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> Decider for EngineDecider<S, C> {
+    fn decide(&self, parts: &mut Parts) -> GateDecision {
+        let settings = &self.settings;
+        if let PolicyVerb::Acquire { max_wait } = settings.verb {
+            let request = OwnedRequest::new(settings, parts);
+            let acquired = acquired(self.engine.clone(), request, max_wait, settings.dialect);
+            return GateDecision::Later(Box::pin(acquired));
+        }
+        if !self.engine.answers_at_once() {
+            let request = OwnedRequest::new(settings, parts);
+            let decided = decided_later(self.engine.clone(), request, Arc::clone(settings));
+            return GateDecision::Later(Box::pin(decided));
+        }
+        let result = {
+            let values = settings.values(parts);
+            let pairs: SmallVec<[(&str, &str); INLINE]> =
+                values.iter().map(|(name, value)| (*name, &**value)).collect();
+            let key = settings.idempotency_key(parts);
+            let cost = settings.cost(parts);
+            let request = Request::new(&settings.domain, &pairs).cost(cost);
+            let request = match &key {
+                Some(key) => request.idempotency_key(key),
+                None => request,
+            };
+            self.decide(request, cost)
+        };
+        let is_head = parts.method == Method::HEAD;
+        let (gate_result, admission) = gate_result(&self.engine, settings, result, is_head);
+        if gate_result.is_ok() {
+            admission.show(&mut parts.extensions);
+        }
+        GateDecision::Now(gate_result)
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
+    /// Asks an engine that answers at once.
+    fn decide(&self, request: Request<'_>, cost: u64) -> Result<Report, CheckError> {
+        match self.settings.verb {
+            PolicyVerb::Reserve(_) if cost > 0 => self.engine.reserve(&request).wait(),
+            _ => self.engine.check(&request).wait(),
+        }
+    }
+}
+
+/// The values of attributes, borrowed from a request where they can be.
+type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); INLINE]>;
+
+impl PolicySettings {
+    fn values<'a>(&'a self, parts: &'a Parts) -> Values<'a> {
+        let value = |(name, source): &'a (Arc<str>, Arc<dyn Attribute>)| {
+            source.value(parts).map(|value| (&**name, value))
+        };
+        self.attributes.iter().filter_map(value).collect()
+    }
+
+    fn cost(&self, parts: &Parts) -> u64 {
+        self.cost.as_ref().map_or(1, |cost| cost(parts))
+    }
+
+    fn idempotency_key<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
+        self.idempotency_key.as_ref().and_then(|key| key.value(parts))
+    }
+}
+
+/// What was asked, for longer than the head of the request is there.
+struct OwnedRequest {
+    domain: Arc<str>,
+    values: Vec<(Box<str>, Box<str>)>,
+    cost: u64,
+    idempotency_key: Option<Box<str>>,
+    is_head: bool,
+}
+
+impl OwnedRequest {
+    fn new(settings: &PolicySettings, parts: &Parts) -> Self {
+        let values = settings.values(parts).into_iter();
+        Self {
+            domain: Arc::clone(&settings.domain),
+            values: values.map(|(name, value)| (name.into(), value.into())).collect(),
+            cost: settings.cost(parts),
+            idempotency_key: settings.idempotency_key(parts).map(Into::into),
+            is_head: parts.method == Method::HEAD,
+        }
+    }
+
+    fn pairs(&self) -> Vec<(&str, &str)> {
+        self.values.iter().map(|(name, value)| (&**name, &**value)).collect()
+    }
+
+    fn request<'a>(&'a self, pairs: &'a [(&'a str, &'a str)]) -> Request<'a> {
+        let request = Request::new(&self.domain, pairs).cost(self.cost);
+        match &self.idempotency_key {
+            Some(key) => request.idempotency_key(key),
+            None => request,
+        }
+    }
+}
+
+/// The decision of a store that answers later.
+async fn decided_later<S: Store, C: Clock + Send + Sync + 'static>(
+    engine: Engine<S, C>,
+    owned: OwnedRequest,
+    settings: Arc<PolicySettings>,
+) -> (GateResult, Admission) {
+    let pairs = owned.pairs();
+    let request = owned.request(&pairs);
+    let result = match settings.verb {
+        PolicyVerb::Reserve(_) if owned.cost > 0 => engine.reserve(&request).await,
+        _ => engine.check(&request).await,
+    };
+    gate_result(&engine, &settings, result, owned.is_head)
+}
+
+/// What a report means, with what the handler may know of it.
+fn gate_result<S: Store, C: Clock + Send + Sync + 'static>(
+    engine: &Engine<S, C>,
+    settings: &PolicySettings,
+    result: Result<Report, CheckError>,
+    is_head: bool,
+) -> (GateResult, Admission) {
+    let report = match result {
+        Ok(report) => report,
+        Err(error) => return denied(Denial::of_error(&error)),
+    };
+    if !report.is_allowed() {
+        return denied(Denial::of_report(&report, settings.dialect));
+    }
+    let mut admission = admission(&report);
+    let headers = headers_of(&report, settings.dialect);
+    let after = match (&settings.verb, report.hold()) {
+        (PolicyVerb::Reserve(settle), Some(hold)) => {
+            let actual_cost = ActualCost::new();
+            admission.actual_cost = Some(actual_cost.clone());
+            let hold = RequestHold::new(engine.clone(), hold, actual_cost, Arc::clone(settle));
+            AfterResponse::Settle(Box::new(hold.of_head(is_head)))
+        }
+        _ => AfterResponse::Nothing,
+    };
+    (Ok(Admitted { headers, after }), admission)
+}
+
+fn denied(denial: Denial) -> (GateResult, Admission) {
+    (Err(Box::new(denial)), Admission::default())
+}
+
+fn admission(report: &Report) -> Admission {
+    Admission {
+        decision: report.decision().copied(),
+        rule: report.rule().map(Box::from),
+        ..Admission::default()
+    }
+}
+
+/// Waits for a slot.
+async fn acquired<S: Store, C: Clock + Send + Sync + 'static>(
+    engine: Engine<S, C>,
+    owned: OwnedRequest,
+    max_wait: Option<Duration>,
+    dialect: Dialect,
+) -> (GateResult, Admission) {
+    let pairs = owned.pairs();
+    let request = owned.request(&pairs);
+    match engine.acquire(&request, max_wait).await {
+        Ok(lease) => {
+            let mut admission = admission(lease.report());
+            let headers = headers_of(lease.report(), dialect);
+            let permit = Permit::new(lease);
+            admission.permit = Some(permit.clone());
+            (Ok(Admitted { headers, after: AfterResponse::Release(permit) }), admission)
+        }
+        Err(WaitError::Denied(report)) => denied(Denial::of_report(&report, dialect)),
+        Err(WaitError::Invalid(error)) => denied(Denial::of_error(&error)),
+        Err(error) => denied(Denial::no_slot(error.to_string())),
+    }
+}
+
+/// How many attributes a request may have before they need memory of their own.
+const INLINE: usize = 6;

@@ -1,0 +1,435 @@
+//! Any limit and any state, and the one pure decision over several of them.
+
+use smallvec::SmallVec;
+use tidegate_core::{
+    Algorithm, Bucket, BucketState, Carry, Cooldown, CooldownState, Decision, Period, Quota,
+    QuotaState, Sliding, SlidingState, Timestamp, Window, WindowState,
+};
+
+use crate::policy::Mode;
+
+/// A limit as a decision needs it: an algorithm and its numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum AnyLimit {
+    Bucket(Bucket),
+    Window(Window),
+    Sliding(Sliding),
+    Cooldown(Cooldown),
+    Quota(Quota),
+    /// So many in flight: everything is held, nothing is ever charged.
+    Slots(u64),
+}
+
+/// What is kept for one key under a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum AnyState {
+    Bucket(BucketState),
+    Window(WindowState),
+    Sliding(SlidingState),
+    Cooldown(CooldownState),
+    Quota(QuotaState),
+    Slots { held: u64 },
+}
+
+/// When something is decided: the time, and the period that a quota is in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecisionTime {
+    pub(crate) now: Timestamp,
+    pub(crate) period: Period,
+}
+
+impl DecisionTime {
+    /// The same time in another period.
+    pub(crate) const fn in_period(mut self, index: u64) -> Self {
+        self.period.index = index;
+        self
+    }
+
+    /// The same time and period, unless the other ones are later.
+    pub(crate) fn no_earlier_than(self, other: Self) -> Self {
+        let index = self.period.index.max(other.period.index);
+        Self { now: self.now.max(other.now), ..self.in_period(index) }
+    }
+}
+
+/// A period for limits that have none.
+pub(crate) const NO_PERIOD: Period = Period { index: 0, ends: None };
+
+/// What is done with a cost that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// It is charged.
+    Charge,
+    /// It is set aside until it is committed or cancelled.
+    Hold,
+    /// Nothing.
+    Look,
+}
+
+/// One limit's part in a decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LimitRequest<'a> {
+    pub(crate) limit: &'a AnyLimit,
+    pub(crate) cost: u64,
+    /// A denial by a limit in shadow mode denies nothing.
+    pub(crate) mode: Mode,
+    /// Whether a refused request is charged as well; see [`AnyLimit::charge_refused`].
+    pub(crate) charge_refused: bool,
+    /// Whether the state can be kept at all; what cannot is refused.
+    pub(crate) has_room: bool,
+    pub(crate) decided_at: DecisionTime,
+}
+
+/// The answers of all limits that were asked, in the same order.
+pub(crate) type Decisions = SmallVec<[Decision; INLINE]>;
+
+/// How many limits one decision can be about before it needs memory of its own.
+pub(crate) const INLINE: usize = 3;
+
+/// Decides over all limits together: everything is charged, or nothing. Reports whether it is
+/// allowed.
+///
+/// `states` are as they stand on entry, and as they have to be kept on return. The answers are
+/// written where they are to be, because they are larger than the work of making them.
+pub(crate) fn decide(
+    act: Operation,
+    requests: &[LimitRequest<'_>],
+    states: &mut [AnyState],
+    decisions: &mut Decisions,
+) -> bool {
+    let (mut is_allowed, mut all_fit) = (true, true);
+    decisions.clear();
+    let mut after: SmallVec<[AnyState; INLINE]> = SmallVec::from_slice(states);
+    for (request, state) in requests.iter().zip(&mut after) {
+        let mut decision = request.limit.act(act, state, request.cost, request.decided_at);
+        if !request.has_room {
+            decision = decision.refused_for_unknown_time();
+        }
+        all_fit &= decision.is_allowed();
+        is_allowed &= decision.is_allowed() || request.mode == Mode::Shadow;
+        decisions.push(decision);
+    }
+    if all_fit {
+        states.copy_from_slice(&after);
+        return true;
+    }
+    for (index, request) in requests.iter().enumerate() {
+        let fits = decisions[index].is_allowed();
+        let is_charged_anyway =
+            request.charge_refused && act == Operation::Charge && request.has_room;
+        if is_allowed || is_charged_anyway {
+            states[index] = after[index];
+        }
+        if is_charged_anyway && !fits {
+            request.limit.charge_refused(&mut states[index], request.cost, request.decided_at);
+        } else if is_allowed || is_charged_anyway || !fits {
+            continue;
+        }
+        // What is left is not what was left when it was decided.
+        decisions[index] = request.limit.peek(&states[index], request.cost, request.decided_at);
+    }
+    is_allowed
+}
+
+/// Does something with whichever algorithm both the limit and the state are of.
+///
+/// A state of another algorithm than its limit's cannot come about: the algorithm is part of a
+/// key's name.
+macro_rules! dispatch {
+    (
+        ($any_limit:expr, $any_state:expr), $limit:ident, $state:ident => $any:expr,
+        quota => $quota:expr,
+        slots($max:ident, $held:ident) => $slots:expr $(,)?
+    ) => {
+        match ($any_limit, $any_state) {
+            (AnyLimit::Bucket($limit), AnyState::Bucket($state)) => $any,
+            (AnyLimit::Window($limit), AnyState::Window($state)) => $any,
+            (AnyLimit::Sliding($limit), AnyState::Sliding($state)) => $any,
+            (AnyLimit::Cooldown($limit), AnyState::Cooldown($state)) => $any,
+            (AnyLimit::Quota($limit), AnyState::Quota($state)) => $quota,
+            (AnyLimit::Slots($max), AnyState::Slots { held: $held }) => $slots,
+            (limit, state) => unreachable!("{limit:?} with {state:?}"),
+        }
+    };
+}
+
+/// How terms are kept beyond the process.
+impl AnyLimit {
+    /// A number for the algorithm, and its numbers.
+    pub(crate) fn to_words(self) -> (u8, [u64; 4]) {
+        match self {
+            Self::Bucket(limit) => (1, limit.to_words()),
+            Self::Window(limit) => (2, limit.to_words()),
+            Self::Sliding(limit) => (3, limit.to_words()),
+            Self::Cooldown(limit) => (4, limit.to_words()),
+            Self::Quota(limit) => {
+                let (carry, bound) = match limit.carry() {
+                    Carry::Nothing => (0, 0),
+                    Carry::UpTo(bound) => (1, bound),
+                    Carry::All => (2, 0),
+                };
+                (5, [limit.max(), carry, bound, 0])
+            }
+            Self::Slots(max) => (6, [max, 0, 0, 0]),
+        }
+    }
+
+    /// The terms that these are the words of; `None` if there are none.
+    pub(crate) fn from_words(algorithm: u8, words: [u64; 4]) -> Option<Self> {
+        // Limits divide by these; no limit has a zero there.
+        let divisors = match algorithm {
+            1 | 3 => &words[..3],
+            2 => &words[..2],
+            4..=6 => &words[..1],
+            _ => return None,
+        };
+        let has_parts = algorithm != 3 || words[2] <= u64::from(Sliding::MAX_PARTS);
+        if divisors.contains(&0) || !has_parts {
+            return None;
+        }
+        Some(match algorithm {
+            1 => Self::Bucket(Bucket::from_words(words)),
+            2 => Self::Window(Window::from_words(words)),
+            3 => Self::Sliding(Sliding::from_words(words)),
+            4 => Self::Cooldown(Cooldown::from_words(words)),
+            5 => {
+                let carry = match words[1] {
+                    0 => Carry::Nothing,
+                    1 => Carry::UpTo(words[2]),
+                    _ => Carry::All,
+                };
+                Self::Quota(Quota::new(words[0], carry).ok()?)
+            }
+            _ => Self::Slots(words[0]),
+        })
+    }
+}
+
+impl AnyLimit {
+    /// The state of a key that was never seen.
+    #[inline(always)]
+    pub(crate) fn fresh(&self, period: Period) -> AnyState {
+        match self {
+            Self::Bucket(limit) => AnyState::Bucket(limit.fresh()),
+            Self::Window(limit) => AnyState::Window(limit.fresh()),
+            Self::Sliding(limit) => AnyState::Sliding(limit.fresh()),
+            Self::Cooldown(limit) => AnyState::Cooldown(limit.fresh()),
+            Self::Quota(limit) => AnyState::Quota(limit.fresh(period)),
+            Self::Slots(_) => AnyState::Slots { held: 0 },
+        }
+    }
+
+    #[inline(always)]
+    fn act(
+        &self,
+        act: Operation,
+        state: &mut AnyState,
+        cost: u64,
+        decided_at: DecisionTime,
+    ) -> Decision {
+        match act {
+            Operation::Charge => self.check(state, cost, decided_at),
+            Operation::Hold => self.hold(state, cost, decided_at),
+            Operation::Look => self.peek(state, cost, decided_at),
+        }
+    }
+
+    /// Charges `cost` if it fits.
+    #[inline(always)]
+    pub(crate) fn check(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Decision {
+        dispatch!(
+            (self, state), limit, state => limit.check(state, cost, at.now),
+            quota => limit.check(state, cost, at.period, at.now),
+            slots(max, held) => take_slots(*max, held, cost, at.now),
+        )
+    }
+
+    /// Whether `cost` would fit.
+    pub(crate) fn peek(&self, state: &AnyState, cost: u64, at: DecisionTime) -> Decision {
+        dispatch!(
+            (self, state), limit, state => limit.peek(state, cost, at.now),
+            quota => limit.peek(state, cost, at.period, at.now),
+            slots(max, held) => {
+                let look = Decision::of_slots(*max, *held, 0, at.now);
+                Decision::of_slots(*max, *held, cost, at.now).uncharged(&look)
+            }
+        )
+    }
+
+    fn hold(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> Decision {
+        dispatch!(
+            (self, state), limit, state => limit.hold(state, cost, at.now),
+            quota => limit.hold(state, cost, at.period, at.now),
+            slots(max, held) => take_slots(*max, held, cost, at.now),
+        )
+    }
+
+    /// Charges a cost that does not fit, and reports how much: a window counts all of it, any other
+    /// limit whatever is left.
+    pub(crate) fn charge_refused(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> u64 {
+        if let (Self::Window(limit), AnyState::Window(state)) = (self, &mut *state) {
+            return limit.count(state, cost, at.now);
+        }
+        let left = self.peek(state, 0, at).remaining();
+        let _ = self.check(state, left, at);
+        left
+    }
+
+    /// Gives back up to `units`, and reports how many.
+    pub(crate) fn refund(&self, state: &mut AnyState, units: u64, at: DecisionTime) -> u64 {
+        dispatch!(
+            (self, state), limit, state => limit.refund(state, units, at.now),
+            quota => limit.refund(state, units, at.period),
+            slots(_max, _held) => 0,
+        )
+    }
+
+    /// Turns a hold into a charge of `actual`, and reports how much of it was charged.
+    pub(crate) fn commit(
+        &self,
+        state: &mut AnyState,
+        units: u64,
+        actual: u64,
+        at: DecisionTime,
+    ) -> u64 {
+        dispatch!(
+            (self, state), limit, state => limit.commit(state, units, actual, at.now),
+            quota => limit.commit(state, units, actual, at.period),
+            slots(_max, held) => {
+                *held = held.saturating_sub(units);
+                actual
+            }
+        )
+    }
+
+    /// Gives a hold back.
+    pub(crate) fn cancel(&self, state: &mut AnyState, units: u64, at: DecisionTime) {
+        dispatch!(
+            (self, state), limit, state => limit.cancel(state, units, at.now),
+            quota => limit.cancel(state, units, at.period),
+            slots(_max, held) => *held = held.saturating_sub(units),
+        );
+    }
+
+    /// Whether the state can no longer be told from a fresh one, at `now` or later.
+    pub(crate) fn is_idle(&self, state: &AnyState, now: Timestamp) -> bool {
+        match (self, state) {
+            (Self::Bucket(limit), AnyState::Bucket(state)) => limit.is_idle(state, now),
+            (Self::Window(limit), AnyState::Window(state)) => limit.is_idle(state, now),
+            (Self::Sliding(limit), AnyState::Sliding(state)) => limit.is_idle(state, now),
+            (Self::Cooldown(limit), AnyState::Cooldown(state)) => limit.is_idle(state, now),
+            // A quota is told its period, and that is not known here.
+            (Self::Quota(_), _) => false,
+            (Self::Slots(_), AnyState::Slots { held }) => *held == 0,
+            (limit, state) => unreachable!("{limit:?} with {state:?}"),
+        }
+    }
+
+    /// Whether a key is known from its first request on, be it allowed or not.
+    ///
+    /// What is carried over counts from then; where nothing is, it makes no difference.
+    pub(crate) fn knows_from_first_request(&self) -> bool {
+        matches!(self, Self::Quota(quota) if quota.carry() != Carry::Nothing)
+    }
+
+    /// These terms, ready to take over states of `old` without losing precision.
+    pub(crate) fn succeeding(self, old: &Self) -> Self {
+        match (self, old) {
+            (Self::Bucket(limit), Self::Bucket(old)) => Self::Bucket(limit.succeeding(old)),
+            (limit, _) => limit,
+        }
+    }
+
+    /// The state that goes on under these terms after an edit from `old`.
+    pub(crate) fn carry_over(
+        &self,
+        old: &Self,
+        state: &AnyState,
+        edited: DecisionTime,
+    ) -> AnyState {
+        match (self, old, state) {
+            (Self::Bucket(limit), Self::Bucket(old), AnyState::Bucket(state)) => {
+                AnyState::Bucket(limit.carry_over(old, state, edited.now))
+            }
+            (Self::Window(limit), Self::Window(old), AnyState::Window(state)) => {
+                AnyState::Window(limit.carry_over(old, state, edited.now))
+            }
+            (Self::Sliding(limit), Self::Sliding(old), AnyState::Sliding(state)) => {
+                AnyState::Sliding(limit.carry_over(old, state, edited.now))
+            }
+            (Self::Quota(_), Self::Quota(old), AnyState::Quota(state)) => {
+                AnyState::Quota(old.current(state, edited.period))
+            }
+            (Self::Cooldown(_), _, AnyState::Cooldown(_))
+            | (Self::Slots(_), _, AnyState::Slots { .. }) => *state,
+            // Another algorithm has another name for its states, so this does not come about; if it
+            // did, one would know nothing about the key.
+            _ => self.fresh(edited.period),
+        }
+    }
+
+    /// A state at least as restrictive as both.
+    pub(crate) fn join(&self, a: &AnyState, b: &AnyState) -> AnyState {
+        match (self, a, b) {
+            (Self::Bucket(limit), AnyState::Bucket(a), AnyState::Bucket(b)) => {
+                AnyState::Bucket(limit.join(a, b))
+            }
+            (Self::Window(limit), AnyState::Window(a), AnyState::Window(b)) => {
+                AnyState::Window(limit.join(a, b))
+            }
+            (Self::Sliding(limit), AnyState::Sliding(a), AnyState::Sliding(b)) => {
+                AnyState::Sliding(limit.join(a, b))
+            }
+            (Self::Cooldown(limit), AnyState::Cooldown(a), AnyState::Cooldown(b)) => {
+                AnyState::Cooldown(limit.join(a, b))
+            }
+            (Self::Quota(limit), AnyState::Quota(a), AnyState::Quota(b)) => {
+                AnyState::Quota(limit.join(a, b))
+            }
+            (_, a, _) => *a,
+        }
+    }
+}
+
+fn take_slots(max: u64, held: &mut u64, cost: u64, now: Timestamp) -> Decision {
+    let decision = Decision::of_slots(max, *held, cost, now);
+    if decision.is_allowed() {
+        *held += cost;
+    }
+    decision
+}
+
+impl AnyState {
+    /// The units that are set aside.
+    pub(crate) fn held(&self) -> u64 {
+        match self {
+            Self::Bucket(state) => state.held,
+            Self::Window(state) => state.held,
+            Self::Sliding(state) => state.held,
+            Self::Cooldown(_) => 0,
+            Self::Quota(state) => state.held,
+            Self::Slots { held } => *held,
+        }
+    }
+
+    /// Whether it counts units, and not acts or places.
+    pub(crate) fn counts_units(&self) -> bool {
+        !matches!(self, Self::Cooldown(_) | Self::Slots { .. })
+    }
+
+    /// The same state with so many units set aside.
+    pub(crate) fn with_held(mut self, units: u64) -> Self {
+        match &mut self {
+            Self::Bucket(state) => state.held = units,
+            Self::Window(state) => state.held = units,
+            Self::Sliding(state) => state.held = units,
+            Self::Cooldown(_) => {}
+            Self::Quota(state) => state.held = units,
+            Self::Slots { held } => *held = units,
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! What a rule means, in plain words.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use tidegate_core::{Bucket, Carry, Quota};
+
+use super::text::format_duration;
+use super::{Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Pattern, Rule, Slots};
+
+impl Rule {
+    /// What the rule means, in plain words: whom it is for, how much passes, what happens else.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut words = format!("`{}` applies to {}.", self.name, requests(self));
+        let _ = write!(words, " {}.", keys(self));
+        let _ = write!(words, " {}", limit(&self.limit));
+        if let Some(table) = &self.cost {
+            let _ = write!(words, " {}.", cost(table));
+        }
+        for override_rule in self.overrides.iter().take(MOST_OVERRIDES) {
+            let _ = write!(words, " {}", override_text(override_rule));
+        }
+        match self.overrides.len().saturating_sub(MOST_OVERRIDES) {
+            0 => {}
+            more => {
+                let _ = write!(words, " And {more} more overrides.");
+            }
+        }
+        if let Some(group) = &self.group {
+            let _ = write!(words, " It applies only if no earlier rule of group `{group}` does.");
+        }
+        if self.mode == Mode::Shadow {
+            words += " It is only watched: a denial is counted, and the request goes on.";
+        }
+        words
+    }
+}
+
+fn requests(rule: &Rule) -> String {
+    let domain = &rule.domain;
+    if rule.conditions.is_empty() {
+        return format!("all requests of domain `{domain}`");
+    }
+    let conditions: Vec<_> = rule.conditions.iter().map(condition).collect();
+    format!("requests of domain `{domain}` with {}", conditions.join(", "))
+}
+
+fn condition(condition: &Condition) -> String {
+    const MOST: usize = 5;
+    let mut said: Vec<_> = condition.any_of.iter().take(MOST).map(pattern).collect();
+    match condition.any_of.len().saturating_sub(MOST) {
+        0 => {}
+        more => said.push(format!("{more} more")),
+    }
+    format!("{} {}", condition.attribute, said.join(" or "))
+}
+
+fn pattern(pattern: &Pattern) -> String {
+    match pattern {
+        Pattern::Equals(_) => format!("= {pattern}"),
+        Pattern::Glob(_) => format!("like {pattern}"),
+        Pattern::Range(i64::MIN, last) => format!("up to {last}"),
+        Pattern::Range(first, i64::MAX) => format!("from {first}"),
+        Pattern::Range(first, last) => format!("from {first} to {last}"),
+        Pattern::Network(..) => format!("in {pattern}"),
+    }
+}
+
+fn keys(rule: &Rule) -> String {
+    if rule.key.parts.is_empty() {
+        return "All of them share one limit".into();
+    }
+    let parts: Vec<_> = rule.key.parts.iter().map(ToString::to_string).collect();
+    format!("Each {} has a limit of its own", parts.join(" and "))
+}
+
+/// The sentences about an algorithm and its numbers.
+fn limit(limit: &Limit) -> String {
+    match limit {
+        Limit::Bucket(of) => bucket(of),
+        Limit::Window(window) => {
+            let (max, per) = (window.max(), format_duration(window.per()));
+            let opens = if window.is_aligned() {
+                format!("windows begin at whole multiples of {per}")
+            } else {
+                "a window opens with the first request".into()
+            };
+            let twice = u128::from(max) * 2;
+            format!(
+                "At most {max} in each window of {per}; {opens}. \
+                 Around the end of a window up to {twice} can pass within {per}. \
+                 It is full again when the window ends, {per} after it opened at most."
+            )
+        }
+        Limit::Sliding(sliding) => {
+            let (max, per, parts) = (sliding.max(), sliding.per(), sliding.parts());
+            let steady = per.saturating_add(per / parts);
+            format!(
+                "At most {max} in any {}. A steady {max} per {} always passes \
+                 (it is counted in {parts} parts). From empty it is full again after {} at most.",
+                format_duration(per),
+                format_duration(steady),
+                format_duration(steady),
+            )
+        }
+        Limit::Cooldown(cooldown) => {
+            format!("At most one every {}.", format_duration(cooldown.gap()))
+        }
+        Limit::Quota(of, cycle) => quota(*of, cycle),
+        Limit::Slots(of) => slots(of),
+    }
+}
+
+fn bucket(bucket: &Bucket) -> String {
+    let (rate, burst) = (bucket.rate(), bucket.burst());
+    let (count, period_ns) = (u128::from(rate.count()), rate.period().as_nanos());
+    let pace = match period_ns % count {
+        0 => format!("One every {}", format_duration(nanos(period_ns / count))),
+        _ => format!("{count} per {}", format_duration(rate.period())),
+    };
+    let window = rate.period().max(Duration::from_secs(60));
+    let in_window = u128::from(burst) + count * window.as_nanos() / period_ns;
+    let full_ns = (u128::from(burst) * period_ns).div_ceil(count);
+    let mut words = format!(
+        "{pace}; at most {burst} at once and {in_window} in any {}. \
+         From empty it is full again after {}.",
+        format_duration(window),
+        format_duration(nanos(full_ns)),
+    );
+    if bucket.debt() > 0 {
+        let _ = write!(words, " Commits may overdraw it by {}.", bucket.debt());
+    }
+    words
+}
+
+fn quota(quota: Quota, cycle: &Cycle) -> String {
+    let per = match cycle {
+        Cycle::Calendar(calendar) => calendar.to_string(),
+        Cycle::Round => "round that the host closes".into(),
+    };
+    let max = quota.max();
+    let edge = |most: u128| format!("up to {most} can pass in a row around the end of a period");
+    let carry = match quota.carry() {
+        Carry::Nothing => format!("what is not spent lapses. So {}", edge(u128::from(max) * 2)),
+        Carry::UpTo(most) => format!(
+            "up to {most} that are not spent are added to the next. So {}",
+            edge(u128::from(max) * 2 + u128::from(most))
+        ),
+        Carry::All => {
+            "what is not spent is added to the next, without a bound, from a key's first request on"
+                .into()
+        }
+    };
+    let full = match cycle {
+        Cycle::Calendar(_) => "It is full again when the period ends",
+        Cycle::Round => "It is full again when the round is closed",
+    };
+    format!("At most {max} per {per}; {carry}. {full}.")
+}
+
+fn slots(slots: &Slots) -> String {
+    let mut words = format!("At most {} in flight at once.", slots.max);
+    if slots.queue == 0 {
+        words += " Nobody waits for a place.";
+    } else {
+        let order = match &slots.priority {
+            Some(attribute) => format!("the higher `{attribute}` first, then in order of arrival"),
+            None => "in order of arrival".into(),
+        };
+        let wait = match slots.wait {
+            Some(wait) => format!("for at most {}", format_duration(wait)),
+            None => "without a deadline".into(),
+        };
+        let _ = write!(words, " Up to {} wait, {order}, {wait}.", slots.queue);
+    }
+    let _ = write!(
+        words,
+        " A place that is not renewed for {} is lost.",
+        format_duration(slots.expires)
+    );
+    words
+}
+
+fn cost(table: &CostTable) -> String {
+    let Some(attribute) = table.attribute() else {
+        let cost = table.rows.first().map_or(1, |(_, cost)| *cost);
+        return format!("Each request costs {cost}");
+    };
+    const MOST: usize = 8;
+    let rows = table.rows.iter().take(MOST);
+    let mut rows: Vec<_> =
+        rows.map(|(row, cost)| format!("{cost} with {attribute} {}", pattern(row))).collect();
+    if table.rows.len() > MOST {
+        rows.push("…".into());
+    }
+    format!("A request costs {}; others are refused as invalid", rows.join(", "))
+}
+
+fn override_text(override_rule: &Override) -> String {
+    let keys: Vec<_> = override_rule.key.iter().map(condition).collect();
+    let until = override_rule.until_ns.and_then(|until_ns| {
+        jiff::Timestamp::from_nanosecond(until_ns.into())
+            .ok()
+            .map(|time| format!(" (until {time})"))
+    });
+    let words = match &override_rule.grant {
+        Grant::Unlimited => "No limit.".into(),
+        Grant::Limit(other) => limit(other),
+    };
+    format!("For {}{}: {words}", keys.join(", "), until.unwrap_or_default())
+}
+
+/// A duration of so many nanoseconds; the longest one if they are too many.
+fn nanos(ns: u128) -> Duration {
+    let secs = u64::try_from(ns / 1_000_000_000).unwrap_or(u64::MAX);
+    let rest = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
+    Duration::new(secs, rest)
+}
+
+const MOST_OVERRIDES: usize = 3;

@@ -1,0 +1,337 @@
+//! Every key of the policy file: the one table that the parser, the hints and the schema share.
+
+/// A table of the file: its keys.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub(crate) name: &'static str,
+    pub(crate) fields: &'static [Field],
+}
+
+/// One key.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) kind: ValueKind,
+    pub(crate) need: Presence,
+    pub(crate) about: &'static str,
+}
+
+/// Whether a key has to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Required,
+    Optional,
+}
+
+/// What the value of a key may be.
+#[derive(Debug)]
+pub(crate) enum ValueKind {
+    /// Text that is not empty.
+    Text,
+    /// `true` or `false`.
+    Bool,
+    /// A whole number in a range.
+    Integer { min: u64, max: u64 },
+    /// Text such as `10s`.
+    Duration,
+    /// Text such as `10s`, or one of some words.
+    DurationOr(&'static [&'static str]),
+    /// Text such as `100 per 15m`.
+    Rate,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+    /// A whole number, or one of some words.
+    IntegerOr(&'static [&'static str]),
+    /// A fraction from 0 to 1, or one of some words.
+    FractionOr(&'static [&'static str]),
+    /// A list of texts.
+    Texts,
+    /// Attributes, each with a pattern or a list of patterns.
+    Patterns,
+    /// A whole number, or an attribute (`by`) and a cost for each pattern.
+    Cost,
+    /// A time: text as in RFC 3339, or a date-time of TOML.
+    Time,
+    /// A table with keys of its own.
+    Table(&'static Section),
+    /// A list of tables with keys of their own.
+    Tables(&'static Section),
+}
+
+impl Section {
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+}
+
+const fn required(name: &'static str, kind: ValueKind, about: &'static str) -> Field {
+    Field { name, kind, need: Presence::Required, about }
+}
+
+const fn optional(name: &'static str, kind: ValueKind, about: &'static str) -> Field {
+    Field { name, kind, need: Presence::Optional, about }
+}
+
+/// The largest count. TOML promises half of it, but code can build limits of as much, and every policy
+/// can be written down.
+pub(crate) const MOST: u64 = u64::MAX;
+/// The longest queue that a file can say.
+pub(crate) const MOST_QUEUE: u64 = u32::MAX as u64;
+const COUNT: ValueKind = ValueKind::Integer { min: 1, max: MOST };
+/// Windows keep their counts in 32 bits.
+const WINDOW_COUNT: ValueKind = ValueKind::Integer { min: 1, max: u32::MAX as u64 };
+const PARTS: ValueKind =
+    ValueKind::Integer { min: 1, max: tidegate_core::Sliding::MAX_PARTS as u64 };
+const QUEUE: ValueKind = ValueKind::Integer { min: 0, max: MOST_QUEUE };
+
+pub(crate) static FILE: Section = Section {
+    name: "the file",
+    fields: &[
+        optional("rule", ValueKind::Tables(&RULE), "A rule: who is limited, and how."),
+        optional(
+            "server",
+            ValueKind::Table(&SERVER),
+            "Settings of the daemon that loads the file.",
+        ),
+    ],
+};
+
+pub(crate) static RULE: Section = Section {
+    name: "a rule",
+    fields: &[
+        required("name", ValueKind::Text, "Unique in its domain; shown in decisions and metrics."),
+        optional("domain", ValueKind::Text, "The area that a request names. Default: \"default\"."),
+        optional("match", ValueKind::Patterns, "What a request must look like: all of these."),
+        optional("key", ValueKind::Texts, "Whose bucket: attributes. Default: [], one for all."),
+        optional("bucket", ValueKind::Table(&BUCKET), "A token bucket."),
+        optional("window", ValueKind::Table(&WINDOW), "A fixed window."),
+        optional("sliding", ValueKind::Table(&SLIDING), "A sliding window."),
+        optional("cooldown", ValueKind::Duration, "The least time between two admissions."),
+        optional("quota", ValueKind::Table(&QUOTA), "An amount per calendar period or round."),
+        optional("slots", ValueKind::Table(&SLOTS), "So many in flight at once."),
+        optional("cost", ValueKind::Cost, "What a request costs, instead of what it says itself."),
+        optional("deny", ValueKind::Text, "The reason that a refusal gives."),
+        optional("mode", ValueKind::Choice(&["enforce", "shadow"]), "Whether a denial bites."),
+        optional("group", ValueKind::Text, "Of the rules of a group only the first that matches."),
+        optional("override", ValueKind::Tables(&OVERRIDE), "Other limits for some keys."),
+        optional(
+            "on_error",
+            ValueKind::Choice(&["allow", "deny"]),
+            "When the store has no answer.",
+        ),
+        optional(
+            "missing",
+            ValueKind::Choice(&["refuse", "skip", "share"]),
+            "When an attribute of the key is absent. Default: \"refuse\".",
+        ),
+        optional(
+            "durability",
+            ValueKind::Choice(&["memory", "flush", "fsync"]),
+            "How safe a charge is when the answer is given.",
+        ),
+        optional("reserve_for", ValueKind::Duration, "How long units are held. Default: \"10m\"."),
+        optional("charge_refused", ValueKind::Bool, "Charge what is refused, too."),
+        optional("effective", ValueKind::Choice(&["now", "next"]), "When an edit begins to count."),
+    ],
+};
+
+/// The keys of a rule of which it has exactly one.
+pub(crate) const ALGORITHMS: [&str; 6] =
+    ["bucket", "window", "sliding", "cooldown", "quota", "slots"];
+
+pub(crate) static BUCKET: Section = Section {
+    name: "a bucket",
+    fields: &[
+        required("rate", ValueKind::Rate, "How fast it refills."),
+        optional("burst", COUNT, "The whole capacity. Default: the count of the rate."),
+        optional("debt", COUNT, "How far commits may overdraw it. Default: not at all."),
+    ],
+};
+
+pub(crate) static WINDOW: Section = Section {
+    name: "a window",
+    fields: &[
+        required("max", WINDOW_COUNT, "Units per window."),
+        required("per", ValueKind::Duration, "The length of a window."),
+        optional("align", ValueKind::Choice(&["epoch"]), "Default: opens with the first request."),
+    ],
+};
+
+pub(crate) static SLIDING: Section = Section {
+    name: "a sliding window",
+    fields: &[
+        required("max", WINDOW_COUNT, "Units in every window."),
+        required("per", ValueKind::Duration, "The length of a window."),
+        optional("parts", PARTS, "Sub-windows in which units are counted. Default: 10."),
+    ],
+};
+
+pub(crate) static QUOTA: Section = Section {
+    name: "a quota",
+    fields: &[
+        required("max", COUNT, "Units per period."),
+        required("per", ValueKind::Text, "\"day\", \"month in Europe/Helsinki\", … or \"round\"."),
+        optional("carry", CARRY, "What becomes of unspent units. Default: \"none\"."),
+    ],
+};
+
+const CARRY: ValueKind = ValueKind::IntegerOr(&["none", "all"]);
+
+const WAIT: ValueKind = ValueKind::DurationOr(&["none"]);
+
+pub(crate) static SLOTS: Section = Section {
+    name: "slots",
+    fields: &[
+        required("max", COUNT, "How many may be in flight."),
+        optional("queue", QUEUE, "How many may wait. Default: 1024."),
+        optional("wait", WAIT, "How long anybody waits. Default: \"none\", no deadline."),
+        optional(
+            "expires",
+            ValueKind::Duration,
+            "When an unrenewed place is lost. Default: \"10m\".",
+        ),
+        optional("priority", ValueKind::Text, "An attribute: the higher integer goes first."),
+    ],
+};
+
+const DEBT: ValueKind = ValueKind::Integer { min: 0, max: MOST };
+
+pub(crate) static OVERRIDE: Section = Section {
+    name: "an override",
+    fields: &[
+        required("key", ValueKind::Patterns, "Which keys: attributes of the rule's key."),
+        optional("unlimited", ValueKind::Bool, "No limit for these keys."),
+        optional("until", ValueKind::Time, "When the override ends."),
+        optional("rate", ValueKind::Rate, "For a bucket."),
+        optional("burst", COUNT, "For a bucket."),
+        optional("debt", DEBT, "For a bucket; 0: none, where the rule has some."),
+        optional("max", COUNT, "For a window, sliding window, quota or slots."),
+        optional("per", ValueKind::Duration, "For a window or sliding window."),
+        optional("parts", PARTS, "For a sliding window."),
+        optional("cooldown", ValueKind::Duration, "For a cooldown."),
+        optional("carry", CARRY, "For a quota."),
+        optional("queue", QUEUE, "For slots."),
+        optional("wait", WAIT, "For slots."),
+        optional("expires", ValueKind::Duration, "For slots."),
+    ],
+};
+
+/// The numbers of each algorithm that an override may change.
+pub(crate) fn overridable(algorithm: &str) -> &'static [&'static str] {
+    match algorithm {
+        "bucket" => &["rate", "burst", "debt"],
+        "window" => &["max", "per"],
+        "sliding" => &["max", "per", "parts"],
+        "cooldown" => &["cooldown"],
+        "quota" => &["max", "carry"],
+        "slots" => &["max", "queue", "wait", "expires"],
+        _ => &[],
+    }
+}
+
+pub(crate) static SERVER: Section = Section {
+    name: "the server table",
+    fields: &[
+        optional("http", ValueKind::Text, "Address of the HTTP listener, or \"off\"."),
+        optional("grpc", ValueKind::Text, "Address of the gRPC listener, or \"off\"."),
+        optional("resp", ValueKind::Text, "Address of the Redis protocol listener, or \"off\"."),
+        optional("unix", ValueKind::Text, "Path of the local socket, or \"off\"."),
+        optional("admin", ValueKind::Text, "Address of the admin listener, or \"off\"."),
+        optional("admin_token", ValueKind::Text, "What callers of the admin listener must show."),
+        optional(
+            "admin_read_token",
+            ValueKind::Text,
+            "What those must show who may only look there.",
+        ),
+        optional("resp_password", ValueKind::Text, "What callers of the Redis listener must show."),
+        optional(
+            "unix_users",
+            ValueKind::Texts,
+            "Who may use the local socket, besides its owner and root.",
+        ),
+        optional("unix_groups", ValueKind::Texts, "Groups whose members may use it."),
+        optional(
+            "unix_user_rate",
+            ValueKind::Rate,
+            "Requests of one user there. Default: \"100/s\".",
+        ),
+        optional("unix_rate", ValueKind::Rate, "Requests of all users there. Default: \"1000/s\"."),
+        optional("store", ValueKind::Text, "\"memory\", \"file:PATH\" or \"redis://…\"."),
+        optional(
+            "trusted_proxies",
+            ValueKind::Texts,
+            "Networks whose word about addresses counts.",
+        ),
+        optional(
+            "headers",
+            ValueKind::Choice(&["ietf-11", "ietf-06", "x-ratelimit", "envoy-03", "none"]),
+            "Which headers tell a client about its limits. Default: \"ietf-11\".",
+        ),
+        optional(
+            "user_header",
+            ValueKind::Text,
+            "The header with the attribute \"user\", for proxies.",
+        ),
+        optional(
+            "log_keys",
+            ValueKind::Choice(&["plain", "hashed"]),
+            "How keys are shown in logs. Default: \"plain\".",
+        ),
+        optional("max_connections", COUNT, "Connections at a time. Default: 10000."),
+        optional(
+            "max_connections_per_peer",
+            COUNT,
+            "Connections at a time from one address or user. Default: half of all.",
+        ),
+        optional("max_keys", COUNT, "How many keys are kept at most. Default: 16777216."),
+        optional(
+            "when_full",
+            ValueKind::Choice(&["share", "deny", "allow"]),
+            "What happens to new keys beyond that. Default: \"share\".",
+        ),
+        optional("unmatched", ValueKind::Choice(&["allow", "deny"]), "When no rule matches."),
+        optional(
+            "enforce",
+            ValueKind::FractionOr(&["all", "none"]),
+            "Which part of the keys is enforced. Default: \"all\".",
+        ),
+    ],
+};
+
+/// Edits over a policy, as they are kept.
+pub(crate) static OVERLAY: Section = Section {
+    name: "the overlay",
+    fields: &[
+        optional("rule", ValueKind::Tables(&RULE), "A rule, over the policy's rule of that name."),
+        optional("override", ValueKind::Tables(&OVERLAY_OVERRIDE), "Another limit for some keys."),
+        optional("ban", ValueKind::Tables(&BAN), "Somebody who is refused."),
+    ],
+};
+
+/// An override of a rule that is somewhere else, so it says its limit in full.
+pub(crate) static OVERLAY_OVERRIDE: Section = Section {
+    name: "an override",
+    fields: &[
+        required("domain", ValueKind::Text, "The domain of its rule."),
+        required("rule", ValueKind::Text, "The name of its rule."),
+        required("key", ValueKind::Patterns, "Which keys: attributes of the rule's key."),
+        optional("unlimited", ValueKind::Bool, "No limit for these keys."),
+        optional("until", ValueKind::Time, "When the override ends."),
+        optional("bucket", ValueKind::Table(&BUCKET), "A token bucket."),
+        optional("window", ValueKind::Table(&WINDOW), "A fixed window."),
+        optional("sliding", ValueKind::Table(&SLIDING), "A sliding window."),
+        optional("cooldown", ValueKind::Duration, "The least time between two admissions."),
+        optional("quota", ValueKind::Table(&QUOTA), "An amount per calendar period or round."),
+        optional("slots", ValueKind::Table(&SLOTS), "So many in flight at once."),
+    ],
+};
+
+pub(crate) static BAN: Section = Section {
+    name: "a ban",
+    fields: &[
+        required("domain", ValueKind::Text, "Where they are refused."),
+        required("who", ValueKind::Patterns, "Whose requests: all that look so. {} is everybody."),
+        optional("until", ValueKind::Time, "When the ban ends."),
+        optional("reason", ValueKind::Text, "Words for those who are refused."),
+    ],
+};

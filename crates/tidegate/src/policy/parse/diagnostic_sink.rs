@@ -1,0 +1,52 @@
+use std::ops::Range;
+
+use crate::policy::diagnostic::{RawDiagnostic, Severity};
+
+/// The problems of a file, as they are found.
+#[derive(Debug, Default)]
+pub(in crate::policy) struct DiagnosticSink {
+    problems: Vec<RawDiagnostic>,
+    errors: usize,
+    left_out: usize,
+    /// Takes what is not kept.
+    dropped: Option<RawDiagnostic>,
+}
+
+impl DiagnosticSink {
+    /// Adds an error, to which a hint can be added.
+    pub(in crate::policy) fn error(
+        &mut self,
+        span: Range<usize>,
+        message: impl Into<String>,
+    ) -> &mut RawDiagnostic {
+        self.push(RawDiagnostic::new(Severity::Error, span, message.into()))
+    }
+
+    pub(in crate::policy) fn push(&mut self, problem: RawDiagnostic) -> &mut RawDiagnostic {
+        self.errors += usize::from(problem.severity == Severity::Error);
+        if self.problems.len() >= MOST_KEPT {
+            self.left_out += 1;
+            return self.dropped.insert(problem);
+        }
+        self.problems.push(problem);
+        let last = self.problems.len() - 1;
+        &mut self.problems[last]
+    }
+
+    /// How many errors there are so far.
+    pub(in crate::policy) const fn errors(&self) -> usize {
+        self.errors
+    }
+
+    pub(in crate::policy) const fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// The problems, and how many more there were.
+    pub(in crate::policy) fn into_parts(self) -> (Vec<RawDiagnostic>, usize) {
+        (self.problems, self.left_out)
+    }
+}
+
+/// Bounds the memory that a file full of mistakes takes.
+const MOST_KEPT: usize = 10_000;

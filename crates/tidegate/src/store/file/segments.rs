@@ -1,0 +1,240 @@
+//! The segments of a log in their order, and how far each of them counts.
+
+use std::collections::BTreeMap;
+
+use super::bytes::ByteReader;
+use super::disk::Disk;
+use super::error::OpenError;
+use super::frame::{
+    Batch, Batches, BatchesEnd, FileHeader, FileKind, HEADER_LEN, HeaderError, SegmentEnd,
+    was_in_use,
+};
+use super::record::Record;
+use super::writer::ResumePoint;
+
+/// The segments that count, oldest first.
+#[derive(Debug)]
+pub(super) struct Segments {
+    links: Vec<SegmentLink>,
+    /// The first segment that has to be there, because of a snapshot; 0 is none.
+    from: u64,
+    /// A number that no file has had.
+    next_segment: u64,
+}
+
+/// One segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SegmentLink {
+    pub(super) header: FileHeader,
+    /// How many of its bytes count, as the next segment says; `None` for the last one.
+    pub(super) counts_len: Option<u64>,
+}
+
+/// How the log ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LogEnd {
+    pub(super) from: ResumePoint,
+    /// Records at the end that can be read, while nothing proves that they are safe: a process that
+    /// was killed may have left them to the system, or a sync of them may have failed.
+    pub(super) unproven: Vec<u8>,
+    /// Whether something was cut off that had never been safe.
+    pub(super) is_torn: bool,
+}
+
+impl Segments {
+    /// The segments from number `from` on; 0 for all that are there.
+    pub(super) fn read(disk: &dyn Disk, from: u64) -> Result<Self, OpenError> {
+        let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
+        let numbers: Vec<u64> =
+            names.iter().filter_map(|name| FileKind::Log.number_of(name)).collect();
+        let next_segment = numbers.iter().max().map_or(1, |last| last + 1);
+        let mut headers = BTreeMap::new();
+        for number in numbers.into_iter().filter(|number| *number >= from) {
+            match read_header(disk, number)? {
+                Some(header) => headers.insert(number, header),
+                // It was being made when everything stopped, so nothing in it was ever safe.
+                None => None,
+            };
+        }
+        let mut links = Vec::new();
+        let mut next = headers.last_key_value().map(|(number, _)| *number);
+        let mut counts_len = None;
+        while let Some(number) = next {
+            let Some(header) = headers.get(&number).copied() else {
+                if headers.range(..number).next().is_none() {
+                    // What is older was removed; a snapshot knows what it said.
+                    break;
+                }
+                return Err(OpenError::Damaged {
+                    file: FileKind::Log.file_name(number),
+                    at: 0,
+                    what: "the segment is missing, or its header is broken",
+                });
+            };
+            links.push(SegmentLink { header, counts_len });
+            counts_len = Some(header.after.len);
+            next = (header.after.number != 0 && number > from).then_some(header.after.number);
+        }
+        links.reverse();
+        Ok(Self { links, from, next_segment })
+    }
+
+    pub(super) fn links(&self) -> &[SegmentLink] {
+        &self.links
+    }
+
+    /// Calls a function for every record, in order, with where its batch is.
+    pub(super) fn for_each(
+        &self,
+        disk: &dyn Disk,
+        mut then: impl FnMut(Record, &RecordPosition) -> Result<(), OpenError>,
+    ) -> Result<LogEnd, OpenError> {
+        let mut finish = LogEnd {
+            from: ResumePoint {
+                end: SegmentEnd::default(),
+                next_segment: self.next_segment,
+                next_batch: 1,
+            },
+            unproven: Vec::new(),
+            is_torn: false,
+        };
+        for link in &self.links {
+            let number = link.header.number;
+            let file = FileKind::Log.file_name(number);
+            let bytes = link.read(disk)?;
+            let counted = link.counted(&bytes);
+            let mut batches = Batches::new(counted, link.header.first_batch);
+            let mut place = RecordPosition { file, at: batches.position() as u64 };
+            let mut proof = DurablePrefix::new(self.from, &link.header);
+            while let Some(batch) = batches.next() {
+                proof.add(&batch, batches.position() as u64);
+                let mut records = ByteReader(batch.records);
+                while !records.is_empty() {
+                    let record = Record::read(&mut records).map_err(|_| place.broken())?;
+                    then(record, &place)?;
+                }
+                place.at = batches.position() as u64;
+            }
+            let is_whole = match link.counts_len {
+                Some(len) => place.at == len,
+                None => batches.ending() != BatchesEnd::Damaged,
+            };
+            if !is_whole {
+                return Err(place.broken());
+            }
+            finish.is_torn = link.counts_len.is_none() && batches.ending() == BatchesEnd::Torn;
+            (finish.from.end, finish.from.next_batch) = match link.counts_len {
+                Some(len) => (SegmentEnd { number, len }, batches.next_number()),
+                None => proof.durable,
+            };
+            finish.unproven = proof.unproven;
+        }
+        Ok(finish)
+    }
+}
+
+/// How much of the last segment is safe for certain.
+///
+/// A batch says which batches were safe when it was written. Only what is proven so may be built upon:
+/// that something can be read says nothing about what a loss of power would leave of it.
+struct DurablePrefix {
+    number: u64,
+    /// Batches that may still be proven: number, where they end, and where their records do.
+    ends: Vec<(u64, u64, usize)>,
+    /// Where the log goes on, and with which batch.
+    durable: (SegmentEnd, u64),
+    /// The records after what is safe.
+    unproven: Vec<u8>,
+}
+
+impl DurablePrefix {
+    fn new(from: u64, header: &FileHeader) -> Self {
+        // A snapshot is made after its segment is safe.
+        let is_begun = header.number == from;
+        let end = SegmentEnd { number: header.number, len: HEADER_LEN as u64 };
+        let durable = (if is_begun { end } else { header.after }, header.first_batch);
+        Self { number: header.number, ends: Vec::new(), durable, unproven: Vec::new() }
+    }
+
+    fn add(&mut self, batch: &Batch<'_>, end: u64) {
+        let known = self.ends.iter().rposition(|(number, ..)| *number <= batch.synced);
+        if let Some(last) = known {
+            let (number, len, records_len) = self.ends[last];
+            self.durable = (SegmentEnd { number: self.number, len }, number + 1);
+            self.unproven.drain(..records_len);
+            self.ends.drain(..=last);
+            self.ends.iter_mut().for_each(|(_, _, len)| *len -= records_len);
+        }
+        self.unproven.extend_from_slice(batch.records);
+        self.ends.push((batch.number, end, self.unproven.len()));
+    }
+}
+
+impl SegmentLink {
+    /// Everything in the segment.
+    ///
+    /// Whoever reads while another process writes may see a part of a batch and all of a later one. So
+    /// what looks like damage is read again.
+    pub(super) fn read(&self, disk: &dyn Disk) -> Result<Vec<u8>, OpenError> {
+        let file = FileKind::Log.file_name(self.header.number);
+        let mut tries = 0;
+        loop {
+            let bytes =
+                disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+            let mut batches = Batches::new(self.counted(&bytes), self.header.first_batch);
+            batches.by_ref().for_each(drop);
+            let is_whole = match self.counts_len {
+                Some(len) => batches.position() as u64 == len,
+                None => batches.ending() != BatchesEnd::Damaged,
+            };
+            tries += 1;
+            if is_whole || tries == READS {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// The bytes that count.
+    pub(super) fn counted<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let len = self.counts_len.and_then(|len| usize::try_from(len).ok());
+        len.and_then(|len| bytes.get(..len)).unwrap_or(bytes)
+    }
+}
+
+/// Where a record is.
+#[derive(Clone, Debug)]
+pub(super) struct RecordPosition {
+    pub(super) file: String,
+    pub(super) at: u64,
+}
+
+impl RecordPosition {
+    pub(super) fn broken(&self) -> OpenError {
+        let what = "a batch that was safe cannot be read";
+        OpenError::Damaged { file: self.file.clone(), at: self.at, what }
+    }
+}
+
+fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<FileHeader>, OpenError> {
+    let file = FileKind::Log.file_name(number);
+    let bytes =
+        disk.read_start(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+    let damaged = |what| OpenError::Damaged { file: file.clone(), at: 0, what };
+    match FileHeader::from_bytes(FileKind::Log, &bytes) {
+        Ok(header) if header.after.number >= number => {
+            Err(damaged("it follows a segment that is not older"))
+        }
+        Ok(header) if header.number == number => Ok(Some(header)),
+        Ok(_) => Err(damaged("it is another segment under a wrong name")),
+        Err(HeaderError::NotOurs) => {
+            let bytes = disk.read(&file);
+            let bytes = bytes.map_err(|error| OpenError::disk(format!("read {file}"), error))?;
+            let is_new = !was_in_use(&bytes);
+            is_new.then_some(None).ok_or_else(|| damaged("its header is broken"))
+        }
+        Err(HeaderError::Version(version)) => Err(OpenError::Version { file, version }),
+    }
+}
+
+/// How often a segment is read before it is believed to be damaged.
+const READS: usize = 3;

@@ -1,0 +1,314 @@
+//! What does not fit into slots: units on hold, names of requests, and counters that keys share.
+
+#[cfg(feature = "durable")]
+use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::Timestamp;
+
+use super::journal::Journal;
+use super::overflow::Overflow;
+use crate::any_limit::{AnyState, Decisions, INLINE};
+use crate::policy::Durability;
+use crate::store::{Decided, HoldId, IdempotencyKey, SettleFailure};
+
+#[derive(Debug, Default)]
+pub(crate) struct HoldTables {
+    /// Units on hold, by the name of the state.
+    held: HashMap<u64, u64>,
+    holds: HashMap<HoldId, Hold>,
+    /// When open holds end.
+    due: BTreeSet<(Timestamp, HoldId)>,
+    settled: VecDeque<(Timestamp, HoldId)>,
+    names: HashMap<[u64; 2], CachedResult>,
+    names_by_age: VecDeque<(Timestamp, [u64; 2])>,
+    last_fence: u64,
+    pub(crate) shared: Overflow,
+    /// What has changed, where somebody writes it down.
+    pub(crate) journal: Option<Journal>,
+}
+
+/// Units that were set aside together.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) items: SmallVec<[HoldItem; INLINE]>,
+    /// How long it was to last.
+    pub(crate) length: Duration,
+    pub(crate) expires: Timestamp,
+    pub(crate) fence: u64,
+    /// When it was settled; `None` while it is open.
+    pub(crate) settled: Option<Timestamp>,
+    /// The name of the request that it was made by.
+    pub(crate) name: Option<[u64; 2]>,
+}
+
+/// A part of a hold.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldItem {
+    pub(crate) tag: u32,
+    pub(crate) hash: u64,
+    /// What is on hold, or what was charged once the hold is settled.
+    pub(crate) units: u64,
+    /// Whether the rule takes what the request costs, and not a price of its own.
+    pub(crate) is_by_request: bool,
+    pub(crate) durability: Durability,
+    /// The state that the charge has left behind, which tells how much of it still counts.
+    pub(crate) charged: Option<Box<(u32, AnyState)>>,
+}
+
+/// The name belongs to another request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyMismatch;
+
+impl From<BodyMismatch> for SettleFailure {
+    fn from(BodyMismatch: BodyMismatch) -> Self {
+        Self::OtherBody
+    }
+}
+
+/// What is remembered about a request that was charged.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedResult {
+    pub(crate) at: Timestamp,
+    pub(crate) body: u64,
+    pub(crate) answer: CachedDecisions,
+}
+
+/// An answer, with the names of the states that it is about, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedDecisions {
+    pub(crate) decided: Decided,
+    pub(crate) decisions: Decisions,
+    pub(crate) hashes: SmallVec<[u64; INLINE]>,
+    /// What was given back; `None` if nothing was decided but that.
+    pub(crate) refunded: Option<u64>,
+}
+
+impl HoldTables {
+    pub(crate) fn held(&self, hash: u64) -> u64 {
+        self.held.get(&hash).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn set_held(&mut self, hash: u64, units: u64) {
+        if units == 0 {
+            self.held.remove(&hash);
+        } else {
+            self.held.insert(hash, units);
+        }
+    }
+
+    /// The limits that holds belong to.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
+        self.holds.values().flat_map(|hold| hold.items.iter().map(|item| item.tag))
+    }
+
+    /// All holds, open or settled.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (&HoldId, &Hold)> {
+        self.holds.iter()
+    }
+
+    /// Knows an open hold from an earlier life.
+    pub(crate) fn restore_hold(&mut self, id: HoldId, hold: Hold) {
+        self.insert_hold(id, hold);
+    }
+
+    pub(crate) fn last_fence(&self) -> u64 {
+        self.last_fence
+    }
+
+    pub(crate) fn set_last_fence(&mut self, fence: u64) {
+        self.last_fence = fence;
+    }
+
+    /// How many holds are open.
+    pub(crate) fn open_holds(&self) -> usize {
+        self.holds.len() - self.settled.len()
+    }
+
+    /// A number larger than all before it, also those of earlier lives if the clock is right.
+    pub(crate) fn next_fence(&mut self, now: Timestamp) -> u64 {
+        self.last_fence = (self.last_fence + 1).max(now.as_nanos() / 1_000);
+        self.last_fence
+    }
+
+    pub(crate) fn insert_hold(&mut self, id: HoldId, hold: Hold) {
+        self.note_hold(id, None);
+        self.due.insert((hold.expires, id));
+        self.holds.insert(id, hold);
+    }
+
+    pub(crate) fn hold(&self, id: HoldId) -> Option<&Hold> {
+        self.holds.get(&id)
+    }
+
+    pub(crate) fn renew(&mut self, id: HoldId, expires: Timestamp) {
+        self.note_hold(id, None);
+        if let Some(hold) = self.holds.get_mut(&id) {
+            self.due.remove(&(hold.expires, id));
+            self.due.insert((expires, id));
+            hold.expires = expires;
+        }
+    }
+
+    /// Keeps a settled hold for a while, for refunds.
+    pub(crate) fn settle(
+        &mut self,
+        id: HoldId,
+        items: SmallVec<[HoldItem; INLINE]>,
+        now: Timestamp,
+    ) {
+        self.note_hold(id, None);
+        if let Some(hold) = self.holds.get_mut(&id) {
+            if hold.settled.is_none() {
+                hold.settled = Some(now);
+                self.due.remove(&(hold.expires, id));
+                self.settled.push_back((now, id));
+            }
+            hold.items = items;
+        }
+        let oldest = now.saturating_sub(REMEMBERED_FOR);
+        while let Some(&(at, id)) = self.settled.front()
+            && (at < oldest || self.settled.len() > MOST_REMEMBERED)
+        {
+            self.settled.pop_front();
+            self.holds.remove(&id);
+        }
+    }
+
+    /// Forgets an open hold that has come to nothing, and the name of its request: should that come
+    /// again, it is a new one.
+    pub(crate) fn drop_hold(&mut self, id: HoldId) -> Option<Hold> {
+        let hold = self.holds.remove(&id)?;
+        self.due.remove(&(hold.expires, id));
+        if let Some(name) = hold.name {
+            self.names.remove(&name);
+        }
+        self.note_hold(id, hold.name);
+        Some(hold)
+    }
+
+    /// A hold whose time has come, taken out.
+    pub(crate) fn next_expired(&mut self, now: Timestamp) -> Option<(HoldId, Hold)> {
+        let (_, id) = *self.due.first().filter(|(expires, _)| *expires <= now)?;
+        Some((id, self.drop_hold(id)?))
+    }
+
+    /// When the next hold ends, if nothing happens to it before.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(expires, _)| *expires)
+    }
+
+    /// What was answered under this name; an error if the request was another one.
+    pub(crate) fn recall(
+        &mut self,
+        named: IdempotencyKey,
+        now: Timestamp,
+    ) -> Result<Option<&CachedDecisions>, BodyMismatch> {
+        let oldest = now.saturating_sub(REMEMBERED_FOR);
+        while let Some(&(at, name)) = self.names_by_age.front()
+            && at < oldest
+        {
+            self.names_by_age.pop_front();
+            self.forget_name(name, at);
+        }
+        match self.names.get(&named.name) {
+            None => Ok(None),
+            Some(known) if known.body == named.body => Ok(Some(&known.answer)),
+            Some(_) => Err(BodyMismatch),
+        }
+    }
+
+    /// Remembers what was answered under a name. Only charges are, never denials.
+    pub(crate) fn cache_result(
+        &mut self,
+        named: IdempotencyKey,
+        answer: CachedDecisions,
+        now: Timestamp,
+    ) {
+        if self.names_by_age.len() >= MOST_REMEMBERED
+            && let Some((at, oldest)) = self.names_by_age.pop_front()
+        {
+            self.forget_name(oldest, at);
+        }
+        self.note_name(named.name);
+        self.names_by_age.push_back((now, named.name));
+        self.names.insert(named.name, CachedResult { at: now, body: named.body, answer });
+    }
+
+    /// Forgets a name that was given at a time, unless it was given again since.
+    fn forget_name(&mut self, name: [u64; 2], at: Timestamp) {
+        if self.names.get(&name).is_some_and(|known| known.at == at) {
+            self.names.remove(&name);
+        }
+    }
+}
+
+/// What a store on disk needs to know.
+#[cfg(feature = "durable")]
+impl HoldTables {
+    /// Knows settled holds from an earlier life.
+    pub(crate) fn restore_settled(&mut self, mut holds: Vec<(HoldId, Hold)>) {
+        holds.sort_unstable_by_key(|(id, hold)| (hold.settled, *id));
+        for (id, hold) in holds {
+            self.settled.push_back((hold.settled.unwrap_or(Timestamp::ZERO), id));
+            self.holds.insert(id, hold);
+        }
+    }
+
+    /// Knows names from an earlier life.
+    pub(crate) fn restore_names(&mut self, mut names: Vec<([u64; 2], CachedResult)>) {
+        names.sort_unstable_by_key(|(name, known)| (known.at, *name));
+        for (name, known) in names {
+            self.names_by_age.push_back((known.at, name));
+            self.names.insert(name, known);
+        }
+    }
+
+    /// The states that holds and names of requests are about.
+    pub(crate) fn mentioned(&self) -> HashSet<u64> {
+        let of_holds = self.holds.values().flat_map(|hold| hold.items.iter().map(|it| it.hash));
+        let of_names = self.names.values().flat_map(|known| known.answer.hashes.iter().copied());
+        of_holds.chain(of_names).collect()
+    }
+
+    /// What is remembered about a request.
+    pub(crate) fn name(&self, name: &[u64; 2]) -> Option<&CachedResult> {
+        self.names.get(name)
+    }
+
+    /// All names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u64; 2], &CachedResult)> {
+        self.names.iter()
+    }
+
+    /// Forgets what was answered under a name, so that the request may be made anew.
+    pub(crate) fn forget_answer(&mut self, name: [u64; 2]) {
+        self.note_name(name);
+        self.names.remove(&name);
+    }
+
+    /// Forgets everything that was answered about a state, and holds of it that are settled.
+    pub(crate) fn forget_state(&mut self, hash: u64) {
+        let is_about =
+            |(_, known): &(&[u64; 2], &CachedResult)| known.answer.hashes.contains(&hash);
+        let names: Vec<[u64; 2]> = self.names.iter().filter(is_about).map(|(it, _)| *it).collect();
+        names.into_iter().for_each(|name| self.forget_answer(name));
+        let is_of = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
+        let settled: Vec<HoldId> = (self.settled.iter().map(|(_, id)| *id))
+            .filter(|id| self.holds.get(id).is_some_and(is_of))
+            .collect();
+        self.settled.retain(|(_, id)| !settled.contains(id));
+        for id in settled {
+            self.holds.remove(&id);
+            self.note_hold(id, None);
+        }
+    }
+}
+
+/// How long names and settled holds are remembered.
+pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
+
+/// How many names, and how many settled holds, are remembered at most.
+const MOST_REMEMBERED: usize = 1 << 17;

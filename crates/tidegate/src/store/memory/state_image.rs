@@ -1,0 +1,227 @@
+//! States as they lie in their slots: to be written down, and to be put back.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use tidegate_core::Timestamp;
+
+use super::slot::SlotLine;
+use super::{
+    ActionKind, CachedResult, Happened, Hold, HoldId, HoldItem, HoldTables, LimitRegistry, Locked,
+    MemoryStore, Several, Sink, TaggedLine, WideLine, Width,
+};
+use crate::any_limit::{AnyLimit, AnyState};
+use crate::cycle::Times;
+use crate::hash::KeyedHash;
+use crate::locks::{lock, read};
+use crate::policy::Durability;
+use crate::store::Settlement;
+use crate::table::{KeyLocation, Narrow, SlotTable, Tagged, WIDE_WORDS};
+
+/// A state as it lies in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateImage {
+    Narrow(Tagged<Narrow>),
+    Wide(Tagged<[u64; WIDE_WORDS]>),
+}
+
+/// A state that has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoSlotForState;
+
+impl MemoryStore {
+    /// Writes changes down from here on, and gives every rule at least this durability.
+    pub(crate) fn attach_journal(&mut self, sink: Arc<dyn Sink>, least: Durability) {
+        let tables = self.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
+        tables.journal = Some(Default::default());
+        (self.sink, self.least_durability) = (Some(sink), least);
+    }
+
+    /// Names states by this hash.
+    pub(crate) fn set_hash(&mut self, hash: KeyedHash) {
+        self.hash = hash;
+    }
+
+    pub(crate) fn limits_mut(&mut self) -> &mut LimitRegistry {
+        self.limits.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the limits; nobody edits meanwhile.
+    pub(crate) fn with_limits<R>(&self, then: impl FnOnce(&LimitRegistry) -> R) -> R {
+        then(&read(&self.limits))
+    }
+
+    /// The state of a key.
+    pub(crate) fn image(&self, hash: u64, width: Width) -> Option<StateImage> {
+        match width {
+            Width::Narrow => {
+                let (_, mut chain) = self.narrow.lock_chain(hash);
+                let at = chain.find(hash)?;
+                Some(StateImage::Narrow(chain.line(at.line).load(at.slot)))
+            }
+            Width::Wide => {
+                let (_, mut chain) = self.wide.lock_chain(hash);
+                let at = chain.find(hash)?;
+                Some(StateImage::Wide(chain.line(at.line).load(at.slot)))
+            }
+            Width::None => None,
+        }
+    }
+
+    /// Puts a state back, as it was at some time; one with something on hold is not taken away again.
+    pub(crate) fn restore_image(
+        &self,
+        (hash, image): (u64, StateImage),
+        now: Timestamp,
+        is_held: bool,
+    ) -> Result<(), NoSlotForState> {
+        match image {
+            StateImage::Narrow(packed) => self.put_into(&self.narrow, (hash, packed), now, is_held),
+            StateImage::Wide(packed) => self.put_into(&self.wide, (hash, packed), now, is_held),
+        }
+    }
+
+    fn put_into<L: SlotLine>(
+        &self,
+        table: &SlotTable<L>,
+        (hash, packed): (u64, L::Packed),
+        now: Timestamp,
+        is_held: bool,
+    ) -> Result<(), NoSlotForState> {
+        let mut place = table.enter(hash, now, self);
+        if let KeyLocation::Full(chain) = place {
+            drop(chain);
+            // While nobody decides, nothing has to stay that is idle.
+            table.sweep(now, self);
+            place = table.enter(hash, now, self);
+        }
+        match place {
+            KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) => {
+                let line = chain.line(at.line);
+                line.set_fingerprint(at.slot, hash);
+                line.store(at.slot, packed);
+                line.header.set_pinned(at.slot, is_held);
+                Ok(())
+            }
+            KeyLocation::Full(_) => Err(NoSlotForState),
+        }
+    }
+
+    /// Puts holds and names of requests back, after all states.
+    pub(crate) fn put_back_side(
+        &self,
+        holds: Vec<(HoldId, Hold)>,
+        names: Vec<([u64; 2], CachedResult)>,
+        last_fence: u64,
+    ) {
+        let (open, settled) = holds.into_iter().partition(|(_, hold)| hold.settled.is_none());
+        self.restore_holds(open, last_fence);
+        let mut tables = lock(&self.tables);
+        tables.restore_settled(settled);
+        tables.restore_names(names);
+    }
+
+    /// How late slots were given to other keys.
+    pub(crate) fn reuse(&self) -> [Timestamp; 2] {
+        let zero = Timestamp::ZERO;
+        [self.narrow.no_earlier_than_reuse(zero), self.wide.no_earlier_than_reuse(zero)]
+    }
+
+    pub(crate) fn note_reuse(&self, [narrow, wide]: [Timestamp; 2]) {
+        self.narrow.note_reuse(narrow);
+        self.wide.note_reuse(wide);
+    }
+
+    /// Calls a function with the states of some lines at a time, all of them in the end.
+    ///
+    /// Decisions may go on; each state is as it was at some moment during the call.
+    pub(crate) fn for_each_image(&self, mut then: impl FnMut(u64, StateImage)) {
+        let mut found: Several<(u64, StateImage)> = Several::new();
+        let of_narrow = |line: &Locked<'_, TaggedLine>, slot| {
+            (line.fingerprint(slot), StateImage::Narrow(line.load(slot)))
+        };
+        let of_wide = |line: &Locked<'_, WideLine>, slot| {
+            (line.fingerprint(slot), StateImage::Wide(line.load(slot)))
+        };
+        self.narrow.for_each_line(|line| {
+            found.extend(line.occupied().map(|slot| of_narrow(line, slot)));
+            found.drain(..).for_each(|(hash, image)| then(hash, image));
+        });
+        self.wide.for_each_line(|line| {
+            found.extend(line.occupied().map(|slot| of_wide(line, slot)));
+            found.drain(..).for_each(|(hash, image)| then(hash, image));
+        });
+    }
+
+    /// How many rounds were closed, by domain.
+    pub(crate) fn all_rounds(&self) -> Vec<(Box<str>, u64)> {
+        let rounds = lock(&self.rounds);
+        let rounds = rounds.iter();
+        rounds.map(|(domain, closed)| (domain.clone(), closed.load(Ordering::Acquire))).collect()
+    }
+
+    /// Does something with the side tables, locked.
+    pub(crate) fn with_side<R>(&self, then: impl FnOnce(&mut HoldTables) -> R) -> R {
+        then(&mut self.tables())
+    }
+
+    /// Gives back what was taken by a decision that could not be kept.
+    pub(crate) fn undo(&self, undo: &Undo, times: Times) {
+        if let Some(hold) = undo.hold {
+            // What expired meanwhile is back already.
+            let _ = self.settle_now(hold, (Settlement::Cancel, Some(UNDONE)), times);
+        }
+        let mut tables = self.tables();
+        for item in &undo.items {
+            let refund = |limit: &AnyLimit, state: &mut AnyState, decided_at| {
+                limit.refund(state, item.units, decided_at)
+            };
+            let (units, left) = self.update(&mut tables, item, times, refund);
+            if left.is_some() {
+                tables.book_refund(item, units);
+            }
+        }
+        if let Some(name) = undo.name {
+            tables.forget_answer(name);
+        }
+        let note = Some(UNDONE.into());
+        tables.end_act(Happened { note, ..Happened::new(ActionKind::Refund, times.now) });
+    }
+
+    /// Forgets everything about a key: what it has spent, set aside and asked.
+    pub(crate) fn erase(&self, hash: u64, times: Times) {
+        let holds: Vec<HoldId> = self.with_side(|tables| {
+            let is_its = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
+            let open = tables.holds().filter(|(_, hold)| hold.settled.is_none() && is_its(hold));
+            open.map(|(id, _)| *id).collect()
+        });
+        for hold in holds {
+            // What expired meanwhile is back already.
+            let _ = self.settle_now(hold, (Settlement::Cancel, None), times);
+        }
+        let mut tables = self.tables();
+        tables.forget_state(hash);
+        take_out(&self.narrow, hash);
+        take_out(&self.wide, hash);
+        tables.note_erased(hash);
+        tables.end_act(Happened::new(ActionKind::Forget, times.now));
+    }
+}
+
+/// What has to be given back if a decision cannot be kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Undo {
+    pub(crate) hold: Option<HoldId>,
+    pub(crate) items: Several<HoldItem>,
+    pub(crate) name: Option<[u64; 2]>,
+}
+
+const UNDONE: &str = "the disk did not take it";
+
+fn take_out<L: SlotLine>(table: &SlotTable<L>, hash: u64) {
+    let (_, mut chain) = table.lock_chain(hash);
+    if let Some(at) = chain.find(hash) {
+        chain.line(at.line).clear(at.slot);
+        table.uncount_keys(1);
+    }
+}

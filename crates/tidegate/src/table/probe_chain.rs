@@ -1,0 +1,89 @@
+//! The lines of one key: its home, and the lines that it may have overflowed to.
+
+use super::directory::PROBE;
+use super::line::{Line, Locked, find, read_header};
+
+/// The lines where a key can be: its home, which stays locked, and one further line at a time.
+///
+/// Whoever inserts a key holds its home, so nobody can insert it twice, and whoever moves keys to
+/// another segment holds all lines, so none of them moves away. A further line is always locked
+/// after the home that comes before it, so nobody waits for ever.
+pub(crate) struct ProbeChain<'a, L: Line> {
+    lines: &'a [L; PROBE],
+    home: Locked<'a, L>,
+    further: Option<(usize, Locked<'a, L>)>,
+}
+
+/// A slot in a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) line: usize,
+    pub(crate) slot: usize,
+}
+
+impl<'a, L: Line> ProbeChain<'a, L> {
+    /// Locks the home line.
+    pub(crate) fn lock(lines: &'a [L; PROBE]) -> Self {
+        Self { lines, home: Locked::new(&lines[0]), further: None }
+    }
+
+    /// One of the lines, locked.
+    pub(crate) fn line(&mut self, line: usize) -> &mut Locked<'a, L> {
+        if line == 0 {
+            return &mut self.home;
+        }
+        let held = self.further.take().filter(|(held, _)| *held == line);
+        let held = held.unwrap_or_else(|| (line, Locked::new(&self.lines[line])));
+        &mut self.further.insert(held).1
+    }
+
+    /// One of the lines, locked, and the others not.
+    pub(crate) fn take_line(mut self, line: usize) -> Locked<'a, L> {
+        self.line(line);
+        match self.further {
+            Some((held, further)) if held == line => further,
+            _ => self.home,
+        }
+    }
+
+    /// Where the key is.
+    ///
+    /// Further lines are searched without their locks: with its home locked, a key may leave its
+    /// slot, but it cannot come to another.
+    pub(crate) fn find(&mut self, fingerprint: u64) -> Option<Position> {
+        if let Some(slot) = self.home.find(fingerprint) {
+            return Some(Position { line: 0, slot });
+        }
+        let mut is_overflowed = self.home.header.is_overflowed();
+        for line in 1..PROBE {
+            if !is_overflowed {
+                return None;
+            }
+            if find(&self.lines[line], fingerprint).is_some() {
+                if let Some(slot) = self.line(line).find(fingerprint) {
+                    return Some(Position { line, slot });
+                }
+                // It has just left. A header is waited for, so this line must not stay locked.
+                self.further = None;
+            }
+            is_overflowed = read_header(&self.lines[line]).is_overflowed();
+        }
+        None
+    }
+
+    /// The first slot that `slot_in` finds in a line. The lines before it are marked as overflowed,
+    /// for the key that will be put there.
+    pub(crate) fn first_slot(
+        &mut self,
+        slot_in: impl Fn(&Locked<'_, L>) -> Option<usize>,
+    ) -> Option<Position> {
+        for line in 0..PROBE {
+            let locked = self.line(line);
+            if let Some(slot) = slot_in(locked) {
+                return Some(Position { line, slot });
+            }
+            locked.header.set_overflowed(true);
+        }
+        None
+    }
+}

@@ -1,0 +1,276 @@
+//! Lines, and which keys are in them: everything about a table but what its states mean.
+
+use std::time::Duration;
+
+use tidegate_core::Timestamp;
+
+use super::arena::prefetch;
+use super::capacity::Capacity;
+use super::directory::{Directory, DirectoryEntry, PROBE};
+use super::grow;
+use super::line::{Line, Locked};
+use super::probe_chain::{Position, ProbeChain};
+use super::sync::{AtomicU64, AtomicUsize, Ordering};
+
+#[derive(Debug)]
+pub(crate) struct SlotTable<L: Line> {
+    pub(super) directory: Directory<L>,
+    capacity: Capacity,
+    pub(super) counters: Counters,
+}
+
+/// What changes with insertions, on a cache line that decisions about known keys do not touch.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Counters {
+    keys: AtomicUsize,
+    pub(super) lines: AtomicUsize,
+    /// No slot was reused on account of a later time than this.
+    watermark_ns: AtomicU64,
+    sweeps: AtomicUsize,
+    pub(super) segments: AtomicUsize,
+}
+
+/// Who knows what the states on a shelf mean.
+pub(crate) trait SlotPolicy<L: Line> {
+    /// Whether the key in a slot was idle at `since`, so that nothing is lost with it.
+    fn is_idle(&self, line: &Locked<'_, L>, slot: usize, since: Timestamp) -> bool;
+
+    /// Puts lines that are all locked under the same limit, before keys move between them.
+    fn level(&self, lines: &mut [Locked<'_, L>], now: Timestamp);
+}
+
+/// A key whose home line is on its way from memory.
+#[derive(Debug)]
+pub(crate) struct Fetched<'a, L> {
+    pub(crate) hash: u64,
+    pub(crate) home: &'a L,
+}
+
+impl<L> Clone for Fetched<'_, L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L> Copy for Fetched<'_, L> {}
+
+/// Where a key is, with its home line locked.
+pub(crate) enum KeyLocation<'a, L: Line> {
+    /// In a slot.
+    Known(ProbeChain<'a, L>, Position),
+    /// Nowhere; this slot was claimed for it, and it is counted as a key.
+    Claimed(ProbeChain<'a, L>, Position),
+    /// Nowhere, and there is no slot for it.
+    Full(ProbeChain<'a, L>),
+}
+
+/// Why there is no slot for a new key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoSlot {
+    /// The lines where it could be are full of live keys.
+    ChainFull,
+    /// The table has as many keys as it may.
+    AtCeiling,
+}
+
+impl<L: Line> SlotTable<L> {
+    /// An empty shelf; `None` if there is no memory for it.
+    pub(crate) fn new(capacity: Capacity, capacity_hint: Option<usize>) -> Option<Self> {
+        let (bits, homes) = match capacity_hint {
+            Some(keys) => grow::presized::<L>(keys.min(capacity.max_keys)),
+            None => (0, grow::FIRST_HOMES),
+        };
+        Some(Self {
+            directory: Directory::new(bits, homes)?,
+            capacity,
+            counters: Counters {
+                keys: AtomicUsize::new(0),
+                lines: AtomicUsize::new((homes + PROBE - 1) << bits),
+                watermark_ns: AtomicU64::new(0),
+                sweeps: AtomicUsize::new(0),
+                segments: AtomicUsize::new(0),
+            },
+        })
+    }
+
+    /// Keys that have a slot.
+    pub(crate) fn len(&self) -> usize {
+        self.counters.keys.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory in its lines.
+    pub(crate) fn bytes(&self) -> usize {
+        self.counters.lines.load(Ordering::Relaxed) * size_of::<L>()
+    }
+
+    pub(crate) fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    /// Asks the processor for the home line of a hash, to be there when it is decided about.
+    ///
+    /// Reading a clock waits for earlier reads of memory on some processors, so this comes first.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, hash: u64) -> Fetched<'_, L> {
+        let home = &self.directory.chain(self.directory.entry(hash), hash)[0];
+        prefetch(home);
+        Fetched { hash, home }
+    }
+
+    /// The lines where a hash can be, as things stand.
+    pub(crate) fn chain(&self, hash: u64) -> &[L; PROBE] {
+        self.directory.chain(self.directory.entry(hash), hash)
+    }
+
+    /// Every line. Lines that are added meanwhile may be missing; what moves there comes from
+    /// lines that are locked.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &L> {
+        self.directory.segments().flat_map(|entry| self.directory.lines(entry))
+    }
+
+    /// Visits every line, with all lines of its segment locked: no key that is there when this begins
+    /// is missed, also if it moves meanwhile.
+    pub(crate) fn for_each_line(&self, mut visit: impl FnMut(&mut Locked<'_, L>)) {
+        for entry in self.directory.segments() {
+            grow::lock_all(self.directory.lines(entry)).iter_mut().for_each(&mut visit);
+        }
+    }
+
+    /// Locks the home of a key, in the segment that it belongs to for as long as the lock is held.
+    pub(crate) fn lock_chain(&self, hash: u64) -> (DirectoryEntry<L>, ProbeChain<'_, L>) {
+        loop {
+            let entry = self.directory.entry(hash);
+            let chain = ProbeChain::lock(self.directory.chain(entry, hash));
+            if self.directory.entry(hash) == entry {
+                return (entry, chain);
+            }
+        }
+    }
+
+    /// Finds a key, or claims a slot for it.
+    pub(crate) fn enter(
+        &self,
+        hash: u64,
+        now: Timestamp,
+        policy: &impl SlotPolicy<L>,
+    ) -> KeyLocation<'_, L> {
+        let (mut may_make_room, mut idle_since) = (true, now.saturating_sub(KEPT_IDLE));
+        loop {
+            let (entry, mut chain) = self.lock_chain(hash);
+            if let Some(at) = chain.find(hash) {
+                return KeyLocation::Known(chain, at);
+            }
+            match self.claim(&mut chain, idle_since, policy) {
+                Ok(at) => return KeyLocation::Claimed(chain, at),
+                Err(why) if may_make_room => {
+                    drop(chain);
+                    may_make_room = match why {
+                        NoSlot::ChainFull => self.grow(policy, hash, entry, now),
+                        NoSlot::AtCeiling => self.sweep_some(now, policy),
+                    };
+                    idle_since = if may_make_room { idle_since } else { now };
+                }
+                Err(_) => return KeyLocation::Full(chain),
+            }
+        }
+    }
+
+    /// A slot for a new key, which counts as a key from now on: a free one, or one whose key has
+    /// been idle since `idle_since`.
+    fn claim(
+        &self,
+        chain: &mut ProbeChain<'_, L>,
+        idle_since: Timestamp,
+        policy: &impl SlotPolicy<L>,
+    ) -> Result<Position, NoSlot> {
+        let free_or_idle =
+            |line: &Locked<'_, L>| line.free_slot().or_else(|| idle_slot(line, idle_since, policy));
+        let at = chain.first_slot(free_or_idle).ok_or(NoSlot::ChainFull)?;
+        if chain.line(at.line).fingerprint(at.slot) == 0 {
+            return if self.count_key() { Ok(at) } else { Err(NoSlot::AtCeiling) };
+        }
+        self.note_reuse(idle_since);
+        chain.line(at.line).clear(at.slot);
+        Ok(at)
+    }
+
+    /// Counts one more key, unless there are as many as there may be.
+    fn count_key(&self) -> bool {
+        let keys = &self.counters.keys;
+        let fits = |keys| (keys < self.capacity.max_keys).then_some(keys + 1);
+        keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    /// Counts a key less: its slot was cleared, or not taken after all.
+    pub(crate) fn uncount_keys(&self, keys: usize) {
+        self.counters.keys.fetch_sub(keys, Ordering::Relaxed);
+    }
+
+    /// Frees the slots of all keys that are idle at `now`.
+    pub(crate) fn sweep(&self, now: Timestamp, policy: &impl SlotPolicy<L>) {
+        for line in self.lines() {
+            self.free_idle(&mut Locked::new(line), now, policy);
+        }
+    }
+
+    /// Frees the slots of idle keys in the next few lines; true if there were any.
+    fn sweep_some(&self, now: Timestamp, policy: &impl SlotPolicy<L>) -> bool {
+        let first = self.counters.sweeps.fetch_add(SWEPT_LINES, Ordering::Relaxed);
+        let sweep = |number| {
+            let line = self.directory.some_line(number);
+            self.free_idle(&mut Locked::new(line), now, policy)
+        };
+        (first..first + SWEPT_LINES).map(sweep).sum::<usize>() > 0
+    }
+
+    /// Frees the slots of a line whose keys have been idle, and reports how many.
+    pub(super) fn free_idle(
+        &self,
+        line: &mut Locked<'_, L>,
+        idle_since: Timestamp,
+        policy: &impl SlotPolicy<L>,
+    ) -> usize {
+        let mut freed = 0;
+        while let Some(slot) = idle_slot(line, idle_since, policy) {
+            self.note_reuse(idle_since);
+            line.clear(slot);
+            freed += 1;
+        }
+        if freed > 0 {
+            self.uncount_keys(freed);
+        }
+        freed
+    }
+
+    /// The time at which to decide about a key without a slot. It may have had one: that was
+    /// reused because the key was idle at the watermark, so it is not decided at an earlier time.
+    ///
+    /// Read under the lock of the key's home line, after the key was not found.
+    pub(crate) fn no_earlier_than_reuse(&self, now: Timestamp) -> Timestamp {
+        now.max(Timestamp::from_nanos(self.counters.watermark_ns.load(Ordering::Relaxed)))
+    }
+
+    /// Remembers that a state was forgotten because it was idle at this time.
+    ///
+    /// Before the state is overwritten, under its lock.
+    pub(crate) fn note_reuse(&self, idle_at: Timestamp) {
+        self.counters.watermark_ns.fetch_max(idle_at.as_nanos(), Ordering::Relaxed);
+    }
+}
+
+/// The first slot whose key has been idle: nothing is lost with it.
+fn idle_slot<L: Line>(
+    line: &Locked<'_, L>,
+    idle_since: Timestamp,
+    policy: &impl SlotPolicy<L>,
+) -> Option<usize> {
+    line.occupied()
+        .find(|&slot| !line.header.is_pinned(slot) && policy.is_idle(line, slot, idle_since))
+}
+
+/// How long an idle key is left alone while the table may still grow: it may well come back.
+pub(super) const KEPT_IDLE: Duration = Duration::from_secs(10);
+
+/// How many lines an insertion looks at for idle keys when the table is at its ceiling.
+const SWEPT_LINES: usize = if cfg!(loom) { 2 } else { 8 };

@@ -1,0 +1,183 @@
+//! The desk opens: it reads what was written down, and finishes what was begun.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use tidegate::durable::{FileOptions, OpenError};
+use tidegate::policy::PolicyErrors;
+use tidegate::{CheckError, Clock, Engine, Outage, Request, SettleError, SystemClock};
+
+use super::{Desk, Parts, Settings, SharedClock};
+use crate::client::TrustError;
+use crate::interpreter::Interpreter;
+use crate::limits::{DOMAIN, GOVERNOR, TIER, TOKENS_PER_WINDOW};
+use crate::note::{Note, NoteError};
+use crate::problem::DeskError;
+use crate::proposal::Status;
+use crate::state::{Fact, FactKind, State};
+
+impl Desk {
+    /// Opens the desk, on the system's clock. It blocks until everything is safe that it has to
+    /// write.
+    pub fn open(settings: &Settings) -> Result<Self, StartError> {
+        Self::open_by(settings, |last| Arc::new(SystemClock::no_earlier_than(last)))
+    }
+
+    /// Opens the desk on another clock.
+    pub fn open_with_clock(
+        settings: &Settings,
+        clock: Arc<dyn Clock + Send + Sync>,
+    ) -> Result<Self, StartError> {
+        Self::open_by(settings, |_| clock)
+    }
+
+    fn open_by(
+        settings: &Settings,
+        clock: impl FnOnce(tidegate::Timestamp) -> SharedClock,
+    ) -> Result<Self, StartError> {
+        let Settings { governors, limits, interval, .. } = settings.clone();
+        let policy = limits.policy().map_err(StartError::Policy)?;
+        let interpreter = Interpreter::new(settings.interpreter.clone(), limits.answer_within)
+            .map_err(StartError::Trust)?;
+        let store = FileOptions::default().open(&settings.store)?;
+        let clock = clock(store.last_time());
+        let engine = Engine::with_store(policy, store, Arc::clone(&clock));
+        // What has expired meanwhile is in the ledger before it is read.
+        engine.tick();
+        let (state, closing) = (Mutex::new(State::default()), Mutex::new(()));
+        let parts =
+            Parts { engine, clock, governors, limits, interval, interpreter, state, closing };
+        let desk = Self { parts: Arc::new(parts) };
+        desk.read_ledger()?;
+        desk.enrol_all()?;
+        desk.resume_proposals()?;
+        desk.resume_tally()?;
+        Ok(desk)
+    }
+
+    fn read_ledger(&self) -> Result<(), StartError> {
+        let mut state = State::default();
+        for entry in self.entries()? {
+            let entry = entry?;
+            let number = entry.number;
+            let fact = Fact::from_entry(&entry);
+            state.apply(fact.map_err(|error| StartError::Entry { number, error })?);
+        }
+        *self.state() = state;
+        Ok(())
+    }
+
+    /// Lets the engine know every governor, so that each has tokens from the same window on,
+    /// whether or not they propose anything. A token is set aside and given back: that is all it
+    /// takes.
+    fn enrol_all(&self) -> Result<(), StartError> {
+        let Parts { engine, governors, .. } = &*self.parts;
+        let mut state = self.state();
+        for governor in governors.names() {
+            if state.is_enrolled(governor) {
+                continue;
+            }
+            let note = Note::Enrolled { governor: governor.into(), tokens: TOKENS_PER_WINDOW };
+            let (text, attributes) = (note.to_text(), [(GOVERNOR, governor), (TIER, "1")]);
+            let report = engine.reserve(&Request::new(DOMAIN, &attributes).note(&text)).wait();
+            let hold = report.map_err(StartError::Enrol)?.hold().ok_or(StartError::Outage)?;
+            state.apply(Fact::held(FactKind::Reserve, hold, Some(note)));
+        }
+        for hold in state.open_enrolments() {
+            let note = Note::Cancelled { reason: "enrolled".into() };
+            match engine.cancel_noting(hold, &note.to_text()).wait() {
+                Ok(_) | Err(SettleError::Gone) => {}
+                Err(_) => return Err(StartError::Outage),
+            }
+            state.apply(Fact::held(FactKind::Cancel, hold, Some(note)));
+        }
+        Ok(())
+    }
+
+    /// Proposals whose interpretation was interrupted are given back; those that wait for their
+    /// governor have as long as ever, from now.
+    fn resume_proposals(&self) -> Result<(), StartError> {
+        let pending = |status| self.proposals_that_are(status);
+        for id in pending(Status::Interpreting) {
+            let given_up = self.give_up(&mut self.state(), id, RESTARTED);
+            match given_up {
+                Ok(answer) => drop(answer.wait().map_err(|_| StartError::Outage)?),
+                Err(DeskError::Conflict(_)) => {}
+                Err(_) => return Err(StartError::Outage),
+            }
+        }
+        for id in pending(Status::Interpreted) {
+            match self.parts.engine.renew(id.0).wait() {
+                Ok(expires) => self.state().set_expiry(id, Some(expires)),
+                Err(SettleError::Gone) => {
+                    self.state().apply(Fact::held(FactKind::Expire, id.0, None));
+                }
+                Err(_) => return Err(StartError::Outage),
+            }
+        }
+        Ok(())
+    }
+
+    fn proposals_that_are(&self, status: Status) -> Vec<crate::proposal::ProposalId> {
+        let state = self.state();
+        state.proposals().filter(|it| it.status == status).map(|it| it.id).collect()
+    }
+
+    fn resume_tally(&self) -> Result<(), StartError> {
+        let unfinished = self.state().unfinished().cloned();
+        match unfinished {
+            Some(tally) => self.close_window(&tally).map_err(|_| StartError::Outage),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why the desk cannot open.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The numbers make no policy.
+    Policy(PolicyErrors),
+    /// The folder cannot be opened or read.
+    Open(OpenError),
+    /// The interpreter's address needs certificates that cannot be read.
+    Trust(TrustError),
+    /// An entry of the ledger cannot be understood.
+    Entry {
+        /// Its number.
+        number: u64,
+        /// Why.
+        error: NoteError,
+    },
+    /// A governor could not be enrolled.
+    Enrol(CheckError),
+    /// The disk takes nothing.
+    Outage,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(error) => error.fmt(f),
+            Self::Open(error) => error.fmt(f),
+            Self::Trust(error) => error.fmt(f),
+            Self::Entry { number, error } => write!(
+                f,
+                "entry {number} of the ledger cannot be understood: {error}. Was it written by a \
+                 newer version?"
+            ),
+            Self::Enrol(error) => write!(f, "a governor cannot be enrolled: {error}"),
+            Self::Outage => Outage.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+const RESTARTED: &str = "the desk was restarted before it was interpreted";

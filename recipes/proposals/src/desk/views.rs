@@ -1,0 +1,143 @@
+//! What there is to see: proposals, balances, the window, the log.
+
+use std::fmt;
+
+use serde::Serialize;
+use tidegate::{Decision, Request};
+
+use super::{Desk, Parts};
+use crate::audit::{Audit, Page};
+use crate::governors::Governors;
+use crate::limits::{ACT, CAP, COOLDOWN, DOMAIN, GOVERNOR, PROPOSE, TIER, TOKENS};
+use crate::problem::DeskError;
+use crate::proposal::{Proposal, ProposalId, Status};
+use crate::state::{ClosedWindow, Rounds};
+
+/// What a governor has left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Balance {
+    /// Whose it is.
+    pub governor: String,
+    /// PROPOSE tokens that are neither spent nor set aside.
+    pub tokens: u64,
+    /// How many more proposals this window takes.
+    pub proposals_left: u64,
+    /// How many it takes in all.
+    pub proposals_per_window: u64,
+    /// How long until the next one may come, rounded up.
+    pub cooldown_ms: u64,
+}
+
+/// The governance window that is open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Window {
+    /// Its number, from 1.
+    pub window: u64,
+    /// How many proposals it allows each governor.
+    pub proposals_per_window: u64,
+    /// Rounds of the game.
+    pub rounds: Rounds,
+    /// How many rounds a window spans.
+    pub interval: u64,
+    /// Whether it is time for the tally.
+    pub due: bool,
+    /// Windows that are over, the latest ones.
+    pub closed: Vec<ClosedWindow>,
+}
+
+/// What there is to see.
+impl Desk {
+    /// A proposal.
+    pub fn proposal(&self, id: ProposalId) -> Result<Proposal, DeskError> {
+        self.state().get(id).cloned().ok_or(DeskError::NoSuchProposal)
+    }
+
+    /// Proposals that have come so far, or all; the latest of those that are over.
+    #[must_use]
+    pub fn proposals(&self, status: Option<Status>) -> Vec<Proposal> {
+        let state = self.state();
+        let is_wanted = |it: &&Proposal| status.is_none_or(|status| it.status == status);
+        let latest = state.proposals().rev().filter(is_wanted).take(MOST_LISTED);
+        let mut listed: Vec<_> = latest.cloned().collect();
+        listed.reverse();
+        listed
+    }
+
+    /// What every governor has left, by the engine.
+    pub fn balances(&self) -> Result<Vec<Balance>, DeskError> {
+        self.parts.governors.names().map(|name| self.balance(name)).collect()
+    }
+
+    fn balance(&self, governor: &str) -> Result<Balance, DeskError> {
+        let attributes = [(GOVERNOR, governor), (TIER, "1"), (ACT, PROPOSE)];
+        let report = self.parts.engine.peek(&Request::new(DOMAIN, &attributes)).wait();
+        let report = report.map_err(|_| DeskError::Outage)?;
+        let of = |name| report.rules().find(|it| it.rule == name).map(|it| it.decision);
+        let left = |name| of(name).map_or(0, Decision::remaining);
+        Ok(Balance {
+            governor: governor.to_owned(),
+            tokens: left(TOKENS),
+            proposals_left: left(CAP),
+            proposals_per_window: of(CAP).map_or(0, Decision::limit),
+            cooldown_ms: of(COOLDOWN).and_then(|it| it.wait()?.whole_ms()).unwrap_or(0),
+        })
+    }
+
+    /// The window that is open.
+    pub fn window(&self) -> Result<Window, DeskError> {
+        let Parts { governors, interval, .. } = &*self.parts;
+        let anybody = governors.names().next().unwrap_or_default();
+        let proposals_per_window = self.balance(anybody)?.proposals_per_window;
+        let state = self.state();
+        let rounds = state.rounds();
+        Ok(Window {
+            window: self.window_number(),
+            proposals_per_window,
+            rounds,
+            interval: *interval,
+            due: rounds.in_window >= *interval,
+            closed: state.windows().copied().collect(),
+        })
+    }
+
+    /// Part of the event log, of one governor or of all.
+    pub async fn audit(&self, page: Page) -> Result<Audit, DeskError> {
+        let desk = self.clone();
+        let read = move || {
+            // What has expired is in the log before it is read.
+            desk.parts.engine.tick();
+            desk.entries().map(|entries| Audit::of(entries, &page))
+        };
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(Ok(audit))) => Ok(audit),
+            Ok(Err(error)) => Err(unreadable(&error)),
+            Ok(Ok(Err(error))) => Err(unreadable(&error)),
+            Err(_) => Err(DeskError::Outage),
+        }
+    }
+
+    /// Who may take part.
+    #[must_use]
+    pub fn governors(&self) -> &Governors {
+        &self.parts.governors
+    }
+
+    /// Whether the disk takes what is written.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.parts.engine.file_store().failure().is_none()
+    }
+
+    /// Sends home those who wait for the interpreter: the desk stops.
+    pub fn close(&self) {
+        self.parts.engine.close();
+    }
+}
+
+fn unreadable(error: &dyn fmt::Display) -> DeskError {
+    tracing::error!("the ledger cannot be read: {error}");
+    DeskError::Outage
+}
+
+/// How many proposals are listed at most.
+const MOST_LISTED: usize = 1_000;

@@ -1,0 +1,168 @@
+use std::time::Duration;
+
+use tidegate::{Clock, Engine, ManualClock, MemoryStore, Store, Timestamp, WhenFull};
+
+use super::{Claimed, MessageLimiter};
+use crate::limits::{Algorithm, Limits, UserLimit};
+use crate::update::Message;
+
+mod log;
+mod outage;
+
+fn limiter(limits: &Limits, clock: &ManualClock) -> MessageLimiter<MemoryStore, ManualClock> {
+    MessageLimiter::new(Engine::with_clock(limits.policy().unwrap(), clock.clone()))
+}
+
+fn three() -> Limits {
+    Limits { max: 3, ..Limits::default() }
+}
+
+fn message(user: u64, update_id: i64) -> Message {
+    Message { update_id, user, chat: 1 }
+}
+
+/// What remains after a message that passes; `None` if it does not.
+async fn pass<S, C>(limiter: &MessageLimiter<S, C>, message: Message) -> Option<u64>
+where
+    S: Store,
+    C: Clock + Send + Sync + 'static,
+{
+    let checked = limiter.check(&message).await;
+    let remaining = checked.remaining;
+    (limiter.claim(checked).await == Claimed::First).then(|| remaining.unwrap_or(u64::MAX))
+}
+
+#[tokio::test]
+async fn the_caller_learns_whether_and_how_many_more() {
+    let limiter = limiter(&three(), &ManualClock::default());
+    for (update, remaining) in [(1, 2), (2, 1), (3, 0)] {
+        let checked = limiter.check(&message(7, update)).await;
+        assert_eq!((checked.allowed, checked.remaining), (true, Some(remaining)));
+        assert_eq!(limiter.claim(checked).await, Claimed::First);
+    }
+    let refused = limiter.check(&message(7, 4)).await;
+    assert_eq!((refused.allowed, refused.remaining), (false, Some(0)));
+    assert_eq!(limiter.claim(refused).await, Claimed::Again, "nobody passes on what was refused");
+    assert_eq!(
+        pass(&limiter, message(8, 5)).await,
+        Some(2),
+        "another user has a count of their own"
+    );
+}
+
+/// `windowKey = floor(now_ms / window_ms)`: the window begins by the clock, not with a message.
+#[tokio::test]
+async fn windows_are_cut_from_1970_on() {
+    let hour_ms = 3_600_000;
+    let clock = ManualClock::new(Timestamp::from_millis(480_000 * hour_ms + hour_ms - 1));
+    let limiter = limiter(&three(), &clock);
+    for update in 0..3 {
+        assert!(pass(&limiter, message(7, update)).await.is_some());
+    }
+    assert_eq!(pass(&limiter, message(7, 3)).await, None);
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(pass(&limiter, message(7, 4)).await, Some(2), "the next window");
+    clock.advance(Duration::from_millis(hour_ms - 1));
+    assert_eq!(pass(&limiter, message(7, 5)).await, Some(1), "its last millisecond");
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(pass(&limiter, message(7, 6)).await, Some(2));
+}
+
+#[tokio::test]
+async fn refused_messages_do_not_count() {
+    let clock = ManualClock::default();
+    for algorithm in [Algorithm::Window, Algorithm::Sliding, Algorithm::Bucket] {
+        let limiter = limiter(&Limits { algorithm, ..three() }, &clock);
+        for update in 0..3 {
+            assert!(pass(&limiter, message(7, update)).await.is_some());
+        }
+        for update in 3..100 {
+            assert_eq!(pass(&limiter, message(7, update)).await, None);
+        }
+        clock.advance(Duration::from_secs(3_600));
+        assert_eq!(pass(&limiter, message(7, 100)).await, Some(2), "{algorithm:?}");
+    }
+}
+
+/// A window of their own lets 2 × 3 pass within a millisecond; the other two do not.
+#[tokio::test]
+async fn there_is_no_double_burst_with_sliding_windows_and_buckets() {
+    for (algorithm, passes) in
+        [(Algorithm::Window, 6), (Algorithm::Sliding, 3), (Algorithm::Bucket, 3)]
+    {
+        let clock = ManualClock::new(Timestamp::from_millis(3_600_000 * 480_000 - 1));
+        let limiter = limiter(&Limits { algorithm, ..three() }, &clock);
+        let mut passed = 0;
+        for update in 0..10 {
+            if update == 5 {
+                clock.advance(Duration::from_millis(1));
+            }
+            passed += u32::from(pass(&limiter, message(7, update)).await.is_some());
+        }
+        assert_eq!(passed, passes, "{algorithm:?}");
+    }
+}
+
+#[tokio::test]
+async fn some_users_have_another_number_or_none() {
+    let users = vec![UserLimit { user: 7, max: Some(1) }, UserLimit { user: 8, max: None }];
+    let limiter = limiter(&Limits { users, ..three() }, &ManualClock::default());
+    assert_eq!(pass(&limiter, message(7, 1)).await, Some(0));
+    assert_eq!(pass(&limiter, message(7, 2)).await, None);
+    for update in 0..100 {
+        let checked = limiter.check(&message(8, update)).await;
+        assert_eq!((checked.allowed, checked.remaining), (true, None));
+        assert_eq!(limiter.claim(checked).await, Claimed::First);
+    }
+    assert_eq!(pass(&limiter, message(8, 99)).await, None, "twice is twice, limit or not");
+    assert_eq!(pass(&limiter, message(77, 1)).await, Some(2), "7 is not a part of 77");
+}
+
+#[tokio::test]
+async fn a_message_that_comes_twice_is_charged_and_claimed_once() {
+    let clock = ManualClock::default();
+    let limiter = limiter(&three(), &clock);
+    let (first, second) =
+        (limiter.check(&message(7, 1)).await, limiter.check(&message(7, 1)).await);
+    assert_eq!((first.remaining, second.remaining), (Some(2), Some(2)));
+    // Whoever comes first, and whichever of them that is.
+    assert_eq!(limiter.claim(second).await, Claimed::First);
+    assert_eq!(limiter.claim(first).await, Claimed::Again);
+    clock.advance(Duration::from_secs(23 * 3_600));
+    assert_eq!(pass(&limiter, message(7, 1)).await, None, "also a day later");
+    assert_eq!(pass(&limiter, message(7, 2)).await, Some(2));
+    assert_eq!(
+        pass(&limiter, message(9, 1)).await,
+        Some(2),
+        "of another user it is another message"
+    );
+}
+
+#[tokio::test]
+async fn what_is_never_claimed_costs_nothing_and_can_come_again() {
+    let clock = ManualClock::default();
+    let limiter = limiter(&Limits { max: 1, ..Limits::default() }, &clock);
+    let left = limiter.check(&message(7, 1)).await;
+    assert!(left.allowed);
+    assert!(!limiter.check(&message(7, 2)).await.allowed, "it is set aside");
+    clock.advance(Duration::from_secs(600));
+    assert_eq!(limiter.claim(left).await, Claimed::Again, "too late");
+    assert_eq!(pass(&limiter, message(7, 1)).await, Some(0), "as if it had never been there");
+}
+
+/// No store in memory ever fails, but one that has room for one reservation cannot make a second.
+#[tokio::test]
+async fn a_reservation_that_cannot_be_made_lets_messages_through_and_the_log_says_so() {
+    let store = MemoryStore::new(1, WhenFull::Share).unwrap();
+    let engine = Engine::with_store(three().policy().unwrap(), store, ManualClock::default());
+    let (log, _guard) = log::begun();
+    let limiter = MessageLimiter::new(engine);
+    let _held = limiter.check(&message(7, 1)).await;
+    assert_eq!(log.text(), "");
+    let checked = limiter.check(&message(7, 2)).await;
+    assert_eq!((checked.allowed, checked.remaining), (true, None));
+    assert_eq!(limiter.claim(checked).await, Claimed::First);
+    let text = log.text();
+    assert!(text.contains("WARN") && text.contains("not counted, and let through: "), "{text}");
+    assert!(text.contains("user=7") && text.contains("update_id=2"), "{text}");
+}

@@ -1,0 +1,11 @@
+use super::Storage;
+
+#[test]
+fn a_folder_or_memory_and_nothing_else() {
+    assert_eq!(Storage::from_text("memory"), Some(Storage::InMemory));
+    let folder = Storage::InFolder("/var/lib/webhook".into());
+    assert_eq!(Storage::from_text("file:/var/lib/webhook"), Some(folder));
+    for wrong in ["", "file", "file:", "File:x", "Memory", "redis://x", "/var/lib/webhook"] {
+        assert_eq!(Storage::from_text(wrong), None, "{wrong:?}");
+    }
+}
