@@ -1,4 +1,4 @@
-//! Hands the compiler's version to the report.
+//! Passes the compiler's version to the report.
 
 use std::process::Command;
 

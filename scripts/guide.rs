@@ -1,24 +1,24 @@
-//! Runs the commands of a guide in a shell, in their order, and compares what they print with what the
-//! guide shows. Test crates include this file by its path.
+//! Runs the commands of a guide in a shell, in order, and compares their output with the guide.
+//! Test crates include this file by its path.
 
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A guide, and how it is run.
+/// A guide and how to run it.
 pub(crate) struct Guide<'a> {
     /// The whole text.
     pub(crate) text: &'a str,
     /// An empty folder in which the commands run.
     pub(crate) folder: &'a Path,
-    /// Shell functions that stand in for what a test does not do again, such as building.
+    /// Shell functions that replace commands which a test does not repeat, such as building.
     pub(crate) prelude: &'a str,
-    /// What is shown or printed, without what is different each time.
+    /// Removes what varies from a line.
     pub(crate) without_varying: fn(&str) -> String,
 }
 
-/// A block of commands, and what it prints, if the guide says so.
+/// A block of commands, and its output if the guide shows it.
 #[derive(Default)]
 struct Block {
     commands: String,
@@ -26,7 +26,7 @@ struct Block {
 }
 
 impl Guide<'_> {
-    /// Runs it all. Blocks that show nothing may print what they like.
+    /// Runs all blocks. The output of a block is compared if the guide shows it.
     pub(crate) fn run(&self, shell: Command) {
         let blocks = blocks(self.text);
         let is_shown = |block: &&Block| block.shown.is_some();
@@ -38,7 +38,7 @@ impl Guide<'_> {
         }
         let mut shell = shell;
         let shell = shell.args(["-c", &script]).current_dir(self.folder).stdin(Stdio::null());
-        let status = shell.status().expect("there is a shell");
+        let status = shell.status().expect("the shell starts");
         for (number, block) in blocks.iter().enumerate() {
             let printed = fs::read_to_string(self.folder.join(format!("printed-{number}")));
             let printed = printed.unwrap_or_default();
@@ -49,8 +49,8 @@ impl Guide<'_> {
         assert!(status.success(), "{status}");
     }
 
-    /// The lines are the same; a line of `…` stands for any number of lines. What programs log that the
-    /// commands have started is not shown.
+    /// Compares lines; a line of `…` stands for any number of lines. Log lines of programs that
+    /// the commands started are skipped.
     #[track_caller]
     fn assert_alike(&self, printed: &str, shown: &str) {
         let is_logged = |line: &&str| line.contains(" INFO ") || line.contains(" WARN ");
@@ -63,10 +63,10 @@ impl Guide<'_> {
                 may_skip = true;
                 continue;
             }
-            let wanted = (self.without_varying)(line);
-            match rest.iter().position(|printed| *printed == wanted) {
+            let expected = (self.without_varying)(line);
+            match rest.iter().position(|printed| *printed == expected) {
                 Some(at) if at == 0 || may_skip => rest = &rest[at + 1..],
-                _ => panic!("the guide shows {line:?}, printed was {printed}"),
+                _ => panic!("the guide shows {line:?}, the output is {printed}"),
             }
             may_skip = false;
         }
@@ -74,26 +74,26 @@ impl Guide<'_> {
     }
 }
 
-/// The blocks of commands in a guide; a block of text right behind one is what it prints.
+/// The blocks of commands in a guide; a block of text directly after one is its output.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut lines = text.lines();
-    let mut is_right_behind = false;
+    let mut is_directly_after = false;
     while let Some(line) = lines.next() {
         match line {
             "```sh" => {
                 blocks.push(Block { commands: body(&mut lines), shown: None });
-                is_right_behind = true;
+                is_directly_after = true;
             }
-            "```text" if is_right_behind => {
+            "```text" if is_directly_after => {
                 if let Some(block) = blocks.last_mut() {
                     block.shown = Some(body(&mut lines));
                 }
-                is_right_behind = false;
+                is_directly_after = false;
             }
             "" => {}
             fence if fence.starts_with("```") => drop(body(&mut lines)),
-            _ => is_right_behind = false,
+            _ => is_directly_after = false,
         }
     }
     blocks

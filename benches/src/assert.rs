@@ -1,11 +1,11 @@
-//! The numbers that tidegate promises, and whether a run reached them.
+//! The promised numbers of tidegate, and whether a run reached them.
 
 use crate::contenders::Who;
 use crate::results::{Results, Row};
 
-/// What a target asks of a row.
+/// The condition of a target.
 #[derive(Clone, Copy, Debug)]
-enum Ask {
+enum Condition {
     /// `who` is at least `times` as fast as the fastest of `than`.
     Times { who: Who, than: &'static [Who], times: f64 },
     /// The value of `who` is at most this.
@@ -18,13 +18,13 @@ enum Ask {
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     row: &'static str,
-    ask: Ask,
+    condition: Condition,
 }
 
 /// governor, keyed.
 const GOVERNOR: &[Who] = &[Who::Governor];
 
-/// quota, whichever of its two ways is faster in the row.
+/// quota, the faster of its two variants in the row.
 const QUOTA: &[Who] = &[Who::Quota, Who::QuotaHinted];
 
 /// tidegate's own single call.
@@ -32,12 +32,12 @@ const SINGLE: &[Who] = &[Who::Growing];
 
 /// Shorthand for a ratio.
 const fn times(row: &'static str, who: Who, than: &'static [Who], times: f64) -> Target {
-    Target { row, ask: Ask::Times { who, than, times } }
+    Target { row, condition: Condition::Times { who, than, times } }
 }
 
 /// Shorthand for an upper bound.
 const fn at_most(row: &'static str, who: Who, value: f64) -> Target {
-    Target { row, ask: Ask::AtMost(who, value) }
+    Target { row, condition: Condition::AtMost(who, value) }
 }
 
 /// All promises.
@@ -47,8 +47,8 @@ pub const TARGETS: &[Target] = &[
     times("hot-1t", Who::Hinted, GOVERNOR, 2.5),
     times("hot-2t", Who::Growing, GOVERNOR, 2.3),
     times("hot-2t", Who::Hinted, GOVERNOR, 2.7),
-    times("refused-2t", Who::Growing, GOVERNOR, 7.0),
-    times("refused-2t", Who::Growing, QUOTA, 1.0),
+    times("denied-2t", Who::Growing, GOVERNOR, 7.0),
+    times("denied-2t", Who::Growing, QUOTA, 1.0),
     times("uniform-1m-1t", Who::Growing, GOVERNOR, 4.0),
     times("uniform-1m-1t", Who::Growing, QUOTA, 2.2),
     times("uniform-1m-1t", Who::Hinted, GOVERNOR, 5.0),
@@ -65,16 +65,16 @@ pub const TARGETS: &[Target] = &[
     at_most("memory-peak", Who::Growing, 45.0),
     at_most("memory-10000000", Who::Growing, 40.0),
     at_most("scan-growth", Who::Growing, 64.0),
-    Target { row: "scan-exact", ask: Ask::AtLeast(Who::Growing, 1_000.0) },
+    Target { row: "scan-exact", condition: Condition::AtLeast(Who::Growing, 1_000.0) },
     times("worst-growing", Who::Growing, GOVERNOR, 200.0),
 ];
 
-/// What became of a target.
+/// The outcome of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The number is there.
+    /// The number was reached.
     Reached,
-    /// It is not.
+    /// It was not.
     Missed,
     /// The row was not part of the run.
     NotMeasured,
@@ -83,33 +83,33 @@ pub enum Outcome {
 /// A checked target.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The target and the measured value, in words.
+    /// The target and the measured value, as text.
     pub text: String,
 }
 
 impl Target {
-    /// Compares the target with what was measured.
+    /// Compares the target with the measured value.
     pub fn check(&self, results: &Results) -> Verdict {
         let row = results.row(self.row);
         let title = row.map_or(self.row, |row| row.title.as_str());
-        let (value, reached, asked) = match self.ask {
-            Ask::Times { who, than, times } => {
+        let (value, reached, wanted) = match self.condition {
+            Condition::Times { who, than, times } => {
                 let ratio = row.and_then(|row| slowest_ratio(row, who, than));
                 let name = than.first().map_or("", |than| than.name());
-                let asked = format!("{} at least {times} x {name}", who.name());
-                (ratio, ratio.is_some_and(|ratio| ratio >= times), asked)
+                let wanted = format!("{} at least {times} x {name}", who.name());
+                (ratio, ratio.is_some_and(|ratio| ratio >= times), wanted)
             }
-            Ask::AtMost(who, most) => {
+            Condition::AtMost(who, most) => {
                 let value = row.and_then(|row| row.value(who));
-                let asked = format!("{} at most {most}", who.name());
-                (value, value.is_some_and(|value| value <= most), asked)
+                let wanted = format!("{} at most {most}", who.name());
+                (value, value.is_some_and(|value| value <= most), wanted)
             }
-            Ask::AtLeast(who, least) => {
+            Condition::AtLeast(who, least) => {
                 let value = row.and_then(|row| row.value(who));
-                let asked = format!("{} at least {least}", who.name());
-                (value, value.is_some_and(|value| value >= least), asked)
+                let wanted = format!("{} at least {least}", who.name());
+                (value, value.is_some_and(|value| value >= least), wanted)
             }
         };
         let outcome = match value {
@@ -118,7 +118,7 @@ impl Target {
             Some(_) => Outcome::Missed,
         };
         let measured = value.map_or("not measured".into(), |value| format!("{value:.2}"));
-        Verdict { outcome, text: format!("{title}: {asked}: {measured}") }
+        Verdict { outcome, text: format!("{title}: {wanted}: {measured}") }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The loops that only tidegate can run: whole decisions, one by one and sixteen at once.
+//! The loops that only tidegate supports: full decisions, one by one and sixteen at once.
 
 use crate::contenders::tidegate::Tidegate;
 use crate::contenders::{Contender, Who};

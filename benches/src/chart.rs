@@ -5,7 +5,7 @@ use crate::results::{Results, Row};
 use std::fmt::Write;
 
 /// The rows of the chart.
-const ROWS: [&str; 5] = ["hot-1t", "refused-2t", "uniform-1m-1t", "new", "memory-10000000"];
+const ROWS: [&str; 5] = ["hot-1t", "denied-2t", "uniform-1m-1t", "new", "memory-10000000"];
 
 /// The bars of a row and their colours.
 const BARS: [(Who, &str); 6] = [
@@ -58,7 +58,7 @@ pub fn svg(results: &Results) -> String {
     text
 }
 
-/// Draws one row's bars from `top` on and answers where the next row starts.
+/// Draws one row's bars from `top` on; returns where the next row starts.
 fn group(body: &mut String, row: &Row, top: f64) -> f64 {
     let bars: Vec<(Who, &str, f64)> = BARS
         .iter()
@@ -100,12 +100,12 @@ fn group(body: &mut String, row: &Row, top: f64) -> f64 {
     y + 14.0
 }
 
-/// A value with one digit after the point where that says something.
+/// A value with one decimal where it matters.
 fn digits(value: f64) -> String {
     if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
-/// Text as XML wants it.
+/// Text escaped for XML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -117,7 +117,7 @@ mod tests {
     use crate::results::Unit;
 
     #[test]
-    fn the_longest_bar_takes_the_whole_width() {
+    fn longest_bar_has_the_whole_width() {
         let cells = vec![Cell::single(Who::Quota, 50.0), Cell::single(Who::MutexMap, 100.0)];
         let row = Row { id: "new".into(), title: "new".into(), unit: Unit::Nanos, cells };
         let text = svg(&Results { rows: vec![row] });

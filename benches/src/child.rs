@@ -1,4 +1,4 @@
-//! What the started process does: one measurement, then it prints its numbers.
+//! The child process: one measurement, then it prints its numbers.
 
 use crate::contenders::governor::Governor;
 use crate::contenders::mutex_map::MutexMap;
@@ -10,10 +10,10 @@ use crate::process::resident;
 use crate::workload::{KeyList, Strings, Texts};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the resident memory while a table grows.
+/// The number of keys between two readings of the resident memory while a table grows.
 const SAMPLE_EVERY: u32 = 50_000;
 
-/// The count from which a peak of bytes per key is looked for.
+/// The count from which the peak of bytes per key is searched.
 const PEAK_FROM: u32 = 1_000_000;
 
 /// Runs the measurement that the arguments name.
@@ -31,12 +31,12 @@ pub fn run(args: &[String]) -> Result<(), String> {
     }
 }
 
-/// The contender with that heading.
+/// The contender with this heading.
 fn named(name: &str) -> Result<Who, String> {
     Who::from_name(name).ok_or_else(|| format!("not a contender: {name:?}"))
 }
 
-/// What is looked at while keys are added.
+/// What is measured while keys are added.
 #[derive(Clone, Copy)]
 enum Look {
     /// The resident memory.
@@ -70,7 +70,7 @@ fn looked<C: Contender<L::Key>, L: KeyList>(
     }
 }
 
-/// Prints the bytes per key along the way, and the most of them from a million keys on.
+/// Prints the bytes per key along the way, and their maximum from a million keys on.
 fn memory<C: Contender<L::Key>, L: KeyList>(keys: u32, hint: usize) -> Result<(), String> {
     let before = resident()?;
     let contender = C::build(Limit::LIVE, hint)?;
@@ -105,15 +105,15 @@ fn worst<C: Contender<L::Key>, L: KeyList>(keys: u32, hint: usize) -> Result<(),
     Ok(())
 }
 
-/// An answer and the time it took.
+/// A result and the time it took.
 #[inline]
 fn timed(call: impl FnOnce() -> bool) -> (bool, Duration) {
     let start = Instant::now();
-    let answer = call();
-    (answer, start.elapsed())
+    let result = call();
+    (result, start.elapsed())
 }
 
-/// A limiter with a ceiling, and far more keys than it may hold.
+/// A limiter with a capacity, and far more keys than it may hold.
 #[cfg(feature = "tidegate")]
 mod scan {
     use super::{Duration, KeyList, Limit, Texts, resident, timed};
@@ -128,7 +128,7 @@ mod scan {
         1 + number % (Limit::BUDGET.burst - 1)
     }
 
-    /// Prints what a limiter costs that is filled with exactly as many live keys as it may hold.
+    /// Prints the memory of a limiter filled with exactly as many live keys as it may hold.
     pub(super) fn price(ceiling: u32) -> Result<(), String> {
         let before = resident()?;
         let limiter = Tidegate::with_ceiling(Limit::BUDGET, ceiling as usize)?;
@@ -139,8 +139,8 @@ mod scan {
         Ok(())
     }
 
-    /// Prints what it costs after `keys` one-time keys, its slowest call, and how many of the
-    /// keys known before have exactly the budget left that they had.
+    /// Prints its memory after `keys` one-time keys, its slowest call, and how many of the
+    /// previously known keys have exactly the same budget left.
     pub(super) fn scan(ceiling: u32, keys: u32) -> Result<(), String> {
         let known: Vec<String> = (0..KNOWN).map(|number| format!("known{number:07}")).collect();
         let before = resident()?;

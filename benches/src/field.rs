@@ -1,4 +1,4 @@
-//! Builds the contenders of a row and keeps them for its rounds.
+//! Builds the contenders of a row and stores them for its rounds.
 
 use crate::contenders::governor::Governor;
 use crate::contenders::mutex_map::MutexMap;
@@ -31,13 +31,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The capacity hint of those who get one; with a single key still a small table.
+    /// The capacity hint of contenders with one; with a single key still a small table.
     pub fn hint(self) -> usize {
         self.keys.max(1_000) as usize
     }
 }
 
-/// A kind of plain key that everybody can be asked with.
+/// A kind of plain key that every contender supports.
 pub trait PlainKey: Value + Hash + Eq + Send + 'static {
     /// tidegate with such keys.
     #[cfg(feature = "tidegate")]
@@ -72,7 +72,7 @@ impl<'a> Field<'a> {
         self.plan
     }
 
-    /// Adds a contender that is built and filled once and then asked in every round.
+    /// Adds a contender that is built and filled once and then called in every round.
     pub fn steady<C, L>(&mut self, who: Who, hint: usize, calls: &'a L) -> Result<(), String>
     where
         C: Contender<L::Key> + 'a,
@@ -108,7 +108,7 @@ impl<'a> Field<'a> {
         }));
     }
 
-    /// Adds a contender that is built anew in every round and sees each key once.
+    /// Adds a contender that is built anew in every round and gets each key once.
     pub fn fresh<C, L>(&mut self, who: Who, hint: usize, calls: &'a L)
     where
         C: Contender<L::Key> + 'a,
@@ -123,7 +123,7 @@ impl<'a> Field<'a> {
         }));
     }
 
-    /// Adds everybody with string keys, one hot key or many.
+    /// Adds all contenders with string keys, one hot key or many.
     pub fn strings<T, S>(&mut self, texts: &'a T, strings: &'a S) -> Result<(), String>
     where
         T: KeyList<Key = str>,
@@ -146,7 +146,7 @@ impl<'a> Field<'a> {
         self.steady::<Nothing, _>(Who::Nothing, 0, texts)
     }
 
-    /// Adds everybody whose keys may be plain values.
+    /// Adds all contenders whose keys may be plain values.
     pub fn values<K, L>(&mut self, calls: &'a L) -> Result<(), String>
     where
         K: PlainKey,
@@ -168,7 +168,7 @@ impl<'a> Field<'a> {
         self.steady::<Nothing, _>(Who::Nothing, 0, calls)
     }
 
-    /// Adds everybody who starts empty and learns string keys; a hint of 0 lets them grow.
+    /// Adds all contenders that start empty and learn string keys; with a hint of 0 they grow.
     pub fn newcomers<T, S>(&mut self, hint: usize, texts: &'a T, strings: &'a S)
     where
         T: KeyList<Key = str>,
@@ -188,13 +188,13 @@ impl<'a> Field<'a> {
         self.fresh::<Nothing, _>(Who::Nothing, hint, texts);
     }
 
-    /// Adds those who keep a single bucket and ignore the key.
+    /// Adds the contenders with a single bucket that ignore the key.
     pub fn unkeyed<L: KeyList>(&mut self, calls: &'a L) -> Result<(), String> {
         self.steady::<Ratelimit, _>(Who::Ratelimit, 0, calls)?;
         self.steady::<LeakyBucket, _>(Who::LeakyBucket, 0, calls)
     }
 
-    /// Runs the rounds; what was filled before gets one round to warm up.
+    /// Runs the rounds; filled contenders get one round to warm up.
     pub fn run(self, warm_up: bool) -> Result<Vec<Cell>, String> {
         interleave(self.entries, self.plan.rounds, warm_up)
     }

@@ -1,4 +1,4 @@
-//! The rows that are measured in processes of their own: memory, and the slowest call.
+//! The rows that are measured in separate processes: memory, and the slowest call.
 
 use crate::contenders::Who;
 use crate::measure::Cell;
@@ -6,24 +6,24 @@ use crate::options::Options;
 use crate::process::{Numbers, measured, number};
 use crate::results::{Row, Unit};
 
-/// Where tidegate's memory is shown, in thousands of keys.
+/// The numbers of keys at which tidegate's memory is reported, in thousands.
 const STEPS: [u32; 12] =
     [1_000, 1_250, 1_500, 2_000, 2_500, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000, 10_000];
 
-/// The ceiling of the scan rows.
+/// The capacity of the scan rows.
 const CEILING: u32 = 1_000_000;
 
 /// The contenders whose memory is measured besides tidegate's.
 const PEERS: [Who; 3] = [Who::Governor, Who::Quota, Who::MutexMap];
 
-/// A group of rows that come out of the same processes.
+/// A group of rows from the same processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// Bytes per key.
     Memory,
     /// The slowest call while growing.
     Worst,
-    /// A limiter with a ceiling, scanned.
+    /// A limiter with a capacity, scanned.
     Scan,
 }
 
@@ -37,7 +37,7 @@ impl Group {
         groups
     }
 
-    /// The short name, which the names of its rows start with.
+    /// The short name, which is the prefix of its rows' names.
     pub fn id(self) -> &'static str {
         match self {
             Group::Memory => "memory",
@@ -46,7 +46,7 @@ impl Group {
         }
     }
 
-    /// What a reader sees.
+    /// The title.
     pub fn title(self) -> &'static str {
         match self {
             Group::Memory => "bytes per key",
@@ -65,7 +65,7 @@ impl Group {
     }
 }
 
-/// How many keys a full run goes to.
+/// The number of keys of a full run.
 fn most(options: &Options) -> u32 {
     if options.quick { 2_000_000 } else { 10_000_000 }
 }
@@ -95,7 +95,7 @@ fn memory(options: &Options) -> Result<Vec<Row>, String> {
         let ends = keys == 1_000_000 || keys == most;
         let mut cells = Vec::new();
         for (who, numbers) in &measured {
-            // A hinted table is as large from the start: it is shown where it is full.
+            // A hinted table has its size from the start: it is reported where it is full.
             let shown = match who {
                 Who::Growing => true,
                 Who::Hinted => keys == most,
@@ -150,7 +150,7 @@ fn worst(options: &Options) -> Result<Vec<Row>, String> {
     }])
 }
 
-/// A row of the scan, which only tidegate takes part in.
+/// A row of the scan, which only tidegate has.
 fn scan_row(id: &str, title: &str, unit: Unit, value: f64) -> Row {
     let cells = vec![Cell::single(Who::Growing, value)];
     Row { id: id.into(), title: title.into(), unit, cells }

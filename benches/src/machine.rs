@@ -1,8 +1,8 @@
-//! Where and with what a run was made.
+//! The machine and the versions of a run.
 
 use std::fs;
 
-/// The crates whose versions the report names.
+/// The crates whose versions the report contains.
 const CRATES: [&str; 6] =
     ["governor", "quota", "throttlecrab", "ratelimit", "leaky-bucket", "pingora-limits"];
 
@@ -20,7 +20,7 @@ pub fn describe() -> Vec<String> {
     ]
 }
 
-/// The load of the last minute, if others are using the machine.
+/// The load of the last minute, if the machine is busy.
 pub fn busy() -> Option<f64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     let load: f64 = text.split_whitespace().next()?.parse().ok()?;
@@ -40,7 +40,7 @@ fn chosen(setting: &str) -> &str {
     inner.map_or("unknown", |(word, _)| word)
 }
 
-/// The peers and their versions, from the lock file this binary was built with.
+/// The peers and their versions, from the lock file of this binary.
 pub fn peers() -> Vec<(&'static str, String)> {
     let lock = include_str!("../Cargo.lock");
     CRATES.into_iter().map(|name| (name, locked(lock, name))).collect()

@@ -1,4 +1,4 @@
-//! Measures tidegate beside other rate limiters, in one process.
+//! Measures tidegate and other rate limiters, in one process.
 
 mod assert;
 #[cfg(feature = "tidegate")]
@@ -66,7 +66,7 @@ fn run() -> Result<ExitCode, String> {
     Ok(judged(&options, &verdicts))
 }
 
-/// The exit code of a checked run: what a partial run did not measure is no miss.
+/// The exit code of a checked run: what a partial run did not measure is not a miss.
 fn judged(options: &Options, verdicts: &[assert::Verdict]) -> ExitCode {
     let whole = !options.quick && options.only.is_none();
     let failed = |verdict: &&assert::Verdict| match verdict.outcome {
@@ -89,7 +89,7 @@ fn list(options: &Options) {
     }
 }
 
-/// Measures all rows that are asked for.
+/// Measures all selected rows.
 fn measured(options: &Options) -> Result<Results, String> {
     let mut results = Results::default();
     for spec in rows::specs(options.quick) {
@@ -113,7 +113,7 @@ fn measured(options: &Options) -> Result<Results, String> {
     Ok(results)
 }
 
-/// Says what a row gave, with the extremes of its rounds.
+/// Prints the result of a row, with the extremes of its rounds.
 fn progress(row: &Row, start: Instant) {
     eprintln!("{} [{:.1} s]", row.title, start.elapsed().as_secs_f64());
     for cell in &row.cells {

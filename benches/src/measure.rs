@@ -9,11 +9,11 @@ use std::time::Instant;
 
 /// Makes the decisions of a range of calls; the loop is compiled for each contender.
 pub trait Driver<L: KeyList>: Sync {
-    /// Answers how many were allowed.
+    /// Returns how many were allowed.
     fn drive(&self, keys: &L, calls: Range<usize>) -> u64;
 }
 
-/// One call after the other, as fast as they go.
+/// One call after the other, without a fence.
 pub struct OneByOne<C>(pub C);
 
 impl<L: KeyList, C: Contender<L::Key>> Driver<L> for OneByOne<C> {
@@ -40,7 +40,7 @@ impl<L: KeyList, C: Contender<L::Key>> Driver<L> for Fenced<C> {
     }
 }
 
-/// Lets nothing pass, neither loads and stores nor instructions that merely execute early.
+/// Orders everything before it: loads, stores, and instructions that execute early.
 #[inline]
 fn full_fence() {
     #[cfg(target_arch = "x86_64")]
@@ -53,7 +53,7 @@ fn full_fence() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// What a timed pass over all calls gave.
+/// The result of a timed pass over all calls.
 pub struct Pass {
     /// Nanoseconds per decision and thread: wall time x threads / decisions.
     pub nanos: f64,
@@ -96,7 +96,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// A contender and what gives the nanoseconds of one of its rounds.
+    /// A contender and the function that returns the nanoseconds of one of its rounds.
     pub fn new(who: Who, round: impl FnMut() -> Result<f64, String> + 'a) -> Self {
         Self { who, round: Box::new(round) }
     }
@@ -105,7 +105,7 @@ impl<'a> Entry<'a> {
 /// The value of one contender in one row.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// Whose value it is.
+    /// The contender.
     pub who: Who,
     /// The median over the rounds.
     pub value: f64,
@@ -129,9 +129,9 @@ impl Cell {
     }
 }
 
-/// Runs `rounds` rounds over all contenders in turn and gives each one's median.
+/// Runs `rounds` rounds over all contenders in turn and returns each one's median.
 ///
-/// With `warm_up` a first round is run and thrown away.
+/// With `warm_up` a first round is run and discarded.
 pub fn interleave(
     mut entries: Vec<Entry<'_>>,
     rounds: usize,
@@ -152,9 +152,9 @@ pub fn interleave(
     Ok(cells.map(|(entry, samples)| Cell::of_samples(entry.who, samples)).collect())
 }
 
-/// Fails if a contender did not answer as the row says it must.
+/// Fails if a contender did not decide as the row expects.
 pub fn verify(who: Who, limit: Limit, allowed: u64, calls: usize) -> Result<(), String> {
-    let expected = if limit.refuses() { 0 } else { calls as u64 };
+    let expected = if limit.denies() { 0 } else { calls as u64 };
     if allowed == expected {
         return Ok(());
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_checked_against_the_limit() {
+    fn decisions_are_checked_against_the_limit() {
         assert!(verify(Who::Quota, Limit::HOT, 10, 10).is_ok());
         assert!(verify(Who::Quota, Limit::HOT, 9, 10).is_err());
         assert!(verify(Who::Quota, Limit::DRAINED, 0, 10).is_ok());

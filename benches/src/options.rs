@@ -1,8 +1,8 @@
 //! The command line.
 
-/// What `--help` prints.
+/// The text of `--help`.
 pub const HELP: &str = "\
-Measures tidegate beside other rate limiters, in one process.
+Measures tidegate and other rate limiters, in one process.
 
 usage: cargo run --release --manifest-path benches/Cargo.toml -- [options]
 
@@ -17,7 +17,7 @@ usage: cargo run --release --manifest-path benches/Cargo.toml -- [options]
 Tables go to stdout, progress to stderr.
 ";
 
-/// What the command line asks for.
+/// The command line options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Fewer calls and keys.
@@ -34,7 +34,7 @@ pub struct Options {
     pub list: bool,
     /// Print the help.
     pub help: bool,
-    /// This process measures one thing for its parent: its arguments.
+    /// The arguments of a child process, which measures one thing for its parent.
     pub child: Option<Vec<String>>,
 }
 
@@ -69,7 +69,7 @@ impl Options {
         self.runs.unwrap_or(if self.quick { 3 } else { 5 })
     }
 
-    /// Whether `--only` lets a row with these names through.
+    /// Whether `--only` selects a row with these names.
     pub fn wants(&self, id: &str, title: &str) -> bool {
         self.only.as_ref().is_none_or(|part| id.contains(part) || title.contains(part))
     }

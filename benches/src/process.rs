@@ -1,7 +1,7 @@
-//! Measurements that need a process of their own: this binary, started again.
+//! Measurements that need a separate process: this binary, started again.
 //!
-//! Resident memory is read from a process that has done nothing else, and the slowest call is
-//! looked for in one whose heap holds nothing else. The child prints `name value` lines.
+//! Resident memory is read in a process that has done nothing else, and the slowest call is
+//! searched in one whose heap contains nothing else. The child prints `name value` lines.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 /// The numbers a child printed, by name.
 pub type Numbers = HashMap<String, f64>;
 
-/// Starts this binary again with `--child` and these arguments and reads what it prints.
+/// Starts this binary again with `--child` and these arguments and parses its output.
 pub fn measured(args: &[String]) -> Result<Numbers, String> {
-    let binary = std::env::current_exe().map_err(|error| format!("no path to myself: {error}"))?;
+    let binary =
+        std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let output = Command::new(binary)
         .arg("--child")
         .args(args)
@@ -33,9 +34,9 @@ fn numbers(text: &str) -> Numbers {
     text.lines().filter_map(pair).collect()
 }
 
-/// A number the child must have printed.
+/// A number that the child must have printed.
 pub fn number(numbers: &Numbers, name: &str) -> Result<f64, String> {
-    numbers.get(name).copied().ok_or_else(|| format!("the measuring process gave no {name:?}"))
+    numbers.get(name).copied().ok_or_else(|| format!("the measuring process printed no {name:?}"))
 }
 
 /// The resident memory of this process in bytes.

@@ -6,7 +6,7 @@ use crate::machine;
 use crate::results::{Results, Row};
 use std::fmt::Write;
 
-/// The ratios that the tables show: whose, and against whom.
+/// The ratios in the tables: of which contender, and against which.
 const RATIOS: [(Who, Who); 5] = [
     (Who::Growing, Who::Governor),
     (Who::Growing, Who::Quota),
@@ -24,7 +24,7 @@ fn columns(results: &Results) -> Vec<Who> {
     Who::ALL.into_iter().filter(taken).collect()
 }
 
-/// A value with as many digits as it deserves.
+/// A value with a suitable number of digits.
 fn shown(value: f64) -> String {
     match value.abs() {
         size if size < 0.05 => "0".into(),
@@ -104,7 +104,7 @@ fn markdown(table: &Table) -> String {
     text
 }
 
-/// What a run prints.
+/// The output of a run.
 pub fn text(results: &Results) -> String {
     let mut text = aligned(&medians(results));
     let ratios = ratios(results);
@@ -114,7 +114,7 @@ pub fn text(results: &Results) -> String {
     text
 }
 
-/// The targets with what became of them.
+/// The targets with their outcomes.
 pub fn verdicts(verdicts: &[Verdict]) -> String {
     let mut text = String::from("\ntargets\n");
     for verdict in verdicts {
@@ -128,38 +128,38 @@ pub fn verdicts(verdicts: &[Verdict]) -> String {
     text
 }
 
-/// How the numbers come about, for the document.
+/// The method, for the document.
 const METHOD: &str = "\
 ## Method
 
-- Everything is timed in one process, built with `lto = \"fat\"` and one codegen unit. The
-  rounds go over the contenders in turn; the tables show the median of the rounds.
+- All contenders run in one process, built with `lto = \"fat\"` and one codegen unit. Each round
+  runs them in turn; the tables show the median of the rounds.
 - Times are nanoseconds per decision and thread: wall time x threads / decisions. The threads
   start together.
 - String keys are 12 bytes long (`user:1234567`). They lie in memory in the order of the calls
-  and are made before the clock starts. The column *(no limiter)* is the loop without a limiter,
-  so it is what fetching the key costs; with a fence it is mostly the fence.
-- governor takes `&K` only: it is handed a `&String` that was made before, and allocates where it
-  clones a new key itself. Walking those is a row of its own. Everybody else is asked with `&str`.
-- quota is asked through `check`, its form that answers with a bool; throttlecrab, which is not
+  and are created before the clock starts. The column *(no limiter)* is the loop without a limiter,
+  so it is the cost of fetching the key; with a fence it is mostly the fence.
+- governor takes `&K` only: it gets a `&String` that was created before, and allocates where it
+  clones a new key itself. Walking those is a separate row. All others are called with `&str`.
+- quota is called through `check`, its form that returns a bool; throttlecrab, which is not
   `Sync`, is in a `Mutex`, as its documentation shows; pingora-limits counts in a sketch, so
-  its answers are inexact; ratelimit and leaky-bucket have no keys and appear with one hot key.
-- In all rows but the refused ones every call is allowed, and the harness checks that (but for
+  its decisions are inexact; ratelimit and leaky-bucket have no keys and appear with one hot key.
+- In all rows but the *denied* ones every call is allowed, and the harness checks that (except for
   pingora-limits). Keys of rows with 1 M keys and more stay live: they are not yet full again.
 - New keys: every round starts with a new limiter; building and dropping it is not timed.
-- *tidegate* and *quota* grow as keys arrive; *tidegate, hint* and *quota, hint* were told the
-  number of keys (1000 where there is a single one). The targets compare with the faster quota.
+- *tidegate* and *quota* grow as keys arrive; *tidegate, hint* and *quota, hint* get the number
+  of keys as a capacity hint (1000 for a single key). The targets compare with the faster quota.
 - Bytes per key: growth of the resident memory of a fresh process that keeps no keys itself,
-  looked at every 50 000 keys. Slowest call: fresh processes, each call timed on its own; the best
+  sampled every 50 000 keys. Slowest call: fresh processes, each call timed on its own; the best
   of the runs, so that a preempted run does not count (quota: one run).
-- Scan: a limiter with a ceiling of 1 M keys sees far more one-time keys; its price is the resident
+- Scan: a limiter with a ceiling of 1 M keys gets far more one-time keys; its price is the resident
   memory of the same limiter filled with exactly 1 M live keys.
 ";
 
 /// The document.
 pub fn document(results: &Results, checked: &[Verdict]) -> String {
     let mut text = String::from("# Benchmarks\n\n![Main rows](benchmarks.svg)\n\n");
-    text.push_str("Smaller is better. Written by the benchmark itself; to reproduce it:\n\n");
+    text.push_str("Smaller is better. The benchmark writes this page; to reproduce it:\n\n");
     text.push_str(
         "```sh\ncargo run --release --manifest-path benches/Cargo.toml -- --write\n```\n\n",
     );

@@ -1,9 +1,9 @@
-//! What a run measured.
+//! The results of a run.
 
 use crate::contenders::Who;
 use crate::measure::Cell;
 
-/// What the values of a row are.
+/// The unit of a row's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds per decision and thread.
@@ -19,7 +19,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How tables name it.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Nanos => "ns",
@@ -36,11 +36,11 @@ impl Unit {
 pub struct Row {
     /// A short name, which `--only` and the targets use.
     pub id: String,
-    /// What a reader sees.
+    /// The title.
     pub title: String,
-    /// What the values are.
+    /// The unit of the values.
     pub unit: Unit,
-    /// The contenders that took part.
+    /// The values of the contenders.
     pub cells: Vec<Cell>,
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_says_how_many_times_faster() {
+    fn ratio_is_how_many_times_faster() {
         let cells = vec![Cell::single(Who::Growing, 20.0), Cell::single(Who::Governor, 50.0)];
         let row = Row { id: "r".into(), title: "row".into(), unit: Unit::Nanos, cells };
         assert_eq!(row.ratio(Who::Growing, Who::Governor), Some(2.5));

@@ -12,11 +12,11 @@ use std::net::IpAddr;
 /// A million keys.
 const MILLION: u32 = 1_000_000;
 
-/// What a row measures.
+/// The workload of a row.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// One string key, allowed or refused.
-    Hot { refused: bool, threads: usize },
+    /// One string key, allowed or denied.
+    Hot { denied: bool, threads: usize },
     /// String keys, each call with any of them.
     Uniform { keys: u32, threads: usize },
     /// String keys, some far more often than others.
@@ -30,9 +30,9 @@ enum Kind {
     Numbers { keys: u32 },
     /// IP addresses as keys; one of them, or uniform.
     Addresses { keys: u32 },
-    /// New string keys, once each; with `hint` everybody is told how many.
+    /// New string keys, once each; with `hint` every contender gets their number.
     New { keys: u32, hint: bool },
-    /// Walking the `&String` keys that governor is handed, without a limiter.
+    /// Walking the `&String` keys that governor gets, without a limiter.
     WalkStrings { keys: u32 },
 }
 
@@ -41,7 +41,7 @@ enum Kind {
 pub struct Spec {
     /// A short name.
     pub id: &'static str,
-    /// What a reader sees.
+    /// The title.
     pub title: String,
     kind: Kind,
 }
@@ -49,14 +49,14 @@ pub struct Spec {
 /// All timing rows, in order.
 pub fn specs(quick: bool) -> Vec<Spec> {
     let spec = |id, title: &str, kind| Spec { id, title: title.into(), kind };
-    let hot = |refused, threads| Kind::Hot { refused, threads };
+    let hot = |denied, threads| Kind::Hot { denied, threads };
     let uniform = |keys, threads| Kind::Uniform { keys, threads };
     let new = if quick { MILLION } else { 10 * MILLION };
     let mut specs = vec![
         spec("hot-1t", "one hot key, allowed, 1 thread", hot(false, 1)),
         spec("hot-2t", "one hot key, allowed, 2 threads", hot(false, 2)),
-        spec("refused-1t", "one hot key, refused, 1 thread", hot(true, 1)),
-        spec("refused-2t", "one hot key, refused, 2 threads", hot(true, 2)),
+        spec("denied-1t", "one hot key, denied, 1 thread", hot(true, 1)),
+        spec("denied-2t", "one hot key, denied, 2 threads", hot(true, 2)),
         spec("uniform-1k-1t", "1 k keys, uniform, 1 thread", uniform(1_000, 1)),
         spec("uniform-1m-1t", "1 M keys, uniform, 1 thread", uniform(MILLION, 1)),
         spec("uniform-1m-2t", "1 M keys, uniform, 2 threads", uniform(MILLION, 2)),
@@ -96,7 +96,7 @@ pub fn specs(quick: bool) -> Vec<Spec> {
         ),
         spec(
             "new-hint",
-            &format!("{millions} M new keys, once each, everybody with a hint"),
+            &format!("{millions} M new keys, once each, all with a hint"),
             Kind::New { keys: new, hint: true },
         ),
         spec(
@@ -112,10 +112,10 @@ pub fn specs(quick: bool) -> Vec<Spec> {
 pub fn measure(spec: &Spec, options: &Options) -> Result<Row, String> {
     let bench = Bench { options };
     let cells = match spec.kind {
-        Kind::Hot { refused, threads } => bench.hot(refused, threads)?,
+        Kind::Hot { denied, threads } => bench.hot(denied, threads)?,
         Kind::Uniform { keys, threads } => {
             let plan = bench.plan(keys, threads);
-            // Far more keys than any cache holds: fewer calls say as much.
+            // Far more keys than any cache holds: fewer calls show as much.
             let calls = if keys > MILLION { 1_000_000 } else { bench.keyed_calls() };
             bench.texts(plan, &workload::uniform(keys, calls))?
         }
@@ -152,7 +152,7 @@ impl Bench<'_> {
         if self.options.quick { 1_000_000 } else { 2_000_000 }
     }
 
-    /// The usual plan for so many keys.
+    /// The usual plan for this many keys.
     fn plan(&self, keys: u32, threads: usize) -> Plan {
         let rounds = self.options.rounds();
         let (limit, rounds) = match keys {
@@ -163,8 +163,8 @@ impl Bench<'_> {
         Plan { limit, keys, threads, fence: false, rounds }
     }
 
-    fn hot(&self, refused: bool, threads: usize) -> Result<Vec<Cell>, String> {
-        let limit = if refused { Limit::DRAINED } else { Limit::HOT };
+    fn hot(&self, denied: bool, threads: usize) -> Result<Vec<Cell>, String> {
+        let limit = if denied { Limit::DRAINED } else { Limit::HOT };
         let texts = Hot::<Texts>::new(self.hot_calls());
         let strings = Hot::<Strings>::new(self.hot_calls());
         let mut field = Field::new(Plan { limit, ..self.plan(1, threads) });

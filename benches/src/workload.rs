@@ -1,7 +1,7 @@
-//! The keys and the order in which they are asked about, made before the clock starts.
+//! The keys and the order of their calls, made before the timing starts.
 //!
-//! Keys lie in the order of the calls, so that fetching one is a linear read for everybody and
-//! the limiter's own cache misses are what is left to measure.
+//! Keys are in memory in the order of the calls, so that fetching one is a linear read for every
+//! contender and only the limiter's own cache misses are left to measure.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// The bits of `value`, thoroughly stirred.
+/// The bits of `value`, mixed.
 fn mixed(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -69,7 +69,7 @@ pub fn zipf(keys: u32, calls: usize) -> Vec<u32> {
 
 /// The keys of one run, in the order of the calls.
 pub trait KeyList: Sync + Sized {
-    /// What a contender is asked with.
+    /// The type that a contender is called with.
     type Key: ?Sized;
 
     /// Lays the keys with these numbers out.
@@ -124,7 +124,7 @@ impl KeyList for Texts {
     }
 }
 
-/// String keys as `&String`, for those who can be asked with nothing else.
+/// String keys as `&String`, for contenders that need one.
 pub struct Strings(Vec<String>);
 
 impl KeyList for Strings {

@@ -1,5 +1,5 @@
-//! Measures the store on disk: decisions that share a flush beside SQLite, the start after a crash, and
-//! what rules pay that keep nothing.
+//! Measures the file store: decisions that share a flush, compared with SQLite; the start after a
+//! crash; and the price of rules without durability.
 
 use std::fs::{self, File};
 use std::future::{Future, IntoFuture};
@@ -20,12 +20,12 @@ use tidegate::policy::Policy;
 use tidegate::{Engine, MemoryStore, Request, SystemClock, WhenFull};
 
 const HELP: &str = "\
-Measures the store on disk, in a folder of the current directory that is removed at the end.
+Measures the file store, in a folder of the current directory that is removed at the end.
 
 usage: durable [--quick] [--assert] [--folder FOLDER] [--part grouped|start|memory]
 
-  --quick          fewer decisions and keys: for a look, not for a claim
-  --assert         exit with 1 if a promised number was not reached
+  --quick          fewer decisions and keys, for a first impression
+  --assert         exit with 1 if a target was missed
   --folder FOLDER  where to write; the disk that is measured
   --part PART      measure only this
 ";
@@ -52,7 +52,7 @@ struct Results {
 }
 
 impl Results {
-    fn tell(&mut self, what: &str, measured: f64, (wanted, is_reached): (&str, bool)) {
+    fn report(&mut self, what: &str, measured: f64, (wanted, is_reached): (&str, bool)) {
         self.all += 1;
         self.missed += usize::from(!is_reached);
         let verdict = if is_reached { "reached" } else { "missed" };
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(is_set("--assert") && results.missed > 0))
 }
 
-/// Decisions of many callers that share flushes, beside the disk alone and SQLite.
+/// Concurrent decisions that share flushes, compared with the disk alone and SQLite.
 fn grouped(folder: &Path, each: usize, results: &mut Results) {
     let device = device_sync(folder, 1_000);
     let device_p50 = percentile(&device, 0.5);
@@ -122,15 +122,15 @@ fn grouped(folder: &Path, each: usize, results: &mut Results) {
             median(runs.iter().map(|run| run.3)),
         ];
         println!("{CALLERS} callers as {name}: {rate:.0}/s, p50 {p50:.0} us, p99 {p99:.0} us");
-        results.tell("  decisions per fsync", per_sync, ("at least 20", per_sync >= 20.0));
+        results.report("  decisions per fsync", per_sync, ("at least 20", per_sync >= 20.0));
         let ratio = p99 / device_p50;
-        results.tell("  p99 in fsyncs of the disk (p50)", ratio, ("at most 3", ratio <= 3.0));
+        results.report("  p99 in fsyncs of the disk (p50)", ratio, ("at most 3", ratio <= 3.0));
         let sqlite = median((0..3).map(|round| {
             sqlite(&folder.join(format!("sqlite-{tasks}-{round}.db")), each.min(200))
         }));
         let ratio = rate / sqlite;
         println!("  SQLite, WAL, synchronous=FULL: {sqlite:.0}/s");
-        results.tell("  times SQLite", ratio, ("at least 5", ratio >= 5.0));
+        results.report("  times SQLite", ratio, ("at least 5", ratio >= 5.0));
     }
 }
 
@@ -149,7 +149,7 @@ fn by_threads(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
                     let mut waits = Vec::with_capacity(each);
                     for _ in 0..each {
                         let began = Instant::now();
-                        let report = engine.check(&request).wait().expect("it can be decided");
+                        let report = engine.check(&request).wait().expect("a decision");
                         assert!(report.is_allowed());
                         waits.push(began.elapsed().as_secs_f64() * 1e6);
                     }
@@ -161,7 +161,7 @@ fn by_threads(engine: &Engine<FileStore>, each: usize) -> Vec<f64> {
     })
 }
 
-/// Wakes a thread, and says which of its tasks may go on.
+/// Wakes a thread, and marks which of its tasks may continue.
 struct TaskWaker {
     thread: Thread,
     is_ready: AtomicBool,
@@ -197,7 +197,7 @@ fn task<'a>(engine: &'a Engine<FileStore>, user: &'a str, each: usize) -> Task<'
         for _ in 0..each {
             let began = Instant::now();
             let report = engine.check(&Request::new("default", &attributes)).into_future().await;
-            assert!(report.expect("it can be decided").is_allowed());
+            assert!(report.expect("a decision").is_allowed());
             waits.push(began.elapsed().as_secs_f64() * 1e6);
         }
         waits
@@ -231,7 +231,7 @@ fn run_tasks(tasks: Vec<Task<'_>>) -> Vec<f64> {
     waits
 }
 
-/// Microseconds of writes of 4 KiB that are made safe one by one.
+/// Microseconds of writes of 4 KiB that are synced one by one.
 fn device_sync(folder: &Path, times: u64) -> Vec<f64> {
     let path = folder.join("device");
     let file = File::create(&path).expect("a file");
@@ -247,7 +247,7 @@ fn device_sync(folder: &Path, times: u64) -> Vec<f64> {
     waits
 }
 
-/// Decisions per second, one transaction each, by as many callers.
+/// Decisions per second, one transaction each, by the same number of callers.
 fn sqlite(path: &Path, each: usize) -> f64 {
     let connection = Connection::open(path).expect("a database");
     connection
@@ -271,7 +271,7 @@ fn sqlite(path: &Path, each: usize) -> f64 {
                              DO UPDATE SET units = units + 1 WHERE units < 1000000000",
                         )
                         .expect("valid");
-                    assert_eq!(statement.execute([&user]).expect("it can be decided"), 1);
+                    assert_eq!(statement.execute([&user]).expect("a decision"), 1);
                 }
             });
         }
@@ -279,7 +279,7 @@ fn sqlite(path: &Path, each: usize) -> f64 {
     (CALLERS * each) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// How long a start takes after a process was killed.
+/// The duration of a start after the process was killed.
 fn start(folder: &Path, keys: usize, results: &mut Results) {
     let folder = folder.join("start");
     let me = std::env::current_exe().expect("this program");
@@ -294,7 +294,7 @@ fn start(folder: &Path, keys: usize, results: &mut Results) {
     }
     let seconds = median(times.into_iter());
     println!("start with {keys} live keys after a crash");
-    results.tell("  seconds", seconds, ("at most 2", seconds <= 2.0));
+    results.report("  seconds", seconds, ("at most 2", seconds <= 2.0));
 }
 
 fn open_large(folder: &Path, keys: usize) -> Engine<FileStore> {
@@ -303,7 +303,7 @@ fn open_large(folder: &Path, keys: usize) -> Engine<FileStore> {
     Engine::with_store(Policy::from_toml(POLICY).expect("valid"), store, clock)
 }
 
-/// Fills a store, and is killed.
+/// Fills a store, and kills this process.
 fn fill(folder: &Path, keys: usize) -> ! {
     let engine = open_large(folder, keys);
     thread::scope(|scope| {
@@ -314,7 +314,7 @@ fn fill(folder: &Path, keys: usize) -> ! {
                     let user = format!("user-{key}");
                     let attributes = [("user", user.as_str())];
                     let report = engine.check(&Request::new("default", &attributes)).wait();
-                    assert!(report.expect("it can be decided").is_allowed());
+                    assert!(report.expect("a decision").is_allowed());
                 }
             });
         }
@@ -322,7 +322,7 @@ fn fill(folder: &Path, keys: usize) -> ! {
     std::process::abort();
 }
 
-/// Rules that keep nothing, on either store.
+/// Rules without durability, on either store.
 fn in_memory(folder: &Path, rounds: usize, results: &mut Results) {
     let policy = || Policy::from_toml(IN_MEMORY).expect("valid");
     let memory = Engine::with_store(
@@ -334,16 +334,16 @@ fn in_memory(folder: &Path, rounds: usize, results: &mut Results) {
     let [mut in_memory, mut on_file] = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
         in_memory.push(nanoseconds(|request| {
-            black_box(memory.check(request).wait().expect("it can be decided").is_allowed())
+            black_box(memory.check(request).wait().expect("a decision").is_allowed())
         }));
         on_file.push(nanoseconds(|request| {
-            black_box(on_disk.check(request).wait().expect("it can be decided").is_allowed())
+            black_box(on_disk.check(request).wait().expect("a decision").is_allowed())
         }));
     }
     let [in_memory, on_file] = [median(in_memory.into_iter()), median(on_file.into_iter())];
-    println!("a rule that keeps nothing: {in_memory:.0} ns in memory, {on_file:.0} ns on disk");
+    println!("a rule without durability: {in_memory:.0} ns in memory, {on_file:.0} ns on disk");
     let ratio = on_file / in_memory;
-    results.tell("  times the store in memory", ratio, ("at most 1.1", ratio <= 1.1));
+    results.report("  times the store in memory", ratio, ("at most 1.1", ratio <= 1.1));
 }
 
 fn nanoseconds(mut check: impl FnMut(&Request<'_>) -> bool) -> f64 {
@@ -359,8 +359,8 @@ fn nanoseconds(mut check: impl FnMut(&Request<'_>) -> bool) -> f64 {
 fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let place = (sorted.len() as f64 * share) as usize;
-    sorted[place.min(sorted.len() - 1)]
+    let index = (sorted.len() as f64 * share) as usize;
+    sorted[index.min(sorted.len() - 1)]
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

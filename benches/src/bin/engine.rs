@@ -1,4 +1,4 @@
-//! Measures the engine beside the bare limiter, in one process: what a policy costs.
+//! Measures the engine and the bare limiter in one process: the price of a policy.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -9,12 +9,12 @@ use tidegate::policy::Policy;
 use tidegate::{Bucket, Engine, Limiter, Rate, Request};
 
 const HELP: &str = "\
-Measures the engine beside the bare limiter: medians of interleaved rounds.
+Measures the engine and the bare limiter: medians of interleaved rounds.
 
 usage: engine [--quick] [--assert]
 
-  --quick    fewer rounds: for a look, not for a claim
-  --assert   exit with 1 if a promised number was not reached
+  --quick    fewer rounds, for a first impression
+  --assert   exit with 1 if a target was missed
 ";
 
 fn main() -> ExitCode {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(is_set("--assert") && missed > 0))
 }
 
-/// One number, and what it must not exceed.
+/// One measured number, and its upper bound.
 struct Line {
     what: &'static str,
     value: f64,
@@ -49,7 +49,7 @@ struct Line {
     most: f64,
 }
 
-/// A known key that is always allowed: the limiter, then the engine in three ways.
+/// A known key that is always allowed: the limiter, then the engine in three variants.
 fn hot(rounds: usize) -> Vec<Line> {
     let limit = Bucket::new(Rate::per_second(1_000_000_000).expect("valid"), 1_000_000_000);
     let limiter: Limiter<String> = Limiter::new(limit.expect("valid"));
@@ -95,20 +95,20 @@ fn hot(rounds: usize) -> Vec<Line> {
 }
 
 fn allowed(
-    answer: tidegate::NowOrLater<'_, Result<tidegate::Report, tidegate::CheckError>>,
+    result: tidegate::NowOrLater<'_, Result<tidegate::Report, tidegate::CheckError>>,
 ) -> bool {
-    black_box(answer.wait().is_ok_and(|report| report.is_allowed()))
+    black_box(result.wait().is_ok_and(|report| report.is_allowed()))
 }
 
 fn engine(policy: &str) -> Engine {
     Engine::new(Policy::from_toml(policy).expect("a valid policy"))
 }
 
-/// What tells rules apart.
+/// How rules differ.
 struct Kind {
     what: &'static str,
     condition: fn(usize) -> String,
-    /// What a request has that meets one of them.
+    /// The attribute of a request that matches one of them.
     met: (&'static str, &'static str),
 }
 
@@ -116,22 +116,22 @@ struct Kind {
 fn matching(rounds: usize) -> Vec<Line> {
     let kinds = [
         Kind {
-            what: "10 000 rules told apart by equality / 10",
+            what: "10 000 rules that differ by equality / 10",
             condition: |n| format!("plan = \"p{n}\""),
             met: ("plan", "p7"),
         },
         Kind {
-            what: "10 000 rules told apart by prefix / 10",
+            what: "10 000 rules that differ by prefix / 10",
             condition: |n| format!("path = \"/v1/{n:05}/*\""),
             met: ("path", "/v1/00007/items"),
         },
         Kind {
-            what: "10 000 rules told apart by prefixes of many lengths / 10",
+            what: "10 000 rules that differ by prefixes of many lengths / 10",
             condition: |n| format!("path = \"/v1/{}{n}/*\"", "x".repeat(n % 40)),
             met: ("path", "/v1/xxxxxxx7/items"),
         },
         Kind {
-            what: "10 000 rules told apart by network / 10",
+            what: "10 000 rules that differ by network / 10",
             condition: |n| format!("ip = \"10.{}.{}.0/24\"", n / 256, n % 256),
             met: ("ip", "10.0.7.9"),
         },
@@ -174,7 +174,7 @@ fn loading() -> Line {
     Line { what: "10 000 rules are loaded and validated", value: took[2], unit: "s", most: 1.0 }
 }
 
-/// The slowest of a thousand decisions, with and without somebody who replaces the policy.
+/// The slowest of a thousand decisions, with and without concurrent policy replacement.
 fn swapping(rounds: usize) -> Line {
     let policy = |rate: u64| {
         let rules = (0..100).map(|n| {
@@ -226,7 +226,7 @@ fn tail(engine: &Engine) -> f64 {
     took[took.len() / 1_000 * 999] as f64
 }
 
-/// Nanoseconds per call of each function, medians of rounds that take turns.
+/// Nanoseconds per call of each function, medians of interleaved rounds.
 fn interleaved(rounds: usize, functions: &mut [&mut dyn FnMut() -> bool]) -> Vec<f64> {
     let mut times = vec![Vec::new(); functions.len()];
     for _ in 0..rounds {

@@ -1,4 +1,4 @@
-//! Measures the layers beside the bare decisions, in one process: what middleware costs.
+//! Measures the layers and the bare decisions in one process: the price of middleware.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -17,18 +17,18 @@ use tidegate_tower::{ClientIp, Dialect, LimitLayer, Peer, PolicyLayer};
 use tower::{Layer, Service};
 
 const HELP: &str = "\
-Measures the layers beside the bare decisions: medians of interleaved rounds.
+Measures the layers and the bare decisions: medians of interleaved rounds.
 
-A request has a peer and a path; the service behind the layer answers at once. What a layer adds is
-the time with it less the time without it.
+A request has a peer and a path; the inner service responds at once. A layer adds
+the time with it minus the time without it.
 
 usage: tower [--quick] [--assert]
 
-  --quick    fewer rounds: for a look, not for a claim
-  --assert   exit with 1 if a promised number was not reached
+  --quick    fewer rounds, for a first impression
+  --assert   exit with 1 if a target was missed
 ";
 
-/// What a layer may add, in bare decisions.
+/// The maximum that a layer may add, in bare decisions.
 const MOST: f64 = 3.0;
 
 fn main() -> ExitCode {
@@ -93,7 +93,7 @@ fn measured(keys: u32, rounds: usize) -> Vec<f64> {
         (0..keys).map(|key| IpAddr::V4((0x0a00_0000 + key).into()).to_string()).collect();
     // All clients are known: new ones cost more.
     for text in &texts {
-        let address: IpAddr = text.parse().expect("it was one");
+        let address: IpAddr = text.parse().expect("an address");
         assert!(limiter.check(&address).is_allowed());
         let attributes = [("ip", text.as_str())];
         let request = tidegate::Request::new("default", &attributes);
@@ -108,8 +108,8 @@ fn measured(keys: u32, rounds: usize) -> Vec<f64> {
                     0 => serve(&mut Hello, peer),
                     1 => assert!(limiter.check(black_box(&peer.ip())).is_allowed()),
                     2 => {
-                        let place = usize::try_from(u32::from_be_bytes(octets(peer))).unwrap_or(0);
-                        let attributes = [("ip", texts[place - 0x0a00_0000].as_str())];
+                        let index = usize::try_from(u32::from_be_bytes(octets(peer))).unwrap_or(0);
+                        let attributes = [("ip", texts[index - 0x0a00_0000].as_str())];
                         let request = tidegate::Request::new("default", black_box(&attributes));
                         assert!(engine.check(&request).wait().is_ok_and(|it| it.is_allowed()));
                     }
@@ -131,7 +131,7 @@ fn median(times: &mut [f64]) -> f64 {
 fn octets(peer: SocketAddr) -> [u8; 4] {
     match peer.ip() {
         IpAddr::V4(v4) => v4.octets(),
-        IpAddr::V6(_) => unreachable!("all clients are of v4"),
+        IpAddr::V6(_) => unreachable!("all clients are v4"),
     }
 }
 
@@ -145,11 +145,11 @@ where
     let mut future = pin!(service.call(black_box(request)));
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(response)) => assert!(black_box(response).status().is_success()),
-        Poll::Pending => unreachable!("it answers at once"),
+        Poll::Pending => unreachable!("it responds at once"),
     }
 }
 
-/// A service that answers at once.
+/// A service that responds at once.
 #[derive(Clone, Copy)]
 struct Hello;
 

@@ -7,10 +7,10 @@ use governor::{Quota, RateLimiter};
 use std::hash::Hash;
 use std::num::NonZeroU32;
 
-/// The keyed limiter its documentation starts with.
+/// The keyed limiter that its documentation starts with.
 ///
-/// `check_key` takes `&K`: string rows hand it a `&String` built before the timed region, so
-/// that it allocates only where it clones a new key itself.
+/// `check_key` needs `&K`: string rows pass a `&String` built before the timed region, so that it
+/// allocates only where it clones a new key itself.
 pub struct Governor<K: Hash + Eq + Clone> {
     inner: RateLimiter<K, DashMapStateStore<K>, DefaultClock>,
 }

@@ -41,7 +41,7 @@ pub enum Who {
     LeakyBucket,
     /// pingora-limits' rate estimator, a sketch that counts inexactly.
     Pingora,
-    /// No limiter at all: what walking the keys costs.
+    /// No limiter at all: the price of walking the keys.
     Nothing,
 }
 
@@ -102,15 +102,15 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// One key as fast as two threads can ask: a nanosecond per admission.
+    /// One key as fast as two threads can call: a nanosecond per admission.
     pub const HOT: Limit = Limit::new(1_000_000_000, 1, 1_000_000_000);
-    /// Few calls per key: a key that was asked about once stays live for a minute.
+    /// Few calls per key: a key that was checked once stays live for a minute.
     pub const LIVE: Limit = Limit::new(1, 60, 100_000);
     /// Many calls per key, out of a burst that no row uses up.
     pub const BUSY: Limit = Limit::new(1, 1, 50_000_000);
-    /// One admission a day, and a burst that is spent before the clock starts.
+    /// One admission a day, and a burst that is spent before the timing starts.
     pub const DRAINED: Limit = Limit::new(1, 86_400, 10);
-    /// A hundred admissions that do not come back while the benchmark runs.
+    /// A hundred admissions that are not refilled while the benchmark runs.
     #[cfg(feature = "tidegate")]
     pub const BUDGET: Limit = Limit::new(1, 86_400, 100);
 
@@ -118,20 +118,20 @@ impl Limit {
         Self { count, period: Duration::from_secs(seconds), burst }
     }
 
-    /// Whether the timed calls are to be refused.
-    pub fn refuses(self) -> bool {
+    /// Whether the timed calls are to be denied.
+    pub fn denies(self) -> bool {
         self == Self::DRAINED
     }
 
-    /// How many calls a key sees before the clock starts.
+    /// How many calls a key gets before the timing starts.
     pub fn calls_before(self) -> u32 {
-        if self.refuses() { self.burst + 1 } else { 1 }
+        if self.denies() { self.burst + 1 } else { 1 }
     }
 }
 
-/// A limiter under measurement, asked with keys of type `Q`.
+/// A limiter under measurement, called with keys of type `Q`.
 pub trait Contender<Q: ?Sized>: Send + Sync + Sized {
-    /// Whether the answers are exact, so that the harness checks them.
+    /// Whether the decisions are exact, so that the harness checks them.
     const EXACT: bool = true;
 
     /// Builds it; `hint` is the number of keys to expect, 0 for no hint.

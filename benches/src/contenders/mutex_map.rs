@@ -1,4 +1,4 @@
-//! What one writes by hand: token buckets in a `HashMap` in a `Mutex`.
+//! A hand-written limiter: token buckets in a `HashMap` in a `Mutex`.
 
 use super::{Contender, Limit};
 use std::borrow::Borrow;

@@ -4,14 +4,14 @@ use super::{Contender, Limit};
 use crate::workload::Value;
 use std::hint::black_box;
 
-/// Answers what the row expects after looking at the key.
+/// Returns what the row expects after reading the key.
 pub struct Nothing {
-    answer: bool,
+    allowed: bool,
 }
 
 impl Nothing {
     fn of(limit: Limit) -> Self {
-        Self { answer: !limit.refuses() }
+        Self { allowed: !limit.denies() }
     }
 }
 
@@ -23,7 +23,7 @@ impl Contender<str> for Nothing {
     #[inline]
     fn allow(&self, key: &str) -> bool {
         black_box(key.as_bytes().last().copied());
-        self.answer
+        self.allowed
     }
 }
 
@@ -35,7 +35,7 @@ impl Contender<String> for Nothing {
     #[inline]
     fn allow(&self, key: &String) -> bool {
         black_box(key.as_bytes().last().copied());
-        self.answer
+        self.allowed
     }
 }
 
@@ -47,6 +47,6 @@ impl<K: Value> Contender<K> for Nothing {
     #[inline]
     fn allow(&self, key: &K) -> bool {
         black_box(*key);
-        self.answer
+        self.allowed
     }
 }

@@ -1,4 +1,4 @@
-//! pingora-limits: a rate estimator over a count-min sketch, so its answers are inexact.
+//! pingora-limits: a rate estimator over a count-min sketch, so its decisions are inexact.
 
 use super::{Contender, Limit};
 use pingora_limits::rate::Rate;

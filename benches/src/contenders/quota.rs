@@ -1,4 +1,4 @@
-//! quota: a pool of buckets, asked through `check`, the form that answers with a bool.
+//! quota: a pool of buckets, called through `check`, the variant that returns a bool.
 
 use super::{Contender, Limit};
 use quota::{QuotaPolicy, QuotaPool, RefillRate};

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 use throttlecrab::{PeriodicStore, RateLimiter};
 
-/// The limiter over a `PeriodicStore`; it takes its limit and the time with each call.
+/// The limiter over a `PeriodicStore`; each call passes its limit and the time.
 pub struct Throttlecrab {
     inner: Mutex<RateLimiter<PeriodicStore>>,
     burst: i64,

@@ -18,7 +18,7 @@ fn bucket(limit: Limit) -> Result<Bucket, String> {
 }
 
 impl Tidegate<String> {
-    /// A limiter that holds at most `ceiling` keys; further ones share.
+    /// A limiter that holds at most `ceiling` keys; further ones share counters.
     pub fn with_ceiling(limit: Limit, ceiling: usize) -> Result<Self, String> {
         <Limiter<String>>::builder(bucket(limit)?)
             .max_keys(ceiling)
@@ -28,20 +28,20 @@ impl Tidegate<String> {
             .map_err(|error| format!("tidegate: {error}"))
     }
 
-    /// A whole decision for one key.
+    /// A full decision for one key.
     #[inline]
     pub fn check(&self, key: &str) -> Decision {
         self.inner.check(key)
     }
 
-    /// Whole decisions for several keys.
+    /// Full decisions for several keys.
     #[inline]
     pub fn check_many(&self, keys: &[&str], out: &mut Vec<Decision>) {
         self.inner.check_many(keys, out);
     }
 }
 
-/// The trait for one kind of key; `$key` is what it is asked with.
+/// The trait for one kind of key; `$key` is the type that it is called with.
 macro_rules! contender {
     ($owned:ty, $key:ty) => {
         impl Contender<$key> for Tidegate<$owned> {

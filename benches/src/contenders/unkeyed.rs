@@ -1,4 +1,4 @@
-//! Limiters without keys: they ignore the key and appear only where there is a single one.
+//! Limiters without keys: they ignore the key and appear only in rows with a single one.
 
 use super::{Contender, Limit};
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl<Q: ?Sized> Contender<Q> for Ratelimit {
     }
 }
 
-/// The leaky-bucket crate, asked without waiting.
+/// The leaky-bucket crate, called without waiting.
 pub struct LeakyBucket {
     inner: leaky_bucket::RateLimiter,
 }

@@ -1,7 +1,8 @@
 /**
  * The webhook of a Telegram bot as a Worker: authenticate, limit, and only then do expensive work.
  *
- * Bindings: the namespace `RATE_LIMIT_KV`, and `AGENT`, the service that gets each update as it is.
+ * Bindings: the namespace `RATE_LIMIT_KV`, and `AGENT`, the service that gets each update
+ * unchanged.
  */
 
 import { KvRateLimiter, type RateLimitEnv } from "tidegate/kv";
@@ -11,7 +12,7 @@ interface Env extends RateLimitEnv {
   readonly TELEGRAM_BOT_TOKEN: string;
   /** Default: `https://api.telegram.org`. */
   readonly TELEGRAM_API_BASE?: string;
-  /** Such as `123,456`; default: everybody. */
+  /** Such as `123,456`; default: all users. */
   readonly ALLOWED_USER_IDS?: string;
   readonly AGENT: { fetch(url: string, init: RequestInit): Promise<Response> };
 }
@@ -33,11 +34,11 @@ export default {
     if (!(await isSame(secret, env.TELEGRAM_WEBHOOK_SECRET))) {
       return new Response("unauthorized", { status: 401 });
     }
-    const limiter = KvRateLimiter.fromEnv(env); // wrong settings show before any message counts
+    const limiter = KvRateLimiter.fromEnv(env); // invalid settings fail before any message counts
     const text = await request.text();
     const { message } = JSON.parse(text) as Update;
     const user = message?.from?.id;
-    if (message === undefined || user === undefined || !isWelcome(user, env)) return done();
+    if (message === undefined || user === undefined || !isAllowed(user, env)) return done();
 
     const { allowed } = await limiter.check(user);
     if (allowed) await env.AGENT.fetch("http://agent/message", { method: "POST", body: text });
@@ -50,11 +51,11 @@ function done(): Response {
   return Response.json({ ok: true });
 }
 
-function isWelcome(user: number, { ALLOWED_USER_IDS: allowed }: Env): boolean {
+function isAllowed(user: number, { ALLOWED_USER_IDS: allowed }: Env): boolean {
   return allowed === undefined || allowed.split(",").some((id) => id.trim() === String(user));
 }
 
-/** Telegram is answered whether this succeeds or not: else it would send the update again. */
+/** Telegram gets its response whether this succeeds or not: else it would resend the update. */
 async function reply(chat: number, env: Env): Promise<void> {
   const base = env.TELEGRAM_API_BASE ?? "https://api.telegram.org";
   const text = "You've reached the message limit. Please try again later.";
@@ -65,13 +66,13 @@ async function reply(chat: number, env: Env): Promise<void> {
   };
   try {
     const { status } = await fetch(`${base}/bot${env.TELEGRAM_BOT_TOKEN}/sendMessage`, init);
-    if (status !== 200) console.warn(`Telegram answered the reply with ${status}`);
+    if (status !== 200) console.warn(`Telegram responded to the reply with ${status}`);
   } catch {
-    console.warn("Telegram could not be reached for a reply");
+    console.warn("cannot reach Telegram for a reply");
   }
 }
 
-/** Compares digests, so that how long it takes tells nothing about the secret. */
+/** Compares digests, so that the time it takes reveals nothing about the secret. */
 async function isSame(given: string, secret: string): Promise<boolean> {
   if (secret === undefined || secret === "") return false;
   const [a, b] = await Promise.all([given, secret].map(digest));

@@ -1,4 +1,4 @@
-/** tidegate for TypeScript. Each part is also a path of its own: `tidegate/relay`, `tidegate/kv`. */
+/** tidegate for TypeScript. Each part also has its own path: `tidegate/relay`, `tidegate/kv`. */
 
 export * as core from "./core/index.js";
 export * as kv from "./kv/index.js";

@@ -20,10 +20,10 @@ import {
   type RelayError,
 } from "tidegate/relay";
 
-import { attempt, letIn, type Attempt } from "./support/attempt.js";
+import { attempt, admit, type Attempt } from "./support/attempt.js";
 import { fromUtf8, hex, toHex, utf8 } from "./support/bytes.js";
 import { NOW_MS } from "./support/fake-web-socket.js";
-import { refusal } from "./support/simulated-relay.js";
+import { denial } from "./support/simulated-relay.js";
 import { uncaught } from "./support/uncaught.js";
 
 interface Bench extends Attempt {
@@ -32,7 +32,7 @@ interface Bench extends Attempt {
   readonly log: string[];
 }
 
-/** A connection that is up. `behind` comes in the same breath as the relay's result. */
+/** An open connection. `behind` arrives together with the relay's result. */
 async function connected(
   options: Partial<ConnectOptions> = {},
   behind: Envelope[] = [],
@@ -44,7 +44,7 @@ async function connected(
     onProblem: (problem) => problems.push(problem),
     ...options,
   });
-  await letIn(trial);
+  await admit(trial);
   for (const frame of behind) trial.socket.receive(frame);
   return { ...trial, connection: await trial.connecting, problems, log };
 }
@@ -57,7 +57,7 @@ function nameOf(message: Envelope | undefined): string {
   return fromUtf8(message?.messageId ?? utf8("nothing"));
 }
 
-test("what a message lacks is filled in", async () => {
+test("missing fields of a message are filled in", async () => {
   const { connection, socket } = await connected({ randomBytes: (n) => new Uint8Array(n).fill(5) });
   const sent = await connection.send({ to: "pinch:you@h" });
   assert.deepEqual(decodeEnvelope(socket.sent[0] ?? hex("")), {
@@ -76,7 +76,7 @@ test("what a message lacks is filled in", async () => {
   assert.deepEqual(decodeEnvelope(socket.sent[1] ?? hex("")), expected);
 });
 
-test("ids are random unless somebody says otherwise", async () => {
+test("ids are random by default", async () => {
   const { connection } = await connected();
   const first = await connection.send({ to: "pinch:you@h" });
   const second = await connection.send({ to: "pinch:you@h" });
@@ -84,7 +84,7 @@ test("ids are random unless somebody says otherwise", async () => {
   assert.notEqual(toHex(first.messageId), toHex(second.messageId));
 });
 
-test("what the relay would drop without a word is refused", async () => {
+test("a message that the relay would drop silently is an error", async () => {
   const { connection, socket } = await connected({ envelopeBytesMax: 50 });
   const foreign = { ...named("a"), fromAddress: "pinch:you@h" };
   await assert.rejects(connection.send(foreign), InvalidError);
@@ -94,7 +94,7 @@ test("what the relay would drop without a word is refused", async () => {
   assert.equal(socket.sent.length, 0);
 });
 
-test("a socket that the network does not empty takes no more", async () => {
+test("a full socket buffer accepts no more", async () => {
   const { connection, socket } = await connected({ bufferedBytesMax: 1_000 });
   socket.bufferedAmount = 990;
   await assert.rejects(connection.send({ to: "pinch:you@h" }), QueueFullError);
@@ -102,7 +102,7 @@ test("a socket that the network does not empty takes no more", async () => {
   await connection.send({ to: "pinch:you@h" });
 });
 
-test("a refusal is logged, not passed on, and the message is sent again", async () => {
+test("a denial is logged, not delivered, and the message is sent again", async () => {
   const outcomes: string[] = [];
   const { connection, socket, clock, log } = await connected({
     onRateLimited: ({ outcome }) => outcomes.push(outcome),
@@ -110,7 +110,7 @@ test("a refusal is logged, not passed on, and the message is sent again", async 
   const heard: string[] = [];
   connection.onMessage((message) => heard.push(nameOf(message)));
   await connection.send(named("a"));
-  socket.receive(refusal("a", 1000, "slow down"));
+  socket.receive(denial("a", 1000, "slow down"));
   assert.deepEqual(log, ["Rate limited by relay: slow down. Retry after 1000ms"]);
   assert.equal((await connection.send(named("b"))).state, "queued");
   assert.ok(connection.backingOff);
@@ -124,15 +124,15 @@ test("a refusal is logged, not passed on, and the message is sent again", async 
   assert.deepEqual(heard, []);
 });
 
-test("a refusal from another client is a message like any other", async () => {
+test("a denial from another client is an ordinary message", async () => {
   const { connection, socket, log } = await connected();
-  socket.receive({ ...refusal("forged", 60_000), toAddress: "pinch:me@h" });
+  socket.receive({ ...denial("forged", 60_000), toAddress: "pinch:me@h" });
   assert.equal(nameOf((await connection.messages().next()).value), "forged");
   assert.ok(!connection.backingOff);
   assert.deepEqual(log, []);
 });
 
-test("messages that come before anybody listens are kept, in order", async () => {
+test("messages before the first listener are stored, in order", async () => {
   const { connection, socket } = await connected({}, [named("a"), named("b")]);
   const heard: string[] = [];
   const stop = connection.onMessage((message) => {
@@ -143,14 +143,14 @@ test("messages that come before anybody listens are kept, in order", async () =>
   socket.receive(named("d"));
   await Promise.resolve();
   assert.deepEqual(heard, ["a", "b", "c"]);
-  // Nobody listens again.
+  // Without a listener again.
   socket.receive(named("e"));
   const messages = connection.messages();
   assert.equal(nameOf((await messages.next()).value), "d");
   assert.equal(nameOf((await messages.next()).value), "e");
 });
 
-test("everybody who listens gets every message", async () => {
+test("every listener gets every message", async () => {
   const { connection, socket } = await connected();
   const heard: string[] = [];
   const stop = connection.onMessage((...all) => {
@@ -181,7 +181,7 @@ test("a loop over messages ends with the connection, after the last message", as
   for await (const message of connection) assert.fail(nameOf(message));
 });
 
-test("a loop that is left lets messages go to the next one", async () => {
+test("messages after an ended loop go to the next one", async () => {
   const { connection, socket } = await connected();
   setImmediate(() => socket.receive(named("a")));
   for await (const message of connection) {
@@ -192,7 +192,7 @@ test("a loop that is left lets messages go to the next one", async () => {
   assert.equal(nameOf((await connection.messages().next()).value), "b");
 });
 
-test("messages that nobody fetches are bounded, and their loss is told once", async () => {
+test("unread messages are bounded, and their loss is reported once", async () => {
   const size = encodeEnvelope(named("0")).length;
   for (const inboxLimits of [{ messagesMax: 3 }, { bytesMax: 3 * size }]) {
     const { connection, socket, problems } = await connected({ inboxLimits });
@@ -201,19 +201,19 @@ test("messages that nobody fetches are bounded, and their loss is told once", as
     assert.ok(problems[0] instanceof InboxFullError);
     const messages = connection.messages();
     for (const name of ["0", "1", "2"]) assert.equal(nameOf((await messages.next()).value), name);
-    // The same for a loop that does not keep up.
+    // The same for a loop that is too slow.
     for (let index = 0; index < 10; index++) socket.receive(named(String(index)));
     assert.equal(problems.length, 2);
   }
 });
 
-test("what other clients send malformed is told, and the connection stays", async () => {
+test("malformed messages of other clients are reported, and the connection stays", async () => {
   const { connection, socket, problems } = await connected();
   socket.receive(hex("08"));
   socket.receive("text");
-  // Well-formed, but larger than anything that a relay takes.
+  // Well-formed, but larger than a relay accepts.
   socket.receive(envelope({ payload: { field: 10, bytes: new Uint8Array(131_072) } }));
-  socket.receive({ ...refusal("a", 1), payload: { field: 24, bytes: hex("0a") } });
+  socket.receive({ ...denial("a", 1), payload: { field: 24, bytes: hex("0a") } });
   assert.equal(problems.length, 4);
   assert.ok(problems.every((problem) => problem instanceof WireError));
   socket.receive(named("a"));
@@ -223,12 +223,12 @@ test("what other clients send malformed is told, and the connection stays", asyn
 test("by default problems are logged", async () => {
   const log: string[] = [];
   const trial = await attempt({ logger: (line) => log.push(line) });
-  await letIn(trial);
+  await admit(trial);
   trial.socket.receive("text");
   assert.deepEqual(log, ["Relay client: a frame is not binary (at byte 0)"]);
 });
 
-test("a listener for problems that throws is heard of, and the connection goes on", async (context) => {
+test("an error of the problem listener is uncaught, and the connection continues", async (context) => {
   const thrown = uncaught(context);
   const failure = new Error("of the listener");
   const { connection, socket } = await connected({
@@ -242,7 +242,7 @@ test("a listener for problems that throws is heard of, and the connection goes o
   assert.deepEqual(await thrown(1), [failure]);
 });
 
-test("an id that is in use is refused, until its message is forgotten", async () => {
+test("an id in use is an error until its message is removed", async () => {
   const { connection, socket, clock } = await connected();
   await connection.send(named("a"));
   await assert.rejects(connection.send(named("a")), InvalidError);
@@ -251,43 +251,43 @@ test("an id that is in use is refused, until its message is forgotten", async ()
   assert.equal(socket.sent.length, 2);
 });
 
-test("closing twice is closing once, and everybody is told the same", async () => {
+test("closing twice closes once, with the same end for every listener", async () => {
   const { connection, socket, clock } = await connected();
-  const told: ConnectionEnd[] = [];
-  connection.onClose((end) => told.push(end));
-  connection.onClose((end) => told.push(end))();
+  const ends: ConnectionEnd[] = [];
+  connection.onClose((end) => ends.push(end));
+  connection.onClose((end) => ends.push(end))();
   const [first, second] = [connection.close(), connection.close()];
   await assert.rejects(connection.send({ to: "pinch:you@h" }), ClosedError);
   const end = await first;
   assert.equal(await second, end);
   assert.equal(await connection.close(), end);
   assert.deepEqual(end, { code: 1000, reason: "", unsent: [], uncertain: [] });
-  assert.deepEqual(told, [end]);
+  assert.deepEqual(ends, [end]);
   assert.equal(socket.closes, 1);
   assert.equal(clock.timers, 0);
   const late = await new Promise((resolve) => connection.onClose(resolve));
   assert.equal(late, end);
 });
 
-test("a close that is never answered ends after two seconds", async () => {
+test("a close without a reply ends after two seconds", async () => {
   const { connection, socket, clock } = await connected();
-  socket.answersClose = false;
+  socket.repliesToClose = false;
   const closed = connection.close();
   clock.advance(1_999);
   assert.ok(!socket.terminated);
   clock.advance(1);
   assert.ok(socket.terminated);
   assert.equal((await closed).code, 1006);
-  // What the socket still says has no meaning any more.
+  // Later events of the socket are ignored.
   socket.end(1000, "");
   socket.receive(named("a"));
 });
 
-test("an end that nobody wanted is an error, with what the relay said", async () => {
+test("an unexpected end is an error with the relay's reason", async () => {
   const { connection, socket } = await connected();
   await connection.send(named("a"));
   await connection.send(named("b"));
-  socket.receive(refusal("a", 1000));
+  socket.receive(denial("a", 1000));
   socket.fail(new Error("cable\ncut"));
   socket.end(1008, "go\naway");
   const { code, reason, error, unsent, uncertain } = await connection.closed;
@@ -300,10 +300,10 @@ test("an end that nobody wanted is an error, with what the relay said", async ()
   await assert.rejects(connection.send({ to: "pinch:you@h" }), error);
 });
 
-test("a socket that is closing takes no message, and loses none that waits", async () => {
+test("a closing socket accepts no message, and loses none that is queued", async () => {
   const { connection, socket, clock } = await connected();
   await connection.send(named("a"));
-  socket.receive(refusal("a", 100));
+  socket.receive(denial("a", 100));
   socket.readyState = 2;
   clock.advance(100);
   assert.equal(connection.waiting, 1);
@@ -315,7 +315,7 @@ test("a socket that is closing takes no message, and loses none that waits", asy
   await assert.rejects(other.connection.send(named("b")), ClosedError);
 });
 
-test("aborting closes a connection that is up, and leaves no listener behind", async () => {
+test("aborting closes an open connection, and leaves no listener behind", async () => {
   const controller = new AbortController();
   const { connection, socket } = await connected({ signal: controller.signal });
   controller.abort();
@@ -324,7 +324,7 @@ test("aborting closes a connection that is up, and leaves no listener behind", a
 
   const later = new AbortController();
   const other = await connected({ signal: later.signal });
-  // Its own; that of the handshake is gone.
+  // Its own listener; that of the handshake is gone.
   assert.equal(getEventListeners(later.signal, "abort").length, 1);
   await other.connection.close();
   assert.equal(getEventListeners(later.signal, "abort").length, 0);

@@ -7,7 +7,7 @@ import { amount, spelled, vectors, type Case, type Given } from "./support/vecto
 
 type Build<Limit> = (given: Given) => Limit;
 
-/** Replays a case, and returns how many steps it has. */
+/** Replays a case, and returns its number of steps. */
 function replay<Limit extends Algorithm<Limit, State>, State>(
   build: Build<Limit>,
   { name, limit: given, steps }: Case,
@@ -17,37 +17,37 @@ function replay<Limit extends Algorithm<Limit, State>, State>(
   for (const [index, step] of steps.entries()) {
     const nowNs = BigInt(step.at_ns);
     const units = (field: string): bigint => amount(step, field);
-    const meets = (answer: unknown): void =>
-      assert.deepEqual(answer, step.expect, `${name}, step ${index}: ${JSON.stringify(step)}`);
+    const meets = (result: unknown): void =>
+      assert.deepEqual(result, step.expect, `${name}, step ${index}: ${JSON.stringify(step)}`);
     switch (step.op) {
       case "check": {
-        const answer = limit.check(state, units("cost"), nowNs);
-        meets(spelled(answer.decision));
-        state = answer.state;
+        const result = limit.check(state, units("cost"), nowNs);
+        meets(spelled(result.decision));
+        state = result.state;
         break;
       }
       case "peek":
         meets(spelled(limit.peek(state, units("cost"), nowNs)));
         break;
       case "hold": {
-        const answer = limit.hold(state, units("units"), nowNs);
-        meets(spelled(answer.decision));
-        state = answer.state;
+        const result = limit.hold(state, units("units"), nowNs);
+        meets(spelled(result.decision));
+        state = result.state;
         break;
       }
       case "commit": {
-        const answer = limit.commit(state, units("units"), units("actual"), nowNs);
-        meets({ charged: answer.charged.toString() });
-        state = answer.state;
+        const result = limit.commit(state, units("units"), units("actual"), nowNs);
+        meets({ charged: result.charged.toString() });
+        state = result.state;
         break;
       }
       case "cancel":
         state = limit.cancel(state, units("units"), nowNs);
         break;
       case "refund": {
-        const answer = limit.refund(state, units("units"), nowNs);
-        meets({ given: answer.given.toString() });
-        state = answer.state;
+        const result = limit.refund(state, units("units"), nowNs);
+        meets({ given: result.given.toString() });
+        state = result.state;
         break;
       }
       case "edit": {
@@ -73,7 +73,7 @@ function all<Limit extends Algorithm<Limit, State>, State>(
   return { cases: cases.length, steps: steps.reduce((sum, count) => sum + count, 0) };
 }
 
-// How many there are, so that none can drop out unnoticed. More of them is good news: change it here.
+// The numbers, so that none can drop out unnoticed. If there are more, change them here.
 test("every vector of buckets", () => {
   const build = (given: Given): Bucket =>
     Bucket.of({
@@ -114,7 +114,7 @@ test("every vector of cooldowns", () => {
   assert.deepEqual(all("cooldown", build), { cases: 20, steps: 198 });
 });
 
-test("limits that cannot be", () => {
+test("invalid limits", () => {
   const bucket = { count: 1n, periodNs: 1_000n, burst: 1n };
   const window = { max: 1n, perNs: 1n, aligned: true };
   const sliding = { max: 1n, perNs: 1_000n, parts: 10 };
@@ -141,7 +141,7 @@ test("limits that cannot be", () => {
   }
 });
 
-test("times and costs that cannot be", () => {
+test("invalid times and costs", () => {
   const limit = Window.of({ max: 1n, perNs: 1n, aligned: true });
   assert.throws(() => limit.check(limit.fresh(), 1n, -1n), RangeError);
   assert.throws(() => limit.check(limit.fresh(), -1n, 0n), RangeError);

@@ -17,7 +17,7 @@ import {
 
 import { fromUtf8, hex, toHex } from "./support/bytes.js";
 import { FakeClock } from "./support/fake-clock.js";
-import { message, nameOf, refusal } from "./support/simulated-relay.js";
+import { message, nameOf, denial } from "./support/simulated-relay.js";
 import { uncaught } from "./support/uncaught.js";
 
 /** A handler whose relay is the test. */
@@ -25,7 +25,7 @@ class Bench {
   readonly clock = new FakeClock();
   readonly transmitted: Uint8Array[] = [];
   readonly log: string[] = [];
-  readonly refusals: Refusal[] = [];
+  readonly denials: Refusal[] = [];
   readonly gaveUp: OutgoingMessage[] = [];
   readonly transmitErrors: unknown[] = [];
   broken: Error | undefined;
@@ -40,7 +40,7 @@ class Bench {
       limits,
       clock: this.clock,
       logger: (line) => this.log.push(line),
-      onRateLimited: (refused) => this.refusals.push(refused),
+      onRateLimited: (denied) => this.denials.push(denied),
       onGaveUp: (given) => this.gaveUp.push(given),
       onTransmitError: (error) => this.transmitErrors.push(error),
     });
@@ -53,29 +53,29 @@ class Bench {
     });
   }
 
-  refuse(name: string, retryAfterMs: bigint | number, reason?: string): void {
-    assert.ok(this.handler.handle(refusal(name, retryAfterMs, reason)));
+  deny(name: string, retryAfterMs: bigint | number, reason?: string): void {
+    assert.ok(this.handler.handle(denial(name, retryAfterMs, reason)));
   }
 
-  /** What has been transmitted since the last look. */
+  /** What was transmitted since the last call. */
   get sent(): string[] {
     return this.transmitted.splice(0).map(nameOf);
   }
 }
 
-test("a refusal is logged in exactly these words", () => {
+test("a denial is logged with exactly this text", () => {
   const bench = new Bench();
   bench.send("a");
-  bench.refuse("a", 1000, "per-connection rate limit exceeded");
+  bench.deny("a", 1000, "per-connection rate limit exceeded");
   assert.deepEqual(bench.log, [
     "Rate limited by relay: per-connection rate limit exceeded. Retry after 1000ms",
   ]);
 });
 
-test("what a relay gives as a reason cannot forge lines or colours", () => {
+test("a relay's reason cannot forge lines or colours", () => {
   const bench = new Bench();
-  bench.refuse("", 5, "a\nb\r\u001b[31m\u2028\u202e\u0085\0é");
-  bench.refuse("", -5n, "x".repeat(1000));
+  bench.deny("", 5, "a\nb\r\u001b[31m\u2028\u202e\u0085\0é");
+  bench.deny("", -5n, "x".repeat(1000));
   assert.deepEqual(bench.log, [
     "Rate limited by relay: " +
       "a\\u{a}b\\u{d}\\u{1b}[31m\\u{2028}\\u{202e}\\u{85}\\u{0}é. Retry after 5ms",
@@ -83,18 +83,18 @@ test("what a relay gives as a reason cannot forge lines or colours", () => {
   ]);
 });
 
-test("without a logger the line is a warning of the console", (context) => {
+test("without a logger the line goes to console.warn", (context) => {
   const warn = context.mock.method(console, "warn", () => {});
   const handler = new RateLimitedHandler({ transmit: () => {}, clock: new FakeClock() });
-  handler.handle(refusal("a", 7));
+  handler.handle(denial("a", 7));
   assert.deepEqual(warn.mock.calls[0]?.arguments, ["Rate limited by relay: no. Retry after 7ms"]);
 });
 
-test("a refused message is sent again after the wait, with the same bytes, and not before", () => {
+test("a denied message is sent again after the wait, with the same bytes, and not before", () => {
   const bench = new Bench();
   assert.deepEqual(bench.send("a"), ["sent"]);
   const [first] = bench.transmitted.splice(0);
-  bench.refuse("a", 1000);
+  bench.deny("a", 1000);
   assert.ok(bench.handler.backingOff);
   bench.clock.advance(999);
   assert.deepEqual(bench.sent, []);
@@ -106,42 +106,42 @@ test("a refused message is sent again after the wait, with the same bytes, and n
   assert.ok(!bench.handler.backingOff);
 });
 
-test("refused messages are sent again in the order of the first sending", () => {
+test("denied messages are sent again in the order of the first sending", () => {
   const bench = new Bench();
   bench.send("a", "b", "c", "d");
   bench.sent;
-  for (const name of ["c", "a", "d", "b"]) bench.refuse(name, 100);
+  for (const name of ["c", "a", "d", "b"]) bench.deny(name, 100);
   bench.clock.runOut(10_000);
   assert.deepEqual(bench.sent, ["a", "b", "c", "d"]);
 });
 
-test("what was accepted behind a refused message is not sent again", () => {
+test("messages accepted behind a denied one are not sent again", () => {
   const bench = new Bench();
   bench.send("a", "b", "c");
   bench.sent;
-  bench.refuse("b", 100);
+  bench.deny("b", 100);
   bench.clock.runOut(10_000);
   assert.deepEqual(bench.sent, ["b"]);
 });
 
-test("new messages queue up behind the refused ones, also those refused later", () => {
+test("new messages queue behind the denied ones, also those denied later", () => {
   const bench = new Bench();
   bench.send("a", "b");
   bench.sent;
-  bench.refuse("b", 100);
+  bench.deny("b", 100);
   assert.deepEqual(bench.send("c", "d"), ["queued", "queued"]);
-  bench.refuse("a", 100);
+  bench.deny("a", 100);
   assert.equal(bench.handler.waiting, 4);
   bench.clock.runOut(10_000);
   assert.deepEqual(bench.sent, ["a", "b", "c", "d"]);
   assert.deepEqual(bench.send("e"), ["sent"]);
 });
 
-test("after the wait it is one message at a time, not all of them", () => {
+test("after the wait messages are sent one at a time", () => {
   const bench = new Bench();
   bench.send("a", "b", "c");
   bench.sent;
-  for (const name of ["a", "b", "c"]) bench.refuse(name, 100);
+  for (const name of ["a", "b", "c"]) bench.deny(name, 100);
   for (const name of ["a", "b", "c"]) {
     bench.clock.advance(99);
     assert.deepEqual(bench.sent, []);
@@ -150,10 +150,10 @@ test("after the wait it is one message at a time, not all of them", () => {
   }
 });
 
-test("also while the last of them settles, new messages wait for their turn", () => {
+test("new messages are queued while the last denied one settles", () => {
   const bench = new Bench();
   bench.send("a");
-  bench.refuse("a", 100);
+  bench.deny("a", 100);
   bench.clock.advance(100);
   assert.deepEqual(bench.sent, ["a", "a"]);
   assert.deepEqual(bench.send("b"), ["queued"]);
@@ -163,17 +163,17 @@ test("also while the last of them settles, new messages wait for their turn", ()
   assert.deepEqual(bench.sent, ["b"]);
 });
 
-test("a message that is refused again goes first again, and the next ones keep the longer pace", () => {
+test("a message that is denied again goes first again, and the next ones keep the longer pace", () => {
   const bench = new Bench();
   bench.send("a", "b", "c", "d");
-  for (const name of ["b", "c", "d"]) bench.refuse(name, 400);
+  for (const name of ["b", "c", "d"]) bench.deny(name, 400);
   bench.sent;
   bench.clock.advance(400);
   assert.deepEqual(bench.sent, ["b"]);
   bench.clock.advance(400);
   assert.deepEqual(bench.sent, ["c"]);
   // 400 ms were not enough, 1 000 would have been.
-  bench.refuse("c", 600);
+  bench.deny("c", 600);
   bench.clock.advance(599);
   assert.deepEqual(bench.sent, []);
   bench.clock.advance(1);
@@ -184,40 +184,40 @@ test("a message that is refused again goes first again, and the next ones keep t
   assert.deepEqual(bench.sent, ["d"]);
 });
 
-test("when nothing waits any more, the pace is forgotten", () => {
+test("when nothing is queued any more, the pace is reset", () => {
   const bench = new Bench();
   bench.send("a");
-  bench.refuse("a", 5_000);
+  bench.deny("a", 5_000);
   bench.clock.runOut(20_000);
   bench.send("b", "c", "d");
   bench.sent;
-  for (const name of ["c", "d"]) bench.refuse(name, 10);
+  for (const name of ["c", "d"]) bench.deny(name, 10);
   bench.clock.advance(20);
   assert.deepEqual(bench.sent, ["c", "d"]);
 });
 
-test("nothing is sent again before all that was on its way is decided", () => {
+test("nothing is sent again before everything in flight is decided", () => {
   const bench = new Bench();
   bench.send("a");
   bench.clock.advance(100);
   bench.send("b");
   bench.sent;
   bench.clock.advance(50);
-  // 150 ms for a: b's refusal may come until 300 ms after it was sent.
-  bench.refuse("a", 1);
+  // 150 ms for a: b's denial may come until 300 ms after it was sent.
+  bench.deny("a", 1);
   bench.clock.advance(249);
   assert.deepEqual(bench.sent, []);
-  bench.refuse("b", 1);
+  bench.deny("b", 1);
   bench.clock.runOut(10_000);
   assert.deepEqual(bench.sent, ["a", "b"]);
 });
 
-test("a second refusal can make the wait longer, never shorter", () => {
+test("a second denial can make the wait longer, never shorter", () => {
   const bench = new Bench();
   bench.send("a", "b", "c");
-  bench.refuse("a", 500);
-  bench.refuse("b", 10);
-  bench.refuse("c", 800);
+  bench.deny("a", 500);
+  bench.deny("b", 10);
+  bench.deny("c", 800);
   bench.sent;
   bench.clock.advance(799);
   assert.deepEqual(bench.sent, []);
@@ -225,14 +225,14 @@ test("a second refusal can make the wait longer, never shorter", () => {
   assert.deepEqual(bench.sent, ["a"]);
 });
 
-test("a refusal that names no known message is logged and waited for, nothing more", () => {
+test("a denial of an unknown message is logged and waited for, nothing more", () => {
   const bench = new Bench();
   bench.send("a");
   bench.sent;
-  bench.refuse("", 300);
-  bench.refuse("never sent", 300);
+  bench.deny("", 300);
+  bench.deny("never sent", 300);
   assert.deepEqual(
-    bench.refusals.map(({ outcome }) => outcome),
+    bench.denials.map(({ outcome }) => outcome),
     ["unknown", "unknown"],
   );
   assert.equal(bench.log.length, 2);
@@ -243,36 +243,36 @@ test("a refusal that names no known message is logged and waited for, nothing mo
   assert.deepEqual(bench.sent, ["b"]);
 });
 
-test("the same refusal twice sends the message again once", () => {
+test("the same denial twice sends the message again once", () => {
   const bench = new Bench();
   bench.send("a");
-  bench.refuse("a", 100);
-  bench.refuse("a", 100);
+  bench.deny("a", 100);
+  bench.deny("a", 100);
   assert.deepEqual(
-    bench.refusals.map(({ outcome }) => outcome),
+    bench.denials.map(({ outcome }) => outcome),
     ["queued", "unknown"],
   );
   bench.clock.runOut(10_000);
   assert.deepEqual(bench.sent, ["a", "a"]);
 });
 
-test("a message is given up after so many attempts, and told; the next ones go on", () => {
+test("a message is given up after the maximum of attempts, and reported; the next ones continue", () => {
   const bench = new Bench({ attemptsMax: 3 });
   bench.send("a", "b");
-  bench.refuse("a", 100);
+  bench.deny("a", 100);
   for (let attempt = 2; attempt <= 3; attempt++) {
     bench.clock.advance(100);
     assert.equal(bench.transmitted.map(nameOf).filter((name) => name === "a").length, attempt);
     assert.equal(bench.gaveUp.length, 0);
-    bench.refuse("a", 100);
+    bench.deny("a", 100);
   }
   assert.deepEqual(
     bench.gaveUp.map(({ messageId, attempts }) => [fromUtf8(messageId), attempts]),
     [["a", 3]],
   );
   assert.equal(nameOf(bench.gaveUp[0]?.bytes ?? hex("")), "a");
-  assert.equal(bench.refusals.at(-1)?.outcome, "gave-up");
-  bench.refuse("b", 100);
+  assert.equal(bench.denials.at(-1)?.outcome, "gave-up");
+  bench.deny("b", 100);
   bench.sent;
   bench.clock.runOut(10_000);
   assert.deepEqual(bench.sent, ["b"]);
@@ -283,27 +283,27 @@ test("by default a message is sent ten times", () => {
   bench.send("a");
   for (let attempt = 1; attempt <= 10; attempt++) {
     assert.equal(bench.gaveUp.length, 0);
-    bench.refuse("a", 1);
+    bench.deny("a", 1);
     bench.clock.runOut(10_000);
   }
   assert.equal(bench.gaveUp.length, 1);
   assert.equal(bench.sent.length, defaultSendLimits.attemptsMax);
 });
 
-test("a full queue refuses new messages and keeps all that it has taken", () => {
+test("a full queue rejects new messages and keeps all accepted ones", () => {
   const bench = new Bench({ queueMessagesMax: 2 });
   bench.send("a", "b", "c");
   bench.sent;
-  bench.refuse("c", 100);
+  bench.deny("c", 100);
   bench.send("d");
   assert.throws(
     () => bench.send("e"),
     (error) =>
       error instanceof QueueFullError && error.code === "queue-full" && error.waiting === 2,
   );
-  // Refused ones come back although it is full: they were taken.
-  bench.refuse("a", 100);
-  bench.refuse("b", 100);
+  // Denied ones are queued although it is full: they were accepted.
+  bench.deny("a", 100);
+  bench.deny("b", 100);
   assert.throws(() => bench.send("f"), QueueFullError);
   bench.clock.advance(300);
   assert.deepEqual(bench.send("g"), ["queued"]);
@@ -311,11 +311,11 @@ test("a full queue refuses new messages and keeps all that it has taken", () => 
   assert.deepEqual(bench.sent, ["a", "b", "c", "d", "g"]);
 });
 
-test("a queue is full by its bytes, too, and they are counted back", () => {
+test("a queue is bounded in bytes, too, and they are freed", () => {
   const size = message("a").bytes.length;
   const bench = new Bench({ queueBytesMax: 2 * size });
   bench.send("x");
-  bench.refuse("x", 100);
+  bench.deny("x", 100);
   for (const name of ["a", "b", "c", "d"]) {
     bench.send(name);
     assert.throws(() => bench.send("z"), QueueFullError);
@@ -325,7 +325,7 @@ test("a queue is full by its bytes, too, and they are counted back", () => {
   assert.deepEqual(bench.sent, ["x", "x", "a", "b", "c", "d"]);
 });
 
-test("what cannot be remembered is not sent: it waits until an older one cannot be refused", () => {
+test("a message that cannot be stored is queued until an older one cannot be denied", () => {
   const size = message("a").bytes.length;
   for (const bound of [{ recentMessagesMax: 2 }, { recentBytesMax: 2 * size }]) {
     const bench = new Bench({ ...bound, recentMsMin: 1_000, queueMessagesMax: 3 });
@@ -345,19 +345,19 @@ test("what cannot be remembered is not sent: it waits until an older one cannot 
     bench.clock.runOut(10_000);
     assert.deepEqual(bench.sent, ["e", "f"]);
     assert.equal(bench.log.length, 0);
-    // Once there is room, nothing waits.
+    // Once there is room, nothing is queued.
     bench.clock.advance(1_000);
     assert.deepEqual(bench.send("g"), ["sent"]);
   }
 });
 
-test("a full memory that is refused loses nothing, and does not wait for its age", () => {
+test("a full store whose messages are denied loses nothing, and does not wait for their age", () => {
   const bench = new Bench({ recentMessagesMax: 3, recentMsMin: 10_000 });
   bench.send("a", "b", "c", "d", "e");
   assert.deepEqual(bench.sent, ["a", "b", "c"]);
-  for (const name of ["a", "b", "c"]) bench.refuse(name, 100);
+  for (const name of ["a", "b", "c"]) bench.deny(name, 100);
   assert.deepEqual(
-    bench.refusals.map(({ outcome }) => outcome),
+    bench.denials.map(({ outcome }) => outcome),
     ["queued", "queued", "queued"],
   );
   bench.clock.advance(300);
@@ -368,7 +368,7 @@ test("a full memory that is refused loses nothing, and does not wait for its age
   assert.deepEqual(bench.sent, ["d", "e"]);
 });
 
-test("when there is room again, as much goes out at once as fits", () => {
+test("when there is room again, as many are sent at once as fit", () => {
   const bench = new Bench({ recentMessagesMax: 100, recentMsMin: 1_000 });
   const names = Array.from({ length: 250 }, (_, index) => String(index));
   bench.send(...names);
@@ -378,43 +378,43 @@ test("when there is room again, as much goes out at once as fits", () => {
   }
 });
 
-test("a round that was cut for want of room is not taken for one that was granted", () => {
+test("a round that was cut for lack of room does not count as granted", () => {
   const bench = new Bench({ recentMessagesMax: 10, recentMsMin: 1_000 });
   bench.send("a");
   bench.clock.advance(50);
   bench.send("b", "c", "d", "e", "f", "g", "h", "i", "j");
   bench.clock.advance(50);
-  bench.refuse("j", 1);
+  bench.deny("j", 1);
   bench.send("k", "l", "m", "n", "o");
   bench.sent;
   bench.clock.advance(50);
   assert.deepEqual(bench.sent, ["j"]);
-  // There would be two now, but only the first message has become too old to be refused.
+  // There would be two now, but only the first message is too old to be denied.
   bench.clock.advance(850);
   assert.deepEqual(bench.sent, ["k"]);
   bench.clock.advance(100);
   assert.deepEqual(bench.sent, ["l", "m"]);
 });
 
-test("a message that no memory has room for is an error", () => {
+test("a message larger than the store is an error", () => {
   const bench = new Bench({ recentBytesMax: message("a").bytes.length });
   assert.throws(() => bench.send("larger"), InvalidError);
   assert.deepEqual(bench.send("a"), ["sent"]);
 });
 
-test("as long as there is room, messages are remembered for longer, up to an age", () => {
+test("while there is room, messages are stored for longer, up to an age", () => {
   const outcomeAfter = (ms: number): string | undefined => {
     const bench = new Bench({ recentMsMin: 1_000, recentMsMax: 5_000 });
     bench.send("a");
     bench.clock.advance(ms);
     bench.send("b");
-    bench.refuse("a", 100);
-    return bench.refusals[0]?.outcome;
+    bench.deny("a", 100);
+    return bench.denials[0]?.outcome;
   };
   assert.deepEqual([1_000, 4_999, 5_000].map(outcomeAfter), ["queued", "queued", "unknown"]);
 });
 
-test("what was sent too long ago is not uncertain any more", () => {
+test("messages sent too long ago are not uncertain any more", () => {
   const bench = new Bench({ recentMsMin: 1_000, recentMsMax: 5_000 });
   bench.send("a");
   bench.clock.advance(1);
@@ -426,17 +426,17 @@ test("what was sent too long ago is not uncertain any more", () => {
   );
 });
 
-test("an id that waits or is remembered cannot be used again: one of the two would be lost", () => {
+test("an id that is queued or stored cannot be used again: one of the two would be lost", () => {
   const bench = new Bench({ recentMsMin: 1_000, recentMsMax: 1_000, attemptsMax: 2 });
   bench.send("a");
   assert.throws(() => bench.send("a"), InvalidError);
-  bench.refuse("a", 100);
+  bench.deny("a", 100);
   assert.throws(() => bench.send("a"), InvalidError);
   bench.clock.advance(100);
   assert.throws(() => bench.send("a"), InvalidError);
   assert.deepEqual(bench.sent, ["a", "a"]);
-  // Given up, it is nobody's id; and so it is when it cannot be refused any more.
-  bench.refuse("a", 100);
+  // Once given up, the id is free; and so it is when it cannot be denied any more.
+  bench.deny("a", 100);
   assert.equal(bench.gaveUp.length, 1);
   bench.clock.runOut(1_000);
   assert.deepEqual(bench.send("a"), ["sent"]);
@@ -444,7 +444,7 @@ test("an id that waits or is remembered cannot be used again: one of the two wou
   assert.deepEqual(bench.send("a"), ["sent"]);
 });
 
-test("a caller's function that throws is heard of, and the handler goes on", async (context) => {
+test("an error of a caller's function is uncaught, and the handler continues", async (context) => {
   const thrown = uncaught(context);
   const clock = new FakeClock();
   const transmitted: string[] = [];
@@ -461,10 +461,10 @@ test("a caller's function that throws is heard of, and the handler goes on", asy
   });
   const { messageId, bytes } = message("a");
   handler.send(messageId, bytes);
-  assert.ok(handler.handle(refusal("a", 100)));
+  assert.ok(handler.handle(denial("a", 100)));
   clock.advance(100);
   assert.deepEqual(transmitted, ["a", "a"]);
-  assert.ok(handler.handle(refusal("a", 100)));
+  assert.ok(handler.handle(denial("a", 100)));
   assert.deepEqual(
     (await thrown(5)).map((error) => (error as Error).message),
     ["logger", "onRateLimited", "logger", "onRateLimited", "onGaveUp"],
@@ -481,84 +481,84 @@ test("absurd waits are kept within the limits", () => {
     [60_001n, 60_000],
     [2n ** 63n - 1n, 60_000],
   ];
-  for (const [asked, waited] of table) {
+  for (const [requested, waited] of table) {
     const bench = new Bench();
     bench.send("a");
-    bench.refuse("a", asked);
-    assert.equal(bench.refusals[0]?.waitMs, waited, `${asked}`);
-    assert.equal(bench.refusals[0]?.retryAfterMs, asked);
+    bench.deny("a", requested);
+    assert.equal(bench.denials[0]?.waitMs, waited, `${requested}`);
+    assert.equal(bench.denials[0]?.retryAfterMs, requested);
     bench.sent;
     bench.clock.advance(waited - 1);
     assert.deepEqual(bench.sent, []);
     bench.clock.advance(1);
-    assert.deepEqual(bench.sent, ["a"], `${asked}`);
+    assert.deepEqual(bench.sent, ["a"], `${requested}`);
   }
 });
 
-test("a relay whose waits do not help is asked less and less often", () => {
+test("a relay whose waits do not help is tried less and less often", () => {
   const bench = new Bench({ waitMsMax: 300 });
   bench.send("a");
   for (let attempt = 1; attempt <= 10; attempt++) {
     assert.deepEqual(bench.sent, ["a"], `attempt ${attempt}`);
-    bench.refuse("a", 10);
+    bench.deny("a", 10);
     bench.clock.runOut(10_000);
   }
   assert.deepEqual(
-    bench.refusals.map(({ waitMs }) => waitMs),
+    bench.denials.map(({ waitMs }) => waitMs),
     [10, 10, 20, 40, 80, 160, 300, 300, 300, 300],
   );
 });
 
-test("a storm of refusals keeps one timer and nothing else", () => {
+test("a storm of denials keeps one timer and nothing else", () => {
   const bench = new Bench();
-  for (let index = 0; index < 5_000; index++) bench.refuse(`unknown ${index}`, index % 700);
+  for (let index = 0; index < 5_000; index++) bench.deny(`unknown ${index}`, index % 700);
   assert.equal(bench.clock.timers, 1);
   assert.equal(bench.handler.waiting, 0);
   assert.equal(bench.clock.runOut(700), 699);
   assert.deepEqual(bench.sent, []);
 });
 
-test("a refusal with a recipient came from another client, and silences nobody", () => {
+test("a denial with a recipient came from another client, and is ignored", () => {
   const bench = new Bench();
   bench.send("a");
-  const forged = { ...refusal("a", 60_000), toAddress: "me@h" };
+  const forged = { ...denial("a", 60_000), toAddress: "me@h" };
   assert.ok(!bench.handler.handle(forged));
   assert.deepEqual(bench.log, []);
   assert.deepEqual(bench.send("b"), ["sent"]);
 });
 
-test("other envelopes are not taken, and a refusal without its payload is", () => {
+test("other envelopes are not handled, and a denial without its payload is", () => {
   const bench = new Bench();
   assert.ok(!bench.handler.handle(envelope({ type: MessageType.MESSAGE })));
-  assert.ok(!bench.handler.handle({ ...refusal("a", 1), type: MessageType.QUEUE_FULL }));
+  assert.ok(!bench.handler.handle({ ...denial("a", 1), type: MessageType.QUEUE_FULL }));
   assert.ok(bench.handler.handle(envelope({ type: MessageType.RATE_LIMITED })));
   assert.deepEqual(bench.log, ["Rate limited by relay: . Retry after 0ms"]);
 });
 
-test("a malformed refusal is an error and changes nothing", () => {
+test("a malformed denial is an error and changes nothing", () => {
   const bench = new Bench();
   bench.send("a");
-  const malformed = { ...refusal("a", 1), payload: { field: 24, bytes: hex("0a") } };
+  const malformed = { ...denial("a", 1), payload: { field: 24, bytes: hex("0a") } };
   assert.throws(() => bench.handler.handle(malformed), WireError);
   assert.ok(!bench.handler.backingOff);
-  bench.refuse("a", 1);
-  assert.equal(bench.refusals[0]?.outcome, "queued");
+  bench.deny("a", 1);
+  assert.equal(bench.denials[0]?.outcome, "queued");
 });
 
-test("what the socket does not take has not been sent", () => {
+test("what the socket does not accept has not been sent", () => {
   const bench = new Bench();
   bench.broken = new Error("not open");
   assert.throws(() => bench.send("a"), bench.broken);
   bench.broken = undefined;
-  bench.refuse("a", 100);
-  assert.equal(bench.refusals[0]?.outcome, "unknown");
+  bench.deny("a", 100);
+  assert.equal(bench.denials[0]?.outcome, "unknown");
 });
 
 test("a socket that fails in the middle loses nothing and keeps the order", () => {
   const bench = new Bench();
   bench.send("a", "b");
-  bench.refuse("a", 100);
-  bench.refuse("b", 100);
+  bench.deny("a", 100);
+  bench.deny("b", 100);
   bench.send("c");
   bench.sent;
   bench.broken = new Error("not open");
@@ -570,10 +570,10 @@ test("a socket that fails in the middle loses nothing and keeps the order", () =
   assert.deepEqual(bench.sent, ["a", "b", "c"]);
 });
 
-test("stopping returns what was not sent and what nobody knows about, and ends everything", async () => {
+test("stopping returns the unsent and the uncertain messages, and ends everything", async () => {
   const bench = new Bench();
   bench.send("a", "b", "c");
-  bench.refuse("b", 100);
+  bench.deny("b", 100);
   bench.send("d");
   const idle = bench.handler.idle();
   const { unsent, uncertain } = bench.handler.stop();
@@ -590,25 +590,25 @@ test("stopping returns what was not sent and what nobody knows about, and ends e
   assert.throws(() => bench.send("e"), ClosedError);
   assert.equal(bench.clock.timers, 0);
   assert.deepEqual(bench.handler.stop(), { unsent: [], uncertain: [] });
-  bench.refuse("a", 100);
+  bench.deny("a", 100);
   assert.equal(bench.clock.timers, 0);
 });
 
-test("whoever waits for an idle sender is told when the last message is out", async () => {
+test("idle() resolves when the last message is sent", async () => {
   const bench = new Bench();
   await bench.handler.idle();
   bench.send("a");
-  bench.refuse("a", 100);
+  bench.deny("a", 100);
   let idle = false;
-  const told = bench.handler.idle().then(() => (idle = true));
+  const resolved = bench.handler.idle().then(() => (idle = true));
   bench.clock.advance(100);
   await Promise.resolve();
   assert.ok(!idle);
   bench.clock.runOut(1_000);
-  await told;
+  await resolved;
 });
 
-test("limits that make no sense are refused by name", () => {
+test("invalid limits are errors that name the field", () => {
   const table: [RateLimitedHandlerOptions["limits"], RegExp][] = [
     [{ queueMessagesMax: 0 }, /queueMessagesMax is 0/],
     [{ recentBytesMax: -1 }, /recentBytesMax is -1/],

@@ -44,14 +44,14 @@ async function assertFails(
   assert.equal(clock.timers, 0);
 }
 
-test("a challenge is signed as the protocol says, and the assigned address is the connection's", async () => {
+test("a challenge is signed as specified, and the connection has the assigned address", async () => {
   const { socket, connecting } = await attempt({ key: SEED, relayHost: "relay.example" });
-  const answered = nextSent(socket);
+  const responded = nextSent(socket);
   socket.receive(challenge());
-  const answer = await answered;
-  assert.equal(answer.version, 1);
-  assert.equal(answer.type, MessageType.AUTH_RESPONSE);
-  const response = readPayload(answer, authResponse);
+  const sent = await responded;
+  assert.equal(sent.version, 1);
+  assert.equal(sent.type, MessageType.AUTH_RESPONSE);
+  const response = readPayload(sent, authResponse);
   assert.ok(response);
   assert.equal(response.version, 1);
   assert.equal(toHex(response.publicKey), PUBLIC_KEY);
@@ -68,7 +68,7 @@ test("a challenge is signed as the protocol says, and the assigned address is th
   assert.equal((await connecting).address, "pinch:abc@relay.example");
 });
 
-test("a challenge that is not as it should be is not signed", async () => {
+test("an invalid challenge is not signed", async () => {
   const table: [Envelope | Uint8Array | string, AuthFailure, RegExp][] = [
     [challenge({ version: 0 }), "bad-challenge", /version 0, not 1/],
     [challenge({ version: 2 }), "bad-challenge", /version 2, not 1/],
@@ -100,7 +100,7 @@ test("a challenge that is not as it should be is not signed", async () => {
   }
 });
 
-test("the relay's clock may be half a minute off, or as much as the caller says", async () => {
+test("the relay's clock may be off by half a minute, or by clockSkewMs", async () => {
   const table: [bigint, bigint, number | undefined, boolean][] = [
     [-40_000n, -29_999n, undefined, true],
     [-40_000n, -30_000n, undefined, false],
@@ -111,54 +111,54 @@ test("the relay's clock may be half a minute off, or as much as the caller says"
   ];
   for (const [issued, expires, clockSkewMs, valid] of table) {
     const trial = await attempt(clockSkewMs === undefined ? {} : { clockSkewMs });
-    const answered = nextSent(trial.socket);
+    const responded = nextSent(trial.socket);
     trial.socket.receive(challenge({ issuedAtMs: NOW_MS + issued, expiresAtMs: NOW_MS + expires }));
-    if (valid) await answered;
+    if (valid) await responded;
     else await assertFails(trial, "expired", /not valid now/);
   }
 });
 
-test("a caller who expects no particular host signs for any", async () => {
+test("without an expected host any host is signed", async () => {
   const { socket } = await attempt();
-  const answered = nextSent(socket);
-  socket.receive(challenge({ relayHost: "whoever" }));
-  await answered;
+  const responded = nextSent(socket);
+  socket.receive(challenge({ relayHost: "any-host" }));
+  await responded;
 });
 
-test("a relay that says no is quoted, in one line", async () => {
+test("the reason of a rejection is quoted in one line", async () => {
   for (const [errorMessage, expected] of [
     ["address already connected", /^the relay refused: address already connected$/],
     ["no\nway", /^the relay refused: no\\u\{a\}way$/],
     ["", /^the relay refused: no reason given$/],
   ] as const) {
     const trial = await attempt();
-    const answered = nextSent(trial.socket);
+    const responded = nextSent(trial.socket);
     trial.socket.receive(challenge());
-    await answered;
+    await responded;
     trial.socket.receive(result({ success: false, errorMessage }));
     await assertFails(trial, "rejected", expected);
   }
 });
 
-test("what comes instead of a result ends the handshake", async () => {
+test("anything but a result ends the handshake", async () => {
   for (const frame of [result({ assignedAddress: "" }), challenge(), hex("08"), "text"]) {
     const trial = await attempt();
-    const answered = nextSent(trial.socket);
+    const responded = nextSent(trial.socket);
     trial.socket.receive(challenge());
-    await answered;
+    await responded;
     trial.socket.receive(frame);
     await assertFails(trial, "unexpected", /./);
   }
 });
 
-test("a relay that does not wait for the answer is not believed", async () => {
+test("a result before the response is rejected", async () => {
   const trial = await attempt();
   trial.socket.receive(challenge());
   trial.socket.receive(result());
   await assertFails(trial, "unexpected", /out of turn/);
 });
 
-test("a relay that says nothing is not waited for longer than the caller wants", async () => {
+test("a silent relay times out", async () => {
   const trial = await attempt({ timeoutMs: 500 });
   trial.clock.advance(499);
   assert.equal(trial.socket.closes, 0);
@@ -169,12 +169,12 @@ test("a relay that says nothing is not waited for longer than the caller wants",
   assert.equal(trial.socket.closes, 1);
 
   const silent = await attempt();
-  const answered = nextSent(silent.socket);
+  const responded = nextSent(silent.socket);
   silent.socket.receive(challenge());
-  await answered;
+  await responded;
   silent.clock.advance(10_000);
   await assert.rejects(silent.connecting, (error) => {
-    return error instanceof TimeoutError && /no answer .* within 10000 ms/.test(error.message);
+    return error instanceof TimeoutError && /no response .* within 10000 ms/.test(error.message);
   });
 });
 
@@ -203,7 +203,7 @@ test("aborting ends the handshake with the signal's reason", async () => {
   assert.equal(trial.socket.closes, 1);
 });
 
-test("keys that cannot sign for Ed25519 are refused", async () => {
+test("keys that cannot sign with Ed25519 are errors", async () => {
   const { WebSocket } = fakeWebSocket();
   const ecdsa = (await crypto.subtle.generateKey({ name: "ECDSA", namedCurve: "P-256" }, true, [
     "sign",
@@ -213,7 +213,7 @@ test("keys that cannot sign for Ed25519 are refused", async () => {
     [new Uint8Array(31), /a seed has 32 bytes, not 31/],
     [new Uint8Array(64), /a seed has 32 bytes, not 64/],
     [ecdsa, /ECDSA, not Ed25519/],
-    [{} as never, /not one that Ed25519 can sign with/],
+    [{} as never, /cannot sign with Ed25519/],
   ];
   for (const [key, message] of keys) {
     await assert.rejects(RelayConnection.connect("ws://h", { key, WebSocket }), (error) => {
@@ -224,7 +224,7 @@ test("keys that cannot sign for Ed25519 are refused", async () => {
   }
 });
 
-test("options that make no sense are refused by name", async () => {
+test("invalid options are errors that name the option", async () => {
   const table: [string, Partial<ConnectOptions>, RegExp][] = [
     ["not a url\n", {}, /`not a url\\u\{a\}` is not a URL/],
     ["http://h/ws", {}, /ws: or wss:, not http:/],
@@ -259,7 +259,7 @@ test("a relay's address without a path is that of its WebSocket", async () => {
   }
 });
 
-test("a WebSocket that the platform forbids is the caller's mistake", async () => {
+test("a WebSocket that the platform forbids is an InvalidError", async () => {
   class WebSocket {
     constructor(url: string) {
       throw new Error(`not to ${url}`);
@@ -269,12 +269,12 @@ test("a WebSocket that the platform forbids is the caller's mistake", async () =
   const connecting = RelayConnection.connect("ws://h", { key: SEED, WebSocket: forbidden });
   await assert.rejects(connecting, (error) => {
     assert.ok(error instanceof InvalidError);
-    assert.equal(error.message, "the platform opens no WebSocket to ws://h/ws");
+    assert.equal(error.message, "the platform cannot open a WebSocket to ws://h/ws");
     return true;
   });
 });
 
-test("the platform's WebSocket is used if there is one, and asked for if there is none", async () => {
+test("the platform's WebSocket is used if there is one, and required if there is none", async () => {
   const platform = globalThis as { WebSocket?: WebSocketConstructor | undefined };
   const before = platform.WebSocket;
   try {
@@ -292,7 +292,7 @@ test("the platform's WebSocket is used if there is one, and asked for if there i
   }
 });
 
-test("the package's main entry has the relay as a part", async () => {
+test("the package's main entry exports the relay", async () => {
   const { relay } = await import("tidegate");
   assert.equal(relay.RelayConnection, RelayConnection);
 });

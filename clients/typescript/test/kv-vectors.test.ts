@@ -9,7 +9,7 @@ import { amount, vectors, type Case, type Given, type VectorStep } from "./suppo
 
 const MS_NS = 1_000_000n;
 
-/** The limit in whole milliseconds, if it has any. */
+/** The limit in whole milliseconds, if it has one. */
 function kvLimit(given: Given): KvLimit | undefined {
   const kind = given["kind"];
   const perNs = amount(given, kind === "bucket" ? "period_ns" : "per_ns");
@@ -34,7 +34,7 @@ function fits(burst: bigint, count: bigint, perNs: bigint): boolean {
   return burst < 2n ** 32n && count < 2n ** 32n && (burst * perNs) / count < 3n * 10n ** 18n;
 }
 
-/** Whether the check over a store can do this step. */
+/** Whether the check over a store supports this step. */
 function canReplay(step: VectorStep, before: VectorStep | undefined, limit: KvLimit): boolean {
   const nowNs = BigInt(step.at_ns);
   const wholeMs = nowNs % MS_NS === 0n;
@@ -45,7 +45,7 @@ function canReplay(step: VectorStep, before: VectorStep | undefined, limit: KvLi
   return wholeMs && costs && verbs && steps;
 }
 
-/** Replays a case as far as the check over a store goes, and returns how many steps that are. */
+/** Replays the supported steps of a case, and returns their number. */
 async function replay({ name, limit: given, steps }: Case): Promise<number> {
   const store = new MemoryStore();
   let limit = kvLimit(given);
@@ -63,19 +63,19 @@ async function replay({ name, limit: given, steps }: Case): Promise<number> {
   return steps.length;
 }
 
-function meets(result: RateLimitResult, { op, expect }: VectorStep, place: string): void {
+function meets(result: RateLimitResult, { op, expect }: VectorStep, context: string): void {
   const ms = (text: unknown): number => Math.ceil(Number(String(text).replace("ns", "")) / 1e6);
-  assert.equal(result.remaining, Number(expect?.["remaining"]), place);
-  assert.equal(result.resetAfterMs, ms(expect?.["reset_ns"]), place);
-  assert.equal(result.failedOpen, false, place);
+  assert.equal(result.remaining, Number(expect?.["remaining"]), context);
+  assert.equal(result.resetAfterMs, ms(expect?.["reset_ns"]), context);
+  assert.equal(result.failedOpen, false, context);
   if (op === "peek") return;
   const wait = expect?.["wait"];
   const retryAfterMs = wait === null ? 0 : wait === "never" ? null : ms(wait);
-  assert.equal(result.allowed, expect?.["allowed"], place);
-  assert.equal(result.retryAfterMs, retryAfterMs, place);
+  assert.equal(result.allowed, expect?.["allowed"], context);
+  assert.equal(result.retryAfterMs, retryAfterMs, context);
 }
 
-test("vectors through a store, as far as a check can go", async () => {
+test("vectors through a store, as far as a check supports them", async () => {
   const replayed: Record<string, { cases: number; steps: number }> = {};
   for (const kind of ["bucket", "sliding", "window"]) {
     const steps = await Promise.all(vectors(kind).map(replay));
@@ -90,7 +90,7 @@ test("vectors through a store, as far as a check can go", async () => {
   });
 });
 
-/** Numbers that look random and are the same every time (a linear congruential generator). */
+/** Pseudo-random numbers, the same every time (a linear congruential generator). */
 function dice(seed: bigint): (sides: number) => number {
   let state = seed;
   return (sides) => {
@@ -104,7 +104,7 @@ interface Twin {
   edit(limit: KvLimit, nowNs: bigint): void;
 }
 
-/** The same limit without a store: its state never leaves the memory. */
+/** The same limit without a store. */
 function twin<Limit extends Algorithm<Limit, State>, State>(
   make: (limit: KvLimit) => Limit,
   first: KvLimit,
@@ -156,7 +156,7 @@ for (const [name, makeTwin, limits] of [
   ],
   ["window", (limit: KvLimit) => twin(fixed, limit), [{ max: 7, windowMs: 99_991 }]],
 ] as [string, (limit: KvLimit) => Twin, KvLimit[]][]) {
-  test(`${name}: a store that forgets expired keys answers like one that forgets nothing`, async () => {
+  test(`${name}: a store that removes expired keys decides like one that keeps everything`, async () => {
     for (let seed = 1n; seed <= 20n; seed++) {
       const roll = dice(seed);
       const store = new MemoryStore();

@@ -18,7 +18,7 @@ function start(
   return startWorker(context, { program: "worker/check.js", variables });
 }
 
-/** Asks the Worker to check a message of a user at a time. */
+/** Lets the Worker check a message of a user at a time. */
 async function check(
   worker: Worker,
   user: string,
@@ -31,7 +31,7 @@ async function check(
   return (await response.json()) as RateLimitResult;
 }
 
-/** What the namespace has. */
+/** The contents of the namespace. */
 async function contents({ namespace }: Worker): Promise<Record<string, string | null>> {
   const { keys } = await namespace.list();
   const values = keys.map(async ({ name }) => [name, await namespace.get(name)] as const);
@@ -47,9 +47,9 @@ test("in the Workers runtime: twenty messages, then none until the next window",
       [true, remaining, false],
     );
   }
-  const refused = await check(worker, "42", NOW_MS);
+  const denied = await check(worker, "42", NOW_MS);
   const endsMs = (WINDOW_KEY + 1) * HOUR_MS;
-  assert.deepEqual(refused, {
+  assert.deepEqual(denied, {
     allowed: false,
     remaining: 0,
     limit: 20,
@@ -66,11 +66,7 @@ test("in the Workers runtime: twenty messages, then none until the next window",
     [`ratelimit:7:${WINDOW_KEY}`]: "1",
   });
   await check(worker, "last", NOW_MS, { "x-broken": "get" });
-  assert.match(
-    await worker.nextLine(),
-    /^Rate limit: user last /,
-    "the first line that was logged",
-  );
+  assert.match(await worker.nextLine(), /^Rate limit: user last /, "the first log line");
 });
 
 test("in the Workers runtime: keys expire after their window", async (context) => {
@@ -106,16 +102,16 @@ test("in the Workers runtime: bucket and sliding window", async (context) => {
       assert.ok((await check(worker, "42", startsMs - 1)).allowed);
     }
     const early = algorithm === "bucket" ? laterMs - 1 : 0;
-    const refused = await check(worker, "42", startsMs + early - 1);
-    assert.equal(refused.allowed, false, "no second burst at the window's edge");
-    const passes = startsMs + early - 1 + (refused.retryAfterMs ?? NaN);
-    assert.equal((await check(worker, "42", passes - 1)).allowed, false, "no earlier");
-    assert.equal((await check(worker, "42", passes)).allowed, true, "and no later");
+    const denied = await check(worker, "42", startsMs + early - 1);
+    assert.equal(denied.allowed, false, "no second burst at the window's edge");
+    const passes = startsMs + early - 1 + (denied.retryAfterMs ?? NaN);
+    assert.equal((await check(worker, "42", passes - 1)).allowed, false, "not earlier");
+    assert.equal((await check(worker, "42", passes)).allowed, true, "and not later");
     assert.deepEqual(Object.keys(await contents(worker)), ["ratelimit:42"]);
   }
 });
 
-test("in the Workers runtime: a namespace that fails lets the message through", async (context) => {
+test("in the Workers runtime: a failing namespace allows the message", async (context) => {
   const worker = await start(context);
   for (const [broken, verb] of [
     ["get", "read"],
@@ -124,9 +120,7 @@ test("in the Workers runtime: a namespace that fails lets the message through", 
     const result = await check(worker, "42", NOW_MS, { "x-broken": broken });
     assert.deepEqual([result.allowed, result.remaining, result.failedOpen], [true, 19, true]);
     const line = await worker.nextLine();
-    assert.ok(
-      line.startsWith(`Rate limit: user 42 is let through; the store cannot be ${verb}: KV`),
-    );
+    assert.ok(line.startsWith(`Rate limit: user 42 is allowed; the store cannot be ${verb}: KV`));
     assert.match(line, /414/, "the reason that the namespace gave");
   }
   assert.deepEqual(await contents(worker), {});
@@ -137,7 +131,7 @@ test("in the Workers runtime: a namespace that fails lets the message through", 
   );
 });
 
-test("in the Workers runtime: settings that cannot be are named", async (context) => {
+test("in the Workers runtime: invalid settings are named", async (context) => {
   const headers = { "x-now-ms": `${NOW_MS}` };
   for (const [name, value] of [
     ["RATE_LIMIT_MAX", "many"],
@@ -154,20 +148,20 @@ test("in the Workers runtime: settings that cannot be are named", async (context
   assert.match(await response.text(), /^RATE_LIMIT_KV is not bound to a key-value namespace/);
 });
 
-test("in the Workers runtime: the core in a Durable Object is exact, however many come", async (context) => {
+test("in the Workers runtime: the core in a Durable Object is exact under concurrency", async (context) => {
   const durableObjects = { LIMITS: "UserLimit" };
   const worker = await startWorker(context, { program: "worker/exact.js", durableObjects });
   const headers = { "x-now-ms": `${NOW_MS}` };
-  const ask = async (user: string): Promise<boolean> => {
+  const check = async (user: string): Promise<boolean> => {
     const response = await worker.fetch(`/${user}`, { headers });
     return ((await response.json()) as { allowed: boolean }).allowed;
   };
-  const answers = await Promise.all(Array.from({ length: 50 }, () => ask("42")));
-  assert.equal(answers.filter((allowed) => allowed).length, 20);
-  assert.ok(await ask("7"));
+  const results = await Promise.all(Array.from({ length: 50 }, () => check("42")));
+  assert.equal(results.filter((allowed) => allowed).length, 20);
+  assert.ok(await check("7"));
 });
 
-test("in the Workers runtime: what the README shows", async (context) => {
+test("in the Workers runtime: the README's example", async (context) => {
   const readme = readFileSync(new URL("../README.md", import.meta.url), "utf8");
   const [, text] = /```js\n(import \{ checkRateLimit \}[^]*?\n)```/.exec(readme) ?? [];
   assert.ok(text, "the README has an example");

@@ -27,14 +27,14 @@ const HOUR_MS = 3_600_000;
 const START_MS = 1_699_999_200_000;
 const WINDOW_KEY = START_MS / HOUR_MS;
 
-/** A limiter over memory, with what it logged. */
+/** A limiter over memory, with its log. */
 function bench(options: KvRateLimiterOptions = {}, store: KeyValue = new MemoryStore()) {
   const log: string[] = [];
   const limiter = new KvRateLimiter(store, { logger: (line) => log.push(line), ...options });
   return { limiter, log };
 }
 
-/** How many of these messages pass. */
+/** How many of these messages are allowed. */
 async function admitted(limiter: KvRateLimiter, count: number, nowMs: number): Promise<number> {
   let passed = 0;
   for (let sent = 0; sent < count; sent++) {
@@ -57,7 +57,7 @@ test("twenty per hour, counted under the contract's key", async () => {
       failedOpen: false,
     });
   }
-  const refused = {
+  const denied = {
     allowed: false,
     remaining: 0,
     limit: 20,
@@ -65,14 +65,14 @@ test("twenty per hour, counted under the contract's key", async () => {
     resetAfterMs: HOUR_MS - 1_000,
     failedOpen: false,
   };
-  assert.deepEqual(await limiter.check(42, { nowMs }), refused);
-  assert.deepEqual(await limiter.check("42", { nowMs }), refused, "a number or its digits");
+  assert.deepEqual(await limiter.check(42, { nowMs }), denied);
+  assert.deepEqual(await limiter.check("42", { nowMs }), denied, "a number or its digits");
   assert.deepEqual(store.contents(), { [`ratelimit:42:${WINDOW_KEY}`]: "20" });
   assert.equal((await limiter.check(7, { nowMs })).remaining, 19);
   const last = { nowMs: START_MS + HOUR_MS - 1 };
   assert.deepEqual(
     await limiter.check(42, last),
-    { ...refused, retryAfterMs: 1, resetAfterMs: 1 },
+    { ...denied, retryAfterMs: 1, resetAfterMs: 1 },
     "one millisecond before the end",
   );
   assert.equal((await limiter.check(42, { nowMs: START_MS + HOUR_MS })).remaining, 19);
@@ -90,7 +90,8 @@ test("keys live until their window's end, and no shorter than a minute", async (
     [HOUR_MS, START_MS + HOUR_MS - 60_000, 60],
     [HOUR_MS, START_MS + HOUR_MS - 1, 60],
     [1_000, START_MS, 60],
-    // From 100 800 to 201 600: the store may cut the second of the call, so 201.6 is 202 − 100.
+    // From 100 800 to 201 600: the store may truncate the second of the call, so 201.6 is 202 −
+    // 100.
     [100_800, 100_900, 102],
     [86_400_000, 0, 86_400],
   ] as const) {
@@ -102,7 +103,7 @@ test("keys live until their window's end, and no shorter than a minute", async (
   }
 });
 
-test("keys of states live until the state is as good as fresh", async () => {
+test("keys of states live until the state is fresh again", async () => {
   for (const [limit, ttlS] of [
     [{ algorithm: "bucket", max: 20, windowMs: HOUR_MS }, 180],
     [{ algorithm: "bucket", max: 20, windowMs: HOUR_MS, burst: 1 }, 180],
@@ -116,7 +117,7 @@ test("keys of states live until the state is as good as fresh", async () => {
   }
 });
 
-test("what bucket and sliding window keep", async () => {
+test("stored states of bucket and sliding window", async () => {
   const nowMs = START_MS;
   for (const [limit, messages, text] of [
     [
@@ -153,20 +154,20 @@ test("twice the limit at the edge of a fixed window, and not with the other two"
   }
 });
 
-test("costs, and a look that changes nothing", async () => {
+test("costs, and a cost of 0 that changes nothing", async () => {
   for (const algorithm of ["window", "sliding", "bucket"] as const) {
     const store = new MemoryStore();
     const { limiter } = bench({ limit: { max: 5, windowMs: HOUR_MS, algorithm } }, store);
     const check = (cost: number) => limiter.check(42, { cost, nowMs: START_MS });
     assert.equal((await check(0)).remaining, 5);
-    assert.deepEqual(store.contents(), {}, "a look leaves nothing behind");
+    assert.deepEqual(store.contents(), {}, "a cost of 0 stores nothing");
     assert.equal((await check(3)).remaining, 2);
     const kept = store.contents();
     const { allowed, remaining } = await check(3);
     assert.deepEqual({ allowed, remaining }, { allowed: false, remaining: 2 });
     assert.equal((await check(6)).retryAfterMs, null, "no wait helps");
     assert.equal((await check(0)).remaining, 2);
-    assert.deepEqual(store.contents(), kept, "refused messages do not count");
+    assert.deepEqual(store.contents(), kept, "denied messages do not count");
   }
 });
 
@@ -187,7 +188,7 @@ test("limits by user", async () => {
   await assert.rejects(broken.check(42), { field: "max" });
 });
 
-test("an edited limit keeps what was spent, and tells the true wait", async () => {
+test("an edited limit keeps its charges, and reports the true wait", async () => {
   const store = new MemoryStore();
   const hourly: KvLimit = { algorithm: "bucket", max: 1, windowMs: HOUR_MS };
   const byMinute: KvLimit = { algorithm: "bucket", max: 1, windowMs: 60_000 };
@@ -214,10 +215,10 @@ test("no user's key is that of another, or of another algorithm", async () => {
   assert.equal(store.entries.size, users.length * 2);
 });
 
-test("a store that cannot answer lets the message through, and says so", async () => {
+test("an unavailable store allows the message, and is logged", async () => {
   const down = new Error("KV GET failed:\n503");
-  const read = "Rate limit: user 42 is let through; the store cannot be read: ";
-  const written = "Rate limit: user 42 is let through; the store cannot be written: ";
+  const read = "Rate limit: user 42 is allowed; the store cannot be read: ";
+  const written = "Rate limit: user 42 is allowed; the store cannot be written: ";
   const put = () => Promise.resolve();
   const get = () => Promise.resolve(null);
   for (const [store, line] of [
@@ -233,8 +234,8 @@ test("a store that cannot answer lets the message through, and says so", async (
       const result = await limiter.check(42, { nowMs: START_MS });
       assert.deepEqual([result.allowed, result.remaining, result.failedOpen], [true, 19, true]);
       assert.deepEqual(log, [line]);
-      const refused = await limiter.check(42, { nowMs: START_MS, cost: 21 });
-      assert.deepEqual([refused.allowed, refused.failedOpen], [false, false], "never fits");
+      const denied = await limiter.check(42, { nowMs: START_MS, cost: 21 });
+      assert.deepEqual([denied.allowed, denied.failedOpen], [false, false], "never fits");
     }
   }
 });
@@ -243,11 +244,11 @@ function raise(error: Error): never {
   throw error;
 }
 
-test("a store that takes too long cannot answer", async () => {
+test("a slow store is unavailable", async () => {
   for (const hanging of ["get", "put"] as const) {
     const clock = new FakeClock();
     const hang = (): Promise<never> => {
-      // The limiter's timer has been started when the store is asked.
+      // The limiter's timer has been started when the store is called.
       queueMicrotask(() => clock.advance(2_000));
       return new Promise(() => {});
     };
@@ -256,8 +257,8 @@ test("a store that takes too long cannot answer", async () => {
     const { allowed, failedOpen } = await limiter.check(42);
     assert.deepEqual({ allowed, failedOpen }, { allowed: true, failedOpen: true });
     const verb = hanging === "get" ? "read" : "written";
-    const line = `the store cannot be ${verb}: no answer within 2000 ms`;
-    assert.deepEqual(log, [`Rate limit: user 42 is let through; ${line}`]);
+    const line = `the store cannot be ${verb}: no response within 2000 ms`;
+    assert.deepEqual(log, [`Rate limit: user 42 is allowed; ${line}`]);
     assert.equal(clock.timers, 0);
   }
 });
@@ -271,7 +272,7 @@ test("a logger that throws stops nothing", async (context) => {
   assert.deepEqual((await problems(1)).map(String), ["Error: disk full"]);
 });
 
-test("a value that is no count starts a new one, and says so", async () => {
+test("an invalid value starts a new count, and is logged", async () => {
   const counts = [
     "",
     " ",
@@ -330,17 +331,21 @@ test("a value that is no count starts a new one, and says so", async () => {
       const { limiter, log } = bench({ limit: { max: 20, windowMs: HOUR_MS, algorithm } }, store);
       const nowMs = START_MS;
       const first = await limiter.check(42, { nowMs });
-      const place = `${algorithm}: ${value}`;
-      assert.deepEqual([first.allowed, first.remaining, first.failedOpen], [true, 19, true], place);
-      const line = `Rate limit: user 42 is let through; the store has no count under ${key}`;
-      assert.deepEqual(log, [line], place);
+      const context = `${algorithm}: ${value}`;
+      assert.deepEqual(
+        [first.allowed, first.remaining, first.failedOpen],
+        [true, 19, true],
+        context,
+      );
+      const line = `Rate limit: user 42 is allowed; the store has no count under ${key}`;
+      assert.deepEqual(log, [line], context);
       const second = await limiter.check(42, { nowMs });
-      assert.deepEqual([second.remaining, second.failedOpen], [18, false], place);
+      assert.deepEqual([second.remaining, second.failedOpen], [18, false], context);
     }
   }
 });
 
-test("a count above the limit, as a lowered limit finds it, refuses", async () => {
+test("a count above a lowered limit denies", async () => {
   const store = new MemoryStore();
   await store.put(`ratelimit:42:${WINDOW_KEY}`, "9007199254740991", { expirationTtl: 3_600 });
   const result = await bench({}, store).limiter.check(42, { nowMs: START_MS });
@@ -387,16 +392,16 @@ test("settings of the environment", async () => {
   }
 });
 
-test("users with another number, from the environment", async () => {
+test("users with another maximum, from the environment", async () => {
   const env = { RATE_LIMIT_KV: new MemoryStore(), RATE_LIMIT_USERS: "7=3, 8 = unlimited,9=1" };
   const limits = [];
   for (const userId of [42, 7, 8, "9"]) {
     limits.push((await checkRateLimit(env, userId, { nowMs: START_MS })).limit);
   }
   assert.deepEqual(limits, [20, 3, Infinity, 1]);
-  assert.equal(env.RATE_LIMIT_KV.entries.size, 3, "nothing is counted of the unlimited");
+  assert.equal(env.RATE_LIMIT_KV.entries.size, 3, "unlimited users are not counted");
   const limitFor = (userId: string) => (userId === "7" ? { max: 5, windowMs: 1 } : undefined);
-  assert.equal((await checkRateLimit(env, 7, { limitFor })).limit, 5, "the program goes first");
+  assert.equal((await checkRateLimit(env, 7, { limitFor })).limit, 5, "limitFor takes precedence");
   assert.equal((await checkRateLimit(env, 9, { limitFor })).limit, 1);
   for (const RATE_LIMIT_USERS of [
     "1",
@@ -413,7 +418,7 @@ test("users with another number, from the environment", async () => {
   }
 });
 
-test("what the caller cannot ask for", async () => {
+test("invalid arguments", async () => {
   const { limiter } = bench();
   for (const userId of ["", NaN, 1.5, 2 ** 53, "x".repeat(600), null, undefined, {}]) {
     await assert.rejects(limiter.check(userId as UserId), { field: "userId" }, String(userId));
@@ -446,7 +451,7 @@ test("what the caller cannot ask for", async () => {
   }
 });
 
-test("the package's main entry has the check and the limits as parts", () => {
+test("the package's main entry exports the check and the limits", () => {
   assert.equal(tidegate.kv.checkRateLimit, checkRateLimit);
   assert.ok(tidegate.core.Bucket);
 });

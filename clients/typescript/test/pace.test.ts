@@ -3,73 +3,73 @@ import { test } from "node:test";
 
 import { RateLimitedHandler, type SendLimits } from "tidegate/relay";
 
-// Not part of what the package exports.
+// Not exported by the package.
 import { Pace } from "../dist/relay/pace.js";
 import { Random } from "./support/bytes.js";
 import { FakeClock } from "./support/fake-clock.js";
 import { message, SimulatedRelay } from "./support/simulated-relay.js";
 
-test("near a relay, one message at a time; after a while of quiet, a little sooner", () => {
+test("near a relay, one message at a time; after some rounds without denials, a little sooner", () => {
   const pace = new Pace(60_000);
-  pace.refused({ waitMs: 400, message: { sinceLastMs: 600, roundTripMs: 10, inRound: true } });
-  pace.refused({ waitMs: 900, message: { sinceLastMs: 0, roundTripMs: 10, inRound: true } });
+  pace.denied({ waitMs: 400, message: { sinceLastMs: 600, roundTripMs: 10, inRound: true } });
+  pace.denied({ waitMs: 900, message: { sinceLastMs: 0, roundTripMs: 10, inRound: true } });
   for (let round = 0; round < 32; round++) {
     assert.deepEqual(pace.round(), { count: 1, pauseMs: 1_000 });
   }
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 875 });
-  pace.refused({ waitMs: 125, message: { sinceLastMs: 875, roundTripMs: 10, inRound: true } });
+  pace.denied({ waitMs: 125, message: { sinceLastMs: 875, roundTripMs: 10, inRound: true } });
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 1_000 });
 });
 
-test("far from a fast relay, rounds grow by one and are halved once by a refused round", () => {
+test("far from a fast relay, rounds grow by one and are halved once by a denied round", () => {
   const pace = new Pace(60_000);
   const lesson = { waitMs: 5, message: { sinceLastMs: 0, roundTripMs: 100, inRound: true } };
-  pace.refused(lesson);
+  pace.denied(lesson);
   for (const count of [1, 2, 3, 4, 5]) {
     assert.deepEqual(pace.round(), { count, pauseMs: 200 });
   }
-  for (let refused = 0; refused < 4; refused++) pace.refused(lesson);
+  for (let denied = 0; denied < 4; denied++) pace.denied(lesson);
   for (const count of [3, 4]) assert.deepEqual(pace.round(), { count, pauseMs: 200 });
 });
 
-test("pauses have an upper end, and what was learned can be forgotten", () => {
+test("pauses are bounded, and the learned pace can be reset", () => {
   const pace = new Pace(60_000);
-  pace.refused({ waitMs: 60_000, message: { sinceLastMs: 9_999, roundTripMs: 0, inRound: true } });
+  pace.denied({ waitMs: 60_000, message: { sinceLastMs: 9_999, roundTripMs: 0, inRound: true } });
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 60_000 });
   pace.reset();
-  pace.refused({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs: 5_000, inRound: true } });
+  pace.denied({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs: 5_000, inRound: true } });
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 2_000 });
   pace.reset();
-  pace.refused({ waitMs: 7 });
+  pace.denied({ waitMs: 7 });
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 7 });
 });
 
-test("the distance is that of the quickest of a flood, then that of the last refused round", () => {
+test("the distance is that of the quickest of a flood, then that of the last denied round", () => {
   const pace = new Pace(60_000);
   const after = (inRound: boolean, ...roundTripsMs: number[]): number => {
     for (const roundTripMs of roundTripsMs) {
-      pace.refused({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs, inRound } });
+      pace.denied({ waitMs: 1, message: { sinceLastMs: 0, roundTripMs, inRound } });
     }
     return pace.round().pauseMs;
   };
   assert.equal(after(false, 700, 60, 400), 120);
   assert.equal(after(true, 30, 40, 20), 80);
   assert.equal(after(true, 10, 15), 30);
-  // Not less than a busy machine takes.
+  // At least what a busy machine needs.
   assert.equal(after(true, 1), 10);
 });
 
-test("a flood of a fast relay nearby is over nearly as soon as the relay allows, in order", () => {
-  // The sender is busy for 300 ms, in which it hears nothing.
+test("a flood to a fast relay nearby ends nearly as soon as the relay allows, in order", () => {
+  // The sender is busy for 300 ms, in which it receives nothing.
   const world = new World({ perMessageMs: 2, burst: 10 }, () => 1);
   const heard: (() => void)[] = [];
-  const { onRefusal } = world.relay;
-  world.relay.onRefusal = (refused) => heard.push(() => onRefusal(refused));
+  const { onDenial } = world.relay;
+  world.relay.onDenial = (denied) => heard.push(() => onDenial(denied));
   for (let part = 0; part < 250; part++) {
     world.send(10);
     world.clock.advance(1.2);
   }
-  world.relay.onRefusal = onRefusal;
+  world.relay.onDenial = onDenial;
   const direct = new Set(world.relay.delivered);
   for (const hear of heard) hear();
   const tookMs = world.clock.runOut(60_000);
@@ -80,19 +80,19 @@ test("a flood of a fast relay nearby is over nearly as soon as the relay allows,
   assert.ok(tookMs < 6_500, `${tookMs} ms`);
 });
 
-test("as long as nothing is refused there is no pace to keep", () => {
+test("as long as nothing is denied there is no pace to keep", () => {
   const pace = new Pace(60_000);
   assert.deepEqual(pace.round(), { count: Infinity, pauseMs: 0 });
   pace.cut(5);
-  pace.refused({ waitMs: 7 });
+  pace.denied({ waitMs: 7 });
   assert.deepEqual(pace.round(), { count: 1, pauseMs: 7 });
   pace.reset();
   assert.deepEqual(pace.round(), { count: Infinity, pauseMs: 0 });
 });
 
-test("rounds grow from what was tried, not from what there was no room for", () => {
+test("rounds grow from the tried count, not from what there was no room for", () => {
   const pace = new Pace(60_000);
-  pace.refused({ waitMs: 5, message: { sinceLastMs: 0, roundTripMs: 100, inRound: true } });
+  pace.denied({ waitMs: 5, message: { sinceLastMs: 0, roundTripMs: 100, inRound: true } });
   for (const count of [1, 2, 3, 4, 5]) assert.equal(pace.round().count, count);
   pace.cut(2);
   for (const count of [3, 4]) assert.equal(pace.round().count, count);
@@ -119,7 +119,7 @@ class World {
       limits,
       onGaveUp: () => this.gaveUp++,
     });
-    this.relay.onRefusal = (refused) => this.handler.handle(refused);
+    this.relay.onDenial = (denied) => this.handler.handle(denied);
   }
 
   send(count: number): void {
@@ -138,10 +138,10 @@ test("with the relay's defaults, 25 messages at once arrive once, in order, as f
   world.clock.runOut(60_000);
   assert.deepEqual(world.relay.delivered, world.sent);
   // All that were sent too early, and none of those that were sent again.
-  assert.equal(world.relay.refusals, 15);
+  assert.equal(world.relay.denials, 15);
 });
 
-test("the pace is found also when the first wait says little about it", () => {
+test("the pace is found also when the first wait reveals little", () => {
   const world = new World({ perMessageMs: 1000, burst: 10 }, () => 2);
   world.send(10);
   world.clock.advance(930);
@@ -149,7 +149,7 @@ test("the pace is found also when the first wait says little about it", () => {
   const tookMs = world.clock.runOut(60_000);
   assert.deepEqual(world.relay.delivered, world.sent);
   // The first wait is 70 ms. One attempt at that pace shows the true one.
-  assert.ok(world.relay.refusals <= 15 + 2, `${world.relay.refusals} refusals`);
+  assert.ok(world.relay.denials <= 15 + 2, `${world.relay.denials} denials`);
   assert.ok(tookMs < 18_000, `${tookMs} ms`);
 });
 
@@ -158,12 +158,12 @@ test("a fast relay far away is not used like a slow one, and order is kept", () 
   world.send(400);
   const tookMs = world.clock.runOut(60_000);
   assert.deepEqual(world.relay.delivered, world.sent);
-  // One at a time, each with time for a refusal to come back, would be 156 s.
+  // One at a time, each with time for a denial to come back, would be 156 s.
   assert.ok(tookMs < 30_000, `${tookMs} ms`);
-  assert.ok(world.relay.refusals < 390 + 40, `${world.relay.refusals} refusals`);
+  assert.ok(world.relay.denials < 390 + 40, `${world.relay.denials} denials`);
 });
 
-test("a message that is refused while others are behind it is not overtaken by those who wait", () => {
+test("a denied message is not overtaken by queued ones", () => {
   const world = new World({ perMessageMs: 20, burst: 5 }, () => 30);
   world.send(6);
   world.clock.advance(60);
@@ -205,12 +205,12 @@ test("whatever the bucket, the distance and the traffic: everything arrives, onc
     const story = `seed ${seed}: ${JSON.stringify({ ...bucket, baseMs, jitterMs })}`;
     assert.equal(world.gaveUp, 0, story);
     assert.deepEqual(world.relay.delivered.toSorted(byNumber), world.sent, story);
-    // No hammering: what is sent again is refused seldom.
-    assert.ok(world.relay.refusals <= 2 * world.sent.length, `${story}: ${world.relay.refusals}`);
+    // What is sent again is seldom denied.
+    assert.ok(world.relay.denials <= 2 * world.sent.length, `${story}: ${world.relay.denials}`);
   }
 });
 
-test("all at once over a steady way: everything arrives in order", () => {
+test("all at once with constant latency: everything arrives in order", () => {
   for (let seed = 1; seed <= 300; seed++) {
     const random = new Random(seed);
     const bucket = { perMessageMs: 1 + random.below(1_000), burst: 1 + random.below(20) };
@@ -223,7 +223,7 @@ test("all at once over a steady way: everything arrives in order", () => {
   }
 });
 
-test("however little can be remembered: everything arrives, once", () => {
+test("however small the store: everything arrives, once", () => {
   for (let seed = 1; seed <= 300; seed++) {
     const random = new Random(seed);
     const bucket = { perMessageMs: 1 + random.below(100), burst: 1 + random.below(20) };

@@ -1,4 +1,4 @@
-/** The client against the real relay. Every wait is for something that the relay does. */
+/** The client against the real relay. Every wait is for an event of the relay. */
 
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
@@ -66,7 +66,7 @@ async function take(messages: AsyncIterator<Envelope>, count: number): Promise<s
   return texts;
 }
 
-/** Something that happens once, and can be waited for. */
+/** An event that happens once, and can be awaited. */
 function signal(): { give: () => void; wait: Promise<void>; readonly given: boolean } {
   let given = false;
   let resolve = (): void => {};
@@ -84,9 +84,9 @@ function signal(): { give: () => void; wait: Promise<void>; readonly given: bool
   };
 }
 
-/** Watches the order in which messages with numbers as their ids are sent. */
+/** Watches the order in which messages with numbers as ids are sent. */
 class Wire {
-  /** Messages that were sent although an earlier one was known to wait. */
+  /** Messages that were sent although an earlier one was known to be queued. */
   readonly overtaking: number[] = [];
   readonly WebSocket: typeof WebSocket;
   readonly #waiting = new Set<number>();
@@ -101,7 +101,7 @@ class Wire {
     };
   }
 
-  refused(messageId: Uint8Array): void {
+  denied(messageId: Uint8Array): void {
     this.#waiting.add(Number(fromUtf8(messageId)));
   }
 
@@ -155,13 +155,13 @@ test("the address of a seed is always the same", async (context) => {
   assert.equal(second.address, first.address);
 });
 
-test("burst + 1 is refused and logged, and all messages arrive once and in order", async (context) => {
+test("burst + 1 is denied and logged, and all messages arrive once and in order", async (context) => {
   const relay = await startRelay(context, FAST);
   const log: string[] = [];
-  const refusal = signal();
+  const denial = signal();
   const ada = await connect(context, relay.url, SEEDS.ada, {
     logger: (line) => log.push(line),
-    onRateLimited: refusal.give,
+    onRateLimited: denial.give,
   });
   const bob = await connect(context, relay.url, SEEDS.bob);
   const messages = bob.messages();
@@ -169,15 +169,15 @@ test("burst + 1 is refused and logged, and all messages arrive once and in order
 
   for (const text of numbers(0, 5)) assert.equal((await send(text)).state, "sent");
   const received = await take(messages, 5);
-  // One by one from here, each time until it has arrived or is refused: so nothing is on its way behind
-  // a refused message, however slow this machine is.
+  // One by one from here, each time until it has arrived or is denied: so nothing is in flight
+  // behind a denied message, however slow this machine is.
   let next = 5;
-  while (!refusal.given) {
+  while (!denial.given) {
     await send(String(next++));
     const arrival = take(messages, 1).then((texts) => received.push(...texts));
-    await Promise.race([arrival, refusal.wait]);
+    await Promise.race([arrival, denial.wait]);
     // Twenty more, while it backs off.
-    if (refusal.given) {
+    if (denial.given) {
       const taken = await Promise.all(numbers(next, next + 20).map(send));
       assert.ok(taken.every(({ state }) => state === "queued"));
     }
@@ -188,7 +188,7 @@ test("burst + 1 is refused and logged, and all messages arrive once and in order
   const line = new RegExp(`^Rate limited by relay: ${REASON}\\. Retry after [1-9]\\d*ms$`);
   assert.match(log[0] ?? "", line);
 
-  // Nothing comes twice: what ada sends now is the next that bob gets.
+  // Nothing arrives twice: what ada sends now is the next that bob gets.
   await ada.flush();
   await send("last");
   assert.deepEqual(await take(messages, 1), ["last"]);
@@ -196,10 +196,10 @@ test("burst + 1 is refused and logged, and all messages arrive once and in order
 
 test("forty messages at once, eight times the burst, all arrive once", async (context) => {
   const relay = await startRelay(context, FAST);
-  let refused = 0;
+  let denied = 0;
   const ada = await connect(context, relay.url, SEEDS.ada, {
     logger: () => {},
-    onRateLimited: () => refused++,
+    onRateLimited: () => denied++,
   });
   const bob = await connect(context, relay.url, SEEDS.bob);
   const messages = bob.messages();
@@ -208,23 +208,23 @@ test("forty messages at once, eight times the burst, all arrive once", async (co
   );
   const received = await take(messages, 40);
   assert.deepEqual(received.toSorted(byNumber), numbers(0, 40));
-  assert.ok(refused > 0);
+  assert.ok(denied > 0);
   await ada.flush();
   await ada.send({ to: bob.address, payload: secret("last") });
   assert.deepEqual(await take(messages, 1), ["last"]);
 });
 
-test("what was not sent when a connection ended can be given to the next one", async (context) => {
+test("unsent messages of an ended connection can be passed to the next one", async (context) => {
   const relay = await startRelay(context, { PINCH_RELAY_RATE_LIMIT: "0.001" });
-  const refusal = signal();
+  const denial = signal();
   const first = await connect(context, relay.url, SEEDS.ada, {
     logger: () => {},
-    onRateLimited: refusal.give,
+    onRateLimited: denial.give,
   });
   const bob = await connect(context, relay.url, SEEDS.bob);
   const messages = bob.messages();
   for (const text of numbers(0, 11)) await first.send({ to: bob.address, payload: secret(text) });
-  await refusal.wait;
+  await denial.wait;
   for (const text of numbers(11, 14)) await first.send({ to: bob.address, payload: secret(text) });
   assert.equal(first.waiting, 4);
   const { unsent, uncertain, error } = await first.close();
@@ -237,7 +237,7 @@ test("what was not sent when a connection ended can be given to the next one", a
   assert.deepEqual(await take(messages, 14), numbers(0, 14));
 });
 
-test("a key that is not the one it claims to be is not let in", async (context) => {
+test("a key pair whose halves do not match is rejected", async (context) => {
   const relay = await startRelay(context);
   const make = async () =>
     (await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"])) as Exclude<
@@ -254,7 +254,7 @@ test("a key that is not the one it claims to be is not let in", async (context) 
   });
 });
 
-test("a relay that calls itself something else gets no signature", async (context) => {
+test("a relay with another host gets no signature", async (context) => {
   const relay = await startRelay(context);
   await assert.rejects(
     connect(context, relay.url, SEEDS.ada, { relayHost: "relay.example" }),
@@ -271,28 +271,28 @@ test("an address connects once at a time", async (context) => {
     assert.equal(error.message, "the relay refused: address already connected");
     return true;
   });
-  // The first one has not noticed.
+  // The first one is not affected.
   await first.send({ to: first.address, payload: secret("still here") });
   assert.deepEqual(await take(first.messages(), 1), ["still here"]);
 });
 
-test("a relay that is killed ends the connection, and the messages on hold are handed back", async (context) => {
+test("a killed relay ends the connection, and queued messages are returned", async (context) => {
   const relay = await startRelay(context, { PINCH_RELAY_RATE_LIMIT: "0.001" });
-  const refusal = signal();
+  const denial = signal();
   const ada = await connect(context, relay.url, SEEDS.ada, {
     logger: () => {},
-    onRateLimited: refusal.give,
+    onRateLimited: denial.give,
   });
   for (const text of numbers(0, 11)) await ada.send({ to: ada.address, payload: secret(text) });
-  await refusal.wait;
-  const told = new Promise((resolve) => ada.onClose(resolve));
+  await denial.wait;
+  const closed = new Promise((resolve) => ada.onClose(resolve));
   const texts: string[] = [];
   const reading = (async () => {
     for await (const message of ada) texts.push(textOf(message));
   })();
   await relay.end("SIGKILL");
   const end = await ada.closed;
-  assert.equal(await told, end);
+  assert.equal(await closed, end);
   assert.equal(end.code, 1006);
   assert.ok(end.error instanceof ClosedError);
   assert.deepEqual(end.unsent.map(textOf), ["10"]);
@@ -302,7 +302,7 @@ test("a relay that is killed ends the connection, and the messages on hold are h
   assert.equal(await ada.close(), end);
 });
 
-test("a relay that goes away says so", async (context) => {
+test("a relay that shuts down closes with a reason", async (context) => {
   const relay = await startRelay(context);
   const ada = await connect(context, relay.url, SEEDS.ada);
   await relay.end("SIGTERM");
@@ -321,7 +321,7 @@ test("an envelope that the relay would drop is not sent", async (context) => {
     assert.equal(error.bytesMax, 65_536);
     return true;
   });
-  // Who sends it all the same finds that it is dropped, and that the connection stays.
+  // A larger envelope that is sent all the same is dropped, and the connection stays.
   await ada.send({ to: strict.address, payload: large });
   await ada.send({ to: strict.address, payload: secret("small") });
   assert.deepEqual(await take(strict.messages(), 1), ["small"]);
@@ -341,7 +341,7 @@ test("an envelope that the relay would drop is not sent", async (context) => {
   assert.equal((await take(strict.messages(), 1))[0]?.length, 65_536 - overhead);
 });
 
-test("nobody listens: no connection", async (context) => {
+test("nothing listens: no connection", async (context) => {
   const relay = await startRelay(context);
   await relay.end("SIGKILL");
   await assert.rejects(connect(context, relay.url, SEEDS.ada), (error) => {
@@ -367,15 +367,15 @@ test("2500 messages at once, far above the burst: all arrive once, and none is s
     PINCH_RELAY_RATE_BURST: "10",
   });
   const outcomes = new Set<string>();
-  const refused = new Set<string>();
+  const denied = new Set<string>();
   const wire = new Wire();
   const ada = await connect(context, relay.url, SEEDS.ada, {
     WebSocket: wire.WebSocket,
     logger: () => {},
     onRateLimited: ({ outcome, messageId }) => {
       outcomes.add(outcome);
-      refused.add(fromUtf8(messageId));
-      wire.refused(messageId);
+      denied.add(fromUtf8(messageId));
+      wire.denied(messageId);
     },
   });
   const bob = await connect(context, relay.url, SEEDS.bob);
@@ -387,9 +387,9 @@ test("2500 messages at once, far above the burst: all arrive once, and none is s
   const received = await take(messages, 2_500);
   assert.deepEqual(received.toSorted(byNumber), numbers(0, 2_500));
   assert.deepEqual([...outcomes], ["queued"]);
-  // What was on its way together may change places; what waits does not, nor what was never refused.
+  // Messages in flight together may be reordered; queued ones are not, nor those never denied.
   assert.deepEqual(wire.overtaking, []);
-  const direct = received.filter((text) => !refused.has(text));
+  const direct = received.filter((text) => !denied.has(text));
   assert.deepEqual(direct, direct.toSorted(byNumber));
   await ada.flush();
   const last = { toAddress: bob.address, messageId: utf8("2500"), payload: secret("last") };

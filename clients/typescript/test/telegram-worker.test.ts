@@ -4,10 +4,10 @@ import { test, type TestContext } from "node:test";
 import { startWorker, type Worker } from "./support/workers.js";
 
 const SECRET = "s3cret";
-/** 366 days: the test is over before the window is. */
+/** 366 days: longer than the test runs. */
 const WINDOW_MS = "31622400000";
 
-/** The example's Worker, with what it passed on and what it told Telegram. */
+/** The example's Worker, with what it dispatched and replied. */
 async function start(context: TestContext, more: Record<string, string> = {}) {
   const dispatched: unknown[] = [];
   const replies: { url: string; body: unknown }[] = [];
@@ -49,7 +49,7 @@ function send(worker: Worker, body: object, secret = SECRET): Promise<Response> 
 test("the example: twenty messages reach the agent, the next gets a reply", async (context) => {
   const { worker, dispatched, replies, telegram } = await start(context);
   for (let sent = 0; sent < 22; sent++) {
-    // Telegram is answered, also when it does not take the reply.
+    // Telegram gets its response even when it rejects the reply.
     if (sent === 21) telegram.status = 500;
     const response = await send(worker, update(42));
     assert.deepEqual([response.status, await response.json()], [200, { ok: true }]);
@@ -59,12 +59,12 @@ test("the example: twenty messages reach the agent, the next gets a reply", asyn
   const text = "You've reached the message limit. Please try again later.";
   const reply = { url: "http://telegram/bot123:ABC/sendMessage", body: { chat_id: 42, text } };
   assert.deepEqual(replies, [reply, reply]);
-  assert.equal(await worker.nextLine(), "Telegram answered the reply with 500");
+  assert.equal(await worker.nextLine(), "Telegram responded to the reply with 500");
   await send(worker, update(7));
   assert.equal(dispatched.length, 21, "another user");
 });
 
-test("the example: what comes before the limit is not counted", async (context) => {
+test("the example: requests that fail before the limit are not counted", async (context) => {
   const { worker, dispatched, replies } = await start(context, { ALLOWED_USER_IDS: "42, 7" });
   assert.equal((await send(worker, update(42), "wrong")).status, 401);
   assert.equal((await send(worker, update(42), "")).status, 401);

@@ -85,7 +85,7 @@ test("every known payload has the bytes that protobuf gives it", () => {
     assert.equal(kind.field, field);
     assert.equal(toHex(kind.encode(value as never)), toHex(hex(bytes)));
     assert.deepEqual(kind.decode(hex(bytes)), value);
-    // A field from the future, and nothing at all.
+    // An unknown field, and nothing at all.
     assert.deepEqual(kind.decode(hex(bytes + "f807 01")), value);
     assert.equal(kind.encode(kind.decode(new Uint8Array(0)) as never).length, 0);
     const inside = envelope({ payload: payload(kind as never, value as never) });
@@ -137,7 +137,7 @@ test("a byte order mark at the start of a text is part of it", () => {
   assert.deepEqual(decodeEnvelope(encodeEnvelope(marked)), marked);
 });
 
-test("whatever is malformed is a WireError that says where", () => {
+test("malformed bytes are a WireError with an offset", () => {
   const table: [string, string, number][] = [
     ["08", "a varint is cut off", 1],
     ["08 80", "a varint is cut off", 1],
@@ -175,7 +175,7 @@ test("whatever is malformed is a WireError that says where", () => {
   assert.throws(() => rateLimited.decode(hex("0a00")), WireError);
 });
 
-test("random and mutilated bytes never do worse than a WireError", () => {
+test("random and damaged bytes cause nothing worse than a WireError", () => {
   const random = new Random(1);
   const valid = encodeEnvelope(WHOLE);
   const attempt = (bytes: Uint8Array): void => {
@@ -197,8 +197,8 @@ test("random and mutilated bytes never do worse than a WireError", () => {
   }
 });
 
-test("what does not fit the wire is refused when it is written", () => {
-  const refused: Partial<Envelope>[] = [
+test("values that do not fit the wire format are errors", () => {
+  const invalid: Partial<Envelope>[] = [
     { version: -1 },
     { version: 1.5 },
     { version: 2 ** 32 },
@@ -209,7 +209,7 @@ test("what does not fit the wire is refused when it is written", () => {
     { payload: { field: 3, bytes: utf8("b@h") } },
     { payload: { field: 25, bytes: utf8("") } },
   ];
-  for (const given of refused) {
+  for (const given of invalid) {
     assert.throws(() => encodeEnvelope(envelope(given)), InvalidError, String(Object.keys(given)));
   }
 });

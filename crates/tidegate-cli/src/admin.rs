@@ -1,10 +1,10 @@
-//! `tidegate admin`: what a running daemon is asked for, and how its answers are told.
+//! `tidegate admin`: sends requests to a running daemon and prints the responses.
 
 use std::io;
 
 use serde_json::{Map, Value, json};
 
-use crate::args::{AdminArgs, AdminCommand, Attribute, Format};
+use crate::args::{AdminArgs, AdminCommand, Attribute, Format, KeyArgs};
 use crate::format;
 use crate::input;
 use crate::io::{Exit, Io};
@@ -12,7 +12,7 @@ use crate::socket::SocketClient;
 
 mod text;
 
-/// A request to a daemon.
+/// An admin request to a daemon.
 struct DaemonRequest {
     method: &'static str,
     path: String,
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &AdminArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         Ok(request) => request,
         Err(why) => {
             writeln!(io.stderr, "{why}")?;
-            return Ok(Exit::NoAnswer);
+            return Ok(Exit::Error);
         }
     };
     let DaemonRequest { method, path, body } = request;
@@ -34,12 +34,12 @@ pub(crate) fn run(args: &AdminArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         Ok(response) => response,
         Err(why) => {
             writeln!(io.stderr, "{why}")?;
-            return Ok(Exit::NoAnswer);
+            return Ok(Exit::Error);
         }
     };
     let is_ok = response["ok"] == true;
     if !is_ok {
-        let why = response["error"].as_str().unwrap_or("the daemon does not say why");
+        let why = response["error"].as_str().unwrap_or("the daemon gave no reason");
         writeln!(io.stderr, "error: {}", lines(why))?;
     }
     match (args.format, is_ok) {
@@ -49,16 +49,16 @@ pub(crate) fn run(args: &AdminArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         (Format::Text, true) => text::print(&args.command, &response["body"], io)?,
         _ => {}
     }
-    Ok(if is_ok { Exit::Yes } else { Exit::No })
+    Ok(if is_ok { Exit::Success } else { Exit::Failure })
 }
 
-/// What a command asks for, or why it cannot.
+/// The request of a command, or an error message.
 fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonRequest, String> {
     let get = |path: &str| DaemonRequest { method: "GET", path: path.into(), body: Value::Null };
     let with = |method, path: &str, body| DaemonRequest { method, path: path.into(), body };
     Ok(match command {
         AdminCommand::Status => get("status"),
-        AdminCommand::Policy { put: Some(path), .. } => {
+        AdminCommand::Policy { apply: Some(path), .. } => {
             let read = input::read(path, io.stdin).map_err(|why| why.to_string())?;
             let text = String::from_utf8(read.bytes)
                 .map_err(|_| format!("error: {} is not UTF-8", format::visible(&read.name)))?;
@@ -91,9 +91,9 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
             body.extend(until.map(|until| ("until".into(), json!(until.to_string()))));
             with(if *drop { "DELETE" } else { "PUT" }, "overrides", body.into())
         }
-        AdminCommand::Ban { who, .. } if who.who.is_empty() => get("bans"),
-        AdminCommand::Ban { who, length, until, reason } => {
-            let mut body = json!({ "domain": who.domain.domain, "who": pairs(&who.who) });
+        AdminCommand::Ban { target, .. } if target.patterns.is_empty() => get("bans"),
+        AdminCommand::Ban { target, length, until, reason } => {
+            let mut body = ban(target);
             let until = until.map(|until| until.to_string());
             for (name, value) in [("for", length), ("until", &until), ("reason", reason)] {
                 if let Some(value) = value {
@@ -102,9 +102,7 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
             }
             with("POST", "bans", body)
         }
-        AdminCommand::Unban { who } => {
-            with("DELETE", "bans", json!({ "domain": who.domain.domain, "who": pairs(&who.who) }))
-        }
+        AdminCommand::Unban { target } => with("DELETE", "bans", ban(target)),
         AdminCommand::Reset { attributes, domain } => with(
             "POST",
             "keys/reset",
@@ -116,7 +114,12 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
     })
 }
 
-/// Names and values; a name that is given twice has a list of values.
+/// The fields that identify a ban.
+fn ban(target: &KeyArgs) -> Value {
+    json!({ "domain": target.domain.domain, "match": pairs(&target.patterns) })
+}
+
+/// Names and values; a repeated name has a list of values.
 fn pairs(attributes: &[Attribute]) -> Value {
     let mut pairs = Map::new();
     for Attribute { name, value } in attributes {
@@ -129,14 +132,14 @@ fn pairs(attributes: &[Attribute]) -> Value {
     pairs.into()
 }
 
-/// The table that a text in TOML is.
+/// Parses a table in TOML.
 fn table(text: &str) -> Result<Map<String, Value>, String> {
     toml::from_str(text).map_err(|error| {
         format!("error: `{}` is not TOML: {}", format::visible(text), error.message())
     })
 }
 
-/// A part of a path, in which nothing means anything but itself.
+/// A path segment, percent-encoded.
 fn escaped(part: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     part.bytes()
@@ -144,7 +147,7 @@ fn escaped(part: &str) -> String {
         .collect()
 }
 
-/// Several lines without anything that a terminal acts on.
+/// Lines of text with control characters replaced.
 fn lines(text: &str) -> String {
     text.lines().map(format::visible).collect::<Vec<_>>().join("\n")
 }
@@ -154,12 +157,12 @@ mod tests {
     use super::{Attribute, escaped, pairs};
 
     #[test]
-    fn paths_are_escaped() {
+    fn path_segments_are_percent_encoded() {
         assert_eq!(escaped("a/b é%"), "a%2Fb%20%C3%A9%25");
     }
 
     #[test]
-    fn a_name_that_is_given_twice_has_two_values() {
+    fn repeated_name_has_a_list_of_values() {
         let pair = |name: &str, value: &str| Attribute { name: name.into(), value: value.into() };
         let pairs = pairs(&[pair("ip", "a"), pair("user", "x"), pair("ip", "b"), pair("ip", "c")]);
         assert_eq!(pairs.to_string(), r#"{"ip":["a","b","c"],"user":"x"}"#);

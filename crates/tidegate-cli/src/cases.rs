@@ -1,4 +1,4 @@
-//! Files of cases: requests, and what is expected of the answers.
+//! Test files: requests and their expected decisions.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use table::{CaseProblems, CaseTable};
 
 mod table;
 
-/// A file of cases.
+/// A test file.
 #[derive(Debug)]
 pub(crate) struct Cases {
     pub(crate) cases: Vec<Case>,
-    /// What was probably not meant.
+    /// Probable mistakes.
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
-/// What is wrong with a file of cases.
+/// The errors of a test file.
 #[derive(Debug)]
 pub(crate) struct CaseErrors {
     pub(crate) diagnostics: Vec<Diagnostic>,
     pub(crate) left_out: usize,
 }
 
-/// A request, and what is expected of the answer.
+/// A request and its expected decision.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) name: Option<String>,
@@ -44,14 +44,14 @@ pub(crate) struct Case {
     pub(crate) closes_round: bool,
 }
 
-/// Where a case stands in its file: line and column, from 1.
+/// Line and column in a file, from 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourcePosition {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-/// What is expected of an answer. `None` is not looked at.
+/// The expected decision. `None` is not compared.
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) verdict: ExpectedVerdict,
@@ -67,7 +67,7 @@ pub(crate) enum ExpectedVerdict {
 }
 
 impl Cases {
-    /// Reads a file of cases for a policy, and reports all errors at once.
+    /// Parses a test file for a policy, and reports all errors at once.
     pub(crate) fn parse(input: &InputText, policy: &Policy) -> Result<Self, CaseErrors> {
         let text = readable(&input.name, &input.bytes).map_err(|errors| CaseErrors::of(&errors))?;
         let mut problems = CaseProblems::new(&input.name, text);
@@ -104,34 +104,34 @@ impl CaseErrors {
     }
 }
 
-/// Reads one file.
+/// The reader of one file.
 struct CaseReader<'r, 's> {
     names: RuleIndex<'r>,
     problems: &'r mut CaseProblems<'s>,
-    /// What durations are counted from.
+    /// The time that durations are relative to.
     start: Timestamp,
-    /// The time of the case before.
+    /// The time of the previous case.
     last: Option<Timestamp>,
 }
 
 impl CaseReader<'_, '_> {
     fn file(&mut self, file: &DeTable<'_>) -> Vec<Case> {
         let mut table = CaseTable::new(file, 0..0, "the file", self.problems);
-        table.refuse_unknown(&["start", "case"]);
+        table.reject_unknown(&["start", "case"]);
         let start = table.text("start").map(|text| time_of(&text));
         match start {
             Some(Ok(start)) => self.start = start,
-            Some(Err(InvalidValue { message, hint })) => table.wrong("start", &message, hint),
+            Some(Err(InvalidValue { message, hint })) => table.invalid("start", &message, hint),
             None => {}
         }
         let Some(value) = file.get("case") else {
-            let hint = "write `[[case]]`, and under it `expect = \"allow\"`";
-            self.problems.error(0..0, "there are no cases", Some(hint.into()));
+            let hint = "add `[[case]]` with `expect = \"allow\"`";
+            self.problems.error(0..0, "the file has no cases", Some(hint.into()));
             return Vec::new();
         };
         let DeValue::Array(array) = value.get_ref() else {
             let hint = Some("write `[[case]]`".into());
-            self.problems.error(value.span(), "`case` is not a list of cases", hint);
+            self.problems.error(value.span(), "`case` must be a list of tables", hint);
             return Vec::new();
         };
         let mut cases = Vec::new();
@@ -140,7 +140,7 @@ impl CaseReader<'_, '_> {
                 DeValue::Table(table) => cases.extend(self.case(table, value.span())),
                 _ => self.problems.error(
                     value.span(),
-                    "a case is a table",
+                    "a case must be a table",
                     Some("write `[[case]]`".into()),
                 ),
             }
@@ -148,11 +148,11 @@ impl CaseReader<'_, '_> {
         cases
     }
 
-    /// One case. All of its keys are read before it is given up.
+    /// One case. All of its fields are read, so that all errors are reported.
     fn case(&mut self, table: &DeTable<'_>, span: Range<usize>) -> Option<Case> {
         let at = self.at(table, span.clone());
         let mut reader = CaseTable::new(table, span.clone(), "a case", self.problems);
-        reader.refuse_unknown(KEYS);
+        reader.reject_unknown(FIELDS);
         let name = reader.text("name");
         let domain = reader.text("domain");
         let attributes = reader.attributes("attributes");
@@ -169,8 +169,8 @@ impl CaseReader<'_, '_> {
         if let (ExpectedVerdict::Allow, Some(_), Some(value)) =
             (verdict, wait, table.get("retry_after"))
         {
-            let message = "what is allowed has no `retry_after`";
-            let hint = "leave it out, or expect \"deny\"";
+            let message = "an allowed request has no `retry_after`";
+            let hint = "remove it, or expect \"deny\"";
             self.problems.error(value.span(), message, Some(hint.into()));
         }
         let repeat = repeat.unwrap_or(1);
@@ -195,7 +195,7 @@ impl CaseReader<'_, '_> {
         })
     }
 
-    /// When the case is.
+    /// The time of a case.
     fn at(&mut self, table: &DeTable<'_>, span: Range<usize>) -> Option<Timestamp> {
         let last = self.last.unwrap_or(self.start);
         let mut reader = CaseTable::new(table, span, "a case", self.problems);
@@ -224,8 +224,8 @@ impl CaseReader<'_, '_> {
             }
             Ok(at) if self.last.is_some_and(|last| at < last) => {
                 let message =
-                    format!("time runs backwards: the case before is at {}", format::time(last));
-                let hint = "cases run in their order; move it up, or leave `at` out";
+                    format!("time runs backwards: the previous case is at {}", format::time(last));
+                let hint = "cases run in order; move it up, or remove `at`";
                 self.problems.error(value.span(), &message, Some(hint.into()));
                 None
             }
@@ -236,24 +236,24 @@ impl CaseReader<'_, '_> {
         }
     }
 
-    /// Domains and rules that the policy does not have are probably typing mistakes.
+    /// Reports domains and rules that the policy does not have: probably typing mistakes.
     fn check_names(&mut self, table: &DeTable<'_>, domain: &str, rule: Option<&str>) {
         let span = |key: &str| table.get(key).map_or(0..0, Spanned::span);
-        if let Some(hint) = self.names.instead_of_domain(domain) {
+        if let Some(hint) = self.names.unknown_domain_hint(domain) {
             let at = if table.contains_key("domain") { span("domain") } else { span("expect") };
-            let message = format!("no rule of the policy has the domain `{domain}`");
+            let message = format!("the policy has no rule in domain `{domain}`");
             self.problems.push(Severity::Warning, at, &message, Some(hint));
             return;
         }
         let Some(rule) = rule else { return };
-        if let Some(hint) = self.names.instead_of_rule(domain, rule) {
+        if let Some(hint) = self.names.unknown_rule_hint(domain, rule) {
             let message = format!("domain `{domain}` has no rule `{rule}`");
             self.problems.error(span("rule"), &message, Some(hint));
         }
     }
 }
 
-/// What is wrong with a value, and what to write instead.
+/// The error of a value, with a hint.
 struct InvalidValue {
     message: String,
     hint: Option<String>,
@@ -269,7 +269,7 @@ fn time_of(text: &str) -> Result<Timestamp, InvalidValue> {
 fn verdict(reader: &mut CaseTable<'_, '_, '_>) -> Option<ExpectedVerdict> {
     if reader.get("expect").is_none() {
         let hint = "write `expect = \"allow\"` or `expect = \"deny\"`";
-        reader.wrong_whole("a case needs `expect`", hint);
+        reader.invalid_table("a case needs `expect`", hint);
         return None;
     }
     match &*reader.text("expect")? {
@@ -277,7 +277,7 @@ fn verdict(reader: &mut CaseTable<'_, '_, '_>) -> Option<ExpectedVerdict> {
         "deny" => Some(ExpectedVerdict::Deny),
         other => {
             let hint = similar::hint(other, ["allow", "deny"], "possible values");
-            reader.wrong("expect", &format!("`expect` cannot be `{other}`"), Some(hint));
+            reader.invalid("expect", &format!("`expect` cannot be `{other}`"), Some(hint));
             None
         }
     }
@@ -290,21 +290,25 @@ fn wait(reader: &mut CaseTable<'_, '_, '_>) -> Option<Wait> {
         "unknown" => Some(Wait::Unknown),
         text => match format::duration_or_zero(text) {
             Ok(Duration::ZERO) => {
-                let hint = "a refused request waits; expect \"allow\"?";
-                reader.wrong("retry_after", "`retry_after` must be above zero", Some(hint.into()));
+                let hint = "a denied request has a wait; did you mean to expect \"allow\"?";
+                reader.invalid(
+                    "retry_after",
+                    "`retry_after` must be above zero",
+                    Some(hint.into()),
+                );
                 None
             }
             Ok(wait) => Some(Wait::After(wait)),
             Err(error) => {
-                reader.wrong("retry_after", error.message(), error.hint().map(Into::into));
+                reader.invalid("retry_after", error.message(), error.hint().map(Into::into));
                 None
             }
         },
     }
 }
 
-/// The keys of a case.
-const KEYS: &[&str] = &[
+/// The fields of a case.
+const FIELDS: &[&str] = &[
     "name",
     "at",
     "domain",
@@ -321,5 +325,5 @@ const KEYS: &[&str] = &[
 /// 2026-01-01T00:00:00Z: a midnight, the first of a month and a year.
 const START: Timestamp = Timestamp::from_secs(1_767_225_600);
 
-/// More would look as if the command hung.
+/// With more, the command would seem to hang.
 const MOST_REPEATS: u64 = 1_000_000;

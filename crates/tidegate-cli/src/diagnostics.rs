@@ -1,11 +1,11 @@
-//! Diagnostics for programs: as JSON, and as notes for GitHub.
+//! Diagnostics as JSON and as GitHub annotations.
 
 use serde_json::{Value, json};
 use tidegate::policy::{Diagnostic, Severity};
 
 use crate::input::ReadError;
 
-/// A diagnostic as JSON. Without a place, line and column are null.
+/// A diagnostic as JSON. Without a position, line and column are null.
 pub(crate) fn json(diagnostic: &Diagnostic) -> Value {
     let Diagnostic { severity, line, column, message, hint, note, .. } = diagnostic;
     let position = |number: usize| (*line > 0).then_some(number);
@@ -19,27 +19,27 @@ pub(crate) fn json(diagnostic: &Diagnostic) -> Value {
     })
 }
 
-/// A file that cannot be read as a diagnostic in JSON.
+/// The JSON diagnostic for an unreadable file.
 pub(crate) fn unreadable_json(why: &ReadError) -> Value {
     json!({
         "severity": "error",
         "line": null,
         "column": null,
-        "message": format!("cannot read it: {}", why.message),
+        "message": format!("cannot read the file: {}", why.message),
         "hint": why.hint,
         "note": null,
     })
 }
 
-/// A file that cannot be read as a note for GitHub.
+/// The GitHub annotation for an unreadable file.
 pub(crate) fn unreadable_github(why: &ReadError) -> String {
     let ReadError { name, message, hint } = why;
-    let message = format!("cannot read it: {message}");
+    let message = format!("cannot read the file: {message}");
     let (severity, hint) = (Severity::Error, hint.as_deref());
     Annotation { severity, file: name, position: None, message: &message, hint }.github()
 }
 
-/// A note at a line of a pull request.
+/// An annotation at a line of a pull request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Annotation<'a> {
     pub(crate) severity: Severity,
@@ -57,7 +57,7 @@ impl<'a> Annotation<'a> {
         Self { severity: *severity, file, position, message, hint: hint.as_deref() }
     }
 
-    /// The workflow command that makes the note.
+    /// The workflow command that creates the annotation.
     pub(crate) fn github(&self) -> String {
         let mut command = format!("::{} file={}", self.severity, property(self.file));
         if let Some((line, column)) = self.position {
@@ -68,12 +68,12 @@ impl<'a> Annotation<'a> {
     }
 }
 
-/// The message of a workflow command: on one line.
+/// The message of a workflow command, escaped to one line.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// A property of a workflow command: it ends at `,` and `:`.
+/// A property of a workflow command; unescaped `,` and `:` would end it.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

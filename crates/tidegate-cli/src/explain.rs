@@ -1,4 +1,4 @@
-//! `tidegate explain`: why a request would be allowed or refused.
+//! `tidegate explain`: explains why a request would be allowed or denied.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         Ok(parsed) => parsed.policy,
         Err(why) => {
             writeln!(io.stderr, "{why}")?;
-            return Ok(Exit::NoAnswer);
+            return Ok(Exit::Error);
         }
     };
     let now = match args.time {
@@ -30,68 +30,72 @@ pub(crate) fn run(args: &ExplainArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let mut attributes: Vec<(&str, &str)> =
         args.attributes.iter().map(|it| (&*it.name, &*it.value)).collect();
     let entries = DescriptorNames::new(args.attributes.iter().map(|it| &*it.name));
-    if is_about_descriptors(&policy, &args.domain) {
-        // Here the order counts, in which attributes were given.
+    if has_descriptors(&policy, &args.domain) {
+        // The order of the attributes is the order of the descriptor's entries.
         attributes = entries.attributes(attributes, 0).collect();
     }
     let request = Request::new(&args.domain, &attributes).cost(args.cost);
     let names = RuleIndex::new(&policy);
-    note_oddities(args, &names, io)?;
+    note_probable_mistakes(args, &names, io)?;
     simulator::note_enforced(&policy, io)?;
     let input = ExplainInput { args, policy: &policy, names, request, now };
     let explained = match input.explain() {
         Ok(explained) => explained,
         Err(error) => {
             let why = format::visible(&error.to_string());
-            writeln!(io.stderr, "error: such a request cannot be decided: {why}")?;
-            if let Some(hint) = what_to_do(&error) {
+            writeln!(io.stderr, "error: the request cannot be decided: {why}")?;
+            if let Some(hint) = error_hint(&error) {
                 writeln!(io.stderr, "  = hint: {}", format::visible(&hint))?;
             }
-            return Ok(Exit::NoAnswer);
+            return Ok(Exit::Error);
         }
     };
     match args.format {
         Format::Text => input.text(&explained, io)?,
         Format::Json => writeln!(io.stdout, "{:#}", input.json(&explained))?,
     }
-    Ok(Exit::Yes)
+    Ok(Exit::Success)
 }
 
 /// Whether the rules of a domain come from a tree of descriptors.
-fn is_about_descriptors(policy: &Policy, domain: &str) -> bool {
-    let is_it = |condition: &Condition| condition.attribute() == DescriptorNames::ENTRIES;
+fn has_descriptors(policy: &Policy, domain: &str) -> bool {
+    let is_on_entries = |condition: &Condition| condition.attribute() == DescriptorNames::ENTRIES;
     let mut rules = policy.rules().iter().filter(|rule| rule.domain_name() == domain);
-    rules.any(|rule| rule.conditions().iter().any(is_it))
+    rules.any(|rule| rule.conditions().iter().any(is_on_entries))
 }
 
-/// Says what was probably not meant.
-fn note_oddities(args: &ExplainArgs, names: &RuleIndex<'_>, io: &mut Io<'_>) -> io::Result<()> {
-    if let Some(hint) = names.instead_of_domain(&args.domain) {
+/// Notes an unknown domain and repeated attributes.
+fn note_probable_mistakes(
+    args: &ExplainArgs,
+    names: &RuleIndex<'_>,
+    io: &mut Io<'_>,
+) -> io::Result<()> {
+    if let Some(hint) = names.unknown_domain_hint(&args.domain) {
         let domain = format::visible(&args.domain);
-        writeln!(io.stderr, "note: no rule has the domain `{domain}`; {hint}\n")?;
+        writeln!(io.stderr, "note: no rule in domain `{domain}`; {hint}\n")?;
     }
     for (at, attribute) in args.attributes.iter().enumerate() {
         if args.attributes[..at].iter().any(|other| other.name == attribute.name) {
             let name = format::visible(&attribute.name);
-            writeln!(io.stderr, "note: attribute `{name}` is given twice; the first counts\n")?;
+            writeln!(io.stderr, "note: attribute `{name}` appears twice; the first is used\n")?;
         }
     }
     Ok(())
 }
 
-fn what_to_do(error: &CheckError) -> Option<String> {
+fn error_hint(error: &CheckError) -> Option<String> {
     match error {
         CheckError::CostNotCovered { attribute, value: None, .. } => {
-            Some(format!("give it with --attr {attribute}=VALUE"))
+            Some(format!("add --attr {attribute}=VALUE"))
         }
         CheckError::CostNotCovered { .. } => {
-            Some("give a value that the table covers, or add a row for it".into())
+            Some("use a value that the table covers, or add a row for it".into())
         }
         _ => None,
     }
 }
 
-/// What was asked, of which policy, and when.
+/// The request to explain, its policy and its time.
 struct ExplainInput<'a> {
     args: &'a ExplainArgs,
     policy: &'a Policy,
@@ -100,7 +104,7 @@ struct ExplainInput<'a> {
     now: Timestamp,
 }
 
-/// The explanation, and how many of the requests before it were allowed.
+/// The explanation, and how many of the previous requests were allowed.
 struct Explained {
     explanation: Explanation,
     allowed_before: u32,
@@ -120,19 +124,19 @@ impl ExplainInput<'_> {
         let Explained { explanation, allowed_before } = explained;
         let decision = DecisionSummary::of(&explanation.report);
         if self.args.repeat > 0 {
-            let before = format::count(self.args.repeat as usize, "request");
-            writeln!(io.stdout, "before: {before} of this kind, {allowed_before} allowed")?;
+            let before = format::count(self.args.repeat as usize, "identical request");
+            writeln!(io.stdout, "before: {before}, {allowed_before} allowed")?;
         }
         let rule = decision.rule.as_deref();
         match (decision.is_allowed, rule) {
             (true, Some(rule)) => {
-                writeln!(io.stdout, "allowed; least is left under `{rule}`")?;
+                writeln!(io.stdout, "allowed; lowest remaining: rule `{rule}`")?;
             }
             (true, None) => writeln!(io.stdout, "allowed; no rule limits it")?,
             (false, Some(rule)) => {
-                writeln!(io.stdout, "refused by `{rule}`{}", self.why(&decision))?
+                writeln!(io.stdout, "denied by rule `{rule}`{}", self.why(&decision))?
             }
-            (false, None) => writeln!(io.stdout, "refused{}", self.why(&decision))?,
+            (false, None) => writeln!(io.stdout, "denied{}", self.why(&decision))?,
         }
         writeln!(io.stdout, "next allowed: {}", self.next(&decision))?;
         let mut rules = explanation.rules.iter().peekable();
@@ -148,11 +152,13 @@ impl ExplainInput<'_> {
         }
         match unmatched.saturating_sub(MOST_UNMATCHED) {
             0 => Ok(()),
-            more => writeln!(io.stdout, "  and {more} more that do not match; json has them all"),
+            more => {
+                writeln!(io.stdout, "  and {more} more that do not match; --format json lists all")
+            }
         }
     }
 
-    /// The reason that the policy gives. Without one, the rest of the answer says more.
+    /// The reason of the rule. Without one, the rest of the output is more precise.
     fn why(&self, decision: &DecisionSummary) -> String {
         let rule = decision.rule.as_deref().and_then(|name| self.rule(name));
         match (rule.map(Rule::deny_reason), decision.limit) {
@@ -174,7 +180,7 @@ impl ExplainInput<'_> {
             }
             Some(Wait::Never) => "never; no wait helps".into(),
             Some(Wait::Unknown) => {
-                until(decision.rule.as_deref().and_then(|name| self.rule(name))).into()
+                unknown_wait(decision.rule.as_deref().and_then(|name| self.rule(name))).into()
             }
         }
     }
@@ -191,10 +197,10 @@ impl ExplainInput<'_> {
         failed
             .map(|condition| {
                 let (name, wanted) = (condition.attribute(), wanted(condition));
-                // One line for each rule, whatever texts it is about.
+                // One line per rule, whatever the values contain.
                 format::visible(&match attributes.get(name) {
                     Some(value) => format!("`{name}` is {value:?}, not {wanted}"),
-                    None => format!("there is no `{name}`, which must be {wanted}"),
+                    None => format!("`{name}` is missing, expected {wanted}"),
                 })
             })
             .collect()
@@ -204,7 +210,7 @@ impl ExplainInput<'_> {
         match applies {
             Applies::Yes { key, cost, override_index, mode, decision } => {
                 let override_index = override_index
-                    .map(|number| format!("\n    by its override {}", number + 1))
+                    .map(|number| format!("\n    override: {}", number + 1))
                     .unwrap_or_default();
                 format!(
                     "{}\n    key: {}{override_index}\n    state: {}",
@@ -217,16 +223,16 @@ impl ExplainInput<'_> {
                 format!("does not match: {}", self.failed(rule).join("; "))
             }
             Applies::Grouped { first } => {
-                format!("does not apply: `{first}` comes first in its group")
+                format!("does not apply: `{first}` matches first in its group")
             }
-            Applies::Missing { attribute, refuses: true } => {
-                format!("refuses it: there is no `{attribute}`, which its key needs")
+            Applies::Missing { attribute, denies: true } => {
+                format!("denies it: `{attribute}`, which its key needs, is missing")
             }
-            Applies::Missing { attribute, refuses: false } => {
-                format!("does not apply: there is no `{attribute}`, which its key needs")
+            Applies::Missing { attribute, denies: false } => {
+                format!("does not apply: `{attribute}`, which its key needs, is missing")
             }
             Applies::Unlimited { override_index } => {
-                format!("does not limit it, by its override {}", override_index + 1)
+                format!("does not limit it: override {} is unlimited", override_index + 1)
             }
             other => other.to_string(),
         }
@@ -267,7 +273,7 @@ impl ExplainInput<'_> {
         let mut set = |name: &str, value: Value| json.insert(name.into(), value);
         let Applies::Yes { key, cost, override_index, mode, decision } = applies else {
             set("applies", json!(false));
-            set("refuses", json!(matches!(applies, Applies::Missing { refuses: true, .. })));
+            set("denies", json!(matches!(applies, Applies::Missing { denies: true, .. })));
             set("why", json!(self.applies(rule, applies)));
             return json;
         };
@@ -275,7 +281,7 @@ impl ExplainInput<'_> {
         let key: Map<_, _> =
             key.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
         set("applies", json!(true));
-        set("refuses", json!(!decision.is_allowed() && *mode == Mode::Enforce));
+        set("denies", json!(!decision.is_allowed() && *mode == Mode::Enforce));
         set("allowed", json!(decision.is_allowed()));
         set("mode", json!(if *mode == Mode::Shadow { "shadow" } else { "enforce" }));
         set("key", Value::Object(key));
@@ -291,25 +297,25 @@ impl ExplainInput<'_> {
 }
 
 fn verdict(mode: Mode, decision: &Decision, rule: Option<&Rule>) -> String {
-    let refuses = match mode {
-        Mode::Enforce => "refuses it",
-        Mode::Shadow => "would refuse it, but is in shadow mode",
+    let denies = match mode {
+        Mode::Enforce => "denies it",
+        Mode::Shadow => "would deny it, but is in shadow mode",
     };
     match decision.wait() {
         None => "allows it".into(),
-        Some(Wait::After(wait)) => format!("{refuses}; retry after {}", format::duration(wait)),
-        Some(Wait::Never) => format!("{refuses}; no wait helps"),
-        Some(Wait::Unknown) => format!("{refuses}; retry {}", until(rule)),
+        Some(Wait::After(wait)) => format!("{denies}; retry after {}", format::duration(wait)),
+        Some(Wait::Never) => format!("{denies}; no wait helps"),
+        Some(Wait::Unknown) => format!("{denies}; retry {}", unknown_wait(rule)),
     }
 }
 
 fn key_text(key: &[(Box<str>, Option<Box<str>>)]) -> String {
     if key.is_empty() {
-        return "one for all".into();
+        return "none; one state for all requests".into();
     }
     let part = |(name, value): &(Box<str>, Option<Box<str>>)| match value {
         Some(value) => format!("{name} = {value:?}"),
-        None => format!("{name} is absent"),
+        None => format!("{name} is missing"),
     };
     format::visible(&key.iter().map(part).collect::<Vec<_>>().join(", "))
 }
@@ -317,33 +323,33 @@ fn key_text(key: &[(Box<str>, Option<Box<str>>)]) -> String {
 fn state(cost: u64, decision: &Decision) -> String {
     let (left, limit) = (decision.remaining(), decision.limit());
     let reset = match decision.reset() {
-        std::time::Duration::ZERO => ", fresh".into(),
+        std::time::Duration::ZERO => ", full".into(),
         std::time::Duration::MAX => String::new(),
-        reset => format!(", fresh again after {}", format::duration(reset)),
+        reset => format!(", full again after {}", format::duration(reset)),
     };
-    format!("{left} of {limit} left{reset}; the request costs {cost}")
+    format!("{left} of {limit} remaining{reset}; the request costs {cost}")
 }
 
-/// What a condition wants of its attribute.
+/// The values that a condition accepts.
 fn wanted(condition: &Condition) -> String {
     const MOST: usize = 5;
     let patterns = condition.any_of();
-    let mut said: Vec<_> = patterns.iter().take(MOST).map(|it| format!("`{it}`")).collect();
+    let mut listed: Vec<_> = patterns.iter().take(MOST).map(|it| format!("`{it}`")).collect();
     match patterns.len().saturating_sub(MOST) {
         0 => {}
-        more => said.push(format!("{more} more")),
+        more => listed.push(format!("{more} more")),
     }
-    said.join(" or ")
+    listed.join(" or ")
 }
 
-/// What somebody waits for when nobody can know how long.
-fn until(rule: Option<&Rule>) -> &'static str {
+/// What ends a wait of unknown length.
+fn unknown_wait(rule: Option<&Rule>) -> &'static str {
     match rule.map(Rule::limit) {
-        Some(Limit::Slots(_)) => "when a place is given back; nobody can know when",
-        Some(Limit::Quota(_, Cycle::Round)) => "when the round is closed; nobody can know when",
-        _ => "when what is held is given back; nobody can know when",
+        Some(Limit::Slots(_)) => "when a slot is released; time unknown",
+        Some(Limit::Quota(_, Cycle::Round)) => "when the round is closed; time unknown",
+        _ => "when a hold is released; time unknown",
     }
 }
 
-/// More would bury the rules that apply.
+/// The most rules that are listed as not matching; more would bury those that apply.
 const MOST_UNMATCHED: usize = 20;

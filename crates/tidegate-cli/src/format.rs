@@ -1,4 +1,4 @@
-//! Times and durations, as people write and read them.
+//! Times, durations and counts in text and JSON.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate::policy::{RuleError, duration_from_text, duration_to_text};
 use tidegate::{Timestamp, Wait};
 
-/// A duration in whole milliseconds, rounded up: a promise that is kept.
+/// A duration in whole milliseconds, rounded up: never too short.
 pub(crate) fn duration(duration: Duration) -> String {
     duration_to_text(Duration::from_millis(millis(duration)))
 }
@@ -17,7 +17,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(NS_PER_MS)).unwrap_or(u64::MAX)
 }
 
-/// A wait as it is on the wire: the milliseconds, and a word where there are none.
+/// A wait in its wire format: milliseconds, or a word where there are none.
 pub(crate) fn wait_json(wait: Option<Wait>) -> (Value, Value) {
     match wait {
         None => (json!(0), Value::Null),
@@ -27,18 +27,18 @@ pub(crate) fn wait_json(wait: Option<Wait>) -> (Value, Value) {
     }
 }
 
-/// The milliseconds until a limit is as good as fresh; null where nobody can know.
+/// Milliseconds until a limit is full again; null where unknown.
 pub(crate) fn reset_json(reset: Option<Duration>) -> Value {
     reset.filter(|reset| *reset < Duration::MAX).map_or(Value::Null, |reset| json!(millis(reset)))
 }
 
-/// A time since 1970 as in RFC 3339, in whole milliseconds, rounded up.
+/// A time since 1970 in RFC 3339, in whole milliseconds, rounded up.
 pub(crate) fn time(at: Timestamp) -> String {
     let ms = i64::try_from(u128::from(at.as_nanos()).div_ceil(NS_PER_MS)).unwrap_or(i64::MAX);
     jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
-/// A time since 1970 as in RFC 3339, exact.
+/// A time since 1970 in RFC 3339, exact.
 pub(crate) fn exact_time(at: Timestamp) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(at.as_nanos()));
     time.unwrap_or(jiff::Timestamp::MAX).to_string()
@@ -59,7 +59,7 @@ impl fmt::Display for TimeError {
 
 impl std::error::Error for TimeError {}
 
-/// The time that a text says, as in RFC 3339.
+/// Parses a time in RFC 3339.
 pub(crate) fn time_from_text(text: &str) -> Result<jiff::Timestamp, TimeError> {
     let time: jiff::Timestamp = text.trim().parse().map_err(|_| TimeError {
         message: format!("`{}` is not a time", visible(text)),
@@ -68,27 +68,27 @@ pub(crate) fn time_from_text(text: &str) -> Result<jiff::Timestamp, TimeError> {
     match since_1970(time) {
         Some(_) => Ok(time),
         None => Err(TimeError {
-            message: format!("`{}` is beyond the clock", visible(text)),
+            message: format!("`{}` is out of range", visible(text)),
             hint: "times are between 1970 and 2262",
         }),
     }
 }
 
-/// A text without anything that a terminal acts on.
+/// The text with control characters replaced, safe for a terminal.
 pub(crate) fn visible(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A time of day as the engine counts it; `None` before 1970 and after 2262.
+/// The engine's timestamp of a time; `None` before 1970 and after 2262.
 pub(crate) fn since_1970(time: jiff::Timestamp) -> Option<Timestamp> {
     let ns = u64::try_from(time.as_nanosecond()).ok()?;
     (ns <= Timestamp::MAX.as_nanos()).then(|| Timestamp::from_nanos(ns))
 }
 
-/// The duration that a text says, which may be zero.
+/// Parses a duration, which may be zero.
 pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, RuleError> {
     duration_from_text(text).or_else(|error| {
-        // What is wrong with "0s" is not wrong with "1s".
+        // Zero in a valid unit: "1s" parses where "0s" does not.
         let rest = text.trim().trim_start_matches('0');
         let is_zero = rest.len() < text.trim().len()
             && rest.chars().all(|c| !c.is_ascii_digit() || c == '0')
@@ -97,7 +97,7 @@ pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, RuleError> {
     })
 }
 
-/// A count and the word for it: `1 rule`, `2 rules`.
+/// A count and its noun: `1 rule`, `2 rules`.
 pub(crate) fn count(number: usize, one: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{number} {one}{s}")

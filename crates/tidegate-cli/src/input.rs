@@ -1,4 +1,4 @@
-//! Files and stdin.
+//! Reads policies and test files, from paths or stdin.
 
 use std::fmt;
 use std::fs::File;
@@ -10,7 +10,7 @@ use tidegate::policy::{Diagnostic, Parsed, Policy, PolicyErrors, PolicyFile};
 use crate::args::is_stdin;
 use crate::similar::similar;
 
-/// What was read, and what to call it.
+/// The bytes of an input and its name in messages.
 #[derive(Debug)]
 pub(crate) struct InputText {
     pub(crate) name: String,
@@ -32,7 +32,7 @@ pub(crate) enum PolicyInputError {
     Errors(PolicyErrors),
 }
 
-/// What a path names, up to a bit more than any file that is parsed may have.
+/// Reads a file or stdin, up to one byte more than the parser accepts.
 pub(crate) fn read(path: &Path, stdin: &mut dyn Read) -> Result<InputText, ReadError> {
     let name = name_of(path);
     let mut bytes = Vec::new();
@@ -58,19 +58,19 @@ pub(crate) fn policy(path: &Path, stdin: &mut dyn Read) -> Result<Parsed, Policy
     Policy::load_files(&files).map_err(PolicyInputError::Errors)
 }
 
-/// What is wrong with a file that should be a policy. Files of cases are often taken for one.
+/// The diagnostics of an invalid policy. Test files are often mistaken for policies.
 pub(crate) fn diagnostics_of(errors: &PolicyErrors) -> Vec<Diagnostic> {
     let mut diagnostics = errors.diagnostics().to_vec();
     for diagnostic in &mut diagnostics {
-        if diagnostic.message == "unknown key `case` in the file" {
-            let hint = "this looks like a file of cases; run it with `tidegate test POLICY CASES`";
+        if diagnostic.message == "unknown field `case` in the file" {
+            let hint = "this looks like a test file; run it with `tidegate test POLICY CASES`";
             diagnostic.hint = Some(hint.into());
         }
     }
     diagnostics
 }
 
-/// What a path is called in messages. Bytes that are not text are shown as `�`.
+/// The name of a path in messages. Bytes that are not text become `�`.
 pub(crate) fn name_of(path: &Path) -> String {
     if is_stdin(path) { "<stdin>".into() } else { path.display().to_string() }
 }
@@ -78,18 +78,20 @@ pub(crate) fn name_of(path: &Path) -> String {
 fn unreadable(path: &Path, name: String, error: &io::Error) -> ReadError {
     let (message, hint) = match error.kind() {
         ErrorKind::NotFound if path.is_dir() => (error.to_string(), None),
-        ErrorKind::NotFound => ("there is no such file".into(), in_place_of(path)),
-        ErrorKind::IsADirectory => ("it is a directory".into(), Some("name the file in it".into())),
+        ErrorKind::NotFound => ("no such file".into(), similar_path(path)),
+        ErrorKind::IsADirectory => {
+            ("it is a directory".into(), Some("give the path of a file in it".into()))
+        }
         ErrorKind::PermissionDenied => {
-            ("you may not read it".into(), Some("look at its permissions with `ls -l`".into()))
+            ("permission denied".into(), Some("check its permissions with `ls -l`".into()))
         }
         _ => (error.to_string(), None),
     };
     ReadError { name, message, hint }
 }
 
-/// What to try where there is no file.
-fn in_place_of(path: &Path) -> Option<String> {
+/// A hint at a file with a similar name.
+fn similar_path(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
@@ -118,7 +120,7 @@ impl fmt::Display for PolicyInputError {
     }
 }
 
-/// One byte more than the parser takes, so that it is the parser who refuses.
+/// One byte more than the parser accepts, so that the parser reports the error.
 const MOST_BYTES: u64 = (16 << 20) + 1;
-/// So many names are compared with the one that was not found.
+/// The most names that are compared with a missing one.
 const MOST_NAMES: usize = 1_000;

@@ -1,16 +1,16 @@
-//! Where commands read and write, and how they end.
+//! Streams and exit codes of the commands.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::process::ExitCode;
 
-/// Where a command reads and writes.
+/// The streams that a command uses.
 pub struct Io<'a> {
-    /// What `-` stands for.
+    /// Read where an argument is `-`.
     pub stdin: &'a mut dyn Read,
-    /// Takes the data that was asked for.
+    /// Results.
     pub stdout: &'a mut dyn Write,
-    /// Takes everything else that there is to say.
+    /// Messages.
     pub stderr: &'a mut dyn Write,
 }
 
@@ -20,28 +20,28 @@ impl fmt::Debug for Io<'_> {
     }
 }
 
-/// How a command ended. Of several, the greatest counts.
+/// Exit status of a command. The greatest of several applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
-    /// 0: all is well.
-    Yes,
-    /// 1: something is wrong with what was checked.
-    No,
-    /// 2: it could not be checked: wrong usage, or something could not be read.
-    NoAnswer,
+    /// 0: success.
+    Success,
+    /// 1: problems found.
+    Failure,
+    /// 2: could not run: invalid usage, or a file that cannot be read.
+    Error,
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
-            Exit::Yes => 0,
-            Exit::No => 1,
-            Exit::NoAnswer => 2,
+            Exit::Success => 0,
+            Exit::Failure => 1,
+            Exit::Error => 2,
         })
     }
 }
 
-/// A writer that falls silent when nobody reads any more.
+/// A writer that discards output once the reader has closed the pipe.
 pub(crate) struct IgnoreBrokenPipe<'a> {
     inner: Option<&'a mut dyn Write>,
 }
@@ -51,7 +51,7 @@ impl<'a> IgnoreBrokenPipe<'a> {
         Self { inner: Some(inner) }
     }
 
-    /// What the writer says, or `otherwise` when nobody reads any more.
+    /// The result of `act`, or `otherwise` once the pipe is closed.
     fn unless_closed<T>(
         &mut self,
         otherwise: T,

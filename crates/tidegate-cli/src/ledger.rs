@@ -1,4 +1,4 @@
-//! `tidegate ledger`: what a store on disk has written down.
+//! `tidegate ledger`: inspects and repairs an on-disk ledger.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,27 +20,27 @@ pub(crate) fn run(args: &LedgerArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     if !folder.is_dir() {
         let folder = format::visible(&folder.to_string_lossy());
         writeln!(io.stderr, "error: {folder} is not a folder")?;
-        return Ok(Exit::NoAnswer);
+        return Ok(Exit::Error);
     }
     if !has_ledger(folder) {
         let folder = format::visible(&folder.to_string_lossy());
-        writeln!(io.stderr, "error: there is no ledger in {folder}: no file that ends in .log")?;
-        return Ok(Exit::NoAnswer);
+        writeln!(io.stderr, "error: no ledger in {folder}: it has no .log file")?;
+        return Ok(Exit::Error);
     }
     let done = match &args.command {
         LedgerCommand::List { filter, format } => list(folder, filter, *format, io)?,
         LedgerCommand::Totals { filter, by, format } => totals(folder, filter, (*by, *format), io)?,
         LedgerCommand::Check { format } => check(folder, *format, io)?,
         LedgerCommand::Repair => repair(folder, io)?,
-        LedgerCommand::Erase { who } => erase(folder, who, io)?,
+        LedgerCommand::Erase { attribute } => erase(folder, attribute, io)?,
     };
     done.or_else(|error| {
         writeln!(io.stderr, "error: {error}")?;
-        Ok(Exit::NoAnswer)
+        Ok(Exit::Error)
     })
 }
 
-/// Whether a store has written anything there. A repair may have put all of it aside.
+/// Whether the folder has files of a ledger. A repair may have moved all of them aside.
 fn has_ledger(folder: &Path) -> bool {
     let is_of_ledger = |name: std::ffi::OsString| {
         let name = name.to_string_lossy();
@@ -50,7 +50,7 @@ fn has_ledger(folder: &Path) -> bool {
     names.map(|entry| entry.file_name()).any(is_of_ledger)
 }
 
-/// What a command came to, or why the ledger could not be used.
+/// The exit status of a command, or why the ledger could not be used.
 type LedgerResult = Result<Exit, OpenError>;
 
 fn list(
@@ -70,7 +70,7 @@ fn list(
             (Err(error), _) => return Ok(Err(error)),
         }
     }
-    Ok(Ok(Exit::Yes))
+    Ok(Ok(Exit::Success))
 }
 
 impl LedgerFilter {
@@ -96,7 +96,7 @@ impl LedgerFilter {
     }
 }
 
-/// One line for each thing that happened, and one for each booking.
+/// Prints one line for the entry and one for each booking.
 fn print_entry(entry: &LedgerEntry, io: &mut Io<'_>) -> io::Result<()> {
     let (at, what) = (format::exact_time(entry.at), name_of(&entry.what));
     write!(io.stdout, "{} {at} {what}", entry.number)?;
@@ -126,12 +126,12 @@ fn print_entry(entry: &LedgerEntry, io: &mut Io<'_>) -> io::Result<()> {
 }
 
 fn edit_text(change: &Change) -> String {
-    let who = &change.who;
+    let actor = &change.actor;
     match (&change.before, &change.after) {
-        (Some(before), Some(after)) => format!("{who} changed {before} to {after}"),
-        (None, Some(after)) => format!("{who} added {after}"),
-        (Some(before), None) => format!("{who} removed {before}"),
-        (None, None) => format!("{who} changed something"),
+        (Some(before), Some(after)) => format!("{actor} changed {before} to {after}"),
+        (None, Some(after)) => format!("{actor} added {after}"),
+        (Some(before), None) => format!("{actor} removed {before}"),
+        (None, None) => format!("{actor} made a change"),
     }
 }
 
@@ -139,8 +139,8 @@ fn key_text(key: &KeyName) -> String {
     let mut text = format::visible(key.rule()).to_string();
     for (attribute, value) in key.parts() {
         let value = match value {
-            None => "nothing".into(),
-            // Nothing but the length of a name is left once it was destroyed.
+            None => "(missing)".into(),
+            // An erased name keeps only its length.
             Some(value) if !value.is_empty() && value.bytes().all(|byte| byte == 0) => {
                 "(erased)".into()
             }
@@ -171,7 +171,7 @@ fn as_json(entry: &LedgerEntry) -> Value {
             object.insert("keys".into(), (*keys).into());
         }
         EntryKind::Edited(change) => {
-            object.insert("who".into(), (*change.who).into());
+            object.insert("actor".into(), (*change.actor).into());
             object.insert("rule".into(), change.rule().into());
             object.insert("before".into(), change.before.as_deref().into());
             object.insert("after".into(), change.after.as_deref().into());
@@ -228,7 +228,7 @@ fn totals(
             lines.push((json!({}), "all".into(), sum));
         }
     }
-    // What is committed in a range of time may have been granted before.
+    // Units committed in a range of time may have been granted before it.
     let is_whole = filter.since.is_none() && filter.until.is_none();
     let [equals, and] = if is_whole { [" =", " +"] } else { [",", ","] };
     for (mut output, text, totals) in lines {
@@ -250,7 +250,7 @@ fn totals(
             }
         }
     }
-    Ok(Ok(Exit::Yes))
+    Ok(Ok(Exit::Success))
 }
 
 fn check(folder: &Path, format: Format, io: &mut Io<'_>) -> io::Result<LedgerResult> {
@@ -271,15 +271,14 @@ fn check(folder: &Path, format: Format, io: &mut Io<'_>) -> io::Result<LedgerRes
             writeln!(io.stdout, "{output:#}")?;
         }
         Format::Text => {
-            writeln!(io.stdout, "{entries} entries can be read")?;
+            writeln!(io.stdout, "{entries} entries are readable")?;
             if is_torn {
                 writeln!(
                     io.stdout,
-                    "the last process stopped in the middle of writing; nobody had been told about \
-                     that, and it is left out"
+                    "the last write is incomplete; it was never acknowledged and is ignored"
                 )?;
             }
-            for (what, error) in [("a process would not start", &start), ("the ledger", &ledger)] {
+            for (what, error) in [("a process cannot start", &start), ("the ledger", &ledger)] {
                 if let Some(error) = error {
                     writeln!(io.stdout, "{what}: {error}")?;
                 }
@@ -287,7 +286,7 @@ fn check(folder: &Path, format: Format, io: &mut Io<'_>) -> io::Result<LedgerRes
         }
     }
     let is_whole = ledger.is_none() && start.is_none();
-    Ok(Ok(if is_whole { Exit::Yes } else { Exit::No }))
+    Ok(Ok(if is_whole { Exit::Success } else { Exit::Failure }))
 }
 
 fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<LedgerResult> {
@@ -296,38 +295,38 @@ fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<LedgerResult> {
         Err(error) => return Ok(Err(error)),
     };
     if done.is_empty() {
-        writeln!(io.stdout, "nothing is damaged")?;
+        writeln!(io.stdout, "no damage found")?;
     }
     for it in &done {
         match it {
-            RepairAction::Cut { file, at, kept_as } => writeln!(
-                io.stdout,
-                "{file} was cut off at byte {at}; all of it is kept as {kept_as}"
-            )?,
+            RepairAction::Cut { file, at, kept_as } => {
+                writeln!(io.stdout, "cut {file} at byte {at}; the original is kept as {kept_as}")?
+            }
             RepairAction::PutAside { file, kept_as } => {
-                writeln!(io.stdout, "{file} was put aside as {kept_as}")?;
+                writeln!(io.stdout, "moved {file} to {kept_as}")?;
             }
             _ => {}
         }
     }
-    Ok(Ok(Exit::Yes))
+    Ok(Ok(Exit::Success))
 }
 
-fn erase(folder: &Path, who: &Attribute, io: &mut Io<'_>) -> io::Result<LedgerResult> {
-    // However many keys there are.
+fn erase(folder: &Path, attribute: &Attribute, io: &mut Io<'_>) -> io::Result<LedgerResult> {
+    // No bound on the number of keys.
     let options = FileOptions::default().max_keys(usize::MAX >> 16);
     let erased = options.open(folder).and_then(|store| {
         let now = SystemClock::no_earlier_than(store.last_time()).now();
-        store.erase(&who.name, &who.value, now)
+        store.erase(&attribute.name, &attribute.value, now)
     });
     match erased {
         Ok(0) => {
-            writeln!(io.stdout, "no key has {}={}", who.name, format::visible(&who.value))?;
-            Ok(Ok(Exit::No))
+            let Attribute { name, value } = attribute;
+            writeln!(io.stdout, "no key has {name}={}", format::visible(value))?;
+            Ok(Ok(Exit::Failure))
         }
         Ok(keys) => {
-            writeln!(io.stdout, "the names of {keys} keys were destroyed")?;
-            Ok(Ok(Exit::Yes))
+            writeln!(io.stdout, "erased the names of {keys} keys")?;
+            Ok(Ok(Exit::Success))
         }
         Err(error) => Ok(Err(error)),
     }
@@ -347,7 +346,7 @@ fn name_of(what: &EntryKind) -> &'static str {
         EntryKind::Edited(_) => "edit",
         EntryKind::Note => "note",
         EntryKind::Erased { .. } => "erased",
-        _ => "something",
+        _ => "other",
     }
 }
 

@@ -1,7 +1,7 @@
-//! The command line of tidegate: check, explain and test policies.
+//! The command line of tidegate: the daemon, and tools that validate, explain and test policies.
 //!
-//! Data goes to stdout, talk to stderr. A command ends with 0 (yes), 1 (no) or 2 (no answer: wrong
-//! usage, or something could not be read).
+//! Results go to stdout, messages to stderr. A command exits with 0 (success), 1 (problems found)
+//! or 2 (could not run: invalid usage, or a file that cannot be read).
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ use io::IgnoreBrokenPipe;
 pub use io::{Exit, Io};
 pub use reference::reference;
 
-/// Runs the command of this process.
+/// Runs the command with the arguments and streams of this process.
 pub fn main() -> ExitCode {
     let mut stdin = std::io::stdin();
     let mut stdout = std::io::stdout();
@@ -46,10 +46,10 @@ pub fn main() -> ExitCode {
     run(std::env::args_os(), &mut io).into()
 }
 
-/// Runs one command: the arguments begin with the name of the program.
+/// Runs one command; the first argument is the name of the program.
 ///
-/// A reader who has seen enough (`| head`) is no failure: the command goes on to its end in silence,
-/// so that what it reports as its exit code stays true.
+/// A closed pipe (`| head`) is no failure: the command runs to its end without output, so that its
+/// exit code stays the same.
 pub fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> Exit {
     let stdin: &mut dyn Read = &mut *io.stdin;
     let mut stdout = IgnoreBrokenPipe::new(&mut *io.stdout);
@@ -58,7 +58,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> Exit {
     let done = dispatch(args, &mut quiet).and_then(|exit| quiet.stdout.flush().map(|()| exit));
     done.unwrap_or_else(|error| {
         let _ = writeln!(stderr, "error: cannot write the output: {error}");
-        Exit::NoAnswer
+        Exit::Error
     })
 }
 
@@ -71,17 +71,17 @@ fn dispatch(
         Err(output) if output.use_stderr() => {
             write!(io.stderr, "{output}")?;
             note_environment(output.kind(), io)?;
-            return Ok(Exit::NoAnswer);
+            return Ok(Exit::Error);
         }
-        // Somebody asked for help or for the version.
+        // `--help` or `--version`.
         Err(output) => {
             write!(io.stdout, "{output}")?;
-            return Ok(Exit::Yes);
+            return Ok(Exit::Success);
         }
     };
     if command.paths().filter(|path| args::is_stdin(path)).count() > 1 {
         writeln!(io.stderr, "error: stdin can be read only once, but `-` is given twice")?;
-        return Ok(Exit::NoAnswer);
+        return Ok(Exit::Error);
     }
     match command {
         Command::Serve(args) => serve::run(&args, io),
@@ -92,7 +92,7 @@ fn dispatch(
         Command::Test(args) => testing::run(&args, io),
         Command::Schema => {
             io.stdout.write_all(tidegate::policy::schema().as_bytes())?;
-            Ok(Exit::Yes)
+            Ok(Exit::Success)
         }
         Command::Ledger(args) => ledger::run(&args, io),
         Command::Completions(args) => manual::completions(&args, io),
@@ -100,13 +100,13 @@ fn dispatch(
     }
 }
 
-/// Says that a value that is wrong may not come from the arguments.
+/// Notes that an invalid value may come from the environment.
 fn note_environment(kind: ErrorKind, io: &mut Io<'_>) -> Result<(), std::io::Error> {
     if kind == ErrorKind::InvalidValue
         && let Some(format) = std::env::var_os("TIDEGATE_FORMAT")
     {
         let format = format::visible(&format.to_string_lossy());
-        writeln!(io.stderr, "note: the environment has TIDEGATE_FORMAT={format}")?;
+        writeln!(io.stderr, "note: TIDEGATE_FORMAT={format} is set in the environment")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The `tidegate` command. Everything it does is in the library beside it, so that tests can call it.
+//! The `tidegate` command. The library next to it has all the code, so that tests can call it.
 
 use std::process::ExitCode;
 

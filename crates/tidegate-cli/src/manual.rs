@@ -13,7 +13,7 @@ pub(crate) fn completions(args: &CompletionsArgs, io: &mut Io<'_>) -> io::Result
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Tidegate::command(), "tidegate", &mut script);
     io.stdout.write_all(&script)?;
-    Ok(Exit::Yes)
+    Ok(Exit::Success)
 }
 
 pub(crate) fn pages(args: &ManArgs, io: &mut Io<'_>) -> io::Result<Exit> {
@@ -21,17 +21,17 @@ pub(crate) fn pages(args: &ManArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         let mut page = Vec::new();
         clap_mangen::Man::new(Tidegate::command()).render(&mut page)?;
         io.stdout.write_all(&page)?;
-        return Ok(Exit::Yes);
+        return Ok(Exit::Success);
     };
     match write_pages(directory) {
         Ok(()) => {
             writeln!(io.stderr, "wrote the man pages to `{}`", directory.display())?;
-            Ok(Exit::Yes)
+            Ok(Exit::Success)
         }
         Err(error) => {
             let directory = directory.display();
             writeln!(io.stderr, "error: cannot write man pages to `{directory}`: {error}")?;
-            Ok(Exit::NoAnswer)
+            Ok(Exit::Error)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `tidegate ping`: whether a daemon answers.
+//! `tidegate ping`: checks whether a daemon responds.
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &PingArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         Ok(response) => response,
         Err(why) => {
             writeln!(io.stderr, "{why}")?;
-            return Ok(Exit::No);
+            return Ok(Exit::Failure);
         }
     };
     let is_ok = response["ok"] == true;
@@ -23,10 +23,10 @@ pub(crate) fn run(args: &PingArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         writeln!(io.stdout, "{response}")?;
     } else if is_ok {
         let text = |name: &str| format::visible(response[name].as_str().unwrap_or("?"));
-        writeln!(io.stdout, "tidegate {} is there: {}", text("serviceVersion"), text("time"))?;
+        writeln!(io.stdout, "pong from tidegate {} at {}", text("serviceVersion"), text("time"))?;
     } else {
-        let why = response["error"].as_str().unwrap_or("the daemon does not say why");
+        let why = response["error"].as_str().unwrap_or("the daemon gave no reason");
         writeln!(io.stderr, "error: {}", format::visible(why))?;
     }
-    Ok(if is_ok { Exit::Yes } else { Exit::No })
+    Ok(if is_ok { Exit::Success } else { Exit::Failure })
 }

@@ -1,4 +1,4 @@
-//! The reference of the command line, in Markdown, from the same table as the help.
+//! The command-line reference in Markdown, generated from the help.
 
 use std::fmt::Write;
 
@@ -6,14 +6,14 @@ use clap::{Arg, Command, CommandFactory};
 
 use crate::args::Tidegate;
 
-/// What `docs/reference/cli.md` says.
+/// The text of `docs/reference/cli.md`.
 #[must_use]
 pub fn reference() -> String {
     let mut command = Tidegate::command();
     command.build();
     let mut text = String::from(
         "# The command line\n\n\
-         <!-- Made from the help of `tidegate`; see CONTRIBUTING.md for how to write it anew. -->\n",
+         <!-- Generated from the help of `tidegate`; CONTRIBUTING.md has the command. -->\n",
     );
     section(&command, &mut text);
     for subcommand in command.get_subcommands() {
@@ -35,7 +35,7 @@ fn section(command: &Command, text: &mut String) {
     let usage = command.clone().render_usage().to_string();
     let _ = writeln!(text, "\n```text\n{}\n```", usage.trim_start_matches("Usage: ").trim());
     if command.has_subcommands() {
-        text.push_str("\n| command | does |\n|---|---|\n");
+        text.push_str("\n| command | description |\n|---|---|\n");
         for subcommand in command.get_subcommands() {
             let (name, about) = (subcommand.get_name(), subcommand.get_about());
             let anchor = self::name(subcommand).replace(' ', "-");
@@ -43,11 +43,11 @@ fn section(command: &Command, text: &mut String) {
             let _ = writeln!(text, "| [`{name}`](#{anchor}) | {about} |");
         }
     }
-    let arguments: Vec<_> = command.get_arguments().filter(|arg| !is_everywhere(arg)).collect();
+    let arguments: Vec<_> = command.get_arguments().filter(|arg| !is_common(arg)).collect();
     if !arguments.is_empty() {
-        text.push_str("\n| argument | means |\n|---|---|\n");
+        text.push_str("\n| argument | description |\n|---|---|\n");
         for arg in arguments {
-            let _ = writeln!(text, "| {} | {} |", form(arg), meaning(arg));
+            let _ = writeln!(text, "| {} | {} |", syntax(arg), description(arg));
         }
     }
     if let Some(examples) = command.get_after_long_help() {
@@ -55,13 +55,13 @@ fn section(command: &Command, text: &mut String) {
     }
 }
 
-/// Those that every command has.
-fn is_everywhere(arg: &Arg) -> bool {
+/// Whether every command has this argument.
+fn is_common(arg: &Arg) -> bool {
     ["help", "version"].contains(&arg.get_id().as_str())
 }
 
-/// How an argument is written.
-fn form(arg: &Arg) -> String {
+/// The syntax of an argument.
+fn syntax(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let takes_values = arg.get_action().takes_values();
     let values = names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(" ");
@@ -75,7 +75,7 @@ fn form(arg: &Arg) -> String {
     }
 }
 
-fn meaning(arg: &Arg) -> String {
+fn description(arg: &Arg) -> String {
     let mut text = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let code = |words: Vec<String>| {
         words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
@@ -97,7 +97,7 @@ fn meaning(arg: &Arg) -> String {
     text.replace('|', "\\|")
 }
 
-/// Paragraphs as Markdown has them: those that are set in columns become code.
+/// Paragraphs in Markdown; indented ones become code blocks.
 fn paragraphs(about: &str) -> String {
     let paragraph = |text: &str| match text.starts_with("  ") {
         true => format!("```text\n{text}\n```"),

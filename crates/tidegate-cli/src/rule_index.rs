@@ -1,4 +1,4 @@
-//! The names in a policy: what can be meant.
+//! Domains and rules of a policy by name.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,14 +25,14 @@ impl<'p> RuleIndex<'p> {
         self.domains.get(domain)?.get(name).copied()
     }
 
-    /// What to try instead of a domain; `None` if a rule has it.
-    pub(crate) fn instead_of_domain(&self, domain: &str) -> Option<String> {
+    /// A hint for an unknown domain; `None` if a rule has it.
+    pub(crate) fn unknown_domain_hint(&self, domain: &str) -> Option<String> {
         let known = self.domains.keys().copied();
         (!self.domains.contains_key(domain)).then(|| similar::hint(domain, known, "domains"))
     }
 
-    /// What to try instead of a rule; `None` if the domain has it.
-    pub(crate) fn instead_of_rule(&self, domain: &str, name: &str) -> Option<String> {
+    /// A hint for an unknown rule; `None` if the domain has it.
+    pub(crate) fn unknown_rule_hint(&self, domain: &str, name: &str) -> Option<String> {
         if self.rule(domain, name).is_some() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! `tidegate serve`: the daemon, from its settings to its end.
+//! `tidegate serve`: runs the daemon.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::io::{Exit, Io};
 mod logging;
 mod notify;
 
-/// Serves until somebody asks it to stop.
+/// Serves until a signal stops the daemon.
 pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> {
     let policy = match &args.policy {
         None => demo(),
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> 
             }
             Err(why) => {
                 writeln!(io.stderr, "{why}")?;
-                return Ok(Exit::NoAnswer);
+                return Ok(Exit::Error);
             }
         },
     };
@@ -37,38 +37,38 @@ pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> 
         Ok(settings) => settings,
         Err(why) => {
             writeln!(io.stderr, "error: {why}")?;
-            return Ok(Exit::NoAnswer);
+            return Ok(Exit::Error);
         }
     };
-    logging::begin(args.log, args.log_level);
+    logging::init(args.log, args.log_level);
     let runtime = match runtime(args.threads) {
         Ok(runtime) => runtime,
         Err(error) => {
             writeln!(io.stderr, "error: cannot start threads: {error}")?;
-            return Ok(Exit::NoAnswer);
+            return Ok(Exit::Error);
         }
     };
     let served = runtime.block_on(serve(args, settings, io));
-    end(runtime);
+    shut_down(runtime);
     served
 }
 
-/// Ends the threads, but waits for none that is stuck: what had to be made safe is safe.
-fn end(runtime: Runtime) {
-    runtime.shutdown_timeout(THREADS_MOST);
+/// Ends the threads without waiting for a stuck one: the store is synced by then.
+fn shut_down(runtime: Runtime) {
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
 }
 
-/// How long threads may take to come to their end.
-const THREADS_MOST: Duration = Duration::from_secs(1);
+/// How long to wait for threads to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 async fn serve(args: &ServeArgs, settings: Settings, io: &mut Io<'_>) -> io::Result<Exit> {
-    // Whoever is told that the daemon is there may ask it to stop at once.
+    // Before the daemon reports that it is ready: a signal may follow at once.
     let mut signals = Signals::listen()?;
     let server = match Server::start(settings).await {
         Ok(server) => server,
         Err(error) => {
             writeln!(io.stderr, "error: {error}")?;
-            return Ok(Exit::NoAnswer);
+            return Ok(Exit::Error);
         }
     };
     print_listeners(args, &server, io.stderr)?;
@@ -81,20 +81,20 @@ async fn serve(args: &ServeArgs, settings: Settings, io: &mut Io<'_>) -> io::Res
     };
     tracing::info!(signal, "stopping");
     notify::shutdown();
-    // Somebody who asks twice does not want to wait.
+    // A second signal stops at once.
     let is_stopped = tokio::select! {
         () = server.stop() => true,
         _ = signals.second_stop() => false,
     };
     if !is_stopped {
-        tracing::warn!("stopped at once, as asked");
-        return Ok(Exit::No);
+        tracing::warn!("stopped at once by a second signal");
+        return Ok(Exit::Failure);
     }
     tracing::info!("stopped");
-    Ok(Exit::Yes)
+    Ok(Exit::Success)
 }
 
-/// Signals that mean something to a daemon.
+/// The signals that the daemon handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -123,19 +123,19 @@ impl Signals {
     }
 }
 
-/// As many threads as there are processors, unless somebody says otherwise.
+/// A runtime with one thread per processor, unless `threads` is set.
 fn runtime(threads: Option<usize>) -> io::Result<Runtime> {
     let threads = match threads {
         Some(threads) => threads,
         None => std::thread::available_parallelism().map_or(1, Into::into),
     };
-    // One thread that has nobody to share with is faster.
+    // The single-threaded scheduler is faster.
     let mut builder =
         if threads == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
     builder.worker_threads(threads.max(1)).enable_all().build()
 }
 
-/// What holds: flags and environment, else the policy's `[server]` table, else what is usual.
+/// The settings from flags and environment, else the policy's `[server]` table, else defaults.
 fn settings(args: &ServeArgs, policy: Policy) -> Result<Settings, String> {
     let has_socket = policy.server().unix().is_some();
     let store = args.store.clone().or_else(|| policy.server().store().map(Into::into));
@@ -167,21 +167,21 @@ fn settings(args: &ServeArgs, policy: Policy) -> Result<Settings, String> {
     Ok(settings.store_folder(folder.as_deref()))
 }
 
-/// The folder of a store, or none if it is in memory.
+/// The folder of a store; `None` for the in-memory store.
 fn folder(store: &str) -> Result<Option<PathBuf>, String> {
     match store.split_once(':') {
         None if store == "memory" => Ok(None),
         Some(("file", path)) if !path.is_empty() => Ok(Some(Path::new(path).into())),
         Some(("redis" | "rediss", _)) => {
-            Err("a store on Redis is not part of this version\n  = hint: use --store memory or \
+            Err("this version has no Redis store\n  = hint: use --store memory or \
                  --store file:PATH"
                 .into())
         }
-        _ => Err(format!("{store:?} is not a store\n  = hint: use memory or file:PATH")),
+        _ => Err(format!("unknown store {store:?}\n  = hint: use memory or file:PATH")),
     }
 }
 
-/// Says where the daemon is, and how to talk to it.
+/// Logs the addresses of the listeners, or prints them with an example for the demo policy.
 fn print_listeners(args: &ServeArgs, server: &Server, out: &mut dyn Write) -> io::Result<()> {
     if args.policy.is_some() {
         for listener in Listener::ALL {
@@ -192,10 +192,7 @@ fn print_listeners(args: &ServeArgs, server: &Server, out: &mut dyn Write) -> io
         return Ok(());
     }
     let version = env!("CARGO_PKG_VERSION");
-    writeln!(
-        out,
-        "tidegate {version} with a demo policy: five requests a minute for each user.\n"
-    )?;
+    writeln!(out, "tidegate {version} with a demo policy: five requests per minute and user.\n")?;
     for listener in Listener::ALL {
         if let Some(address) = server.address_text(listener) {
             writeln!(out, "  {:<6} {address:<24} {}", listener.name(), about(listener))?;
@@ -204,11 +201,11 @@ fn print_listeners(args: &ServeArgs, server: &Server, out: &mut dyn Write) -> io
     if let Some(http) = server.address(Listener::Http) {
         writeln!(
             out,
-            "\nAsk it six times within a minute; the sixth answer is a 429:\n\n  \
+            "\nSend six requests within a minute; the sixth gets a 429:\n\n  \
              curl -i http://{http}/v1/check -d '{{\"attributes\":{{\"user\":\"ada\"}}}}'\n"
         )?;
     }
-    writeln!(out, "Then write a policy of your own, and run `tidegate serve policy.toml`.")?;
+    writeln!(out, "Then write your own policy and run `tidegate serve policy.toml`.")?;
     out.flush()
 }
 
@@ -218,13 +215,13 @@ const fn about(listener: Listener) -> &'static str {
         Listener::Grpc => "Envoy's rate limit service",
         Listener::Resp => "Redis clients: CL.THROTTLE, TG.CHECK",
         Listener::Unix => "tidegate ping, tidegate admin",
-        Listener::Admin => "changes and looks inside, over HTTP",
+        Listener::Admin => "inspect and change the daemon over HTTP",
     }
 }
 
-/// What is served where there is no file.
+/// The policy that is served without a file.
 fn demo() -> Policy {
-    Policy::from_toml(DEMO).expect("the demo is in order, as a test says")
+    Policy::from_toml(DEMO).expect("the demo policy is valid; a test checks it")
 }
 
 const DEMO: &str = r#"
@@ -240,23 +237,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_demo_is_in_order() {
+    fn demo_policy_has_no_errors_or_warnings() {
         assert_eq!(demo().rules().len(), 1);
         assert!(demo().warnings().is_empty());
     }
 
     #[test]
-    fn a_thread_that_is_stuck_does_not_keep_the_process() {
+    fn stuck_thread_does_not_delay_shutdown() {
         let runtime = runtime(Some(2)).unwrap();
-        let (end_it, wait) = std::sync::mpsc::channel::<()>();
+        let (release, wait) = std::sync::mpsc::channel::<()>();
         let stuck = runtime.spawn_blocking(move || wait.recv());
-        end(runtime);
+        shut_down(runtime);
         assert!(!stuck.is_finished());
-        drop(end_it);
+        drop(release);
     }
 
     #[test]
-    fn stores_are_named_by_what_they_are() {
+    fn store_argument_is_memory_or_a_folder() {
         assert_eq!(folder("memory"), Ok(None));
         assert_eq!(folder("file:/var/lib/tidegate"), Ok(Some("/var/lib/tidegate".into())));
         for wrong in ["", "file", "file:", "disk:/x", "redis://localhost"] {

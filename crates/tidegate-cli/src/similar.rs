@@ -1,4 +1,4 @@
-//! The name that was probably meant.
+//! Suggestions for misspelled names.
 
 /// The most similar of the names, if one is similar enough.
 pub(crate) fn similar<'n>(
@@ -18,7 +18,7 @@ pub(crate) fn similar<'n>(
         .map(|(_, name)| name)
 }
 
-/// "did you mean …", or else what there is.
+/// "did you mean …", or else the known names.
 pub(crate) fn hint<'n>(
     found: &str,
     names: impl IntoIterator<Item = &'n str> + Clone,
@@ -36,7 +36,7 @@ pub(crate) fn hint<'n>(
     }
 }
 
-/// Comparing takes the product of the lengths.
+/// Longer names are not compared: the cost is the product of the lengths.
 const LONGEST: usize = 64;
-/// More are not listed.
+/// The most names that are listed.
 const MOST: usize = 12;

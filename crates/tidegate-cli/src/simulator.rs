@@ -1,4 +1,4 @@
-//! A policy at work under a clock that is set by hand.
+//! An engine on a clock that is set by hand.
 
 use std::io;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use tidegate::{
 use crate::format;
 use crate::io::Io;
 
-/// Says that the bench enforces more than the policy does.
+/// Notes that the simulator enforces more keys than the policy does.
 pub(crate) fn note_enforced(policy: &Policy, io: &mut Io<'_>) -> io::Result<()> {
     if policy.server().enforce_ppm() == ServerConfig::ENFORCE_ALL_PPM {
         return Ok(());
     }
-    let note = "note: `enforce` in [server] is left out of account: here every key is enforced";
+    let note = "note: `enforce` in [server] is ignored here; every key is enforced";
     writeln!(io.stderr, "{note}\n")
 }
 
-/// A fresh engine and its clock. Every key is enforced, so that answers are the same each time.
+/// A fresh engine and its clock. Every key is enforced, so that decisions are reproducible.
 #[derive(Debug)]
 pub(crate) struct Simulator {
     engine: Engine<MemoryStore, ManualClock>,
     clock: ManualClock,
 }
 
-/// What there is to tell about the answer to a request.
+/// A decision in the fields that are printed.
 #[derive(Clone, Debug)]
 pub(crate) struct DecisionSummary {
     pub(crate) is_allowed: bool,
@@ -53,11 +53,11 @@ impl Simulator {
     }
 
     pub(crate) fn close_round(&self, domain: &str) {
-        // In memory there is nothing that could fail.
+        // The in-memory store does not fail.
         let _ = self.engine.close_round(domain).wait();
     }
 
-    /// Decides about a request and charges it. Where places are limited it takes one, and keeps it.
+    /// Decides and charges a request. In a domain with slots it acquires one and keeps it.
     pub(crate) fn decide(&self, request: &Request<'_>) -> Result<DecisionSummary, CheckError> {
         match self.engine.check(request).wait() {
             Ok(report) => Ok(DecisionSummary::of(&report)),
@@ -67,10 +67,10 @@ impl Simulator {
     }
 
     fn acquire(&self, request: &Request<'_>) -> Result<DecisionSummary, CheckError> {
-        // Nobody else takes places, so if there is one it is still there; and nobody waits.
-        let look = self.engine.peek(request).wait()?;
-        if !look.is_allowed() {
-            return Ok(DecisionSummary::of(&look));
+        // There are no other callers, so a slot that is free now stays free, and no queue forms.
+        let peek = self.engine.peek(request).wait()?;
+        if !peek.is_allowed() {
+            return Ok(DecisionSummary::of(&peek));
         }
         match self.engine.acquire(request, Some(Duration::ZERO)).block() {
             Ok(lease) => {
@@ -83,7 +83,7 @@ impl Simulator {
             Err(_) => Ok(DecisionSummary {
                 is_allowed: false,
                 wait: Some(Wait::Unknown),
-                ..DecisionSummary::of(&look)
+                ..DecisionSummary::of(&peek)
             }),
         }
     }
@@ -106,7 +106,7 @@ impl DecisionSummary {
         }
     }
 
-    /// The answer as the daemon gives it.
+    /// The decision in the daemon's JSON format.
     pub(crate) fn json(&self) -> Map<String, Value> {
         let (retry_after_ms, retry) = format::wait_json(self.wait);
         let Value::Object(json) = json!({

@@ -1,4 +1,4 @@
-//! Talks to a daemon over its local socket.
+//! Client of a daemon's local socket.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,7 +20,7 @@ pub(crate) struct SocketClient {
     unread: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// Why there is no response, with a hint.
 #[derive(Debug)]
 pub(crate) struct SocketError {
     message: String,
@@ -30,29 +30,29 @@ pub(crate) struct SocketError {
 impl SocketClient {
     pub(crate) fn connect(args: &SocketArgs) -> Result<Self, SocketError> {
         let path = args.socket.clone().unwrap_or_else(tidegate_server::default_socket);
-        let stream = UnixStream::connect(&path).map_err(|error| no_way_in(&path, &error))?;
+        let stream = UnixStream::connect(&path).map_err(|error| connect_error(&path, &error))?;
         let both = stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-        both.map_err(|error| failed(&path, &error))?;
+            .set_read_timeout(Some(RESPONSE_TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(RESPONSE_TIMEOUT)));
+        both.map_err(|error| io_error(&path, &error))?;
         Ok(Self { path, stream, decoder: Decoder::new(), unread: Vec::new() })
     }
 
-    /// The answer to a request.
+    /// Sends a request and reads the response.
     pub(crate) fn call(&mut self, request: &Value) -> Result<Value, SocketError> {
         let frame = ipc::encode(request).map_err(|error| SocketError {
-            message: format!("the request does not fit: {error}"),
-            hint: Some("a larger policy goes into the daemon's policy file, or over HTTP"),
+            message: format!("the request is too large: {error}"),
+            hint: Some("edit the daemon's policy file instead, or apply the policy over HTTP"),
         })?;
-        // A daemon that has hung up may have said why.
+        // A daemon that closed the connection may have sent the reason first.
         let sent = self.stream.write_all(&frame);
         match self.next() {
-            Err(_) if sent.is_err() => Err(failed(&self.path, &ErrorKind::BrokenPipe.into())),
+            Err(_) if sent.is_err() => Err(io_error(&self.path, &ErrorKind::BrokenPipe.into())),
             response => response,
         }
     }
 
-    /// The answer to an admin's request, which may come in parts.
+    /// Sends an admin request and reads the response, which may come in parts.
     pub(crate) fn admin(
         &mut self,
         method: &str,
@@ -70,7 +70,7 @@ impl SocketClient {
             text.push_str(response["part"].as_str().unwrap_or_default());
         }
         let body: Value = serde_json::from_str(&text).map_err(|error| SocketError {
-            message: format!("the daemon's answer makes no sense: {error}"),
+            message: format!("invalid response from the daemon: {error}"),
             hint: None,
         })?;
         response["body"] = body;
@@ -78,54 +78,51 @@ impl SocketClient {
     }
 
     fn next(&mut self) -> Result<Value, SocketError> {
-        let nonsense = |error: ipc::IpcError| SocketError {
-            message: format!(
-                "{} does not talk as a daemon does: {error}",
-                display_path(&self.path)
-            ),
+        let invalid = |error: ipc::IpcError| SocketError {
+            message: format!("invalid response from {}: {error}", display_path(&self.path)),
             hint: None,
         };
         loop {
             let mut input = &self.unread[..];
-            let next = self.decoder.next(&mut input).map_err(nonsense)?;
+            let next = self.decoder.next(&mut input).map_err(invalid)?;
             self.unread = input.to_vec();
             if let Some(text) = next {
-                return ipc::parse(&text).map_err(nonsense);
+                return ipc::parse(&text).map_err(invalid);
             }
             let mut buffer = [0; 16 * 1024];
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(failed(&self.path, &ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Err(io_error(&self.path, &ErrorKind::UnexpectedEof.into())),
                 Ok(count) => self.unread.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(&self.path, &error)),
+                Err(error) => return Err(io_error(&self.path, &error)),
             }
         }
     }
 }
 
-fn no_way_in(path: &Path, error: &io::Error) -> SocketError {
+fn connect_error(path: &Path, error: &io::Error) -> SocketError {
     let hint = match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            "no daemon listens there; start one with `tidegate serve`, or say where it listens with \
+            "no daemon listens there; start one with `tidegate serve`, or give its socket with \
              --socket PATH"
         }
         ErrorKind::PermissionDenied => {
-            "the socket is for root and the daemon's own user; `unix_users` and `unix_groups` in its \
-             [server] table let others in"
+            "only root and the daemon's own user may connect; `unix_users` and `unix_groups` in \
+             its [server] table give access to others"
         }
-        _ => "say where the daemon listens with --socket PATH",
+        _ => "give the daemon's socket with --socket PATH",
     };
     let message = format!("cannot connect to {}: {error}", display_path(path));
     SocketError { message, hint: Some(hint) }
 }
 
-fn failed(path: &Path, error: &io::Error) -> SocketError {
+fn io_error(path: &Path, error: &io::Error) -> SocketError {
     let why = match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => "it takes too long".into(),
-        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => "it has hung up".into(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "timed out".into(),
+        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => "connection closed".into(),
         _ => error.to_string(),
     };
-    SocketError { message: format!("no answer from {}: {why}", display_path(path)), hint: None }
+    SocketError { message: format!("no response from {}: {why}", display_path(path)), hint: None }
 }
 
 fn display_path(path: &Path) -> String {
@@ -142,5 +139,5 @@ impl fmt::Display for SocketError {
     }
 }
 
-/// How long a daemon may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! `tidegate test`: the tests of a policy.
+//! `tidegate test`: runs test cases against a policy.
 
 use std::io;
 use std::path::Path;
@@ -21,11 +21,11 @@ pub(crate) fn run(args: &TestArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     let files: Vec<TestRun> = match input::policy(&args.policy, io.stdin) {
         Ok(parsed) => {
             simulator::note_enforced(&parsed.policy, io)?;
-            args.cases.iter().map(|path| tested(path, &parsed.policy, io)).collect()
+            args.cases.iter().map(|path| run_file(path, &parsed.policy, io)).collect()
         }
         Err(why) => vec![TestRun { name: input::name_of(&args.policy), result: Err(why.into()) }],
     };
-    let exit = files.iter().map(TestRun::exit).max().unwrap_or(Exit::Yes);
+    let exit = files.iter().map(TestRun::exit).max().unwrap_or(Exit::Success);
     match args.format {
         ReportFormat::Text => files.iter().try_for_each(|file| file.text(io))?,
         ReportFormat::Github => files.iter().try_for_each(|file| file.github(io))?,
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &TestArgs, io: &mut Io<'_>) -> io::Result<Exit> {
                 [true, false].map(|is| files.iter().map(|it| it.count(is)).sum());
             let (passed, failed): (usize, usize) = (passed, failed);
             let files: Vec<_> = files.iter().map(TestRun::json).collect();
-            let ok = exit == Exit::Yes;
+            let ok = exit == Exit::Success;
             let all = json!({ "ok": ok, "passed": passed, "failed": failed, "files": files });
             writeln!(io.stdout, "{all:#}")?;
         }
@@ -42,13 +42,13 @@ pub(crate) fn run(args: &TestArgs, io: &mut Io<'_>) -> io::Result<Exit> {
     Ok(exit)
 }
 
-/// A file of cases, and what came of it; or the policy, if that is what cannot be used.
+/// The result of a test file; or of the policy, if that is invalid.
 struct TestRun {
     name: String,
     result: Result<CaseResults, NotRun>,
 }
 
-/// Cases that were run.
+/// The outcomes of the cases that were run.
 struct CaseResults {
     outcomes: Vec<CaseOutcome>,
     warnings: Vec<Diagnostic>,
@@ -72,7 +72,7 @@ impl From<PolicyInputError> for NotRun {
 }
 
 /// Runs the cases of a file.
-fn tested(path: &Path, policy: &Policy, io: &mut Io<'_>) -> TestRun {
+fn run_file(path: &Path, policy: &Policy, io: &mut Io<'_>) -> TestRun {
     let name = input::name_of(path);
     let read = input::read(path, io.stdin).map_err(NotRun::Unreadable);
     let cases = read.and_then(|input| {
@@ -91,13 +91,13 @@ fn tested(path: &Path, policy: &Policy, io: &mut Io<'_>) -> TestRun {
 impl TestRun {
     fn exit(&self) -> Exit {
         match &self.result {
-            Err(_) => Exit::NoAnswer,
-            Ok(_) if self.count(false) > 0 => Exit::No,
-            Ok(_) => Exit::Yes,
+            Err(_) => Exit::Error,
+            Ok(_) if self.count(false) > 0 => Exit::Failure,
+            Ok(_) => Exit::Success,
         }
     }
 
-    /// How many cases passed, or did not.
+    /// The number of cases that passed, or failed.
     fn count(&self, passed: bool) -> usize {
         let outcomes = self.result.as_ref().map_or(&[][..], |ran| &ran.outcomes);
         outcomes.iter().filter(|outcome| outcome.passed() == passed).count()
@@ -121,7 +121,7 @@ impl TestRun {
                     writeln!(io.stderr, "and {left_out} more\n")?;
                 }
                 let errors = format::count(diagnostics.len() + left_out, "error");
-                writeln!(io.stderr, "{}: {errors}, so no case was run", self.name)
+                writeln!(io.stderr, "{}: {errors}; no case was run", self.name)
             }
             Ok(CaseResults { outcomes, warnings }) => {
                 for warning in warnings {
@@ -173,7 +173,7 @@ impl TestRun {
     fn json(&self) -> Value {
         let mut json = Map::new();
         json.insert("file".into(), json!(self.name));
-        json.insert("ok".into(), json!(self.exit() == Exit::Yes));
+        json.insert("ok".into(), json!(self.exit() == Exit::Success));
         json.insert("passed".into(), json!(self.count(true)));
         json.insert("failed".into(), json!(self.count(false)));
         let (cases, found): (Vec<Value>, Vec<Value>) = match &self.result {

@@ -1,4 +1,4 @@
-//! `tidegate validate`: what is wrong with policy files.
+//! `tidegate validate`: checks policy files for errors.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::input::{self, PolicyInputError, ReadError};
 use crate::io::{Exit, Io};
 
 pub(crate) fn run(args: &ValidateArgs, io: &mut Io<'_>) -> io::Result<Exit> {
-    let mut exit = Exit::Yes;
+    let mut exit = Exit::Success;
     let mut files = Vec::new();
     for path in &args.policies {
         let checked = check(path, args.strict, io);
@@ -25,20 +25,20 @@ pub(crate) fn run(args: &ValidateArgs, io: &mut Io<'_>) -> io::Result<Exit> {
         }
     }
     if args.format == ReportFormat::Json {
-        let all = json!({ "ok": exit == Exit::Yes, "files": files });
+        let all = json!({ "ok": exit == Exit::Success, "files": files });
         writeln!(io.stdout, "{all:#}")?;
     }
     Ok(exit)
 }
 
-/// A file and what was found in it.
+/// A file and its findings.
 struct ValidatedFile {
     name: String,
     result: Result<Findings, ReadError>,
 }
 
 struct Findings {
-    /// None if there are errors.
+    /// `None` if there are errors.
     policy: Option<Policy>,
     diagnostics: Vec<Diagnostic>,
     left_out: usize,
@@ -53,9 +53,9 @@ struct DomainSummary<'p> {
 impl ValidatedFile {
     fn exit(&self) -> Exit {
         match &self.result {
-            Err(_) => Exit::NoAnswer,
-            Ok(findings) if findings.count(Severity::Error) > 0 => Exit::No,
-            Ok(_) => Exit::Yes,
+            Err(_) => Exit::Error,
+            Ok(findings) if findings.count(Severity::Error) > 0 => Exit::Failure,
+            Ok(_) => Exit::Success,
         }
     }
 }
@@ -137,7 +137,7 @@ fn size(policy: &Policy) -> String {
     )
 }
 
-/// The domains of a policy, in the order in which the file first names them.
+/// The domains of a policy, in the order of their first rules.
 fn domains(policy: &Policy) -> Vec<DomainSummary<'_>> {
     let mut numbers = std::collections::HashMap::new();
     let mut domains: Vec<DomainSummary<'_>> = Vec::new();
@@ -153,7 +153,7 @@ fn domains(policy: &Policy) -> Vec<DomainSummary<'_>> {
 }
 
 impl DomainSummary<'_> {
-    /// The most rules that one request of the domain can make the engine look at.
+    /// The most rules that one request of the domain makes the engine evaluate.
     fn candidates(&self) -> usize {
         Matcher::new(self.rules.iter().copied()).worst_case().candidates()
     }
@@ -175,7 +175,7 @@ fn json(checked: &ValidatedFile, explain: bool) -> Value {
     let mut file = Map::new();
     let mut set = |name: &str, value: Value| file.insert(name.into(), value);
     set("file", json!(checked.name));
-    set("ok", json!(checked.exit() == Exit::Yes));
+    set("ok", json!(checked.exit() == Exit::Success));
     let findings = match &checked.result {
         Ok(findings) => findings,
         Err(why) => {
@@ -188,11 +188,11 @@ fn json(checked: &ValidatedFile, explain: bool) -> Value {
         let domain = |it: &DomainSummary<'_>| json!({ "name": it.name, "rules": it.rules.len(), "candidates": it.candidates() });
         set("domains", domains(policy).iter().map(domain).collect());
         if explain {
-            let words = |rule: &Rule| {
+            let description = |rule: &Rule| {
                 let (domain, name) = (rule.domain_name(), rule.name());
-                json!({ "domain": domain, "rule": name, "words": rule.describe() })
+                json!({ "domain": domain, "rule": name, "description": rule.describe() })
             };
-            set("explained", policy.rules().iter().map(words).collect());
+            set("explained", policy.rules().iter().map(description).collect());
         }
     }
     set("diagnostics", findings.diagnostics.iter().map(diagnostics::json).collect());
@@ -200,7 +200,7 @@ fn json(checked: &ValidatedFile, explain: bool) -> Value {
     Value::Object(file)
 }
 
-/// A text in lines of at most 80 characters, with room at their beginning.
+/// The text wrapped to 80 characters and indented.
 fn wrapped(text: &str) -> String {
     let (mut lines, mut width) = (String::from("  "), 2);
     for word in text.split_inclusive(' ') {

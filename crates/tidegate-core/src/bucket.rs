@@ -26,7 +26,7 @@ pub struct Bucket {
 pub struct BucketState {
     /// When the bucket is full again, in ticks since the clock's origin; below 2^96.
     pub full_at_ticks: u128,
-    /// Units set aside by holds.
+    /// Units on hold.
     pub held: u64,
 }
 
@@ -40,7 +40,7 @@ struct Ticks {
 impl Bucket {
     /// A bucket of `burst` units (the whole capacity, first request included), refilled at `rate`.
     ///
-    /// Refused when the burst is zero, or when the numbers cannot be represented exactly: the
+    /// An error when the burst is zero, or when the numbers cannot be represented exactly: the
     /// reduced rate has to be below 2^32 per nanosecond, and an empty bucket has to fill within
     /// 2^95 ticks. One per day with a burst of a million fits, and so does 10^12 per second.
     pub fn new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
@@ -49,21 +49,21 @@ impl Bucket {
         Self::with_ticks(rate, nonzero("burst", burst)?, 0, ticks)
     }
 
-    /// A bucket whose burst is the rate's count: "100 per minute" lets 100 through at once.
+    /// A bucket whose burst is the rate's count: "100 per minute" allows 100 at once.
     pub fn of(rate: Rate) -> Result<Self, LimitError> {
         Self::new(rate, rate.count())
     }
 
     /// A bucket that counts in the same ticks as every other one made by this function, so that
-    /// they can take turns over one state: for limits that come with each call.
+    /// they can alternate on one state: for limits that come with each call.
     ///
-    /// What such buckets share is the time at which they are full again. Each charges its own time
+    /// Such buckets share the time at which they are full again. Each charges its own time
     /// per unit to it, and keeps what the others have charged.
     ///
-    /// There are 256 ticks in a nanosecond, and the time per unit is rounded up to whole ticks: never
-    /// too much is admitted, and a unit comes at most 1/256 ns late. Refused when the burst is zero,
-    /// when a unit takes less than a nanosecond or more than 2^55 of them (417 days), and when an
-    /// empty bucket does not fill within 2^95 ticks.
+    /// There are 256 ticks in a nanosecond, and the time per unit is rounded up to whole ticks:
+    /// never too much is admitted, and a unit comes at most 1/256 ns late. An error when the burst
+    /// is zero, when a unit takes less than a nanosecond or more than 2^55 of them (417 days), and
+    /// when an empty bucket does not fill within 2^95 ticks.
     pub fn in_common_ticks(rate: Rate, burst: u64) -> Result<Self, LimitError> {
         let (count, period_ns) = (rate.count(), rate.period_ns());
         if count > period_ns {
@@ -74,7 +74,7 @@ impl Bucket {
             Some(ticks) => ticks.div_ceil(count),
             None => {
                 let ticks = u128::from(period_ns) * u128::from(COMMON_TICKS_PER_NS);
-                // What does not fit is refused below.
+                // What does not fit is rejected below.
                 u64::try_from(ticks.div_ceil(u128::from(count))).unwrap_or(u64::MAX)
             }
         };
@@ -146,7 +146,7 @@ impl Bucket {
         u128::from(cost) * u128::from(self.ticks.per_unit)
     }
 
-    /// The one decision: does `cost` fit above `level_ticks`, and what is left then?
+    /// The one decision: does `cost` fit above `level_ticks`, and what remains then?
     #[inline(always)]
     fn decide(&self, state: &BucketState, cost: u64, now: Timestamp) -> (Decision, u128) {
         let level_ticks = self.level_ticks(state, now);
@@ -185,8 +185,8 @@ impl Bucket {
         state.full_at_ticks = self.now_ticks(now) + level_ticks;
     }
 
-    /// When a bucket of this level is full again. An edit may have left a level beyond any capacity;
-    /// it is cut to what the state can keep, which takes longer than the clock to drain.
+    /// When a bucket of this level is full again. An edit may have left a level beyond any
+    /// capacity; it is cut to what the state can hold, which takes longer than the clock to drain.
     fn full_at_ticks(&self, level_ticks: u128, now: Timestamp) -> u128 {
         self.now_ticks(now).saturating_add(level_ticks).min(MAX_FULL_AT_TICKS)
     }
@@ -240,7 +240,7 @@ impl Algorithm for Bucket {
         let overdrawn_ticks = self.capacity_ticks + self.cost_ticks(self.debt);
         let room_ticks = overdrawn_ticks.saturating_sub(level_ticks);
         let room = u64::try_from(room_ticks / u128::from(self.ticks.per_unit)).unwrap_or(u64::MAX);
-        // What was held is always there to be charged, even where an edit has lowered the burst.
+        // Held units can always be charged, even where an edit has lowered the burst.
         let charged = actual.min(room.max(units));
         state.full_at_ticks = self.full_at_ticks(level_ticks + self.cost_ticks(charged), now);
         charged
@@ -251,7 +251,7 @@ impl Algorithm for Bucket {
     }
 
     /// The same numbers counted in ticks that divide the old ones, where such ticks fit, so that
-    /// what was consumed carries over exactly, there and back.
+    /// charges carry over exactly, there and back.
     fn succeeding(self, old: &Self) -> Self {
         let factor = old.ticks.per_unit / gcd(old.ticks.per_unit, self.ticks.per_unit);
         let finer = (self.ticks.per_ns.checked_mul(factor))

@@ -6,8 +6,8 @@ use crate::{Algorithm, Decision, LimitError, Timestamp};
 
 /// A minimum gap between admissions. The cost does not matter.
 ///
-/// A cooldown is about the act, not about units: a cancelled hold or a refund does not take the
-/// act back, so it gives nothing back.
+/// A cooldown counts admissions, not units: a cancelled hold or a refund does not undo the
+/// admission, so it returns nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cooldown {
     gap_ns: u64,
@@ -27,7 +27,7 @@ impl Cooldown {
         Ok(Self { gap_ns: period_ns("cooldown", gap)?, extended_by_refusals: false })
     }
 
-    /// The same cooldown, but a refused attempt starts the gap anew.
+    /// The same cooldown, but a denied attempt restarts the gap.
     #[must_use]
     pub const fn extended_by_refusals(self) -> Self {
         Self { extended_by_refusals: true, ..self }
@@ -83,7 +83,7 @@ impl Algorithm for Cooldown {
     }
 
     fn peek(&self, state: &CooldownState, cost: u64, now: Timestamp) -> Decision {
-        // A look must not extend the gap that it reports.
+        // A peek must not extend the gap that it reports.
         let plain = Self { extended_by_refusals: false, ..*self };
         plain.check(&mut { *state }, cost, now).uncharged(&plain.check(&mut { *state }, 0, now))
     }

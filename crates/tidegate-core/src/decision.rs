@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// The answer to one check: allow or deny, and what a caller may want to tell about it.
+/// The decision on one check: allow or deny, and the numbers that a caller may report.
 ///
-/// A denial is an answer, not an error. Nothing but the answer is computed until it is asked for:
+/// A denial is a value, not an error. Only the verdict is computed at once:
 /// [`remaining`](Self::remaining), [`wait`](Self::wait) and [`reset`](Self::reset) divide on
 /// demand.
 #[must_use]
@@ -14,31 +14,31 @@ pub struct Decision {
     /// Capacity of the limit, in units of cost.
     pub(crate) limit: u64,
     pub(crate) now: Timestamp,
-    /// What is left after this decision.
+    /// What remains after this decision.
     pub(crate) room_ticks: u128,
-    /// What a refused cost lacks.
+    /// What a denied cost lacks.
     pub(crate) lack_ticks: u128,
     /// What has to pass until the limit is as good as fresh.
     pub(crate) spent_ticks: u128,
     pub(crate) ticks_per_unit: u64,
     pub(crate) ticks_per_ns: u64,
-    /// Over what time the capacity comes back.
+    /// The time over which the capacity returns.
     pub(crate) span: Span,
 }
 
-/// Over what time the whole capacity of a limit comes back, in nanoseconds: one word, as decisions are
-/// copied a lot. Periods are above zero and below 2^63.
+/// The time over which the whole capacity of a limit returns, in nanoseconds: one word, as
+/// decisions are copied a lot. Periods are above zero and below 2^63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) u64);
 
 impl Span {
     /// As long as the capacity takes, in ticks.
     pub(crate) const BY_TICKS: Self = Self(0);
-    /// Nobody can say.
+    /// Unknown.
     pub(crate) const UNKNOWN: Self = Self(u64::MAX);
 }
 
-/// The bare answer, with the kind of wait that a refusal calls for.
+/// The bare verdict, with the kind of wait after a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Allow,
@@ -51,32 +51,33 @@ pub(crate) enum Outcome {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go ahead; the cost has been charged.
+    /// Allowed; the cost has been charged.
     Allow {
         /// Units left for the next caller.
         remaining: u64,
     },
-    /// Do not go ahead; nothing has been charged.
+    /// Denied; nothing has been charged.
     Deny {
         /// How long to wait.
         wait: Wait,
     },
 }
 
-/// How long a refused caller should wait.
+/// How long a denied caller should wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// A retry after this long succeeds if nobody else came; one nanosecond earlier it does not.
+    /// A retry after this long succeeds if no other request came; one nanosecond earlier it does
+    /// not.
     After(Duration),
     /// No wait helps: the cost exceeds the limit's capacity, or the clock ends first.
     Never,
-    /// Nobody can know: units are held by somebody, or the host closes the round.
+    /// Unknown: units are held, or the host closes the round.
     Unknown,
 }
 
 impl Wait {
-    /// Whole milliseconds, rounded up, so that nobody comes back too early; `None` where no wait
-    /// helps or nobody can know.
+    /// Whole milliseconds, rounded up, so that a retry is not too early; `None` where no wait
+    /// helps or it is unknown.
     #[must_use]
     pub fn whole_ms(self) -> Option<u64> {
         self.whole(1_000_000)
@@ -99,7 +100,7 @@ impl Wait {
 }
 
 impl Decision {
-    /// Whether the caller may go ahead. The cost has been charged if so, and not otherwise.
+    /// Whether the request is allowed. The cost has been charged if so, and not otherwise.
     #[inline]
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
@@ -112,8 +113,8 @@ impl Decision {
         self.limit
     }
 
-    /// Over what time the whole capacity of the limit comes back: the length of a window, the time
-    /// that an empty bucket takes to fill. `None` for quotas and places, which do not say.
+    /// The time over which the whole capacity of the limit returns: the length of a window, the
+    /// time that an empty bucket takes to fill. `None` for quotas and slots.
     #[must_use]
     pub fn span(&self) -> Option<Duration> {
         let nanos = match self.span {
@@ -141,7 +142,7 @@ impl Decision {
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
-    /// How long a refused caller should wait; `None` when allowed.
+    /// How long a denied caller should wait; `None` when allowed.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
         match self.outcome {
@@ -155,17 +156,17 @@ impl Decision {
         }
     }
 
-    /// How long until the limit is as good as fresh, if nobody comes and nothing stays held.
+    /// The time until the limit is as good as fresh, if no request comes and nothing stays held.
     ///
-    /// [`Duration::MAX`] when the clock ends first or nobody can know.
+    /// [`Duration::MAX`] when the clock ends first or the time is unknown.
     #[must_use]
     pub fn reset(&self) -> Duration {
         self.nanos(self.spent_ticks).map_or(Duration::MAX, Duration::from_nanos)
     }
 
-    /// The answer of `max` places of which `taken` are taken, to somebody who wants `cost`.
+    /// The decision of `max` slots of which `taken` are taken, for a request of `cost`.
     ///
-    /// Nobody knows when a place is given back.
+    /// The wait for a slot is unknown.
     pub fn of_slots(max: u64, taken: u64, cost: u64, now: Timestamp) -> Self {
         let outcome = match taken.checked_add(cost) {
             Some(total) if total <= max => Outcome::Allow,
@@ -186,14 +187,14 @@ impl Decision {
         }
     }
 
-    /// This decision where nothing was charged: what is left is what a look found.
+    /// This decision where nothing was charged: what remains is what a peek found.
     pub fn uncharged(self, look: &Self) -> Self {
         Self { room_ticks: look.room_ticks, spent_ticks: look.spent_ticks, ..self }
     }
 
-    /// This decision, refused for a time that nobody can know, unless it was refused for ever.
+    /// This decision, denied for an unknown time, unless it was denied for ever.
     ///
-    /// For a keeper of states that has no room for one.
+    /// For a store that has no room for the state.
     pub fn refused_for_unknown_time(self) -> Self {
         match self.outcome {
             Outcome::DenyForEver => self,
@@ -201,13 +202,13 @@ impl Decision {
         }
     }
 
-    /// How many words a decision is.
+    /// The number of words of a decision.
     pub const WORDS: usize = 12;
 
-    /// The decision as words, for those who keep what was answered.
+    /// The decision as words, for stores that cache results.
     #[must_use]
     pub fn to_words(&self) -> [u64; Self::WORDS] {
-        #[allow(clippy::cast_possible_truncation, reason = "each half goes to its place")]
+        #[allow(clippy::cast_possible_truncation, reason = "each half is kept")]
         let halves = |value: u128| [value as u64, (value >> 64) as u64];
         let outcome = match self.outcome {
             Outcome::Allow => 0,
@@ -233,9 +234,9 @@ impl Decision {
         ]
     }
 
-    /// The decision that these are the words of. Words that no decision has give some decision.
+    /// The decision with these words. Invalid words give some decision.
     pub fn from_words(words: [u64; Self::WORDS]) -> Self {
-        let whole = |place: usize| u128::from(words[place]) | (u128::from(words[place + 1]) << 64);
+        let whole = |index: usize| u128::from(words[index]) | (u128::from(words[index + 1]) << 64);
         Self {
             outcome: match words[0] {
                 0 => Outcome::Allow,

@@ -19,7 +19,7 @@ pub enum LimitErrorKind {
         /// The largest value that is accepted.
         max: u128,
     },
-    /// Exact arithmetic on it would not fit the state; the text says what has to be smaller.
+    /// Exact arithmetic on it would not fit the state; the hint is what has to be smaller.
     NotExact {
         /// What to change.
         hint: &'static str,
@@ -33,7 +33,7 @@ impl LimitError {
         Self { field, problem }
     }
 
-    /// The name of the offending field, as it is written in a policy file.
+    /// The name of the offending field, as in a policy file.
     #[must_use]
     pub const fn field(&self) -> &'static str {
         self.field

@@ -14,13 +14,13 @@
 //!
 //! assert!(limit.check(&mut state, 1, start).is_allowed());
 //! assert!(limit.check(&mut state, 1, start).is_allowed());
-//! let refused = limit.check(&mut state, 1, start);
-//! assert_eq!(refused.wait(), Some(Wait::After(Duration::from_secs(1))));
+//! let denied = limit.check(&mut state, 1, start);
+//! assert_eq!(denied.wait(), Some(Wait::After(Duration::from_secs(1))));
 //! # Ok::<(), tidegate_core::LimitError>(())
 //! ```
 //!
 //! What is absent here is the design: no clock is read, nothing is shared, locked, allocated or
-//! waited for, and no decision uses a float. All rounding goes against the caller.
+//! waited for, and no decision uses a float. All rounding is against the caller.
 
 #![forbid(unsafe_code)]
 

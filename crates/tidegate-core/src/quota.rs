@@ -7,15 +7,15 @@ use crate::{Decision, Timestamp};
 /// An amount per period, where the periods come from outside: calendar months, or rounds that the
 /// host closes.
 ///
-/// The arithmetic knows only that periods are numbered upwards. Unspent units lapse when a period
-/// closes, or carry over as [`Carry`] says.
+/// The arithmetic knows only that periods are numbered upwards. Unused units lapse when a period
+/// closes, or carry over according to [`Carry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     max: u64,
     carry: Carry,
 }
 
-/// What becomes of unspent units when a period closes.
+/// What happens to unused units when a period closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
     /// They lapse.
@@ -26,7 +26,7 @@ pub enum Carry {
     All,
 }
 
-/// The period that is open: its number, and when it ends if anybody knows.
+/// The open period: its number, and when it ends if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
     /// Its number. Periods are numbered upwards; gaps are periods in which nothing happened.
@@ -42,9 +42,9 @@ pub struct QuotaState {
     pub period: u64,
     /// Units charged in that period.
     pub used: u64,
-    /// Units that earlier periods left over.
+    /// Units carried over from earlier periods.
     pub carried: u64,
-    /// Units set aside by holds, whatever period they were held in.
+    /// Units on hold, whatever period they were held in.
     pub held: u64,
 }
 
@@ -63,13 +63,13 @@ impl Quota {
         self.max
     }
 
-    /// What becomes of unspent units.
+    /// What happens to unused units.
     #[must_use]
     pub const fn carry(&self) -> Carry {
         self.carry
     }
 
-    /// The state of a key that was never seen before `period`.
+    /// The state of a key that is new in `period`.
     #[must_use]
     pub const fn fresh(&self, period: Period) -> QuotaState {
         QuotaState { period: period.index, used: 0, carried: 0, held: 0 }
@@ -91,17 +91,17 @@ impl Quota {
         decision
     }
 
-    /// Whether [`check`](Self::check) would allow `cost`, and else how long to wait. Changes
-    /// nothing, so what remains is what is there now.
+    /// Whether [`check`](Self::check) would allow `cost`, and else how long to wait. Charges
+    /// nothing, so `remaining` does not include the cost.
     pub fn peek(&self, state: &QuotaState, cost: u64, period: Period, now: Timestamp) -> Decision {
         let current = self.current(state, period);
-        let answer = self.decide(&current, cost, period, now);
-        answer.uncharged(&self.decide(&current, 0, period, now))
+        let decision = self.decide(&current, cost, period, now);
+        decision.uncharged(&self.decide(&current, 0, period, now))
     }
 
-    /// Gives back up to `units` that were charged in the open period, and reports how many.
+    /// Refunds up to `units` that were charged in the open period, and returns how many.
     ///
-    /// A closed period gives nothing back.
+    /// A closed period returns nothing.
     pub fn refund(&self, state: &mut QuotaState, units: u64, period: Period) -> u64 {
         let mut current = self.current(state, period);
         let given = units.min(current.used);
@@ -112,7 +112,7 @@ impl Quota {
         given
     }
 
-    /// Sets `units` aside if they fit.
+    /// Holds `units` if they fit.
     pub fn hold(
         &self,
         state: &mut QuotaState,
@@ -128,7 +128,7 @@ impl Quota {
         decision
     }
 
-    /// Turns a hold of `units` into a charge of `actual` in the open period, and reports how much
+    /// Turns a hold of `units` into a charge of `actual` in the open period, and returns how much
     /// of it was charged: what was held, and what else there is room for.
     pub fn commit(&self, state: &mut QuotaState, units: u64, actual: u64, period: Period) -> u64 {
         let mut current = self.current(state, period);
@@ -140,12 +140,12 @@ impl Quota {
         charged
     }
 
-    /// Gives a hold of `units` back.
+    /// Releases a hold of `units`.
     pub fn cancel(&self, state: &mut QuotaState, units: u64, period: Period) {
         self.commit(state, units, 0, period);
     }
 
-    /// The state as it stands in `period`: closed periods have carried over or lapsed.
+    /// The state as of `period`: closed periods have carried over or lapsed.
     ///
     /// A period that is numbered lower than the state's is an old one read late: the state stays.
     #[must_use]
@@ -154,17 +154,17 @@ impl Quota {
         if closed == 0 {
             return *state;
         }
-        let unspent = self.max.saturating_add(state.carried).saturating_sub(state.used);
-        let unspent = unspent.saturating_add(self.max.saturating_mul(closed - 1));
+        let unused = self.max.saturating_add(state.carried).saturating_sub(state.used);
+        let unused = unused.saturating_add(self.max.saturating_mul(closed - 1));
         let carried = match self.carry {
             Carry::Nothing => 0,
-            Carry::UpTo(bound) => unspent.min(bound),
-            Carry::All => unspent,
+            Carry::UpTo(bound) => unused.min(bound),
+            Carry::All => unused,
         };
         QuotaState { period: period.index, used: 0, carried, held: state.held }
     }
 
-    /// A state at least as restrictive as both: what two keys that share one counter get.
+    /// A state at least as restrictive as both: the state of two keys that share one counter.
     #[must_use]
     pub fn join(&self, a: &QuotaState, b: &QuotaState) -> QuotaState {
         let (later, earlier) = if a.period >= b.period { (a, b) } else { (b, a) };
@@ -184,7 +184,7 @@ impl Quota {
 
     fn decide(&self, current: &QuotaState, cost: u64, period: Period, now: Timestamp) -> Decision {
         let available = self.available(current);
-        // The end of a period that is over, or older than the state, tells nothing about a retry.
+        // The end of a period that is over, or older than the state, says nothing about a retry.
         let is_open = period.index == current.period;
         let ends = period.ends.filter(|&ends| is_open && ends > now);
         let outcome = if cost <= available {
@@ -213,7 +213,7 @@ impl Quota {
         }
     }
 
-    /// The largest cost that some period could admit.
+    /// The largest cost that some period could allow.
     fn most_ever(&self) -> u64 {
         match self.carry {
             Carry::Nothing => self.max,
@@ -230,7 +230,7 @@ impl Quota {
 }
 
 impl Period {
-    /// How long until it ends, if anybody knows.
+    /// The time until it ends, if that is known.
     #[must_use]
     pub fn left(&self, now: Timestamp) -> Option<Duration> {
         let ends = self.ends?;

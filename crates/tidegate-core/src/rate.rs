@@ -7,7 +7,7 @@ use crate::time::period_ns;
 
 mod decimal;
 
-/// A count per period, kept as the fraction it is: 600 million per second, one per day.
+/// A count per period, stored as a fraction: 600 million per second, one per day.
 ///
 /// Two rates are equal when the fractions are: 1 per second is 60 per minute.
 #[derive(Clone, Copy, Debug)]
@@ -27,11 +27,11 @@ impl Rate {
         Self::new(count, Duration::from_secs(1))
     }
 
-    /// A decimal number per second, as it is written: `"1.5"` is 3 per 2 seconds, exactly.
+    /// A decimal number per second, exactly: `"1.5"` is 3 per 2 seconds.
     ///
-    /// Digits, with a fraction (`0.25`, `.5`) and an exponent (`2e-3`) if there is need. No sign, no
-    /// spaces, no `inf` and no `nan`; nothing goes through a float. Refused when it is zero, and when
-    /// the count or the period that it makes does not fit.
+    /// Digits, with an optional fraction (`0.25`, `.5`) and an optional exponent (`2e-3`). No sign,
+    /// no spaces, no `inf` and no `nan`; nothing goes through a float. An error when it is zero,
+    /// and when the count or the period does not fit.
     ///
     /// ```
     /// use std::time::Duration;

@@ -11,11 +11,11 @@ pub use record::SlidingRecord;
 
 /// A sliding window: at most `max` units in *every* window of length `per`.
 ///
-/// While a key has at most [`LOG_UNITS`](Self::LOG_UNITS) units in the window, each one is kept
-/// with its time and the answer is exact to the nanosecond. Above that, units are counted in
+/// While a key has at most [`LOG_UNITS`](Self::LOG_UNITS) units in the window, each one is stored
+/// with its time and decisions are exact to the nanosecond. Above that, units are counted in
 /// `parts` sub-windows, and the oldest is counted whole until it has left entirely: still never
-/// more than `max` in any window, and traffic of at most `max` per `(1 + 1/parts) · per` always
-/// passes.
+/// more than `max` in any window, and traffic of at most `max` per `(1 + 1/parts) · per` is always
+/// allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sliding {
     max: u64,
@@ -28,18 +28,18 @@ pub struct Sliding {
 pub struct SlidingState {
     /// What was charged, and when.
     pub record: SlidingRecord,
-    /// Units set aside by holds.
+    /// Units on hold.
     pub held: u64,
 }
 
 impl Sliding {
-    /// How many units are remembered one by one.
+    /// How many units are logged one by one.
     pub const LOG_UNITS: usize = 8;
 
     /// The largest number of sub-windows.
     pub const MAX_PARTS: u32 = 15;
 
-    /// A good number of sub-windows where the caller has no opinion.
+    /// The default number of sub-windows.
     pub const DEFAULT_PARTS: u32 = 10;
 
     /// At most `max` units in every window of length `per`, counted in `parts` sub-windows.
@@ -125,7 +125,7 @@ impl Algorithm for Sliding {
         decision
     }
 
-    /// Takes the oldest units out of the record: the ones left may only leave later than the
+    /// Removes the oldest units from the record: the others may only leave later than the
     /// refunded ones would have, never earlier.
     fn refund(&self, state: &mut SlidingState, units: u64, now: Timestamp) -> u64 {
         let mut record = state.record.current(self, now);
@@ -165,7 +165,7 @@ impl Algorithm for Sliding {
     }
 
     /// Charges keep their times. Where they are already merged into sub-windows and the grid
-    /// changes, each goes to the last moment at which it can have happened, and no further back
+    /// changes, each moves to the last moment at which it can have happened, and no further back
     /// than the new window reaches.
     fn carry_over(&self, old: &Self, state: &SlidingState, at: Timestamp) -> SlidingState {
         let same_grid = (self.per_ns, self.parts) == (old.per_ns, old.parts);

@@ -13,7 +13,7 @@ impl Timestamp {
     /// The origin of the clock.
     pub const ZERO: Self = Self(0);
 
-    /// The last point in time that can be expressed.
+    /// The last point in time.
     pub const MAX: Self = Self(u64::MAX >> 1);
 
     /// The point `nanos` nanoseconds after the origin.
@@ -69,7 +69,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The length of a period in nanoseconds, refused when it is zero or longer than the clock.
+/// The length of a period in nanoseconds; an error when it is zero or longer than the clock.
 pub(crate) fn period_ns(field: &'static str, period: Duration) -> Result<u64, LimitError> {
     match u64::try_from(period.as_nanos()) {
         Ok(nanos) if nanos <= Timestamp::MAX.0 => nonzero(field, nanos),

@@ -19,15 +19,15 @@ pub struct Window {
 
 /// The state of a [`Window`] for one key.
 ///
-/// It keeps the end of the open window, not its start, so that changing the length leaves the open
-/// window alone and can never refill it.
+/// It has the end of the open window, not its start, so that changing the length does not affect
+/// the open window and can never refill it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowState {
     /// When the open window ends; it may run past the end of the clock.
     pub ends_ns: u64,
     /// Units charged in the open window.
     pub used: u64,
-    /// Units set aside by holds. They stay set aside when the window ends.
+    /// Units on hold. They stay on hold when the window ends.
     pub held: u64,
 }
 
@@ -65,10 +65,10 @@ impl Window {
         self.aligned
     }
 
-    /// Counts `cost` whether or not it fits, and reports how much of it was counted: a count stays below
-    /// 2^32.
+    /// Counts `cost` whether or not it fits, and returns how much of it was counted: a count stays
+    /// below 2^32.
     ///
-    /// For limits that count what they refuse, too. Nothing fits any more once the count is past the
+    /// For limits that also count what they deny. Nothing fits any more once the count is past the
     /// maximum, not even a cost of 0.
     pub fn count(&self, state: &mut WindowState, cost: u64, now: Timestamp) -> u64 {
         let current = self.current(state, now);
@@ -79,7 +79,7 @@ impl Window {
         counted
     }
 
-    /// The state as it stands at `now`: an ended window is replaced by one that `now` would open.
+    /// The state as of `now`: an ended window is replaced by one that `now` would open.
     #[inline(always)]
     fn current(&self, state: &WindowState, now: Timestamp) -> WindowState {
         if state.used > 0 && now.as_nanos() < state.ends_ns {
@@ -124,7 +124,7 @@ impl Window {
         }
     }
 
-    /// A window with nothing in it leaves nothing behind: it becomes the fresh state.
+    /// An empty window becomes the fresh state.
     fn settle(&self, state: &mut WindowState) {
         if (state.used, state.held) == (0, 0) {
             *state = self.fresh();

@@ -1,13 +1,13 @@
-//! Whose request it is, where proxies stand between the client and us.
+//! The client's address behind proxies.
 //!
-//! Only the peer of the socket is certain. If it is a proxy that we trust, it knows who spoke to it,
-//! and has appended that address to a header; the entry before that is what *that* one claims, and so
-//! on. So the entries are read from the right, and the first that is not a trusted proxy is the
-//! client. Whatever is further left, anybody may have written.
+//! Only the peer of the socket is certain. A trusted proxy has appended the address of its own peer
+//! to a header; the entry before that is what *that* peer claims, and so on. So entries are read
+//! from the right, and the first that is not a trusted proxy is the client. Entries further left
+//! may be forged.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The header that proxies write addresses into. One of them is believed, never both.
+/// The header into which proxies write addresses. One of them is trusted, never both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ForwardedHeader {
     /// `X-Forwarded-For: 192.0.2.7, 10.0.0.1`
@@ -29,8 +29,8 @@ impl ForwardedHeader {
 
     /// The client's address: the first from the right that is not trusted.
     ///
-    /// `lines` are all lines of the header, in their order. If all are trusted, it is the leftmost;
-    /// an entry that cannot be read ends the walk at the last one that could.
+    /// `lines` are all lines of the header, in their order. If all entries are trusted, it is the
+    /// leftmost; an unreadable entry ends the walk at the last readable one.
     /// `::ffff:a.b.c.d` is `a.b.c.d`.
     ///
     /// ```
@@ -73,8 +73,8 @@ impl ForwardedHeader {
     }
 }
 
-/// The address under which a client is counted: v4 as it is, v6 by its leading bits, as one
-/// customer has a whole network of them. `::ffff:a.b.c.d` is `a.b.c.d`.
+/// The address that a client is counted under: v4 unchanged, v6 by its leading bits, because one
+/// customer has a whole network. `::ffff:a.b.c.d` counts as `a.b.c.d`.
 ///
 /// ```
 /// use tidegate_proto::client::counted_as;
@@ -94,10 +94,10 @@ pub fn counted_as(address: IpAddr, v6_bits: u8) -> IpAddr {
     }
 }
 
-/// The entries of a list from the right. Commas in quotes separate nothing.
+/// Iterator over the entries of a list, from the right. Commas in quotes separate nothing.
 ///
-/// Read from this side, an entry is whole before anything left of it is looked at: a quote that a
-/// client has left open cannot swallow what proxies appended.
+/// From this side an entry is complete before anything left of it is read: a quote that a client
+/// has left open cannot swallow what proxies appended.
 struct FromTheRight<'a> {
     rest: Option<&'a [u8]>,
 }
@@ -123,7 +123,7 @@ impl<'a> Iterator for FromTheRight<'a> {
     }
 }
 
-/// Whether there is an odd number of backslashes in front.
+/// Whether an odd number of backslashes precedes this byte.
 fn is_escaped(bytes: &[u8], at: usize) -> bool {
     bytes[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
@@ -144,7 +144,7 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     found
 }
 
-/// What is between semicolons that are not in quotes.
+/// The parts between semicolons that are not in quotes.
 fn pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut is_quoted = false;
     let mut is_escaped = false;
@@ -160,7 +160,7 @@ fn pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The text in quotes, or text without any. No address needs an escape.
+/// The text inside quotes, or unquoted text. No address needs an escape.
 fn unquoted(value: &[u8]) -> Option<&[u8]> {
     let is_quote = |byte: &u8| *byte == b'"';
     let inner = match value {

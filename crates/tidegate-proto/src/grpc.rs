@@ -1,24 +1,24 @@
-//! A refusal in gRPC: status 8 with details that tell when to come back.
+//! A denial in gRPC: status 8 with details that include the wait.
 
 use std::time::Duration;
 
 use tidegate_core::Wait;
 
-/// The status of a refused call: `RESOURCE_EXHAUSTED`.
+/// The status of a denied call: `RESOURCE_EXHAUSTED`.
 pub const RESOURCE_EXHAUSTED: u32 = 8;
-/// The status of a call whose arguments no rule understands: `INVALID_ARGUMENT`.
+/// The status of a call whose attributes a rule cannot use: `INVALID_ARGUMENT`.
 pub const INVALID_ARGUMENT: u32 = 3;
-/// The status of a call that nobody can decide about at the moment: `UNAVAILABLE`.
+/// The status of a call that cannot be decided at the moment: `UNAVAILABLE`.
 pub const UNAVAILABLE: u32 = 14;
-/// The status of a call that met a mistake of the server: `INTERNAL`.
+/// The status of a call that met a bug of the server: `INTERNAL`.
 pub const INTERNAL: u32 = 13;
 
-/// Why a call was refused.
+/// Why a call was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrpcDenial<'a> {
-    /// Why, in words.
+    /// The reason, as text.
     pub message: &'a str,
-    /// The limit that refused, if one did.
+    /// The rule that denied the call, if one did.
     pub rule: Option<&'a str>,
     /// How long to wait.
     pub wait: Option<Wait>,
@@ -49,8 +49,8 @@ impl GrpcDenial<'_> {
         base64(&status.bytes)
     }
 
-    /// The value of `grpc-retry-pushback-ms`: how long to wait, or -1 for *do not retry*. Where
-    /// nobody knows, clients have their own pace.
+    /// The value of `grpc-retry-pushback-ms`: how long to wait, or -1 for *do not retry*; `None` if
+    /// the wait is unknown, so that the client keeps its own pace.
     #[must_use]
     pub fn pushback(&self) -> Option<String> {
         match self.wait? {
@@ -60,7 +60,7 @@ impl GrpcDenial<'_> {
     }
 }
 
-/// A text as `grpc-message` has it: what is not printable is `%` and two hex digits.
+/// A text encoded for `grpc-message`: unprintable bytes become `%` and two hex digits.
 #[must_use]
 pub fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -77,7 +77,7 @@ pub fn percent_encoded(text: &str) -> String {
     out
 }
 
-/// A protobuf message in the making.
+/// A protobuf message being written.
 #[derive(Debug, Default)]
 struct Message {
     bytes: Vec<u8>,
@@ -123,7 +123,7 @@ fn any(name: &str, message: &Message) -> Message {
     Message::default().text(1, &format!("type.googleapis.com/{name}")).message(2, message).take()
 }
 
-/// A `google.protobuf.Duration`. One longer than that type allows is the longest it allows.
+/// A `google.protobuf.Duration`, at most the longest that the type allows.
 fn duration(duration: Duration) -> Message {
     let most = Duration::from_secs(315_576_000_000);
     let duration = duration.min(most);
@@ -133,7 +133,7 @@ fn duration(duration: Duration) -> Message {
         .take()
 }
 
-/// Base64 as headers of gRPC have it: no padding.
+/// Base64 as in gRPC headers: without padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);

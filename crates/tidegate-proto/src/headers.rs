@@ -1,4 +1,4 @@
-//! Headers that tell a client about its limits.
+//! Rate-limit headers of HTTP responses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::{Decision, Wait};
 
-/// Which headers tell a client about its limits.
+/// The set of rate-limit headers that a response carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// `RateLimit-Policy` and `RateLimit` of the IETF's draft 11: `"search";q=100;w=60` and
@@ -23,24 +23,24 @@ pub enum Dialect {
     None,
 }
 
-/// What one limit says about a request, as headers tell it.
+/// What headers report about one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitFields<'a> {
     /// The name of the limit.
     pub name: &'a str,
     /// Its capacity.
     pub limit: u64,
-    /// Over what time the capacity comes back, if that can be said.
+    /// The time over which the capacity is restored, if it is known.
     pub span: Option<Duration>,
-    /// What is left of it.
+    /// The remaining units.
     pub remaining: u64,
-    /// How long until a refused request would pass, or else until the limit is as good as fresh;
-    /// `None` where nobody knows.
+    /// The time until a denied request would be allowed, or else until the limit is fresh again;
+    /// `None` if it is unknown.
     pub until: Option<Duration>,
 }
 
 impl<'a> LimitFields<'a> {
-    /// What a decision says, under the name of its limit.
+    /// The fields of a decision, under the name of its limit.
     #[must_use]
     pub fn new(name: &'a str, decision: &Decision) -> Self {
         let until = match decision.wait() {
@@ -59,7 +59,7 @@ impl<'a> LimitFields<'a> {
 }
 
 impl Dialect {
-    /// All of them, by the names that settings use.
+    /// All dialects, by their names in settings.
     pub const ALL: [(&'static str, Self); 5] = [
         ("ietf-11", Self::Ietf11),
         ("ietf-06", Self::Ietf06),
@@ -68,17 +68,17 @@ impl Dialect {
         ("none", Self::None),
     ];
 
-    /// Gives every header of a response to `put`: its name in lower case, and its value.
+    /// Passes every header of a response to `put`: its name in lower case, and its value.
     ///
-    /// `telling` is the place among the lines of the one that matters most, for dialects that tell
-    /// of one limit only. Without lines there are no headers.
+    /// `decisive` is the index of the limit that dialects for a single limit report. Without lines
+    /// there are no headers.
     pub fn write(
         self,
         lines: &[LimitFields<'_>],
-        telling: usize,
+        decisive: usize,
         mut put: impl FnMut(&'static str, &[u8]),
     ) {
-        let Some(first) = lines.get(telling).or(lines.first()) else { return };
+        let Some(first) = lines.get(decisive).or(lines.first()) else { return };
         let reset = |name, put: &mut dyn FnMut(&'static str, &[u8])| {
             if let Some(until) = first.until {
                 put(name, &number(seconds(until)));
@@ -113,10 +113,10 @@ impl Dialect {
     }
 }
 
-/// A value in the making.
+/// The bytes of a header value.
 type ValueText = Vec<u8>;
 
-/// The members of a list.
+/// The members of a list, separated by commas.
 fn joined(lines: &[LimitFields<'_>], push: fn(&mut ValueText, &LimitFields<'_>)) -> ValueText {
     let mut out = ValueText::with_capacity(lines.len() * USUAL_LENGTH);
     for line in lines {
@@ -167,7 +167,7 @@ fn push_span(out: &mut ValueText, line: &LimitFields<'_>) {
     }
 }
 
-/// Whole seconds, rounded up, so that nobody comes back too early.
+/// Whole seconds, rounded up, so that no client retries too early.
 fn seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }
@@ -183,7 +183,8 @@ fn push_number(out: &mut ValueText, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number.min(MOST)).as_bytes());
 }
 
-/// A string of a structured field. What cannot be in one is written as `%` and two hex digits.
+/// A string of a structured field. Characters that are not allowed in one become `%` and two hex
+/// digits.
 fn push_text(out: &mut ValueText, text: &str) {
     out.push(b'"');
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
@@ -210,14 +211,14 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// This text is not the name of a dialect.
+/// The text is not the name of a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DialectError;
 
 impl fmt::Display for DialectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = Dialect::ALL.iter().map(|(name, _)| *name).collect();
-        write!(f, "headers are one of {}", names.join(", "))
+        write!(f, "unknown header dialect; expected one of {}", names.join(", "))
     }
 }
 
@@ -234,7 +235,7 @@ impl FromStr for Dialect {
 
 /// The largest integer that a structured field can hold.
 const MOST: u64 = 999_999_999_999_999;
-/// What one member of a list usually takes.
+/// The usual length of one member of a list.
 const USUAL_LENGTH: usize = 48;
 
 #[cfg(test)]

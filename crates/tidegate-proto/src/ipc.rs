@@ -1,8 +1,8 @@
 //! Frames and messages of the local socket.
 //!
-//! A frame is a length of 4 bytes, little-endian, and so many bytes of UTF-8 JSON, 64 KiB at most.
-//! Both sides send frames, any number of them on one connection, each request followed by its
-//! answer. This module makes and reads them; whoever has a socket moves the bytes.
+//! A frame is a length of 4 bytes, little-endian, followed by that many bytes of UTF-8 JSON, 64 KiB
+//! at most. Both sides send any number of frames on one connection, each request followed by its
+//! response. This module encodes and decodes them; the caller owns the socket.
 //!
 //! ```
 //! use tidegate_proto::ipc::{self, Decoder, Pong, Request, Response};
@@ -10,7 +10,7 @@
 //! let mut bytes = ipc::encode(&Request::new("ping"))?;
 //! bytes.extend(ipc::encode(&Request::new("ping"))?);
 //!
-//! // They come in whatever pieces the socket likes.
+//! // They arrive in pieces of any size.
 //! let mut decoder = Decoder::new();
 //! let mut requests = Vec::new();
 //! for mut piece in bytes.chunks(7) {
@@ -20,9 +20,9 @@
 //! }
 //! assert_eq!(requests, [Request::new("ping"), Request::new("ping")]);
 //!
-//! let answer = r#"{"ok":true,"serviceVersion":"1.0","time":"2026-01-31T12:00:00Z","protocolVersion":1}"#;
-//! let answer: Response<Pong> = ipc::parse(answer)?;
-//! assert!(matches!(answer, Response::Ok(pong) if pong.service_version == "1.0"));
+//! let response = r#"{"ok":true,"serviceVersion":"1.0","time":"2026-01-31T12:00:00Z","protocolVersion":1}"#;
+//! let response: Response<Pong> = ipc::parse(response)?;
+//! assert!(matches!(response, Response::Ok(pong) if pong.service_version == "1.0"));
 //! # Ok::<(), ipc::IpcError>(())
 //! ```
 

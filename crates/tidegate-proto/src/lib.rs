@@ -1,15 +1,15 @@
 //! Wire formats of rate limiting, without sockets: bytes in, values out, and back.
 //!
-//! - [`headers`]: what an HTTP response tells about limits, in several dialects;
-//! - [`problem`]: the body of a refusal;
+//! - [`headers`]: rate-limit headers of HTTP responses, in several dialects;
+//! - [`problem`]: the response body of a denial;
 //! - [`grpc`]: the same for gRPC;
-//! - [`client`]: whose request it is, where proxies stand in between;
+//! - [`client`]: the client's address behind proxies;
 //! - [`proxy`]: the PROXY protocol, versions 1 and 2;
 //! - [`ipc`]: frames and messages of a local socket;
-//! - [`resp`]: the Redis protocol, and the commands of it that bring their own limit;
+//! - [`resp`]: the Redis protocol, and its commands that carry their own limit;
 //! - `rls`: Envoy's rate limit service, with the feature of that name.
 //!
-//! Nothing here panics or allocates without bound, whatever the bytes are.
+//! No input makes it panic or allocate without bound.
 #![forbid(unsafe_code)]
 
 pub mod client;

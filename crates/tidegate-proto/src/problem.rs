@@ -1,4 +1,4 @@
-//! The body of a refusal: `application/problem+json`.
+//! The response body of a denial: `application/problem+json`.
 
 use serde::Serialize;
 use tidegate_core::Wait;
@@ -6,7 +6,7 @@ use tidegate_core::Wait;
 /// The media type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
-/// What went wrong with a request, for people and for programs.
+/// A failed request, described for people and for programs.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,28 +19,28 @@ pub const CONTENT_TYPE: &str = "application/problem+json";
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem<'a> {
-    /// An address that names the kind of problem.
+    /// A URI that identifies the kind of problem.
     #[serde(rename = "type")]
     pub kind: &'a str,
-    /// The kind in words.
+    /// The kind, as text.
     pub title: &'a str,
-    /// The status of the response.
+    /// The HTTP status of the response.
     pub status: u16,
-    /// What is wrong with this request.
+    /// The description of this occurrence.
     pub detail: &'a str,
-    /// The limits that refused.
+    /// The limits that denied the request.
     #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
     pub violated_policies: Vec<&'a str>,
-    /// How long to wait, rounded up.
+    /// The wait, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// `never` or `unknown`, where no time can be told.
+    /// `never` or `unknown`, where there is no wait in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<&'static str>,
 }
 
 impl<'a> Problem<'a> {
-    /// A request that was refused by limits.
+    /// A request that limits denied.
     #[must_use]
     pub fn quota_exceeded(
         detail: &'a str,
@@ -74,7 +74,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Any other problem, which its status and title describe.
+    /// Any other problem, described by its status and title.
     #[must_use]
     pub fn plain(status: u16, title: &'a str, detail: &'a str) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl<'a> Problem<'a> {
     /// The problem as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Texts and numbers only: nothing in it can fail.
+        // Text and numbers only: serialization cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 }

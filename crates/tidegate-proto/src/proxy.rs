@@ -1,44 +1,45 @@
-//! The PROXY protocol: what a load balancer says about a connection before its first byte.
+//! The PROXY protocol: the client's address, sent by a load balancer before a connection's first
+//! byte.
 //!
-//! Only for listeners behind such a balancer: whoever may speak it can claim any address.
+//! Only for listeners behind such a balancer: a peer that may send it can claim any address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What the header says.
+/// The content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyHeader {
-    /// Whose connection it is.
+    /// A connection made on behalf of a client.
     Proxied {
         /// The client.
         source: SocketAddr,
-        /// Where the client connected to.
+        /// The address that the client connected to.
         destination: SocketAddr,
     },
-    /// The balancer speaks for itself, or does not know: the peer of the socket counts.
+    /// The balancer's own connection, or an unknown client: the peer of the socket counts.
     Local,
 }
 
 /// A header with its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedHeader {
-    /// What it says.
+    /// The content.
     pub header: ProxyHeader,
-    /// How many bytes it takes; the connection's own begin behind it.
+    /// The length of the header in bytes; the connection's own bytes follow.
     pub length: usize,
 }
 
-/// These bytes do not begin with a header of the PROXY protocol.
+/// The bytes do not begin with a valid PROXY header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProxyError {
-    /// They begin with something else.
+    /// The bytes are not a PROXY header.
     NotProxy,
-    /// The header is longer than it may be.
+    /// The header exceeds the maximum length.
     TooLong,
-    /// The header is of a version that is not known.
+    /// The header's version is unknown.
     Version,
-    /// The header's addresses cannot be read.
+    /// The header's addresses are invalid.
     Addresses,
 }
 
@@ -48,18 +49,18 @@ impl fmt::Display for ProxyError {
             Self::NotProxy => "the connection does not begin with a PROXY header",
             Self::TooLong => "the PROXY header is too long",
             Self::Version => "the PROXY header has an unknown version or command",
-            Self::Addresses => "the PROXY header's addresses cannot be read",
+            Self::Addresses => "the PROXY header's addresses are invalid",
         })
     }
 }
 
 impl std::error::Error for ProxyError {}
 
-/// The most bytes that a header may take.
+/// The maximum length of a header in bytes.
 pub const LONGEST: usize = 4_096;
 
-/// Reads the header at the beginning of a connection, version 1 or 2; `None` if more bytes are needed
-/// to tell.
+/// Parses the header at the beginning of a connection, version 1 or 2; `None` if more bytes are
+/// needed.
 pub fn parse(bytes: &[u8]) -> Result<Option<ParsedHeader>, ProxyError> {
     if begins_alike(bytes, &SIGNATURE_V2) {
         return parse_v2(bytes);
@@ -70,7 +71,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<ParsedHeader>, ProxyError> {
     Err(ProxyError::NotProxy)
 }
 
-/// Whether one of the two is the beginning of the other.
+/// Whether one of the two is a prefix of the other.
 fn begins_alike(bytes: &[u8], sign: &[u8]) -> bool {
     let length = bytes.len().min(sign.len());
     bytes[..length] == sign[..length]
@@ -154,11 +155,11 @@ where
 const UNSPECIFIED: u8 = 0x00;
 const TCP_V4: u8 = 0x11;
 const TCP_V6: u8 = 0x21;
-/// Of the balancer's own machine.
+/// A Unix socket on the balancer's own machine.
 const UNIX: u8 = 0x31;
 
 const SIGNATURE_V2: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest line of version 1, with its end.
+/// The maximum length of a version 1 line, including its end.
 const LONGEST_V1: usize = 107;
 
 #[cfg(test)]

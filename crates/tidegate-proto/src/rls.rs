@@ -1,6 +1,6 @@
-//! Envoy's rate limit service, version 3: its messages, in protobuf and in the JSON of protobuf.
+//! Envoy's rate limit service, version 3: its messages in protobuf and in protobuf's JSON.
 //!
-//! Domains, keys and values are bytes: Envoy passes on what clients send, and that need not be text.
+//! Domains, keys and values are bytes: Envoy forwards what clients send, which need not be UTF-8.
 //!
 //! ```
 //! use tidegate_proto::rls;
@@ -27,14 +27,14 @@ pub use prost_types::Duration;
 
 mod json;
 
-/// Made of the files in `proto`; a test says when it is old.
+/// Generated from the files in `proto`; a test detects drift.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "it is generated")]
 mod code {
     include!("rls/code.rs");
 }
 
-/// How many descriptors and entries are in a message of a [`RateLimitRequest`], without reading them: in
-/// memory they are larger than there. Counting ends where it is no such message.
+/// The number of descriptors and entries in an encoded [`RateLimitRequest`], without decoding them:
+/// decoded they take more memory. Counting ends at the first malformed byte.
 ///
 /// ```
 /// use tidegate_proto::rls::{self, Message};
@@ -49,7 +49,7 @@ pub fn count_parts(message: &[u8]) -> usize {
     fields(message, DESCRIPTORS_FIELD).map(|it| 1 + fields(it, ENTRIES_FIELD).count()).sum()
 }
 
-/// The contents of all fields of a message with this number, as far as it can be read.
+/// The contents of all fields of a message with this number, up to the first malformed byte.
 fn fields(mut message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         while !message.is_empty() {
@@ -66,9 +66,9 @@ fn fields(mut message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The number of `descriptors` in a request.
+/// The field number of `descriptors` in a request.
 const DESCRIPTORS_FIELD: u32 = 2;
-/// The number of `entries` in a descriptor.
+/// The field number of `entries` in a descriptor.
 const ENTRIES_FIELD: u32 = 1;
 
 /// The path of the one method.
@@ -77,5 +77,5 @@ pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitServic
 /// The name of the service.
 pub const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
-/// A `FileDescriptorSet` of all of it, for reflection.
+/// The `FileDescriptorSet` of the service, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!("rls/descriptors.bin");

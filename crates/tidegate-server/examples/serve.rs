@@ -1,6 +1,6 @@
-//! A daemon in a few lines: `serve POLICY`. It tells where it listens, and ends when it is told to.
+//! A daemon in a few lines: `serve POLICY`. Prints its addresses, and stops at SIGTERM or ctrl-c.
 
-#![allow(clippy::print_stdout, reason = "a program says where it is")]
+#![allow(clippy::print_stdout, reason = "prints its addresses")]
 
 use tidegate::policy::Policy;
 use tidegate_server::{Listener, Server, Settings};
@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args().nth(1).ok_or("say which policy: serve POLICY")?;
+    let path = std::env::args().nth(1).ok_or("usage: serve POLICY")?;
     let policy = Policy::from_toml(&std::fs::read_to_string(&path)?)?;
     let server = Server::start(Settings::new(policy).policy_path(path)).await?;
     for listener in Listener::ALL {
@@ -16,9 +16,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{listener} {address}");
         }
     }
-    let mut told = signal(SignalKind::terminate())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        _ = told.recv() => {}
+        _ = terminate.recv() => {}
         interrupted = tokio::signal::ctrl_c() => interrupted?,
     }
     server.stop().await;

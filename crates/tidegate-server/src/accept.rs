@@ -1,4 +1,4 @@
-//! The one accept loop that all protocols plug into.
+//! The accept loop of all listeners, and the permits of connections.
 
 use std::fmt;
 use std::future::Future;
@@ -20,26 +20,26 @@ use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use crate::settings::Bounds;
 
-/// Serves connections of one kind.
+/// A protocol that serves connections.
 pub(crate) trait Protocol: Send + Sync + 'static {
-    /// Talks to somebody until they go, or are told to.
+    /// Serves the connection until the peer closes it or shutdown begins.
     ///
-    /// When [`stopping`](Connection::stopping) says so, what has begun is brought to its end, and
-    /// nothing else is begun.
+    /// At [`shutdown`](Connection::shutdown), requests that have begun are finished, and no others
+    /// are started.
     fn serve(&self, connection: Connection) -> impl Future<Output = ()> + Send;
 }
 
-/// Somebody who has connected, and has a place.
+/// A connection with its permit.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) io: PeerStream,
     pub(crate) peer: PeerId,
     pub(crate) shutdown: ShutdownSignal,
-    /// Given back when it is dropped, with the connection.
+    /// Returned when it is dropped, with the connection.
     pub(crate) permit: Permit,
 }
 
-/// A place that is taken, and counted.
+/// The right to be connected, counted in the metrics.
 #[derive(Debug)]
 pub(crate) struct Permit {
     listener: Listener,
@@ -53,12 +53,12 @@ impl Drop for Permit {
     }
 }
 
-/// Who has connected.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PeerId {
-    /// Somebody at an address.
+    /// A peer at an address.
     Address(SocketAddr),
-    /// A process of this machine, as the kernel knows it.
+    /// A local process, with the credentials that the kernel reports.
     Process(UCred),
 }
 
@@ -71,24 +71,24 @@ impl fmt::Display for PeerId {
     }
 }
 
-/// Tells when the daemon stops.
+/// Signals that the daemon stops.
 #[derive(Clone, Debug)]
 pub(crate) struct ShutdownSignal(watch::Receiver<bool>);
 
 impl ShutdownSignal {
     /// Waits until the daemon stops.
     pub(crate) async fn wanted(&mut self) {
-        // The sender lives for as long as anybody can be told.
+        // The sender outlives all receivers that matter.
         let _ = self.0.wait_for(|is_stopping| *is_stopping).await;
     }
 
-    /// Whether the daemon stops.
+    /// Whether the daemon is stopping.
     pub(crate) fn is_wanted(&self) -> bool {
         *self.0.borrow()
     }
 }
 
-/// Tells everybody that the daemon stops, and when all have gone.
+/// Sends the shutdown signal, and waits until all receivers are dropped.
 #[derive(Debug)]
 pub(crate) struct ShutdownTrigger(watch::Sender<bool>);
 
@@ -101,21 +101,22 @@ impl ShutdownTrigger {
         ShutdownSignal(self.0.subscribe())
     }
 
-    /// Tells everybody, and waits until all have gone, but no longer than this. True if they have.
+    /// Signals shutdown, and waits at most this long until all receivers are dropped. True if they
+    /// are.
     pub(crate) async fn stop(&self, grace: Duration) -> bool {
         self.0.send_replace(true);
         tokio::time::timeout(grace, self.0.closed()).await.is_ok()
     }
 }
 
-/// Where connections come from.
+/// The socket of a listener.
 #[derive(Debug)]
 pub(crate) enum ListenSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// What a connection is made of.
+/// The byte stream of a connection.
 #[derive(Debug)]
 pub(crate) enum PeerStream {
     Tcp(TcpStream),
@@ -127,7 +128,7 @@ impl ListenSocket {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                // Answers are small and whole: nothing is gained by waiting for more of them.
+                // Responses are small and written whole: waiting for more data gains nothing.
                 stream.set_nodelay(true)?;
                 Ok((PeerStream::Tcp(stream), PeerId::Address(address)))
             }
@@ -140,7 +141,7 @@ impl ListenSocket {
     }
 }
 
-/// Accepts until the daemon stops. No error ends it: it tries again.
+/// Accepts connections until the daemon stops. No error ends the loop.
 pub(crate) async fn accept(
     context: AcceptContext,
     socket: ListenSocket,
@@ -161,7 +162,7 @@ pub(crate) async fn accept(
                     if context.limits.may_warn().await {
                         tracing::error!(%listener, %error, "cannot accept connections");
                     }
-                    // Descriptors or memory have run out: those who leave give some back.
+                    // Out of descriptors or memory: connections that close free some.
                     tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
                 }
                 continue;
@@ -174,7 +175,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// Whether only the connection that was to be accepted has gone wrong.
+/// Whether the error concerns only the connection that was to be accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -199,22 +200,25 @@ impl ConnectionLimits {
         let rules = [
             Rule::new("peer", slots(bounds.connections_per_peer))
                 .key(["peer"])
-                .expect("a peer is an attribute"),
+                .expect("`peer` is a valid attribute"),
             Rule::new("all", slots(bounds.connections)),
             Rule::new("admins", slots(bounds.admin_connections)).domain(ADMIN),
             Rule::new("admin", slots(bounds.admin_connections.div_ceil(2)))
                 .domain(ADMIN)
                 .key(["peer"])
-                .expect("a peer is an attribute"),
+                .expect("`peer` is a valid attribute"),
             Rule::new("users", slots(bounds.local_connections)).domain(LOCAL),
             Rule::new("user", slots(bounds.local_connections.div_ceil(2)))
                 .domain(LOCAL)
                 .key(["peer"])
-                .expect("a peer is an attribute"),
-            Rule::new("warnings", Limit::Cooldown(Cooldown::new(WARN_EVERY).expect("it is not 0")))
-                .domain(WARNINGS),
+                .expect("`peer` is a valid attribute"),
+            Rule::new(
+                "warnings",
+                Limit::Cooldown(Cooldown::new(WARN_EVERY).expect("the cooldown is not zero")),
+            )
+            .domain(WARNINGS),
         ];
-        Self { engine: Engine::new(Policy::new(rules).expect("these rules are in order")) }
+        Self { engine: Engine::new(Policy::new(rules).expect("the rules are valid")) }
     }
 
     async fn take(&self, listener: Listener, peer: PeerId) -> Option<Lease> {
@@ -236,10 +240,10 @@ impl ConnectionLimits {
         permit
     }
 
-    /// Says so, but not more often than anybody reads.
+    /// Warns of refused connections, at most once per [`WARN_EVERY`].
     async fn warn(&self, listener: Listener, peer: &str) {
         if self.may_warn().await {
-            tracing::warn!(%listener, peer, "refused connections: there are too many");
+            tracing::warn!(%listener, peer, "connections refused: too many");
         }
     }
 
@@ -249,7 +253,8 @@ impl ConnectionLimits {
     }
 }
 
-/// The address under which somebody is counted: who has one address of IPv6 has a whole network of them.
+/// The address under which a peer is counted: of IPv6 the /64 network, which one peer usually has
+/// whole.
 fn one_peer(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => {
@@ -260,7 +265,7 @@ fn one_peer(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// What is behind a door: places, and somebody who counts.
+/// What the accept loop of a listener needs: its name, the daemon and the permits.
 #[derive(Debug)]
 pub(crate) struct AcceptContext {
     pub(crate) listener: Listener,
@@ -269,7 +274,7 @@ pub(crate) struct AcceptContext {
 }
 
 impl AcceptContext {
-    /// A place for somebody, or `None` if there is none for them.
+    /// A permit for the peer, or `None` if there is none left.
     async fn take_permit(&self, peer: PeerId) -> Option<Permit> {
         let metrics = self.daemon.metrics.listener(self.listener);
         let Some(lease) = self.limits.take(self.listener, peer).await else {
@@ -339,20 +344,20 @@ impl AsyncWrite for PeerStream {
     }
 }
 
-/// The domain of places that are kept for admins.
+/// The domain of permits that are reserved for admins.
 const ADMIN: &str = "admin";
 
-/// The domain of places for users of this machine, who are how admins come.
+/// The domain of permits for the local socket, which admins use too.
 const LOCAL: &str = "local";
 
-/// The domain of warnings about connections that were refused.
+/// The domain of warnings about refused connections.
 const WARNINGS: &str = "warnings";
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
-/// A task that ends gives its place back, however it ends, so none has to come back by itself.
+/// A task returns its permit however it ends, so permits need no expiry.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// How long to wait after an error that has nothing to do with one connection.
+/// The pause after an error that does not concern one connection alone.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

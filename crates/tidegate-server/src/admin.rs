@@ -1,7 +1,7 @@
-//! What somebody who looks after the daemon can see and change, whatever way they came in.
+//! The admin API: state and edits of a running daemon.
 //!
-//! All of it is under `/admin/v1/`, in one table: [`answer`] serves the admin listener and the local
-//! socket alike. What is changed is in force at once, and written down with who did it.
+//! All of it is under `/admin/v1/`, in one table: [`handle`] serves the admin listener and the
+//! local socket alike. An edit is in force at once, and in the audit log with its actor.
 
 use std::sync::Arc;
 
@@ -19,34 +19,34 @@ mod response;
 mod state;
 mod token;
 
-/// What somebody may do.
+/// The rights of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// Look at everything but secrets.
+    /// May read everything but secrets.
     Read,
-    /// Change everything.
+    /// May change everything.
     Full,
 }
 
-/// Who asks.
+/// The client of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Principal<'a> {
     pub(crate) role: Role,
-    /// What is written down as the author of changes.
-    pub(crate) who: &'a str,
+    /// The author of changes, for the audit log.
+    pub(crate) actor: &'a str,
 }
 
-/// What is asked for.
+/// A request to the admin API.
 #[derive(Debug)]
 pub(crate) struct AdminRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
-    /// What stands behind the `?`.
+    /// The part after the `?`.
     pub(crate) query: &'a str,
     pub(crate) payload: Payload,
 }
 
-/// One thing that can be done.
+/// An action of the admin API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AdminAction {
     Status,
@@ -61,7 +61,7 @@ enum AdminAction {
     Edit(PolicyEdit),
 }
 
-/// A change of the policy, or of the edits over it.
+/// An edit of the policy or of the overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PolicyEdit {
     PutPolicy,
@@ -73,7 +73,7 @@ enum PolicyEdit {
     DropAll,
 }
 
-/// A method of a path: who may, and what happens.
+/// A method of a path: the role it needs, and its action.
 type AdminMethod = (&'static str, Role, AdminAction);
 
 /// Every path with its methods.
@@ -110,22 +110,22 @@ const ROUTES: [(&str, &[AdminMethod]); 10] = [
     ("top", &[("GET", Role::Read, AdminAction::Top)]),
 ];
 
-/// What one rule's path takes; the path names it.
+/// The methods of a rule's path, which names the rule.
 const RULE: &[AdminMethod] = &[("PATCH", Role::Full, AdminAction::Edit(PolicyEdit::PatchRule))];
 
-/// Does what is asked for, if the visitor may.
+/// Runs a request, if the client has the role for it.
 pub(crate) async fn handle(
     daemon: &SharedDaemon,
     principal: &Principal<'_>,
     request: AdminRequest<'_>,
 ) -> AdminResponse {
-    match done(daemon, principal, request).await {
+    match try_handle(daemon, principal, request).await {
         Ok(body) => AdminResponse { status: 200, body },
         Err(error) => error.into(),
     }
 }
 
-async fn done(
+async fn try_handle(
     daemon: &SharedDaemon,
     principal: &Principal<'_>,
     request: AdminRequest<'_>,
@@ -142,8 +142,8 @@ async fn done(
     if principal.role < *needed {
         return Err(AdminError::forbidden());
     }
-    let done = act.run(daemon, principal.who, (rule, query, payload)).await?;
-    // An edit is in force even if it cannot be kept; whoever made it has to know.
+    let done = act.run(daemon, principal.actor, (rule, query, payload)).await?;
+    // An edit that cannot be stored is in force all the same; the client has to know.
     if *needed == Role::Full && daemon.engine.sync_any().await.is_err() {
         return Err(AdminError::outage());
     }
@@ -154,7 +154,7 @@ impl AdminAction {
     async fn run(
         self,
         daemon: &SharedDaemon,
-        who: &str,
+        actor: &str,
         (rule, query, payload): (Option<RuleName>, &str, Payload),
     ) -> Result<Value, AdminError> {
         match self {
@@ -165,13 +165,13 @@ impl AdminAction {
             AdminAction::Bans => Ok(edits::listed(daemon, "ban", "bans")),
             AdminAction::Audit => state::audit(daemon, query),
             AdminAction::Top => state::top(daemon, query),
-            AdminAction::ResetKey => state::reset(daemon, who, payload).await,
-            AdminAction::CloseRound => state::close_round(daemon, who, payload).await,
+            AdminAction::ResetKey => state::reset(daemon, actor, payload).await,
+            AdminAction::CloseRound => state::close_round(daemon, actor, payload).await,
             AdminAction::Edit(edit) => {
-                let (daemon, who) = (Arc::clone(daemon), who.to_owned());
-                // An edit waits for the disk, so it is made where nobody else has to.
+                let (daemon, actor) = (Arc::clone(daemon), actor.to_owned());
+                // An edit waits for the disk, so it must not block a worker of the runtime.
                 let made = tokio::task::spawn_blocking(move || {
-                    edit.make(&daemon, &who, (rule.unwrap_or_default(), payload))
+                    edit.make(&daemon, &actor, (rule.unwrap_or_default(), payload))
                 });
                 made.await.unwrap_or_else(|_| Err(AdminError::outage()))
             }
@@ -180,21 +180,23 @@ impl AdminAction {
 }
 
 impl PolicyEdit {
-    /// Makes it, and waits until the disk has it.
+    /// Applies the edit. Waits for the disk.
     fn make(
         self,
         daemon: &Daemon,
-        who: &str,
+        actor: &str,
         ((domain, name), payload): (RuleName, Payload),
     ) -> Result<Value, AdminError> {
         match self {
-            PolicyEdit::PutPolicy => policy::apply(daemon, who, payload),
-            PolicyEdit::PatchRule => policy::patch(daemon, who, (&domain, &name), payload),
-            PolicyEdit::PutOverride => edits::put_override(daemon, who, payload),
-            PolicyEdit::DropOverride => edits::drop_override(daemon, who, payload),
-            PolicyEdit::Ban => edits::ban(daemon, who, payload),
-            PolicyEdit::Unban => edits::unban(daemon, who, payload),
-            PolicyEdit::DropAll => Ok(json!({ "changes": daemon.engine.drop_overlay(who).len() })),
+            PolicyEdit::PutPolicy => policy::apply(daemon, actor, payload),
+            PolicyEdit::PatchRule => policy::patch(daemon, actor, (&domain, &name), payload),
+            PolicyEdit::PutOverride => edits::put_override(daemon, actor, payload),
+            PolicyEdit::DropOverride => edits::drop_override(daemon, actor, payload),
+            PolicyEdit::Ban => edits::ban(daemon, actor, payload),
+            PolicyEdit::Unban => edits::unban(daemon, actor, payload),
+            PolicyEdit::DropAll => {
+                Ok(json!({ "changes": daemon.engine.drop_overlay(actor).len() }))
+            }
         }
     }
 }
@@ -232,11 +234,11 @@ mod tests {
     use super::{ROUTES, Role, plain, rule_in};
 
     #[test]
-    fn only_looking_is_free_for_those_who_may_look() {
+    fn the_read_role_may_use_get_alone() {
         for (path, methods) in ROUTES {
             for (method, role, _) in methods {
-                let is_look = *method == "GET";
-                assert_eq!(*role, if is_look { Role::Read } else { Role::Full }, "{method} {path}");
+                let is_read = *method == "GET";
+                assert_eq!(*role, if is_read { Role::Read } else { Role::Full }, "{method} {path}");
             }
         }
         assert!(Role::Read < Role::Full);

@@ -1,4 +1,4 @@
-//! What was done to the daemon while it runs, by whom.
+//! The audit log: changes at run time, and who made them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::local::time_text;
 
 /// The last changes, numbered upwards from 1: edits of the policy, resets of keys, ends of rounds.
 ///
-/// Numbers are of this life of the daemon. Edits that a store has kept from an earlier one come first.
+/// Numbers start anew with each start of the daemon; edits recovered from the store come first.
 #[derive(Debug, Default)]
 pub(crate) struct AuditTrail {
     log: Mutex<AuditRing>,
@@ -23,50 +23,50 @@ struct AuditRing {
     last: u64,
 }
 
-/// One thing that was done.
+/// One entry of the audit log.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditEntry {
     number: u64,
     at: Timestamp,
-    who: Box<str>,
+    actor: Box<str>,
     act: AuditAction,
 }
 
 /// What was done.
 #[derive(Clone, Debug)]
 pub(crate) enum AuditAction {
-    /// A rule, bans, or what holds for all rules was changed.
+    /// A rule, bans, or settings of all rules were changed.
     Edit(Box<Change>),
-    /// What a key had spent was dropped.
-    Reset { domain: Box<str>, whom: String },
-    /// A round was ended.
+    /// The state of a key was dropped.
+    Reset { domain: Box<str>, key: String },
+    /// A round was closed.
     Round { domain: Box<str>, closed: u64 },
 }
 
 impl AuditTrail {
-    /// A log that hears of every edit from now on, and begins with those that the engine has kept.
+    /// A log of the engine's stored edits and of every edit from now on.
     pub(crate) fn of(engine: &DaemonEngine) -> Arc<Self> {
         let audit = Arc::new(Self::default());
         for change in engine.changes_since(0) {
-            audit.push(change.at, &change.who, AuditAction::Edit(Box::new(change.clone())));
+            audit.push(change.at, &change.actor, AuditAction::Edit(Box::new(change.clone())));
         }
         let listener = Arc::clone(&audit);
         engine.on_change(move |change| {
-            listener.add(change.at, &change.who, AuditAction::Edit(Box::new(change.clone())));
+            listener.add(change.at, &change.actor, AuditAction::Edit(Box::new(change.clone())));
         });
         audit
     }
 
-    /// Writes down what was done just now.
-    pub(crate) fn add(&self, at: Timestamp, who: &str, act: AuditAction) {
-        tracing::info!(who, change = %act.describe().escape_debug(), "changed");
-        self.push(at, who, act);
+    /// Adds an entry, and logs it.
+    pub(crate) fn add(&self, at: Timestamp, actor: &str, act: AuditAction) {
+        tracing::info!(actor, change = %act.describe().escape_debug(), "changed");
+        self.push(at, actor, act);
     }
 
-    fn push(&self, at: Timestamp, who: &str, act: AuditAction) {
+    fn push(&self, at: Timestamp, actor: &str, act: AuditAction) {
         let mut log = self.lock();
         log.last += 1;
-        let entry = AuditEntry { number: log.last, at, who: who.into(), act };
+        let entry = AuditEntry { number: log.last, at, actor: actor.into(), act };
         if log.entries.len() == MOST {
             log.entries.pop_front();
         }
@@ -84,7 +84,7 @@ impl AuditTrail {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, AuditRing> {
-        // Nothing in here panics half-way.
+        // No panic leaves the log half changed.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,8 +92,8 @@ impl AuditTrail {
 impl AuditEntry {
     pub(crate) fn to_json(&self) -> Value {
         let mut json = json!({
-            "number": self.number, "at": time_text(self.at), "who": &*self.who,
-            "words": self.act.describe(),
+            "number": self.number, "at": time_text(self.at), "actor": &*self.actor,
+            "description": self.act.describe(),
         });
         match &self.act {
             AuditAction::Edit(change) => {
@@ -128,22 +128,22 @@ impl AuditEntry {
 }
 
 impl AuditAction {
-    /// What was done, in a line.
+    /// What was done, in one line.
     fn describe(&self) -> String {
         match self {
-            Self::Reset { domain, whom } => format!("in domain `{domain}` reset {whom}"),
+            Self::Reset { domain, key } => format!("in domain `{domain}` reset {key}"),
             Self::Round { domain, closed } => format!("round {closed} of domain `{domain}` closed"),
             Self::Edit(change) => match (&change.what, &change.before, &change.after) {
-                // The text of the table may have a password in the address of a store.
+                // The text of the table may contain the password of a store.
                 (Changed::Server, ..) => "the [server] table".into(),
                 (_, Some(before), Some(after)) => format!("{before} -> {after}"),
-                (_, None, Some(after)) => format!("new: {after}"),
-                (_, Some(before), None) => format!("gone: {before}"),
+                (_, None, Some(after)) => format!("added: {after}"),
+                (_, Some(before), None) => format!("removed: {before}"),
                 (_, None, None) => "something".into(),
             },
         }
     }
 }
 
-/// As many as the engine keeps.
+/// The most entries; the engine keeps as many.
 const MOST: usize = 1_024;

@@ -1,4 +1,4 @@
-//! The one form of an answer: what HTTP, the Redis protocol and the local socket all tell.
+//! The response body of a decision, which HTTP, RESP and the local socket share.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -9,28 +9,28 @@ use serde::Serialize;
 use tidegate::policy::Mode;
 use tidegate::{Decision, Report, Wait};
 
-/// What is told about a decision.
+/// The response body of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct DecisionBody<'a> {
     pub(crate) allowed: bool,
-    /// The rule that tells most; `None` if no rule matches.
+    /// The decisive rule; `None` if no rule matches.
     pub(crate) rule: Option<&'a str>,
     pub(crate) remaining: Option<u64>,
     pub(crate) limit: Option<u64>,
-    /// 0 when allowed; `None` where no time can be told.
+    /// 0 when allowed; `None` if the time is unknown or no wait helps.
     pub(crate) retry_after_ms: Option<u64>,
-    /// `never` or `unknown`, where no time can be told.
+    /// `never` or `unknown`, where `retry_after_ms` is `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retry: Option<&'static str>,
     pub(crate) reset_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// For correlation only: nothing is kept under it.
+    /// For correlation only: nothing is stored under it.
     pub(crate) decision_id: DecisionId,
     pub(crate) rules: Vec<RuleBody<'a>>,
 }
 
-/// What is told about one rule's part in a decision.
+/// The part of one rule in a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RuleBody<'a> {
     pub(crate) rule: &'a str,
@@ -45,7 +45,7 @@ pub(crate) struct RuleBody<'a> {
 }
 
 impl<'a> DecisionBody<'a> {
-    /// What is told about a decision.
+    /// The body for a report.
     pub(crate) fn new(report: &'a Report) -> Self {
         let (retry_after_ms, retry) = retry(report.wait());
         Self {
@@ -83,7 +83,7 @@ impl<'a> RuleBody<'a> {
     }
 }
 
-/// How long to wait, in whole milliseconds, rounded up; or why that cannot be told.
+/// The wait in whole milliseconds, rounded up; or why there is none: `never` or `unknown`.
 pub(crate) fn retry(wait: Option<Wait>) -> (Option<u64>, Option<&'static str>) {
     match wait {
         None => (Some(0), None),
@@ -93,23 +93,23 @@ pub(crate) fn retry(wait: Option<Wait>) -> (Option<u64>, Option<&'static str>) {
     }
 }
 
-/// Whole milliseconds, rounded up; `None` where nobody can know.
+/// Whole milliseconds, rounded up; `None` if unknown.
 pub(crate) fn whole_ms(time: Duration) -> Option<u64> {
     (time < Duration::MAX)
         .then(|| u64::try_from(time.as_nanos().div_ceil(NS_PER_MS)).unwrap_or(u64::MAX))
 }
 
-/// The name of a decision, for those who look for it in logs.
+/// The id of a decision, to find it in logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecisionId(u64);
 
 impl DecisionId {
-    /// One that this process has not given yet, and that no other is likely to.
+    /// The next id: unique in this process, and very likely among all.
     pub(crate) fn next() -> Self {
         static FIRST: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
-        static GIVEN: AtomicU64 = AtomicU64::new(0);
-        let number = FIRST.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
-        // Neighbours should not look alike: this is a bijection, so all stay different.
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = FIRST.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
+        // A bijection, so that ids stay unique but neighbours do not look alike.
         Self(number.wrapping_mul(ODD).rotate_left(32).wrapping_mul(ODD))
     }
 

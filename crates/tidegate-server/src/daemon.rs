@@ -1,4 +1,4 @@
-//! What all protocols share.
+//! The state that all protocols share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,40 +12,40 @@ use crate::resp::ThrottleTables;
 use crate::settings::Settings;
 use crate::telemetry::{Metrics, Top};
 
-/// What a daemon decides with.
+/// The engine of a daemon.
 pub(crate) type DaemonEngine = Engine<AnyStore>;
 
-/// What all protocols share.
+/// The state that all protocols share.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) engine: DaemonEngine,
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
     pub(crate) top: Top,
-    /// Buckets outside the policy.
+    /// Buckets outside the policy, of RESP.
     pub(crate) throttles: ThrottleTables,
-    /// How loading the policy file again has gone.
+    /// The status of policy reloads.
     pub(crate) reload: Reload,
-    /// What was changed while running.
+    /// Changes at run time.
     pub(crate) audit: Arc<AuditTrail>,
     started_at: Timestamp,
 }
 
-/// A handle of it: each connection has one.
+/// A handle to the daemon: each connection has one.
 pub(crate) type SharedDaemon = Arc<Daemon>;
 
-/// Whether the daemon can do what it is there for.
+/// Whether the daemon is ready, as `/readyz` reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Readiness {
     pub(crate) ready: bool,
-    /// What is wrong with the store.
+    /// The failure of the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<String>,
-    /// Why the policy file is not in force. It is no reason to be asked no more: the policy from before is
-    /// in force.
+    /// Why the policy file is not in force. The daemon is ready all the same: the previous policy
+    /// is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<String>,
-    /// Settings of the policy file that are in force only after a restart.
+    /// Settings of the policy file that need a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) needs_restart: Vec<&'static str>,
 }
@@ -64,16 +64,16 @@ impl Daemon {
         }
     }
 
-    /// How long it has been at work.
+    /// How long the daemon has been running.
     pub(crate) fn uptime(&self) -> Duration {
         let now_ns = self.engine.clock().now().as_nanos();
         Duration::from_nanos(now_ns.saturating_sub(self.started_at.as_nanos()))
     }
 
-    /// Whether it can do what it is there for, and what is wrong if not.
+    /// Whether the daemon is ready, and what is wrong if not.
     pub(crate) fn readiness(&self) -> Readiness {
         let store = self.engine.on_disk().and_then(|store| store.failure());
-        let store = store.map(|error| format!("the disk takes nothing: {error}"));
+        let store = store.map(|error| format!("the store cannot write: {error}"));
         let reload = self.reload.status();
         let policy = reload.short_error();
         Readiness { ready: store.is_none(), store, policy, needs_restart: reload.needs_restart }

@@ -1,7 +1,7 @@
 //! gRPC: Envoy's rate limit service, health and reflection.
 //!
-//! The one method that matters is answered by hand, without a task or a box more than HTTP/2 needs;
-//! all others go to ready-made services.
+//! `ShouldRateLimit` is implemented by hand, without a task or a box more than HTTP/2 needs; all
+//! other methods go to services of tonic.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::listener::Listener;
 use crate::rls::RlsError;
 use body::ResponseBody;
 use health_reflection::AuxiliaryServices;
-use message::{MessageBudget, MessageError, read_message, written};
+use message::{MessageBudget, MessageError, framed, read_message};
 use preface::PrefacedStream;
 use write_stall::{TrackedBody, WriteProgress};
 
@@ -32,13 +32,13 @@ mod message;
 mod preface;
 mod write_stall;
 
-/// Serves gRPC over HTTP/2.
+/// The protocol of the gRPC listener: HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Grpc {
     shared: Arc<GrpcContext>,
 }
 
-/// What all calls share.
+/// The context of all calls.
 #[derive(Debug)]
 struct GrpcContext {
     daemon: SharedDaemon,
@@ -62,10 +62,10 @@ impl Protocol for Grpc {
         let bounds = daemon.settings.bounds;
         let (writes, responses) =
             (Arc::new(WriteProgress::default()), Arc::new(WriteProgress::default()));
-        let begun = PrefacedStream::new(io, Arc::clone(&writes));
-        let begun = tokio::time::timeout(bounds.head_time, begun);
+        let preface = PrefacedStream::new(io, Arc::clone(&writes));
+        let preface = tokio::time::timeout(bounds.head_time, preface);
         let io = tokio::select! {
-            begun = begun => match begun {
+            stream = preface => match stream {
                 Ok(Ok(io)) => io,
                 Ok(Err(_)) | Err(_) => {
                     daemon.metrics.listener(Listener::Grpc).malformed.add(1);
@@ -79,9 +79,9 @@ impl Protocol for Grpc {
             async move {
                 Ok::<_, Infallible>(if request.uri().path() == rls::SHOULD_RATE_LIMIT {
                     let response = should_rate_limit(&shared, request).await;
-                    response.map(|body| TrackedBody::now(body, responses))
+                    response.map(|body| TrackedBody::tracked(body, responses))
                 } else {
-                    shared.others.handle(request).await.map(TrackedBody::at_leisure)
+                    shared.others.handle(request).await.map(TrackedBody::untracked)
                 })
             }
         });
@@ -106,12 +106,12 @@ impl Protocol for Grpc {
                 http.as_mut().graceful_shutdown();
                 http.await
             }
-            () = responses.ignored_for(bounds.write_time) => Ok(()),
-            () = writes.ignored_for(bounds.write_time) => Ok(()),
+            () = responses.stalled_for(bounds.write_time) => Ok(()),
+            () = writes.stalled_for(bounds.write_time) => Ok(()),
         };
         if let Err(error) = result {
             daemon.metrics.listener(Listener::Grpc).malformed.add(1);
-            tracing::debug!(%error, "a connection went wrong");
+            tracing::debug!(%error, "connection failed");
         }
         drop(permit);
     }
@@ -122,16 +122,16 @@ async fn should_rate_limit(
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let GrpcContext { daemon, room, .. } = shared;
-    if let Some(refused) = refused_head(&request) {
-        return refused;
+    if let Some(rejection) = reject_head(&request) {
+        return rejection;
     }
     let read = read_message(request.into_body(), MESSAGE_BYTES, room);
     let read = match tokio::time::timeout(daemon.settings.bounds.request_time, read).await {
         Ok(Ok(read)) => read,
-        Ok(Err(bad)) => return malformed(daemon, bad),
+        Ok(Err(error)) => return malformed(daemon, error),
         Err(_) => return malformed(daemon, MessageError::TooSlow),
     };
-    // What is small in bytes could be large in memory.
+    // A message that is small in bytes can be large in memory.
     if !read.is_small() && rls::count_parts(&read.bytes) > MOST_PARTS {
         return malformed(daemon, MessageError::TooLarge);
     }
@@ -143,22 +143,22 @@ async fn should_rate_limit(
     daemon.observe_durations(Listener::Grpc, since, 1);
     match response {
         Ok(response) => {
-            let mut response = Response::new(ResponseBody::one(written(&response)));
+            let mut response = Response::new(ResponseBody::one(framed(&response)));
             response.headers_mut().insert(header::CONTENT_TYPE, GRPC);
             response
         }
-        Err(refused) => {
-            let status = match &refused {
+        Err(error) => {
+            let status = match &error {
                 RlsError::Invalid(_) => Status::InvalidArgument,
                 RlsError::Outage(_) => Status::Unavailable,
             };
-            failed(status, refused.message())
+            failed(status, error.message())
         }
     }
 }
 
-/// What is no call of gRPC.
-fn refused_head(request: &Request<Incoming>) -> Option<Response<ResponseBody>> {
+/// The response to a request that is no call of gRPC.
+fn reject_head(request: &Request<Incoming>) -> Option<Response<ResponseBody>> {
     let is_grpc = request
         .headers()
         .get(header::CONTENT_TYPE)
@@ -173,22 +173,22 @@ fn refused_head(request: &Request<Incoming>) -> Option<Response<ResponseBody>> {
     Some(response)
 }
 
-fn malformed(daemon: &SharedDaemon, bad: MessageError) -> Response<ResponseBody> {
+fn malformed(daemon: &SharedDaemon, error: MessageError) -> Response<ResponseBody> {
     daemon.metrics.listener(Listener::Grpc).malformed.add(1);
-    let status = match bad {
+    let status = match error {
         MessageError::TooLarge => Status::ResourceExhausted,
         MessageError::Compressed => Status::Unimplemented,
         MessageError::TooSlow => Status::DeadlineExceeded,
         MessageError::NotAMessage | MessageError::Gone => Status::InvalidArgument,
     };
-    let mut response = failed(status, &bad.to_string());
-    if bad == MessageError::Compressed {
+    let mut response = failed(status, &error.to_string());
+    if error == MessageError::Compressed {
         response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
     }
     response
 }
 
-/// The codes of gRPC that are used here.
+/// The status codes of gRPC in use.
 #[derive(Clone, Copy, Debug)]
 enum Status {
     InvalidArgument = 3,
@@ -198,7 +198,7 @@ enum Status {
     Unavailable = 14,
 }
 
-/// An answer that is nothing but an error.
+/// A response with an error and no message.
 fn failed(status: Status, message: &str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::empty());
     let headers: &mut HeaderMap = response.headers_mut();
@@ -211,25 +211,26 @@ fn failed(status: Status, message: &str) -> Response<ResponseBody> {
     response
 }
 
-/// What all bodies are made of.
+/// The data of all bodies.
 type Data = Bytes;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// The most calls at a time on one connection.
 const MOST_STREAMS: u32 = 1_024;
-/// The most calls that may be taken back before they were looked at.
+/// The most streams that may be reset before they are accepted.
 const MOST_RESETS: usize = 64;
-/// The most calls that may be wrong before the connection is.
+/// The most streams that may fail before the connection is closed.
 const MOST_ERRORS: usize = 64;
-/// The largest message: every descriptor that a call may have, with the longest headers that Envoy takes.
+/// The largest message: all descriptors that a call may have, with the longest headers that Envoy
+/// accepts.
 const MESSAGE_BYTES: usize = 4 << 20;
-/// The most descriptors and entries in a message of some length.
+/// The most descriptors and entries in a message that is not small.
 const MOST_PARTS: usize = 2_048;
-/// How much of messages may be there at a time beyond what is small.
+/// The most bytes of messages at a time, small ones not counted.
 const ROOM_BYTES: usize = 32 << 20;
-/// What a call may send before it is read.
+/// The window of a stream: bytes that a call may send before it is read.
 const STREAM_BYTES: u32 = 16 << 10;
-/// Calls that wait for room must not keep those from going on that have it.
+/// Calls that wait for the message budget must not block calls that have it.
 const CONNECTION_BYTES: u32 = STREAM_BYTES * MOST_STREAMS;
 const SEND_BYTES: usize = 64 << 10;

@@ -34,7 +34,7 @@ pub(crate) mod response;
 mod routes;
 pub(crate) mod timeouts;
 
-/// Serves HTTP/1.1.
+/// The protocol of the HTTP listener: HTTP/1.1.
 #[derive(Debug)]
 pub(crate) struct Http {
     daemon: SharedDaemon,
@@ -58,7 +58,8 @@ impl Protocol for Http {
     }
 }
 
-/// Talks HTTP/1.1 over a connection, until it is over, the other end takes too long, or the daemon stops.
+/// Serves HTTP/1.1 on a connection until the peer closes it, a time-out expires, or shutdown
+/// begins.
 pub(crate) async fn serve_connection<S>(
     daemon: &Daemon,
     listener: Listener,
@@ -71,10 +72,10 @@ pub(crate) async fn serve_connection<S>(
     let head_bytes = daemon.settings.bounds.head_bytes.max(LEAST_HEAD_BYTES);
     let mut http = std::pin::pin!(
         http1::Builder::new()
-            // The watch has an eye on that.
+            // The phase tracker has this time-out.
             .header_read_timeout(None)
             .max_buf_size(head_bytes)
-            // Answers are small: one piece is sent sooner than two.
+            // Responses are small: one buffer is faster than two.
             .writev(false)
             .serve_connection(TokioIo::new(TrackedStream { io, watch }), service)
     );
@@ -83,7 +84,7 @@ pub(crate) async fn serve_connection<S>(
         served = watch.over(http.as_mut()) => served,
         () = shutdown.wanted() => {
             if watch.phase() == ConnectionPhase::Head {
-                // Nothing has begun, and nobody knows whether the rest ever comes.
+                // No request has begun, and the rest of the head may never arrive.
                 return;
             }
             http.as_mut().graceful_shutdown();
@@ -91,18 +92,18 @@ pub(crate) async fn serve_connection<S>(
         }
     };
     match served {
-        None => tracing::debug!(%listener, "closed a connection: the other end took too long"),
+        None => tracing::debug!(%listener, "connection closed: time-out"),
         Some(Err(error)) => {
             if error.is_parse() {
                 daemon.metrics.listener(listener).malformed.add(1);
             }
-            tracing::debug!(%listener, %error, "a request went wrong");
+            tracing::debug!(%listener, %error, "connection failed");
         }
         Some(Ok(())) => {}
     }
 }
 
-/// What requests of one connection have in common.
+/// The context of all requests of a connection.
 struct ConnectionContext<'c> {
     daemon: &'c SharedDaemon,
     peer: PeerId,
@@ -160,14 +161,14 @@ impl ConnectionContext<'_> {
             Methods::Get | Methods::Delete | Methods::Any => Bytes::new(),
         };
         let (since, call) = (daemon.now(), &BufferedRequest { daemon, head, id, body });
-        let response = self.done(route.act, call).await;
+        let response = self.dispatch(route.act, call).await;
         if route.act.is_about_limits() {
             daemon.observe_durations(Listener::Http, since, 1);
         }
         response
     }
 
-    async fn done(
+    async fn dispatch(
         &self,
         act: Endpoint,
         call: &BufferedRequest<'_>,
@@ -188,8 +189,8 @@ impl ConnectionContext<'_> {
             Endpoint::Nginx => forward::nginx(call, self.peer).await,
             Endpoint::Rls => {
                 let (status, body) = crate::rls::json(daemon, &call.body).await;
-                let is_answer = matches!(status, StatusCode::OK | StatusCode::TOO_MANY_REQUESTS);
-                let kind = if is_answer { response::JSON } else { response::TEXT };
+                let is_decision = matches!(status, StatusCode::OK | StatusCode::TOO_MANY_REQUESTS);
+                let kind = if is_decision { response::JSON } else { response::TEXT };
                 Ok(response::typed(status, kind, body.into()))
             }
             Endpoint::LimitadorCheck => limitador::check(call).await,
@@ -217,14 +218,14 @@ impl ConnectionContext<'_> {
         mut body: Incoming,
     ) -> Result<Bytes, RequestProblem> {
         if headers.contains_key(ORIGIN) {
-            // A page can have a browser ask anybody, this machine too. Nobody meant that.
-            let detail = "pages of a browser cannot ask; leave the header Origin out";
+            // A page can make a browser send requests to this machine too, unknown to its user.
+            let detail = "requests from pages in a browser are rejected: remove the header Origin";
             return Err(RequestProblem::new(StatusCode::FORBIDDEN, detail));
         }
-        // envoyproxy/ratelimit takes any type, so its clients may say any.
-        let is_any_taken = matches!(route.act, Endpoint::Rls);
-        if !is_any_taken && !headers.get(CONTENT_TYPE).is_none_or(is_json) {
-            let detail = "say `content-type: application/json`, and mean it";
+        // envoyproxy/ratelimit accepts any type, so its clients may send any.
+        let accepts_any = matches!(route.act, Endpoint::Rls);
+        if !accepts_any && !headers.get(CONTENT_TYPE).is_none_or(is_json) {
+            let detail = "the body must be JSON: send `content-type: application/json`";
             return Err(RequestProblem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
         let most = self.daemon.settings.bounds.body_bytes;
@@ -232,9 +233,9 @@ impl ConnectionContext<'_> {
             let detail = format!("the body is larger than {most} bytes");
             RequestProblem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
         };
-        // A client that is sending might not hear why not, so it is listened to for a while.
-        let bearable = most.saturating_mul(2);
-        if body.size_hint().lower() > bearable as u64 {
+        // A client may read no response while it sends, so up to twice the bound is read.
+        let tolerated = most.saturating_mul(2);
+        if body.size_hint().lower() > tolerated as u64 {
             return Err(too_large());
         }
         let mut whole = Bytes::new();
@@ -242,11 +243,14 @@ impl ConnectionContext<'_> {
         let mut length = 0_usize;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
-                RequestProblem::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}"))
+                RequestProblem::new(
+                    StatusCode::BAD_REQUEST,
+                    format!("the body is incomplete: {error}"),
+                )
             })?;
             let Ok(data) = frame.into_data() else { continue };
             length = length.saturating_add(data.len());
-            if length > bearable {
+            if length > tolerated {
                 break;
             } else if length > most {
                 more.clear();
@@ -276,7 +280,7 @@ fn readyz(daemon: &Daemon) -> HttpResponse {
     response::json(status, &readiness)
 }
 
-/// Whether a body is said to be JSON, or to be what `curl -d` calls everything.
+/// Whether the type of a body is JSON, or the default of `curl -d`.
 fn is_json(content_type: &HeaderValue) -> bool {
     let kind = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
     let kind = kind.trim_ascii();
@@ -286,6 +290,6 @@ fn is_json(content_type: &HeaderValue) -> bool {
         || kind.last_chunk().is_some_and(|end: &[u8; 5]| end.eq_ignore_ascii_case(b"+json"))
 }
 
-/// What hyper needs at least.
+/// The least that hyper accepts.
 const LEAST_HEAD_BYTES: usize = 8 << 10;
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

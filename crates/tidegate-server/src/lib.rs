@@ -1,9 +1,8 @@
-//! The daemon as a library: one policy and one store, spoken to over HTTP, gRPC, the Redis protocol and a
-//! local socket.
+//! The daemon as a library: one policy and one store behind HTTP, gRPC, RESP and a local socket.
 //!
 //! ```
 //! use tidegate::policy::Policy;
-//! use tidegate_server::{Door, Server, Settings};
+//! use tidegate_server::{Listener, Server, Settings};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,18 +13,18 @@
 //!     window = { max = 2, per = "1h" }
 //! "#)?;
 //! let server = Server::start(Settings::on_free_ports(policy)).await?;
-//! println!("HTTP is at {}", server.address(Door::Http).expect("it listens"));
+//! println!("HTTP listens on {}", server.address(Listener::Http).expect("HTTP is on"));
 //! server.stop().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # A request's way
+//! # A request through the daemon
 //!
-//! 1. **accept** – one loop accepts for every listener, and gives each connection a place or closes it.
-//! 2. **protocol** – reads requests off the connection, within bounds of time and size.
+//! 1. **accept** – one loop serves every listener; a connection gets a permit or is closed.
+//! 2. **protocol** – reads requests from the connection, within bounds of time and size.
 //! 3. **engine** – decides; see [`tidegate::Engine`].
-//! 4. **body** – the one form of an answer, which each protocol writes in its own way.
+//! 4. **body** – the one response body, which each protocol encodes in its own way.
 
 #![forbid(unsafe_code)]
 

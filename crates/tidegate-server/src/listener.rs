@@ -1,22 +1,22 @@
 use std::fmt;
 
-/// One of the ways into the daemon.
+/// One of the daemon's listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Listener {
     /// HTTP with JSON.
     Http,
     /// Envoy's rate limit service.
     Grpc,
-    /// The Redis protocol.
+    /// The Redis protocol (RESP).
     Resp,
     /// The local socket.
     Unix,
-    /// Changes, and looks at what is inside.
+    /// The admin API over HTTP.
     Admin,
 }
 
 impl Listener {
-    /// All of them.
+    /// All listeners.
     pub const ALL: [Self; 5] = [Self::Http, Self::Grpc, Self::Resp, Self::Unix, Self::Admin];
 
     /// Its name in settings, logs and metrics.
@@ -31,7 +31,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens unless somebody says otherwise; the local socket's place is looked up.
+    /// Its default address; `None` for the local socket, whose path depends on the environment.
     #[must_use]
     pub const fn default_address(self) -> Option<&'static str> {
         match self {

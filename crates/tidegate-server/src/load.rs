@@ -1,4 +1,4 @@
-//! The one way from a policy file to a policy.
+//! Loads policy files.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tidegate::policy::{Parsed, Policy, PolicyErrors, PolicyFile};
 
-/// Why a file is no policy.
+/// The error of a policy file that cannot be loaded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -14,27 +14,27 @@ pub enum LoadError {
     Unreadable {
         /// Its path.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// It can be read, but has errors.
+    /// It has errors.
     Wrong(PolicyErrors),
-    /// It could not be told whether it has errors.
+    /// Loading failed for another reason.
     Failed {
-        /// What happened instead.
+        /// The reason.
         why: String,
     },
 }
 
-/// Reads a policy file, or all of them in a folder.
+/// Loads a policy file, or all of them in a folder.
 pub fn load(path: &Path) -> Result<Parsed, LoadError> {
     parse(&read(path)?)
 }
 
-/// What is in a file, or in all policies of a folder.
+/// The content of a file, or of all policy files in a folder.
 pub(crate) fn read(path: &Path) -> Result<Vec<PolicyFile>, LoadError> {
     let unreadable = |error| LoadError::Unreadable { path: path.display().to_string(), error };
-    // Opening a pipe would wait for somebody to write into it.
+    // Opening a pipe would wait for a writer.
     let kind = std::fs::metadata(path).map_err(unreadable)?;
     if !kind.is_file() && !kind.is_dir() {
         return Err(unreadable(io::Error::other("it is neither a file nor a folder")));

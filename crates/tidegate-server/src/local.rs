@@ -1,8 +1,8 @@
-//! The local socket: who is at its other end, what they may, and how often.
+//! The local socket: access, limits and verbs.
 //!
-//! A request goes through the steps in this order, and what fails before the limits costs nothing: it is
-//! read, its sender is looked up in the list of those who are answered, its version is looked at, the
-//! socket's own limits are asked, and then it is done. Who sent it is the kernel's word alone.
+//! A request passes these steps in this order, and one that fails before the limits is not charged:
+//! it is decoded, its peer is checked against the access list, its version is checked, the socket's
+//! own limits are charged, and then it is handled. The peer is identified by the kernel alone.
 
 use std::sync::Arc;
 
@@ -36,17 +36,17 @@ mod socket_path;
 mod tests;
 mod verbs;
 
-/// Serves users of this machine.
+/// The protocol of the local socket.
 #[derive(Clone, Debug)]
 pub(crate) struct Local {
     daemon: SharedDaemon,
     access: Arc<Access>,
     gate: Arc<SocketLimits>,
-    /// The user that the daemon runs as, to whom the socket belongs.
+    /// The user that the daemon runs as, who owns the socket.
     owner: u32,
 }
 
-/// Frames to send, and what becomes of the connection after them.
+/// Frames to send, and what happens to the connection after them.
 struct Reply {
     frames: Vec<Vec<u8>>,
     next: Next,
@@ -64,7 +64,7 @@ impl Local {
         Self { daemon, access: Arc::new(access), gate: Arc::new(gate), owner }
     }
 
-    /// Takes one frame of a peer through all the steps, in their order.
+    /// Passes one frame of a peer through all steps, in their order.
     async fn handle(&self, peer: &PeerCredentials, frame: Result<String, IpcError>) -> Reply {
         let read = frame.and_then(|text| Ok((ipc::parse::<Request>(&text)?, text)));
         let (request, text) = match read {
@@ -72,8 +72,11 @@ impl Local {
             Err(error) => return self.malformed(peer, &error),
         };
         if !self.access.admits(peer) {
-            tracing::warn!(client = %peer, "Access denied for client");
-            return failed("Access denied. You are not on the list of this daemon.", Next::Close);
+            tracing::warn!(client = %peer, "access denied");
+            return failed(
+                "Access denied. The user is not in the daemon's access list.",
+                Next::Close,
+            );
         }
         if !request.is_of_known_version() {
             let error = format!("Unsupported protocol version. Send {PROTOCOL_VERSION}.");
@@ -83,15 +86,15 @@ impl Local {
             tracing::warn!("Rate limit exceeded for client: {peer}");
             return too_soon(error);
         }
-        let who = peer.user();
-        let principal = Principal { role: self.role(peer), who: &who };
+        let actor = peer.user();
+        let principal = Principal { role: self.role(peer), actor: &actor };
         let since = self.daemon.now();
-        let done = verbs::done(&self.daemon, &principal, &request.kind, &text).await;
+        let done = verbs::handle(&self.daemon, &principal, &request.kind, &text).await;
         self.daemon.observe_durations(Listener::Unix, since, 1);
         match done {
             Ok(fields) => reply(true, fields, Next::Request),
             Err(VerbError::Bad(error)) => self.malformed(peer, &error),
-            Err(VerbError::Because(reason)) => failed(&reason, Next::Request),
+            Err(VerbError::Failed(reason)) => failed(&reason, Next::Request),
             Err(VerbError::Refused(reason, mut fields)) => {
                 fields.insert("error".into(), reason.into());
                 reply(false, fields, Next::Request)
@@ -101,14 +104,14 @@ impl Local {
 
     fn malformed(&self, peer: &PeerCredentials, error: &IpcError) -> Reply {
         let why = error.to_string();
-        tracing::info!(client = %peer, "bad request: {}", why.escape_debug());
+        tracing::info!(client = %peer, error = %why.escape_debug(), "bad request");
         self.daemon.metrics.listener(Listener::Unix).malformed.add(1);
-        // After a frame of the wrong length nobody knows where the next one begins; after one that makes
-        // no sense nobody knows what the peer thinks it is talking to.
+        // After a frame of the wrong length the start of the next one is unknown; after an invalid
+        // one the peer may speak another protocol.
         failed(&format!("Bad request: {error}."), Next::Close)
     }
 
-    /// Root and the daemon's own user may change everything, others may look.
+    /// Root and the daemon's own user may change everything, others may read.
     fn role(&self, peer: &PeerCredentials) -> Role {
         if peer.uid == 0 || peer.uid == self.owner { Role::Full } else { Role::Read }
     }
@@ -118,7 +121,7 @@ impl Local {
         let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
         loop {
             let frame = tokio::select! {
-                // A request that has arrived is answered even then.
+                // A request that has arrived is handled even then.
                 biased;
                 frame = frames.next() => frame,
                 () = shutdown.wanted() => return Ended::Stopping,
@@ -135,7 +138,7 @@ impl Local {
             if reply.next == Next::Close {
                 return Ended::Dismissed;
             }
-            // Whoever goes on and on does not keep the daemon from stopping.
+            // A busy peer must not delay shutdown.
             if shutdown.is_wanted() && frames.is_empty() {
                 return Ended::Stopping;
             }
@@ -152,13 +155,13 @@ impl Protocol for Local {
             match tokio::task::spawn_blocking(move || PeerCredentials::look_up(uid, gid)).await {
                 Ok(Ok(peer)) => peer,
                 failed => {
-                    // Without a name nobody is admitted.
-                    tracing::error!(uid, ?failed, "cannot look up the name of a user");
+                    // A peer without a name is not admitted.
+                    tracing::error!(uid, ?failed, "cannot look up the user");
                     PeerCredentials { uid, name: String::new(), gids: Vec::new() }
                 }
             };
         let ended = self.serve_connection(&peer, connection).await;
-        tracing::debug!(client = %peer, ?ended, "a connection to the local socket has ended");
+        tracing::debug!(client = %peer, ?ended, "connection ended");
     }
 }
 
@@ -173,8 +176,8 @@ fn too_soon(SocketDenial { limit, retry_after_ms }: SocketDenial) -> Reply {
     reply(false, fields, Next::Request)
 }
 
-/// An answer as frames: one, or, for an admin's answer that does not fit into one, so many that each
-/// has a part of the text of its body.
+/// A response as frames: one, or, for a response of the admin API that does not fit, several with a
+/// part of its body each.
 fn reply(is_ok: bool, fields: Map<String, Value>, next: Next) -> Reply {
     let frame = |mut fields: Map<String, Value>| {
         fields.insert("ok".into(), is_ok.into());
@@ -186,7 +189,7 @@ fn reply(is_ok: bool, fields: Map<String, Value>, next: Next) -> Reply {
         return Reply { frames: vec![frame], next };
     }
     let Some(body) = whole.remove("body") else {
-        // What many rules say one by one; the sum of it is in the other fields.
+        // The parts of single rules; the other fields have the decision over all of them.
         whole.remove("rules");
         let frames = frame(whole).into_iter().collect();
         return Reply { frames, next };
@@ -203,7 +206,7 @@ fn reply(is_ok: bool, fields: Map<String, Value>, next: Next) -> Reply {
     Reply { frames, next }
 }
 
-/// Pieces of a text that fit into a frame each, whatever has to be escaped in them.
+/// Parts of a text that each fit into a frame, whatever is escaped in them.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -217,7 +220,7 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A time of day, as in ISO 8601, in UTC.
+/// A time of the wall clock in ISO 8601, in UTC.
 pub(crate) fn time_text(at: Timestamp) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(at.as_nanos()));
     format!("{:.3}", time.unwrap_or(jiff::Timestamp::MAX))

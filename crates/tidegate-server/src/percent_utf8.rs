@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Bytes as text, those that are none as `%ff`: what cannot be read must not look as if it were absent.
+/// Bytes as text, with invalid UTF-8 as `%ff`: invalid bytes must not look like absent ones.
 pub(crate) fn percent_utf8(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);

@@ -1,9 +1,9 @@
-//! Watches the policy file, and puts what changes in it into force.
+//! Watches the policy file, and reloads it when it changes.
 //!
-//! It looks at the file by its path about once a second, so it does not matter how the file was changed:
-//! in place, by renaming another one over it, or by moving a link. What has changed is loaded once two
-//! looks in a row have seen the same, so a half-written file is not taken for a whole one. A bad file
-//! changes nothing, and neither does one that has gone: the policy from before stays in force.
+//! It polls the file by its path about once a second, so it does not matter how the file was
+//! changed: in place, by renaming another one over it, or by moving a link. A change is loaded once
+//! two polls in a row have found the same content, so a half-written file is not loaded. A file
+//! with errors changes nothing, and neither does a missing one: the previous policy stays in force.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
@@ -29,36 +29,36 @@ mod restart;
 #[cfg(test)]
 mod tests;
 
-/// How loading the policy file again has gone so far.
+/// The reloads of the policy file: their status, and requests for one.
 #[derive(Debug, Default)]
 pub(crate) struct Reload {
     status: Mutex<ReloadStatus>,
     requested: Notify,
 }
 
-/// How loading the policy file again has gone so far.
+/// The status of policy reloads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReloadStatus {
-    /// How often a file was put into force.
-    pub(crate) good: u64,
-    /// How often one was not.
-    pub(crate) bad: u64,
-    pub(crate) last_good: Option<Timestamp>,
-    /// What is wrong with the file as it is; `None` if the policy of the file is in force.
+    /// The number of reloads that succeeded.
+    pub(crate) ok: u64,
+    /// The number of reloads that failed.
+    pub(crate) failed: u64,
+    pub(crate) last_ok: Option<Timestamp>,
+    /// The errors of the file in its current form; `None` if it was loaded.
     pub(crate) error: Option<String>,
-    /// Whether an admin has put another policy into force since the file was.
+    /// Whether another policy was put into force by the admin API since the last reload.
     pub(crate) is_replaced: bool,
-    /// Settings of the file that are in force only after a restart.
+    /// Settings of the file that need a restart.
     pub(crate) needs_restart: Vec<&'static str>,
 }
 
 impl Reload {
-    /// Has the file loaded at once.
+    /// Requests a reload now.
     pub(crate) fn request(&self) {
         self.requested.notify_one();
     }
 
-    /// Another policy than that of the file is in force from now on.
+    /// Records that the admin API has replaced the policy of the file.
     pub(crate) fn replaced(&self) {
         self.lock().is_replaced = true;
     }
@@ -75,46 +75,46 @@ impl Reload {
 impl ReloadStatus {
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "good": self.good, "bad": self.bad, "last_good": self.last_good.map(time_text),
+            "ok": self.ok, "failed": self.failed, "last_ok": self.last_ok.map(time_text),
             "error": self.error, "replaced": self.is_replaced,
             "needs_restart": self.needs_restart,
         })
     }
 
-    /// Whether the policy file, as it is, is in force.
+    /// Whether the policy file in its current form is in force.
     pub(crate) const fn is_current(&self) -> bool {
         self.error.is_none() && !self.is_replaced
     }
 
-    /// Why the policy file is not in force, without lines of it, for those who need not know what is in
-    /// it.
+    /// Why the policy file is not in force, without quoted lines of the file, for clients that may
+    /// not read it.
     pub(crate) fn short_error(&self) -> Option<String> {
         match &self.error {
             Some(error) => {
                 let first = error.lines().next().unwrap_or_default();
-                Some(format!("the old one is in force: {first}"))
+                Some(format!("the previous policy is in force: {first}"))
             }
-            None if self.is_replaced => Some("one that an admin has sent is in force".into()),
+            None if self.is_replaced => Some("a policy from the admin API is in force".into()),
             None => None,
         }
     }
 }
 
-/// What tells whether a file may have changed.
+/// Metadata that changes with the content of a file.
 type FileStamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
-/// Somebody who looks at the file from time to time.
+/// The state of watching a policy file.
 #[derive(Debug)]
 pub(crate) struct PolicyWatcher {
     path: PathBuf,
     hash: RandomState,
-    /// The content that was dealt with last, whether it was put into force or not.
+    /// The hash of the content that was loaded last, with or without errors.
     seen: Option<u64>,
-    /// Content that is new, if nothing more is written into the file.
+    /// The hash of new content, which is loaded if the next poll finds it again.
     pending: Option<u64>,
-    /// The file that had the content that was seen, and how many looks have found it so.
+    /// The stamp of the file with the content that was loaded, and how many polls have found it.
     stamp: Option<(FileStamp, u8)>,
-    /// Whether the last look has found no file. One that is being replaced may be gone for a moment.
+    /// Whether the last poll found no file. One that is being replaced may be missing for a moment.
     is_missed: bool,
 }
 
@@ -130,12 +130,12 @@ impl PolicyWatcher {
         }
     }
 
-    /// Looks at the file; what has changed in it, once it is whole.
+    /// Polls the file; returns a reload once its new content is stable.
     pub(crate) fn poll_file(&mut self, daemon: &Daemon) -> Option<PendingReload> {
         let stamp = stamp_of(&self.path);
-        if let (Some(now), Some((before, looks))) = (stamp, self.stamp)
+        if let (Some(now), Some((before, polls))) = (stamp, self.stamp)
             && now == before
-            && looks >= LOOKS_ENOUGH
+            && polls >= POLLS_ENOUGH
         {
             return None;
         }
@@ -153,8 +153,8 @@ impl PolicyWatcher {
         let content = self.content(&files);
         if self.seen == Some(content) {
             self.pending = None;
-            let looks = self.stamp.filter(|(known, _)| Some(*known) == stamp);
-            self.stamp = stamp.map(|it| (it, looks.map_or(1, |(_, looks)| looks + 1)));
+            let polls = self.stamp.filter(|(known, _)| Some(*known) == stamp);
+            self.stamp = stamp.map(|it| (it, polls.map_or(1, |(_, polls)| polls + 1)));
         } else if self.pending == Some(content) {
             return Some(self.pending(content, files));
         } else {
@@ -163,12 +163,12 @@ impl PolicyWatcher {
         None
     }
 
-    /// What the file says now, even if it is the same as before.
+    /// Reads the file now, even if it has not changed.
     pub(crate) fn read(&mut self, daemon: &Daemon) -> Option<PendingReload> {
         match load::read(&self.path) {
             Ok(files) => Some(self.pending(self.content(&files), files)),
             Err(error) => {
-                // When it is back it is news, even if it is the same as before.
+                // When the file is back it is loaded, even with the same content.
                 (self.seen, self.stamp) = (None, None);
                 failed(daemon, &error, true);
                 None
@@ -176,13 +176,13 @@ impl PolicyWatcher {
         }
     }
 
-    /// What tells one content from another.
+    /// The hash of the content.
     fn content(&self, files: &[PolicyFile]) -> u64 {
         let parts: Vec<_> = files.iter().map(|file| (&file.name, &file.bytes)).collect();
         self.hash.hash_one(parts)
     }
 
-    /// From now on the content is known, whatever comes of it.
+    /// A reload of this content, which counts as loaded from now on, with or without errors.
     fn pending(&mut self, content: u64, files: Vec<PolicyFile>) -> PendingReload {
         let is_first = self.seen.is_none();
         (self.seen, self.pending, self.stamp) = (Some(content), None, None);
@@ -190,18 +190,18 @@ impl PolicyWatcher {
     }
 }
 
-/// Files that are to be loaded.
+/// A reload: the files to load.
 #[derive(Debug)]
 pub(crate) struct PendingReload {
     path: PathBuf,
     pub(crate) files: Vec<PolicyFile>,
-    /// Whether nothing was loaded before, so that they may be what is in force already.
+    /// Whether it is the first load, so that the policy may be in force already.
     is_first: bool,
 }
 
 impl PendingReload {
-    /// Puts what was made of the files into force, or tells why not.
-    pub(crate) fn take(&self, daemon: &Daemon, parsed: Result<Parsed, LoadError>) {
+    /// Puts the parsed policy into force, or records its errors.
+    pub(crate) fn finish(&self, daemon: &Daemon, parsed: Result<Parsed, LoadError>) {
         match parsed {
             Ok(parsed) => self.apply(daemon, parsed),
             Err(error) => failed(daemon, &error, true),
@@ -210,11 +210,10 @@ impl PendingReload {
 
     fn apply(&self, daemon: &Daemon, parsed: Parsed) {
         let Parsed { policy, warnings, .. } = parsed;
-        let policy = policy.with_own_limits();
-        // Who sends another one before the file is first looked at does not lose it to that look.
+        let policy = policy.with_request_limits();
+        // A policy that the admin API has set before the first poll stays in force.
         let before = daemon.reload.status();
-        let is_replaced =
-            before.is_replaced && before.good == 0 && policy == daemon.settings.policy;
+        let is_replaced = before.is_replaced && before.ok == 0 && policy == daemon.settings.policy;
         let is_known = self.is_first && (is_replaced || *daemon.engine.policy() == policy);
         let needs_restart = needs_restart(daemon.settings.policy.server(), policy.server());
         let file = self.path.display();
@@ -224,22 +223,22 @@ impl PendingReload {
             }
             if !needs_restart.is_empty() {
                 let settings = needs_restart.join(", ");
-                tracing::warn!(%file, settings, "in force only after a restart");
+                tracing::warn!(%file, settings, "settings need a restart");
             }
             warn_of_edits(daemon, &policy);
             let changes = daemon.engine.replace_policy("file", policy).len();
-            tracing::info!(%file, changes, "loaded the policy file");
+            tracing::info!(%file, changes, "policy reloaded");
         }
         let mut status = daemon.reload.lock();
-        status.good += u64::from(!is_known);
-        status.last_good = Some(daemon.engine.clock().wall());
+        status.ok += u64::from(!is_known);
+        status.last_ok = Some(daemon.engine.clock().wall());
         status.error = None;
         status.is_replaced &= is_known;
         status.needs_restart = needs_restart;
     }
 }
 
-/// Tells of rules of the file that are not in force, because of edits that were made while running.
+/// Warns of rules of the file that are not in force, because of edits at run time.
 fn warn_of_edits(daemon: &Daemon, policy: &Policy) {
     let overlay = daemon.engine.overlay();
     let is_in_file = |edited: &&Rule| {
@@ -254,60 +253,59 @@ fn warn_of_edits(daemon: &Daemon, policy: &Policy) {
     if !hidden.is_empty() {
         tracing::warn!(
             rules = hidden.join(", "),
-            "edits made while running count, not the file; `tidegate admin policy --drop-edits` \
-             takes them back"
+            "rules overridden by run-time edits; `tidegate admin policy --drop-edits` removes the edits"
         );
     }
 }
 
-/// Writes down that the file is not in force; once, if that is not new.
+/// Records and logs that a reload failed; once for the same error, unless `is_new`.
 fn failed(daemon: &Daemon, error: &LoadError, is_new: bool) {
     let error = error.to_string();
     let mut status = daemon.reload.lock();
     if is_new || status.error.as_ref() != Some(&error) {
-        // The rest of it is in the status; a log has one line for each event.
+        // The log has one line per event; the status has the whole error.
         let first = error.lines().next().unwrap_or_default();
-        tracing::error!(error = first, "the policy from before stays in force");
-        status.bad += 1;
+        tracing::error!(error = first, "policy reload failed; the previous policy stays in force");
+        status.failed += 1;
         status.error = Some(error);
     }
 }
 
 fn stamp_of(path: &Path) -> Option<FileStamp> {
-    // A folder does not tell that a file in it has changed.
+    // The stamp of a folder does not change with its files.
     let it = std::fs::metadata(path).ok().filter(|it| it.is_file())?;
     let (changed, written) = ((it.ctime(), it.ctime_nsec()), (it.mtime(), it.mtime_nsec()));
     Some((it.dev(), it.ino(), it.size(), changed, written))
 }
 
-/// Watches until the daemon stops. Whoever [asks](Reload::ask) has the file loaded at once.
+/// Watches until the daemon stops. [`Reload::request`] reloads the file at once.
 ///
-/// The file may be on another machine, and reading it may take a while: threads for what blocks do that.
-/// Nothing that goes wrong in them ends the watching, and nobody who stops the daemon waits for them.
+/// The file may be on another machine, and reading it may be slow, so blocking threads do that. No
+/// failure in them ends the watching, and shutdown does not wait for them.
 pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut shutdown: ShutdownSignal) {
     let watching = async {
         let loader = Loader::new();
         let mut watcher = PolicyWatcher::new(path.clone());
-        let mut looks = tokio::time::interval(EVERY);
-        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = tokio::time::interval(POLL_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let is_asked = tokio::select! {
-                _ = looks.tick() => false,
+            let is_requested = tokio::select! {
+                _ = ticks.tick() => false,
                 () = daemon.reload.requested.notified() => true,
             };
             let shared = SharedDaemon::clone(&daemon);
-            let looked = spawn_blocking(move || {
-                let news =
-                    if is_asked { watcher.read(&shared) } else { watcher.poll_file(&shared) };
-                (watcher, news)
+            let polled = spawn_blocking(move || {
+                let pending =
+                    if is_requested { watcher.read(&shared) } else { watcher.poll_file(&shared) };
+                (watcher, pending)
             });
-            let news;
-            (watcher, news) = looked.await.unwrap_or_else(|error| {
+            let pending;
+            (watcher, pending) = polled.await.unwrap_or_else(|error| {
                 failed(&daemon, &loader::broken(error), false);
                 (PolicyWatcher::new(path.clone()), None)
             });
-            if let Some(news) = news {
-                load(&daemon, &loader, news).await;
+            if let Some(pending) = pending {
+                load(&daemon, &loader, pending).await;
             }
         }
     };
@@ -317,21 +315,22 @@ pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut shutdown: Shu
     }
 }
 
-async fn load(daemon: &SharedDaemon, loader: &Loader, mut news: PendingReload) {
-    let files = std::mem::take(&mut news.files);
+async fn load(daemon: &SharedDaemon, loader: &Loader, mut pending: PendingReload) {
+    let files = std::mem::take(&mut pending.files);
     let parsed = loader.load(LOADING_MOST, move || load::parse(&files)).await;
     let shared = SharedDaemon::clone(daemon);
-    let taken = spawn_blocking(move || news.take(&shared, parsed)).await;
-    if let Err(error) = taken {
+    let finished = spawn_blocking(move || pending.finish(&shared, parsed)).await;
+    if let Err(error) = finished {
         failed(daemon, &loader::broken(error), true);
     }
 }
 
-/// How often the file is looked at.
-const EVERY: Duration = Duration::from_secs(1);
+/// The interval between polls.
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// A file that takes longer is given up. The largest ones take seconds.
+/// The time-out of a load. The largest files need seconds.
 const LOADING_MOST: Duration = Duration::from_secs(60);
 
-/// A file that was written in the same tick of its clock looks the same; a second later it does not.
-const LOOKS_ENOUGH: u8 = 3;
+/// Polls with the same stamp after which the content is not read again: two writes in one tick of
+/// the file system's clock have the same stamp.
+const POLLS_ENOUGH: u8 = 3;

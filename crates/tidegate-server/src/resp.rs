@@ -1,7 +1,7 @@
-//! The Redis protocol: limits that come with each call, and questions to the policy.
+//! The Redis protocol: limits that come with each call, and checks by the policy.
 //!
-//! A connection reads what has arrived, answers all whole commands in it, and writes all replies at
-//! once. Neighbours of the same kind are decided together.
+//! A connection reads what has arrived, handles all complete commands in it, and writes all replies
+//! at once. Consecutive commands of the same kind are decided as one batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,11 +20,11 @@ mod session;
 mod throttle_commands;
 mod transaction;
 
-/// Serves the Redis protocol, versions 2 and 3.
+/// The protocol of the RESP listener, versions 2 and 3.
 #[derive(Debug)]
 pub(crate) struct Resp {
     daemon: SharedDaemon,
-    /// Connections so far: each has a number.
+    /// Connections so far, which number them.
     connections: AtomicU64,
 }
 

@@ -1,9 +1,9 @@
 //! Envoy's rate limit service: from its messages to a decision, and back.
 //!
-//! One call is one decision over its descriptors, each with an answer of its own. Nothing that a call
-//! can say about descriptors is an error, because Envoy lets through what it got an error for: a missing
-//! attribute is for the rule's `missing` to decide, what no price list covers is over the limit, a key
-//! may be as long as a message, and need not be text.
+//! One call is one decision over its descriptors, each with a status of its own. No descriptor is
+//! an error, because Envoy allows a request when it gets one: the rule's `missing` decides about a
+//! missing attribute, a value that a cost table does not cover is over the limit, and a key may be
+//! as long as a message and need not be UTF-8.
 
 use std::borrow::Cow;
 
@@ -23,17 +23,17 @@ use response::{headers, status};
 
 mod response;
 
-/// Why a call was not answered.
+/// The error of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RlsError {
-    /// It makes no sense.
+    /// It is invalid.
     Invalid(String),
-    /// The store cannot answer.
+    /// The store is unavailable.
     Outage(String),
 }
 
 impl RlsError {
-    /// What is wrong, in words.
+    /// The message.
     pub(crate) fn message(&self) -> &str {
         match self {
             Self::Invalid(message) | Self::Outage(message) => message,
@@ -41,7 +41,7 @@ impl RlsError {
     }
 }
 
-/// Answers a call in JSON, as `POST /json` of HTTP does: 200, or 429 when over the limit.
+/// Handles a call in JSON, `POST /json` of HTTP: 200, or 429 when over the limit.
 pub(crate) async fn json(daemon: &Daemon, bytes: &[u8]) -> (StatusCode, String) {
     let request = match rls::request_from_json(bytes) {
         Ok(request) => request,
@@ -55,23 +55,23 @@ pub(crate) async fn json(daemon: &Daemon, bytes: &[u8]) -> (StatusCode, String) 
             };
             (status, rls::response_to_json(&response))
         }
-        Err(refused @ RlsError::Outage(_)) => {
-            (StatusCode::SERVICE_UNAVAILABLE, refused.message().into())
+        Err(error @ RlsError::Outage(_)) => {
+            (StatusCode::SERVICE_UNAVAILABLE, error.message().into())
         }
-        Err(refused) => (StatusCode::BAD_REQUEST, refused.message().into()),
+        Err(error) => (StatusCode::BAD_REQUEST, error.message().into()),
     }
 }
 
-/// Whether the daemon can answer calls, as `GET /healthcheck` of HTTP says it.
+/// The response of `GET /healthcheck` of HTTP.
 pub(crate) fn healthcheck(daemon: &Daemon) -> (StatusCode, &'static str) {
     if daemon.readiness().ready {
         (StatusCode::OK, "OK")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the store takes nothing")
+        (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable")
     }
 }
 
-/// Answers a call that came in by a door.
+/// Handles a call of a listener.
 pub(crate) async fn handle(
     daemon: &Daemon,
     listener: Listener,
@@ -81,10 +81,10 @@ pub(crate) async fn handle(
     let domain = percent_utf8(&call.domain);
     let entries: Several<_> = call.descriptors.iter().map(entries).collect();
     let names: Several<_> = entries.iter().map(names).collect();
-    let limits: Several<_> = call.descriptors.iter().map(own_limit).collect();
+    let limits: Several<_> = call.descriptors.iter().map(request_limit).collect();
     let attributes: Several<_> = (names.iter().zip(&entries).zip(&limits).enumerate())
         .map(|(number, ((names, entries), limit))| {
-            // A limit that is brought along counts the same wherever its descriptor stands.
+            // A limit of the request counts the same at every index of its descriptor.
             attributes(names, entries, if limit.is_some() { 0 } else { number })
         })
         .collect();
@@ -92,26 +92,26 @@ pub(crate) async fn handle(
         .map(|((descriptor, attributes), limit)| {
             let hits = descriptor.hits_addend.unwrap_or(call.hits_addend.max(1).into());
             let request = Request::new(&domain, attributes).cost(hits);
-            limit.as_ref().map_or(request, |limit| request.own_limit(limit))
+            limit.as_ref().map_or(request, |limit| request.request_limit(limit))
         })
         .collect();
     let is_negative = |descriptor: &RateLimitDescriptor| descriptor.is_negative_hits;
-    let answered = if call.descriptors.iter().any(is_negative) {
-        answer_with_refunds(daemon, listener, call, &requests).await
+    let response = if call.descriptors.iter().any(is_negative) {
+        handle_with_refunds(daemon, listener, call, &requests).await
     } else {
         handle_charges(daemon, listener, &requests).await
     };
-    match answered {
+    match response {
         Ok(response) => Ok(response),
         Err(error @ CheckError::Outage) => Err(RlsError::Outage(error.to_string())),
         Err(error) => {
-            tracing::debug!(%error, "over the limit: it cannot be decided");
+            tracing::debug!(%error, "cannot be decided; over the limit");
             over_limit(daemon, &requests, &error).await
         }
     }
 }
 
-/// All descriptors are decided together.
+/// Decides all descriptors together.
 async fn handle_charges(
     daemon: &Daemon,
     listener: Listener,
@@ -127,21 +127,22 @@ async fn handle_charges(
     Ok(response(daemon, Some(&report), statuses))
 }
 
-/// Some descriptors give hits back; the others are decided together, after those that give back first.
-async fn answer_with_refunds(
+/// Decides a call in which some descriptors refund hits. All others are decided together, after the
+/// refunds that precede the first of them.
+async fn handle_with_refunds(
     daemon: &Daemon,
     listener: Listener,
     call: &RateLimitRequest,
     requests: &[Request<'_>],
 ) -> Result<RateLimitResponse, CheckError> {
-    let is_taking = |index: &usize| !call.descriptors[*index].is_negative_hits;
-    let taking: Several<usize> = (0..requests.len()).filter(is_taking).collect();
-    let first_take = taking.first().copied().unwrap_or(requests.len());
+    let is_charge = |index: &usize| !call.descriptors[*index].is_negative_hits;
+    let charges: Several<usize> = (0..requests.len()).filter(is_charge).collect();
+    let first_charge = charges.first().copied().unwrap_or(requests.len());
     let mut statuses = vec![DescriptorStatus::default(); requests.len()];
-    for (status, request) in statuses.iter_mut().zip(&requests[..first_take]) {
+    for (status, request) in statuses.iter_mut().zip(&requests[..first_charge]) {
         *status = refund(daemon, request).await?;
     }
-    let together: Several<Request<'_>> = taking.iter().map(|index| requests[*index]).collect();
+    let together: Several<Request<'_>> = charges.iter().map(|index| requests[*index]).collect();
     let report = match &*together {
         [] => None,
         together => {
@@ -150,25 +151,25 @@ async fn answer_with_refunds(
             Some(report)
         }
     };
-    for (number, index) in taking.iter().enumerate() {
+    for (number, index) in charges.iter().enumerate() {
         if let Some(report) = &report {
             statuses[*index] = status(report, number);
         }
     }
-    for index in (first_take..requests.len()).filter(|index| !is_taking(index)) {
+    for index in (first_charge..requests.len()).filter(|index| !is_charge(index)) {
         statuses[index] = refund(daemon, &requests[index]).await?;
     }
     Ok(response(daemon, report.as_ref(), statuses))
 }
 
-/// Gives hits back, and tells what is there then.
+/// Refunds hits, and returns the status after that.
 async fn refund(daemon: &Daemon, request: &Request<'_>) -> Result<DescriptorStatus, CheckError> {
     daemon.engine.refund(request).await?;
-    let look = daemon.engine.peek(&request.cost(0)).await?;
-    Ok(DescriptorStatus { code: Code::Ok.into(), ..status(&look, 0) })
+    let report = daemon.engine.peek(&request.cost(0)).await?;
+    Ok(DescriptorStatus { code: Code::Ok.into(), ..status(&report, 0) })
 }
 
-/// What cannot be decided is over the limit, and everything else is as it was.
+/// The response to a call that cannot be decided: over the limit, and nothing is charged.
 async fn over_limit(
     daemon: &Daemon,
     requests: &[Request<'_>],
@@ -192,7 +193,7 @@ async fn over_limit(
     Ok(RateLimitResponse { overall_code, statuses, ..Default::default() })
 }
 
-/// What is not a call at all.
+/// Rejects invalid calls.
 fn check(call: &RateLimitRequest) -> Result<(), RlsError> {
     let count = call.descriptors.len();
     let entries: usize = call.descriptors.iter().map(|it| it.entries.len()).sum();
@@ -226,8 +227,8 @@ fn attributes<'a>(
     names.attributes(entries.iter().map(|(key, value)| (&**key, &**value)), number).collect()
 }
 
-/// The limit that a descriptor brings along. One of an unknown unit is none.
-fn own_limit(descriptor: &RateLimitDescriptor) -> Option<RequestLimit> {
+/// The limit that a descriptor carries. One of an unknown unit is ignored.
+fn request_limit(descriptor: &RateLimitDescriptor) -> Option<RequestLimit> {
     let limit = descriptor.limit.as_ref()?;
     let unit = match limit.unit() {
         RateLimitUnit::Unknown => return None,
@@ -247,12 +248,12 @@ fn response(
     statuses: Vec<DescriptorStatus>,
 ) -> RateLimitResponse {
     let is_allowed = report.is_none_or(Report::is_allowed);
-    let is_asked_for = daemon.settings.policy.server().headers().is_some();
-    let told = report.filter(|_| is_asked_for || !is_allowed);
+    let is_configured = daemon.settings.policy.server().headers().is_some();
+    let report = report.filter(|_| is_configured || !is_allowed);
     RateLimitResponse {
         overall_code: if is_allowed { Code::Ok } else { Code::OverLimit }.into(),
         statuses,
-        response_headers_to_add: told.map_or_else(Vec::new, |report| headers(daemon, report)),
+        response_headers_to_add: report.map_or_else(Vec::new, |report| headers(daemon, report)),
         ..Default::default()
     }
 }
@@ -264,6 +265,6 @@ type Entries<'a> = SmallVec<[(Cow<'a, str>, Cow<'a, str>); 2]>;
 
 /// The most descriptors in one call.
 const MOST_DESCRIPTORS: usize = 32;
-/// The most entries in all descriptors of one call. How many there are is for Envoy's configuration to
-/// say, not for clients.
+/// The most entries in all descriptors of one call. Their number comes from Envoy's configuration,
+/// not from clients.
 const MOST_ENTRIES: usize = 1_024;

@@ -22,63 +22,63 @@ use crate::resp::Resp;
 use crate::settings::Settings;
 use crate::store_health;
 
-/// A daemon at work.
+/// A running daemon.
 #[derive(Debug)]
 pub struct Server {
     daemon: SharedDaemon,
     addresses: [Option<SocketAddr>; Listener::ALL.len()],
-    /// The file of the local socket, which is gone when nobody serves it any more.
+    /// The file of the local socket; removed when it is dropped.
     socket: Option<SocketFile>,
     stop: ShutdownTrigger,
 }
 
-/// Why a daemon cannot start.
+/// The error of a daemon that cannot start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A door cannot be opened where it should be.
+    /// A listener cannot be bound to its address.
     Listen {
-        /// Which one.
+        /// The listener.
         listener: Listener,
-        /// Where.
+        /// Its address, or the path of its socket.
         address: String,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
     /// The store cannot be opened.
     Store(OpenError),
-    /// The local socket cannot be made.
+    /// The local socket cannot be created.
     Socket(BindError),
-    /// The local socket is for somebody whom the system does not know.
+    /// The local socket is for a user or group that the system does not know.
     Access(AccessError),
-    /// The local socket's own limits contradict each other.
+    /// The rate limits of the local socket are invalid.
     Rates(RatesError),
-    /// Nobody could ask.
-    NoDoor,
-    /// The admin listener would be open to everybody who can reach this machine.
+    /// All listeners are off.
+    NoListener,
+    /// The admin listener has no token, and its address is not loopback.
     AdminNeedsToken {
-        /// Where it would listen.
+        /// Its address.
         address: String,
     },
 }
 
 impl Server {
-    /// Opens the store and all doors, and serves from then on.
+    /// Opens the store and binds all listeners, then serves in the background.
     ///
-    /// It runs on the runtime that this is called on.
+    /// Its tasks run on the runtime that calls this.
     pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
         if Listener::ALL.iter().all(|listener| settings.address(*listener).is_none()) {
-            return Err(StartError::NoDoor);
+            return Err(StartError::NoListener);
         }
         settings.bounds = settings.bounds.within(descriptors());
-        // Envoy may bring limits along.
-        let policy = settings.policy.clone().with_own_limits();
+        // Requests of Envoy may carry limits of their own.
+        let policy = settings.policy.clone().with_request_limits();
         let engine = Engine::open_any(policy, settings.store_folder.as_deref())
             .map_err(StartError::Store)?;
         let daemon = Arc::new(Daemon::new(engine, settings));
         let addresses = Default::default();
         let mut server = Self { daemon, addresses, socket: None, stop: ShutdownTrigger::new() };
-        // All doors can be opened, or none is.
+        // Accept only after all listeners are bound.
         let http = server.bind(Listener::Http).await?;
         let grpc = server.bind(Listener::Grpc).await?;
         let resp = server.bind(Listener::Resp).await?;
@@ -104,13 +104,13 @@ impl Server {
         Ok(server)
     }
 
-    /// Where a door is, if it is open and has an address.
+    /// The address of a listener, if it is on and has one.
     #[must_use]
     pub fn address(&self, listener: Listener) -> Option<SocketAddr> {
         self.addresses[listener as usize]
     }
 
-    /// Where a door is, if it is open: an address, or the path of a socket.
+    /// The address of a listener, or the path of its socket, if it is on.
     #[must_use]
     pub fn address_text(&self, listener: Listener) -> Option<String> {
         match listener {
@@ -119,30 +119,30 @@ impl Server {
         }
     }
 
-    /// Reads the policy file again, now, and puts it into force even if it has not changed.
+    /// Reloads the policy file now, even if it has not changed.
     pub fn reload(&self) {
         self.daemon.reload.request();
     }
 
-    /// Lets nobody in any more, brings to its end what has begun, and makes everything safe.
+    /// Stops accepting, finishes requests that have begun, and syncs the store.
     pub async fn stop(mut self) {
-        // Whoever comes from now on finds no socket, instead of one that nobody answers at.
+        // Clients find no socket, instead of one without a server.
         drop(self.socket.take());
         if !self.stop.stop(self.daemon.settings.bounds.grace_time).await {
-            tracing::warn!("requests were still under way when the daemon stopped");
+            tracing::warn!("stopped with requests in flight");
         }
         self.daemon.engine.close();
         if self.daemon.engine.sync_any().await.is_err() {
-            tracing::error!("the disk takes nothing: what was not safe yet may be lost");
+            tracing::error!("store unavailable; changes that were not synced may be lost");
         }
         if let Some(store) = self.daemon.engine.on_disk()
             && let Err(error) = store.take_snapshot()
         {
-            tracing::warn!(%error, "no snapshot: the next start has more to read");
+            tracing::warn!(%error, "no snapshot; the next start has more log to read");
         }
     }
 
-    /// Accepts connections of a listener, if it is on.
+    /// Starts to accept connections of a listener, if it is on.
     fn open(
         &self,
         listener: Listener,
@@ -161,18 +161,18 @@ impl Server {
         }
     }
 
-    /// Nothing is read or changed over the Redis protocol but limits; others could spend them, though.
+    /// RESP clients can only use limits, but other machines could exhaust them.
     fn warn_of_open_resp(&self) {
         let is_open = self.address(Listener::Resp).is_some_and(|it| !it.ip().is_loopback());
         if is_open && self.daemon.settings.resp_password.is_none() {
             tracing::warn!(
-                "the Redis port could be reached from other machines, and needs no password; set \
+                "the RESP listener is reachable from other machines and has no password; set \
                  `resp_password` in [server]"
             );
         }
     }
 
-    /// The admin listener, which is for this machine alone unless callers have to show a token.
+    /// Binds the admin listener, on loopback only unless there is a token.
     async fn bind_admin(&mut self) -> Result<Option<ListenSocket>, StartError> {
         let socket = self.bind(Listener::Admin).await?;
         let is_local = self.address(Listener::Admin).is_none_or(|it| it.ip().is_loopback());
@@ -183,15 +183,15 @@ impl Server {
         Err(StartError::AdminNeedsToken { address })
     }
 
-    /// The local socket and what is served there.
+    /// Binds the local socket, and makes its protocol.
     async fn bind_socket(&mut self) -> Result<Option<(ListenSocket, Local)>, StartError> {
         let Some(path) = self.daemon.settings.address(Listener::Unix) else { return Ok(None) };
         let local = &self.daemon.settings.local;
         let access = Access::own_user_root_and(&local.users, &local.groups);
         let access = access.map_err(StartError::Access)?;
-        let gate = SocketLimits::new(local).map_err(StartError::Rates)?;
+        let limits = SocketLimits::new(local).map_err(StartError::Rates)?;
         let is_shared = !local.users.is_empty() || !local.groups.is_empty();
-        // Who may connect is for the file to say, who is answered is for the list.
+        // The mode of the file bounds who may connect; the lists bound who is served.
         let mode = if is_shared { 0o666 } else { 0o600 };
         let bound = SocketFile::bind_in_folder(Path::new(path), mode).await;
         let (socket, file) = bound.map_err(StartError::Socket)?;
@@ -200,7 +200,7 @@ impl Server {
             |error| StartError::Listen { listener: Listener::Unix, address: path.into(), error };
         let socket = ListenSocket::Unix(socket.map_err(failed)?);
         self.socket = Some(file);
-        Ok(Some((socket, Local::new(Arc::clone(&self.daemon), access, gate))))
+        Ok(Some((socket, Local::new(Arc::clone(&self.daemon), access, limits))))
     }
 
     async fn bind(&mut self, listener: Listener) -> Result<Option<ListenSocket>, StartError> {
@@ -212,7 +212,7 @@ impl Server {
     }
 }
 
-/// How many descriptors the process may have: as many as it is allowed to ask for.
+/// The most descriptors the process may have. Raises the soft limit to the hard one.
 fn descriptors() -> u64 {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -227,18 +227,15 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen { listener, address, error } => {
-                write!(f, "cannot listen at {address} for {listener}: {error}")?;
+                write!(f, "cannot listen on {address} for {listener}: {error}")?;
                 match error.kind() {
                     io::ErrorKind::AddrInUse => {
-                        write!(
-                            f,
-                            "\n  = hint: something else listens there; use --{listener} ADDRESS"
-                        )
+                        write!(f, "\n  = hint: the address is in use; use --{listener} ADDRESS")
                     }
                     io::ErrorKind::PermissionDenied => {
                         write!(
                             f,
-                            "\n  = hint: ports below 1024 are for root; use --{listener} ADDRESS"
+                            "\n  = hint: ports below 1024 need root; use --{listener} ADDRESS"
                         )
                     }
                     _ => Ok(()),
@@ -246,20 +243,16 @@ impl fmt::Display for StartError {
             }
             Self::Store(error) => error.fmt(f),
             Self::Socket(error) => {
-                write!(
-                    f,
-                    "{error}\n  = hint: --unix PATH puts the socket elsewhere, --unix off shuts it"
-                )
+                write!(f, "{error}\n  = hint: use --unix PATH for another path, or --unix off")
             }
             Self::Access(error) => error.fmt(f),
             Self::Rates(error) => error.fmt(f),
-            Self::NoDoor => f.write_str(
-                "nobody could ask: all listeners are off\n  = hint: leave one of --http, --grpc, \
-                 --resp, --unix on",
+            Self::NoListener => f.write_str(
+                "all listeners are off\n  = hint: leave one of --http, --grpc, --resp, --unix on",
             ),
             Self::AdminNeedsToken { address } => write!(
                 f,
-                "the admin listener at {address} could be reached from other machines, and needs no \
+                "the admin listener on {address} is reachable from other machines and has no \
                  token\n  = hint: set `admin_token` in [server], or use --admin 127.0.0.1:9090"
             ),
         }

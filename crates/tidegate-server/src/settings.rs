@@ -7,13 +7,13 @@ use tidegate_proto::headers::Dialect;
 
 use crate::listener::Listener;
 
-/// What a daemon is told when it starts.
+/// The settings of a daemon.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(crate) policy: Policy,
-    /// The file that the policy is from, to be watched.
+    /// The policy file, which is watched.
     pub(crate) policy_path: Option<PathBuf>,
-    /// Where each door is; `None`: it is shut.
+    /// The address of each listener; `None`: off.
     pub(crate) listeners: [Option<String>; Listener::ALL.len()],
     /// The folder of a store on disk.
     pub(crate) store_folder: Option<PathBuf>,
@@ -22,16 +22,16 @@ pub struct Settings {
     pub(crate) resp_password: Option<Secret>,
     pub(crate) local: LocalSettings,
     pub(crate) trusted_proxies: Vec<Network>,
-    /// Which headers tell a client about its limits.
+    /// The rate-limit headers of responses.
     pub(crate) dialect: Dialect,
-    /// The header with the attribute `user`, for proxies that ask.
+    /// The header with the attribute `user`, for requests of proxies.
     pub(crate) user_header: Option<String>,
     /// Whether logs show hashes in place of keys.
     pub(crate) hides_keys: bool,
     pub(crate) bounds: Bounds,
 }
 
-/// Who may use the local socket, and how often.
+/// Which users may use the local socket, and at which rates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalSettings {
     pub(crate) users: Vec<String>,
@@ -40,15 +40,15 @@ pub(crate) struct LocalSettings {
     pub(crate) rate: Option<Rate>,
 }
 
-/// How much the daemon takes from those who talk to it.
+/// Bounds on connections, requests and times.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Bounds {
-    /// Connections at a time, over all doors but the one for admins.
+    /// Connections at a time, over HTTP, gRPC and RESP together.
     pub connections: u64,
-    /// Connections at a time from one address, or of one user of this machine.
+    /// Connections at a time from one address.
     pub connections_per_peer: u64,
-    /// Connections at a time that are kept for admins.
+    /// Connections at a time to the admin listener.
     pub admin_connections: u64,
     /// Connections at a time to the local socket.
     pub local_connections: u64,
@@ -58,9 +58,9 @@ pub struct Bounds {
     pub request_time: Duration,
     /// How long a connection may be silent.
     pub idle_time: Duration,
-    /// How long a client may leave an answer unread.
+    /// How long a client may leave a response unread.
     pub write_time: Duration,
-    /// How long requests that have begun may take once the daemon stops.
+    /// How long requests in flight may take once the daemon stops.
     pub grace_time: Duration,
     /// Bytes in the head of a request.
     pub head_bytes: usize,
@@ -90,8 +90,8 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// The same, with no more connections than there are descriptors for: some are kept for admins, for
-    /// users of this machine, and for files.
+    /// The same, with no more connections than there are descriptors; some are reserved for admins,
+    /// the local socket and files.
     pub(crate) fn within(mut self, descriptors: u64) -> Self {
         let kept = self.admin_connections + self.local_connections + DESCRIPTORS_OF_FILES;
         self.connections = self.connections.min(descriptors.saturating_sub(kept).max(1));
@@ -101,21 +101,21 @@ impl Bounds {
 }
 
 impl Settings {
-    /// What the policy's `[server]` table says, and what is usual where it says nothing.
+    /// The settings of the policy's `[server]` table, with defaults.
     ///
-    /// The local socket is shut unless the table opens it: where it is best put is the caller's affair.
+    /// The local socket is off unless the table has it: its default path is the caller's choice.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         let server = policy.server();
         let address = |listener: Listener| {
-            let said = match listener {
+            let listen = match listener {
                 Listener::Http => server.http(),
                 Listener::Grpc => server.grpc(),
                 Listener::Resp => server.resp(),
                 Listener::Unix => server.unix(),
                 Listener::Admin => server.admin(),
             };
-            match said {
+            match listen {
                 Some(Listen::Off) => None,
                 Some(Listen::At(address)) => Some(address.to_string()),
                 None => listener.default_address().map(Into::into),
@@ -151,7 +151,7 @@ impl Settings {
         }
     }
 
-    /// The same on free ports of this machine, and without a local socket: for tests.
+    /// The same on free loopback ports and without a local socket, for tests.
     #[must_use]
     pub fn on_free_ports(policy: Policy) -> Self {
         let settings = Self::new(policy);
@@ -161,38 +161,38 @@ impl Settings {
             .listen(Listener::Unix, None)
     }
 
-    /// Puts a door somewhere, or shuts it.
+    /// Sets the address of a listener; `None` turns it off.
     #[must_use]
     pub fn listen(mut self, listener: Listener, address: Option<&str>) -> Self {
         self.listeners[listener as usize] = address.map(Into::into);
         self
     }
 
-    /// The file that the policy is from: it is watched, and what changes in it is put into force.
+    /// Sets the policy file, which is watched and reloaded when it changes.
     #[must_use]
     pub fn policy_path(self, path: impl Into<PathBuf>) -> Self {
         Self { policy_path: Some(path.into()), ..self }
     }
 
-    /// Keeps states in a folder, or in memory.
+    /// Stores states in a folder; `None`: in memory.
     #[must_use]
     pub fn store_folder(self, folder: Option<&Path>) -> Self {
         Self { store_folder: folder.map(Into::into), ..self }
     }
 
-    /// What callers of the admin interface must show.
+    /// Sets the token that the admin listener requires.
     #[must_use]
     pub fn admin_token(self, token: &str) -> Self {
         Self { admin_token: Some(Secret::new(token)), ..self }
     }
 
-    /// How much the daemon takes from those who talk to it.
+    /// Sets the bounds on connections, requests and times.
     #[must_use]
     pub fn bounds(self, bounds: Bounds) -> Self {
         Self { bounds, ..self }
     }
 
-    /// Where a door is; `None`: it is shut.
+    /// The address of a listener; `None`: off.
     #[must_use]
     pub fn address(&self, listener: Listener) -> Option<&str> {
         self.listeners[listener as usize].as_deref()
@@ -204,5 +204,5 @@ fn folder_of(store: &str) -> Option<&str> {
     store.strip_prefix("file:")
 }
 
-/// Descriptors for the store, the policy file, listeners and the runtime.
+/// Descriptors that the store, the policy file, listeners and the runtime need.
 const DESCRIPTORS_OF_FILES: u64 = 64;

@@ -1,4 +1,4 @@
-//! What the daemon counts about itself, and how it tells.
+//! Metrics of the daemon, and their exposition.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,34 +18,34 @@ mod top;
 /// Counters of everything but decisions, which rules count themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    /// By door, in the order of [`Door::ALL`].
+    /// By listener, in the order of [`Listener::ALL`].
     listeners: [ListenerMetrics; Listener::ALL.len()],
-    /// Requests that no rule had to do with.
+    /// Requests that no rule matched.
     unmatched: Counter,
-    /// Requests of those who are banned.
+    /// Requests denied by a ban.
     banned: Counter,
-    /// Requests that the store could not answer, so that `on_error` did.
+    /// Requests decided by `on_error`, because the store was unavailable.
     outages: Counter,
-    /// Buckets outside the policy, by command: allowed and refused.
+    /// Buckets outside the policy, by command: allowed and denied.
     pub(crate) cl_throttle: Verdicts,
     pub(crate) throttle: Verdicts,
 }
 
-/// What is counted at one door.
+/// The metrics of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerMetrics {
     pub(crate) accepted: Counter,
-    /// Connections for which there was no place.
+    /// Connections without a permit.
     pub(crate) refused: Counter,
-    /// Connections that have gone.
+    /// Closed connections.
     pub(crate) closed: Counter,
-    /// What came and made no sense.
+    /// Malformed requests and connections.
     pub(crate) malformed: Counter,
-    /// How long requests took, from when they were read to when the answer was ready.
+    /// Durations of requests, from being read to the response being ready.
     pub(crate) durations: Histogram,
 }
 
-/// Something that is counted.
+/// A counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -59,7 +59,7 @@ impl Counter {
     }
 }
 
-/// How often something was allowed, and how often not.
+/// Counters of allowed and denied calls.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
     pub(crate) allowed: Counter,
@@ -78,9 +78,9 @@ impl Daemon {
         self.engine.clock().now()
     }
 
-    /// Counts what was decided about a request.
+    /// Counts the decision on a request.
     ///
-    /// Every protocol calls this once for each decision that it tells somebody.
+    /// Every protocol calls this once for each decision that it sends.
     pub(crate) fn observe(&self, listener: Listener, request: &Request<'_>, report: &Report) {
         let now = self.now();
         report.count();
@@ -97,20 +97,20 @@ impl Daemon {
             self.top.add(&key, report.is_allowed(), weight, now);
         }
         if !report.is_allowed() {
-            self.log_refusal(listener, request, report);
+            self.log_denial(listener, request, report);
         }
     }
 
-    /// Counts how long so many requests took that were read at `since` and are answered now.
+    /// Counts the duration of a batch of requests that were read at `since` and are done now.
     ///
-    /// Every protocol calls this once for what it answers together, whatever was asked.
+    /// Every protocol calls this once for each batch, whatever its requests are.
     pub(crate) fn observe_durations(&self, listener: Listener, since: Timestamp, count: u64) {
         let took_ns = self.now().as_nanos().saturating_sub(since.as_nanos());
         self.metrics.listener(listener).durations.add(Duration::from_nanos(took_ns), count);
     }
 
-    /// One line for each refusal, for those who want to see them.
-    fn log_refusal(&self, listener: Listener, request: &Request<'_>, report: &Report) {
+    /// Logs a denial, at level debug.
+    fn log_denial(&self, listener: Listener, request: &Request<'_>, report: &Report) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
@@ -121,17 +121,17 @@ impl Daemon {
             rule = report.rule(),
             key = key.map(|key| key.describe()),
             wait = ?report.wait(),
-            "refused"
+            "denied"
         );
     }
 }
 
-/// Whether a decision is looked at closely, and for how many it stands then.
+/// Whether a decision is sampled for the top keys, and for how many decisions it stands then.
 ///
-/// All of them are, as long as there are few; of many it is one in sixteen.
+/// All of them are while there are few; of many it is one in sixteen.
 fn sampled(now: Timestamp) -> Option<u64> {
     thread_local! {
-        /// The second that it is, and how many decisions there were in it.
+        /// The current second, and the number of decisions in it.
         static SEEN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     }
     let second = now.as_nanos() / 1_000_000_000;
@@ -147,7 +147,7 @@ fn sampled(now: Timestamp) -> Option<u64> {
     })
 }
 
-/// So many decisions in a second, by each thread, are all looked at.
+/// Up to this many decisions per second and thread are all sampled.
 const ALL_UP_TO: u64 = 512;
 const ONE_IN: u64 = 16;
 

@@ -1,4 +1,4 @@
-//! A limiter behind a proxy: two requests at once per client, whoever speaks for it.
+//! A limiter behind a proxy: two requests at once per client, whichever proxy forwards them.
 
 use std::net::SocketAddr;
 

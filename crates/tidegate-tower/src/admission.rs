@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::Extensions;
 use tidegate::Decision;
 
-/// What was decided about a request, for its handler.
+/// The decision about a request, for its handler.
 ///
-/// In axum it is an extractor; elsewhere it is among the request's extensions. Where several layers
-/// have decided it is the innermost one's, with the place and the bill of the innermost that has one.
+/// In axum it is an extractor; elsewhere it is in the request's extensions. With several layers it
+/// is the decision of the innermost, with the permit and the actual cost of the innermost that has
+/// one.
 ///
 /// ```
 /// use tidegate_tower::Admission;
@@ -27,13 +28,14 @@ pub struct Admission {
     pub(crate) rule: Option<Box<str>>,
     pub(crate) permit: Option<Permit>,
     pub(crate) actual_cost: Option<ActualCost>,
-    /// Whether it was refused, and is served only because refusals are watched, not enforced.
-    pub(crate) is_watched_refusal: bool,
+    /// Whether it was denied, and is served only because of shadow mode.
+    pub(crate) is_shadow_denial: bool,
 }
 
 impl Admission {
-    /// Puts it where the handler finds it. What an outer layer wants to know from the handler stays.
-    pub(crate) fn show(mut self, extensions: &mut Extensions) {
+    /// Inserts it into the request's extensions. The permit and actual cost of an outer layer are
+    /// kept.
+    pub(crate) fn insert_into(mut self, extensions: &mut Extensions) {
         if let Some(outer) = extensions.get::<Self>() {
             self.permit = self.permit.or_else(|| outer.permit.clone());
             self.actual_cost = self.actual_cost.or_else(|| outer.actual_cost.clone());
@@ -41,31 +43,31 @@ impl Admission {
         extensions.insert(self);
     }
 
-    /// The decision of the limit that tells most; `None` if no limit was asked.
+    /// The decision of the decisive limit; `None` if no limit applied.
     #[must_use]
     pub const fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }
 
-    /// The rule that tells most, where a policy decided.
+    /// The decisive rule, where a policy decided.
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         self.rule.as_deref()
     }
 
-    /// Whether the request was allowed. In shadow mode those who were not are served too.
+    /// Whether the request was allowed. In shadow mode denied requests are served too.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
-        !self.is_watched_refusal
+        !self.is_shadow_denial
     }
 
-    /// The place that the request has among those in flight, where places are limited.
+    /// The request's permit, where the requests in flight are limited.
     #[must_use]
     pub const fn permit(&self) -> Option<&Permit> {
         self.permit.as_ref()
     }
 
-    /// Where to write what the request really cost, where that is settled later.
+    /// Where the handler records the actual cost, where it is settled later.
     #[must_use]
     pub const fn actual_cost(&self) -> Option<&ActualCost> {
         self.actual_cost.as_ref()
@@ -84,12 +86,12 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for Admission {
     }
 }
 
-/// A place among those in flight. It is given back when the response has been sent and the handler
-/// has dropped all its clones, so a handler can take it along: into a WebSocket that lives on, for
-/// example.
+/// The right to be in flight. It is released when the response has been sent and the handler has
+/// dropped all its clones, so a handler can keep it, for example in a WebSocket that outlives the
+/// request.
 #[derive(Clone)]
 pub struct Permit {
-    /// Given back on drop.
+    /// Released on drop.
     _lease: Arc<dyn Any + Send + Sync>,
 }
 
@@ -101,19 +103,19 @@ impl Permit {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").finish_non_exhaustive()
+        f.debug_struct("Permit").finish_non_exhaustive()
     }
 }
 
-/// What a request really cost, once its handler knows.
+/// The actual cost of a request, once its handler knows it.
 ///
 /// ```
 /// use tidegate_tower::Admission;
 ///
 /// async fn complete(admission: Admission) -> &'static str {
-///     // … the call took 1 234 tokens …
-///     if let Some(bill) = admission.bill() {
-///         bill.set(1_234);
+///     // … the call used 1 234 tokens …
+///     if let Some(cost) = admission.actual_cost() {
+///         cost.set(1_234);
 ///     }
 ///     "done"
 /// }
@@ -128,22 +130,22 @@ impl ActualCost {
         Self { actual: Arc::new(AtomicU64::new(UNSET)) }
     }
 
-    /// Says what the request cost. The last word counts.
+    /// Sets the cost. The last call counts.
     pub fn set(&self, actual: u64) {
         self.actual.store(actual.min(UNSET - 1), Ordering::Release);
     }
 
-    /// Takes back what was said.
-    pub(crate) fn forget(&self) {
+    /// Clears the cost.
+    pub(crate) fn clear(&self) {
         self.actual.store(UNSET, Ordering::Release);
     }
 
-    /// What was said.
+    /// The cost that was set, if any.
     #[must_use]
     pub fn actual(&self) -> Option<u64> {
         Some(self.actual.load(Ordering::Acquire)).filter(|actual| *actual != UNSET)
     }
 }
 
-/// Nothing was said.
+/// No cost was set.
 const UNSET: u64 = u64::MAX;

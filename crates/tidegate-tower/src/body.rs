@@ -12,7 +12,7 @@ use crate::Permit;
 use crate::gate::Later;
 
 pin_project! {
-    /// The body of a response that has passed a gate: the service's own, or why it was refused.
+    /// The response body of a gate: the service's own, or the body of a denial.
     pub struct GateBody<B> {
         #[pin]
         content: Content<B>,
@@ -23,36 +23,36 @@ pin_project! {
     #[project = ContentProjection]
     enum Content<B> {
         Served { #[pin] body: B, ending: EndAction, left: BodyRemainder },
-        Refused { text: Option<Bytes> },
+        Denied { text: Option<Bytes> },
     }
 }
 
-/// How much of a body is still to come.
+/// How much of a body is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyRemainder {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
     Unknown,
-    /// It has said that there is nothing more, and must not be asked again.
+    /// The end was reached; it must not be polled again.
     Over,
 }
 
-/// What happens when a body has been sent, or is dropped.
+/// What happens when a body has been sent or is dropped.
 pub(crate) enum EndAction {
     Nothing,
-    /// The place is given back.
+    /// Releases the permit.
     Release {
-        _place: Permit,
+        _permit: Permit,
     },
-    /// What the request really cost is charged.
+    /// Charges the actual cost.
     Settle(Box<dyn SettleAtEnd>),
-    /// It is being charged.
+    /// The charge is in progress.
     Settles(Later<()>),
 }
 
-/// Units that were set aside and wait for the end of the response. Dropping it settles too.
+/// Held units that are settled at the end of the response, or when dropped.
 pub(crate) trait SettleAtEnd: Send {
-    /// Charges what the request cost: at once, or in a while.
+    /// Charges the actual cost, at once or later.
     fn settle(self: Box<Self>) -> Option<Later<()>>;
 }
 
@@ -68,20 +68,21 @@ impl<B> GateBody<B> {
     }
 
     pub(crate) const fn denied(text: Option<Bytes>) -> Self {
-        Self { content: Content::Refused { text } }
+        Self { content: Content::Denied { text } }
     }
 }
 
 impl<B: Body<Data = Bytes>> GateBody<B> {
-    /// A body with something to do at its end. Its response may say how long it is.
+    /// A body with an action at its end. The headers may state its length.
     ///
-    /// Servers do not ask for what is not there: neither for a body that says at once that it is at its
-    /// end, nor for more once as many bytes have come as were promised.
+    /// Servers poll no further than needed: neither a body that is at its end at once, nor one that
+    /// has sent as many bytes as its length.
     pub(crate) fn ending(body: B, mut ending: EndAction, headers: &HeaderMap) -> Self {
-        let said =
+        let stated =
             headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let left =
-            said.or(body.size_hint().exact()).map_or(BodyRemainder::Unknown, BodyRemainder::Bytes);
+        let left = stated
+            .or(body.size_hint().exact())
+            .map_or(BodyRemainder::Unknown, BodyRemainder::Bytes);
         if left == BodyRemainder::Bytes(0) || body.is_end_stream() {
             ending.reached();
         }
@@ -100,7 +101,7 @@ impl BodyRemainder {
 }
 
 impl EndAction {
-    /// Does what is to be done, now that the body is complete.
+    /// Runs the action, now that the body is complete.
     fn reached(&mut self) {
         *self = match std::mem::replace(self, Self::Nothing) {
             Self::Nothing | Self::Release { .. } => Self::Nothing,
@@ -109,7 +110,7 @@ impl EndAction {
         };
     }
 
-    /// Waits until that is done.
+    /// Waits until the action is complete.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.reached();
         if let Self::Settles(later) = self {
@@ -146,7 +147,7 @@ impl<B: Body<Data = Bytes>> Body for GateBody<B> {
                 ready!(ending.poll_end(context));
                 Poll::Ready(None)
             }
-            ContentProjection::Refused { text } => {
+            ContentProjection::Denied { text } => {
                 Poll::Ready(text.take().map(|text| Ok(Frame::data(text))))
             }
         }
@@ -157,14 +158,14 @@ impl<B: Body<Data = Bytes>> Body for GateBody<B> {
             Content::Served { body, ending, .. } => {
                 matches!(ending, EndAction::Nothing) && body.is_end_stream()
             }
-            Content::Refused { text } => text.is_none(),
+            Content::Denied { text } => text.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Served { body, .. } => body.size_hint(),
-            Content::Refused { text } => {
+            Content::Denied { text } => {
                 SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
             }
         }
@@ -175,7 +176,7 @@ impl<B> fmt::Debug for GateBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.content {
             Content::Served { .. } => "served",
-            Content::Refused { .. } => "refused",
+            Content::Denied { .. } => "denied",
         };
         f.debug_struct("GateBody").field("content", &kind).finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! Refusals as responses.
+//! Denials as responses.
 
 use std::borrow::Cow;
 
@@ -13,56 +13,67 @@ use tidegate_proto::{grpc, problem};
 
 use crate::GateBody;
 
-/// Headers that are yet to be put into a response.
+/// Headers to be added to a response.
 pub(crate) type Headers = SmallVec<[(HeaderName, HeaderValue); 2]>;
 
-/// Why a request is not served.
+/// Why a request is denied.
 pub(crate) struct Denial {
     pub(crate) kind: DenialKind,
     pub(crate) reason: Cow<'static, str>,
-    /// The limits that refused.
+    /// The limits that denied it.
     pub(crate) rules: Vec<Box<str>>,
     pub(crate) wait: Option<Wait>,
     pub(crate) decision: Option<Decision>,
     pub(crate) headers: Headers,
 }
 
-/// Whose fault it is.
+/// The cause of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DenialKind {
-    /// The client's: it asks for too much.
-    TooMuch,
-    /// The client's: no rule understands the request.
-    NotUnderstood,
-    /// Nobody's: there is no room, or nobody can decide at the moment.
-    NoRoom,
-    /// The server's: the layer and the policy do not fit.
-    Misfit,
+    /// The client: it exceeds a limit.
+    LimitExceeded,
+    /// The client: a rule cannot use the request.
+    Invalid,
+    /// Neither: no slot is free, or the store is unavailable.
+    Unavailable,
+    /// The server: the layer does not fit the policy.
+    Misconfigured,
 }
 
 impl Denial {
-    pub(crate) fn too_much(reason: impl Into<Cow<'static, str>>, wait: Wait) -> Self {
+    pub(crate) fn limit_exceeded(reason: impl Into<Cow<'static, str>>, wait: Wait) -> Self {
         let (rules, headers) = (Vec::new(), Headers::new());
         let reason = reason.into();
-        Self { kind: DenialKind::TooMuch, reason, rules, wait: Some(wait), decision: None, headers }
+        Self {
+            kind: DenialKind::LimitExceeded,
+            reason,
+            rules,
+            wait: Some(wait),
+            decision: None,
+            headers,
+        }
     }
 
-    /// The refusal of a request that cannot be counted under anybody.
+    /// The denial of a request without a key.
     pub(crate) fn no_key() -> Self {
-        Self::too_much("nobody can tell whose request this is", Wait::Never)
+        Self::limit_exceeded("the request has no key: its client is unknown", Wait::Never)
     }
 
-    /// The refusal that a report is.
+    /// The denial of a report.
     pub(crate) fn of_report(report: &Report, dialect: Dialect) -> Self {
-        let is_refuser =
+        let denies =
             |rule: &tidegate::RuleReport<'_>| is_enforced(rule) && !rule.decision.is_allowed();
         let mut rules: Vec<Box<str>> =
-            report.rules().filter(is_refuser).map(|rule| rule.rule.into()).collect();
+            report.rules().filter(denies).map(|rule| rule.rule.into()).collect();
         if rules.is_empty() {
             rules.extend(report.rule().map(Box::from));
         }
         Self {
-            kind: if report.is_outage() { DenialKind::NoRoom } else { DenialKind::TooMuch },
+            kind: if report.is_outage() {
+                DenialKind::Unavailable
+            } else {
+                DenialKind::LimitExceeded
+            },
             reason: report.reason().unwrap_or_default().into(),
             rules,
             wait: report.wait(),
@@ -72,24 +83,24 @@ impl Denial {
     }
 
     pub(crate) fn no_slot(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: DenialKind::NoRoom, ..Self::too_much(reason, Wait::Unknown) }
+        Self { kind: DenialKind::Unavailable, ..Self::limit_exceeded(reason, Wait::Unknown) }
     }
 
     pub(crate) fn of_error(error: &CheckError) -> Self {
         let kind = match error {
             CheckError::CostNotCovered { .. }
             | CheckError::OtherRequest
-            | CheckError::NothingToReserve => DenialKind::NotUnderstood,
-            CheckError::TooManyHolds => DenialKind::NoRoom,
-            _ => DenialKind::Misfit,
+            | CheckError::NothingToReserve => DenialKind::Invalid,
+            CheckError::TooManyHolds => DenialKind::Unavailable,
+            _ => DenialKind::Misconfigured,
         };
-        if kind == DenialKind::Misfit {
-            tracing::error!(%error, "the layer does not fit the policy");
+        if kind == DenialKind::Misconfigured {
+            tracing::error!(%error, "layer does not fit the policy");
         }
-        Self { kind, wait: None, ..Self::too_much(error.to_string(), Wait::Never) }
+        Self { kind, wait: None, ..Self::limit_exceeded(error.to_string(), Wait::Never) }
     }
 
-    /// The response, as HTTP or as gRPC.
+    /// The response, in HTTP or gRPC.
     pub(crate) fn into_response<B>(self, grpc: Option<GrpcType>) -> Response<GateBody<B>> {
         match grpc {
             Some(content_type) => self.into_grpc(content_type),
@@ -100,12 +111,14 @@ impl Denial {
     fn into_http<B>(self) -> Response<GateBody<B>> {
         let rules = self.rules.iter().map(|rule| &**rule);
         let problem = match self.kind {
-            DenialKind::TooMuch => problem::Problem::quota_exceeded(&self.reason, rules, self.wait),
-            DenialKind::NotUnderstood => {
+            DenialKind::LimitExceeded => {
+                problem::Problem::quota_exceeded(&self.reason, rules, self.wait)
+            }
+            DenialKind::Invalid => {
                 problem::Problem::plain(422, "Unprocessable Content", &self.reason)
             }
-            DenialKind::NoRoom => problem::Problem::reduced_capacity(&self.reason),
-            DenialKind::Misfit => {
+            DenialKind::Unavailable => problem::Problem::reduced_capacity(&self.reason),
+            DenialKind::Misconfigured => {
                 problem::Problem::plain(500, "Internal Server Error", "see the server's log")
             }
         };
@@ -123,22 +136,22 @@ impl Denial {
         response
     }
 
-    /// A response that is over with its headers.
+    /// A response that ends with its headers.
     fn into_grpc<B>(self, GrpcType(content_type): GrpcType) -> Response<GateBody<B>> {
         let mut response = Response::new(GateBody::denied(None));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, content_type);
         let (status, message) = match self.kind {
-            DenialKind::TooMuch => (grpc::RESOURCE_EXHAUSTED, &*self.reason),
-            DenialKind::NotUnderstood => (grpc::INVALID_ARGUMENT, &*self.reason),
-            DenialKind::NoRoom => (grpc::UNAVAILABLE, &*self.reason),
-            DenialKind::Misfit => (grpc::INTERNAL, "see the server's log"),
+            DenialKind::LimitExceeded => (grpc::RESOURCE_EXHAUSTED, &*self.reason),
+            DenialKind::Invalid => (grpc::INVALID_ARGUMENT, &*self.reason),
+            DenialKind::Unavailable => (grpc::UNAVAILABLE, &*self.reason),
+            DenialKind::Misconfigured => (grpc::INTERNAL, "see the server's log"),
         };
         headers.insert("grpc-status", HeaderValue::from(status));
         if let Some(message) = value(grpc::percent_encoded(message)) {
             headers.insert("grpc-message", message);
         }
-        if self.kind == DenialKind::TooMuch {
+        if self.kind == DenialKind::LimitExceeded {
             let rule = self.rules.first().map(|rule| &**rule);
             let details = grpc::GrpcDenial { message, rule, wait: self.wait };
             if let Some(details) = value(details.details()) {
@@ -153,12 +166,12 @@ impl Denial {
     }
 }
 
-/// The content type of a call of gRPC, or of gRPC-Web: the answer has the same.
+/// The content type of a gRPC or gRPC-Web call; the response has the same.
 pub(crate) struct GrpcType(HeaderValue);
 
 impl GrpcType {
-    /// The content type of a request, if it is a call of gRPC: a POST, and over HTTP/2 unless it is of
-    /// gRPC-Web. Anybody else who claims to be one hears HTTP.
+    /// The content type of a request, if it is a gRPC call: a POST, over HTTP/2 unless it is
+    /// gRPC-Web. Other requests with such a content type get HTTP.
     pub(crate) fn of(parts: &Parts) -> Option<Self> {
         const NAME: &[u8] = b"application/grpc";
         let content_type = parts.headers.get(CONTENT_TYPE)?;
@@ -173,7 +186,7 @@ impl GrpcType {
     }
 }
 
-/// The headers that one limit makes.
+/// The headers of one limit.
 pub(crate) fn headers_of_one<'a>(
     dialect: Dialect,
     line: impl FnOnce() -> LimitFields<'a>,
@@ -185,22 +198,22 @@ pub(crate) fn headers_of_one<'a>(
     headers
 }
 
-/// The headers that a report makes: of the rules that bite.
+/// The headers of a report: of the rules that are enforced.
 pub(crate) fn headers_of(report: &Report, dialect: Dialect) -> Headers {
     let mut headers = Headers::new();
     if dialect == Dialect::None {
         return headers;
     }
-    let telling = report.rule();
+    let decisive = report.rule();
     let mut lines: SmallVec<[LimitFields<'_>; 3]> = SmallVec::new();
-    let mut permit = 0;
+    let mut index = 0;
     for rule in report.rules().filter(is_enforced) {
-        if Some(rule.rule) == telling {
-            permit = lines.len();
+        if Some(rule.rule) == decisive {
+            index = lines.len();
         }
         lines.push(LimitFields { span: rule.span, ..LimitFields::new(rule.rule, rule.decision) });
     }
-    dialect.write(&lines, permit, |name, text| push(&mut headers, name, text));
+    dialect.write(&lines, index, |name, text| push(&mut headers, name, text));
     headers
 }
 
@@ -218,8 +231,8 @@ fn value(text: String) -> Option<HeaderValue> {
     HeaderValue::from_maybe_shared(Bytes::from(text)).ok()
 }
 
-/// Puts headers into a response. Lists grow: another layer may have said something as well. Of what
-/// can be said only once, the innermost layer's word stays.
+/// Adds headers to a response. Lists are extended, because another layer may have added members.
+/// For headers with a single value, the innermost layer's stays.
 pub(crate) fn insert_headers(response: &mut HeaderMap, headers: Headers) {
     if headers.is_empty() {
         return;
@@ -233,7 +246,7 @@ pub(crate) fn insert_headers(response: &mut HeaderMap, headers: Headers) {
     }
 }
 
-/// Names that are read once, at compile time.
+/// The header's name; the common ones are constants.
 fn header_name(name: &'static str) -> HeaderName {
     match name {
         "ratelimit" => RATELIMIT,

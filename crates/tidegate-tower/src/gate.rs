@@ -1,4 +1,4 @@
-//! The service that every layer makes: a door decides, and who passes is served.
+//! The service behind every layer: a decider decides, allowed requests reach the inner service.
 
 use std::fmt;
 use std::future::Future;
@@ -21,58 +21,58 @@ use crate::{Admission, Permit};
 
 mod future;
 
-/// Something that takes a while.
+/// A boxed future.
 pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What decides about requests.
+/// Decides about requests.
 pub(crate) trait Decider: Send + Sync + 'static {
-    /// Decides about a request by its head.
+    /// Decides by the head of a request.
     fn decide(&self, parts: &mut Parts) -> GateDecision;
 }
 
-/// A ruling, now or later.
+/// A decision, now or later.
 pub(crate) enum GateDecision {
-    /// What the handler may know is among the request's extensions already.
+    /// The admission is already in the request's extensions.
     Now(GateResult),
     Later(Later<(GateResult, Admission)>),
 }
 
-/// What is done with a request: it passes, or it is refused.
+/// The outcome for a request: admitted or denied.
 pub(crate) type GateResult = Result<Admitted, Box<Denial>>;
 
-/// What a request that passes takes along. Dropping it gives back what was set aside.
+/// What an admitted request carries. Dropping it releases its holds.
 #[derive(Default)]
 pub(crate) struct Admitted {
     pub(crate) headers: Headers,
     pub(crate) after: AfterResponse,
 }
 
-/// What is to be done when there is a response.
+/// What happens when there is a response.
 #[derive(Default)]
 pub(crate) enum AfterResponse {
     #[default]
     Nothing,
-    /// The place is given back when the body has been sent.
+    /// Releases the permit when the body has been sent.
     Release(Permit),
-    /// What was set aside is charged or given back.
+    /// Commits or cancels the held units.
     Settle(Box<dyn HeldUnits>),
 }
 
-/// Units that were set aside for a request. Dropping it gives them back, unless the handler has said
-/// what to charge.
+/// Units held for a request. Dropping it cancels the hold, unless the handler has set the actual
+/// cost.
 pub(crate) trait HeldUnits: Send {
-    /// Charges them, gives them back, or leaves that to the end of the body.
+    /// Commits them, cancels them, or leaves that to the end of the body.
     fn settle(self: Box<Self>, response: &response::Parts) -> SettleOutcome;
 }
 
-/// What became of units that were set aside.
+/// What happened to held units.
 pub(crate) enum SettleOutcome {
     Done,
     Later(Later<()>),
     AtEnd(EndAction),
 }
 
-/// What all layers have in common.
+/// The settings that all layers share.
 #[derive(Clone)]
 pub(crate) struct GateConfig {
     pub(crate) decider: Arc<dyn Decider>,
@@ -81,16 +81,16 @@ pub(crate) struct GateConfig {
     pub(crate) kind: GateKind,
 }
 
-/// What a gate is for.
+/// The use of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateKind {
-    /// Requests of any kind: refusals are in the words of the request.
+    /// Requests of any kind: a denial has the protocol of its request.
     Layer,
-    /// Attempts to upgrade, which are HTTP and nothing else. The guard logs its refusals itself.
+    /// Upgrade attempts, which are always HTTP. The guard logs its denials itself.
     Guard,
 }
 
-/// Which requests are not asked.
+/// Requests that bypass the limit.
 pub(crate) type Skip = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 
 /// A service behind a limit: see [`LimitLayer`](crate::LimitLayer),
@@ -136,16 +136,16 @@ where
         }
         match self.config.decider.decide(&mut parts) {
             GateDecision::Now(gate_result) => match self.config.admit(gate_result, &mut parts) {
-                Ok(passage) => {
-                    GateFuture::serving(self.inner.call(Request::from_parts(parts, body)), passage)
+                Ok(admitted) => {
+                    GateFuture::serving(self.inner.call(Request::from_parts(parts, body)), admitted)
                 }
                 Err(denial) => {
-                    self.forgo();
+                    self.discard_ready_service();
                     GateFuture::denied(denial, self.config.grpc_type(&parts))
                 }
             },
             GateDecision::Later(gate_result) => {
-                self.forgo();
+                self.discard_ready_service();
                 let service = self.inner.clone();
                 GateFuture::deciding(gate_result, self.config.clone(), service, (parts, body))
             }
@@ -154,44 +154,44 @@ where
 }
 
 impl<S: Clone> Gate<S> {
-    /// Does not call the service that is ready. It may have taken something to be so, a place among its
-    /// own for example, which is given back with it.
-    fn forgo(&mut self) {
+    /// Drops the ready service without calling it. To become ready it may have acquired a resource,
+    /// such as a permit of its own, which is released with it.
+    fn discard_ready_service(&mut self) {
         self.inner = self.inner.clone();
     }
 }
 
 impl GateConfig {
-    /// Who passes: those who may, and in shadow mode all.
+    /// Lets allowed requests pass; in shadow mode, all.
     fn admit(&self, gate_result: GateResult, parts: &mut Parts) -> GateResult {
         let denial = match gate_result {
-            Ok(passage) => return Ok(passage),
+            Ok(admitted) => return Ok(admitted),
             Err(denial) => denial,
         };
         let rule = denial.rules.first().map(|rule| &**rule);
         if self.mode == Mode::Shadow {
-            tracing::info!(rule, reason = &*denial.reason, "would be refused");
-            watched(&denial).show(&mut parts.extensions);
+            tracing::info!(rule, reason = &*denial.reason, "would be denied");
+            shadow_admission(&denial).insert_into(&mut parts.extensions);
             return Ok(Admitted::default());
         }
         if self.kind == GateKind::Layer {
-            tracing::debug!(rule, reason = &*denial.reason, "refused");
+            tracing::debug!(rule, reason = &*denial.reason, "denied");
         }
         Err(denial)
     }
 
-    /// In which words of gRPC a refusal is told; `None` for those of HTTP.
+    /// The gRPC type of a denial's response; `None` for HTTP.
     fn grpc_type(&self, parts: &Parts) -> Option<GrpcType> {
         if self.kind == GateKind::Layer { GrpcType::of(parts) } else { None }
     }
 }
 
-/// What the handler of a request may know that was refused, and is served all the same.
-fn watched(denial: &Denial) -> Admission {
+/// The admission of a request that was denied, but is served in shadow mode.
+fn shadow_admission(denial: &Denial) -> Admission {
     Admission {
         decision: denial.decision,
         rule: denial.rules.first().cloned(),
-        is_watched_refusal: true,
+        is_shadow_denial: true,
         ..Admission::default()
     }
 }

@@ -16,18 +16,18 @@
 //! # Ok::<(), tidegate::LimitError>(())
 //! ```
 //!
-//! - [`LimitLayer`] is one [`Limiter`](tidegate::Limiter) over a key of the request.
-//! - [`PolicyLayer`] is a domain of an [`Engine`](tidegate::Engine): it checks, or
-//!   [settles later](PolicyLayer::settle), or limits [how many are in flight](PolicyLayer::places).
-//! - [`UpgradeGuard`] stands before a WebSocket.
+//! - [`LimitLayer`] applies one [`Limiter`](tidegate::Limiter) to a key of the request.
+//! - [`PolicyLayer`] applies a domain of an [`Engine`](tidegate::Engine): it checks, or [settles
+//!   later](PolicyLayer::settle), or limits the [requests in flight](PolicyLayer::slots).
+//! - [`UpgradeGuard`] limits connection attempts before a WebSocket upgrade.
 //! - Keys and attributes come from the [client's address](ClientIp), a [header](Header), a
 //!   [path parameter](PathParam), an [`extension`], or a closure over the request's head.
-//! - [`Admission`] shows a handler what was decided.
+//! - [`Admission`] gives a handler the decision.
 //!
-//! Who is allowed gets [headers](Dialect) that tell what is left. Who is refused gets a 429 with
-//! `Retry-After` and a body of `application/problem+json`; a gRPC call gets `RESOURCE_EXHAUSTED` with
-//! `RetryInfo`, `QuotaFailure` and pushback. Neither the handler nor the body of a refused request is
-//! touched.
+//! Allowed requests get rate-limit [headers](Dialect). Denied ones get a 429 with `Retry-After` and
+//! a body of `application/problem+json`; a gRPC call gets `RESOURCE_EXHAUSTED` with `RetryInfo`,
+//! `QuotaFailure` and pushback. A denied request does not reach the handler, and its body is not
+//! read.
 //!
 //! [tower]: https://docs.rs/tower
 #![forbid(unsafe_code)]
@@ -60,7 +60,7 @@ pub use tidegate_proto::client::ForwardedHeader;
 pub use tidegate_proto::headers::Dialect;
 pub use upgrade::{GuardError, GuardLayer, UpgradeGuard};
 
-/// The code of the guides is tested.
+/// The code of the guides, as doc tests.
 #[cfg(all(doctest, feature = "axum", feature = "proxy-protocol"))]
 mod guides {
     #[doc = include_str!("../../../docs/guides/axum.md")]

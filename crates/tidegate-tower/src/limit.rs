@@ -26,12 +26,12 @@ use crate::{Admission, KeySource};
 ///     .name("api")
 ///     .cost(|parts| if parts.uri.path().starts_with("/export") { 10 } else { 1 })
 ///     .dialect(Dialect::XRateLimit);
-/// // The limiter can still be asked and changed while it is in use.
+/// // The limiter can be queried and changed while it is in use.
 /// limiter.set_limit(Bucket::new(Rate::per_second(20)?, 40)?);
 /// # Ok::<(), tidegate::LimitError>(())
 /// ```
 ///
-/// A request without a key is refused, unless [told otherwise](Self::serve_without_key).
+/// A request without a key is denied, unless [`serve_without_key`](Self::serve_without_key) is set.
 #[derive(Clone)]
 pub struct LimitLayer {
     limit: Arc<dyn ErasedLimiter>,
@@ -40,14 +40,14 @@ pub struct LimitLayer {
     skip: Option<Skip>,
 }
 
-/// What a request without a key gets.
+/// What happens to a request without a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WithoutKey {
-    Refused,
+    Denied,
     Served,
 }
 
-/// What a request costs.
+/// The cost of a request.
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 
 #[derive(Clone)]
@@ -76,49 +76,49 @@ impl LimitLayer {
             name: "default".into(),
             dialect: Dialect::default(),
             cost: None,
-            without_key: WithoutKey::Refused,
+            without_key: WithoutKey::Denied,
         };
         let limit = Arc::new(KeyedLimiter { limiter: limiter.into(), source });
         Self { limit, settings, mode: Mode::Enforce, skip: None }
     }
 
-    /// The limit's name in headers and refusals, in place of `default`.
+    /// The limit's name in headers and denials, in place of `default`.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.settings.name = name.into();
         self
     }
 
-    /// What a request costs, in place of 1. 0 is a look: it is not charged.
+    /// The cost of a request, in place of 1. A cost of 0 looks without charging.
     #[must_use]
     pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.settings.cost = Some(Arc::new(cost));
         self
     }
 
-    /// Which headers tell a client what is left.
+    /// The rate-limit headers of responses.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.settings.dialect = dialect;
         self
     }
 
-    /// In [shadow](Mode::Shadow) mode everybody is served; refusals are charged nothing, as ever, and
-    /// are only logged, and told to the handler by its [`Admission`]. Clients see nothing of it.
+    /// In [shadow](Mode::Shadow) mode every request is served; denials charge nothing, as always,
+    /// and are only logged and visible to the handler in its [`Admission`]. Clients notice nothing.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Serves requests without a key, unlimited, instead of refusing them.
+    /// Serves requests without a key, unlimited, instead of denying them.
     #[must_use]
     pub fn serve_without_key(mut self) -> Self {
         self.settings.without_key = WithoutKey::Served;
         self
     }
 
-    /// Requests that are served without being asked about. The last call counts.
+    /// Requests that bypass the limit. The last call counts.
     #[must_use]
     pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Some(Arc::new(is_skipped));
@@ -150,9 +150,9 @@ impl fmt::Debug for LimitLayer {
     }
 }
 
-/// A limiter with its source of keys, whatever their types.
+/// A limiter with its source of keys, of any types.
 trait ErasedLimiter: Send + Sync + 'static {
-    /// The decision about a request; `None` if it has no key.
+    /// The decision about a request; `None` without a key.
     fn check(&self, parts: &Parts, cost: u64) -> Option<tidegate::Decision>;
 }
 
@@ -186,14 +186,14 @@ impl Decider for LimitDecider {
         let cost = cost.as_ref().map_or(1, |cost| cost(parts));
         let Some(decision) = self.limit.check(parts, cost) else {
             return GateDecision::Now(match without_key {
-                WithoutKey::Refused => Err(Box::new(Denial::no_key())),
+                WithoutKey::Denied => Err(Box::new(Denial::no_key())),
                 WithoutKey::Served => Ok(Admitted::default()),
             });
         };
         let headers = headers_of_one(*dialect, || LimitFields::new(name, &decision));
         if decision.is_allowed() {
             let admission = Admission { decision: Some(decision), ..Admission::default() };
-            admission.show(&mut parts.extensions);
+            admission.insert_into(&mut parts.extensions);
             return GateDecision::Now(Ok(Admitted { headers, after: AfterResponse::Nothing }));
         }
         let wait = decision.wait().unwrap_or(Wait::Unknown);
@@ -201,16 +201,16 @@ impl Decider for LimitDecider {
             rules: vec![Box::from(&**name)],
             decision: Some(decision),
             headers,
-            ..Denial::too_much(reason(wait), wait)
+            ..Denial::limit_exceeded(reason(wait), wait)
         })))
     }
 }
 
-/// Why a limit refuses, in words.
+/// The reason of a denial, as text.
 pub(crate) const fn reason(wait: Wait) -> &'static str {
     match wait {
         Wait::After(_) => "too many requests: retry later",
         Wait::Never => "the request costs more than the limit ever allows",
-        Wait::Unknown => "too many requests: nobody knows for how long",
+        Wait::Unknown => "too many requests: the wait is unknown",
     }
 }

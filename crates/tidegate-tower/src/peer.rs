@@ -2,11 +2,11 @@ use std::net::SocketAddr;
 
 use http::Extensions;
 
-/// The other end of the connection that a request came by.
+/// The other end of the connection that a request arrived on.
 ///
-/// Servers put it among the request's extensions: those of axum with
-/// `into_make_service_with_connect_info::<Peer>()` (or `::<SocketAddr>()`), those of tonic by
-/// themselves, and others by hand:
+/// Servers put it into the request's extensions: axum with
+/// `into_make_service_with_connect_info::<Peer>()` (or `::<SocketAddr>()`), tonic by default, and
+/// others by hand:
 ///
 /// ```
 /// use tidegate_tower::Peer;
@@ -19,7 +19,7 @@ use http::Extensions;
 pub struct Peer(pub SocketAddr);
 
 impl Peer {
-    /// The peer, if a server has told.
+    /// The peer, if a server has provided it.
     pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
         if let Some(peer) = extensions.get::<Self>() {
             return Some(*peer);

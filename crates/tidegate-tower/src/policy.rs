@@ -18,7 +18,8 @@ use hold::SettleBy;
 mod decider;
 mod hold;
 
-/// A domain of an [`Engine`] in front of a service: all rules that a request meets decide together.
+/// A domain of an [`Engine`] in front of a service: all rules that match a request make one
+/// decision.
 ///
 /// ```
 /// use tidegate::{Engine, policy::Policy};
@@ -44,8 +45,8 @@ mod hold;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Requests are [checked](Engine::check), unless they are to be [settled later](Self::settle), or to
-/// take [places](Self::places).
+/// Requests are [checked](Engine::check), unless they are [settled later](Self::settle) or acquire
+/// [slots](Self::slots).
 #[derive(Clone)]
 pub struct PolicyLayer {
     engine: Arc<dyn ErasedEngine>,
@@ -54,7 +55,7 @@ pub struct PolicyLayer {
     skip: Option<Skip>,
 }
 
-/// What is asked of the engine.
+/// How the engine is called.
 #[derive(Clone)]
 struct PolicySettings {
     domain: Arc<str>,
@@ -72,21 +73,21 @@ enum PolicyVerb {
     Acquire { max_wait: Option<Duration> },
 }
 
-/// What becomes of the units that were set aside for a request, now that there is a response.
+/// What happens to the units held for a request, now that there is a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settle {
-    /// So many are charged; `None` is what the handler has [billed](crate::Bill), or else all that
-    /// were set aside.
+    /// Charges this many; `None` charges the [actual cost](crate::ActualCost) that the handler has
+    /// set, or else all held units.
     Commit(Option<u64>),
-    /// All are given back.
+    /// Releases all.
     Cancel,
-    /// When the whole body has been sent, what the handler has billed by then is charged, or else
-    /// all that were set aside. If the body breaks off, it is what was billed, or else nothing.
+    /// When the whole body has been sent, charges the actual cost that the handler has set by then,
+    /// or else all held units. If the body breaks off, it charges the actual cost, or else nothing.
     AtEnd,
 }
 
-/// An engine, whatever its store and clock.
+/// An engine with any store and clock.
 trait ErasedEngine: Send + Sync + 'static {
     fn decider(&self, settings: PolicySettings) -> Arc<dyn Decider>;
 }
@@ -98,7 +99,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> ErasedEngine for Engine<S, C> {
 }
 
 impl PolicyLayer {
-    /// A layer that asks the rules of a domain.
+    /// A layer that applies the rules of a domain.
     pub fn new<S, C>(engine: Engine<S, C>, domain: &str) -> Self
     where
         S: Store,
@@ -115,7 +116,7 @@ impl PolicyLayer {
         Self { engine: Arc::new(engine), settings, mode: Mode::Enforce, skip: None }
     }
 
-    /// An attribute of every request, for rules to match or to count by. Of two with the same name
+    /// An attribute of every request, for rules to match or to key by. Of two with the same name
     /// the first counts.
     #[must_use]
     pub fn attribute(mut self, name: &str, value: impl Attribute) -> Self {
@@ -132,45 +133,46 @@ impl PolicyLayer {
             .attribute("path", path())
     }
 
-    /// What a request costs, in place of 1. 0 is a look: nothing is charged or set aside.
+    /// The cost of a request, in place of 1. A cost of 0 looks without charging or holding
+    /// anything.
     #[must_use]
     pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.settings.cost = Some(Arc::new(cost));
         self
     }
 
-    /// The name under which a request may be sent again without being charged again. It is told apart
+    /// The idempotency key of a request, which may be repeated without another charge. It is scoped
     /// by the domain and the attributes.
     ///
-    /// **Whoever repeats a name is served again, and pays nothing.** So names must come from somebody
-    /// you trust, or the handler has to recognise them too and do nothing twice. A header that any client
-    /// can write is a way around the limit.
+    /// **A repeated key is served again, free of charge.** So keys must come from a trusted source,
+    /// or the handler has to deduplicate them too. A header that any client can write is a way
+    /// around the limit.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Attribute) -> Self {
         self.settings.idempotency_key = Some(Arc::new(key));
         self
     }
 
-    /// Which headers tell a client what is left.
+    /// The rate-limit headers of responses.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.settings.dialect = dialect;
         self
     }
 
-    /// In [shadow](Mode::Shadow) mode everybody is served; refusals are only logged, and told to
-    /// the handler by its [`Admission`](crate::Admission). Clients see nothing of it.
+    /// In [shadow](Mode::Shadow) mode every request is served; denials are only logged and visible
+    /// to the handler in its [`Admission`](crate::Admission). Clients notice nothing.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets the cost aside when a request comes, and settles it when there is a response.
+    /// Holds the cost when a request arrives, and settles it when there is a response.
     ///
-    /// If the service fails, or its future is dropped because the client has gone, what was set
-    /// aside is given back, unless the handler has billed something by then. A reservation that
-    /// outlives its rules' `reserve_for` is given back by itself.
+    /// If the service fails, or its future is dropped because the client has disconnected, the hold
+    /// is cancelled, unless the handler has set the actual cost by then. A reservation expires
+    /// after its rules' `reserve_for`.
     ///
     /// ```
     /// # use tidegate::{Engine, policy::Policy};
@@ -200,18 +202,18 @@ impl PolicyLayer {
         self
     }
 
-    /// Takes a [place](Engine::acquire) for every request, and waits for one in a fair queue if there
-    /// is none. `patience` is how long to wait; `None` is what the rule says.
+    /// Acquires a [slot](Engine::acquire) for every request, and waits in a fair queue if none is
+    /// free. `max_wait` limits the wait; `None` uses the rule's.
     ///
-    /// The place is given back when the response's body has been sent or dropped, and the handler has
-    /// dropped the [`Place`](crate::Place) of its [`Admission`](crate::Admission).
+    /// The slot is released when the response's body has been sent or dropped, and the handler has
+    /// dropped the [`Permit`](crate::Permit) of its [`Admission`](crate::Admission).
     #[must_use]
     pub fn slots(mut self, max_wait: Option<Duration>) -> Self {
         self.settings.verb = PolicyVerb::Acquire { max_wait };
         self
     }
 
-    /// Requests that are served without being asked about. The last call counts.
+    /// Requests that bypass the rules. The last call counts.
     #[must_use]
     pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Some(Arc::new(is_skipped));
@@ -226,7 +228,7 @@ impl<S> Layer<S> for PolicyLayer {
         let mut settings = self.settings.clone();
         if self.mode == Mode::Shadow {
             settings.dialect = Dialect::None;
-            // Who would have to wait is served at once.
+            // A request that would have to wait is served at once.
             if let PolicyVerb::Acquire { max_wait } = &mut settings.verb {
                 *max_wait = Some(Duration::ZERO);
             }

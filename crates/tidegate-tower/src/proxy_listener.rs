@@ -19,10 +19,10 @@ pub use stream::ProxyStream;
 
 mod stream;
 
-/// A listener behind a balancer that speaks the PROXY protocol, version 1 or 2: every connection
-/// begins with a header that says whose it is.
+/// A listener behind a balancer that sends the PROXY protocol, version 1 or 2: every connection
+/// begins with a header that contains the client's address.
 ///
-/// Only for listeners that nobody else can reach: whoever connects can claim any address. A
+/// Only for listeners that nothing but the balancer can reach: a peer can claim any address. A
 /// connection without the header is closed.
 ///
 /// ```no_run
@@ -43,7 +43,7 @@ mod stream;
 /// # }
 /// ```
 ///
-/// Headers are read while others connect, so one who is slow keeps nobody waiting; 1 024 may be slow at a
+/// Headers are read concurrently, so a slow connection delays no other; 1 024 may be pending at a
 /// time.
 #[derive(Debug)]
 pub struct ProxyListener {
@@ -52,7 +52,7 @@ pub struct ProxyListener {
     header_timeout: Duration,
     /// Connections whose header has not been read yet.
     pending: FuturesUnordered<Pin<Box<Announcing>>>,
-    /// Not accepting for a while, after an error.
+    /// A pause in accepting, after an error.
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
@@ -82,7 +82,7 @@ impl ProxyListener {
         }
     }
 
-    /// Closes connections that do not come from one of these networks, unread.
+    /// Closes connections from outside these networks, unread.
     pub fn only_from<'n>(
         mut self,
         balancers: impl IntoIterator<Item = &'n str>,
@@ -92,7 +92,7 @@ impl ProxyListener {
         Ok(self)
     }
 
-    /// How long a connection has to send its header, in place of 5 s.
+    /// The time that a connection has to send its header, in place of 5 s.
     #[must_use]
     pub fn header_timeout(mut self, header_timeout: Duration) -> Self {
         self.header_timeout = header_timeout;
@@ -104,8 +104,8 @@ impl ProxyListener {
         self.listener.local_addr()
     }
 
-    /// The next connection whose header has come, and whose it is. Errors of a single connection, or
-    /// of the system, never end this.
+    /// The next connection whose header was read, and its client's address. Neither errors of a
+    /// single connection nor of the system end this.
     ///
     /// Cancel-safe: connections whose header is being read stay with the listener.
     pub async fn accept(&mut self) -> (ProxyStream, SocketAddr) {
@@ -114,8 +114,8 @@ impl ProxyListener {
 
     fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<(ProxyStream, SocketAddr)> {
         loop {
-            while let Poll::Ready(Some(announced)) = self.pending.poll_next_unpin(context) {
-                if let Some(connection) = announced {
+            while let Poll::Ready(Some(with_header)) = self.pending.poll_next_unpin(context) {
+                if let Some(connection) = with_header {
                     return Poll::Ready(connection);
                 }
             }
@@ -133,7 +133,7 @@ impl ProxyListener {
                 Poll::Ready(Ok((stream, peer))) => self.begin(stream, peer),
                 Poll::Ready(Err(error)) if is_of_one_connection(&error) => {}
                 Poll::Ready(Err(error)) => {
-                    tracing::error!(%error, "accept failed; trying again in a second");
+                    tracing::error!(%error, "accept failed; retrying in 1 s");
                     self.pause = Some(Box::pin(sleep(Duration::from_secs(1))));
                 }
             }
@@ -144,21 +144,21 @@ impl ProxyListener {
         let is_balancer =
             |networks: &Arc<[Network]>| networks.iter().any(|network| network.contains(peer.ip()));
         if self.only_from.as_ref().is_some_and(|networks| !is_balancer(networks)) {
-            tracing::debug!(%peer, "closed: not one of the balancers");
+            tracing::debug!(%peer, "connection closed: peer is not a balancer");
             return;
         }
-        // Small messages should leave at once. If that cannot be had, they leave a little later.
+        // Small messages should leave at once; without this they leave a little later.
         let _ = stream.set_nodelay(true);
         let max_wait = self.header_timeout;
         self.pending.push(Box::pin(async move {
-            match timeout(max_wait, announced(stream, peer)).await {
+            match timeout(max_wait, with_header(stream, peer)).await {
                 Ok(Ok(connection)) => Some(connection),
                 Ok(Err(error)) => {
-                    tracing::debug!(%peer, %error, "closed: no header of the PROXY protocol");
+                    tracing::debug!(%peer, %error, "connection closed: no valid PROXY header");
                     None
                 }
                 Err(_) => {
-                    tracing::debug!(%peer, "closed: the header took too long");
+                    tracing::debug!(%peer, "connection closed: no PROXY header in time");
                     None
                 }
             }
@@ -166,8 +166,8 @@ impl ProxyListener {
     }
 }
 
-/// Reads the header. What comes behind it belongs to the connection.
-async fn announced(
+/// Reads the header. The bytes after it belong to the connection.
+async fn with_header(
     mut stream: TcpStream,
     peer: SocketAddr,
 ) -> io::Result<(ProxyStream, SocketAddr)> {
@@ -182,7 +182,7 @@ async fn announced(
                 };
                 return Ok((ProxyStream::new(stream, rest, source), source));
             }
-            // The parser never asks for more than its longest header.
+            // The parser never needs more than its longest header.
             None if stream.read_buf(&mut bytes).await? == 0 => {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -191,7 +191,7 @@ async fn announced(
     }
 }
 
-/// Whether the next connection may be in order.
+/// Whether the error concerns one connection only, so that accepting may continue.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -216,5 +216,5 @@ impl axum::serve::Listener for ProxyListener {
     }
 }
 
-/// How many connections may be without their header.
+/// The maximum number of connections whose header is pending.
 const MOST_PENDING: usize = 1_024;

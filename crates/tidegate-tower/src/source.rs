@@ -1,4 +1,4 @@
-//! Where keys and attributes come from.
+//! Sources of keys and attributes.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ pub use path::PathParam;
 mod client_ip;
 mod path;
 
-/// Where a limiter's keys come from: `None` if a request has none.
+/// A source of a limiter's keys: `None` if a request has none.
 ///
 /// Closures over the request's head are sources too.
 pub trait KeySource<K>: Send + Sync + 'static {
@@ -27,13 +27,13 @@ where
     }
 }
 
-/// Where an attribute's values come from: `None` if a request has none.
+/// A source of an attribute's values: `None` if a request has none.
 pub trait Attribute: Send + Sync + 'static {
     /// The value for a request.
     fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>>;
 }
 
-/// What a closure makes of the request's head, as attribute.
+/// An attribute computed by a closure over the request's head.
 ///
 /// ```
 /// use tidegate_tower::attribute;
@@ -49,7 +49,7 @@ where
     FromFn(value)
 }
 
-/// A closure that is an attribute.
+/// A closure as an attribute.
 struct FromFn<F>(F);
 
 impl<F> Attribute for FromFn<F>
@@ -63,10 +63,10 @@ where
 
 /// The value of a header, as key or attribute.
 ///
-/// A request that has the header twice has none: who could say which of them counts?
+/// A request with the header twice has no value: it would be ambiguous.
 ///
-/// A client can write what it likes into a header. Use this for what a proxy in front sets, or for
-/// what has been verified.
+/// Clients can write anything into a header. Use this for headers that a proxy in front sets, or
+/// that have been verified.
 #[derive(Clone, Debug)]
 pub struct Header {
     name: http::HeaderName,
@@ -77,10 +77,10 @@ impl Header {
     ///
     /// # Panics
     ///
-    /// If it cannot be the name of a header.
+    /// If the name is not a valid header name.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let name = name.parse().unwrap_or_else(|_| panic!("{name:?} is not the name of a header"));
+        let name = name.parse().unwrap_or_else(|_| panic!("{name:?} is not a valid header name"));
         Self { name }
     }
 
@@ -103,14 +103,14 @@ impl Attribute for Header {
     }
 }
 
-/// A part of what was asked for, as attribute.
+/// A part of the request line, as attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uri {
     /// The method: `GET`.
     Method,
-    /// The path as the client wrote it, without the query.
+    /// The path as the client sent it, without the query.
     Path,
-    /// The host that was asked for, in lower case and without a port.
+    /// The requested host, in lower case and without a port.
     Host,
 }
 
@@ -142,7 +142,7 @@ impl Attribute for Uri {
     }
 }
 
-/// The host without its port. HTTP/2 has it in the address, HTTP/1 in a header.
+/// The host without its port: HTTP/2 has it in the URI, HTTP/1 in a header.
 fn host_of(parts: &Parts) -> Option<Cow<'_, str>> {
     let host = match parts.uri.host() {
         Some(host) => host,
@@ -159,8 +159,8 @@ fn host_of(parts: &Parts) -> Option<Cow<'_, str>> {
     Some(if is_lower { Cow::Borrowed(host) } else { Cow::Owned(host.to_ascii_lowercase()) })
 }
 
-/// What a function makes of an extension of the request, as key: an account that an earlier layer
-/// has authenticated, for example.
+/// A key computed from an extension of the request: an account that an earlier layer has
+/// authenticated, for example.
 ///
 /// ```
 /// use tidegate::{Bucket, Limiter, Rate};

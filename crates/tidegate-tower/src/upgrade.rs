@@ -15,7 +15,7 @@ use crate::denial::Denial;
 use crate::gate::{Admitted, Decider, Gate, GateConfig, GateDecision, GateKind, Skip};
 use crate::limit::reason;
 
-/// One bucket per address, before a WebSocket exists: refuses floods of connection attempts before
+/// One bucket per address, before a WebSocket exists: denies floods of connection attempts before
 /// memory is spent on them.
 ///
 /// ```
@@ -33,22 +33,22 @@ use crate::limit::reason;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// [`UpgradeGuard::default`] has these numbers. Clones are handles of the same guard, so one can stand
-/// before several endpoints.
+/// [`UpgradeGuard::default`] has these numbers. Clones are handles of the same guard, so one guard
+/// can protect several endpoints.
 ///
-/// A bucket that is not full is never dropped, so an address cannot get a fresh one by waiting for
-/// others to fill the table. Nothing runs in the background.
+/// A bucket that is not full is never dropped, so an address cannot get a fresh one by waiting
+/// until others fill the table. Nothing runs in the background.
 pub struct UpgradeGuard<C = MonotonicClock> {
     limiter: Arc<Limiter<IpAddr, Bucket, C>>,
 }
 
-/// Why there is no such guard.
+/// An invalid guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GuardError {
     /// The rate or the burst is zero, or cannot be represented.
     Limit(LimitError),
-    /// The interval after which idle addresses are forgotten is zero, or there is no memory.
+    /// The interval after which idle addresses are forgotten is zero, or allocation failed.
     Table(BuildError),
 }
 
@@ -64,8 +64,8 @@ impl fmt::Display for GuardError {
 impl std::error::Error for GuardError {}
 
 impl UpgradeGuard {
-    /// A guard that refills at a rate, lets `burst` attempts of one address through at once, and has
-    /// forgotten idle addresses after `evict_every`.
+    /// A guard with this refill rate that allows `burst` attempts of one address at once and
+    /// forgets idle addresses within `evict_every`.
     pub fn new(rate: Rate, burst: u64, evict_every: Duration) -> Result<Self, GuardError> {
         Self::with_clock(rate, burst, evict_every, MonotonicClock)
     }
@@ -74,13 +74,13 @@ impl UpgradeGuard {
 impl Default for UpgradeGuard {
     /// One attempt per 6 s and address, 20 at once, idle addresses forgotten within 5 minutes.
     fn default() -> Self {
-        let rate = Rate::one_every(Duration::from_secs(6)).expect("6 s is a period");
-        Self::new(rate, 20, Duration::from_secs(300)).expect("these numbers are in order")
+        let rate = Rate::one_every(Duration::from_secs(6)).expect("6 s is a valid period");
+        Self::new(rate, 20, Duration::from_secs(300)).expect("the defaults are valid")
     }
 }
 
 impl<C: Clock + Send + Sync + 'static> UpgradeGuard<C> {
-    /// A guard that reads this clock.
+    /// A guard with this clock.
     pub fn with_clock(
         rate: Rate,
         burst: u64,
@@ -97,27 +97,27 @@ impl<C: Clock + Send + Sync + 'static> UpgradeGuard<C> {
         Ok(Self { limiter: Arc::new(limiter) })
     }
 
-    /// Whether an address may try to connect. The attempt is charged if so.
+    /// Whether an address may connect. An allowed attempt is charged.
     ///
-    /// The address is taken as it is; [`ClientIp`] makes a /64 of a v6 address, and v4 of one that is
-    /// only dressed as v6.
+    /// The address is used unchanged; [`ClientIp`] truncates a v6 address to its /64, and maps
+    /// v4-mapped v6 addresses to v4.
     #[must_use]
     pub fn allow(&self, address: IpAddr) -> bool {
         self.limiter.allow(&address)
     }
 
-    /// [`allow`](Self::allow), with how long to wait.
+    /// [`allow`](Self::allow), with the wait.
     pub fn check(&self, address: IpAddr) -> Decision {
         self.limiter.check(&address)
     }
 
-    /// How many addresses it remembers.
+    /// The number of addresses in the table.
     #[must_use]
     pub fn len(&self) -> usize {
         self.limiter.len()
     }
 
-    /// Whether it remembers no address.
+    /// Whether the table has no address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -125,14 +125,14 @@ impl<C: Clock + Send + Sync + 'static> UpgradeGuard<C> {
 
     /// Stops background work, and returns when it has stopped.
     ///
-    /// There is none: idle addresses leave as calls come. May be called any number of times; the
-    /// guard goes on guarding.
+    /// There is none: idle addresses leave as calls arrive. May be called any number of times; the
+    /// guard keeps working.
     pub fn close(&self) {
         self.limiter.close();
     }
 
-    /// The guard as a layer. Every request that reaches it is an attempt, an upgrade or not: put it
-    /// before the routes that upgrade.
+    /// The guard as a layer. Every request that reaches it counts as an attempt, an upgrade or not:
+    /// put it before the routes that upgrade.
     #[must_use]
     pub fn layer(&self, client: ClientIp) -> GuardLayer {
         let decider = Arc::new(GuardDecider { guard: self.clone(), client });
@@ -161,8 +161,8 @@ pub struct GuardLayer {
 }
 
 impl GuardLayer {
-    /// Requests that are no attempts, where the layer is around a whole service:
-    /// `.skip(|parts| parts.uri.path() == "/healthz")`.
+    /// Requests that are no attempts, for a layer around a whole service: `.skip(|parts|
+    /// parts.uri.path() == "/healthz")`.
     #[must_use]
     pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         let skip: Skip = Arc::new(is_skipped);
@@ -204,13 +204,13 @@ impl<C: Clock + Send + Sync + 'static> Decider for GuardDecider<C> {
                 Err(Box::new(Denial {
                     rules: vec!["upgrade-guard".into()],
                     decision: Some(decision),
-                    ..Denial::too_much(reason(wait), wait)
+                    ..Denial::limit_exceeded(reason(wait), wait)
                 }))
             }
         })
     }
 }
 
-/// The most addresses that have a bucket of their own: about 40 MiB. Beyond them new addresses share
-/// counters that count too much rather than too little.
+/// The maximum number of addresses with their own bucket: about 40 MiB. Beyond it new addresses
+/// share counters that over-count.
 const MOST_ADDRESSES: usize = 1 << 20;

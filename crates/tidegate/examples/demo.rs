@@ -26,11 +26,11 @@ fn decisions() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::<String>::builder(limit).clock(clock.clone()).build()?;
     for step_ms in [0, 0, 0, 0, 200, 300, 0] {
         clock.advance(Duration::from_millis(step_ms));
-        println!("  {}  alice  {}", clock.now(), words(&limiter.check("alice")));
+        println!("  {}  alice  {}", clock.now(), describe(&limiter.check("alice")));
     }
-    println!("  {}  bob    {}", clock.now(), words(&limiter.check("bob")));
-    println!("  alice gives one back: {} returned", limiter.refund("alice", 1));
-    println!("  {}  alice  {}", clock.now(), words(&limiter.check("alice")));
+    println!("  {}  bob    {}", clock.now(), describe(&limiter.check("bob")));
+    println!("  alice refunds one unit: {} returned", limiter.refund("alice", 1));
+    println!("  {}  alice  {}", clock.now(), describe(&limiter.check("alice")));
     Ok(())
 }
 
@@ -41,39 +41,39 @@ fn sliding() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::<str, _>::builder(limit).clock(clock.clone()).build()?;
     for step_secs in [8, 1, 2, 3, 4] {
         clock.advance(Duration::from_secs(step_secs));
-        let admitted = (0..3).filter(|_| limiter.allow("carol")).count();
+        let allowed = (0..3).filter(|_| limiter.allow("carol")).count();
         let last = limiter.peek("carol");
-        println!("  {}  3 attempts, {admitted} admitted; then {}", clock.now(), words(&last));
+        println!("  {}  3 attempts, {allowed} allowed; then {}", clock.now(), describe(&last));
     }
     Ok(())
 }
 
 fn live_change() -> Result<(), Box<dyn Error>> {
-    title("A limit changed while running: what was spent stays spent");
+    title("A limit changed while running: charges stay");
     let per_minute = |burst| Bucket::new(Rate::per_minute(1)?, burst);
     let limiter: Limiter<u64> = Limiter::new(per_minute(100)?);
     let left = |limiter: &Limiter<u64>| limiter.peek(&7).remaining();
     let _ = limiter.check_n(&7, 90);
-    print!("  90 of 100 spent, {} left", left(&limiter));
+    print!("  90 of 100 charged, {} left", left(&limiter));
     limiter.set_limit(per_minute(5)?);
     print!(" | lowered to 5: {} left", left(&limiter));
     limiter.set_limit(per_minute(100)?);
     print!(" | raised again: {} left", left(&limiter));
     limiter.set_override(&7, per_minute(1_000)?)?;
-    println!(" | own limit of 1000: {} left", left(&limiter));
+    println!(" | override of 1000: {} left", left(&limiter));
     Ok(())
 }
 
 fn flood() -> Result<(), Box<dyn Error>> {
-    title("Two million one-time keys against room for 100 000");
+    title("Two million one-time keys against a capacity of 100 000");
     let limit = Bucket::new(Rate::per_hour(1)?, 10)?;
     let limiter = Limiter::<u64>::builder(limit).max_keys(100_000).build()?;
     let known = u64::MAX;
     let _ = limiter.check_n(&known, 4);
-    let passed = (0..2_000_000).filter(|key| limiter.allow(key)).count();
+    let allowed = (0..2_000_000).filter(|key| limiter.allow(key)).count();
     let keys = limiter.len();
-    println!("  {passed} passed, {keys} keys remembered");
-    println!("  somebody known before: {} of 6 left", limiter.peek(&known).remaining());
+    println!("  {allowed} allowed, {keys} keys stored");
+    println!("  a key from before: {} of 6 left", limiter.peek(&known).remaining());
     Ok(())
 }
 
@@ -101,12 +101,12 @@ fn speed() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn words(decision: &Decision) -> String {
+fn describe(decision: &Decision) -> String {
     match decision.verdict() {
         Verdict::Allow { remaining } => format!("allowed, {remaining} left"),
-        Verdict::Deny { wait: Wait::After(wait) } => format!("refused, retry in {wait:?}"),
-        Verdict::Deny { wait: Wait::Never } => "refused for ever".to_owned(),
-        Verdict::Deny { wait: Wait::Unknown } => "refused, nobody knows for how long".to_owned(),
+        Verdict::Deny { wait: Wait::After(wait) } => format!("denied, retry in {wait:?}"),
+        Verdict::Deny { wait: Wait::Never } => "denied for ever".to_owned(),
+        Verdict::Deny { wait: Wait::Unknown } => "denied, wait unknown".to_owned(),
     }
 }
 

@@ -16,11 +16,11 @@ pub(crate) enum AnyLimit {
     Sliding(Sliding),
     Cooldown(Cooldown),
     Quota(Quota),
-    /// So many in flight: everything is held, nothing is ever charged.
+    /// A maximum in flight: units are held, never charged.
     Slots(u64),
 }
 
-/// What is kept for one key under a limit.
+/// The state of one key under a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AnyState {
     Bucket(BucketState),
@@ -31,7 +31,7 @@ pub(crate) enum AnyState {
     Slots { held: u64 },
 }
 
-/// When something is decided: the time, and the period that a quota is in.
+/// The time of a decision, and the period that a quota is in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecisionTime {
     pub(crate) now: Timestamp,
@@ -55,12 +55,12 @@ impl DecisionTime {
 /// A period for limits that have none.
 pub(crate) const NO_PERIOD: Period = Period { index: 0, ends: None };
 
-/// What is done with a cost that fits.
+/// What to do with a cost that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// It is charged.
+    /// Charge it.
     Charge,
-    /// It is set aside until it is committed or cancelled.
+    /// Hold it until it is committed or cancelled.
     Hold,
     /// Nothing.
     Look,
@@ -73,24 +73,23 @@ pub(crate) struct LimitRequest<'a> {
     pub(crate) cost: u64,
     /// A denial by a limit in shadow mode denies nothing.
     pub(crate) mode: Mode,
-    /// Whether a refused request is charged as well; see [`AnyLimit::charge_refused`].
+    /// Whether a denied request is charged as well; see [`AnyLimit::charge_refused`].
     pub(crate) charge_refused: bool,
-    /// Whether the state can be kept at all; what cannot is refused.
+    /// Whether the state can be stored at all; if not, the request is denied.
     pub(crate) has_room: bool,
     pub(crate) decided_at: DecisionTime,
 }
 
-/// The answers of all limits that were asked, in the same order.
+/// The decisions of all limits, in their order.
 pub(crate) type Decisions = SmallVec<[Decision; INLINE]>;
 
-/// How many limits one decision can be about before it needs memory of its own.
+/// How many limits a decision can have without an allocation.
 pub(crate) const INLINE: usize = 3;
 
-/// Decides over all limits together: everything is charged, or nothing. Reports whether it is
-/// allowed.
+/// Decides over several limits: all are charged, or none. Returns whether it is allowed.
 ///
-/// `states` are as they stand on entry, and as they have to be kept on return. The answers are
-/// written where they are to be, because they are larger than the work of making them.
+/// `states` are the current ones on entry, and the new ones on return. Decisions are written into
+/// the caller's buffer, because they are larger than the work of making them.
 pub(crate) fn decide(
     act: Operation,
     requests: &[LimitRequest<'_>],
@@ -125,16 +124,16 @@ pub(crate) fn decide(
         } else if is_allowed || is_charged_anyway || !fits {
             continue;
         }
-        // What is left is not what was left when it was decided.
+        // What remains differs from what remained when it was decided.
         decisions[index] = request.limit.peek(&states[index], request.cost, request.decided_at);
     }
     is_allowed
 }
 
-/// Does something with whichever algorithm both the limit and the state are of.
+/// Dispatches on the algorithm of both the limit and the state.
 ///
-/// A state of another algorithm than its limit's cannot come about: the algorithm is part of a
-/// key's name.
+/// A state never has another algorithm than its limit: the algorithm is part of a state's
+/// identity.
 macro_rules! dispatch {
     (
         ($any_limit:expr, $any_state:expr), $limit:ident, $state:ident => $any:expr,
@@ -153,7 +152,7 @@ macro_rules! dispatch {
     };
 }
 
-/// How terms are kept beyond the process.
+/// The encoding of limits in files.
 impl AnyLimit {
     /// A number for the algorithm, and its numbers.
     pub(crate) fn to_words(self) -> (u8, [u64; 4]) {
@@ -174,7 +173,7 @@ impl AnyLimit {
         }
     }
 
-    /// The terms that these are the words of; `None` if there are none.
+    /// The limit with these words; `None` if they are invalid.
     pub(crate) fn from_words(algorithm: u8, words: [u64; 4]) -> Option<Self> {
         // Limits divide by these; no limit has a zero there.
         let divisors = match algorithm {
@@ -206,7 +205,7 @@ impl AnyLimit {
 }
 
 impl AnyLimit {
-    /// The state of a key that was never seen.
+    /// The state of a new key.
     #[inline(always)]
     pub(crate) fn fresh(&self, period: Period) -> AnyState {
         match self {
@@ -264,8 +263,8 @@ impl AnyLimit {
         )
     }
 
-    /// Charges a cost that does not fit, and reports how much: a window counts all of it, any other
-    /// limit whatever is left.
+    /// Charges a cost that does not fit, and returns how much: a window counts all of it, any other
+    /// limit what remains.
     pub(crate) fn charge_refused(&self, state: &mut AnyState, cost: u64, at: DecisionTime) -> u64 {
         if let (Self::Window(limit), AnyState::Window(state)) = (self, &mut *state) {
             return limit.count(state, cost, at.now);
@@ -275,7 +274,7 @@ impl AnyLimit {
         left
     }
 
-    /// Gives back up to `units`, and reports how many.
+    /// Refunds up to `units`, and returns how many.
     pub(crate) fn refund(&self, state: &mut AnyState, units: u64, at: DecisionTime) -> u64 {
         dispatch!(
             (self, state), limit, state => limit.refund(state, units, at.now),
@@ -284,7 +283,7 @@ impl AnyLimit {
         )
     }
 
-    /// Turns a hold into a charge of `actual`, and reports how much of it was charged.
+    /// Turns a hold into a charge of `actual`, and returns how much of it was charged.
     pub(crate) fn commit(
         &self,
         state: &mut AnyState,
@@ -302,7 +301,7 @@ impl AnyLimit {
         )
     }
 
-    /// Gives a hold back.
+    /// Releases a hold.
     pub(crate) fn cancel(&self, state: &mut AnyState, units: u64, at: DecisionTime) {
         dispatch!(
             (self, state), limit, state => limit.cancel(state, units, at.now),
@@ -311,28 +310,28 @@ impl AnyLimit {
         );
     }
 
-    /// Whether the state can no longer be told from a fresh one, at `now` or later.
+    /// Whether the state is as good as fresh, at `now` or later.
     pub(crate) fn is_idle(&self, state: &AnyState, now: Timestamp) -> bool {
         match (self, state) {
             (Self::Bucket(limit), AnyState::Bucket(state)) => limit.is_idle(state, now),
             (Self::Window(limit), AnyState::Window(state)) => limit.is_idle(state, now),
             (Self::Sliding(limit), AnyState::Sliding(state)) => limit.is_idle(state, now),
             (Self::Cooldown(limit), AnyState::Cooldown(state)) => limit.is_idle(state, now),
-            // A quota is told its period, and that is not known here.
+            // That depends on the period, which is not known here.
             (Self::Quota(_), _) => false,
             (Self::Slots(_), AnyState::Slots { held }) => *held == 0,
             (limit, state) => unreachable!("{limit:?} with {state:?}"),
         }
     }
 
-    /// Whether a key is known from its first request on, be it allowed or not.
+    /// Whether a key is stored from its first request on, allowed or not.
     ///
-    /// What is carried over counts from then; where nothing is, it makes no difference.
+    /// Carried units count from then; without carry it makes no difference.
     pub(crate) fn knows_from_first_request(&self) -> bool {
         matches!(self, Self::Quota(quota) if quota.carry() != Carry::Nothing)
     }
 
-    /// These terms, ready to take over states of `old` without losing precision.
+    /// This limit, prepared to take over states of `old` without losing precision.
     pub(crate) fn succeeding(self, old: &Self) -> Self {
         match (self, old) {
             (Self::Bucket(limit), Self::Bucket(old)) => Self::Bucket(limit.succeeding(old)),
@@ -340,7 +339,7 @@ impl AnyLimit {
         }
     }
 
-    /// The state that goes on under these terms after an edit from `old`.
+    /// The state migrated to this limit after an edit from `old`.
     pub(crate) fn carry_over(
         &self,
         old: &Self,
@@ -362,8 +361,8 @@ impl AnyLimit {
             }
             (Self::Cooldown(_), _, AnyState::Cooldown(_))
             | (Self::Slots(_), _, AnyState::Slots { .. }) => *state,
-            // Another algorithm has another name for its states, so this does not come about; if it
-            // did, one would know nothing about the key.
+            // Another algorithm has other states, so this does not happen; if it did, the key would
+            // be new.
             _ => self.fresh(edited.period),
         }
     }
@@ -400,7 +399,7 @@ fn take_slots(max: u64, held: &mut u64, cost: u64, now: Timestamp) -> Decision {
 }
 
 impl AnyState {
-    /// The units that are set aside.
+    /// The units on hold.
     pub(crate) fn held(&self) -> u64 {
         match self {
             Self::Bucket(state) => state.held,
@@ -412,12 +411,12 @@ impl AnyState {
         }
     }
 
-    /// Whether it counts units, and not acts or places.
+    /// Whether it counts units, unlike cooldowns and slots.
     pub(crate) fn counts_units(&self) -> bool {
         !matches!(self, Self::Cooldown(_) | Self::Slots { .. })
     }
 
-    /// The same state with so many units set aside.
+    /// The same state with this many units on hold.
     pub(crate) fn with_held(mut self, units: u64) -> Self {
         match &mut self {
             Self::Bucket(state) => state.held = units,

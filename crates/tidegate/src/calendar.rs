@@ -9,11 +9,11 @@ use jiff::tz::{Offset, TimeZone};
 mod cached;
 mod text;
 
-#[allow(unused_imports, reason = "the engine reads calendars through it")]
+#[allow(unused_imports, reason = "only the engine uses it")]
 pub(crate) use cached::CachedCalendar;
 pub use text::CalendarError;
 
-/// A division of time as a calendar makes it: minutes, hours, days, weeks, months or years in a
+/// A division of time by the calendar: minutes, hours, days, weeks, months or years in a
 /// named zone.
 ///
 /// It is written as in a policy file: `day`, or `month in Europe/Helsinki`. Without a zone it is
@@ -74,7 +74,7 @@ impl Calendar {
         }
     }
 
-    /// The period that a time lies in, given in nanoseconds since 1970 in UTC.
+    /// The period of a time, given in nanoseconds since 1970 in UTC.
     ///
     /// Later times never have smaller numbers. Time stands still in the year 2262, at 2^63 − 1
     /// nanoseconds.
@@ -85,13 +85,13 @@ impl Calendar {
         let mut index = self.shown_at(now_s).max(0);
         let mut starts_s = self.starts_s(index);
         let mut ends_s = self.starts_s(index + 1);
-        // The clocks may have been further, before they were set back.
+        // The clocks may have been ahead, before they were set back.
         while ends_s <= now_s {
             index += 1;
             starts_s = ends_s;
             ends_s = self.starts_s(index + 1);
         }
-        debug_assert!(starts_s <= now_s, "what the clocks show has begun");
+        debug_assert!(starts_s <= now_s, "the period on the clocks has begun");
         CalendarPeriod {
             index: index.unsigned_abs(),
             starts_ns: unix_ns_of(starts_s),

@@ -1,4 +1,4 @@
-//! Where time comes from. The only place that reads it.
+//! Clocks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub trait Clock {
     /// The time of day, as time since 1970 in UTC: what calendars follow. By default the clock's
     /// own time.
     ///
-    /// It may jump, since somebody may set it.
+    /// It may jump, because the system's clock can be set.
     #[inline]
     fn wall(&self) -> Timestamp {
         self.now()
@@ -54,7 +54,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// A clock that stands still until it is told to move. For tests that do not sleep.
+/// A clock that stands still until it is moved. For tests that do not sleep.
 ///
 /// Clones show the same time.
 ///
@@ -82,7 +82,7 @@ impl ManualClock {
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         let later = |nanos| Some(Timestamp::from_nanos(nanos).saturating_add(by).as_nanos());
-        // The closure never gives up.
+        // The closure never returns `None`.
         let _ = self.nanos.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
     }
 
@@ -105,11 +105,11 @@ impl fmt::Debug for ManualClock {
     }
 }
 
-/// A clock that shows the time at which it was last refreshed: the cheapest to read.
+/// A clock that shows the time of its last refresh: the cheapest to read.
 ///
-/// Somebody has to call [`refresh`](Self::refresh), say once per turn of an event loop. Until then
-/// limiters believe that no time has passed, so they refill late, never early. It never runs
-/// backwards; its [`wall`](Clock::wall) goes where the source's went.
+/// The program has to call [`refresh`](Self::refresh), say once per turn of an event loop. Until
+/// then no time passes for limiters, so they refill late, never early. It never runs
+/// backwards; its [`wall`](Clock::wall) follows the source's.
 #[derive(Debug)]
 pub struct CachedClock<C = MonotonicClock> {
     source: C,
@@ -125,7 +125,7 @@ impl<C: Clock> CachedClock<C> {
         Self { source, nanos, wall_nanos }
     }
 
-    /// Reads the source again, and reports the time.
+    /// Reads the source again, and returns the time.
     pub fn refresh(&self) -> Timestamp {
         let now = self.source.now();
         self.nanos.fetch_max(now.as_nanos(), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Which period a quota is in.
+//! The period that a quota is in.
 
 #![allow(unreachable_pub, reason = "public for a sealed trait, not for callers")]
 
@@ -20,7 +20,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// When the clock will show, or has shown, a time of day, as far as can be told now.
+    /// When the clock will show, or has shown, a time of day, as far as is known now.
     pub(crate) fn by_the_clock(self, wall: Timestamp) -> Timestamp {
         let (wall_ns, now_ns) = (self.wall.as_nanos(), self.now.as_nanos());
         let ahead_ns = wall.as_nanos().saturating_sub(wall_ns);
@@ -29,7 +29,7 @@ impl Times {
     }
 }
 
-/// What tells the period of a quota.
+/// The source of a quota's periods.
 #[derive(Debug)]
 pub(crate) enum CycleClock {
     Calendar(CachedCalendar),
@@ -41,7 +41,7 @@ pub(crate) enum CycleClock {
 }
 
 impl CycleClock {
-    /// What it follows, and the domain whose rounds these may be.
+    /// Its cycle, and the domain whose rounds it counts, if any.
     pub(crate) fn describe(&self) -> (Cycle, Box<str>) {
         match self {
             Self::Calendar(calendar) => (Cycle::Calendar(calendar.calendar().clone()), "".into()),
@@ -53,7 +53,7 @@ impl CycleClock {
         matches!(self, Self::Calendar(_))
     }
 
-    /// The number of the round, where it is the host that closes them.
+    /// The number of the round, where the host closes them.
     pub(crate) fn round(&self) -> Option<u64> {
         match self {
             Self::Calendar(_) => None,

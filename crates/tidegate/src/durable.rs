@@ -1,4 +1,4 @@
-//! States that outlive the process: kept in a folder, one process at a time.
+//! A store on disk: states survive the process, in a folder that one process at a time uses.
 //!
 //! ```
 //! use tidegate::policy::Policy;
@@ -16,7 +16,7 @@
 //! assert!(engine.check(&ada).wait()?.is_allowed());
 //! drop(engine);
 //!
-//! // After a restart, or a crash, what was spent is spent.
+//! // After a restart, or a crash, the charge is still there.
 //! let engine = Engine::open(policy, &folder)?;
 //! assert_eq!(engine.check(&ada).wait()?.remaining(), Some(0));
 //! assert!(!engine.check(&ada).wait()?.is_allowed());
@@ -25,9 +25,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What is kept, and how safe it is when it is answered, is a matter of each rule's `durability`: quotas
-//! are safe against a loss of power unless they say otherwise, everything else is in memory unless it says
-//! otherwise.
+//! Each rule's `durability` decides what is durable before it is acknowledged: quotas are synced
+//! unless their rule sets another durability, everything else is in memory unless its rule sets
+//! one.
 
 use std::path::Path;
 
@@ -44,9 +44,9 @@ pub use crate::store::file::{
 };
 
 impl Engine<FileStore> {
-    /// An engine that keeps its states in a folder, and goes on from what is there.
+    /// An engine with its states in a folder, which continues from what is stored there.
     ///
-    /// Its clock is the system's, but never earlier than the last thing that happened.
+    /// Its clock is the system's, but never earlier than the last stored time.
     pub fn open(policy: Policy, path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let server = policy.server();
         let max_keys = usize::try_from(server.max_keys).unwrap_or(usize::MAX);
@@ -54,7 +54,7 @@ impl Engine<FileStore> {
         Self::open_with(policy, path, options)
     }
 
-    /// [`open`](Self::open), with options: how many keys there may be is theirs to say, too.
+    /// [`open`](Self::open), with options, which also set the maximum of keys.
     pub fn open_with(
         policy: Policy,
         path: impl AsRef<Path>,
@@ -67,39 +67,39 @@ impl Engine<FileStore> {
 }
 
 impl<C: Clock + Send + Sync + 'static> Engine<FileStore, C> {
-    /// Writes down something that the host wants to remember, and tells when it is safe.
+    /// Writes a note of the host into the ledger; it resolves when the note is durable.
     ///
-    /// Notes that belong to a decision are better given [with it](crate::Request::note): then both
+    /// A note that belongs to a decision is better sent [with it](crate::Request::note): then both
     /// survive a crash, or neither does.
     pub fn note(&self, domain: &str, text: &str) -> NowOrLater<'_, Result<(), Outage>> {
         self.store().write_note(domain, text, self.now())
     }
 
-    /// Destroys whose all keys were in which an attribute has this value, and notes about them; reports
-    /// how many. What they add up to stays in the ledger, under no name.
+    /// Erases the names of all keys in which an attribute has this value, and notes about them;
+    /// returns how many. Their totals stay in the ledger, without a name.
     ///
-    /// What such a key had spent is forgotten, what it had set aside is given back. Should somebody come
-    /// again under that name, it is a new key.
+    /// The charges of such a key are dropped, its holds are released. A later request with that
+    /// name has a new key.
     ///
-    /// This reads and partly rewrites the whole log. Edits of the policy that name somebody, and notes
+    /// This reads and partly rewrites the whole log. Edits of the policy with the name, and notes
     /// that belong to no key, are not touched.
     pub fn erase(&self, attribute: &str, value: &str) -> Result<u64, OpenError> {
         self.store().erase(attribute, value, self.now().now)
     }
 
-    /// Makes everything safe that was done so far: also edits, which are in force before they are written
-    /// down when the disk does not work.
+    /// Makes everything so far durable: also edits, which are in force before they are written when
+    /// the disk fails.
     pub fn sync(&self) -> NowOrLater<'_, Result<(), Outage>> {
         self.store().sync()
     }
 
-    /// Everything that was written down so far and is safe.
+    /// The ledger: everything so far that is durable.
     pub fn ledger(&self) -> Result<Ledger, Outage> {
         self.store().sync().wait()?;
         Ok(self.store().ledger())
     }
 
-    /// The store: how much it has written, whether its disk works.
+    /// The store: its log counts, and whether its disk works.
     #[must_use]
     pub fn file_store(&self) -> &FileStore {
         self.store()

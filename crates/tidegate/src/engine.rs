@@ -1,4 +1,4 @@
-//! Policy, store and clock: what a service or the daemon holds. Long, because every verb is told here.
+//! Policy, store and clock: what a service or the daemon holds. Long, because every verb is here.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -48,7 +48,7 @@ mod report;
 mod ruleset;
 mod tally;
 
-/// A policy at work: decides about requests by its rules, all of them together.
+/// A policy at work: decides requests by its rules, all of them at once.
 ///
 /// ```
 /// use tidegate::policy::Policy;
@@ -61,7 +61,7 @@ mod tally;
 ///     window = { max = 2, per = "10s" }
 ///
 ///     [[rule]]
-///     name   = "everybody"
+///     name   = "all-users"
 ///     window = { max = 3, per = "10s" }
 /// "#)?;
 /// let engine = Engine::new(policy);
@@ -69,10 +69,10 @@ mod tally;
 /// let ada = Request::new("default", &[("user", "ada")]);
 /// assert!(engine.check(&ada).wait()?.is_allowed());
 /// assert!(engine.check(&ada).wait()?.is_allowed());
-/// let refused = engine.check(&ada).wait()?;
-/// assert_eq!(refused.rule(), Some("per-user"));
+/// let denied = engine.check(&ada).wait()?;
+/// assert_eq!(denied.rule(), Some("per-user"));
 ///
-/// // What refused Ada has cost nobody anything.
+/// // The denied request charged neither rule.
 /// let bob = Request::new("default", &[("user", "bob")]);
 /// assert!(engine.check(&bob).wait()?.is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -98,7 +98,7 @@ impl<S, C> Clone for Engine<S, C> {
 }
 
 impl Engine {
-    /// An engine that keeps its states in memory.
+    /// An engine that with an in-memory store.
     ///
     /// # Panics
     ///
@@ -110,7 +110,7 @@ impl Engine {
 }
 
 impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
-    /// An engine that keeps its states in memory and reads this clock.
+    /// An engine that with an in-memory store and this clock.
     ///
     /// # Panics
     ///
@@ -125,10 +125,9 @@ impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
 }
 
 impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
-    /// An engine that goes on from a [snapshot](Self::snapshot): what was spent stays spent, and
-    /// what was set aside stays so until it is settled or expires.
+    /// An engine that continues from a [snapshot](Self::snapshot), with its charges and its holds.
     ///
-    /// The clock has to go on from where the snapshot's was, as [`SystemClock`] does. Rules are
+    /// The clock has to continue from the snapshot's, as [`SystemClock`] does. Rules are
     /// recognised by domain and name.
     pub fn restore(policy: Policy, clock: C, snapshot: &[u8]) -> Result<Self, SnapshotError> {
         let max_keys = usize::try_from(policy.server.max_keys).unwrap_or(usize::MAX);
@@ -136,10 +135,9 @@ impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
         Ok(Self::with_store(policy, store, clock))
     }
 
-    /// Everything that was spent and set aside, as bytes: for [`restore`](Self::restore) after a
-    /// restart.
+    /// All states and holds, as bytes: for [`restore`](Self::restore) after a restart.
     ///
-    /// Keep it from others: it names keys by a secret. Idempotency keys are not in it.
+    /// Keep it secret: it contains the seed of the key hashes. Idempotency keys are not in it.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         self.shared.store.to_bytes()
@@ -147,9 +145,9 @@ impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
-    /// An engine that keeps its states in this store and reads this clock.
+    /// An engine over this store and this clock.
     ///
-    /// How many keys there may be, and what happens when there are more, is the store's affair.
+    /// The capacity for keys, and what happens beyond it, are settings of the store.
     #[must_use]
     pub fn with_store(policy: Policy, store: S, clock: C) -> Self {
         let times = Times { now: clock.now(), wall: clock.wall() };
@@ -165,13 +163,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             changes: Mutex::new(Changes::restored(changes)),
         };
         let engine = Self { shared: Arc::new(shared) };
-        // Keys from an earlier life count under the rule's own limit until they are under its override.
+        // Restored keys count under the rule's own limit until they move to its override.
         engine.settle_overrides(None, &engine.shared.rules.load(), times);
         engine
     }
 }
 
-/// What is wanted of a request.
+/// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Verb {
     Check,
@@ -182,16 +180,16 @@ enum Verb {
 
 /// Decisions.
 impl<S: Store, C: Clock> Engine<S, C> {
-    /// Charges the request to every rule that it meets: to all of them, or, if one of them refuses,
-    /// to none.
+    /// Charges the request to every rule that applies: to all of them, or, if one of them denies
+    /// it, to none.
     ///
-    /// A cost of 0 is a look and changes nothing.
+    /// A cost of 0 is a peek and changes nothing.
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Check, None)
     }
 
-    /// [`check`](Self::check) at a given time, by the clock and of the day.
+    /// [`check`](Self::check) at a given time, which is also the time of day.
     pub fn check_at(
         &self,
         request: &Request<'_>,
@@ -200,7 +198,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.decide(std::slice::from_ref(request), Verb::Check, Some(now))
     }
 
-    /// Decides about several requests of one domain as if they were one: all are charged, or none.
+    /// Decides several requests of one domain in one decision: all are charged, or none.
     pub fn check_together(
         &self,
         requests: &[Request<'_>],
@@ -208,7 +206,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.decide(requests, Verb::Check, None)
     }
 
-    /// Decides about several requests, each by itself, at the same time.
+    /// Decides several requests independently, at the same time.
     pub fn check_many(
         &self,
         requests: &[Request<'_>],
@@ -218,7 +216,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
         requests.iter().map(check).collect()
     }
 
-    /// What [`check`](Self::check) would answer. Changes nothing, so what remains is what is there.
+    /// What [`check`](Self::check) would decide. Charges nothing, so `remaining` does not include
+    /// the cost.
     pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Peek, None)
     }
@@ -232,10 +231,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.decide(std::slice::from_ref(request), Verb::Peek, Some(now))
     }
 
-    /// Sets the cost of a request aside, at every rule that it meets or at none.
+    /// Holds the cost of a request at every rule that applies, or at none.
     ///
-    /// The [hold](Report::hold) is to be [committed](Self::commit) or [cancelled](Self::cancel);
-    /// after the shortest `reserve_for` of the rules it is given back by itself.
+    /// [Commit](Self::commit) or [cancel](Self::cancel) the [hold](Report::hold);
+    /// it expires after the shortest `reserve_for` of the rules.
     pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         self.decide(std::slice::from_ref(request), Verb::Reserve, None)
     }
@@ -249,9 +248,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.decide(std::slice::from_ref(request), Verb::Reserve, Some(now))
     }
 
-    /// Charges what was set aside: as much as was, or `actual` units, which may be fewer or more.
+    /// Charges a reservation: the units it holds, or `actual` units, which may be fewer or more.
     ///
-    /// Reports how many were charged: fewer than `actual` where a limit has no room for more.
+    /// Returns the units charged: fewer than `actual` where a limit has no room for more.
     pub fn commit(
         &self,
         id: HoldId,
@@ -270,7 +269,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(id, Settlement::Commit { actual }, Some(now))
     }
 
-    /// Gives back what was set aside.
+    /// Cancels a reservation: its units are available again.
     pub fn cancel(&self, id: HoldId) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Cancel, None)
     }
@@ -284,7 +283,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(id, Settlement::Cancel, Some(now))
     }
 
-    /// [`commit`](Self::commit), with a note that a store on disk writes down with it.
+    /// [`commit`](Self::commit), with a note for the ledger of a file store.
     pub fn commit_noting(
         &self,
         id: HoldId,
@@ -295,7 +294,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
     }
 
-    /// [`cancel`](Self::cancel), with a note that a store on disk writes down with it.
+    /// [`cancel`](Self::cancel), with a note for the ledger of a file store.
     pub fn cancel_noting(
         &self,
         id: HoldId,
@@ -305,9 +304,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
     }
 
-    /// Gives back units of a reservation that was committed, and reports how many.
+    /// Refunds units of a committed reservation, and returns how many.
     ///
-    /// Never more than was charged, and nothing that a closed window or period has taken with it.
+    /// Never more than was charged, and nothing from a window or period that has closed.
     pub fn refund_hold(&self, id: HoldId, units: u64) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Refund { units, name: None }, None)
     }
@@ -322,8 +321,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(id, Settlement::Refund { units, name: None }, Some(now))
     }
 
-    /// [`refund_hold`](Self::refund_hold) under an idempotency key: asked again, it gives nothing more
-    /// and reports the same.
+    /// [`refund_hold`](Self::refund_hold) under an idempotency key: repeated, it refunds nothing
+    /// more and returns the same number.
     pub fn refund_hold_once(
         &self,
         id: HoldId,
@@ -334,11 +333,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(id, Settlement::Refund { units, name }, None)
     }
 
-    /// Gives the cost of a request back to every rule that it meets, and reports the most that any
-    /// of them took back. Never more than was taken, and under the same
+    /// Refunds the cost of a request at every rule that applies, and returns the most that any
+    /// of them refunded. Never more than was charged, and under the same
     /// [idempotency key](Request::idempotency_key) only once.
     ///
-    /// With [`CheckError::Outage`] it may have been given back all the same: a [`peek`](Self::peek) tells.
+    /// With [`CheckError::Outage`] the refund may still have happened: a [`peek`](Self::peek) shows
+    /// it.
     pub fn refund(&self, request: &Request<'_>) -> NowOrLater<'_, Result<u64, CheckError>> {
         self.refund_at_times(request, None)
     }
@@ -375,8 +375,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
         }
     }
 
-    /// Drops what the keys of a request have spent, at every rule that it meets; true if there was
-    /// anything. What is set aside stays.
+    /// Drops the states of a request's keys, at every rule that applies; true if there were any.
+    /// Holds stay.
     pub fn forget(&self, request: &Request<'_>) -> NowOrLater<'_, Result<bool, CheckError>> {
         let (rules, times) = self.begin(None);
         match self.plan(&rules, request, times) {
@@ -391,17 +391,17 @@ impl<S: Store, C: Clock> Engine<S, C> {
         }
     }
 
-    /// Ends the round of a domain: quotas per round begin anew, with what they carry over.
+    /// Closes the round of a domain: quotas per round start over, with what they carry over.
     ///
-    /// Reports how many rounds of the domain have been closed; 0 if the policy has no such domain.
+    /// Returns how many rounds of the domain have been closed; 0 if the policy has no such domain.
     ///
-    /// In an [`Outage`] it may have been closed all the same: before trying again, see whether
+    /// In an [`Outage`] the round may still have been closed: before a retry, check whether
     /// [`rounds`](Self::rounds) has changed.
     pub fn close_round(&self, domain: &str) -> NowOrLater<'_, Result<u64, Outage>> {
         self.close_round_maybe_noting(domain, None)
     }
 
-    /// [`close_round`](Self::close_round), with a note that a store on disk writes down with it.
+    /// [`close_round`](Self::close_round), with a note for the ledger of a file store.
     pub fn close_round_noting(
         &self,
         domain: &str,
@@ -430,7 +430,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.shared.store.rounds(domain).load(Ordering::Acquire)
     }
 
-    /// Whether every [`Answer`] is there at once, so that waiting for one never blocks. So it is in
+    /// Whether every [`NowOrLater`] is ready at once, so that waiting for one never blocks; true in
     /// memory.
     #[inline]
     #[must_use]
@@ -438,25 +438,25 @@ impl<S: Store, C: Clock> Engine<S, C> {
         S::ANSWERS_AT_ONCE
     }
 
-    /// The clock by which it decides.
+    /// The engine's clock.
     #[must_use]
     pub fn clock(&self) -> &C {
         &self.shared.clock
     }
 
-    /// How many keys have a state of their own.
+    /// How many keys have their own state.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.store.len()
     }
 
-    /// Bytes of memory in which the states of keys are kept.
+    /// Memory used for the states of keys, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.shared.store.bytes()
     }
 
-    /// Whether no key has a state of its own.
+    /// Whether no key has its own state.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -474,7 +474,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 }
 
-/// The one way through.
+/// The path of every decision.
 impl<S: Store, C: Clock> Engine<S, C> {
     #[inline]
     fn begin(&self, now: Option<Timestamp>) -> (Guard<Arc<Ruleset>>, Times) {
@@ -496,7 +496,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         }
     }
 
-    /// A plan for one request, to be charged.
+    /// A plan that charges one request.
     fn plan<'r>(
         &self,
         rules: &'r Ruleset,
@@ -522,7 +522,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.decide_in(find, requests, verb, now)
     }
 
-    /// Decides about requests in a domain that somebody knows how to find.
+    /// Decides requests in the domain that `find` returns.
     #[inline]
     fn decide_in(
         &self,
@@ -531,22 +531,22 @@ impl<S: Store, C: Clock> Engine<S, C> {
         verb: Verb,
         now: Option<Timestamp>,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        // A report is large: it is made where the caller wants it, and filled there.
-        let mut answer = NowOrLater::Now(Ok(Report::new(self.shared.rules.load())));
-        if let NowOrLater::Now(Ok(report)) = &mut answer {
+        // A report is large: it is created in the caller's return slot, and filled there.
+        let mut decision = NowOrLater::Now(Ok(Report::new(self.shared.rules.load())));
+        if let NowOrLater::Now(Ok(report)) = &mut decision {
             match self.decide_into(report, &find, requests, (verb, now)) {
                 DecideProgress::Now => {}
-                DecideProgress::Error(error) => answer = NowOrLater::Now(Err(error)),
-                DecideProgress::WhenSafe(safe) => {
+                DecideProgress::Error(error) => decision = NowOrLater::Now(Err(error)),
+                DecideProgress::WhenDurable(durable) => {
                     let report = std::mem::replace(report, Report::new(self.shared.rules.load()));
-                    answer = NowOrLater::Later(Box::pin(report.when(safe)));
+                    decision = NowOrLater::Later(Box::pin(report.when(durable)));
                 }
             }
         }
-        answer
+        decision
     }
 
-    /// Decides, and tells what was decided before it is safe to rely on it.
+    /// Decides, and returns the report before it is durable.
     fn decide_early(
         &self,
         request: &Request<'_>,
@@ -558,11 +558,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
         match self.decide_into(&mut report, &find, std::slice::from_ref(request), (verb, now)) {
             DecideProgress::Now => Ok((report, None)),
             DecideProgress::Error(error) => Err(error),
-            DecideProgress::WhenSafe(safe) => Ok((report, Some(safe))),
+            DecideProgress::WhenDurable(durable) => Ok((report, Some(durable))),
         }
     }
 
-    /// Makes the decision that the report is about.
+    /// Makes the decision for the report.
     #[inline]
     fn decide_into(
         &self,
@@ -583,22 +583,24 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 return DecideProgress::Error(error);
             }
             if let Some(denial) = planned.denial {
-                let denial = (denial, planned.refused);
+                let denial = (denial, planned.denied);
                 let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
                 drop(planned);
                 report.deny(denial);
                 return DecideProgress::Now;
             }
             evaluated.clear();
-            let ask = |charge: &Charge<'_>| EvaluatedRule { rule: charge.rule, mode: charge.mode };
-            evaluated.extend(planned.plan.charges.iter().map(ask));
+            let evaluate =
+                |charge: &Charge<'_>| EvaluatedRule { rule: charge.rule, mode: charge.mode };
+            evaluated.extend(planned.plan.charges.iter().map(evaluate));
             *is_of_several = requests.len() > 1;
             *hits = std::mem::take(&mut planned.hits);
             if evaluated.is_empty() && planned.plan.hold.is_none() {
                 return DecideProgress::Now;
             }
             planned.plan.key_names = Some(&names);
-            let (decided, safe) = match self.shared.store.decide(&planned.plan, times, decisions) {
+            let (decided, durable) = match self.shared.store.decide(&planned.plan, times, decisions)
+            {
                 Deciding::Now(Err(DecideError::Superseded)) => {
                     drop(planned);
                     *rules = self.shared.rules.load();
@@ -610,30 +612,32 @@ impl<S: Store, C: Clock> Engine<S, C> {
                     continue;
                 }
                 Deciding::Now(decided) => (decided, None),
-                Deciding::WhenSafe(decided, safe) => (Ok(decided), Some(self.wake_on_outage(safe))),
+                Deciding::WhenDurable(decided, durable) => {
+                    (Ok(decided), Some(self.wake_on_outage(durable)))
+                }
             };
             drop(planned);
-            return match (report.set(decided), safe) {
+            return match (report.set(decided), durable) {
                 (Err(error), _) => DecideProgress::Error(error),
                 (Ok(()), None) => DecideProgress::Now,
-                (Ok(()), Some(safe)) => DecideProgress::WhenSafe(safe),
+                (Ok(()), Some(durable)) => DecideProgress::WhenDurable(durable),
             };
         }
     }
 
-    /// In an outage what was taken is given back, and whoever waits for it hears of it.
-    fn wake_on_outage<'s>(&'s self, safe: Durable<'s>) -> Durable<'s> {
+    /// In an outage the charge is undone, and the waiters are woken.
+    fn wake_on_outage<'s>(&'s self, durable: Durable<'s>) -> Durable<'s> {
         let waiting = &self.shared.waiting;
         Box::pin(async move {
-            let kept = safe.await;
-            if kept.is_err() {
+            let synced = durable.await;
+            if synced.is_err() {
                 waiting.wake_all();
             }
-            kept
+            synced
         })
     }
 
-    /// A plan, checked against what is wanted of it.
+    /// Plans the requests, and checks that the verb fits the plan.
     #[inline]
     fn plan_verb<'r>(
         &self,
@@ -702,7 +706,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         Ok(())
     }
 
-    /// An idempotency key, and the body that it belongs to.
+    /// An idempotency key, and a hash of the body that it belongs to.
     fn idempotency_key(&self, key: &str, body: impl Hash) -> IdempotencyKey {
         let hash = self.shared.store.hash();
         IdempotencyKey {
@@ -730,23 +734,23 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let settled = self.shared.store.settle(id, settlement, times);
         let waiting = &self.shared.waiting;
         if let NowOrLater::Later(_) = &settled {
-            // It is done already, even if nobody awaits the answer.
+            // It has happened already, even if the result is never awaited.
             waiting.wake_all();
         }
         settled.map(move |settled| {
             let settled = settled?;
-            // Whoever waits for what was given back hears of it.
-            waiting.notify(settled.lines);
+            // Wakes the waiters for what was released.
+            waiting.notify(settled.queues);
             Ok(settled)
         })
     }
 }
 
-/// Everything about a request that makes it another one.
+/// Everything that distinguishes one request from another.
 #[derive(Hash)]
 struct RequestIdentity<'a> {
     domain: &'a str,
-    /// In order of their names.
+    /// Sorted by name.
     attributes: SmallVec<[(&'a str, &'a str); 8]>,
     cost: u64,
 }
@@ -759,11 +763,11 @@ impl<'a> RequestIdentity<'a> {
     }
 }
 
-/// How far a report has come.
+/// How far a decision is.
 enum DecideProgress<'a> {
     Now,
     Error(CheckError),
-    WhenSafe(Durable<'a>),
+    WhenDurable(Durable<'a>),
 }
 
 impl Verb {
@@ -785,5 +789,5 @@ impl<S: Store, C> fmt::Debug for Engine<S, C> {
     }
 }
 
-/// How long something is set aside where no rule says so, because none limits it.
+/// How long a reservation lasts where no rule limits it.
 const RESERVED_FOR: Duration = Duration::from_secs(600);

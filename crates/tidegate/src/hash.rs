@@ -1,18 +1,18 @@
 //! The default hash: keyed, with a proven bound on collisions.
 //!
-//! A table that keeps fingerprints instead of keys must not let anybody find two keys with the same
-//! one: whoever can, empties a victim's bucket from outside. So the default hash is *universal*:
-//! any two different keys, chosen by anybody who does not know the seed, collide with a probability
+//! A table that stores fingerprints instead of keys must not let a client find two keys with the
+//! same one: that client could empty a victim's bucket from outside. So the default hash is
+//! *universal*: any two different keys, chosen without knowing the seed, collide with a probability
 //! (over the seed) of at most 2^-64 when they are up to 240 bytes long, and 2^-62 beyond. The bound
-//! holds as long as hashes stay inside, and they do: no answer of a limiter tells one.
+//! holds as long as hashes stay secret, and they do: no decision of a limiter contains one.
 //!
 //! How: what [`Hash`](std::hash::Hash) writes is cut into words of 64 bits; a word that is not full
-//! says so in its top byte. Every word is multiplied by a random 128-bit number that belongs to its
-//! place and to its being full or not, and the upper half of the sum modulo 2^128 is the digest:
+//! has its length in its top byte. Every word is multiplied by a random 128-bit number for its
+//! position and for being full or not, and the upper half of the sum modulo 2^128 is the digest:
 //! multilinear hashing, for which 2^-64 is proven when the words differ somewhere. They do: `Hash`
 //! promises that what one key writes never begins what another one writes, and only full words of
-//! zeros leave no trace at the end. The byte 0xff, which ends every string, has random numbers of
-//! its own that need no multiplication. Longer keys are cut into blocks of 31 words; the digests of
+//! zeros leave no trace at the end. The byte 0xff, which ends every string, has its own random
+//! numbers that need no multiplication. Longer keys are cut into blocks of 31 words; the digests of
 //! all blocks but the last are the coefficients of a polynomial modulo 2^127 − 1 at a random point,
 //! whose value counts as two more words of the last block.
 
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Builds the default hash of keys: seeded at random, with a bound on collisions that holds for
 /// keys that an attacker chooses.
 ///
-/// For keys that nobody can choose, any faster [`BuildHasher`] will do.
+/// For keys that clients cannot choose, any faster [`BuildHasher`] will do.
 #[derive(Clone)]
 pub struct KeyedHash {
     seed: Arc<Seed>,
@@ -33,12 +33,12 @@ pub struct KeyedHash {
 /// The random numbers of one hash.
 struct Seed {
     start: u128,
-    /// For full words, by place.
-    full: [u128; PLACES],
-    /// For words that are not full, by place.
-    short: [u128; PLACES],
-    /// For the byte 0xff written alone, by place.
-    end: [u128; PLACES],
+    /// For full words, by position.
+    full: [u128; POSITIONS],
+    /// For words that are not full, by position.
+    short: [u128; POSITIONS],
+    /// For the byte 0xff written alone, by position.
+    end: [u128; POSITIONS],
     /// For the two halves of the polynomial's value.
     blocks: [u128; 2],
     /// Where the polynomial is evaluated; below 2^126.
@@ -74,18 +74,18 @@ impl KeyedHash {
 }
 
 impl KeyedHash {
-    /// The random numbers, to be kept as secret as whatever they name.
+    /// The random numbers, as secret as the keys.
     pub(crate) fn to_words(&self) -> Vec<u128> {
         let Seed { start, full, short, end, blocks, point } = &*self.seed;
         let tables = full.iter().chain(short).chain(end).chain(blocks);
-        // The point has lost two bits on its way in.
+        // The point has lost two bits in `from_random`.
         [*start].iter().chain(tables).chain(&[*point << 2]).copied().collect()
     }
 
-    /// The hash that these are the random numbers of; `None` if there are not as many as it has.
+    /// The hash with these random numbers; `None` if their count is wrong.
     pub(crate) fn from_words(words: &[u128]) -> Option<Self> {
         let mut next = words.iter().copied();
-        let is_whole = words.len() == 1 + 3 * PLACES + 2 + 1;
+        let is_whole = words.len() == 1 + 3 * POSITIONS + 2 + 1;
         is_whole.then(|| Self::from_random(|| next.next().unwrap_or(0)))
     }
 }
@@ -112,7 +112,7 @@ impl BuildHasher for KeyedHash {
     }
 }
 
-/// Every kind of write is passed on, so that this gives the same hash as `hash_one`.
+/// Forwards every kind of write, so that this gives the same hash as `hash_one`.
 impl Hasher for KeyedHasher {
     fn write(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
@@ -155,12 +155,12 @@ impl fmt::Debug for KeyedHasher {
     }
 }
 
-/// A hash under way.
+/// A hash in progress.
 struct Digest<S> {
     seed: S,
-    /// The sum of the block that is under way.
+    /// The sum of the current block.
     sum: u128,
-    /// Words that are in the sum.
+    /// Words in the sum.
     words: usize,
     /// The value of the polynomial over the blocks before.
     blocks: u128,
@@ -176,15 +176,15 @@ impl<S: Deref<Target = Seed>> Digest<S> {
     #[inline(always)]
     fn full(&mut self, word: u64) {
         self.make_room();
-        // The mask tells the compiler that the place is within bounds.
-        self.add(self.seed.full[self.words % PLACES], word);
+        // The mask shows the compiler that the index is within bounds.
+        self.add(self.seed.full[self.words % POSITIONS], word);
     }
 
-    /// Takes the lowest `len` bytes of `value`, 1 to 7; the others are zero.
+    /// Adds the lowest `len` bytes of `value`, 1 to 7; the others are zero.
     #[inline(always)]
     fn short(&mut self, value: u64, len: usize) {
         self.make_room();
-        self.add(self.seed.short[self.words % PLACES], value | ((len as u64) << 56));
+        self.add(self.seed.short[self.words % POSITIONS], value | ((len as u64) << 56));
     }
 
     #[inline(always)]
@@ -231,7 +231,7 @@ impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
                 let (rest, last) = (len - 8, u64::from_le_bytes(*last) >> (128 - 8 * len));
                 let table = if rest == 8 { &self.seed.full } else { &self.seed.short };
                 let tag = (rest as u64 % 8) << 56;
-                self.add(table[self.words % PLACES], last | tag);
+                self.add(table[self.words % POSITIONS], last | tag);
             }
             _ => {
                 let started = (self.sum, self.words, self.blocks);
@@ -244,7 +244,7 @@ impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
     fn write_u8(&mut self, value: u8) {
         if value == 0xff {
             self.make_room();
-            self.sum = self.sum.wrapping_add(self.seed.end[self.words % PLACES]);
+            self.sum = self.sum.wrapping_add(self.seed.end[self.words % POSITIONS]);
             self.words += 1;
         } else {
             self.short(u64::from(value), 1);
@@ -283,7 +283,7 @@ impl<S: Deref<Target = Seed>> Hasher for Digest<S> {
     }
 }
 
-/// Takes bytes of any length, out of line.
+/// Adds bytes of any length, out of line.
 #[inline(never)]
 fn write_any(
     seed: &Seed,
@@ -316,8 +316,8 @@ fn load_short(bytes: &[u8]) -> u64 {
 
 /// A bijection that makes every part of a hash depend on all of it.
 ///
-/// The table takes bits from anywhere, and not every hash is good everywhere: sums of multiples,
-/// like those above, are evenly spaced for keys that are.
+/// The table uses any of the bits, and not every hash is good everywhere: sums of multiples,
+/// like those above, are evenly spaced for evenly spaced keys.
 #[inline(always)]
 pub(crate) fn spread(hash: u64) -> u64 {
     // Multiplication by an odd number can be undone, so different hashes stay different.
@@ -345,8 +345,8 @@ fn reduce(value: u128) -> u128 {
 }
 
 const BLOCK_WORDS: usize = 31;
-/// One more than are used, so that a place is a mask away from being within bounds.
-const PLACES: usize = BLOCK_WORDS + 1;
+/// One more than are used, so that a mask keeps an index within bounds.
+const POSITIONS: usize = BLOCK_WORDS + 1;
 const PRIME: u128 = (1 << 127) - 1;
 const LOW: u128 = u64::MAX as u128;
 

@@ -1,4 +1,4 @@
-//! Which limits can be kept per key in a table, and how their states lie in a slot.
+//! The limits that a table can store per key, and how their states are packed into slots.
 
 use tidegate_core::{
     Algorithm, Bucket, BucketState, Cooldown, CooldownState, Sliding, SlidingRecord, SlidingState,
@@ -7,10 +7,10 @@ use tidegate_core::{
 
 use crate::table::{Line, Narrow, NarrowLine, Tagged, WIDE_WORDS, Wide, WideLine};
 
-/// A limit that a [`Limiter`](crate::Limiter) can keep for each of many keys: [`Bucket`],
+/// A limit that a [`Limiter`](crate::Limiter) can store for each of many keys: [`Bucket`],
 /// [`Window`], [`Cooldown`] and [`Sliding`].
 ///
-/// The price of a key is 21 bytes in a full table and about 39 in one that grows, for all of them
+/// A key takes 21 bytes in a full table and about 39 in one that grows, for all of them
 /// but [`Sliding`], which takes four times as much. This trait is sealed.
 pub trait KeyedLimit: Algorithm + sealed::Pack {}
 
@@ -21,7 +21,7 @@ pub(crate) mod sealed {
 
     use super::{Algorithm, Line};
 
-    /// How a state lies in a slot. Nothing is held in a table, so holds are not kept.
+    /// How a state is packed into a slot. A table has no holds, so they are not packed.
     ///
     /// A fresh state is all zero.
     pub trait Pack: Algorithm {
@@ -50,7 +50,7 @@ impl Pack for Bucket {
 }
 
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "each half of the 96 bits goes to its place")]
+#[allow(clippy::cast_possible_truncation, reason = "each half of the 96 bits is kept")]
 pub(crate) fn pack_bucket(state: &BucketState) -> Narrow {
     Narrow { high: (state.full_at_ticks >> 64) as u32, low: state.full_at_ticks as u64 }
 }
@@ -66,7 +66,7 @@ impl Pack for Window {
 
     #[inline(always)]
     fn pack(state: &WindowState) -> Narrow {
-        // A window's max is below 2^32, and so is what was used of it.
+        // A window's max is below 2^32, and so is its count.
         Narrow { high: u32::try_from(state.used).unwrap_or(u32::MAX), low: state.ends_ns }
     }
 
@@ -117,7 +117,7 @@ pub(crate) fn pack_sliding(state: &SlidingState) -> Wide {
     words
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "each half of a word goes to its place")]
+#[allow(clippy::cast_possible_truncation, reason = "each half of a word is kept")]
 pub(crate) fn unpack_sliding(words: Wide) -> SlidingState {
     let record = match words[0].checked_sub(1) {
         None => {

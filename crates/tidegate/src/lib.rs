@@ -17,12 +17,12 @@
 //!
 //! - [`Limiter`] is one limit over keys of your own type: [`Bucket`], [`Window`], [`Sliding`] or
 //!   [`Cooldown`]. It replaces a map behind a lock.
-//! - [`Engine`] decides by a [policy]: many rules, matched by attributes of a request and decided
-//!   together. It has quotas, reservations, places in flight, live changes and explanations.
-//! - [`Throttle`] keeps what was spent, and every call brings its own limit: what a server of
-//!   others' limits wants.
+//! - [`Engine`] decides by a [policy]: many rules, matched by attributes of a request, in one
+//!   decision. It has quotas, reservations, concurrency slots, live changes and explanations.
+//! - [`Throttle`] stores states only, and every call brings its own limit: for servers whose
+//!   clients choose the limits.
 //!
-//! # Ten things people do first
+//! # Ten common setups
 //!
 //! ## 1. Limit each client
 //!
@@ -34,7 +34,7 @@
 //! # Ok::<(), tidegate::LimitError>(())
 //! ```
 //!
-//! ## 2. Tell a refused client when to come back
+//! ## 2. Send a denied client a retry time
 //!
 //! ```
 //! use std::time::Duration;
@@ -44,8 +44,8 @@
 //! let window = Window::new(1, Duration::from_secs(10))?;
 //! let limiter = Limiter::<str, _>::builder(window).clock(clock).build()?;
 //! assert!(limiter.allow("ada"));
-//! let refused = limiter.check("ada");
-//! assert_eq!(refused.wait(), Some(Wait::After(Duration::from_secs(10))));
+//! let denied = limiter.check("ada");
+//! assert_eq!(denied.wait(), Some(Wait::After(Duration::from_secs(10))));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -86,7 +86,7 @@
 //!     bucket = { rate = "10/s", burst = 20 }
 //!
 //!     [[rule]]
-//!     name   = "everybody"
+//!     name   = "all-users"
 //!     domain = "api"
 //!     bucket = { rate = "1000/s", burst = 1000 }
 //! "#)?);
@@ -96,7 +96,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! ## 5. Charge what something really cost
+//! ## 5. Charge the actual cost
 //!
 //! ```
 //! use tidegate::policy::Policy;
@@ -117,7 +117,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! ## 6. Let three in and queue the rest
+//! ## 6. Run three at once and queue the rest
 //!
 //! ```
 //! use std::time::Duration;
@@ -131,7 +131,7 @@
 //! "#)?);
 //! let request = Request::new("default", &[]);
 //! let lease = engine.acquire(&request, Some(Duration::from_secs(1))).block()?;
-//! drop(lease); // or it is awaited, under any runtime
+//! drop(lease); // or await it, under any runtime
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -166,11 +166,11 @@
 //! assert!(engine.check(&request).wait()?.is_allowed());
 //! let changes = engine.replace_policy("ops", policy(3)?);
 //! assert_eq!(changes.len(), 1);
-//! assert_eq!(engine.peek(&request).wait()?.remaining(), Some(2)); // what was spent stays spent
+//! assert_eq!(engine.peek(&request).wait()?.remaining(), Some(2)); // the charge stays
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! ## 9. Ask why
+//! ## 9. Explain a decision
 //!
 //! ```
 //! # use tidegate::policy::Policy;
@@ -188,7 +188,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! ## 10. Try a limit before it bites
+//! ## 10. Try a limit before enforcing it
 //!
 //! ```
 //! # use tidegate::policy::{Mode, Policy};
@@ -211,12 +211,13 @@
 //!
 //! # Where to look
 //!
-//! - [`LimiterBuilder`] has the bounds of a limiter: how many keys, what happens when there are more,
-//!   which clock, which hash.
-//! - [`Report`] is the engine's answer, [`Decision`] that of one limit; [`Verdict`] is what to match on.
-//! - [`MonotonicClock`] is a limiter's default and [`SystemClock`] an engine's; [`ManualClock`] is for
-//!   tests, [`CachedClock`] for loops that know when time has passed. The verbs that decide have twins
-//!   that are told the time.
+//! - [`LimiterBuilder`] has the bounds of a limiter: how many keys, what happens when there are
+//!   more, which clock, which hash.
+//! - [`Report`] is the engine's decision, [`Decision`] that of one limit; [`Verdict`] is what to
+//!   match on.
+//! - [`MonotonicClock`] is a limiter's default and [`SystemClock`] an engine's; [`ManualClock`] is
+//!   for tests, [`CachedClock`] for loops that update the time themselves. The verbs that decide
+//!   have twins that take the time.
 
 mod any_limit;
 mod calendar;

@@ -32,18 +32,17 @@ pub use builder::{BuildError, LimiterBuilder};
 /// ```
 ///
 /// The key type can be looked up by anything it [borrows](Borrow) as, so a `Limiter<String>` takes
-/// `&str`. Keys are not kept, only their hashes: no call allocates for a key.
+/// `&str`. Keys are not stored, only their hashes: no call allocates for a key.
 ///
 /// All methods take `&self` and may be called from any number of threads. Decisions about known
-/// keys take no lock that a thread could lose its processor with for longer than a few
-/// instructions; a refusal writes nothing to shared memory.
+/// keys hold locks for a few instructions at most; a denial writes nothing to shared memory.
 ///
-/// **Memory** is bounded by [`max_keys`](LimiterBuilder::max_keys) and grows with the keys that
-/// are live, which means: not as good as never seen. A key takes about 39 bytes in a growing table
-/// (35 with a [capacity hint](LimiterBuilder::capacity_hint), 48 at most at the ceiling), four times
-/// as much for [`Sliding`](crate::Sliding).
+/// **Memory** is bounded by [`max_keys`](LimiterBuilder::max_keys) and grows with the live keys:
+/// those whose state differs from a fresh one. A key takes about 39 bytes in a growing table
+/// (35 with a [capacity hint](LimiterBuilder::capacity_hint), 48 at most at the capacity), four
+/// times as much for [`Sliding`](crate::Sliding).
 ///
-/// Every method that looks at the clock has a twin that is told the time. Times of both kinds may be
+/// Every method that reads the clock has a twin that takes the time. Times of both kinds may be
 /// mixed when they come from the same clock.
 pub struct Limiter<K: ?Sized, A: KeyedLimit = Bucket, C = MonotonicClock, S = KeyedHash> {
     table: Table<A>,
@@ -53,20 +52,20 @@ pub struct Limiter<K: ?Sized, A: KeyedLimit = Bucket, C = MonotonicClock, S = Ke
     key: PhantomData<fn(&K)>,
 }
 
-/// When idle keys have to be gone.
+/// The eviction of idle keys.
 #[derive(Debug)]
 struct Eviction {
     every: Duration,
     last_ns: AtomicU64,
 }
 
-/// There is no room in the table for a key that needs a slot: it is full of live keys.
+/// There is no slot for a key that needs one: the table is full of live keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FullError;
 
 impl fmt::Display for FullError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the limiter holds as many live keys as max_keys allows")
+        f.write_str("the limiter is full: it has max_keys live keys")
     }
 }
 
@@ -117,7 +116,7 @@ where
 
     /// Charges `cost` units to the key, if they are free: all of them or none.
     ///
-    /// A cost of 0 is a look and changes nothing.
+    /// A cost of 0 is a peek and changes nothing.
     #[inline]
     pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
@@ -161,10 +160,11 @@ where
         self.table.check(fetched, cost, now, |decision| decision)
     }
 
-    /// Charges one unit to each of many keys, each by itself, at the same time.
+    /// Charges one unit to each of many keys, independently, at the same time.
     ///
     /// The decisions replace the contents of `decisions`, in the order of the keys. About twice as
-    /// fast as one call per key when there are many keys: memory is fetched for all of them at once.
+    /// fast as one call per key when there are many keys: memory is fetched for all of them at
+    /// once.
     pub fn check_many<Q>(&self, keys: &[&Q], decisions: &mut Vec<Decision>)
     where
         K: Borrow<Q>,
@@ -191,8 +191,8 @@ where
         }
     }
 
-    /// Whether one unit is free for the key, and else how long to wait. Changes nothing, so
-    /// [`remaining`](Decision::remaining) is what is there now.
+    /// Whether one unit is free for the key, and else how long to wait. Charges nothing, so
+    /// [`remaining`](Decision::remaining) does not include the cost.
     pub fn peek<Q>(&self, key: &Q) -> Decision
     where
         K: Borrow<Q>,
@@ -210,10 +210,10 @@ where
         self.table.peek(self.hash(key), 1, now)
     }
 
-    /// Gives back up to `units` that were charged to the key, and reports how many were given.
+    /// Refunds up to `units` that were charged to the key, and returns how many.
     ///
-    /// Never more than was taken, and nothing that time has given back already. Keys that share
-    /// counters because the table is full get nothing back.
+    /// Never more than was charged, and nothing that has been refilled already. Keys that share
+    /// counters because the table is full get no refund.
     pub fn refund<Q>(&self, key: &Q, units: u64) -> u64
     where
         K: Borrow<Q>,
@@ -231,9 +231,9 @@ where
         self.table.refund(self.hash(key), units, now)
     }
 
-    /// Forgets what the key has spent: its next request finds it as if it had never come.
+    /// Drops the state of the key: its next request finds it as new.
     ///
-    /// Reports whether there was anything to forget. A limit of its own stays.
+    /// Returns whether there was a state. Its own limit stays.
     pub fn forget<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -242,7 +242,7 @@ where
         self.table.forget(self.hash(key))
     }
 
-    /// The table's name for a key. 0 is the name of a free slot.
+    /// The hash of a key. 0 stands for a free slot.
     #[inline(always)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         spread(self.hasher.hash_one(key)).max(1)
@@ -257,11 +257,11 @@ where
     C: Clock,
     S: BuildHasher,
 {
-    /// Puts another limit into force for all keys that have none of their own.
+    /// Puts another limit into force for all keys without their own.
     ///
-    /// What was spent stays spent: an edit never refills, and going back is the identity. When this
+    /// Charges stay: an edit never refills, and going back is the identity. When this
     /// returns, every key is under the new limit. It visits the whole table, without stopping
-    /// anybody; edits at the same time wait for each other.
+    /// decisions; concurrent edits wait for each other.
     pub fn set_limit(&self, limit: A) {
         self.table.set_limit(limit, || self.clock.now());
     }
@@ -271,15 +271,15 @@ where
         self.table.set_limit(limit, || now);
     }
 
-    /// The limit in force for keys that have none of their own.
+    /// The limit in force for keys without their own.
     #[must_use]
     pub fn limit(&self) -> A {
         self.table.limit()
     }
 
-    /// Gives the key a limit of its own, until [`remove_override`](Self::remove_override).
+    /// Gives the key its own limit, until [`remove_override`](Self::remove_override).
     ///
-    /// What was spent stays spent. The key keeps its slot as long as it has its own limit, idle or
+    /// Its charges stay. The key keeps its slot as long as it has its own limit, idle or
     /// not; decisions about it are some 50 ns slower.
     pub fn set_override<Q>(&self, key: &Q, limit: A) -> Result<(), FullError>
     where
@@ -298,7 +298,7 @@ where
         self.table.set_override(self.hash(key), limit, now).map_err(|TableFull| FullError)
     }
 
-    /// Puts the key back under the common limit; false if it had none of its own.
+    /// Moves the key back to the common limit; false if it had no limit of its own.
     pub fn remove_override<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -324,9 +324,9 @@ where
     A: KeyedLimit,
     C: Clock,
 {
-    /// How many keys the limiter remembers.
+    /// How many keys the limiter stores.
     ///
-    /// Idle keys leave when somebody needs their place. With an
+    /// Idle keys leave when their slots are needed. With an
     /// [eviction interval](LimiterBuilder::evict_every) they are gone once they have been idle for
     /// that long: this call drops them, when it is due.
     #[must_use]
@@ -345,22 +345,22 @@ where
         self.table.len()
     }
 
-    /// Whether the limiter remembers no key.
+    /// Whether the limiter stores no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The most keys that the limiter will remember.
+    /// The most keys that the limiter can store.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.table.capacity().max_keys
     }
 
-    /// Drops all keys that are idle: as good as never seen.
+    /// Drops all idle keys: those whose state is as good as fresh.
     ///
-    /// Nobody has to call this; slots of idle keys are reused as new keys come. It visits the whole
-    /// table, without stopping anybody.
+    /// Calling it is optional; slots of idle keys are reused as new keys come. It visits the whole
+    /// table, without stopping decisions.
     pub fn evict_idle(&self) {
         self.evict_idle_at(self.clock.now());
     }
@@ -373,12 +373,12 @@ where
     /// Stops background work, and returns when it has stopped.
     ///
     /// There is none: idle keys leave as calls come. May be called any number of times; the limiter
-    /// goes on deciding.
+    /// continues to decide.
     pub fn close(&self) {}
 }
 
 impl Eviction {
-    /// Whether the interval has passed since the last time this said so.
+    /// Whether the interval has passed since this last returned true.
     fn is_due(&self, now: Timestamp) -> bool {
         let last_ns = self.last_ns.load(Ordering::Relaxed);
         let next = Timestamp::from_nanos(last_ns).saturating_add(self.every);
@@ -400,5 +400,5 @@ impl<K: ?Sized, A: KeyedLimit, C, S> fmt::Debug for Limiter<K, A, C, S> {
     }
 }
 
-/// Keys that are fetched from memory at once.
+/// How many keys are prefetched at once.
 const BATCH: usize = 16;

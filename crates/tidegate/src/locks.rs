@@ -1,5 +1,5 @@
-//! Locks whose poison is no reason to stop: nothing that runs under them leaves data half-changed
-//! when it panics.
+//! Locks that ignore poisoning: no code that runs under them leaves data half-changed when it
+//! panics.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,4 +1,4 @@
-//! What the policy file says, checked: rules, and how to find those that a request meets.
+//! Policies: the policy file parsed and checked, and the matching of rules to requests.
 //!
 //! ```
 //! use tidegate::policy::Policy;
@@ -10,7 +10,7 @@
 //!     bucket = { rate = "10/s", burts = 20 }
 //! "#);
 //! let errors = parsed.unwrap_err().to_string();
-//! assert!(errors.starts_with("policy.toml:5:31: error: unknown key `burts` in a bucket"));
+//! assert!(errors.starts_with("policy.toml:5:31: error: unknown field `burts` in a bucket"));
 //! assert!(errors.ends_with("hint: did you mean `burst`?"));
 //! ```
 
@@ -58,7 +58,7 @@ pub use schema::schema;
 pub use server::{Listen, Secret, ServerConfig, Unmatched};
 
 /// Rules that have been checked: names are unique in their domain, numbers are exact, nothing is
-/// unlimited unless it says so.
+/// unlimited unless stated.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) server: ServerConfig,
@@ -66,19 +66,20 @@ pub struct Policy {
     pub(crate) takes_own_limits: bool,
 }
 
-/// A policy that can be used, and what is probably wrong with it all the same.
+/// A valid policy, and warnings about probable mistakes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Parsed {
     /// The policy.
     pub policy: Policy,
-    /// What was probably not meant, in the order of the file.
+    /// Probable mistakes, in the order of the file.
     pub warnings: Vec<Diagnostic>,
     /// How many more warnings there are.
     pub left_out: usize,
 }
 
-/// Equal are those that say the same. Whether requests may bring limits along is nothing that they say.
+/// Compares the contents of the files; [`with_request_limits`](Policy::with_request_limits) is not
+/// part of them.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
         (&self.server, &self.rules) == (&other.server, &other.rules)
@@ -86,14 +87,14 @@ impl PartialEq for Policy {
 }
 
 impl Policy {
-    /// Reads a policy file. The name is only for messages.
+    /// Parses a policy file. The name is only for messages.
     ///
-    /// All errors are reported at once. Files above 16 MiB are refused.
+    /// All errors are reported at once. Files above 16 MiB are rejected.
     pub fn parse(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
         parse::parse(file_name, bytes, parse::FileScope::Whole)
     }
 
-    /// The policy that a text says, for those who do not care for warnings.
+    /// The policy in a text, without its warnings.
     pub fn from_toml(text: &str) -> Result<Self, PolicyErrors> {
         Self::parse("policy.toml", text.as_bytes()).map(|parsed| parsed.policy)
     }
@@ -124,36 +125,36 @@ impl Policy {
         &self.rules
     }
 
-    /// What the file says about the daemon.
+    /// The settings of the daemon.
     #[must_use]
     pub const fn server(&self) -> &ServerConfig {
         &self.server
     }
 
-    /// The same policy, enforced for all keys whatever share of them the file says: for tests, which
-    /// have to come out the same each time.
+    /// The same policy, enforced for all keys whatever share of them the file sets: for tests,
+    /// which have to be deterministic.
     #[must_use]
     pub fn enforced_for_all(mut self) -> Self {
         self.server.enforce_ppm = ServerConfig::ENFORCE_ALL_PPM;
         self
     }
 
-    /// The same policy, for requests that may bring [a limit of their own](crate::OwnLimit).
+    /// The same policy, for requests that may bring [their own limit](crate::RequestLimit).
     ///
-    /// It is not part of the file: whether requests may do so is for whoever answers them to say. It
-    /// stays so when an engine's policy is replaced.
+    /// It is not part of the file: the program that serves the requests decides it.
+    /// It stays so when an engine's policy is replaced.
     #[must_use]
-    pub fn with_own_limits(self) -> Self {
+    pub fn with_request_limits(self) -> Self {
         Self { takes_own_limits: true, ..self }
     }
 
-    /// The policy that follows another one: whoever answers requests stays the same.
+    /// The policy as the successor of another one, which still accepts limits from requests.
     pub(crate) fn in_place_of(mut self, old: &Self) -> Arc<Self> {
         self.takes_own_limits |= old.takes_own_limits;
         Arc::new(self)
     }
 
-    /// What was probably not meant, for a policy that was built in code.
+    /// Probable mistakes, for a policy that was built in code.
     #[must_use]
     pub fn warnings(&self) -> Vec<Diagnostic> {
         lints::lint(&self.rules)
@@ -164,7 +165,7 @@ impl Policy {
 }
 
 impl Parsed {
-    /// The policy, if there is nothing to warn about; else the warnings as errors.
+    /// The policy, if there are no warnings; else the warnings as errors.
     pub fn strict(mut self) -> Result<Policy, PolicyErrors> {
         if self.warnings.is_empty() {
             return Ok(self.policy);
@@ -176,24 +177,24 @@ impl Parsed {
     }
 }
 
-/// The text of a TOML file that goes with a policy, unless reading it could do harm: it is too large,
-/// nested too deep, or not UTF-8.
+/// The text of a TOML file that belongs to a policy, unless it is too large, nested too deep, or
+/// not UTF-8.
 pub fn readable<'b>(file_name: &str, bytes: &'b [u8]) -> Result<&'b str, PolicyErrors> {
     parse::readable(file_name, bytes).map(|readable| readable.text)
 }
 
-/// The duration that a text says, as in a policy file: `1h30m`. Zero is not a duration.
+/// The duration in a text, as in a policy file: `1h30m`. Zero is not a duration.
 pub fn duration_from_text(text: &str) -> Result<Duration, RuleError> {
     Ok(text::duration(text)?)
 }
 
-/// A duration as a policy file says it, exact: `1h30m`, `250ms`.
+/// A duration as in a policy file, exact: `1h30m`, `250ms`.
 #[must_use]
 pub fn duration_to_text(duration: Duration) -> String {
     text::format_duration(duration)
 }
 
-/// A finding without a place in a file, so it names the rule.
+/// A finding without a position in a file, so it names the rule.
 fn diagnostic(finding: Finding, rules: &[Rule]) -> Diagnostic {
     let message = match finding.rule.and_then(|rule| rules.get(rule)) {
         Some(Rule { name, domain, .. }) => {

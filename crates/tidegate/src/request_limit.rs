@@ -1,4 +1,4 @@
-//! A limit that a request brings along.
+//! A limit that a request brings.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use tidegate_core::{Algorithm, Window};
 
 use crate::any_limit::AnyLimit;
 
-/// A limit that a request brings along, in place of the rules of its domain: so many units in each
-/// window of a length, on the grid of the epoch.
+/// A limit that a request brings, in place of the rules of its domain: a maximum of units in each
+/// window of a length, aligned to the epoch.
 ///
-/// What was spent belongs to the domain, all attributes of the request and the length: the same
-/// request with another maximum compares with the same count.
+/// Its state belongs to the domain, all attributes of the request and the length: the same
+/// request with another maximum has the same count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestLimit {
     pub(crate) limit: AnyLimit,
     pub(crate) unit: WindowUnit,
 }
 
-/// How long a window of an [`OwnLimit`] is.
+/// How long a window of a [`RequestLimit`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WindowUnit {
     /// A second.
@@ -37,11 +37,11 @@ pub enum WindowUnit {
 }
 
 impl RequestLimit {
-    /// At most `max` units in each window; 0 lets nothing pass.
+    /// At most `max` units in each window; 0 allows nothing.
     #[must_use]
     pub fn new(max: u32, unit: WindowUnit) -> Self {
         let per_ns = u64::try_from(unit.length().as_nanos()).unwrap_or(u64::MAX);
-        // A policy refuses a maximum of 0, because nobody means it there; here it is what was said.
+        // A policy rejects a maximum of 0 as a mistake; in a request it is meant.
         let window = Window::from_words([max.into(), per_ns, 1, 0]);
         Self { limit: AnyLimit::Window(window), unit }
     }
@@ -72,7 +72,7 @@ impl WindowUnit {
         })
     }
 
-    /// The unit that is so long, if there is one.
+    /// The unit of this length, if there is one.
     #[must_use]
     pub fn of_length(length: Duration) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.length() == length)

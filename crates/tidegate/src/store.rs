@@ -1,4 +1,4 @@
-//! Where states are kept: one whole-decision operation, answering now or later.
+//! The store trait: one whole-decision operation, with its result now or later.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -30,9 +30,9 @@ pub use plan::KeyName;
 pub(crate) use memory::{NewLimit, OverrideId, RestoredLimit, Succession, Successor};
 pub(crate) use plan::{Charge, HoldFor, IdempotencyKey, KeyNames, Plan};
 
-/// The name of units on hold: a reservation or a lease.
+/// The id of a hold: a reservation or a lease.
 ///
-/// 128 bits that nobody can guess.
+/// 128 bits that cannot be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub(crate) [u64; 2]);
 
@@ -42,13 +42,13 @@ impl fmt::Display for HoldId {
     }
 }
 
-/// This text is not the name of a hold.
+/// This text is not the id of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldIdError;
 
 impl fmt::Display for HoldIdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a reservation or lease is named by 32 hexadecimal digits")
+        f.write_str("the id of a reservation or lease has 32 hexadecimal digits")
     }
 }
 
@@ -64,37 +64,40 @@ impl FromStr for HoldId {
     }
 }
 
-/// What was decided.
+/// The result of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Decided {
     pub(crate) is_allowed: bool,
     pub(crate) hold: Option<NewHold>,
-    /// Whether it was decided before, for the same request.
-    #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "nothing is undone"))]
+    /// Whether it is the cached result of the same request.
+    #[cfg_attr(
+        not(feature = "durable"),
+        allow(dead_code, reason = "only a file store undoes decisions")
+    )]
     pub(crate) is_repeat: bool,
 }
 
-/// What tells when a decision is safe.
+/// Resolves when a decision is durable.
 pub(crate) type Durable<'a> = Pin<Box<dyn Future<Output = Result<(), Outage>> + Send + 'a>>;
 
-/// How a store answers a plan. The answers of the limits are where the caller wanted them.
+/// A store's result for a plan. The decisions of the limits are in the caller's buffer.
 pub enum Deciding<'a> {
     /// It is decided.
     Now(Result<Decided, DecideError>),
-    /// It is decided, and may be told as soon as it is safe.
-    WhenSafe(Decided, Durable<'a>),
+    /// It is decided, and may be returned once it is durable.
+    WhenDurable(Decided, Durable<'a>),
 }
 
 impl fmt::Debug for Deciding<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Now(decided) => f.debug_tuple("Now").field(decided).finish(),
-            Self::WhenSafe(decided, _) => f.debug_tuple("WhenSafe").field(decided).finish(),
+            Self::WhenDurable(decided, _) => f.debug_tuple("WhenDurable").field(decided).finish(),
         }
     }
 }
 
-/// The store cannot keep what it is told: its disk is full or broken.
+/// The store cannot write: its disk is full or broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage;
 
@@ -106,12 +109,12 @@ impl fmt::Display for Outage {
 
 impl std::error::Error for Outage {}
 
-/// Units that were set aside.
+/// Units on hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewHold {
     pub(crate) id: HoldId,
     pub(crate) expires: Timestamp,
-    /// Larger than the number of every hold before.
+    /// Larger than the fence of every hold before.
     pub(crate) fence: u64,
 }
 
@@ -122,29 +125,29 @@ pub enum DecideError {
     Superseded,
     /// The store does not know the rules yet.
     NotAdopted,
-    /// The request's name belongs to another request.
+    /// The idempotency key belongs to another request.
     OtherBody,
-    /// There are as many holds as there may be.
+    /// The maximum of holds is reached.
     TooManyHolds,
-    /// The store cannot answer.
+    /// The store is unavailable.
     Outage,
 }
 
-/// What becomes of units on hold.
+/// What to do with a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// They are charged: as many as were set aside, or another number.
+    /// Charges its units, or another number of them.
     Commit { actual: Option<u64> },
-    /// They are given back.
+    /// Releases its units.
     Cancel,
-    /// They stay on hold for as long again, from now.
+    /// Extends it by its full length, from now.
     Renew,
-    /// So many of those that were charged are given back; under the same name only once.
+    /// Refunds units that it charged; under the same idempotency key only once.
     Refund { units: u64, name: Option<IdempotencyKey> },
 }
 
 impl Settlement {
-    /// The name under which it happens only once.
+    /// The idempotency key.
     pub(crate) const fn name(self) -> Option<IdempotencyKey> {
         match self {
             Self::Refund { name, .. } => name,
@@ -153,43 +156,43 @@ impl Settlement {
     }
 }
 
-/// What became of a hold.
+/// The result of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// Units charged, or given back: the most that any of the limits saw.
+    /// Units charged, or returned: the most of any of the limits.
     pub(crate) units: u64,
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
-    /// Who has to hear of it.
-    pub(crate) lines: FreedQueues,
+    /// The queues to wake.
+    pub(crate) queues: FreedQueues,
 }
 
-/// Who may be waiting for what was given back.
+/// The queues that may wait for released units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FreedQueues {
-    /// Those who wait for places of the state with this name.
+    /// The queue for slots of the state with this hash.
     One(u64),
-    /// Anybody.
+    /// All queues.
     All,
 }
 
 /// Why a hold was not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleFailure {
-    /// It is not there: it has expired, was settled, or never was.
+    /// It is gone: it expired, was settled, or never existed.
     Gone,
-    /// The name belongs to another request.
+    /// The idempotency key belongs to another request.
     OtherBody,
-    /// The store cannot keep what becomes of it.
+    /// The store cannot write it.
     Outage,
 }
 
-/// Why nothing was given back.
+/// Why nothing was refunded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefundFailure {
-    /// The request's name belongs to another request.
+    /// The idempotency key belongs to another request.
     OtherBody,
-    /// The store cannot keep it.
+    /// The store cannot write it.
     Outage,
 }
 
@@ -205,14 +208,14 @@ impl From<Outage> for SettleFailure {
     }
 }
 
-/// What a store knows about edits from an earlier life.
+/// The edits that a store has from before the restart.
 #[derive(Clone, Debug, Default)]
 pub struct StoredEdits {
     pub(crate) overlay: Overlay,
     pub(crate) changes: Vec<Change>,
 }
 
-/// A new set of rules, as a store needs to know it.
+/// A new set of rules, as a store needs it.
 #[derive(Clone, Debug, Default)]
 pub struct Adoption {
     pub(crate) version: u64,
@@ -222,9 +225,10 @@ pub struct Adoption {
     pub(crate) removed: Vec<u32>,
 }
 
-/// Keeps states and applies whole decisions to them.
+/// Stores states and applies whole decisions to them.
 ///
-/// This trait is sealed: the stores are part of this crate, and all of them give the same answers.
+/// This trait is sealed: the stores are part of this crate, and all of them make the same
+/// decisions.
 pub trait Store: sealed::Store {}
 
 impl<S: sealed::Store> Store for S {}
@@ -237,14 +241,14 @@ pub(crate) mod sealed {
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
-        /// Whether every answer is there at once.
+        /// Whether every result is ready at once.
         const ANSWERS_AT_ONCE: bool;
 
         /// Makes one whole decision: everything is charged, or nothing.
         fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;
 
-        /// Ends a hold, makes it longer, or gives back what it charged. The note is written down
-        /// with it.
+        /// Ends or extends a hold, or refunds what it charged. A file store writes the note with
+        /// it.
         fn settle(
             &self,
             id: HoldId,
@@ -252,33 +256,33 @@ pub(crate) mod sealed {
             times: Times,
         ) -> NowOrLater<'_, Result<Settled, SettleFailure>>;
 
-        /// Gives back the cost of a plan to each of its limits, as far as it was taken; once for each
-        /// name.
+        /// Refunds the cost of a plan to each of its limits, as far as it was charged; once for
+        /// each idempotency key.
         fn refund(
             &self,
             plan: &Plan<'_>,
             times: Times,
         ) -> NowOrLater<'_, Result<u64, RefundFailure>>;
 
-        /// Drops what the keys of a plan have spent.
+        /// Drops the states of a plan's keys.
         fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>>;
 
-        /// Puts a key's state under the charge's limit as of the last edit.
+        /// Moves a key's state to the charge's limit as of the last edit.
         fn settle_in(&self, charge: &Charge<'_>, times: Times);
 
-        /// Takes note of a new set of rules; the time is read once the rules are in force.
+        /// Adopts a new set of rules; the time is read once the rules are in force.
         fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times);
 
-        /// Gives back holds whose time has come; true if there were any.
+        /// Releases expired holds; true if there were any.
         fn expire(&self, times: Times) -> bool;
 
-        /// When the next hold ends.
+        /// When the next hold expires.
         fn next_due(&self) -> Option<Timestamp>;
 
-        /// The number of rounds that were closed in a domain.
+        /// The number of rounds closed in a domain.
         fn rounds(&self, domain: &str) -> Arc<AtomicU64>;
 
-        /// Closes a round of a domain, and reports how many were closed.
+        /// Closes a round of a domain, and returns how many were closed.
         fn close_round(
             &self,
             domain: &str,
@@ -286,59 +290,59 @@ pub(crate) mod sealed {
             times: Times,
         ) -> NowOrLater<'_, Result<u64, Outage>>;
 
-        /// Keeps edits beyond the process, if it keeps anything.
+        /// Stores edits beyond the process, if the store is durable.
         fn store_edits(&self, _overlay: &Overlay, _changes: &[Change]) -> Result<(), Outage> {
             Ok(())
         }
 
-        /// Edits from an earlier life.
+        /// Edits from before the restart.
         fn stored_edits(&self) -> StoredEdits {
             StoredEdits::default()
         }
 
-        /// The hash that names states.
+        /// The hash of the keys.
         fn hash(&self) -> &KeyedHash;
 
-        /// Limits that states from an earlier life count under.
+        /// Limits that restored states count under.
         fn known_limits(&self) -> Vec<RestoredLimit>;
 
-        /// How many keys have a state of their own.
+        /// How many keys have their own state.
         fn len(&self) -> usize;
 
-        /// Bytes of memory in which they are kept.
+        /// Memory used for states, in bytes.
         fn bytes(&self) -> usize;
     }
 }
 
-/// What a store answers: at once, or when it knows.
+/// A result that is ready now, or later.
 ///
-/// Await it, or [`wait`](Self::wait) for it in blocking code. The in-memory store always answers at
-/// once, so that neither costs anything. A store on disk has done what it was asked when the answer is
-/// there to be awaited, and tells it as soon as that is safe.
-#[must_use = "what is not awaited may not be safe yet"]
+/// Await it, or [`wait`](Self::wait) for it in blocking code. With the in-memory store it is always
+/// ready, so that neither costs anything. A file store has applied the operation when this is
+/// returned, and it resolves when the operation is durable.
+#[must_use = "the operation may not be durable until this is awaited"]
 pub enum NowOrLater<'a, T> {
-    /// Here it is.
+    /// It is ready.
     Now(T),
-    /// It takes a while.
+    /// It will be ready later.
     Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
 impl<'a, T> NowOrLater<'a, T> {
-    /// The answer, at the price of blocking this thread until it is there.
+    /// The result; blocks this thread until it is ready.
     pub fn wait(self) -> T {
         match self {
-            Self::Now(answer) => answer,
+            Self::Now(result) => result,
             Self::Later(future) => block_on(future),
         }
     }
 
-    /// What a function makes of the answer.
+    /// Applies a function to the result.
     pub fn map<U>(self, function: impl FnOnce(T) -> U + Send + 'a) -> NowOrLater<'a, U>
     where
         T: 'a,
     {
         match self {
-            Self::Now(answer) => NowOrLater::Now(function(answer)),
+            Self::Now(result) => NowOrLater::Now(function(result)),
             Self::Later(future) => NowOrLater::Later(Box::pin(async { function(future.await) })),
         }
     }
@@ -350,13 +354,13 @@ impl<'a, T: Unpin + 'a> IntoFuture for NowOrLater<'a, T> {
 
     fn into_future(self) -> NowOrLaterFuture<'a, T> {
         match self {
-            Self::Now(answer) => NowOrLaterFuture { now: Some(answer), later: None },
+            Self::Now(result) => NowOrLaterFuture { now: Some(result), later: None },
             Self::Later(future) => NowOrLaterFuture { now: None, later: Some(future) },
         }
     }
 }
 
-/// An [`Answer`] that is awaited.
+/// The future of a [`NowOrLater`].
 pub struct NowOrLaterFuture<'a, T> {
     now: Option<T>,
     later: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
@@ -367,7 +371,7 @@ impl<T: Unpin> Future for NowOrLaterFuture<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match (self.now.take(), &mut self.later) {
-            (Some(answer), _) => Poll::Ready(answer),
+            (Some(result), _) => Poll::Ready(result),
             (None, Some(future)) => future.as_mut().poll(context),
             (None, None) => Poll::Pending,
         }
@@ -376,14 +380,16 @@ impl<T: Unpin> Future for NowOrLaterFuture<'_, T> {
 
 impl<T> fmt::Debug for NowOrLaterFuture<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answering").field("is_there", &self.now.is_some()).finish_non_exhaustive()
+        f.debug_struct("NowOrLaterFuture")
+            .field("is_ready", &self.now.is_some())
+            .finish_non_exhaustive()
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for NowOrLater<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Now(answer) => f.debug_tuple("Now").field(answer).finish(),
+            Self::Now(result) => f.debug_tuple("Now").field(result).finish(),
             Self::Later(_) => f.write_str("Later(..)"),
         }
     }
@@ -407,8 +413,8 @@ pub(crate) fn block_on<T>(mut future: Pin<Box<dyn Future<Output = T> + Send + '_
     let signal = Arc::new(Signal::default());
     let waker = Waker::from(Arc::clone(&signal));
     loop {
-        if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return answer;
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
         }
         let mut is_set = signal.is_set.lock().unwrap_or_else(PoisonError::into_inner);
         while !*is_set {

@@ -1,17 +1,17 @@
 //! The in-memory table: states of one limit, by the hash of a key.
 //!
-//! A hash is the key here: 64 bits, of which two different keys agree with a probability of 2^-64
-//! under the default hash. It picks a home line ([`directory`]); the state lies there or in one of
-//! the next few lines ([`chain`]).
+//! The hash is the key here: 64 bits, of which two different keys agree with a probability of 2^-64
+//! under the default hash. It picks a home line ([`directory`]); the state is there or in one of
+//! the next few lines ([`probe_chain`]).
 //!
-//! A decision reads the line without a lock. A refusal checks that the line's header has not
+//! A decision reads the line without a lock. A denial checks that the line's header has not
 //! changed meanwhile and writes nothing at all. An admission takes the line's lock by swapping the
 //! header that it read, which proves that nothing has changed since, and stores the new state.
 //! A key that is not found is looked up again under the lock of its home line, and inserted there.
 //!
-//! A slot is reused only when its state is idle, and the time at which it was is remembered in
-//! the *watermark*: a key without a slot is never decided at an earlier time than that, so a slow
-//! thread cannot revive what a reused slot has forgotten.
+//! A slot is reused only when its state is idle, and the latest time at which that was so is the
+//! *watermark*: a key without a slot is never decided at an earlier time than that, so a slow
+//! thread cannot revive what a reused slot has dropped.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -50,16 +50,16 @@ pub(crate) struct Table<A: KeyedLimit> {
     table: SlotTable<A::Line>,
     limits: LimitPair<A>,
     overrides: RwLock<HashMap<u64, A>>,
-    /// The counters that new keys share while the table is full; made when first needed.
+    /// The counters that new keys share while the table is full; created when first needed.
     sketch: OnceLock<Option<Sketch<A>>>,
 }
 
-/// Which limit a call is decided under.
+/// The limit for a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LimitSource<A> {
     /// The key's own, or else the table's.
     Kept,
-    /// The one that came with the call. States must mean the same under every limit that comes, and
+    /// The one that came with the call. States must mean the same under every such limit, and
     /// under the table's.
     Given(A),
 }
@@ -108,16 +108,16 @@ impl<A: KeyedLimit> Table<A> {
         self.limits.in_force()
     }
 
-    /// Asks the processor for the home line of a hash, to be there when it is decided about.
+    /// Prefetches the home line of a hash.
     #[inline(always)]
     pub(crate) fn fetch(&self, hash: u64) -> Fetched<'_, A::Line> {
         self.table.fetch(hash)
     }
 
-    /// Charges `cost` to a key, if it fits, and reports what `report` makes of the decision.
+    /// Charges `cost` to a key, if it fits, and returns the result of `report` for the decision.
     ///
-    /// A whole decision is larger than the work of making it, so nothing of it is written down but
-    /// what is asked for.
+    /// A whole decision is larger than the work of making it, so only what is used of it is
+    /// computed.
     #[inline(always)]
     pub(crate) fn check<R>(
         &self,
@@ -205,7 +205,7 @@ impl<A: KeyedLimit> Table<A> {
         }
     }
 
-    /// What [`check`](Self::check) would answer. Changes nothing.
+    /// What [`check`](Self::check) would decide. Changes nothing.
     pub(crate) fn peek(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
         self.peek_under(hash, (LimitSource::Kept, cost), now)
     }
@@ -235,19 +235,19 @@ impl<A: KeyedLimit> Table<A> {
         }
     }
 
-    /// Gives back up to `units` to a key that has a slot, and reports how many.
+    /// Refunds up to `units` to a key that has a slot, and returns how many.
     pub(crate) fn refund(&self, hash: u64, units: u64, now: Timestamp) -> u64 {
         let (_, mut chain) = self.table.lock_chain(hash);
         let Some(at) = chain.find(hash) else { return 0 };
         let line = chain.line(at.line);
         let limit = self.limit_of(line.header, at.slot, hash);
         let mut state = A::unpack(line.load(at.slot));
-        let given = limit.refund(&mut state, units, now);
+        let refunded = limit.refund(&mut state, units, now);
         line.store(at.slot, A::pack(&state));
-        given
+        refunded
     }
 
-    /// Drops what a key has spent; true if there was anything. Its own limit stays.
+    /// Drops the state of a key; true if there was one. Its own limit stays.
     pub(crate) fn forget(&self, hash: u64) -> bool {
         let (_, mut chain) = self.table.lock_chain(hash);
         let Some(at) = chain.find(hash) else { return false };
@@ -261,27 +261,27 @@ impl<A: KeyedLimit> Table<A> {
         true
     }
 
-    /// Puts another limit into force. What was spent stays spent.
+    /// Puts another limit into force. Charges stay.
     ///
     /// When this returns every key is under the new limit; until then each is under one of both.
     ///
     /// The time is read again for each line, under its lock: what was charged before the line was
-    /// moved was charged before that time, and is not given back at a rate that came later.
+    /// migrated was charged before that time, and is not refilled at a later rate.
     pub(crate) fn set_limit(&self, limit: A, now: impl Fn() -> Timestamp) {
-        let modernise = |line: &mut Locked<'_, A::Line>| {
+        let migrate_line = |line: &mut Locked<'_, A::Line>| {
             self.migrate(line, self.limits.current_index(), now());
         };
         self.limits.edit(limit, now(), || {
             for line in self.table.lines() {
-                modernise(&mut Locked::new(line));
+                migrate_line(&mut Locked::new(line));
             }
             if let Some(sketch) = self.sketch() {
-                sketch.for_each_line(modernise);
+                sketch.for_each_line(migrate_line);
             }
         });
     }
 
-    /// Gives a key a limit of its own. What it has spent stays spent.
+    /// Gives a key its own limit. Its charges stay.
     pub(crate) fn set_override(
         &self,
         hash: u64,
@@ -298,7 +298,7 @@ impl<A: KeyedLimit> Table<A> {
         Ok(())
     }
 
-    /// Puts a key back under the common limit; true if it had one of its own.
+    /// Moves a key back to the common limit; true if it had its own.
     pub(crate) fn remove_override(&self, hash: u64, now: Timestamp) -> bool {
         let (_, mut chain) = self.table.lock_chain(hash);
         let Some(at) = chain.find(hash) else { return false };
@@ -325,15 +325,15 @@ impl<A: KeyedLimit> Table<A> {
     }
 }
 
-/// The slow way: under the lock of the key's home line.
+/// The slow path: under the lock of the key's home line.
 impl<A: KeyedLimit> Table<A> {
-    fn check_locked(&self, hash: u64, asked: (LimitSource<A>, u64), now: Timestamp) -> Decision {
-        let (under, cost) = asked;
+    fn check_locked(&self, hash: u64, call: (LimitSource<A>, u64), now: Timestamp) -> Decision {
+        let (under, cost) = call;
         match self.table.enter(hash, now, self) {
             KeyLocation::Known(mut chain, at) => {
                 let line = chain.line(at.line);
                 let limit = under.or(|| self.limit_of(line.header, at.slot, hash));
-                // A key may have been given its slot with its own limit, after it was forgotten.
+                // A key may have got its slot with its own limit, after it was forgotten.
                 let is_pinned = line.header.is_pinned(at.slot);
                 let now = if is_pinned { self.table.no_earlier_than_reuse(now) } else { now };
                 let mut state = A::unpack(line.load(at.slot));
@@ -341,12 +341,12 @@ impl<A: KeyedLimit> Table<A> {
                 line.store(at.slot, A::pack(&state));
                 decision
             }
-            KeyLocation::Claimed(mut chain, at) => self.insert((&mut chain, at), hash, asked, now),
-            KeyLocation::Full(mut chain) => self.check_without_slot(&mut chain, hash, asked, now),
+            KeyLocation::Claimed(mut chain, at) => self.insert((&mut chain, at), hash, call, now),
+            KeyLocation::Full(mut chain) => self.check_without_slot(&mut chain, hash, call, now),
         }
     }
 
-    /// The slot of a key that must have one, inserted if need be.
+    /// The slot of a key that needs one, inserted if missing.
     fn lock_slot(
         &self,
         hash: u64,
@@ -365,7 +365,7 @@ impl<A: KeyedLimit> Table<A> {
         }
     }
 
-    /// Decides about a new key in the slot that was claimed for it.
+    /// Decides a new key in the slot that was claimed for it.
     fn insert(
         &self,
         (chain, at): (&mut ProbeChain<'_, A::Line>, Position),
@@ -379,7 +379,7 @@ impl<A: KeyedLimit> Table<A> {
         let now = self.table.no_earlier_than_reuse(now);
         let decision = limit.check(&mut state, cost, now);
         if state == limit.fresh() {
-            // Nothing to remember: a cost that can never pass takes no slot.
+            // Nothing to store: a cost that can never be allowed takes no slot.
             self.table.uncount_keys(1);
         } else {
             line.set_fingerprint(at.slot, hash);
@@ -388,7 +388,7 @@ impl<A: KeyedLimit> Table<A> {
         decision
     }
 
-    /// The state that a new key starts with in this line: fresh, or what the shared counters say.
+    /// The first state of a new key in this line: fresh, or the estimate of the shared counters.
     fn first_state(&self, line: &mut Locked<'_, A::Line>, hash: u64, now: Timestamp) -> A::State {
         let Some(sketch) = self.sketch() else {
             return self.limits.get(line.header.limit_index()).fresh();
@@ -403,7 +403,7 @@ impl<A: KeyedLimit> Table<A> {
         }
     }
 
-    /// Decides about a new key for which there is no slot, under the lock of its home line.
+    /// Decides a new key without a slot, under the lock of its home line.
     fn check_without_slot(
         &self,
         chain: &mut ProbeChain<'_, A::Line>,
@@ -423,7 +423,7 @@ impl<A: KeyedLimit> Table<A> {
         }
     }
 
-    /// The limit that a slot's state is counted under.
+    /// The limit that a slot's state counts under.
     fn limit_of(&self, header: LineHeader, slot: usize, hash: u64) -> A {
         if header.is_pinned(slot) {
             let overrides = self.overrides.read().unwrap_or_else(|poison| poison.into_inner());
@@ -434,7 +434,7 @@ impl<A: KeyedLimit> Table<A> {
         self.limits.get(header.limit_index())
     }
 
-    /// Moves the states of a line to the limit that is in force, as read under the line's lock.
+    /// Migrates the states of a line to the limit in force, as read under the line's lock.
     fn migrate(&self, line: &mut Locked<'_, A::Line>, current: usize, now: Timestamp) {
         if line.header.limit_index() == current {
             return;
@@ -468,7 +468,7 @@ impl<A: KeyedLimit> SlotPolicy<A::Line> for Table<A> {
     }
 
     fn level(&self, lines: &mut [Locked<'_, A::Line>], now: Timestamp) {
-        // Read once, with all lines locked: an edit that comes now finds them all alike.
+        // Read once, with all lines locked: an edit that comes now finds them all under one limit.
         let current = self.limits.current_index();
         lines.iter_mut().for_each(|line| self.migrate(line, current, now));
     }

@@ -1,4 +1,4 @@
-//! What every store has to do, as tests that any store can be put through.
+//! The conformance suite: scenarios that every store has to pass.
 //!
 //! ```
 //! use tidegate::{MemoryStore, WhenFull, testing};
@@ -6,8 +6,8 @@
 //! testing::conformance(|| MemoryStore::new(1_000, WhenFull::Deny).expect("a few kilobytes"));
 //! ```
 //!
-//! A store that passes gives the same answers as every other one that does. All times are whole
-//! microseconds. A new store is made for each scenario, for at least 1 000 keys.
+//! Stores that pass make the same decisions. All times are whole
+//! microseconds. A new store is created for each scenario, for at least 1 000 keys.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
@@ -48,13 +48,13 @@ pub fn conformance<S: Store>(make: impl Fn() -> S) {
     assert!(failed.is_empty(), "failed: {}", failed.join(", "));
 }
 
-/// One of the things that a store has to do.
+/// One scenario.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Scenario<S> {
-    /// What it is about.
+    /// Its name.
     pub name: &'static str,
-    /// Panics if the stores that it makes do not do it.
+    /// Panics if the stores that it creates do not conform.
     pub run: fn(&dyn Fn() -> S),
 }
 
@@ -67,19 +67,19 @@ macro_rules! list {
     };
 }
 
-/// All scenarios, each to be run by itself.
+/// All scenarios, to be run separately.
 #[must_use]
 pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
     list! {
-        limits: never_too_much honest_waits cooldowns_keep_their_gap looks_change_nothing
+        limits: never_too_much honest_waits cooldowns_keep_their_gap peeks_change_nothing
             waits_that_do_not_help;
-        rules: all_or_nothing longest_wait_is_told shadow_rules_only_watch groups_take_the_first
+        rules: all_or_nothing longest_wait_is_reported shadow_rules_deny_nothing groups_apply_the_first
             missing_attributes enforcement_can_be_switched_off charge_refused_charges
-            unmatched_can_be_denied bans_refuse together_is_one_decision forgetting;
+            unmatched_can_be_denied bans_deny several_requests_are_one_decision forgetting;
         holds: holds_shrink_capacity reserve_and_cancel_is_the_identity commits_of_less_and_more
-            expiry_comes_at_its_own_time refunds_are_never_more_than_taken
-            closed_windows_give_nothing_back_to_holds names_make_repeats_free
-            names_make_refunds_happen_once
+            expiry_comes_at_its_own_time refunds_are_never_more_than_charged
+            closed_windows_refund_nothing_to_holds idempotency_keys_make_repeats_free
+            idempotency_keys_make_refunds_happen_once
             repeats_survive_edits slots_are_never_more_than_there_are forgetting_keeps_holds
             all_rules_are_held_or_none;
         quotas: calendar_days_follow_the_zone rounds_carry_over cost_tables_price
@@ -89,9 +89,9 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
             unlimited_in_between_refills_nothing stacked_ones_refill_nothing;
         edits: lower_and_raise_is_the_identity buckets_refill_at_each_rate_in_turn
             next_waits_for_the_window next_waits_for_the_round edits_reach_holds
-            many_edits_lose_nobody rules_that_come_back_know_their_keys;
-        together: each_request_is_told_of refused_without_a_limit_is_told_of
-            own_limits_count_by_length own_limits_replace_rules;
+            many_edits_lose_no_key rules_that_come_back_know_their_keys;
+        together: each_request_has_its_rules early_denial_names_the_request
+            request_limits_count_by_length request_limits_replace_rules;
         threads: exactly_the_least_limit one_token_for_two reservations_add_up
             edits_lose_nothing new_keys_while_it_grows;
     }
@@ -103,7 +103,7 @@ type Attributes<'a> = &'a [(&'a str, &'a str)];
 const ADA: Attributes<'static> = &[("user", "ada")];
 const BOB: Attributes<'static> = &[("user", "bob")];
 
-/// An engine at work, with short words for what tests do.
+/// An engine with short methods for tests.
 struct TestEngine<S: Store> {
     engine: Engine<S, ManualClock>,
     clock: ManualClock,
@@ -142,14 +142,14 @@ impl<S: Store> TestEngine<S> {
         self.engine.peek(&Request::new("default", attributes).cost(cost)).wait().unwrap()
     }
 
-    /// What is left under a rule.
+    /// What remains under a rule.
     fn left(&self, attributes: Attributes<'_>, rule: &str) -> u64 {
         let report = self.peek(attributes, 0);
         let left = report.rules().find(|it| it.rule == rule).map(|it| it.decision.remaining());
         left.unwrap_or_else(|| panic!("no rule {rule} in {report:?}"))
     }
 
-    /// How many requests of one unit are let in before one is refused.
+    /// How many requests of one unit are allowed before one is denied.
     fn admits(&self, attributes: Attributes<'_>) -> u64 {
         (0..10_000).take_while(|_| self.allows(attributes, 1)).count() as u64
     }

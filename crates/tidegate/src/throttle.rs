@@ -13,8 +13,7 @@ mod builder;
 
 pub use builder::ThrottleBuilder;
 
-/// Token buckets over many keys, in memory, where every call brings the limit that it is decided
-/// under.
+/// Token buckets over many keys, in memory, where every call brings its own limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,14 +28,14 @@ pub use builder::ThrottleBuilder;
 /// # Ok::<(), tidegate::LimitError>(())
 /// ```
 ///
-/// For servers whose callers know the limits. What is kept of a key is the time at which its bucket
-/// is full again, and nothing else; a call with other numbers goes on from there. So what was
-/// charged stays charged, as time: a charge of one unit that takes two seconds to come back is
+/// For servers whose clients choose the limits. The state of a key is the time at which its bucket
+/// is full again, and nothing else; a call with other numbers continues from there. So what was
+/// charged stays charged, as time: a charge of one unit that takes two seconds to refill is
 /// four units to a call whose units take half a second.
 ///
 /// Where the limit is known beforehand, [`Limiter`](crate::Limiter) is exact to the nanosecond;
 /// here a unit may come up to 1/256 ns late, never early. Everything else is as it is there: keys
-/// are not kept, only their hashes; memory is bounded by
+/// are not stored, only their hashes; memory is bounded by
 /// [`max_keys`](ThrottleBuilder::max_keys); all methods take `&self` and may be called from any
 /// number of threads.
 pub struct Throttle<K: ?Sized, C = MonotonicClock, S = KeyedHash> {
@@ -53,7 +52,7 @@ pub struct CallLimit(Bucket);
 impl CallLimit {
     /// A bucket of `burst` units (the whole capacity), refilled at `rate`.
     ///
-    /// Refused when the burst is zero, when a unit takes less than a nanosecond or more than 417
+    /// An error when the burst is zero, when a unit takes less than a nanosecond or more than 417
     /// days, and when an empty bucket takes more than 2^87 nanoseconds to fill.
     pub fn new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
         Bucket::in_common_ticks(rate, burst).map(Self)
@@ -72,14 +71,14 @@ impl CallLimit {
     }
 }
 
-/// One of many calls that are decided together.
+/// One of many calls.
 #[derive(Debug)]
 pub struct Call<'k, Q: ?Sized> {
-    /// Whose bucket.
+    /// Its key.
     pub key: &'k Q,
-    /// Under which limit.
+    /// Its limit.
     pub limit: CallLimit,
-    /// How many units; 0 is a look.
+    /// How many units; 0 is a peek.
     pub cost: u64,
 }
 
@@ -106,7 +105,7 @@ impl<K: ?Sized> Default for Throttle<K> {
 impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
     /// Charges `cost` units to the key under `limit`, if they are free: all of them or none.
     ///
-    /// A cost of 0 is a look and changes nothing; it is refused where calls with a larger burst have
+    /// A cost of 0 is a peek and changes nothing; it is denied where calls with a larger burst have
     /// charged more than this limit allows at all.
     #[inline]
     pub fn check<Q>(&self, key: &Q, limit: CallLimit, cost: u64) -> Decision
@@ -125,30 +124,30 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
         Q: Hash + ?Sized,
     {
         let fetched = self.table.fetch(self.hash(key));
-        let asked = (LimitSource::Given(limit.0), cost);
-        self.table.check_under(fetched, asked, now, |decision| decision)
+        let call = (LimitSource::Given(limit.0), cost);
+        self.table.check_under(fetched, call, now, |decision| decision)
     }
 
-    /// Decides many calls, each by itself, one after the other, at the same time.
+    /// Decides many calls, independently, one after the other, at the same time.
     ///
-    /// `told` gets the decisions, in the order of the calls. Memory is fetched for several calls at
-    /// once, and nothing is allocated.
+    /// `on_decision` gets the decisions, in the order of the calls. Memory is fetched for several
+    /// calls at once, and nothing is allocated.
     pub fn check_many<'k, Q>(
         &self,
         calls: impl IntoIterator<Item = Call<'k, Q>>,
-        told: impl FnMut(Decision),
+        on_decision: impl FnMut(Decision),
     ) where
         K: Borrow<Q>,
         Q: Hash + ?Sized + 'k,
     {
-        self.check_many_at(calls, told, self.clock.now());
+        self.check_many_at(calls, on_decision, self.clock.now());
     }
 
     /// [`check_many`](Self::check_many) at a given time.
     pub fn check_many_at<'k, Q>(
         &self,
         calls: impl IntoIterator<Item = Call<'k, Q>>,
-        mut told: impl FnMut(Decision),
+        mut on_decision: impl FnMut(Decision),
         now: Timestamp,
     ) where
         K: Borrow<Q>,
@@ -158,13 +157,13 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
         loop {
             let mut batch = [None; BATCH];
             let mut taken = 0;
-            for (place, Call { key, limit, cost }) in batch.iter_mut().zip(calls.by_ref()) {
-                *place = Some((self.table.fetch(self.hash(key)), limit, cost));
+            for (entry, Call { key, limit, cost }) in batch.iter_mut().zip(calls.by_ref()) {
+                *entry = Some((self.table.fetch(self.hash(key)), limit, cost));
                 taken += 1;
             }
             for (fetched, limit, cost) in batch[..taken].iter().flatten() {
-                let asked = (LimitSource::Given(limit.0), *cost);
-                told(self.table.check_under(*fetched, asked, now, |decision| decision));
+                let call = (LimitSource::Given(limit.0), *cost);
+                on_decision(self.table.check_under(*fetched, call, now, |decision| decision));
             }
             if taken < BATCH {
                 return;
@@ -172,8 +171,8 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
         }
     }
 
-    /// What [`check`](Self::check) would answer. Changes nothing, so
-    /// [`remaining`](Decision::remaining) is what is there now.
+    /// What [`check`](Self::check) would decide. Charges nothing, so
+    /// [`remaining`](Decision::remaining) does not include the cost.
     pub fn peek<Q>(&self, key: &Q, limit: CallLimit, cost: u64) -> Decision
     where
         K: Borrow<Q>,
@@ -191,7 +190,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
         self.table.peek_under(self.hash(key), (LimitSource::Given(limit.0), cost), now)
     }
 
-    /// Forgets what the key has spent; false if there was nothing to forget.
+    /// Drops the state of the key; false if there was none.
     pub fn forget<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -200,7 +199,7 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
         self.table.forget(self.hash(key))
     }
 
-    /// The table's name for a key. 0 is the name of a free slot.
+    /// The hash of a key. 0 stands for a free slot.
     #[inline(always)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         spread(self.hasher.hash_one(key)).max(1)
@@ -209,27 +208,27 @@ impl<K: ?Sized, C: Clock, S: BuildHasher> Throttle<K, C, S> {
 
 /// Size and upkeep.
 impl<K: ?Sized, C: Clock, S> Throttle<K, C, S> {
-    /// How many keys the throttle remembers. Idle ones leave when somebody needs their place.
+    /// How many keys the throttle stores. Idle ones leave when their slots are needed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether the throttle remembers no key.
+    /// Whether the throttle stores no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The most keys that the throttle will remember.
+    /// The most keys that the throttle can store.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.table.capacity().max_keys
     }
 
-    /// Drops all keys that are idle: as good as never seen.
+    /// Drops all idle keys: those whose state is as good as fresh.
     ///
-    /// Nobody has to call this; slots of idle keys are reused as new keys come.
+    /// Calling it is optional; slots of idle keys are reused as new keys come.
     pub fn evict_idle(&self) {
         self.evict_idle_at(self.clock.now());
     }
@@ -249,5 +248,5 @@ impl<K: ?Sized, C, S> fmt::Debug for Throttle<K, C, S> {
     }
 }
 
-/// Calls whose keys are fetched from memory at once.
+/// How many calls' keys are prefetched at once.
 const BATCH: usize = 16;

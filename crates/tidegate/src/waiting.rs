@@ -1,17 +1,17 @@
-//! Who waits for a turn, in arrival order.
+//! Queues of waiters, in arrival order.
 //!
-//! The list knows neither slots nor buckets. It orders those who wait in *lines*; the first of a
-//! line makes *attempts*, all others sleep. What an attempt does is the caller's affair.
+//! They know neither slots nor buckets. The head of a queue makes *attempts*, all other waiters
+//! sleep. What an attempt does is up to the caller.
 //!
-//! - **Arrival is the call of [`WaitList::wait`]**, not the first poll. The check whether somebody
-//!   waits, the first attempt and the joining happen under one lock, so nobody is overtaken by
-//!   somebody who called later, unless its rank is higher.
-//! - **Who becomes first looks.** After a success, a cancellation, a time-out or a panic the next
-//!   one attempts too, so a wake-up is passed on until an attempt says that there is no more.
+//! - **Arrival is the call of [`WaitQueues::wait`]**, not the first poll. The check for earlier
+//!   waiters, the first attempt and the joining happen under one lock, so no waiter is overtaken by
+//!   a later call, unless its rank is higher.
+//! - **A new head attempts.** After a success, a cancellation, a time-out or a panic the next
+//!   waiter attempts too, so a wake-up is passed on until an attempt finds no more.
 //! - **The lock is held during an attempt.** A wake-up comes before it or after it, never between a
-//!   refused attempt and the sleep. An attempt must therefore not call the list, nor drop anything
+//!   failed attempt and the sleep. An attempt must therefore not call the queues, nor drop anything
 //!   that does; it panics if it tries.
-//! - Who is first and is not polled holds up its line, until its future is dropped.
+//! - A head that is not polled blocks its queue, until its future is dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -35,64 +35,65 @@ use queue::{Queues, Ticket, Turn, next_attempt};
 use sync::{AtomicUsize, Attempting, Mutex, MutexGuard, Ordering, fence, lock};
 use timer::{Alarms, Armed, SleepBudget, Timer};
 
-/// What an attempt has found.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt<T> {
-    /// It has what it wanted.
+    /// It succeeded.
     Done(T),
-    /// Not now. It is made again after a `wake` of the line, or at `retry_at`.
+    /// Not now. It is repeated after a `wake` of the queue, or at `retry_at`.
     NotYet { retry_at: Option<Timestamp> },
 }
 
-/// Why somebody waits no longer, without success.
+/// Why a wait ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueError {
-    /// All places of the line were taken.
+    /// The queue is full.
     QueueFull,
-    /// The deadline has come.
+    /// The deadline has passed.
     DeadlinePassed,
-    /// The list has been closed.
+    /// The queues were closed.
     Closed,
 }
 
-/// All who wait.
+/// All queues.
 pub(crate) struct WaitQueues {
     shared: Arc<WaitInner>,
 }
 
 impl WaitQueues {
-    /// An empty list, whose deadlines and times to retry are times of `clock`.
+    /// Empty queues; deadlines and retry times are times of `clock`.
     pub(crate) fn new(clock: Arc<dyn Clock + Send + Sync>) -> Self {
         let shards = std::array::from_fn(|_| Mutex::new(Queues::new()));
         let waiting = AtomicUsize::new(0);
         Self { shared: Arc::new(WaitInner { shards, waiting, clock, timer: Timer::new() }) }
     }
 
-    /// Whether nobody waits in a line. Costs one load when nobody waits anywhere.
+    /// Whether a queue is empty. Costs one load when all are.
     ///
-    /// Who does not want to wait may attempt without the list when it is so; otherwise it would
-    /// overtake. Who wants to wait calls [`wait`](Self::wait) and has made its first attempt there.
+    /// A caller that does not want to wait may attempt without the queues then; otherwise it would
+    /// overtake. A caller that wants to wait calls [`wait`](Self::wait), which makes its first
+    /// attempt.
     #[cfg(test)]
     pub(crate) fn is_empty(&self, queue: u64) -> bool {
         self.shared.is_unused() || self.shared.queues(queue).is_empty(queue)
     }
 
-    /// Waits until an attempt succeeds. To be awaited, or [blocked](Wait::block) on.
+    /// Waits until an attempt succeeds. Await it, or [block](QueueWait::block) on it.
     ///
-    /// If nobody is ahead, the first attempt is made now, and who succeeds never takes a place. A
-    /// deadline that has come, then, means: do not wait. Dropping the future gives the place back.
-    pub(crate) fn wait<T, F>(&self, terms: WaitRequest, mut attempt: F) -> QueueWait<'_, T, F>
+    /// With no waiter ahead, the first attempt is made now, and a success takes no ticket. A
+    /// deadline that has passed thus means: do not wait. Dropping the future leaves the queue.
+    pub(crate) fn wait<T, F>(&self, request: WaitRequest, mut attempt: F) -> QueueWait<'_, T, F>
     where
         F: FnMut(Timestamp) -> Attempt<T>,
     {
-        let stage = self.enter(&terms, &mut attempt);
-        QueueWait { list: self, stage, attempt }
+        let stage = self.enter(&request, &mut attempt);
+        QueueWait { queues: self, stage, attempt }
     }
 
-    /// Tells a line that an attempt may succeed now: something was given back.
+    /// Wakes the head of a queue: an attempt may succeed now, because units were released.
     ///
-    /// Comes after the giving back. One call is enough for any number of places. Costs one load
-    /// when nobody waits anywhere.
+    /// Call it after the release. One call is enough for any number of units. Costs one load
+    /// when all queues are empty.
     pub(crate) fn wake(&self, queue: u64) {
         if self.shared.is_unused() {
             return;
@@ -101,7 +102,7 @@ impl WaitQueues {
         wake_all(waker);
     }
 
-    /// Tells every line that an attempt may succeed now: more than one key may have got something.
+    /// Wakes the heads of all queues: units of more than one key may have been released.
     pub(crate) fn wake_all(&self) {
         if self.shared.is_unused() {
             return;
@@ -112,7 +113,7 @@ impl WaitQueues {
         }
     }
 
-    /// Tells those who have to hear of something that was given back.
+    /// Wakes the queues that may wait for released units.
     pub(crate) fn notify(&self, queues: crate::store::FreedQueues) {
         match queues {
             crate::store::FreedQueues::One(queue) => self.wake(queue),
@@ -120,7 +121,7 @@ impl WaitQueues {
         }
     }
 
-    /// Wakes all whose deadline or time to retry has come at `now`.
+    /// Wakes all waiters whose deadline or retry time has come at `now`.
     ///
     /// For clocks that do not move by themselves: with any other the timer does it.
     pub(crate) fn tick(&self, now: Timestamp) {
@@ -133,13 +134,13 @@ impl WaitQueues {
         self.shared.next_due()
     }
 
-    /// How many lines there are: those in which somebody waits.
+    /// The number of queues that are not empty.
     pub(crate) fn queue_count(&self) -> usize {
         self.shared.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Sends all home who wait or come later, ends the timer and waits for its end. The second call
-    /// does nothing.
+    /// Ends all current and later waits, ends the timer and waits for its end. The second call does
+    /// nothing.
     pub(crate) fn close(&self) {
         Attempting::assert_not();
         for shard in &self.shared.shards {
@@ -151,26 +152,26 @@ impl WaitQueues {
 
     fn enter<T>(
         &self,
-        terms: &WaitRequest,
+        request: &WaitRequest,
         attempt: &mut impl FnMut(Timestamp) -> Attempt<T>,
     ) -> WaitStage<'_, T> {
         let counted = WaiterCount::new(&self.shared.waiting);
-        let mut queues = self.shared.queues(terms.queue);
+        let mut queues = self.shared.queues(request.queue);
         let now = self.shared.clock.now();
         if queues.is_closed() {
             return WaitStage::Settled(Err(QueueError::Closed));
         }
-        let mut told = None;
-        if queues.would_be_first(terms) {
+        let mut next_retry = None;
+        if queues.would_be_first(request) {
             match try_once(attempt, now) {
                 Attempt::Done(value) => return WaitStage::Settled(Ok(value)),
-                Attempt::NotYet { retry_at } => told = next_attempt(retry_at, now),
+                Attempt::NotYet { retry_at } => next_retry = next_attempt(retry_at, now),
             }
         }
-        if terms.deadline.is_some_and(|deadline| deadline <= now) {
+        if request.deadline.is_some_and(|deadline| deadline <= now) {
             return WaitStage::Settled(Err(QueueError::DeadlinePassed));
         }
-        match queues.join(terms, told) {
+        match queues.join(request, next_retry) {
             Some(ticket) => {
                 WaitStage::Waits(TicketGuard { shared: &self.shared, ticket, _counted: counted })
             }
@@ -187,14 +188,14 @@ impl Drop for WaitQueues {
 
 impl fmt::Debug for WaitQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitList").field("lines", &self.queue_count()).finish_non_exhaustive()
+        f.debug_struct("WaitQueues").field("queues", &self.queue_count()).finish_non_exhaustive()
     }
 }
 
-/// Somebody who waits: a future, or a call that blocks.
-#[must_use = "it holds up its line and does not attempt unless it is awaited or blocked on"]
+/// A wait in a queue: a future, or a call that blocks.
+#[must_use = "it blocks its queue and makes no attempt unless it is awaited or blocked on"]
 pub(crate) struct QueueWait<'a, T, F> {
-    list: &'a WaitQueues,
+    queues: &'a WaitQueues,
     stage: WaitStage<'a, T>,
     attempt: F,
 }
@@ -204,7 +205,7 @@ impl<T, F: FnMut(Timestamp) -> Attempt<T>> QueueWait<'_, T, F> {
     pub(crate) fn block(mut self) -> Result<T, QueueError> {
         let parker = Arc::new(Parker::new());
         let waker = Waker::from(Arc::clone(&parker));
-        let mut patience = SleepBudget::new();
+        let mut budget = SleepBudget::new();
         loop {
             match self.step(&waker) {
                 WaitStep::Settled(outcome) => return outcome,
@@ -212,8 +213,8 @@ impl<T, F: FnMut(Timestamp) -> Attempt<T>> QueueWait<'_, T, F> {
                     parker.park(None);
                 }
                 WaitStep::Sleeps { until: Some(until) } => {
-                    let timeout = patience.timeout(until, self.list.shared.clock.now());
-                    patience.note(until, parker.park(Some(timeout)));
+                    let timeout = budget.timeout(until, self.queues.shared.clock.now());
+                    budget.note(until, parker.park(Some(timeout)));
                 }
             }
         }
@@ -222,15 +223,15 @@ impl<T, F: FnMut(Timestamp) -> Attempt<T>> QueueWait<'_, T, F> {
     fn step(&mut self, waker: &Waker) -> WaitStep<T> {
         match std::mem::replace(&mut self.stage, WaitStage::Over) {
             WaitStage::Settled(outcome) => WaitStep::Settled(outcome),
-            // If the attempt panics, the seat goes with it.
-            WaitStage::Waits(seat) => match seat.attempt_turn(&mut self.attempt, waker) {
+            // If the attempt panics, the ticket is dropped.
+            WaitStage::Waits(guard) => match guard.attempt_turn(&mut self.attempt, waker) {
                 WaitStep::Settled(outcome) => WaitStep::Settled(outcome),
                 WaitStep::Sleeps { until } => {
-                    self.stage = WaitStage::Waits(seat);
+                    self.stage = WaitStage::Waits(guard);
                     WaitStep::Sleeps { until }
                 }
             },
-            WaitStage::Over => panic!("polled after it was settled"),
+            WaitStage::Over => panic!("polled after completion"),
         }
     }
 }
@@ -244,9 +245,9 @@ impl<T, F: FnMut(Timestamp) -> Attempt<T>> Future for QueueWait<'_, T, F> {
             WaitStep::Settled(outcome) => Poll::Ready(outcome),
             WaitStep::Sleeps { until } => {
                 if let Some(until) = until
-                    && Timer::arm(&this.list.shared, until) == Armed::No
+                    && Timer::arm(&this.queues.shared, until) == Armed::No
                 {
-                    // Better awake all the time than never again.
+                    // Without a timer it polls all the time.
                     context.waker().wake_by_ref();
                 }
                 Poll::Pending
@@ -255,7 +256,7 @@ impl<T, F: FnMut(Timestamp) -> Attempt<T>> Future for QueueWait<'_, T, F> {
     }
 }
 
-/// Nothing in it is ever pinned.
+/// Nothing in it is pinned.
 impl<T, F> Unpin for QueueWait<'_, T, F> {}
 
 impl<T, F> fmt::Debug for QueueWait<'_, T, F> {
@@ -266,7 +267,7 @@ impl<T, F> fmt::Debug for QueueWait<'_, T, F> {
 
 enum WaitStage<'a, T> {
     Waits(TicketGuard<'a>),
-    /// Known, but not yet asked for.
+    /// Known, but not returned yet.
     Settled(Result<T, QueueError>),
     Over,
 }
@@ -276,7 +277,7 @@ enum WaitStep<T> {
     Sleeps { until: Option<Timestamp> },
 }
 
-/// A place, given back on drop.
+/// A ticket, which leaves the queue on drop.
 struct TicketGuard<'a> {
     shared: &'a WaitInner,
     ticket: Ticket,
@@ -284,7 +285,7 @@ struct TicketGuard<'a> {
 }
 
 impl TicketGuard<'_> {
-    /// Makes an attempt if it is the time for one; otherwise hangs up the bell, under the same lock.
+    /// Makes an attempt if it is time for one; otherwise registers the waker, under the same lock.
     fn attempt_turn<T>(
         &self,
         attempt: &mut impl FnMut(Timestamp) -> Attempt<T>,
@@ -326,10 +327,10 @@ impl Drop for TicketGuard<'_> {
     }
 }
 
-/// One in the count of all who wait or are about to.
+/// Counts one that waits or is about to.
 ///
-/// Who looks for something is counted before, and who gives something back asks for the count
-/// after, with a fence on both sides: at least one of them sees the other.
+/// A waiter is counted before it attempts, and the count is read after a release, with a fence on
+/// both sides: at least one of them sees the other.
 struct WaiterCount<'a>(&'a AtomicUsize);
 
 impl<'a> WaiterCount<'a> {
@@ -346,9 +347,9 @@ impl Drop for WaiterCount<'_> {
     }
 }
 
-/// What the list and its timer have in common.
+/// Shared by the queues and their timer.
 struct WaitInner {
-    /// Lines that have nothing to do with each other seldom share a lock.
+    /// Unrelated queues rarely share a lock.
     shards: [Mutex<Queues<Waker>>; SHARDS],
     waiting: AtomicUsize,
     clock: Arc<dyn Clock + Send + Sync>,
@@ -400,7 +401,7 @@ fn try_once<T>(attempt: &mut impl FnMut(Timestamp) -> Attempt<T>, now: Timestamp
     attempt(now)
 }
 
-/// Rings bells, under no lock. One that panics must not cost the others their turn, nor the timer
+/// Wakes wakers, under no lock. One that panics must not cost the others their turn, nor the timer
 /// its thread; the panic has been reported where it happened.
 fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
@@ -408,7 +409,7 @@ fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// One in the model: it is about the threads on one lock.
+/// One in the model, which is about threads on one lock.
 const SHARDS: usize = if cfg!(shuttle) { 1 } else { 16 };
 
 #[cfg(all(test, shuttle))]

@@ -12,7 +12,7 @@ use crate::UserOverride;
 
 mod values;
 
-/// Answers pings of the users of this machine, within limits.
+/// Serves pings of local users, within limits.
 #[derive(Debug, Parser)]
 #[command(
     name = "tidegate-local-service",
@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Listen on a socket and answer
+    /// Listen on a socket and serve requests
     #[command(after_long_help = "\
 Examples:
   tidegate-local-service serve --socket /run/user/1000/pings.sock
@@ -37,11 +37,11 @@ Examples:
   tidegate-local-service serve --socket /run/pings.sock --allow-everybody \\
       --user-override backup=25 --user-override 'ci-*=5/1m'
 
-It ends in order when it gets SIGTERM or SIGINT.")]
+SIGTERM and SIGINT shut it down gracefully.")]
     Serve(Box<ServeArgs>),
-    /// Send pings and print the answers
+    /// Send pings and print the responses
     #[command(after_long_help = "\
-Exits with 0 if all pings succeeded, with 1 if some were refused, with 2 if there was no answer.
+Exits with 0 if all pings succeeded, with 1 if some were denied, with 2 if there was no response.
 
 Example:
   tidegate-local-service ping --socket /run/user/1000/pings.sock --count 20")]
@@ -50,25 +50,24 @@ Example:
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to listen
+    /// The socket to listen on
     #[arg(long, value_name = "PATH", env = "TIDEGATE_LOCAL_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: PathBuf,
-    /// The mode of the socket's file, in octal: who may connect [default: 0600, or 0666 if an
-    /// --allow flag is given]
+    /// The mode of the socket's file, in octal: which users may connect [default: 0600, or 0666 if
+    /// an --allow flag is given]
     #[arg(long, value_name = "OCTAL", env = "TIDEGATE_LOCAL_MODE", value_parser = values::mode)]
     pub(crate) mode: Option<u32>,
-    /// Answer this user: a name or uid:N; may be given many times [default: the service's own user
-    /// and root]
+    /// Accept this user: a name or uid:N; repeatable [default: the service's own user and root]
     #[arg(long, value_name = "USER", env = "TIDEGATE_LOCAL_ALLOW_USER", value_delimiter = ',')]
     pub(crate) allow_user: Vec<String>,
-    /// Answer the members of this group: a name or gid:N; may be given many times
+    /// Accept the members of this group: a name or gid:N; repeatable
     #[arg(long, value_name = "GROUP", env = "TIDEGATE_LOCAL_ALLOW_GROUP", value_delimiter = ',')]
     pub(crate) allow_group: Vec<String>,
-    /// Answer everybody
+    /// Accept all users
     #[arg(long, env = "TIDEGATE_LOCAL_ALLOW_EVERYBODY", value_parser = FalseyValueParser::new(),
         conflicts_with_all = ["allow_user", "allow_group"])]
     pub(crate) allow_everybody: bool,
-    /// How much to log: error, warn, info, debug or trace
+    /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "TIDEGATE_LOCAL_LOG")]
     pub(crate) log: Level,
     #[command(flatten)]
@@ -80,41 +79,41 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// How many requests a user may make …
+    /// Requests per window of one user
     #[arg(long, value_name = "N", default_value_t = 10, env = "TIDEGATE_LOCAL_USER_MAX",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) user_max: u64,
-    /// … in how long, counted from the first
+    /// Length of that window, which opens with the user's first request
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TIDEGATE_LOCAL_USER_PER",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) user_per: Duration,
-    /// Let a user make so many at once, and refill steadily: a bucket instead of a window
+    /// Burst of one user: a bucket instead of a window, refilled at max per time
     #[arg(long, value_name = "N", env = "TIDEGATE_LOCAL_USER_BURST",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) user_burst: Option<u64>,
-    /// Other numbers for a user: NAME=MAX, NAME=MAX/TIME, NAME=MAX/TIME:BURST or NAME=unlimited;
-    /// may be given many times, the first that fits counts; `*` in a name is anything
+    /// Other limits for a user: NAME=MAX, NAME=MAX/TIME, NAME=MAX/TIME:BURST or NAME=unlimited;
+    /// repeatable, the first match counts; `*` in a name matches any text
     #[arg(long, value_name = "NAME=…", env = "TIDEGATE_LOCAL_USER_OVERRIDE", value_delimiter = ',',
         value_parser = values::exception)]
     pub(crate) user_override: Vec<UserOverride>,
-    /// How many requests all users together may make …
+    /// Requests per window of all users
     #[arg(long, value_name = "N", default_value_t = 30, env = "TIDEGATE_LOCAL_GLOBAL_MAX",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) global_max: u64,
-    /// … in how long, counted from the first
+    /// Length of that window, which opens with the first request
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TIDEGATE_LOCAL_GLOBAL_PER",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) global_per: Duration,
-    /// Let all users together make so many at once, and refill steadily
+    /// Burst of all users: a bucket instead of a window
     #[arg(long, value_name = "N", env = "TIDEGATE_LOCAL_GLOBAL_BURST",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) global_burst: Option<u64>,
-    /// Take all limits from a policy file, from its domain `ipc`
+    /// Read all limits from the domain `ipc` of a policy file
     #[arg(long, value_name = "FILE", env = "TIDEGATE_LOCAL_POLICY", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["user_max", "user_per", "user_burst", "user_override", "global_max",
             "global_per", "global_burst"])]
     pub(crate) policy: Option<PathBuf>,
-    /// Limit nobody
+    /// No limits
     #[arg(long, env = "TIDEGATE_LOCAL_NO_LIMIT", value_parser = FalseyValueParser::new())]
     pub(crate) no_limit: bool,
 }
@@ -122,28 +121,28 @@ pub(crate) struct LimitArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Bounds")]
 pub(crate) struct BoundArgs {
-    /// How many connections there may be
+    /// Concurrent connections
     #[arg(long, value_name = "N", default_value_t = 1024, env = "TIDEGATE_LOCAL_MAX_CONNECTIONS",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) max_connections: u64,
-    /// How many of them one user may have
+    /// Concurrent connections of one user
     #[arg(long, value_name = "N", default_value_t = 128,
         env = "TIDEGATE_LOCAL_MAX_CONNECTIONS_PER_USER",
         value_parser = values::positive, allow_hyphen_values = true)]
     pub(crate) max_connections_per_user: u64,
-    /// How long one request may take to arrive, from its first byte on
+    /// Time from a request's first byte to its last
     #[arg(long, value_name = "TIME", default_value = "30s", env = "TIDEGATE_LOCAL_FRAME_TIMEOUT",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) frame_timeout: Duration,
-    /// How long a connection may send nothing
+    /// Time until the first byte of the next request
     #[arg(long, value_name = "TIME", default_value = "30s", env = "TIDEGATE_LOCAL_IDLE_TIMEOUT",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) idle_timeout: Duration,
-    /// How long a caller may take to read an answer
+    /// Time for the client to read a response
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TIDEGATE_LOCAL_WRITE_TIMEOUT",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) write_timeout: Duration,
-    /// How long answers to what has arrived may take when the service ends
+    /// Time for responses to requests that have arrived when the service stops
     #[arg(long, value_name = "TIME", default_value = "5s", env = "TIDEGATE_LOCAL_CLOSE_TIMEOUT",
         value_parser = time, allow_hyphen_values = true)]
     pub(crate) close_timeout: Duration,
@@ -151,32 +150,32 @@ pub(crate) struct BoundArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PingArgs {
-    /// Where the service listens
+    /// The socket of the service
     #[arg(long, value_name = "PATH", env = "TIDEGATE_LOCAL_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: PathBuf,
-    /// How many pings
+    /// Number of pings
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
-    /// How long to wait for an answer
+    /// Time to wait for a response
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
     pub(crate) timeout: Duration,
-    /// How answers are printed
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
 }
 
-/// How answers are printed.
+/// The output format of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
     Text,
-    /// As they came, one on each line
+    /// The JSON responses, one per line
     Json,
 }
 
 impl ServeArgs {
-    /// Whether somebody says who is answered.
+    /// Whether users or groups are listed.
     pub(crate) const fn is_allowing(&self) -> bool {
         !self.allow_user.is_empty() || !self.allow_group.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Pings by hand.
+//! The `ping` command.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,14 +9,14 @@ use tidegate_proto::ipc::{self, Decoder, Request, Response};
 
 use crate::args::{Format, PingArgs};
 
-/// How many pings had which answer.
+/// The numbers of successful and denied pings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) succeeded: u32,
-    pub(crate) refused: u32,
+    pub(crate) denied: u32,
 }
 
-/// Sends pings one after another over one connection, and prints the answers.
+/// Sends pings one after another over one connection, and prints the responses.
 pub(crate) fn ping(args: &PingArgs, out: &mut dyn Write) -> io::Result<Tally> {
     let mut caller = PingClient::connect(&args.socket, args.timeout)?;
     let mut tally = Tally::default();
@@ -32,13 +32,13 @@ pub(crate) fn ping(args: &PingArgs, out: &mut dyn Write) -> io::Result<Tally> {
                 format!("ok: version {}, {}", pong.service_version, pong.time)
             }
             Response::Error(failure) => {
-                tally.refused += 1;
+                tally.denied += 1;
                 let limit = failure.limit.map(|limit| format!("limit {limit}"));
                 let retry = failure.retry_after_ms.map(|ms| format!("retry in {ms} ms"));
                 let more: Vec<String> = limit.into_iter().chain(retry).collect();
                 let more =
                     if more.is_empty() { more.concat() } else { format!(" ({})", more.join(", ")) };
-                format!("refused: {}{more}", failure.error)
+                format!("denied: {}{more}", failure.error)
             }
         };
         if args.format == Format::Text {
@@ -48,25 +48,25 @@ pub(crate) fn ping(args: &PingArgs, out: &mut dyn Write) -> io::Result<Tally> {
     Ok(tally)
 }
 
-/// A connection that asks and waits for the answer.
+/// A connection that sends requests and waits for their responses.
 struct PingClient {
     stream: UnixStream,
     decoder: Decoder,
 }
 
 impl PingClient {
-    fn connect(socket: &Path, patience: Duration) -> io::Result<Self> {
+    fn connect(socket: &Path, max_wait: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(max_wait))?;
+        stream.set_write_timeout(Some(max_wait))?;
         Ok(Self { stream, decoder: Decoder::new() })
     }
 
-    /// The text of the answer to a request.
+    /// The text of the response to a request.
     fn call(&mut self, request: &Request) -> io::Result<String> {
         let bytes = ipc::encode(request).map_err(io::Error::other)?;
         let sent = self.stream.write_all(&bytes);
-        // Who was told to go away still has that answer to read.
+        // A connection that was turned away still has its response to read.
         if let Err(error) = &sent
             && error.kind() != io::ErrorKind::BrokenPipe
         {
@@ -75,16 +75,16 @@ impl PingClient {
         let mut buffer = [0; 1024];
         loop {
             let count = match self.stream.read(&mut buffer) {
-                // A read that may time out is not taken up again by itself.
+                // A read with a time-out is not restarted automatically.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 read => read?,
             };
             if count == 0 {
-                let message = "the service has closed the connection";
+                let message = "the service closed the connection";
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
             }
             let mut input = &buffer[..count];
-            // One answer to one request: what is behind it is nothing.
+            // One response per request: nothing follows it.
             if let Some(text) = self.decoder.next(&mut input).map_err(io::Error::other)? {
                 return Ok(text);
             }

@@ -8,21 +8,21 @@ use tokio::sync::watch;
 
 use crate::{Next, PeerCredentials, Service};
 
-/// How long a connection may take for what.
+/// The time-outs of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// From the first byte of a frame to its last.
     pub frame: Duration,
-    /// From the connection or the last answer to the first byte of a frame.
+    /// From the connection or the last response to the first byte of a frame.
     pub idle: Duration,
-    /// For taking an answer.
+    /// For the client to read a response.
     pub write: Duration,
-    /// For what has arrived when the service ends.
+    /// For requests that have arrived when the service stops.
     pub close: Duration,
 }
 
 impl Default for Timeouts {
-    /// 30 seconds for a frame and between frames, 10 for an answer, 5 for the end.
+    /// 30 seconds for a frame and between frames, 10 for a response, 5 for the stop.
     fn default() -> Self {
         Self {
             frame: Duration::from_secs(30),
@@ -39,9 +39,9 @@ impl Timeouts {
     }
 }
 
-/// Serves a peer's requests one after another, until either has had enough.
+/// Serves a peer's requests one after another, until either side ends the connection.
 ///
-/// When `closing` turns true it ends as soon as nothing more has arrived.
+/// When `closing` becomes true it ends as soon as no request is pending.
 pub async fn serve_connection<S, C>(
     stream: S,
     peer: &PeerCredentials,
@@ -56,7 +56,7 @@ where
     let mut frames = Frames::new(stream, timeouts.of_frames());
     loop {
         let frame = tokio::select! {
-            // A request that has arrived is answered even then.
+            // A request that has arrived is served even then.
             biased;
             frame = frames.next() => frame,
             _ = closing.wait_for(|is_closing| *is_closing) => return Ended::Stopping,
@@ -66,7 +66,7 @@ where
             Err(ended) => return ended,
         };
         let reply = service.handle(peer, frame.as_deref());
-        // An answer is far below the size of a frame.
+        // A response is far below the size of a frame.
         let Ok(bytes) = ipc::encode(&reply.response) else { return Ended::Dismissed };
         if let Err(ended) = frames.send(&bytes).await {
             return ended;

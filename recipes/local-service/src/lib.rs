@@ -1,14 +1,15 @@
-//! A local service: answers small JSON requests of users of this machine over a Unix domain socket,
-//! and limits each of them and all of them together.
+//! A local service: serves small JSON requests of local users over a Unix domain socket, with a
+//! limit per user and one for all.
 //!
-//! Everything about limits is tidegate's: a policy of two rules in an [`Engine`](tidegate::Engine)
-//! for requests, and one of two kinds of places for connections. So is the socket's file, and who is at
-//! its other end: the daemon has a local socket of its own. What is here is the order of the steps:
+//! The limits are tidegate's: a policy of two rules in an [`Engine`](tidegate::Engine) for
+//! requests, and one of two concurrency limits for connections. So are the socket's file and the
+//! peer's identity, from the daemon's own local socket. This crate adds the order of the steps:
 //!
-//! 1. [`Server`] accepts a connection and asks the kernel whose it is ([`Peer`]).
+//! 1. [`Server`] accepts a connection and reads the peer's credentials ([`PeerCredentials`]) from
+//!    the kernel.
 //! 2. The connection's task reads frames, within bounds of size and time.
-//! 3. [`Service::answer`] authorises, looks at the version, asks the [`Gate`], processes.
-//! 4. The answer is written, within a bound of time.
+//! 3. [`Service::handle`] authorises, checks the version, checks the [`RequestLimiter`], processes.
+//! 4. The response is written, within a bound of time.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +36,7 @@ pub use tidegate_server::local::{
     Access, AccessEntry, BindError, Ended, PeerCredentials, SocketFile,
 };
 
-/// The code of the guide is tested.
+/// The code of the guide, as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/local-service.md")]
 struct Guide;

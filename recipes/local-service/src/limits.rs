@@ -1,4 +1,4 @@
-//! Settings to policy: the two rules that requests are limited by.
+//! The policy: the two rules that limit requests.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,50 +9,50 @@ use tidegate::{Bucket, LimitError, Rate, Window};
 use crate::SettingError;
 use crate::request_limiter::{ATTRIBUTES, DOMAIN};
 
-/// How much each user may ask, and all of them together. Both limits must agree.
+/// The limits of each user and of all users. A request must be allowed by both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For each user.
+    /// Per user.
     pub user: LimitNumbers,
-    /// For all users together.
+    /// For all users.
     pub global: LimitNumbers,
-    /// Other numbers for some users; the first that fits counts.
+    /// Other limits for some users; the first match counts.
     pub overrides: Vec<UserOverride>,
 }
 
 /// The numbers of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitNumbers {
-    /// How many requests …
+    /// The maximum number of requests …
     pub max: u64,
-    /// … in how long.
+    /// … in this time.
     pub per: Duration,
-    /// `None` is a window, which opens with the first request. With a number it is a bucket that
-    /// holds so many and refills at `max` per `per`.
+    /// `None` is a window, which opens with the first request. With a number it is a bucket of this
+    /// capacity that refills at `max` per `per`.
     pub burst: Option<u64>,
 }
 
-/// Other numbers for users whose names look like this.
+/// Other limits for matching users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserOverride {
     /// A name, or a pattern as in a policy file: `backup-*`.
     pub users: String,
-    /// What they get.
+    /// The limit that they get.
     pub grant: Grant,
 }
 
-/// What an exception gives.
+/// The limit of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// No limit of their own; the global one stays.
+    /// No limit per user; the global one applies.
     Unlimited,
-    /// These numbers; what is not given is as for everybody.
+    /// These numbers; absent ones are as for all users.
     Numbers {
-        /// How many requests.
+        /// The maximum number of requests.
         max: u64,
-        /// In how long.
+        /// The window.
         per: Option<Duration>,
-        /// How many at once, if the limit is a bucket.
+        /// The burst, if the limit is a bucket.
         burst: Option<u64>,
     },
 }
@@ -70,12 +70,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The policy that they are, unless they make no sense.
+    /// The policy of these limits, if they are valid.
     pub fn policy(&self) -> Result<Policy, SettingError> {
         let user = self.user.limit().map_err(|error| setting_error(&error, &USER))?;
         let global = self.global.limit().map_err(|error| setting_error(&error, &GLOBAL))?;
         if capacity(&global) < capacity(&user) {
-            let reason = "the limit for all is below that for a single user".to_owned();
+            let reason = "the limit for all users is below that for one user".to_owned();
             return Err(SettingError::new(self.global_capacity_setting(), reason));
         }
         let mut user = Rule::new("user", user).domain(DOMAIN).key(["user"]).map_err(in_policy)?;
@@ -84,8 +84,8 @@ impl Limits {
         }
         let global = Rule::new("global", global).domain(DOMAIN);
         let policy = Policy::new([user, global]).map_err(in_policy)?;
-        // That a limit for all is slower than one for each is a warning elsewhere, and others are
-        // about exceptions that never apply.
+        // A limit for all that is slower than one for each is a warning elsewhere; the others are
+        // about overrides that never apply.
         match policy.warnings().first() {
             None => Ok(policy),
             Some(warning) if self.is_slower_for_all() => {
@@ -100,22 +100,22 @@ impl Limits {
         exception: &UserOverride,
         global: &Limit,
     ) -> Result<Override, SettingError> {
-        let wrong = |reason: String| {
+        let invalid = |reason: String| {
             SettingError::new("--user-override", format!("{:?}: {reason}", exception.users))
         };
         let users = Condition::new("user", [exception.users.as_str()])
-            .map_err(|error| wrong(error.to_string()))?;
+            .map_err(|error| invalid(error.to_string()))?;
         let grant = match exception.grant {
             Grant::Unlimited => policy::Grant::Unlimited,
             Grant::Numbers { burst: Some(_), .. } if self.user.burst.is_none() => {
-                return Err(wrong("a burst needs --user-burst for everybody".into()));
+                return Err(invalid("a burst needs --user-burst".into()));
             }
             Grant::Numbers { max, per, burst } => {
                 let per = per.unwrap_or(self.user.per);
                 let numbers = LimitNumbers { max, per, burst: burst.or(self.user.burst) };
-                let limit = numbers.limit().map_err(|error| wrong(error.to_string()))?;
+                let limit = numbers.limit().map_err(|error| invalid(error.to_string()))?;
                 if capacity(&limit) > capacity(global) {
-                    return Err(wrong("it is more than the limit for all".into()));
+                    return Err(invalid("exceeds the limit for all users".into()));
                 }
                 policy::Grant::Limit(limit)
             }
@@ -127,7 +127,7 @@ impl Limits {
         if self.global.burst.is_some() { GLOBAL.burst } else { GLOBAL.max }
     }
 
-    /// Whether all together get less in the long run than one user.
+    /// Whether all users together get a lower rate than one user.
     fn is_slower_for_all(&self) -> bool {
         let (user, global) = (self.user, self.global);
         // Counts and nanoseconds are below 2^64.
@@ -145,22 +145,22 @@ impl LimitNumbers {
     }
 }
 
-/// The policy in a file, if it is one for this service: its domain only, and nothing that would
-/// refuse everybody or nobody.
+/// The policy of a file, if it is valid for this service: rules of its domain only, none of which
+/// always or never applies.
 pub fn policy_from_file(path: &Path) -> Result<Policy, SettingError> {
-    let wrong = |reason: String| SettingError::new("--policy", reason);
+    let invalid = |reason: String| SettingError::new("--policy", reason);
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| wrong(format!("{name}: {error}")))?;
+    let bytes = std::fs::read(path).map_err(|error| invalid(format!("{name}: {error}")))?;
     let policy = Policy::parse(&name, &bytes)
         .and_then(policy::Parsed::strict)
-        .map_err(|errors| wrong(format!("it cannot be used\n{errors}")))?;
+        .map_err(|errors| invalid(format!("invalid policy\n{errors}")))?;
     for rule in policy.rules() {
-        let refuse = |why: String| Err(wrong(format!("{name}: rule `{}` {why}", rule.name())));
+        let reject = |why: String| Err(invalid(format!("{name}: rule `{}` {why}", rule.name())));
         if rule.domain_name() != DOMAIN {
-            return refuse(format!("is not of domain `{DOMAIN}`, so it would limit nobody"));
+            return reject(format!("is not in domain `{DOMAIN}`, so it would never apply"));
         }
         if matches!(rule.limit(), Limit::Slots(_)) {
-            return refuse("limits how many are in flight; use --max-connections".into());
+            return reject("is a concurrency limit; use --max-connections".into());
         }
         let attributes = rule
             .key_parts()
@@ -172,7 +172,7 @@ pub fn policy_from_file(path: &Path) -> Result<Policy, SettingError> {
         for attribute in attributes {
             if !ATTRIBUTES.contains(&attribute) {
                 let known = ATTRIBUTES.join("`, `");
-                return refuse(format!("needs `{attribute}`; a request here has `{known}`"));
+                return reject(format!("needs `{attribute}`; requests have `{known}`"));
             }
         }
     }
@@ -186,7 +186,7 @@ struct SettingNames {
     burst: &'static str,
 }
 
-/// The setting that a number came from.
+/// The error of the setting that a number came from.
 fn setting_error(error: &LimitError, names: &SettingNames) -> SettingError {
     let setting = match error.field() {
         "per" | "period" => names.per,
@@ -200,7 +200,7 @@ fn in_policy(error: impl ToString) -> SettingError {
     SettingError::new("--user-override", error.to_string())
 }
 
-/// The most that passes at once.
+/// The maximum that is allowed at once.
 fn capacity(limit: &Limit) -> u64 {
     match limit {
         Limit::Window(window) => window.max(),

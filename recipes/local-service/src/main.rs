@@ -1,4 +1,4 @@
-//! The `tidegate-local-service` command. Everything it does is in the library beside it.
+//! The `tidegate-local-service` command. Its code is in the library.
 
 use std::process::ExitCode;
 

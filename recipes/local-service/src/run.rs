@@ -1,4 +1,4 @@
-//! The command: what becomes of the arguments.
+//! The commands.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -17,16 +17,16 @@ use crate::{
 
 /// Runs the command of this process.
 ///
-/// It ends with 0, with 1 if a ping was refused, and with 2 if it could not do what was wanted.
+/// The exit code is 0, 1 if a ping was denied, or 2 if the command failed.
 pub fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(Cli { command }) => command,
-        Err(told) => {
-            let _ = told.print();
-            if told.use_stderr() {
+        Err(error) => {
+            let _ = error.print();
+            if error.use_stderr() {
                 note_environment();
             }
-            return ExitCode::from(u8::from(told.use_stderr()) * COULD_NOT);
+            return ExitCode::from(u8::from(error.use_stderr()) * EXIT_FAILED);
         }
     };
     let done = match command {
@@ -35,21 +35,21 @@ pub fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         let _ = writeln!(io::stderr(), "error: {error}");
-        ExitCode::from(COULD_NOT)
+        ExitCode::from(EXIT_FAILED)
     })
 }
 
 fn ping(args: &PingArgs) -> Result<ExitCode, Box<dyn Error>> {
     let mut out = io::stdout().lock();
-    let Tally { succeeded, refused } = client::ping(args, &mut out)
+    let Tally { succeeded, denied } = client::ping(args, &mut out)
         .map_err(|error| format!("{}: {error}", args.socket.display()))?;
     out.flush()?;
-    writeln!(io::stderr(), "{succeeded} succeeded, {refused} refused")?;
-    Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    writeln!(io::stderr(), "{succeeded} succeeded, {denied} denied")?;
+    Ok(if denied == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn serve(args: &ServeArgs) -> Result<(), Box<dyn Error>> {
-    // A log that cannot be written is no reason to end.
+    // A log that cannot be written is no reason to stop.
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_max_level(args.log)
@@ -64,7 +64,7 @@ fn serve(args: &ServeArgs) -> Result<(), Box<dyn Error>> {
     let limits = ConnectionLimits::new(max_connections, max_connections_per_user, clock)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Before the file is there, so that whoever sees it can end the process in order.
+        // Before the file exists, so that a process that sees it can stop this one gracefully.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let server = Server::bind(&settings(args), limits, service).await;
@@ -84,7 +84,7 @@ fn limiter(
     args: &LimitArgs,
     clock: SystemClock,
 ) -> Result<RequestLimiter<SystemClock>, SettingError> {
-    // Numbers that make no sense stop the start even where they are not used.
+    // Invalid numbers prevent the start even if they are not used.
     let user = LimitNumbers { max: args.user_max, per: args.user_per, burst: args.user_burst };
     let global =
         LimitNumbers { max: args.global_max, per: args.global_per, burst: args.global_burst };
@@ -114,10 +114,10 @@ fn access(args: &ServeArgs) -> Result<Access, SettingError> {
 
 fn settings(args: &ServeArgs) -> ServerSettings {
     let bounds = &args.bounds;
-    let is_wide = args.allow_everybody || args.is_allowing();
+    let accepts_others = args.allow_everybody || args.is_allowing();
     ServerSettings {
         socket: args.socket.clone(),
-        mode: args.mode.unwrap_or(if is_wide { 0o666 } else { 0o600 }),
+        mode: args.mode.unwrap_or(if accepts_others { 0o666 } else { 0o600 }),
         timeouts: Timeouts {
             frame: bounds.frame_timeout,
             idle: bounds.idle_timeout,
@@ -127,7 +127,7 @@ fn settings(args: &ServeArgs) -> ServerSettings {
     }
 }
 
-/// Says that a value that is wrong may not come from the arguments.
+/// Reports variables of the environment, where an invalid value may come from.
 fn note_environment() {
     for (name, value) in std::env::vars_os() {
         if let Some(name) = name.to_str().filter(|name| name.starts_with("TIDEGATE_LOCAL_")) {
@@ -137,4 +137,4 @@ fn note_environment() {
     }
 }
 
-const COULD_NOT: u8 = 2;
+const EXIT_FAILED: u8 = 2;

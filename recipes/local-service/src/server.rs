@@ -18,18 +18,18 @@ use crate::{
     serve_connection,
 };
 
-/// Where and how a server listens.
+/// The socket and time-outs of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
     /// The path of the socket.
     pub socket: PathBuf,
-    /// The mode of its file: who may connect. Who is answered is another matter.
+    /// The mode of its file: which users may connect. The service authorises them separately.
     pub mode: u32,
-    /// How long connections may take.
+    /// The time-outs of connections.
     pub timeouts: Timeouts,
 }
 
-/// A socket, and a service behind it.
+/// A socket, and the service behind it.
 #[derive(Debug)]
 pub struct Server<C> {
     listener: UnixListener,
@@ -39,7 +39,7 @@ pub struct Server<C> {
     shared: Arc<ServerInner<C>>,
 }
 
-/// What all connections have in common.
+/// The state that all connections share.
 #[derive(Debug)]
 struct ServerInner<C> {
     service: Service<C>,
@@ -48,7 +48,7 @@ struct ServerInner<C> {
 }
 
 impl<C: Clock + Send + Sync + 'static> Server<C> {
-    /// Listens. Callers can connect from now on, and are served once it [runs](Self::run).
+    /// Listens. Clients can connect from now on, and are served once it [runs](Self::run).
     pub async fn bind(
         settings: &ServerSettings,
         limits: ConnectionLimits<C>,
@@ -67,8 +67,8 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
         Ok(Self { listener, file, limits, connections: JoinSet::new(), shared })
     }
 
-    /// Serves until the future is done, then ends in order: no new connections, the file of the
-    /// socket is gone, requests that have arrived are answered.
+    /// Serves until the future is ready, then shuts down: no new connections, the socket's file is
+    /// removed, requests that have arrived get responses.
     pub async fn run(mut self, until: impl Future<Output = ()>) {
         info!("Listening on {:?}", self.file.path());
         let mut until = std::pin::pin!(until);
@@ -79,7 +79,8 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
                 Some(ended) = self.connections.join_next() => note(ended),
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => self.admit(stream).await,
-                    // Out of descriptors, say. That passes, and is no reason to end.
+                    // Out of file descriptors, for example. That is temporary and no reason to
+                    // stop.
                     Err(error) => {
                         warn!("Cannot accept a connection: {error}");
                         tokio::select! {
@@ -104,18 +105,18 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
             }
         };
         if timeout(self.shared.timeouts.close, all_ended).await.is_err() {
-            warn!("Connections that did not end in time are dropped");
+            warn!("Dropping connections that did not end in time");
         }
     }
 
-    /// Gives a connection a task of its own, if its user has a place left.
+    /// Spawns the task of a connection, if its user has a free slot.
     async fn admit(&mut self, stream: UnixStream) {
         let credentials = match stream.peer_cred() {
             Ok(credentials) => credentials,
-            Err(error) => return warn!("A connection of nobody knows whom is closed: {error}"),
+            Err(error) => return warn!("Connection closed: its peer is unknown: {error}"),
         };
         let (uid, gid) = (credentials.uid(), credentials.gid());
-        let Some(permit) = self.limits.take(uid).await else {
+        let Some(permit) = self.limits.acquire(uid).await else {
             warn!("Too many connections of client: uid:{uid}");
             return turn_away(stream);
         };
@@ -123,18 +124,18 @@ impl<C: Clock + Send + Sync + 'static> Server<C> {
     }
 }
 
-/// The life of a connection. Its place is free again when this ends.
+/// The task of a connection. Its slot is released when this ends.
 async fn serve<C: Clock + Send + Sync + 'static>(
     stream: UnixStream,
     (uid, gid): (u32, u32),
-    _place: Permit<C>,
+    _permit: Permit<C>,
     shared: Arc<ServerInner<C>>,
 ) {
     // The user database may be on another machine.
     let peer = match tokio::task::spawn_blocking(move || PeerCredentials::look_up(uid, gid)).await {
         Ok(Ok(peer)) => peer,
         failed => {
-            // Without a name nobody is admitted.
+            // Without a name the client is not admitted.
             error!("Cannot look up the name of uid:{uid}: {failed:?}");
             PeerCredentials { uid, name: String::new(), gids: Vec::new() }
         }
@@ -148,11 +149,11 @@ async fn serve<C: Clock + Send + Sync + 'static>(
     }
 }
 
-/// Says why there is no place, as far as that can be said without waiting.
+/// Sends the reason without waiting, as far as possible, and closes.
 fn turn_away(stream: UnixStream) {
     let response: Response<Pong> = Response::Error(Failure::new("Too many connections."));
     if let (Ok(mut stream), Ok(bytes)) = (stream.into_std(), ipc::encode(&response)) {
-        // The socket does not block, and a fresh one has room. If not, closing says enough.
+        // The socket is non-blocking, and a new one has room. If not, the close must do.
         let _ = stream.write(&bytes);
     }
 }
@@ -163,5 +164,5 @@ fn note(ended: Result<(), JoinError>) {
     }
 }
 
-/// Long enough to let others end, short enough not to be missed.
+/// Long enough for other connections to end, short enough to go unnoticed.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);

@@ -4,7 +4,7 @@ use tracing::{error, info, warn};
 
 use crate::{Access, LimitOutcome, PeerCredentials, RequestLimiter};
 
-/// What answers requests, whatever socket they came from.
+/// Serves requests, independent of their socket.
 #[derive(Debug)]
 pub struct Service<C> {
     access: Access,
@@ -12,28 +12,28 @@ pub struct Service<C> {
     clock: C,
 }
 
-/// An answer, and what becomes of the connection after it.
+/// A response, and what happens to the connection after it.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// What is sent.
+    /// The response.
     pub response: Response,
-    /// What follows.
+    /// The next step.
     pub next: Next,
 }
 
-/// What follows an answer.
+/// The next step after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The next request.
+    /// Read the next request.
     Request,
-    /// The end of the connection: nothing that it could send would get another answer, or nobody
-    /// knows where its next request begins.
+    /// Close the connection: no request on it would be served, or the start of its next request is
+    /// unknown.
     Close,
 }
 
 impl<C: Clock + Send + Sync + 'static> Service<C> {
-    /// A service that answers these users within these limits, and tells the time of this clock.
+    /// A service for these users, with these limits and this clock.
     pub const fn new(access: Access, limiter: RequestLimiter<C>, clock: C) -> Self {
         Self { access, limiter, clock }
     }
@@ -44,8 +44,8 @@ impl<C: Clock + Send + Sync + 'static> Service<C> {
         &self.limiter
     }
 
-    /// Takes one frame of a peer through all the steps, in their order. A frame that fails before
-    /// the limits costs nothing.
+    /// Takes one frame of a peer through all steps, in order. A frame that fails before the limits
+    /// costs nothing.
     pub fn handle(&self, peer: &PeerCredentials, frame: Result<&str, &IpcError>) -> Reply {
         let request = match frame.map(ipc::parse::<Request>) {
             Ok(Ok(request)) => request,
@@ -61,16 +61,16 @@ impl<C: Clock + Send + Sync + 'static> Service<C> {
             return failed(error, Next::Request);
         }
         match self.limiter.check(&peer.name, &request.kind) {
-            Ok(LimitOutcome::Free) => self.process(&request),
-            Ok(LimitOutcome::Refused { limit, retry_after_ms }) => {
+            Ok(LimitOutcome::Allowed) => self.process(&request),
+            Ok(LimitOutcome::Denied { limit, retry_after_ms }) => {
                 warn!("Rate limit exceeded for client: {peer}");
                 let failure = Failure { error: LIMITED.into(), retry_after_ms, limit };
                 Reply { response: Response::Error(failure), next: Next::Request }
             }
-            // The policy has no answer for such a request, and none is not yes.
+            // Without a decision the request is not allowed.
             Err(why) => {
                 error!("No decision for client: {peer}: {why}");
-                failed("The request could not be decided about.", Next::Request)
+                failed("The request could not be decided.", Next::Request)
             }
         }
     }
@@ -83,7 +83,7 @@ impl<C: Clock + Send + Sync + 'static> Service<C> {
         Reply { response: Response::Ok(pong), next: Next::Request }
     }
 
-    /// The time of day, as in ISO 8601, in UTC.
+    /// The time of day in ISO 8601, in UTC.
     fn time(&self) -> String {
         let nanos = i128::from(self.clock.wall().as_nanos());
         let time = jiff::Timestamp::from_nanosecond(nanos).unwrap_or(jiff::Timestamp::MAX);

@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// A setting with which the service does not start, and why.
+/// A setting that prevents the start, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingError {
     setting: &'static str,
@@ -9,12 +9,12 @@ pub struct SettingError {
 }
 
 impl SettingError {
-    /// This setting is wrong for this reason.
+    /// This setting is invalid for this reason.
     pub(crate) fn new(setting: &'static str, reason: impl Into<String>) -> Self {
         Self { setting, reason: reason.into() }
     }
 
-    /// The setting, as it is written on the command line.
+    /// The setting, as on the command line.
     #[must_use]
     pub const fn setting(&self) -> &'static str {
         self.setting

@@ -1,4 +1,4 @@
-//! The event log, as people read it: who got, spent and got back which tokens, and why.
+//! The event log: which tokens each governor received, spent and got back, and why.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,15 +10,15 @@ use crate::note::Note;
 use crate::proposal::{ProposalId, Vote};
 use crate::state::Fact;
 
-/// Which part of the log is wanted.
+/// The requested part of the log.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Page {
-    /// Only what is about this governor.
+    /// Only events of this governor.
     pub governor: Option<String>,
     /// Only entries with a higher number.
     pub after: u64,
-    /// About how many events; those of one entry stay together.
+    /// The approximate number of events; those of one entry stay together.
     pub limit: usize,
 }
 
@@ -33,7 +33,7 @@ impl Default for Page {
 pub struct Audit {
     /// Events, oldest first.
     pub events: Vec<Event>,
-    /// What to ask for next: `after` this number. Absent at the end.
+    /// The `after` of the next page. Absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
@@ -42,22 +42,22 @@ pub struct Audit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Event {
-    /// The number of the entry that it is in.
+    /// The number of its ledger entry.
     pub number: u64,
-    /// When, in milliseconds since 1970.
+    /// The time in milliseconds since 1970.
     pub at_ms: u64,
-    /// What happened, such as `token.spent`.
+    /// The kind of event, such as `token.spent`.
     pub event: String,
-    /// To whom, or by whom.
+    /// The governor, if it concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
-    /// Tokens that came, or went if it is negative. A governor's balance is the sum of these.
+    /// Tokens gained, or spent if negative. A governor's balance is the sum of these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<i64>,
-    /// Why.
+    /// The reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The proposal that it is about.
+    /// The proposal, if it concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proposal: Option<ProposalId>,
 }
@@ -73,7 +73,7 @@ impl Audit {
         for entry in entries {
             let entry = entry?;
             let number = entry.number;
-            // Those that are not wanted are read all the same: they say who is enrolled.
+            // Earlier entries are read all the same: they determine who is enrolled.
             let mut events = reader.read(&entry);
             events.retain(|event| page.governor.is_none() || event.governor == page.governor);
             if number <= page.after || events.is_empty() {
@@ -89,17 +89,17 @@ impl Audit {
     }
 }
 
-/// Makes events of entries, in their order.
+/// Converts entries to events, in order.
 #[derive(Debug, Default)]
 struct EventReader {
     enrolled: BTreeSet<String>,
-    /// Reservations that only enrolled somebody, and cost nothing.
+    /// Reservations that only enrolled a governor, at no cost.
     enrolling: HashSet<ProposalId>,
 }
 
 impl EventReader {
     fn read(&mut self, entry: &LedgerEntry) -> Vec<Event> {
-        // The desk does not open with notes that it does not understand.
+        // The desk does not open with notes that it cannot parse.
         let note = Fact::from_entry(entry).ok().and_then(|fact| fact.note);
         let proposal = entry.hold.map(ProposalId);
         let at = Event {
@@ -135,7 +135,7 @@ impl EventReader {
             }
             (EntryKind::Expire, _) => {
                 let refunded = |(of, units)| {
-                    let reason = "nobody confirmed it in time".into();
+                    let reason = "not confirmed in time".into();
                     named("token.refunded").tokens(of, signed(units), reason)
                 };
                 booked(entry, Transfer::Expired).map(refunded).collect()
@@ -154,7 +154,8 @@ impl EventReader {
                 self.enrolled.iter().map(get).collect()
             }
             (EntryKind::Edited(change), _) if change.rule() == Some(CAP) => {
-                let reason = change.after.as_ref().map(|after| format!("{}: {after}", change.who));
+                let reason =
+                    change.after.as_ref().map(|after| format!("{}: {after}", change.actor));
                 vec![Event { reason, ..named("cap.changed") }]
             }
             (EntryKind::Note, Some(note)) => noted(&at, note),
@@ -173,7 +174,7 @@ impl Event {
     }
 }
 
-/// What a note that stands alone is about.
+/// The events of a standalone note.
 fn noted(at: &Event, note: Note) -> Vec<Event> {
     let named = |event: &str| Event { event: event.into(), ..at.clone() };
     match note {
@@ -208,7 +209,7 @@ fn noted(at: &Event, note: Note) -> Vec<Event> {
     }
 }
 
-/// Tokens of governors that an entry has moved in this way.
+/// Tokens of governors that an entry has transferred in this way.
 fn booked(entry: &LedgerEntry, booking: Transfer) -> impl Iterator<Item = (String, u64)> {
     let is_meant = move |it: &&Booking| it.key.rule() == TOKENS && it.booking == booking;
     entry.bookings.iter().filter(is_meant).map(|it| {
@@ -223,5 +224,5 @@ fn signed(tokens: u64) -> i64 {
     i64::try_from(tokens).unwrap_or(i64::MAX)
 }
 
-/// How many events there are on a page at most, but for those of its last entry.
+/// The maximum number of events on a page, apart from the rest of its last entry.
 const MOST_EVENTS: usize = 10_000;

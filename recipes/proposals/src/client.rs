@@ -17,7 +17,7 @@ pub type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// A client for an address.
 ///
-/// Only if it is `https`, the certificates that the system trusts are needed.
+/// The system's trusted certificates are read only if it is `https`.
 pub fn client(address: &hyper::Uri) -> Result<Client, TrustError> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
@@ -28,12 +28,12 @@ pub fn client(address: &hyper::Uri) -> Result<Client, TrustError> {
     let tls = if address.scheme_str() == Some("https") {
         tls.with_provider_and_native_roots(provider).map_err(TrustError)?
     } else {
-        let nobody = ClientConfig::builder_with_provider(Arc::new(provider))
+        let no_roots = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TrustError(io::Error::other(error)))?
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth();
-        tls.with_tls_config(nobody)
+        tls.with_tls_config(no_roots)
     };
     let connector = tls.https_or_http().enable_http1().wrap_connector(http);
     Ok(legacy::Client::builder(TokioExecutor::new())
@@ -43,7 +43,7 @@ pub fn client(address: &hyper::Uri) -> Result<Client, TrustError> {
         .build(connector))
 }
 
-/// The certificates that the system trusts cannot be read.
+/// The system's trusted certificates cannot be read.
 #[derive(Debug)]
 pub struct TrustError(io::Error);
 
@@ -51,7 +51,7 @@ impl fmt::Display for TrustError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cannot read the certificates that this system trusts, which https needs: {} \
+            "cannot read the system's trusted certificates, which https needs: {} \
              (install the package ca-certificates, or name a file in SSL_CERT_FILE)",
             self.0
         )
@@ -60,9 +60,9 @@ impl fmt::Display for TrustError {
 
 impl std::error::Error for TrustError {}
 
-/// How long a connection may take to be made.
+/// The time-out of establishing a connection.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// How long, and how many, connections are kept for the next call.
+/// How long and how many idle connections are kept for reuse.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(60);
 const MAX_IDLE: usize = 32;

@@ -40,46 +40,46 @@ Example:
   PROPOSALS_GOVERNORS=ada:secret-a,bob:secret-b PROPOSALS_HOST_SECRET=secret-h \\
       tidegate-proposals serve --store desk --interpreter-url http://127.0.0.1:9000/interpret
 
-It ends in order when it gets SIGTERM or SIGINT. RUST_LOG says how much is logged, on standard
+SIGTERM and SIGINT shut it down gracefully. RUST_LOG sets the log level; the log is on standard
 error.")]
     Serve(Box<ServeArgs>),
-    /// Ask the desk for something
+    /// Send a request to the desk
     #[command(flatten)]
-    Ask(DeskCommand),
+    Call(DeskCommand),
 }
 
-/// What the desk can be asked for: each with where it is, and who asks.
+/// The requests to the desk.
 #[derive(Debug, Subcommand)]
 enum DeskCommand {
-    /// Hand in a proposal, and wait until it is interpreted
+    /// Submit a proposal, and wait until it is interpreted
     Propose {
-        /// How far it reaches, from 1 up: tiers 1 to 4 cost 1 token, 5 and 6 cost 2, others 3
+        /// Its tier, from 1 up: tiers 1 to 4 cost 1 token, 5 and 6 cost 2, others 3
         #[arg(long)]
         tier: u64,
-        /// The proposal in words
+        /// The text of the proposal
         text: String,
         #[command(flatten)]
         client: ClientArgs,
     },
-    /// Agree with how your proposal was understood: it is put to the vote
+    /// Confirm the interpretation of your proposal, which opens the vote
     Confirm {
-        /// The proposal
+        /// The proposal's id
         id: String,
         #[command(flatten)]
         client: ClientArgs,
     },
-    /// Give up your proposal before it is confirmed, and get its tokens back
+    /// Cancel your proposal before it is confirmed, and release its tokens
     Cancel {
-        /// The proposal
+        /// The proposal's id
         id: String,
         #[command(flatten)]
         client: ClientArgs,
     },
-    /// Vote, or vote anew
+    /// Vote, or change your vote
     Vote {
-        /// The proposal
+        /// The proposal's id
         id: String,
-        /// How
+        /// The vote
         #[arg(value_parser = ["yes", "no"])]
         vote: String,
         #[command(flatten)]
@@ -87,38 +87,38 @@ enum DeskCommand {
     },
     /// Report that a round of the game was played (the game itself only)
     Round {
-        /// Its number: the next one
+        /// Its number, the next in sequence
         round: u64,
         #[command(flatten)]
         client: ClientArgs,
     },
-    /// Count the votes and close the window, if it is time (the game itself only)
+    /// Count the votes and close the window, if it is due (the game itself only)
     Tally {
         #[command(flatten)]
         client: ClientArgs,
     },
     /// Show proposals
     Proposals {
-        /// Only those that have come so far: interpreting, interpreted, voting, passed, failed,
+        /// Only proposals with this status: interpreting, interpreted, voting, passed, failed,
         /// cancelled or expired
         #[arg(long)]
         status: Option<String>,
         #[command(flatten)]
         client: ClientArgs,
     },
-    /// Show the window that is open
+    /// Show the open window
     Window {
         #[command(flatten)]
         client: ClientArgs,
     },
-    /// Show what every governor has left
+    /// Show the tokens and proposals left, for each governor
     Balances {
         #[command(flatten)]
         client: ClientArgs,
     },
     /// Show the event log
     Audit {
-        /// Only what is about this governor
+        /// Only events of this governor
         #[arg(long)]
         governor: Option<String>,
         #[command(flatten)]
@@ -145,19 +145,19 @@ impl DeskCommand {
 
 /// Runs the command of this process.
 ///
-/// It ends with 0, with 1 if the desk refused, and with 2 if it could not do what was wanted.
+/// The exit code is 0, 1 if the desk denied or rejected the request, or 2 if the command failed.
 pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => run_desk(*args).map(|()| ExitCode::SUCCESS),
-        Command::Ask(asked) => {
-            let (ask, client) = asked.request();
-            calling::run(&ask, &client)
+        Command::Call(command) => {
+            let (request, client) = command.request();
+            calling::run(&request, &client)
         }
     };
     done.unwrap_or_else(|error| {
-        // There is nobody else to tell if this cannot be written.
+        // If stderr fails too, there is nowhere else to report it.
         let _ = writeln!(io::stderr(), "error: {error}");
-        ExitCode::from(COULD_NOT)
+        ExitCode::from(EXIT_FAILED)
     })
 }
 
@@ -167,7 +167,7 @@ fn run_desk(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     let listen = args.listen;
     let settings = args.settings()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // Its client wants a runtime to be there.
+    // Its client needs a runtime.
     let desk = {
         let _inside = runtime.enter();
         Desk::open(&settings).map_err(|error| format!("{}: {error}", settings.store.display()))?
@@ -177,12 +177,12 @@ fn run_desk(args: ServeArgs) -> Result<(), Box<dyn Error>> {
             .await
             .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
         let address = listener.local_addr()?;
-        let asked_to_stop = stopped();
+        let signalled = stopped();
         writeln!(io::stdout(), "listening on {address}")?;
-        // Small answers should leave at once. If that cannot be had, they leave a little later.
+        // Small responses should leave at once; without this they leave a little later.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         let stop = async {
-            asked_to_stop.await;
+            signalled.await;
             desk.close();
         };
         serve(listener, desk.router(), stop).await;
@@ -191,4 +191,4 @@ fn run_desk(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     })
 }
 
-const COULD_NOT: u8 = 2;
+const EXIT_FAILED: u8 = 2;

@@ -1,4 +1,4 @@
-//! The desk: every act of the game's governors, over one engine.
+//! The desk: every operation of the game's governors, over one engine.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ mod views;
 pub use start::StartError;
 pub use views::{Balance, Window};
 
-/// The proposal desk. Clones are handles of the same one.
+/// The proposal desk. Clones are handles of the same desk.
 #[derive(Clone)]
 pub struct Desk {
     parts: Arc<Parts>,
@@ -34,51 +34,50 @@ struct Parts {
     clock: SharedClock,
     governors: Governors,
     limits: Limits,
-    /// How many rounds of the game a window spans.
+    /// The number of rounds of the game in a window.
     interval: u64,
     interpreter: Interpreter,
     state: Mutex<State>,
-    /// Held by whoever closes a window.
+    /// Held while a window is closed.
     closing: Mutex<()>,
 }
 
 type SharedClock = Arc<dyn Clock + Send + Sync>;
 
-/// What governors do with their proposals, and all with those of others.
+/// The operations of governors.
 impl Desk {
-    /// A governor agrees with how a proposal was understood: its tokens are spent, and all may
-    /// vote.
+    /// Confirms the interpretation of a proposal: its tokens are spent, and the vote opens.
     pub async fn confirm(&self, governor: &str, id: ProposalId) -> Result<Proposal, DeskError> {
-        let answer = {
+        let result = {
             let mut state = self.state();
             let known = own(&state, governor, id)?;
             if known.status != Status::Interpreted {
                 return Err(not_now(known, "confirmed"));
             }
             let note = Note::Confirmed;
-            let answer = self.parts.engine.commit_noting(id.0, None, &note.to_text());
-            settle(&mut state, &answer, Fact::held(FactKind::Commit, id.0, Some(note)))?;
-            answer
+            let result = self.parts.engine.commit_noting(id.0, None, &note.to_text());
+            settle(&mut state, &result, Fact::held(FactKind::Commit, id.0, Some(note)))?;
+            result
         };
-        answer.await.map_err(|_| DeskError::Outage)?;
+        result.await.map_err(|_| DeskError::Outage)?;
         self.proposal(id)
     }
 
-    /// A governor gives a proposal up before it was confirmed: its tokens come back.
+    /// Cancels a proposal before it is confirmed: its tokens are released.
     pub async fn cancel(&self, governor: &str, id: ProposalId) -> Result<Proposal, DeskError> {
-        let answer = {
+        let result = {
             let mut state = self.state();
             let known = own(&state, governor, id)?;
             if !known.status.is_pending() {
                 return Err(not_now(known, "cancelled"));
             }
-            self.give_up(&mut state, id, BY_GOVERNOR)?
+            self.cancel_hold(&mut state, id, BY_GOVERNOR)?
         };
-        answer.await.map_err(|_| DeskError::Outage)?;
+        result.await.map_err(|_| DeskError::Outage)?;
         self.proposal(id)
     }
 
-    /// A governor votes, or votes anew: the last vote before the tally counts.
+    /// Votes, or changes the vote: the last vote before the tally counts.
     pub async fn vote(
         &self,
         governor: &str,
@@ -86,25 +85,25 @@ impl Desk {
         vote: Vote,
     ) -> Result<Proposal, DeskError> {
         let note = Note::Voted { proposal: id, governor: governor.to_owned(), vote };
-        let answer = {
+        let result = {
             let mut state = self.state();
             let known = state.get(id).ok_or(DeskError::NoSuchProposal)?;
             if known.status != Status::Voting {
-                return Err(not_now(known, "voted about"));
+                return Err(not_now(known, "voted on"));
             }
             if known.votes.get(governor) == Some(&vote) {
                 return Ok(known.clone());
             }
             self.noted(&mut state, note)?
         };
-        answer.await.map_err(|_| DeskError::Outage)?;
+        result.await.map_err(|_| DeskError::Outage)?;
         self.proposal(id)
     }
 }
 
-/// What everything above is made of.
+/// The shared steps of these operations.
 impl Desk {
-    /// What is known, now. Tokens that have come back by themselves are.
+    /// The current state, including tokens released by expiry.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.parts.state.lock().unwrap_or_else(PoisonError::into_inner);
         for hold in state.overdue(self.parts.clock.now()) {
@@ -117,31 +116,31 @@ impl Desk {
         self.parts.engine.rounds(DOMAIN) + 1
     }
 
-    /// Writes a note, and knows it from then on. The answer tells when it is safe.
+    /// Writes a note and applies it to the state. The result resolves when it is durable.
     fn noted<'a>(
         &'a self,
         state: &mut State,
         note: Note,
     ) -> Result<NowOrLater<'a, Result<(), tidegate::Outage>>, DeskError> {
-        let answer = self.parts.engine.note(DOMAIN, &note.to_text());
-        if let NowOrLater::Now(Err(_)) = answer {
+        let result = self.parts.engine.note(DOMAIN, &note.to_text());
+        if let NowOrLater::Now(Err(_)) = result {
             return Err(DeskError::Outage);
         }
         state.apply(Fact::noted(note));
-        Ok(answer)
+        Ok(result)
     }
 
-    /// Gives the tokens of a proposal back.
-    fn give_up<'a>(
+    /// Cancels a proposal and releases its tokens.
+    fn cancel_hold<'a>(
         &'a self,
         state: &mut State,
         id: ProposalId,
         reason: &str,
     ) -> Result<NowOrLater<'a, Result<u64, SettleError>>, DeskError> {
         let note = Note::Cancelled { reason: reason.to_owned() };
-        let answer = self.parts.engine.cancel_noting(id.0, &note.to_text());
-        settle(state, &answer, Fact::held(FactKind::Cancel, id.0, Some(note)))?;
-        Ok(answer)
+        let result = self.parts.engine.cancel_noting(id.0, &note.to_text());
+        settle(state, &result, Fact::held(FactKind::Cancel, id.0, Some(note)))?;
+        Ok(result)
     }
 
     fn entries(
@@ -152,17 +151,19 @@ impl Desk {
     }
 }
 
-/// Knows what became of a reservation, if anything did. It is done when the engine answers, and
-/// safe when the answer is there.
+/// Applies the settlement of a reservation to the state, if it succeeded. It takes effect when the
+/// engine returns, and is durable when the result resolves.
 fn settle(
     state: &mut State,
-    answer: &NowOrLater<'_, Result<u64, SettleError>>,
+    result: &NowOrLater<'_, Result<u64, SettleError>>,
     fact: Fact,
 ) -> Result<(), DeskError> {
-    match (answer, fact.hold) {
+    match (result, fact.hold) {
         (NowOrLater::Now(Err(SettleError::Gone)), Some(hold)) => {
             state.apply(Fact::held(FactKind::Expire, hold, None));
-            Err(DeskError::Conflict("The proposal has expired, and its tokens are back.".into()))
+            Err(DeskError::Conflict(
+                "The proposal has expired and its tokens were released.".into(),
+            ))
         }
         (NowOrLater::Now(Err(_)), _) => Err(DeskError::Outage),
         _ => {
@@ -172,21 +173,21 @@ fn settle(
     }
 }
 
-/// A proposal of this governor's own.
+/// A proposal of this governor.
 fn own<'s>(state: &'s State, governor: &str, id: ProposalId) -> Result<&'s Proposal, DeskError> {
     let known = state.get(id).ok_or(DeskError::NoSuchProposal)?;
     if known.governor == governor {
         Ok(known)
     } else {
-        Err(DeskError::Forbidden("The proposal is somebody else's."))
+        Err(DeskError::Forbidden("The proposal belongs to another governor."))
     }
 }
 
 fn not_now(known: &Proposal, wanted: &str) -> DeskError {
     let is = match known.status {
         Status::Interpreting => "is still being interpreted",
-        Status::Interpreted => "waits for its governor to confirm it",
-        Status::Voting => "was confirmed, and is voted about",
+        Status::Interpreted => "waits for its governor's confirmation",
+        Status::Voting => "was confirmed and is being voted on",
         Status::Passed => "has passed",
         Status::Failed => "has failed",
         Status::Cancelled => "was cancelled",
@@ -201,5 +202,5 @@ impl fmt::Debug for Desk {
     }
 }
 
-/// Why a proposal was given up.
-const BY_GOVERNOR: &str = "its governor cancelled it";
+/// The reason of a cancellation by the governor.
+const BY_GOVERNOR: &str = "cancelled by its governor";

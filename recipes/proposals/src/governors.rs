@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-/// Who may take part, and how they prove who they are: by a secret each.
+/// The governors and the host, each with a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Governors {
     /// Names and secrets.
@@ -11,12 +11,12 @@ pub struct Governors {
     host: String,
 }
 
-/// Somebody who has proved who they are.
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A governor, by name.
     Governor(String),
-    /// The game, which reports its rounds and asks for tallies.
+    /// The game, which reports its rounds and requests tallies.
     Host,
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct GovernorList(Vec<(String, String)>);
 impl FromStr for GovernorList {
     type Err = String;
 
-    /// Reads `ada:secret,bob:other`.
+    /// Parses `ada:secret,bob:other`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut list: Vec<(String, String)> = Vec::new();
         for one in text.split(',').map(str::trim) {
-            // The entry may be nothing but a secret, so it is not shown.
+            // The entry may be only a secret, so it is not printed.
             let number = list.len() + 1;
             let (name, secret) = one.split_once(':').ok_or_else(|| {
                 format!("entry {number} has no colon: write NAME:SECRET, separated by commas")
@@ -45,29 +45,29 @@ impl FromStr for GovernorList {
             }
             check_secret(secret).map_err(|why| format!("the secret of `{name}` {why}"))?;
             if list.iter().any(|known| known.0 == name) {
-                return Err(format!("`{name}` is there twice"));
+                return Err(format!("`{name}` is listed twice"));
             }
             if list.iter().any(|known| known.1 == secret) {
-                return Err(format!("`{name}` has the secret of somebody else"));
+                return Err(format!("`{name}` has the secret of another governor"));
             }
             list.push((name.to_owned(), secret.to_owned()));
         }
         if list.len() > MAX_GOVERNORS {
-            return Err(format!("there can be {MAX_GOVERNORS} governors at most"));
+            return Err(format!("more than {MAX_GOVERNORS} governors"));
         }
         Ok(Self(list))
     }
 }
 
-/// Reads the secret of the host.
+/// Parses the secret of the host.
 pub(crate) fn secret(text: &str) -> Result<String, String> {
-    check_secret(text).map_err(|why| format!("it {why}"))?;
+    check_secret(text).map_err(|why| format!("the secret {why}"))?;
     Ok(text.to_owned())
 }
 
 fn check_secret(secret: &str) -> Result<(), &'static str> {
     if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("is empty, or not all of it is printable ASCII without spaces");
+        return Err("is empty or not printable ASCII without spaces");
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ impl Governors {
         Ok(Self { list, host })
     }
 
-    /// Who has this secret. It takes as long for a wrong one as for a right one.
+    /// The caller with this secret. The time it takes does not depend on whether it is right.
     #[must_use]
     pub fn caller(&self, secret: &str) -> Option<Caller> {
         let is = |known: &str| known.as_bytes().ct_eq(secret.as_bytes());
@@ -107,13 +107,13 @@ impl Governors {
         self.list.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Whether somebody of this name is one.
+    /// Whether there is a governor of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.names().any(|known| known == name)
     }
 
-    /// How many there are.
+    /// The number of governors.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.list.len() as u64

@@ -34,8 +34,8 @@ impl Desk {
             .route("/v1/balances", get(balances))
             .route("/v1/audit", get(audit))
             .route("/healthz", get(health))
-            .fallback(|| async { desk_error(404, "There is nothing here.") })
-            .method_not_allowed_fallback(|| async { desk_error(405, "Use another method.") })
+            .fallback(|| async { desk_error(404, "No such path.") })
+            .method_not_allowed_fallback(|| async { desk_error(405, "Method not allowed.") })
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
             .with_state(self.clone())
     }
@@ -150,7 +150,7 @@ async fn health(State(desk): State<Desk>) -> Response {
     }
 }
 
-/// Who asks: nobody is believed without a secret.
+/// The caller, authenticated by a secret.
 impl FromRequestParts<Desk> for Caller {
     type Rejection = DeskError;
 
@@ -167,7 +167,7 @@ impl FromRequestParts<Desk> for Caller {
     }
 }
 
-/// A governor who asks, by name.
+/// A governor, by name.
 struct Governor(String);
 
 impl FromRequestParts<Desk> for Governor {
@@ -181,7 +181,7 @@ impl FromRequestParts<Desk> for Governor {
     }
 }
 
-/// The game itself asks.
+/// The game itself.
 struct Host;
 
 impl FromRequestParts<Desk> for Host {
@@ -223,7 +223,7 @@ impl<T: DeserializeOwned> axum::extract::FromRequest<Desk> for JsonBody<T> {
         let sent = serde_json::from_slice(&body).map(Self);
         sent.map_err(|error| DeskError::Invalid {
             status: if error.is_data() { 422 } else { 400 },
-            why: format!("The body cannot be understood: {error}"),
+            why: format!("Invalid body: {error}"),
         })
     }
 }
@@ -237,5 +237,5 @@ fn desk_error(status: u16, why: &str) -> DeskError {
     DeskError::Invalid { status, why: why.to_owned() }
 }
 
-/// A text, and what JSON makes of it.
+/// A text, encoded as JSON.
 const MAX_BODY_BYTES: usize = 32_768;

@@ -14,21 +14,21 @@ use crate::limits::CAP_MAX;
 use crate::problem::DeskError;
 use crate::proposal::{Draft, Interpretation, ProposalId};
 
-/// The AI that says what a proposal would do.
+/// Client of the AI that interprets proposals.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
     client: Client,
     address: Uri,
-    answer_within: Duration,
+    call_timeout: Duration,
 }
 
 impl Interpreter {
-    /// The interpreter at an address, which may take so long for an answer.
-    pub fn new(address: Uri, answer_within: Duration) -> Result<Self, TrustError> {
-        Ok(Self { client: client(&address)?, address, answer_within })
+    /// The interpreter at this address, with this time-out per call.
+    pub fn new(address: Uri, call_timeout: Duration) -> Result<Self, TrustError> {
+        Ok(Self { client: client(&address)?, address, call_timeout })
     }
 
-    /// Asks what a proposal would do. An error says why there is no answer that can be used.
+    /// Interprets a proposal. An error contains the reason.
     pub(crate) async fn interpret(
         &self,
         (id, governor): (ProposalId, &str),
@@ -41,37 +41,41 @@ impl Interpreter {
         *request.uri_mut() = self.address.clone();
         let is_json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, is_json);
-        let answer = match timeout(self.answer_within, self.call(request)).await {
-            Ok(answer) => answer?,
+        let response = match timeout(self.call_timeout, self.call(request)).await {
+            Ok(response) => response?,
             Err(_) => {
-                let within = duration_to_text(self.answer_within);
-                return Err(failed(504, format!("the interpreter did not answer within {within}")));
+                let within = duration_to_text(self.call_timeout);
+                return Err(failed(
+                    504,
+                    format!("the interpreter did not respond within {within}"),
+                ));
             }
         };
-        let interpretation: Interpretation = serde_json::from_slice(&answer).map_err(|error| {
-            failed(502, format!("the interpreter's answer cannot be understood: {error}"))
-        })?;
+        let interpretation: Interpretation =
+            serde_json::from_slice(&response).map_err(|error| {
+                failed(502, format!("the interpreter's response is invalid: {error}"))
+            })?;
         check(&interpretation, draft)?;
         Ok(interpretation)
     }
 
     async fn call(&self, request: Request<Full<Bytes>>) -> Result<Bytes, DeskError> {
         let unreachable = |error: &(dyn Error + 'static)| {
-            tracing::warn!("the interpreter was not reached: {}", chain(error));
+            tracing::warn!("interpreter unreachable: {}", chain(error));
             failed(502, "the interpreter cannot be reached".into())
         };
         let sent = self.client.request(request).await;
         let response = sent.map_err(|error| unreachable(&error))?;
         let status = response.status();
         if !status.is_success() {
-            return Err(failed(502, format!("the interpreter answered {status}")));
+            return Err(failed(502, format!("the interpreter responded with {status}")));
         }
-        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
         Ok(body.map_err(|error| unreachable(&*error))?.to_bytes())
     }
 }
 
-/// Whether an interpretation can be what the governor has handed in, and paid for.
+/// Whether an interpretation is valid for the draft and its price.
 fn check(interpretation: &Interpretation, draft: &Draft) -> Result<(), DeskError> {
     let Interpretation { summary, tier, proposals_per_window } = interpretation;
     if summary.len() > MAX_SUMMARY_BYTES {
@@ -79,15 +83,18 @@ fn check(interpretation: &Interpretation, draft: &Draft) -> Result<(), DeskError
         return Err(failed(502, why));
     }
     if *tier != draft.tier {
-        let asked = draft.tier;
-        return Err(failed(422, format!("it is of tier {tier}, and was proposed as tier {asked}")));
+        let proposed = draft.tier;
+        return Err(failed(
+            422,
+            format!("it has tier {tier}, but was proposed as tier {proposed}"),
+        ));
     }
     match *proposals_per_window {
         Some(_) if *tier != CAP_TIER => {
-            Err(failed(422, format!("proposals_per_window is changed at tier {CAP_TIER} only")))
+            Err(failed(422, format!("only tier {CAP_TIER} can change proposals_per_window")))
         }
         Some(cap) if !(1..=CAP_MAX).contains(&cap) => {
-            Err(failed(422, format!("proposals_per_window can be 1 to {CAP_MAX}, not {cap}")))
+            Err(failed(422, format!("proposals_per_window must be 1 to {CAP_MAX}, not {cap}")))
         }
         _ => Ok(()),
     }
@@ -97,14 +104,14 @@ fn failed(status: u16, reason: String) -> DeskError {
     DeskError::NotInterpreted { status, reason }
 }
 
-/// An error with everything that caused it.
+/// An error with all its causes.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// The tier at which the cap is changed.
+/// The tier that can change the cap.
 const CAP_TIER: u64 = 4;
 
-const MAX_ANSWER_BYTES: usize = 65_536;
+const MAX_RESPONSE_BYTES: usize = 65_536;
 const MAX_SUMMARY_BYTES: usize = 4_096;

@@ -1,16 +1,16 @@
 //! The proposal desk: governors of a game propose changes, an AI interprets them, and all vote.
 //!
-//! Each proposal costs a call of an AI and the voters' attention, so several limits stand before
-//! it, and are one decision: PROPOSE tokens, a cap per governance window, a cooldown.
+//! Each proposal costs a call of an AI and the voters' attention, so several limits apply in one
+//! decision: PROPOSE tokens, a cap per governance window, a cooldown.
 //!
-//! - [`Limits`] are the numbers, and the policy that they make;
-//! - [`Desk`] does everything: propose, confirm, cancel, vote, tally;
+//! - [`Limits`] are the numbers, and their policy;
+//! - [`Desk`] has the operations: propose, confirm, cancel, vote, tally;
 //! - [`Desk::router`] is the same over HTTP;
-//! - [`State`] is what everything that was written down adds up to, and [`audit`] renders it.
+//! - [`State`] is the sum of all ledger entries, and [`audit`] renders them.
 //!
-//! The desk keeps nothing but the ledger of its engine. What it knows of proposals, votes and
-//! tallies is in the notes of that ledger, each written together with the decision that it belongs
-//! to, so that a crash loses both or neither.
+//! The desk stores nothing but the ledger of its engine. Proposals, votes and tallies are notes in
+//! that ledger, each written in one record with its decision, so that a crash loses both or
+//! neither.
 #![forbid(unsafe_code)]
 
 pub mod audit;

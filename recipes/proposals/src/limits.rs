@@ -8,18 +8,18 @@ use crate::problem::DeskError;
 /// The numbers of the desk's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many proposals a governor may hand in per window, as long as no vote has changed it.
+    /// The cap: proposals per governor and window, until a vote changes it.
     pub proposals_per_window: u64,
-    /// How long a governor waits between two proposals; `None`: not at all.
+    /// The minimum time between two proposals of a governor; `None`: none.
     pub cooldown: Option<Duration>,
-    /// How long a governor has to confirm a proposal.
+    /// The time that a governor has to confirm a proposal.
     pub confirm_within: Duration,
-    /// How many calls of the interpreter may be in flight.
+    /// The maximum number of calls of the interpreter in flight.
     pub calls: u64,
-    /// How many more proposals may wait for one.
+    /// How many more proposals may be queued.
     pub queue: u64,
-    /// How long the interpreter may take.
-    pub answer_within: Duration,
+    /// The time-out of one call.
+    pub call_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -30,22 +30,22 @@ impl Default for Limits {
             confirm_within: Duration::from_secs(600),
             calls: 3,
             queue: 1_000,
-            answer_within: Duration::from_secs(60),
+            call_timeout: Duration::from_secs(60),
         }
     }
 }
 
 impl Limits {
-    /// The policy that these numbers make.
+    /// The policy of these limits.
     ///
-    /// The order of the rules is that in which they speak, if several refuse.
+    /// If several rules deny, the first in order is reported.
     pub fn policy(&self) -> Result<Policy, PolicyErrors> {
         let cooldown = self.cooldown.map(cooldown_rule).unwrap_or_default();
         let held = duration_to_text(self.confirm_within);
         let cap = self.proposals_per_window;
         let (calls, queue) = (self.calls, self.queue);
-        // A place is freed when its call is over. This is for one that hangs all the same.
-        let expires = duration_to_text(self.answer_within.saturating_mul(2));
+        // A slot is released when its call ends. This is for a call that hangs nevertheless.
+        let expires = duration_to_text(self.call_timeout.saturating_mul(2));
         Policy::from_toml(&format!(
             r#"{cooldown}
             [[rule]]
@@ -99,28 +99,28 @@ fn cooldown_rule(cooldown: Duration) -> String {
     )
 }
 
-/// Why a proposal was refused: the first of the rules that did so speaks.
+/// The error of a denied proposal: the first of the rules that denied it.
 pub(crate) fn denial(report: &Report) -> DeskError {
-    let refuser = report.rules().find(|rule| !rule.decision.is_allowed());
-    let Some(refuser) = refuser.filter(|_| !report.is_outage()) else { return DeskError::Outage };
-    match refuser.rule {
+    let denied = report.rules().find(|rule| !rule.decision.is_allowed());
+    let Some(denied) = denied.filter(|_| !report.is_outage()) else { return DeskError::Outage };
+    match denied.rule {
         COOLDOWN => {
-            let wait = refuser.decision.wait();
+            let wait = denied.decision.wait();
             let seconds = wait.and_then(tidegate::Wait::whole_secs).unwrap_or(0);
             DeskError::Cooldown { seconds, wait }
         }
-        TOKENS => DeskError::Tokens { left: refuser.decision.remaining() },
+        TOKENS => DeskError::Tokens { left: denied.decision.remaining() },
         _ => DeskError::Cap,
     }
 }
 
-/// How many tokens every governor gets when a window closes.
+/// The tokens that each governor gets when a window closes.
 pub const TOKENS_PER_WINDOW: u64 = 2;
 
-/// The most that `proposals_per_window` can be set to.
+/// The maximum of `proposals_per_window`.
 pub const CAP_MAX: u64 = 10;
 
-/// What a governor is told who has used up the cap.
+/// The message when the cap is used up.
 pub(crate) const CAP_REACHED: &str = "You've used all your proposals for this governance window. \
      Your limit resets after the next governance tally.";
 
@@ -138,5 +138,5 @@ pub(crate) const GOVERNOR: &str = "governor";
 pub(crate) const TIER: &str = "tier";
 pub(crate) const ACT: &str = "act";
 
-/// What somebody does who proposes: governors are also enrolled, which is no proposal.
+/// The value for proposals: governors are also enrolled, which is no proposal.
 pub(crate) const PROPOSE: &str = "propose";

@@ -5,81 +5,81 @@ use serde::{Deserialize, Serialize};
 use crate::proposal::{Draft, Interpretation, ProposalId, Vote};
 use crate::tally::Tally;
 
-/// What the desk writes into the ledger, each as the note of an entry.
+/// The desk's records in the ledger, each the note of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Note {
-    /// With a reservation: a governor has got the first tokens.
+    /// With a reservation: a governor received the first tokens.
     Enrolled {
-        /// Who.
+        /// The governor's name.
         governor: String,
-        /// How many tokens the first window gives.
+        /// The tokens of the first window.
         tokens: u64,
     },
-    /// With a reservation: a proposal was handed in.
+    /// With a reservation: a proposal was submitted.
     Proposed {
-        /// By whom.
+        /// The governor's name.
         governor: String,
-        /// What.
+        /// The draft.
         #[serde(flatten)]
         draft: Draft,
     },
-    /// Alone: the interpreter has answered.
+    /// Alone: a proposal was interpreted.
     Interpreted {
-        /// About which proposal.
+        /// The proposal.
         proposal: ProposalId,
-        /// What.
+        /// The interpretation.
         interpretation: Interpretation,
     },
     /// With a commit: the governor confirmed the proposal.
     Confirmed,
-    /// With a cancellation: the proposal was given up.
+    /// With a cancellation: the proposal was cancelled.
     Cancelled {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Alone: somebody has voted.
+    /// Alone: a governor voted.
     Voted {
-        /// About which proposal.
+        /// The proposal.
         proposal: ProposalId,
-        /// Who.
+        /// The governor's name.
         governor: String,
-        /// How.
+        /// The vote.
         vote: Vote,
     },
-    /// Alone: a round of the game is over.
+    /// Alone: a round of the game was played.
     RoundPlayed {
         /// Its number.
         round: u64,
     },
-    /// Alone: the votes of a window were counted. What follows from that is still to be done.
+    /// Alone: the votes of a window were counted. The consequences are yet to be applied.
     Tallied(Tally),
-    /// With the end of a round of the ledger: a governance window is over.
+    /// With the end of a round of the ledger: a governance window closed.
     WindowClosed {
         /// Its number.
         window: u64,
-        /// How many proposals it allowed each governor.
+        /// The cap per governor.
         proposals_per_window: u64,
-        /// How many tokens every governor gets.
+        /// The tokens that each governor gets.
         tokens: u64,
     },
 }
 
 impl Note {
-    /// The note as it is written.
+    /// Encodes the note.
     #[must_use]
     pub fn to_text(&self) -> String {
-        // Texts, numbers and lists only: nothing in it can fail.
+        // Strings, numbers and lists only: serialization cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The note that was written.
+    /// Parses a note.
     pub fn from_text(text: &str) -> Result<Self, NoteError> {
         serde_json::from_str(text).map_err(|error| NoteError(error.to_string()))
     }
 }
 
-/// A note that this version does not understand.
+/// A note that this version cannot parse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoteError(String);
 

@@ -7,52 +7,52 @@ use tidegate_proto::problem::{CONTENT_TYPE, Problem};
 
 use crate::limits::{CAP, CAP_REACHED, COOLDOWN, TOKENS, TOKENS_PER_WINDOW};
 
-/// Why the desk did not do what it was asked to.
+/// Why a request to the desk failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeskError {
-    /// The governor's last proposal was a moment ago.
+    /// The governor's last proposal is too recent.
     Cooldown {
-        /// How long to wait, in words.
+        /// The wait in the message.
         seconds: u64,
-        /// How long to wait.
+        /// The wait.
         wait: Option<Wait>,
     },
-    /// The governor has not enough tokens.
+    /// The governor does not have enough tokens.
     Tokens {
-        /// How many there are.
+        /// The governor's tokens.
         left: u64,
     },
-    /// The governor has handed in as many proposals in this window as may be.
+    /// The governor has reached the cap of this window.
     Cap,
-    /// The interpreter failed, or found that the proposal cannot be. Its tokens are back.
+    /// The interpreter failed, or found the proposal invalid. Its tokens are released.
     NotInterpreted {
-        /// What to answer.
+        /// The HTTP status.
         status: u16,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// There is no such proposal.
     NoSuchProposal,
-    /// It is not the time for it, or not any more.
+    /// The proposal's status does not allow it.
     Conflict(String),
-    /// Somebody else may do that.
+    /// The caller may not do that.
     Forbidden(&'static str),
-    /// Nobody knows who asks.
+    /// The caller is not authenticated.
     Unauthorized,
-    /// The request cannot be understood.
+    /// The request is invalid.
     Invalid {
-        /// What to answer.
+        /// The HTTP status.
         status: u16,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The store cannot write.
+    /// The store accepts no writes.
     Outage,
 }
 
 impl DeskError {
-    /// A request with something in it that cannot be.
+    /// A request with an invalid value.
     pub(crate) fn invalid(why: impl Into<String>) -> Self {
         Self::Invalid { status: 422, why: why.into() }
     }
@@ -70,7 +70,7 @@ impl DeskError {
         }
     }
 
-    /// The rule that refused, and how long to wait.
+    /// The rule that denied it, and the wait.
     fn limit(&self) -> Option<(&'static str, Option<Wait>)> {
         match self {
             Self::Cooldown { wait, .. } => Some((COOLDOWN, *wait)),
@@ -94,13 +94,13 @@ impl fmt::Display for DeskError {
             ),
             Self::Cap => f.write_str(CAP_REACHED),
             Self::NotInterpreted { reason, .. } => {
-                write!(f, "The proposal was not taken, and its tokens are back: {reason}.")
+                write!(f, "The proposal was not accepted and its tokens were released: {reason}.")
             }
-            Self::NoSuchProposal => f.write_str("There is no such proposal."),
+            Self::NoSuchProposal => f.write_str("No such proposal."),
             Self::Conflict(why) | Self::Invalid { why, .. } => f.write_str(why),
             Self::Forbidden(why) => f.write_str(why),
             Self::Unauthorized => {
-                f.write_str("Say who you are: `Authorization: Bearer` and your secret.")
+                f.write_str("Authenticate with `Authorization: Bearer` and your secret.")
             }
             Self::Outage => f.write_str("The desk cannot write to its disk. Try again later."),
         }

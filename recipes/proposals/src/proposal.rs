@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use tidegate::{HoldId, HoldIdError, Timestamp};
 
-/// The name of a proposal: that of the reservation which it began with.
+/// The id of a proposal: that of its reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProposalId(pub HoldId);
@@ -38,29 +38,29 @@ impl From<ProposalId> for String {
     }
 }
 
-/// What a governor hands in.
+/// A submitted proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Draft {
-    /// How far it reaches, from 1 up. It decides on the price.
+    /// The tier, from 1 up. It determines the cost.
     pub tier: u64,
-    /// The proposal in words.
+    /// The text of the proposal.
     pub text: String,
 }
 
-/// How the interpreter understands a proposal: what its governor confirms, and all vote about.
+/// The interpretation of a proposal: its governor confirms it, and all vote on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interpretation {
-    /// What the proposal would do, in words.
+    /// What the proposal would do, as text.
     pub summary: String,
-    /// The tier that it has.
+    /// The tier of the proposal.
     pub tier: u64,
     /// The cap that it would set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposals_per_window: Option<u64>,
 }
 
-/// What a governor says about a proposal.
+/// A governor's vote on a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Vote {
@@ -70,64 +70,64 @@ pub enum Vote {
     No,
 }
 
-/// How far a proposal has come.
+/// The status of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It waits for the interpreter, or for its answer.
+    /// It is queued for the interpreter, or being interpreted.
     Interpreting,
-    /// It waits for its governor, who confirms the interpretation or cancels the proposal.
+    /// It waits for its governor to confirm or cancel it.
     Interpreted,
-    /// It was confirmed, and is voted about until the next tally.
+    /// It was confirmed, and is voted on until the next tally.
     Voting,
     /// The tally found enough votes for it.
     Passed,
     /// The tally did not.
     Failed,
-    /// It was given up, for the reason that it tells.
+    /// It was cancelled, with a reason.
     Cancelled,
-    /// Nobody confirmed it in time.
+    /// It was not confirmed in time.
     Expired,
 }
 
 impl Status {
-    /// Whether nothing can become of it any more.
+    /// Whether it cannot change any more.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Passed | Self::Failed | Self::Cancelled | Self::Expired)
     }
 
-    /// Whether its tokens are set aside, and not spent yet.
+    /// Whether its tokens are held, and not spent yet.
     #[must_use]
     pub const fn is_pending(self) -> bool {
         matches!(self, Self::Interpreting | Self::Interpreted)
     }
 }
 
-/// A proposal, with everything that is known about it.
+/// A proposal and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proposal {
-    /// Its name.
+    /// Its id.
     pub id: ProposalId,
-    /// Whose it is.
+    /// Its governor.
     pub governor: String,
-    /// What was handed in.
+    /// The draft.
     #[serde(flatten)]
     pub draft: Draft,
-    /// How far it has come.
+    /// Its status.
     pub status: Status,
-    /// Why it was cancelled.
+    /// The reason of its cancellation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How it was understood.
+    /// Its interpretation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interpretation: Option<Interpretation>,
-    /// Who has voted how.
+    /// The votes, by governor.
     pub votes: BTreeMap<String, Vote>,
-    /// The window whose tally decided about it.
+    /// The window whose tally decided it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// When its tokens come back by themselves, unless it is confirmed.
+    /// When its tokens are released, unless it is confirmed.
     #[serde(skip)]
     pub expires: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! What everything that was written down adds up to.
+//! The sum of all ledger entries.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -10,40 +10,40 @@ use crate::note::{Note, NoteError};
 use crate::proposal::{Proposal, ProposalId, Status};
 use crate::tally::Tally;
 
-/// What kind of entry a fact is.
+/// The kind of ledger entry of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactKind {
-    /// Tokens were set aside.
+    /// Tokens were held.
     Reserve,
-    /// They were spent.
+    /// Held tokens were spent.
     Commit,
-    /// They were given back.
+    /// Held tokens were released.
     Cancel,
-    /// They were given back because nobody spent them in time.
+    /// Held tokens were released by expiry.
     Expire,
     /// A window was closed.
     WindowClosed,
-    /// Something was noted.
+    /// A standalone note.
     Note,
-    /// Something that changes nothing here.
+    /// An entry without effect here.
     Other,
 }
 
-/// One thing that happened at the desk.
+/// One event of the desk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// What kind of entry it is.
-    pub deed: FactKind,
-    /// The reservation that it is about.
+    /// The kind of entry.
+    pub kind: FactKind,
+    /// The reservation that it concerns.
     pub hold: Option<HoldId>,
-    /// What the desk has written down with it.
+    /// The desk's note in it.
     pub note: Option<Note>,
 }
 
 impl Fact {
-    /// What an entry of the ledger says.
+    /// The fact of a ledger entry.
     pub fn from_entry(entry: &LedgerEntry) -> Result<Self, NoteError> {
-        let deed = match entry.what {
+        let kind = match entry.what {
             EntryKind::Reserve => FactKind::Reserve,
             EntryKind::Commit => FactKind::Commit,
             EntryKind::Cancel => FactKind::Cancel,
@@ -53,35 +53,35 @@ impl Fact {
             _ => FactKind::Other,
         };
         let note = entry.note.as_deref().map(Note::from_text).transpose()?;
-        Ok(Self { deed, hold: entry.hold, note })
+        Ok(Self { kind, hold: entry.hold, note })
     }
 
-    /// Something that is only noted.
+    /// The fact of a standalone note.
     pub(crate) const fn noted(note: Note) -> Self {
-        Self { deed: FactKind::Note, hold: None, note: Some(note) }
+        Self { kind: FactKind::Note, hold: None, note: Some(note) }
     }
 
-    /// Something that became of a reservation.
-    pub(crate) const fn held(deed: FactKind, hold: HoldId, note: Option<Note>) -> Self {
-        Self { deed, hold: Some(hold), note }
+    /// The fact of an entry about a reservation.
+    pub(crate) const fn held(kind: FactKind, hold: HoldId, note: Option<Note>) -> Self {
+        Self { kind, hold: Some(hold), note }
     }
 }
 
-/// Everything that the desk knows: a sum of facts, and nothing else.
+/// The state of the desk: the sum of facts, and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// By number, in the order in which they were handed in.
+    /// By number, in the order of submission.
     proposals: BTreeMap<u64, Proposal>,
     numbers: HashMap<ProposalId, u64>,
     last_number: u64,
-    /// Those that are voted about, in the order in which they were confirmed.
+    /// Proposals in the vote, in the order of confirmation.
     ballot: Vec<u64>,
-    /// Those that are over, oldest first.
+    /// Final proposals, oldest first.
     finished: VecDeque<u64>,
-    /// Governors who have tokens, and the reservation that enrolled them while it is open.
+    /// Governors with tokens, and the reservation that enrolled them while it is open.
     enrolled: BTreeMap<String, Option<HoldId>>,
     rounds: Rounds,
-    /// Votes that were counted, while not everything is done that follows.
+    /// A tally whose consequences are not all applied.
     unfinished: Option<Tally>,
     windows: VecDeque<ClosedWindow>,
 }
@@ -89,25 +89,25 @@ pub struct State {
 /// Rounds of the game.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rounds {
-    /// The last one that was played.
+    /// The last round that was played.
     pub last: u64,
-    /// How many were played in this window.
+    /// The number of rounds played in this window.
     pub in_window: u64,
 }
 
-/// A governance window that is over.
+/// A closed governance window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ClosedWindow {
     /// Its number, from 1.
     pub window: u64,
-    /// How many proposals it allowed each governor.
+    /// The cap per governor.
     pub proposals_per_window: u64,
 }
 
 impl State {
-    /// Adds one fact. Facts have to come in the order of the ledger.
+    /// Adds one fact, in the order of the ledger.
     pub fn apply(&mut self, fact: Fact) {
-        match (fact.deed, fact.hold, fact.note) {
+        match (fact.kind, fact.hold, fact.note) {
             (FactKind::Reserve, Some(hold), Some(Note::Enrolled { governor, .. })) => {
                 self.enrolled.insert(governor, Some(hold));
             }
@@ -138,9 +138,9 @@ impl State {
                     Some(Note::Cancelled { reason }) => Some(reason),
                     _ => None,
                 };
-                self.give_back(hold, Status::Cancelled, reason);
+                self.release(hold, Status::Cancelled, reason);
             }
-            (FactKind::Expire, Some(hold), _) => self.give_back(hold, Status::Expired, None),
+            (FactKind::Expire, Some(hold), _) => self.release(hold, Status::Expired, None),
             (FactKind::Note, _, Some(note)) => self.apply_note(note),
             (FactKind::WindowClosed, _, note) => {
                 self.unfinished = None;
@@ -186,8 +186,8 @@ impl State {
         }
     }
 
-    /// A reservation is over, without being spent.
-    fn give_back(&mut self, hold: HoldId, status: Status, reason: Option<String>) {
+    /// Ends a reservation without spending it.
+    fn release(&mut self, hold: HoldId, status: Status, reason: Option<String>) {
         if let Some(known) = self.enrolled.values_mut().find(|known| **known == Some(hold)) {
             *known = None;
         } else if let Some(known) = self.get_mut(ProposalId(hold)) {
@@ -202,7 +202,7 @@ impl State {
         Some(number)
     }
 
-    /// A proposal is over. The oldest of those are only in the ledger.
+    /// Ends a proposal. Only the latest of these stay in memory.
     fn finish(&mut self, id: ProposalId, status: Status) {
         let Some(number) = self.set_status(id, status) else { return };
         self.ballot.retain(|known| *known != number);
@@ -225,24 +225,23 @@ impl State {
         self.proposals.get(self.numbers.get(&id)?)
     }
 
-    /// All proposals that are open, and the latest of those that are not, in the order in which
-    /// they were handed in.
+    /// All open proposals and the latest final ones, in the order of submission.
     pub fn proposals(&self) -> impl DoubleEndedIterator<Item = &Proposal> {
         self.proposals.values()
     }
 
-    /// The proposals that are voted about, in the order in which they were confirmed.
+    /// The proposals in the vote, in the order of confirmation.
     pub fn ballot(&self) -> impl Iterator<Item = &Proposal> {
         self.ballot.iter().filter_map(|number| self.proposals.get(number))
     }
 
-    /// Whether a governor has got the first tokens.
+    /// Whether a governor has received the first tokens.
     #[must_use]
     pub fn is_enrolled(&self, governor: &str) -> bool {
         self.enrolled.contains_key(governor)
     }
 
-    /// Reservations that enrolled somebody and are still open.
+    /// Open reservations that enrolled a governor.
     pub(crate) fn open_enrolments(&self) -> Vec<HoldId> {
         self.enrolled.values().copied().flatten().collect()
     }
@@ -253,25 +252,25 @@ impl State {
         self.rounds
     }
 
-    /// Votes that were counted, while not everything is done that follows.
+    /// A tally whose consequences are not all applied.
     #[must_use]
     pub const fn unfinished(&self) -> Option<&Tally> {
         self.unfinished.as_ref()
     }
 
-    /// The latest windows that are over.
+    /// The latest closed windows.
     pub fn windows(&self) -> impl Iterator<Item = &ClosedWindow> {
         self.windows.iter()
     }
 
-    /// Says when tokens of a proposal come back by themselves.
+    /// Sets when the tokens of a proposal expire.
     pub(crate) fn set_expiry(&mut self, id: ProposalId, expires: Option<Timestamp>) {
         if let Some(known) = self.get_mut(id) {
             known.expires = expires;
         }
     }
 
-    /// Proposals whose tokens have come back by themselves by now.
+    /// Proposals whose tokens have expired by now.
     pub(crate) fn overdue(&self, now: Timestamp) -> Vec<HoldId> {
         let is_overdue = |it: &&Proposal| {
             it.status.is_pending() && it.expires.is_some_and(|expires| expires <= now)
@@ -280,7 +279,7 @@ impl State {
     }
 }
 
-/// How many proposals and windows that are over are kept in memory.
+/// The number of final proposals and closed windows in memory.
 const MOST_KEPT: usize = 10_000;
 
 #[cfg(test)]

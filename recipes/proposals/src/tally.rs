@@ -3,40 +3,39 @@ use serde::{Deserialize, Serialize};
 use crate::governors::Governors;
 use crate::proposal::{Proposal, ProposalId, Vote};
 
-/// The votes of a governance window, counted.
+/// The counted votes of a governance window.
 ///
-/// It says everything that follows from it, so that whoever finds it in the ledger can finish what
-/// it began.
+/// It contains all its consequences, so that an interrupted tally can be finished from the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// The window, counted from 1.
     pub window: u64,
-    /// How many governors there were.
+    /// The number of governors.
     pub governors: u64,
-    /// What was decided, in the order in which proposals were confirmed.
+    /// The results, in the order of confirmation.
     pub proposals: Vec<ProposalTally>,
-    /// The cap from the next window on, if it was changed.
+    /// The cap from the next window on, if it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposals_per_window: Option<u64>,
 }
 
-/// The votes about one proposal.
+/// The votes on one proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProposalTally {
-    /// Which one.
+    /// The proposal.
     pub proposal: ProposalId,
     /// Votes for it.
     pub yes: u64,
     /// Votes against it.
     pub no: u64,
-    /// Whether it has passed.
+    /// Whether it passed.
     pub passed: bool,
 }
 
 impl Tally {
-    /// Counts the votes about proposals, which are in the order in which they were confirmed.
+    /// Counts the votes on proposals, given in the order of confirmation.
     ///
-    /// Of several that pass and change the cap, the last one stands.
+    /// Of several passed changes of the cap, the last one applies.
     pub(crate) fn count<'p>(
         window: u64,
         proposals: impl Iterator<Item = &'p Proposal>,
@@ -57,7 +56,7 @@ impl Tally {
 }
 
 impl ProposalTally {
-    /// Counts the votes of those who are governors now.
+    /// Counts the votes of current governors.
     fn new(proposal: &Proposal, governors: &Governors) -> Self {
         let of = |wanted: Vote| {
             let votes = proposal.votes.iter();
@@ -70,7 +69,7 @@ impl ProposalTally {
     }
 }
 
-/// How many voted how, and how many could have.
+/// The votes cast, and the number of governors.
 struct Votes {
     yes: u64,
     no: u64,
@@ -78,10 +77,10 @@ struct Votes {
 }
 
 impl Votes {
-    /// Whether they are enough: half of all governors voted, and of the votes more are for it than
-    /// against it; from tier 4 on, two thirds of the votes.
+    /// Whether they suffice: half of all governors voted, and more for it than against it; from
+    /// tier 4 on, two thirds of the votes.
     fn pass(&self, tier: u64) -> bool {
-        // A list of governors is in an environment variable: nothing here overflows.
+        // A list of governors fits in an environment variable: nothing here overflows.
         let cast = self.yes + self.no;
         let has_quorum = 2 * cast >= self.governors;
         let has_majority = if tier < SUPERMAJORITY_FROM_TIER {
@@ -93,7 +92,7 @@ impl Votes {
     }
 }
 
-/// From this tier on a simple majority is not enough.
+/// From this tier on a simple majority does not suffice.
 const SUPERMAJORITY_FROM_TIER: u64 = 4;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Two clients visit a running relay: one writes to the other until the relay says "not so fast".
+//! Two clients of a running relay: one sends to the other until the relay denies a message.
 //!
 //! `cargo run -p tidegate-recipe-relay --example visit -- 127.0.0.1:8080`
 
@@ -37,10 +37,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             received = receive(&mut bob) => {
                 writeln!(out, "{number:3}  Bob got {} bytes", received?.encoded_len())?;
             }
-            answer = receive(&mut ada) => {
-                let Some(Payload::RateLimited(limited)) = answer?.payload else { continue };
+            response = receive(&mut ada) => {
+                let Some(Payload::RateLimited(limited)) = response?.payload else { continue };
                 let wait_ms = limited.retry_after_ms;
-                writeln!(out, "{number:3}  Ada was refused: {}, retry after {wait_ms} ms", limited.reason)?;
+                writeln!(out, "{number:3}  Ada was denied: {}, retry after {wait_ms} ms", limited.reason)?;
                 return Ok(());
             }
         }
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Connects with a new key and proves that it is ours; the address that belongs to it.
+/// Connects with a new key and authenticates; returns the assigned address.
 async fn join(relay: &str) -> Result<(Socket, String), Box<dyn Error>> {
     let stream = TcpStream::connect(relay).await?;
     let (mut socket, _) = client_async(format!("ws://{relay}/ws"), stream).await?;
@@ -56,10 +56,10 @@ async fn join(relay: &str) -> Result<(Socket, String), Box<dyn Error>> {
     getrandom::fill(&mut seed)?;
     let key = SigningKey::from_bytes(&seed);
     let Some(Payload::AuthChallenge(challenge)) = receive(&mut socket).await?.payload else {
-        return Err("the relay did not ask who we are".into());
+        return Err("the relay sent no challenge".into());
     };
     let signed = signed_bytes(&challenge.relay_host, &challenge.nonce);
-    let answer = Envelope {
+    let response = Envelope {
         version: 1,
         r#type: MessageType::AuthResponse.into(),
         payload: Some(Payload::AuthResponse(AuthResponse {
@@ -70,13 +70,13 @@ async fn join(relay: &str) -> Result<(Socket, String), Box<dyn Error>> {
         })),
         ..Envelope::default()
     };
-    socket.send(Message::binary(answer.encode_to_vec())).await?;
+    socket.send(Message::binary(response.encode_to_vec())).await?;
     match receive(&mut socket).await?.payload {
         Some(Payload::AuthResult(result)) if result.success => {
             Ok((socket, result.assigned_address))
         }
         Some(Payload::AuthResult(result)) => Err(result.error_message.into()),
-        _ => Err("the relay did not say whether it believes us".into()),
+        _ => Err("the relay sent no authentication result".into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Addresses: what a client is called, derived from its key.
+//! Addresses of clients, derived from their keys.
 
 use sha2::{Digest, Sha256};
 

@@ -1,4 +1,4 @@
-//! How a relay is made.
+//! The builder of a relay.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct RelayBuilder<C = SystemClock> {
     bounds: Bounds,
 }
 
-/// How long things may take.
+/// Time-outs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) authenticate_within: Duration,
@@ -44,13 +44,13 @@ pub(crate) struct Times {
     pub(crate) write_within: Duration,
 }
 
-/// How many there may be.
+/// Maximum numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) connections: usize,
     pub(crate) handshakes: usize,
     pub(crate) queue: OutboxBounds,
-    /// Bytes in all queues together.
+    /// Bytes in all queues.
     pub(crate) queued_bytes: usize,
 }
 
@@ -60,12 +60,12 @@ pub(crate) struct Bounds {
 pub enum RelayError {
     /// The public host cannot be a part of addresses.
     Host {
-        /// What was given.
+        /// The given host.
         given: String,
     },
     /// A bound or a time is zero or too large.
     OutOfRange {
-        /// Which one.
+        /// The name of the setting.
         setting: &'static str,
     },
 }
@@ -104,55 +104,55 @@ impl RelayBuilder {
 }
 
 impl<C> RelayBuilder<C> {
-    /// The bucket of every connection; `None` is a relay without any limiter. One message per
-    /// second with a burst of 10 unless said.
+    /// The bucket of every connection; `None` is a relay without a limiter. The default is one
+    /// message per second with a burst of 10.
     pub fn limit(mut self, limit: Option<Bucket>) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Takes the time of limits, challenges and envelopes from another clock.
+    /// The clock of limits, challenges and envelopes.
     ///
-    /// Time-outs of sockets are the runtime's.
+    /// Socket time-outs use the runtime's clock.
     pub fn clock<D>(self, clock: D) -> RelayBuilder<D> {
         let Self { host, limit, clock: _, times, bounds } = self;
         RelayBuilder { host, limit, clock, times, bounds }
     }
 
-    /// How long a client has to say who it is, 10 s unless said.
+    /// The time that a client has to authenticate, 10 s by default.
     pub fn authenticate_within(mut self, time: Duration) -> Self {
         self.times.authenticate_within = time;
         self
     }
 
-    /// How often a client is pinged, and how long it may take to answer; 25 s and 7 s unless said.
+    /// The interval of pings and the time to wait for a pong; 25 s and 7 s by default.
     pub fn ping(mut self, every: Duration, pong_within: Duration) -> Self {
         self.times.ping_every = every;
         self.times.pong_within = pong_within;
         self
     }
 
-    /// How long a client may take to read one message, 10 s unless said. A slower one is
+    /// The time that a client has to read one message, 10 s by default. A slower client is
     /// disconnected.
     pub fn write_within(mut self, time: Duration) -> Self {
         self.times.write_within = time;
         self
     }
 
-    /// The most clients at a time, 10 000 unless said.
+    /// The maximum number of concurrent clients, 10 000 by default.
     pub fn max_connections(mut self, most: usize) -> Self {
         self.bounds.connections = most;
         self
     }
 
-    /// The most connections at a time that have not said yet who they are, 1 000 unless said.
+    /// The maximum number of connections that are not yet authenticated, 1 000 by default.
     pub fn max_handshakes(mut self, most: usize) -> Self {
         self.bounds.handshakes = most;
         self
     }
 
-    /// How much may wait for one client that reads slowly, 256 messages and 1 MiB unless said. What
-    /// comes beyond that is dropped.
+    /// The maximum that is queued for one slow client, 256 messages and 1 MiB by default. Messages
+    /// beyond that are dropped.
     pub fn queue(mut self, messages: usize, bytes: usize) -> Self {
         self.bounds.queue = OutboxBounds { messages, bytes };
         self
@@ -185,13 +185,13 @@ impl<C> RelayBuilder<C> {
 }
 
 impl<C: Clock + Clone + Send + Sync + 'static> RelayBuilder<C> {
-    /// The relay, or which setting is wrong.
+    /// The relay, or the setting that is invalid.
     pub fn build(self) -> Result<Relay<C>, RelayError> {
         self.checked()?;
         let handshakes = Engine::with_clock(self.handshake_policy(), self.clock.clone());
         let limiter = self.limit.map(|limit| {
             let builder = Limiter::builder(limit).clock(self.clock.clone());
-            builder.build().expect("the defaults of a limiter are right")
+            builder.build().expect("the defaults of a limiter are valid")
         });
         Ok(Relay::new(RelayInner {
             host: self.host.into(),
@@ -206,20 +206,20 @@ impl<C: Clock + Clone + Send + Sync + 'static> RelayBuilder<C> {
         }))
     }
 
-    /// Places for those who are nobody yet. They are given back when it is known who somebody is;
-    /// should one be lost, it comes back by itself.
+    /// The slots for connections that are not yet authenticated. They are released when the
+    /// handshake ends; a lost one expires.
     fn handshake_policy(&self) -> Policy {
-        let expires = 2 * (self.times.authenticate_within + LONGEST_FAREWELL);
-        let permits = Slots::new(self.bounds.handshakes as u64).queue(0).expires(expires);
-        let rule = Rule::new("handshakes", Limit::Slots(permits));
-        Policy::new([rule]).expect("bounds and times have been checked")
+        let expires = 2 * (self.times.authenticate_within + MAX_CLOSE_TIME);
+        let slots = Slots::new(self.bounds.handshakes as u64).queue(0).expires(expires);
+        let rule = Rule::new("handshakes", Limit::Slots(slots));
+        Policy::new([rule]).expect("bounds and times were checked")
     }
 }
 
 /// One message per second, ten at once.
 fn default_limit() -> Bucket {
-    let rate = Rate::per_second(1).expect("one is a rate");
-    Bucket::new(rate, 10).expect("ten is a burst")
+    let rate = Rate::per_second(1).expect("one is a valid rate");
+    Bucket::new(rate, 10).expect("ten is a valid burst")
 }
 
 /// Whether a text can be the host part of an address.
@@ -228,15 +228,15 @@ pub(crate) fn is_host(text: &str) -> bool {
     (1..=255).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-/// What [`is_host`] asks for, in words.
+/// The rule of [`is_host`], as text.
 pub(crate) const HOST_RULE: &str =
     "expected a name such as relay.example or relay.example:8080, without scheme and path";
 
-/// The largest bound that makes sense on any machine.
+/// The largest bound that is useful on any machine.
 const MOST: usize = 1 << 28;
 
-/// The longest time-out that makes sense.
+/// The longest time-out that is useful.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// How long a connection that is being closed may take.
-pub(crate) const LONGEST_FAREWELL: Duration = Duration::from_secs(2);
+/// The time that closing a connection may take.
+pub(crate) const MAX_CLOSE_TIME: Duration = Duration::from_secs(2);

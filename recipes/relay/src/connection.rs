@@ -1,4 +1,4 @@
-//! One connection, from the challenge to the farewell. One task reads and writes it.
+//! One connection, from the challenge to its close. One task reads and writes it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use prost::Message as _;
 use tidegate::Clock;
 use tokio::time::timeout;
 
-use crate::builder::LONGEST_FAREWELL;
+use crate::builder::MAX_CLOSE_TIME;
 use crate::handshake::{Challenge, millis};
 use crate::outbox::{OutboxReceiver, outbox};
 use crate::registry::JoinError;
@@ -16,10 +16,10 @@ use crate::routing::MAX_ENVELOPE_BYTES;
 use crate::session::Session;
 use crate::wire::{AuthResult, Envelope, MessageType, Payload};
 
-/// A client that is registered. When this is dropped its bucket is forgotten and its address free,
-/// in one step: nobody can come back in between.
+/// A registered client. Dropping this removes its bucket and its address in one step, so that the
+/// address cannot be registered again in between.
 ///
-/// Only the task that holds this charges the bucket, so nothing charges it afterwards.
+/// Only the task that holds this charges the bucket, so it is not charged afterwards.
 pub(crate) struct Client<C: Clock + Clone + Send + Sync + 'static> {
     pub(crate) relay: Arc<RelayInner<C>>,
     pub(crate) address: Arc<str>,
@@ -38,33 +38,33 @@ impl<C: Clock + Clone + Send + Sync + 'static> Drop for Client<C> {
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEnd {
-    /// The client said goodbye.
+    /// The client closed it.
     Left,
-    /// The client is gone without a word.
+    /// The client is gone without closing.
     Lost,
-    /// The client did not read what was written to it.
+    /// The client did not read what was sent to it.
     Stuck,
-    /// The relay says goodbye.
-    Farewell(CloseMessage),
+    /// The relay closes it.
+    Close(CloseMessage),
 }
 
-/// What the relay says last.
+/// The code and reason of the relay's close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CloseMessage {
     pub(crate) code: u16,
     pub(crate) reason: &'static str,
 }
 
-/// Why somebody is not let in.
+/// Why a connection is not admitted.
 #[derive(Clone, Copy, Debug)]
 enum RejectReason {
-    /// It is told why.
-    Told(CloseMessage),
-    /// There is nobody to tell any more, or nothing to tell.
+    /// The client gets an error and a close frame.
+    Closed(CloseMessage),
+    /// The connection has ended, or needs no error.
     Ended(ConnectionEnd),
 }
 
-/// Takes care of one connection until it is over.
+/// Serves one connection until it ends.
 pub(crate) async fn run<C: Clock + Clone + Send + Sync + 'static>(
     relay: Arc<RelayInner<C>>,
     mut socket: WebSocket,
@@ -82,63 +82,63 @@ pub(crate) async fn run<C: Clock + Clone + Send + Sync + 'static>(
             drop(permit);
             let (address, connections) = (Arc::clone(&client.address), relay.registry.len());
             tracing::info!(?address, %peer, connections, "connected");
-            // The client is dropped in there: its address is free before the last word is said.
+            // This drops the client: its address is free before the connection is closed.
             let end = Session::new(client, &mut socket, waiting).run(&mut closing).await;
             tracing::info!(?address, %peer, ?end, "disconnected");
             end
         }
-        Err(RejectReason::Told(farewell)) => {
-            tracing::info!(%peer, reason = farewell.reason, "not let in");
-            let _ = send_last(&relay, &mut socket, Err(farewell.reason)).await;
-            // The place is held on to: a crowd of the refused is bounded too.
-            let end = ConnectionEnd::Farewell(farewell);
-            part(&mut socket, end).await;
+        Err(RejectReason::Closed(close)) => {
+            tracing::info!(%peer, reason = close.reason, "authentication rejected");
+            let _ = send_last(&relay, &mut socket, Err(close.reason)).await;
+            // The permit is held until the close: rejected connections are bounded too.
+            let end = ConnectionEnd::Close(close);
+            close_connection(&mut socket, end).await;
             return drop(permit);
         }
         Err(RejectReason::Ended(end)) => {
-            tracing::debug!(%peer, ?end, "left before it was let in");
+            tracing::debug!(%peer, ?end, "disconnected before authentication");
             end
         }
     };
-    part(&mut socket, end).await;
+    close_connection(&mut socket, end).await;
 }
 
-/// Finds out who somebody is, and registers them.
+/// Authenticates a client and registers it.
 async fn admit<C: Clock + Clone + Send + Sync + 'static>(
     relay: &Arc<RelayInner<C>>,
     socket: &mut WebSocket,
 ) -> Result<(Client<C>, OutboxReceiver), RejectReason> {
     let within = relay.times.authenticate_within;
     let challenge = Challenge::new(&relay.clock, within).map_err(|error| {
-        tracing::error!(%error, "there are no random numbers");
-        RejectReason::Told(NOT_AUTHENTIC)
+        tracing::error!(%error, "no random numbers available");
+        RejectReason::Closed(NOT_AUTHENTIC)
     })?;
-    let asked = async {
+    let handshake = async {
         let question = challenge.envelope(&relay.host).encode_to_vec();
         socket.send(Message::Binary(question.into())).await.map_err(|_| ConnectionEnd::Lost)?;
         first_message(socket).await
     };
-    let answer = match timeout(within, asked).await {
-        Ok(Ok(Message::Binary(answer))) if answer.len() <= MAX_ENVELOPE_BYTES => answer,
-        Ok(Ok(_)) => return Err(disbelieved("the answer is text, or too long")),
+    let response = match timeout(within, handshake).await {
+        Ok(Ok(Message::Binary(response))) if response.len() <= MAX_ENVELOPE_BYTES => response,
+        Ok(Ok(_)) => return Err(not_authentic("the response is text or too long")),
         Ok(Err(end)) => return Err(RejectReason::Ended(end)),
-        Err(_) => return Err(disbelieved("there was no answer in time")),
+        Err(_) => return Err(not_authentic("no response in time")),
     };
     let address = challenge
-        .judge(&answer, &relay.host, relay.clock.now())
-        .map_err(|disbelief| disbelieved(&disbelief.to_string()))?;
+        .verify(&response, &relay.host, relay.clock.now())
+        .map_err(|failure| not_authentic(&failure.to_string()))?;
     let (outbox, waiting) = outbox(relay.bounds.queue, Arc::clone(&relay.queue_room));
     let address: Arc<str> = address.into();
     relay.registry.join(Arc::clone(&address), outbox).map_err(|error| match error {
-        JoinError::Taken => RejectReason::Told(ALREADY_CONNECTED),
-        JoinError::Full => RejectReason::Told(FULL),
+        JoinError::Taken => RejectReason::Closed(ALREADY_CONNECTED),
+        JoinError::Full => RejectReason::Closed(FULL),
     })?;
     let client = Client { relay: Arc::clone(relay), address };
     send_last(relay, socket, Ok(&client.address)).await.map_err(RejectReason::Ended)?;
     Ok((client, waiting))
 }
 
-/// The first message that is not about the connection itself.
+/// The first message that is not a control frame.
 async fn first_message(socket: &mut WebSocket) -> Result<Message, ConnectionEnd> {
     loop {
         match socket.recv().await {
@@ -151,12 +151,12 @@ async fn first_message(socket: &mut WebSocket) -> Result<Message, ConnectionEnd>
     }
 }
 
-fn disbelieved(why: &str) -> RejectReason {
-    tracing::debug!(why, "not authentic");
-    RejectReason::Told(NOT_AUTHENTIC)
+fn not_authentic(why: &str) -> RejectReason {
+    tracing::debug!(why, "authentication failed");
+    RejectReason::Closed(NOT_AUTHENTIC)
 }
 
-/// Tells a client how its handshake ended: its address, or what went wrong.
+/// Sends the result of the handshake: an address or an error.
 async fn send_last<C: Clock>(
     relay: &RelayInner<C>,
     socket: &mut WebSocket,
@@ -177,18 +177,18 @@ async fn send_last<C: Clock>(
     }
 }
 
-/// Ends a connection in an orderly way, within a bounded time.
+/// Closes a connection within a bounded time.
 ///
-/// What the client still sends is read and thrown away: a socket that is closed with unread bytes
-/// in it would take the farewell with it.
-async fn part(socket: &mut WebSocket, end: ConnectionEnd) {
-    let farewell = match end {
+/// What the client still sends is read and discarded: closing a socket with unread bytes would
+/// discard the close frame.
+async fn close_connection(socket: &mut WebSocket, end: ConnectionEnd) {
+    let close = match end {
         ConnectionEnd::Left => None,
-        ConnectionEnd::Farewell(farewell) => Some(farewell),
+        ConnectionEnd::Close(close) => Some(close),
         ConnectionEnd::Lost | ConnectionEnd::Stuck => return,
     };
-    let parting = async {
-        if let Some(CloseMessage { code, reason }) = farewell {
+    let closing = async {
+        if let Some(CloseMessage { code, reason }) = close {
             let frame = CloseFrame { code, reason: reason.into() };
             socket.send(Message::Close(Some(frame))).await?;
         }
@@ -197,27 +197,27 @@ async fn part(socket: &mut WebSocket, end: ConnectionEnd) {
         }
         Ok::<_, axum::Error>(())
     };
-    let _ = timeout(LONGEST_FAREWELL, parting).await;
+    let _ = timeout(MAX_CLOSE_TIME, closing).await;
 }
 
-/// How a connection ends after an error of its socket.
+/// The end of a connection after an error of its socket.
 pub(crate) fn end_of(error: axum::Error) -> ConnectionEnd {
     use tungstenite::Error;
     use tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
     let Ok(error) = error.into_inner().downcast::<Error>() else { return ConnectionEnd::Lost };
     let (code, reason) = match *error {
         Error::Capacity(_) => (1009, "message too big"),
-        Error::Utf8(_) => (1007, "text that is not UTF-8"),
+        Error::Utf8(_) => (1007, "text is not UTF-8"),
         Error::Protocol(ResetWithoutClosingHandshake) => return ConnectionEnd::Lost,
         Error::Protocol(_) => (1002, "protocol error"),
         _ => return ConnectionEnd::Lost,
     };
-    ConnectionEnd::Farewell(CloseMessage { code, reason })
+    ConnectionEnd::Close(CloseMessage { code, reason })
 }
 
-/// The relay is being shut down.
+/// The relay is shutting down.
 pub(crate) const GOING_AWAY: ConnectionEnd =
-    ConnectionEnd::Farewell(CloseMessage { code: 1001, reason: "the relay is going away" });
+    ConnectionEnd::Close(CloseMessage { code: 1001, reason: "the relay is going away" });
 
 const NOT_AUTHENTIC: CloseMessage = CloseMessage { code: 1008, reason: "authentication failed" };
 const ALREADY_CONNECTED: CloseMessage =

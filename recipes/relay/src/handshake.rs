@@ -1,4 +1,4 @@
-//! Who is there? A challenge, and whether an answer to it is right.
+//! The authentication handshake: a challenge, and the check of its response.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use tidegate::{Clock, Timestamp};
 use crate::address::address_of;
 use crate::wire::{AuthChallenge, AuthResponse, Envelope, MessageType, Payload, VERSION};
 
-/// What one connection has to sign, once.
+/// The challenge of one connection, valid once.
 #[derive(Debug)]
 pub(crate) struct Challenge {
     nonce: [u8; 32],
-    /// On the clock that does not jump.
+    /// In monotonic time.
     expires: Timestamp,
     issued_at_ms: i64,
     expires_at_ms: i64,
 }
 
-/// Why an answer is not believed. For the log; the client hears only that it failed.
+/// Why a response is rejected. For the log; the client learns only that it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuthFailure {
     Malformed,
-    NotAnAnswer,
+    NotAResponse,
     Version,
     Lengths,
     Expired,
@@ -36,20 +36,20 @@ pub(crate) enum AuthFailure {
 impl fmt::Display for AuthFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Malformed => "the answer is not an envelope",
-            Self::NotAnAnswer => "the envelope is not an AuthResponse",
-            Self::Version => "the answer is of another version",
-            Self::Lengths => "the key, signature or nonce is not as long as it should be",
+            Self::Malformed => "the response is not an envelope",
+            Self::NotAResponse => "the envelope is not an AuthResponse",
+            Self::Version => "the response has another version",
+            Self::Lengths => "the key, signature or nonce has the wrong length",
             Self::Expired => "the challenge has expired",
-            Self::Nonce => "the nonce is not the one that was sent",
-            Self::Key => "the key is not a point of the curve",
+            Self::Nonce => "the nonce is not the challenge's",
+            Self::Key => "the key is not a point on the curve",
             Self::Signature => "the signature is wrong",
         })
     }
 }
 
 impl Challenge {
-    /// A new challenge that is good for `lasts`.
+    /// A new challenge that is valid for `lasts`.
     pub(crate) fn new(clock: &impl Clock, lasts: Duration) -> Result<Self, getrandom::Error> {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce)?;
@@ -61,7 +61,7 @@ impl Challenge {
         })
     }
 
-    /// The challenge as the client gets it.
+    /// The envelope that is sent to the client.
     pub(crate) fn envelope(&self, host: &str) -> Envelope {
         let challenge = AuthChallenge {
             version: VERSION,
@@ -74,23 +74,24 @@ impl Challenge {
         Envelope::from_relay(MessageType::AuthChallenge, self.issued_at_ms, payload)
     }
 
-    /// The address of whoever gave this answer. It takes the challenge: there is no second try.
-    pub(crate) fn judge(
+    /// The address of the client that signed this response. It consumes the challenge: there is no
+    /// second try.
+    pub(crate) fn verify(
         self,
-        answer: &[u8],
+        response: &[u8],
         host: &str,
         now: Timestamp,
     ) -> Result<String, AuthFailure> {
-        let envelope = Envelope::decode(answer).map_err(|_| AuthFailure::Malformed)?;
-        let answer = match (envelope.r#type(), envelope.payload) {
-            (MessageType::AuthResponse, Some(Payload::AuthResponse(answer))) => answer,
-            _ => return Err(AuthFailure::NotAnAnswer),
+        let envelope = Envelope::decode(response).map_err(|_| AuthFailure::Malformed)?;
+        let response = match (envelope.r#type(), envelope.payload) {
+            (MessageType::AuthResponse, Some(Payload::AuthResponse(response))) => response,
+            _ => return Err(AuthFailure::NotAResponse),
         };
-        let (key, signature) = self.parts(&answer)?;
+        let (key, signature) = self.parts(&response)?;
         if now > self.expires {
             return Err(AuthFailure::Expired);
         }
-        if answer.nonce != self.nonce {
+        if response.nonce != self.nonce {
             return Err(AuthFailure::Nonce);
         }
         let verifying = VerifyingKey::from_bytes(&key).map_err(|_| AuthFailure::Key)?;
@@ -100,20 +101,21 @@ impl Challenge {
         Ok(address_of(&key, host))
     }
 
-    fn parts(&self, answer: &AuthResponse) -> Result<([u8; 32], Signature), AuthFailure> {
-        if answer.version != VERSION {
+    fn parts(&self, response: &AuthResponse) -> Result<([u8; 32], Signature), AuthFailure> {
+        if response.version != VERSION {
             return Err(AuthFailure::Version);
         }
-        let key = answer.public_key.as_slice().try_into().map_err(|_| AuthFailure::Lengths)?;
-        let signature = answer.signature.as_slice().try_into().map_err(|_| AuthFailure::Lengths)?;
-        if answer.nonce.len() != self.nonce.len() {
+        let key = response.public_key.as_slice().try_into().map_err(|_| AuthFailure::Lengths)?;
+        let signature =
+            response.signature.as_slice().try_into().map_err(|_| AuthFailure::Lengths)?;
+        if response.nonce.len() != self.nonce.len() {
             return Err(AuthFailure::Lengths);
         }
         Ok((key, Signature::from_bytes(signature)))
     }
 }
 
-/// What a client signs: `pinch-auth-v1`, the host and the nonce, with zeros between.
+/// The data that a client signs: `pinch-auth-v1`, the host and the nonce, separated by zeros.
 #[must_use]
 pub fn signed_bytes(host: &str, nonce: &[u8]) -> Vec<u8> {
     [b"pinch-auth-v1".as_slice(), b"\0", host.as_bytes(), b"\0", nonce].concat()

@@ -1,12 +1,12 @@
 //! A WebSocket relay that passes envelopes between connected clients by address, with one tidegate
 //! bucket per connection.
 //!
-//! Clients prove who they are with an Ed25519 key, and get the address that belongs to it. Every
-//! message is charged to that address before anything else is done with it; one that comes too early
-//! is answered with the true wait. The bucket is forgotten when the client leaves.
+//! Clients authenticate with an Ed25519 key and get the address derived from it. Every message is
+//! charged to that address before anything else; a denied one gets the true wait. The
+//! bucket is removed when the client disconnects.
 //!
-//! What the relay holds is bounded: clients, handshakes in progress, the size of messages, and what
-//! waits for clients that read slowly. A sender never waits for a recipient.
+//! The relay's memory is bounded: clients, handshakes in progress, the size of messages, and the
+//! queues of slow clients. A sender never waits for a recipient.
 
 #![forbid(unsafe_code)]
 

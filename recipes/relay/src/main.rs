@@ -1,4 +1,4 @@
-//! `tidegate-relay`: the relay as a program, told by its environment.
+//! `tidegate-relay`: the relay as a program, configured by its environment.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -21,14 +21,14 @@ fn main() -> ExitCode {
     match start() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // There is nobody else to tell if this cannot be written.
+            // If stderr fails too, there is nowhere else to report it.
             let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// The command line: there is nothing to say on it but `--help` and `--version`.
+/// The command line: only `--help` and `--version`.
 fn command() -> Command {
     let width = VARIABLES.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
     let mut help = String::from("Environment:\n");
@@ -38,12 +38,11 @@ fn command() -> Command {
         // Writing to a string does not fail.
         let _ = writeln!(help, "  {name:width$}  {meaning} [{default}]");
     }
-    let _ =
-        writeln!(help, "  {:width$}  what is logged: error, warn, info, debug [info]", "RUST_LOG");
-    help.push_str("\nA value that is not right stops the start.");
+    let _ = writeln!(help, "  {:width$}  log level: error, warn, info, debug [info]", "RUST_LOG");
+    help.push_str("\nAn invalid value prevents the start.");
     Command::new("tidegate-relay")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Passes envelopes between clients over WebSockets, with one bucket per connection")
+        .about("Forwards envelopes between clients over WebSockets, with one bucket per connection")
         .after_help(help)
 }
 
@@ -69,9 +68,9 @@ async fn run(settings: Settings, relay: Relay) -> Result<(), Box<dyn std::error:
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!(connections = relay.connections(), "going away");
-        if timeout(LONGEST_GOODBYE, relay.close()).await.is_err() {
-            tracing::warn!(connections = relay.connections(), "not everybody said goodbye");
+        tracing::info!(connections = relay.connections(), "shutting down");
+        if timeout(MAX_SHUTDOWN_TIME, relay.close()).await.is_err() {
+            tracing::warn!(connections = relay.connections(), "some clients did not close in time");
         }
     };
     let routes = match settings.guard {
@@ -81,11 +80,11 @@ async fn run(settings: Settings, relay: Relay) -> Result<(), Box<dyn std::error:
         }
         Guard::Off => relay.router(),
     };
-    // Small messages should leave at once. If that cannot be had, they leave a little later.
+    // Small messages should leave at once; without this they leave a little later.
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     serve(listener, routes, stop).await;
     Ok(())
 }
 
-/// How long clients may take to leave when the relay goes away.
-const LONGEST_GOODBYE: Duration = Duration::from_secs(5);
+/// The time that clients have to close when the relay shuts down.
+const MAX_SHUTDOWN_TIME: Duration = Duration::from_secs(5);

@@ -1,24 +1,24 @@
-//! What waits to be written to one client: bounded in messages and in bytes.
+//! The queue of messages to one client, bounded in messages and in bytes.
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// The end of a client's queue that others put envelopes into. It never makes anybody wait.
+/// The sending end of a client's queue. It never blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox {
     queue: mpsc::Sender<QueuedEnvelope>,
     /// Bytes that may still be queued for this client.
     own_room: Arc<Semaphore>,
-    /// Bytes that may still be queued for all clients together.
+    /// Bytes that may still be queued for all clients.
     shared_room: Arc<Semaphore>,
 }
 
-/// The end of the queue that the client's own task takes from.
+/// The receiving end of the queue, for the client's own task.
 pub(crate) type OutboxReceiver = mpsc::Receiver<QueuedEnvelope>;
 
-/// An envelope on its way. Its room is free again when this is dropped.
+/// A queued envelope. Dropping it frees its room.
 #[derive(Debug)]
 pub(crate) struct QueuedEnvelope {
     pub(crate) bytes: Bytes,
@@ -26,14 +26,14 @@ pub(crate) struct QueuedEnvelope {
     _shared_room: OwnedSemaphorePermit,
 }
 
-/// How much may wait.
+/// The bounds of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutboxBounds {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
 }
 
-/// The recipient cannot take more: it reads too slowly, or has left.
+/// The queue is full because its client reads slowly, or the client has disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutboxFull;
 
@@ -47,7 +47,7 @@ pub(crate) fn outbox(
 }
 
 impl Outbox {
-    /// Puts a copy of an envelope into the queue, if there is room.
+    /// Queues a copy of an envelope, if there is room.
     ///
     /// A copy, because the original may be a small part of a large buffer that it keeps alive.
     pub(crate) fn offer(&self, envelope: &[u8]) -> Result<(), OutboxFull> {

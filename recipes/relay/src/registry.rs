@@ -1,4 +1,4 @@
-//! Who is connected, by address.
+//! The connected clients, by address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,29 +6,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::outbox::Outbox;
 
-/// The connected clients. Every address is in it at most once.
+/// The connected clients. Every address occurs at most once.
 #[derive(Debug)]
 pub(crate) struct Registry {
     clients: Mutex<HashMap<Arc<str>, Outbox>>,
     most: usize,
 }
 
-/// Why somebody cannot join.
+/// Why a client cannot join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JoinError {
-    /// The address is connected already.
+    /// The address is already connected.
     Taken,
-    /// There are as many clients as may be.
+    /// The maximum number of clients is reached.
     Full,
 }
 
 impl Registry {
-    /// Room for `most` clients.
+    /// A registry for at most `most` clients.
     pub(crate) fn new(most: usize) -> Self {
         Self { clients: Mutex::default(), most }
     }
 
-    /// Adds a client, unless its address is there.
+    /// Adds a client, unless its address is connected.
     pub(crate) fn join(&self, address: Arc<str>, outbox: Outbox) -> Result<(), JoinError> {
         let mut clients = self.lock();
         let len = clients.len();
@@ -42,12 +42,12 @@ impl Registry {
         }
     }
 
-    /// Removes a client. `clean_up` runs before anybody can join under the same address.
+    /// Removes a client. `clean_up` runs before the address can join again.
     pub(crate) fn leave(&self, address: &str, clean_up: impl FnOnce()) {
         let mut clients = self.lock();
         clean_up();
         clients.remove(address);
-        // A map does not shrink by itself; a crowd that has left should not be paid for.
+        // A map does not shrink by itself; this frees memory after a peak.
         if clients.capacity() > 4 * (clients.len() + 64) {
             clients.shrink_to_fit();
         }
@@ -58,12 +58,12 @@ impl Registry {
         self.lock().get(address).cloned()
     }
 
-    /// How many are connected.
+    /// The number of connected clients.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Nothing that runs under the lock can leave the map half changed.
+    /// No code under the lock can leave the map half changed.
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Outbox>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! The relay: what its connections share, and its routes.
+//! The relay: the state that connections share, and its routes.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::registry::Registry;
 
 /// A relay of envelopes between clients, with one bucket per connected address.
 ///
-/// Clones are the same relay.
+/// Clones are handles of the same relay.
 ///
 /// ```no_run
 /// use std::future::pending;
@@ -38,27 +38,26 @@ pub struct Relay<C = SystemClock> {
     shared: Arc<RelayInner<C>>,
 }
 
-/// A place among those who have not said yet who they are.
+/// A slot of a connection that is not yet authenticated.
 pub(crate) type Permit<C> = Lease<MemoryStore, C>;
 
-/// What all connections of a relay share.
+/// The state that all connections of a relay share.
 pub(crate) struct RelayInner<C> {
     pub(crate) host: Box<str>,
     pub(crate) clock: C,
     pub(crate) limiter: Option<Limiter<str, Bucket, C>>,
     pub(crate) handshakes: Engine<MemoryStore, C>,
     pub(crate) registry: Registry,
-    /// Bytes that may wait in the queues of all clients together.
+    /// Bytes that may still be queued for all clients.
     pub(crate) queue_room: Arc<Semaphore>,
     pub(crate) times: Times,
     pub(crate) bounds: Bounds,
-    /// Turns true when the relay goes away. Every connection holds a receiver.
+    /// Becomes true when the relay shuts down. Every connection holds a receiver.
     pub(crate) is_closing: watch::Sender<bool>,
 }
 
 impl Relay {
-    /// A relay that is known to its clients as `public_host`: part of their addresses, and of what
-    /// they sign.
+    /// A relay with this public host: it is part of its clients' addresses and of what they sign.
     pub fn builder(public_host: impl Into<String>) -> RelayBuilder {
         RelayBuilder::new(public_host.into())
     }
@@ -74,8 +73,8 @@ impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
         self.ws().merge(self.health())
     }
 
-    /// Both routes, with a guard in front of `/ws`: coming back gives a full burst, so an address may
-    /// not come back as often as it likes. `/health` is not limited.
+    /// Both routes, with a guard in front of `/ws`: a reconnect gives a full burst, so reconnects
+    /// of an address are limited. `/health` is not limited.
     ///
     /// ```
     /// use tidegate_relay::{Relay, RelayError};
@@ -92,32 +91,32 @@ impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
         self.ws().route_layer(guard.layer(client)).merge(self.health())
     }
 
-    /// `GET /ws` alone, so that other layers can be put around it and leave `/health` as it is.
+    /// `GET /ws` alone, so that other layers can be added without affecting `/health`.
     pub fn ws(&self) -> Router {
         Router::new().route("/ws", get(upgrade::<C>)).with_state(self.clone())
     }
 
-    /// `GET /health` alone: how many clients are connected, as JSON.
+    /// `GET /health` alone: the number of connected clients, as JSON.
     pub fn health(&self) -> Router {
         Router::new().route("/health", get(health::<C>)).with_state(self.clone())
     }
 
-    /// How many clients are connected and have said who they are.
+    /// The number of authenticated clients.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.registry.len()
     }
 
-    /// How many addresses have a bucket.
+    /// The number of addresses with a bucket.
     #[must_use]
     pub fn buckets(&self) -> usize {
         self.shared.limiter.as_ref().map_or(0, Limiter::len)
     }
 
-    /// Says goodbye (1001) to all clients and lets nobody in any more; returns when all have left.
+    /// Closes all connections (1001) and accepts no more; returns when all are closed.
     ///
-    /// A client that does not answer is left alone after two seconds, one that is being written to
-    /// and does not read when its time to do so is over.
+    /// A client that does not reply to the close is abandoned after two seconds; one that does not
+    /// read is abandoned when its write times out.
     pub async fn close(&self) {
         self.shared.is_closing.send_replace(true);
         self.shared.is_closing.closed().await;
@@ -140,27 +139,27 @@ impl<C> fmt::Debug for Relay<C> {
     }
 }
 
-/// Integers only: that is how such relays' health has always been read.
+/// Integers only, as existing monitors of such relays expect.
 async fn health<C: Clock + Clone + Send + Sync + 'static>(relay: State<Relay<C>>) -> Response {
     Json(json!({ "connections": relay.connections(), "buckets": relay.buckets() })).into_response()
 }
 
-/// Turns a request into a connection, if there is a place for one more that is nobody yet.
+/// Upgrades a request, if the number of unauthenticated connections allows it.
 async fn upgrade<C: Clock + Clone + Send + Sync + 'static>(
     State(relay): State<Relay<C>>,
     extensions: Extensions,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let shared = relay.shared;
-    // Taken before the closing is looked at: whoever closes the relay waits for this.
+    // Subscribed before the check: closing the relay waits for this receiver.
     let closing = ShutdownSignal(shared.is_closing.subscribe());
     if closing.has_begun() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the relay is going away\n").into_response();
     }
     let permit = shared.handshakes.acquire(&Request::new("default", &[]), None).await;
     let Ok(permit) = permit else {
-        tracing::warn!("refused a connection: too many have not said who they are");
-        let text = "too many connections are being made, try again\n";
+        tracing::warn!("connection refused: too many are not authenticated");
+        let text = "too many connections in progress; try again\n";
         return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], text).into_response();
     };
     let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
@@ -175,13 +174,13 @@ async fn upgrade<C: Clock + Clone + Send + Sync + 'static>(
         })
 }
 
-/// What is known about a connection when it begins.
+/// The facts about a connection at its start.
 pub(crate) struct ConnectionInfo {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) closing: ShutdownSignal,
 }
 
-/// Knows when the relay goes away. The relay waits for all of these to be dropped.
+/// Signals that the relay shuts down. The relay waits until all of these are dropped.
 pub(crate) struct ShutdownSignal(watch::Receiver<bool>);
 
 impl ShutdownSignal {
@@ -189,19 +188,19 @@ impl ShutdownSignal {
         *self.0.borrow()
     }
 
-    /// Waits until the relay goes away.
+    /// Waits until the relay shuts down.
     pub(crate) async fn begins(&mut self) {
-        // An error would mean that there is no relay any more.
+        // An error would mean that the relay is gone.
         let _ = self.0.wait_for(|is_closing| *is_closing).await;
     }
 }
 
-/// The largest message that a socket takes; a larger one ends the connection.
+/// The maximum size of a message on a socket; a larger one ends the connection.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 131_072;
 
-/// What a connection reads at a time. There is one such buffer per connection.
+/// The read buffer of a connection.
 const READ_BUFFER_BYTES: usize = 4_096;
 
-/// What can be waiting in a socket's own buffer: the largest message and many pongs. A client that
-/// sends pings and never reads would fill memory with pongs otherwise.
+/// The maximum size of a socket's write buffer: the largest message and many pongs. A client that
+/// sends pings and never reads would otherwise fill memory with pongs.
 const MAX_WRITE_BUFFER_BYTES: usize = 262_144;

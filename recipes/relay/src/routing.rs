@@ -1,4 +1,4 @@
-//! What happens to a message: limited first, then looked at, then passed on or dropped.
+//! The steps for a message: limited first, then decoded, then forwarded or dropped.
 
 use prost::Message as _;
 use tidegate::{Clock, Decision, Wait};
@@ -7,7 +7,7 @@ use crate::connection::Client;
 use crate::handshake::millis;
 use crate::wire::{Envelope, MessageType, Payload, RateLimited};
 
-/// What a client sent.
+/// A message from a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Incoming<'m> {
     Binary(&'m [u8]),
@@ -15,7 +15,7 @@ pub(crate) enum Incoming<'m> {
     Text,
 }
 
-/// Why a message went nowhere. For the log; the sender is not told.
+/// Why a message was dropped. For the log; the sender is not notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dropped {
     Text,
@@ -23,13 +23,13 @@ enum Dropped {
     Malformed,
     Forged,
     ForTheRelay,
-    NobodyThere,
-    NoRoom,
+    NoRecipient,
+    QueueFull,
 }
 
-/// Takes a message from a client. What comes back is for that client.
+/// Handles a message from a client; returns an envelope for that client, if any.
 ///
-/// The limit is the first check, before the size and before decoding. Everything that is looked at
+/// The limit is the first check, before the size and before decoding: everything that is examined
 /// has been charged.
 pub(crate) fn receive<C>(client: &Client<C>, sent: Incoming<'_>) -> Option<Vec<u8>>
 where
@@ -49,7 +49,7 @@ where
     None
 }
 
-/// Passes an envelope on to whom it is addressed, byte for byte.
+/// Forwards an envelope to its recipient, byte for byte.
 fn route<C>(client: &Client<C>, sent: Incoming<'_>) -> Result<(), Dropped>
 where
     C: Clock + Clone + Send + Sync + 'static,
@@ -68,36 +68,36 @@ where
     if is_about_blocking(&envelope) {
         return Ok(());
     }
-    let recipient = client.relay.registry.find(&envelope.to_address).ok_or(Dropped::NobodyThere)?;
-    recipient.offer(bytes).map_err(|_| Dropped::NoRoom)
+    let recipient = client.relay.registry.find(&envelope.to_address).ok_or(Dropped::NoRecipient)?;
+    recipient.offer(bytes).map_err(|_| Dropped::QueueFull)
 }
 
-/// Whether a sender says the truth about itself. It may say nothing.
+/// Whether the claimed sender is the client itself. It may be empty.
 fn is_own(claimed: &str, address: &str) -> bool {
     claimed.is_empty() || claimed == address
 }
 
-/// Notices to the relay that it takes and says nothing about.
+/// Notices for the relay, which it consumes without a response.
 fn is_about_blocking(envelope: &Envelope) -> bool {
     matches!(envelope.r#type(), MessageType::BlockNotification | MessageType::UnblockNotification)
 }
 
-/// The envelope that tells a sender to wait. It names the message, where that can be read.
+/// The envelope of a denial. It echoes the message's id, where that can be decoded.
 fn denial(decision: &Decision, sent: Incoming<'_>, now_ms: i64) -> Vec<u8> {
     let limited = RateLimited { retry_after_ms: wait_ms(decision), reason: REASON.to_owned() };
     let payload = Payload::RateLimited(limited);
     let mut envelope = Envelope::from_relay(MessageType::RateLimited, now_ms, payload);
     let bare_len = envelope.encoded_len();
     if let Incoming::Binary(bytes) = sent
-        && let Ok(refused) = Envelope::decode(bytes)
-        && refused.message_id.len() + bare_len + ID_HEADER_BYTES <= MAX_ENVELOPE_BYTES
+        && let Ok(denied) = Envelope::decode(bytes)
+        && denied.message_id.len() + bare_len + ID_HEADER_BYTES <= MAX_ENVELOPE_BYTES
     {
-        envelope.message_id = refused.message_id;
+        envelope.message_id = denied.message_id;
     }
     envelope.encode_to_vec()
 }
 
-/// The true wait in whole milliseconds, rounded up. No time helps: the largest number.
+/// The true wait in whole milliseconds, rounded up; the largest number if no wait helps.
 fn wait_ms(decision: &Decision) -> i64 {
     let wait_ms = decision.wait().and_then(Wait::whole_ms);
     wait_ms.map_or(i64::MAX, |ms| i64::try_from(ms).unwrap_or(i64::MAX).max(1))
@@ -106,7 +106,7 @@ fn wait_ms(decision: &Decision) -> i64 {
 /// The largest envelope; larger ones are charged and dropped.
 pub(crate) const MAX_ENVELOPE_BYTES: usize = 65_536;
 
-/// A tag and a length in front of a message's name.
+/// A tag and a length before a message's id.
 const ID_HEADER_BYTES: usize = 4;
 
 const REASON: &str = "per-connection rate limit exceeded";

@@ -1,4 +1,4 @@
-//! A client that is let in: what it sends, what it gets, and whether it is still there.
+//! The session of an authenticated client: incoming messages, its queue, and its heartbeat.
 
 use axum::body::Bytes;
 use axum::extract::ws::{Message, WebSocket};
@@ -11,7 +11,7 @@ use crate::outbox::OutboxReceiver;
 use crate::relay::ShutdownSignal;
 use crate::routing::{Incoming, receive};
 
-/// One client's session. It ends when the client leaves or is sent away.
+/// One client's session. It ends when the client leaves or is disconnected.
 pub(crate) struct Session<'s, C: Clock + Clone + Send + Sync + 'static> {
     client: Client<C>,
     socket: &'s mut WebSocket,
@@ -19,10 +19,10 @@ pub(crate) struct Session<'s, C: Clock + Clone + Send + Sync + 'static> {
     heartbeat: Heartbeat,
 }
 
-/// When to ping next, or until when to wait for the pong.
+/// The time of the next ping, or the deadline of the awaited pong.
 struct Heartbeat {
     due: Instant,
-    /// What was sent with the last ping, if it has not come back.
+    /// The payload of the last ping, if its pong has not arrived.
     awaited: Option<Bytes>,
     pings: u64,
 }
@@ -38,7 +38,7 @@ impl<'s, C: Clock + Clone + Send + Sync + 'static> Session<'s, C> {
         Self { client, socket, waiting, heartbeat }
     }
 
-    /// Passes envelopes on, both ways, until it is over.
+    /// Forwards envelopes both ways until the connection ends.
     pub(crate) async fn run(mut self, closing: &mut ShutdownSignal) -> ConnectionEnd {
         loop {
             let step = tokio::select! {
@@ -47,8 +47,8 @@ impl<'s, C: Clock + Clone + Send + Sync + 'static> Session<'s, C> {
                     Some(Err(error)) => Err(end_of(error)),
                     None => Err(ConnectionEnd::Lost),
                 },
-                Some(parcel) = self.waiting.recv() => {
-                    self.write(Message::Binary(parcel.bytes.clone())).await
+                Some(envelope) = self.waiting.recv() => {
+                    self.write(Message::Binary(envelope.bytes.clone())).await
                 }
                 () = sleep_until(self.heartbeat.due) => self.on_heartbeat().await,
                 () = closing.begins() => Err(GOING_AWAY),
@@ -60,19 +60,20 @@ impl<'s, C: Clock + Clone + Send + Sync + 'static> Session<'s, C> {
     }
 
     async fn on_message(&mut self, message: Message) -> Result<(), ConnectionEnd> {
-        let answer = match message {
+        let response = match message {
             Message::Binary(bytes) => receive(&self.client, Incoming::Binary(&bytes)),
             Message::Text(_) => receive(&self.client, Incoming::Text),
             Message::Pong(bytes) => {
                 self.heartbeat.on_pong(&bytes, &self.client.relay.times);
                 None
             }
-            // The socket answers pings by itself.
+            // The socket replies to pings by itself.
             Message::Ping(_) => None,
             Message::Close(_) => return Err(ConnectionEnd::Left),
         };
-        // Written at once, and nothing is read meanwhile: who floods and does not read waits.
-        match answer {
+        // Written at once, and nothing is read meanwhile: a client that floods and does not read
+        // waits.
+        match response {
             Some(envelope) => self.write(Message::Binary(envelope.into())).await,
             None => Ok(()),
         }
@@ -95,7 +96,7 @@ impl<'s, C: Clock + Clone + Send + Sync + 'static> Session<'s, C> {
 }
 
 impl Heartbeat {
-    /// What to send with a ping. The pong has to bring it back.
+    /// The payload of the next ping. The pong has to repeat it.
     fn ping(&mut self, times: &Times) -> Bytes {
         self.pings = self.pings.wrapping_add(1);
         let payload = Bytes::copy_from_slice(&self.pings.to_be_bytes());
@@ -104,7 +105,7 @@ impl Heartbeat {
         payload
     }
 
-    /// Pongs that nobody asked for do not count.
+    /// Handles a pong; unexpected ones are ignored.
     fn on_pong(&mut self, payload: &Bytes, times: &Times) {
         if self.awaited.as_ref() == Some(payload) {
             self.awaited = None;
@@ -114,4 +115,4 @@ impl Heartbeat {
 }
 
 const NO_PONG: ConnectionEnd =
-    ConnectionEnd::Farewell(CloseMessage { code: 1008, reason: "heartbeat timeout" });
+    ConnectionEnd::Close(CloseMessage { code: 1008, reason: "heartbeat timeout" });

@@ -1,4 +1,4 @@
-//! Settings from the environment. A value that is not right stops the start.
+//! Settings from the environment. An invalid value prevents the start.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,34 +9,34 @@ use tidegate::{Bucket, Rate};
 
 use crate::builder::{HOST_RULE, is_host};
 
-/// What a relay is told when it starts.
+/// The settings of a relay.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// What it is called by its clients.
+    /// The host in its clients' addresses.
     pub public_host: String,
     /// The bucket of every connection.
     pub limit: Bucket,
-    /// The most clients at a time.
+    /// The maximum number of concurrent clients.
     pub max_connections: usize,
     /// Whether connection attempts are limited by the client's network address.
     pub guard: Guard,
-    /// Proxies whose word about their clients counts.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<Network>,
 }
 
-/// Whether something stands in front of `/ws`.
+/// Whether a guard is in front of `/ws`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// Connection attempts are limited.
     On,
-    /// Everybody may try as often as they like.
+    /// Connection attempts are not limited.
     Off,
 }
 
-/// A setting that is wrong: which one, and what was expected.
+/// An invalid setting: its name, and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingError {
     name: &'static str,
@@ -63,33 +63,33 @@ impl fmt::Display for SettingError {
 
 impl std::error::Error for SettingError {}
 
-/// One variable, as `--help` shows it.
+/// One variable, as in `--help`.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it is when it is not set; `None` if it has to be.
+    /// The value if it is not set; `None` if it is required.
     pub default: Option<&'static str>,
-    /// What it means.
+    /// Its description.
     pub meaning: &'static str,
     expected: &'static str,
 }
 
-/// Every variable that the relay reads.
+/// All variables of the relay.
 pub const VARIABLES: [Variable; 8] =
     [PUBLIC_HOST, PORT, HOST, RATE, BURST, CONNECTIONS, GUARD, TRUSTED_PROXIES];
 
 const PUBLIC_HOST: Variable = Variable {
     name: "PINCH_RELAY_PUBLIC_HOST",
     default: None,
-    meaning: "the host in its clients' addresses, and in what they sign",
+    meaning: "the host in the addresses of its clients, and in the data that they sign",
     expected: HOST_RULE,
 };
 const PORT: Variable = Variable {
     name: "PINCH_RELAY_PORT",
     default: Some("8080"),
-    meaning: "the port to listen on; 0 is any that is free",
-    expected: "a port from 0 to 65535 (0 is any that is free)",
+    meaning: "the port to listen on; 0 is any free port",
+    expected: "a port from 0 to 65535 (0 is any free port)",
 };
 const HOST: Variable = Variable {
     name: "PINCH_RELAY_HOST",
@@ -100,37 +100,37 @@ const HOST: Variable = Variable {
 const RATE: Variable = Variable {
     name: "PINCH_RELAY_RATE_LIMIT",
     default: Some("1.0"),
-    meaning: "messages per second of one connection, a decimal number",
+    meaning: "messages per second per connection, a decimal number",
     expected: "messages per second: a decimal number above 0 and at most 1000000000, such as 1.5, \
                with at most 9 decimals",
 };
 const BURST: Variable = Variable {
     name: "PINCH_RELAY_RATE_BURST",
     default: Some("10"),
-    meaning: "messages at once of one connection",
-    expected: "messages at once: a whole number from 1 to 1000000000",
+    meaning: "burst per connection, in messages",
+    expected: "a burst in messages: a whole number from 1 to 1000000000",
 };
 const CONNECTIONS: Variable = Variable {
     name: "PINCH_RELAY_MAX_CONNECTIONS",
     default: Some("10000"),
-    meaning: "the most clients at a time",
+    meaning: "maximum number of concurrent clients",
     expected: "a whole number from 1 to 1000000",
 };
 const GUARD: Variable = Variable {
     name: "PINCH_RELAY_GUARD",
     default: Some("on"),
-    meaning: "on or off: one connection attempt per 6 s and address, 20 at once",
+    meaning: "on or off: one connection attempt per 6 s and address, with a burst of 20",
     expected: "on or off",
 };
 const TRUSTED_PROXIES: Variable = Variable {
     name: "PINCH_RELAY_TRUSTED_PROXIES",
     default: Some(""),
-    meaning: "networks of proxies whose X-Forwarded-For counts, such as 10.0.0.0/8,fd00::/8",
+    meaning: "networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8,fd00::/8",
     expected: "networks such as 10.0.0.0/8,fd00::/8",
 };
 
 impl Settings {
-    /// The settings in an environment, or the first that is wrong.
+    /// The settings in an environment, or the first invalid one.
     pub fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
         let reader = VariableReader { read };
         let host = reader.parsed(HOST, |text| text.parse().ok())?;
@@ -140,7 +140,7 @@ impl Settings {
         Ok(Self {
             listen: SocketAddr::new(host, port),
             public_host: reader.parsed(PUBLIC_HOST, |text| is_host(text).then(|| text.into()))?,
-            // Any burst in its range goes with any rate that a bucket can have at all.
+            // Any burst in its range is valid with any rate that a bucket can have.
             limit: reader.parsed(RATE, |text| Bucket::new(rate(text)?, burst).ok())?,
             max_connections: reader.parsed(CONNECTIONS, connections)?,
             guard: reader.parsed(GUARD, |text| match text {
@@ -153,13 +153,13 @@ impl Settings {
     }
 }
 
-/// Reads variables.
+/// Reader of variables.
 struct VariableReader<F> {
     read: F,
 }
 
 impl<F: Fn(&str) -> Option<OsString>> VariableReader<F> {
-    /// The value of a variable, or of its default when it is not set.
+    /// The parsed value of a variable, or of its default if it is not set.
     fn parsed<T>(
         &self,
         variable: Variable,
@@ -181,7 +181,7 @@ fn whole(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Networks between commas, or none at all.
+/// Networks separated by commas, or none.
 fn networks(text: &str) -> Option<Vec<Network>> {
     if text.trim().is_empty() {
         return Some(Vec::new());

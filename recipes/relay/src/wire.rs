@@ -1,101 +1,101 @@
-//! The messages of the protocol, as far as a relay has to read or write them.
+//! The messages of the protocol that a relay reads or writes.
 //!
-//! What a relay only passes on (encrypted payloads and the like) has no type here: envelopes are
-//! forwarded as the bytes that came.
+//! Payloads that a relay only forwards (encrypted ones, for example) have no type here: envelopes
+//! are forwarded as received.
 
 use prost::Message;
 
 /// The only version of the protocol.
 pub const VERSION: u32 = 1;
 
-/// The wrapper of everything that is sent, either way.
+/// The wrapper of every message, in both directions.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Envelope {
     /// The version of the protocol, 1.
     #[prost(uint32, tag = "1")]
     pub version: u32,
-    /// Who sends it.
+    /// The sender's address.
     #[prost(string, tag = "2")]
     pub from_address: String,
-    /// Who shall get it.
+    /// The recipient's address.
     #[prost(string, tag = "3")]
     pub to_address: String,
-    /// What it is.
+    /// The type of the message.
     #[prost(enumeration = "MessageType", tag = "4")]
     pub r#type: i32,
-    /// The sender's name for it.
+    /// The sender's id of the message.
     #[prost(bytes = "vec", tag = "5")]
     pub message_id: Vec<u8>,
     /// Milliseconds since 1970.
     #[prost(int64, tag = "6")]
     pub timestamp: i64,
-    /// What is in it, if it is between a client and the relay.
+    /// The payload, if it is between a client and the relay.
     #[prost(oneof = "Payload", tags = "13, 14, 15, 22, 23, 24")]
     pub payload: Option<Payload>,
 }
 
-/// What an envelope can be.
+/// The type of an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum MessageType {
-    /// Nobody said.
+    /// No type was set.
     Unspecified = 0,
-    /// The beginning of a conversation between clients.
+    /// Starts a conversation between clients.
     Handshake = 1,
-    /// The relay asks who somebody is.
+    /// The relay requests authentication.
     AuthChallenge = 2,
-    /// A client says who it is.
+    /// A client authenticates.
     AuthResponse = 3,
     /// An encrypted message.
     Message = 4,
-    /// A message has arrived.
+    /// A message was delivered.
     DeliveryConfirm = 5,
-    /// A client wants to talk to another one.
+    /// A client requests a connection to another one.
     ConnectionRequest = 6,
-    /// The other one agrees or not.
+    /// The other client accepts or declines.
     ConnectionResponse = 7,
-    /// Somebody is still there.
+    /// A sign of life.
     Heartbeat = 8,
-    /// The relay says whether it believes.
+    /// The result of the authentication.
     AuthResult = 9,
-    /// A client no longer wants to talk.
+    /// A client revokes a connection.
     ConnectionRevoke = 10,
-    /// A client wants nothing from somebody; for the relay.
+    /// A client blocks a sender; for the relay.
     BlockNotification = 11,
-    /// A client takes that back; for the relay.
+    /// A client unblocks a sender; for the relay.
     UnblockNotification = 12,
-    /// The relay says what waits for a client.
+    /// The relay reports what is queued for a client.
     QueueStatus = 13,
-    /// The relay says that no more can wait.
+    /// The relay reports that a queue is full.
     QueueFull = 14,
-    /// The relay says that a message came too early.
+    /// The relay denied a message.
     RateLimited = 15,
 }
 
-/// What passes between a client and the relay itself.
+/// The payloads between a client and the relay itself.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Oneof)]
 pub enum Payload {
-    /// Who are you?
+    /// The challenge of the relay.
     #[prost(message, tag = "13")]
     AuthChallenge(AuthChallenge),
-    /// I am.
+    /// The response of a client.
     #[prost(message, tag = "14")]
     AuthResponse(AuthResponse),
-    /// You are, or are not.
+    /// The result of the authentication.
     #[prost(message, tag = "15")]
     AuthResult(AuthResult),
-    /// What waits for you.
+    /// What is queued for the client.
     #[prost(message, tag = "22")]
     QueueStatus(OpaquePayload),
-    /// No more can wait for you.
+    /// The client's queue is full.
     #[prost(message, tag = "23")]
     QueueFull(OpaquePayload),
-    /// Not so fast.
+    /// A message was denied.
     #[prost(message, tag = "24")]
     RateLimited(RateLimited),
 }
 
-/// Something to sign.
+/// A challenge to sign.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct AuthChallenge {
     /// The version of the handshake, 1.
@@ -110,7 +110,7 @@ pub struct AuthChallenge {
     /// Milliseconds since 1970.
     #[prost(int64, tag = "4")]
     pub expires_at_ms: i64,
-    /// The host that is part of what is signed.
+    /// The host in the signed data.
     #[prost(string, tag = "5")]
     pub relay_host: String,
 }
@@ -132,32 +132,32 @@ pub struct AuthResponse {
     pub nonce: Vec<u8>,
 }
 
-/// How a handshake ended.
+/// The result of a handshake.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct AuthResult {
-    /// Whether the client is let in.
+    /// Whether the client is authenticated.
     #[prost(bool, tag = "1")]
     pub success: bool,
-    /// Why not.
+    /// The reason of a failure.
     #[prost(string, tag = "2")]
     pub error_message: String,
-    /// The client's address from now on.
+    /// The client's assigned address.
     #[prost(string, tag = "3")]
     pub assigned_address: String,
 }
 
-/// A message was refused, and when to send it again.
+/// A denied message, and the wait until a retry.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct RateLimited {
-    /// How long to wait, in milliseconds.
+    /// The wait in milliseconds.
     #[prost(int64, tag = "1")]
     pub retry_after_ms: i64,
-    /// Why.
+    /// The reason.
     #[prost(string, tag = "2")]
     pub reason: String,
 }
 
-/// A message whose contents do not matter here.
+/// A payload whose content is not decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct OpaquePayload {}
 
@@ -174,16 +174,16 @@ impl Envelope {
         }
     }
 
-    /// Whether only a relay says such things, or only to a relay, and never one client to another.
+    /// Whether it is only sent by or to a relay, and never between clients.
     #[must_use]
     pub fn is_between_client_and_relay(&self) -> bool {
         use MessageType::{AuthChallenge, AuthResponse, AuthResult};
         use MessageType::{QueueFull, QueueStatus, RateLimited};
-        let is_spoken_by_type = matches!(
+        let is_relay_type = matches!(
             self.r#type(),
             AuthChallenge | AuthResponse | AuthResult | QueueStatus | QueueFull | RateLimited
         );
-        is_spoken_by_type || self.payload.is_some()
+        is_relay_type || self.payload.is_some()
     }
 }
 

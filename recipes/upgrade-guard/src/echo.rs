@@ -12,44 +12,44 @@ use tokio::time::timeout;
 
 use crate::serve::FOR_EVER;
 
-/// A WebSocket service at `/ws` that sends back what it gets, to at most `max_sockets` at a time.
+/// A WebSocket echo service at `/ws`, with at most `max_sockets` open sockets.
 ///
-/// A socket keeps its place until it is closed, or nothing has come for a minute. When `stopping` turns
-/// true, all are told goodbye (1001); it is closed when the last one has gone.
+/// A socket holds its slot until it is closed, or silent for a minute. When `stopping` becomes
+/// true, all are closed with 1001; the channel is closed when the last one has ended.
 pub fn echo(max_sockets: u32, stopping: watch::Receiver<bool>) -> Result<Router, PolicyErrors> {
     let slots = Slots::new(max_sockets.into()).queue(0).expires(FOR_EVER);
     let sockets = Engine::new(Policy::new([Rule::new("sockets", Limit::Slots(slots))])?);
-    let nobody_waits = PolicyLayer::new(sockets, "default").slots(Some(Duration::ZERO));
+    let no_wait = PolicyLayer::new(sockets, "default").slots(Some(Duration::ZERO));
     let upgrade = move |admission: Admission, upgrade: WebSocketUpgrade| {
-        let guest = OpenSocket { permit: admission.permit().cloned(), stopping: stopping.clone() };
-        async { upgraded(upgrade, guest) }
+        let open = OpenSocket { permit: admission.permit().cloned(), stopping: stopping.clone() };
+        async { upgraded(upgrade, open) }
     };
-    Ok(Router::new().route("/ws", any(upgrade)).route_layer(nobody_waits))
+    Ok(Router::new().route("/ws", any(upgrade)).route_layer(no_wait))
 }
 
-/// What a socket holds for as long as it is open.
+/// What an open socket holds.
 struct OpenSocket {
     permit: Option<Permit>,
     stopping: watch::Receiver<bool>,
 }
 
-fn upgraded(upgrade: WebSocketUpgrade, guest: OpenSocket) -> Response {
+fn upgraded(upgrade: WebSocketUpgrade, open: OpenSocket) -> Response {
     upgrade
         .max_message_size(MAX_MESSAGE_BYTES)
         .max_frame_size(MAX_MESSAGE_BYTES)
         .max_write_buffer_size(2 * MAX_MESSAGE_BYTES)
         .write_buffer_size(0)
-        .on_upgrade(move |socket| echoed(socket, guest))
+        .on_upgrade(move |socket| echoed(socket, open))
 }
 
-/// Sends back what comes, until the socket is closed.
-async fn echoed(mut socket: WebSocket, mut guest: OpenSocket) {
+/// Echoes messages until the socket is closed.
+async fn echoed(mut socket: WebSocket, mut open: OpenSocket) {
     loop {
         let received = tokio::select! {
             received = timeout(MAX_SILENCE, socket.recv()) => received,
-            () = stops(&mut guest.stopping) => {
-                let goodbye = CloseFrame { code: close_code::AWAY, reason: "stopping".into() };
-                let _ = timeout(MAX_WRITE_TIME, socket.send(Message::Close(Some(goodbye)))).await;
+            () = stops(&mut open.stopping) => {
+                let close = CloseFrame { code: close_code::AWAY, reason: "stopping".into() };
+                let _ = timeout(MAX_WRITE_TIME, socket.send(Message::Close(Some(close)))).await;
                 break;
             }
         };
@@ -59,19 +59,19 @@ async fn echoed(mut socket: WebSocket, mut guest: OpenSocket) {
             break;
         }
     }
-    drop(guest.permit);
+    drop(open.permit);
 }
 
 /// Waits until the service stops.
 async fn stops(stopping: &mut watch::Receiver<bool>) {
-    // An error would mean that nobody is left who could stop it.
+    // An error would mean that the sender is gone.
     let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
 }
 
 const MAX_MESSAGE_BYTES: usize = 65_536;
 
-/// How long a socket may be silent.
+/// The maximum silence of a socket.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
 
-/// How long a client may take to read what it gets back.
+/// The time-out of sending an echo.
 const MAX_WRITE_TIME: Duration = Duration::from_secs(5);

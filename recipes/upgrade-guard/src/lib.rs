@@ -1,10 +1,10 @@
-//! A WebSocket service behind a guard: floods of connection attempts are refused before memory is
+//! A WebSocket service behind a guard: floods of connection attempts are denied before memory is
 //! spent on them.
 //!
-//! - [`guarded`] puts a guard in front of any axum routes, and a health check beside it;
+//! - [`guarded`] puts a guard in front of any axum routes, and adds a health check;
 //! - [`echo`] is a WebSocket service to try it with;
-//! - [`serve`] serves routes, and bounds those who only connect;
-//! - [`GuardArgs`] are the guard's settings on a command line.
+//! - [`serve`] serves routes, and bounds connections that send nothing;
+//! - [`GuardArgs`] are the guard's command line settings.
 #![forbid(unsafe_code)]
 
 mod echo;
@@ -20,7 +20,7 @@ pub use echo::echo;
 pub use serve::{serve, stopped};
 pub use settings::GuardArgs;
 
-/// Routes behind a guard, and `GET /healthz` which is not limited.
+/// Routes behind a guard, and `GET /healthz`, which is not limited.
 ///
 /// ```
 /// use axum::{Router, routing::any};

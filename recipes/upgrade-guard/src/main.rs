@@ -12,15 +12,15 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
-/// A WebSocket service at /ws that sends back what it gets, behind a guard that refuses floods of
-/// connection attempts: one bucket per address, asked before the upgrade.
+/// A WebSocket echo service at /ws, behind a guard that denies floods of connection attempts: one
+/// bucket per address, checked before the upgrade.
 ///
-/// GET /healthz is not limited. Refusals are one line each in the log, on standard error; RUST_LOG says
-/// how much else is there.
+/// GET /healthz is not limited. Each denial is one line in the log, on standard error; RUST_LOG
+/// sets the log level.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Where to listen; port 0 is any free port, and is told on standard output
+    /// The address to listen on; port 0 is any free port, printed on standard output
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -29,11 +29,11 @@ struct Arguments {
     )]
     listen: SocketAddr,
 
-    /// Connections begin with a header of the PROXY protocol (only behind a balancer that sends it)
+    /// Connections begin with a PROXY header (only behind a balancer that sends it)
     #[arg(long)]
     proxy_protocol: bool,
 
-    /// How many sockets may be open
+    /// Maximum number of open sockets
     #[arg(long, value_name = "N", default_value_t = 10_000, env = "UPGRADE_GUARD_MAX_SOCKETS",
           value_parser = clap::value_parser!(u32).range(1..))]
     max_sockets: u32,
@@ -65,16 +65,16 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", arguments.listen))?;
     let address = listener.local_addr()?;
-    let asked_to_stop = stopped();
+    let signalled = stopped();
     writeln!(std::io::stdout().lock(), "listening on {address}")?;
     let stop = async {
-        asked_to_stop.await;
+        signalled.await;
         stopping.send_replace(true);
     };
     if arguments.proxy_protocol {
         serve(ProxyListener::new(listener), app, stop).await;
     } else {
-        // Small messages should leave at once. If that cannot be had, they leave a little later.
+        // Small messages should leave at once; without this they leave a little later.
         serve(listener.tap_io(|stream| drop(stream.set_nodelay(true))), app, stop).await;
     }
     stopping.closed().await;

@@ -1,4 +1,4 @@
-//! Accepts for as long as it may, and bounds those who only connect.
+//! The accept loop, with bounds on connections that send nothing.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,10 +19,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::{Service, ServiceExt};
 
-/// Serves routes until `stop` is ready, then lets requests that have begun come to their end.
+/// Serves routes until `stop` is ready, then lets requests in progress complete.
 ///
 /// An error of one connection, or of accepting one, never ends it. A client that does not send the
-/// head of a request within 10 s is closed. WebSockets are the routes' own: they have to close them.
+/// head of a request within 10 s is disconnected. The routes have to close their WebSockets
+/// themselves.
 pub async fn serve<L>(mut listener: L, app: Router, stop: impl Future<Output = ()>)
 where
     L: Listener<Addr = SocketAddr>,
@@ -41,26 +42,26 @@ where
         let request = Request::new("default", &attributes);
         match slots.acquire(&request, Some(Duration::ZERO)).await {
             Ok(permit) => {
-                let guest = Connection { peer, stopping: stopping.subscribe(), _place: permit };
-                begin::<L>(&mut app, io, guest).await;
+                let accepted = Connection { peer, stopping: stopping.subscribe(), _permit: permit };
+                begin::<L>(&mut app, io, accepted).await;
             }
-            Err(_) => tracing::warn!(%peer, "refused a connection: too many requests at once"),
+            Err(_) => tracing::warn!(%peer, "connection refused: too many requests in progress"),
         }
     }
     drop(listener);
     stopping.send_replace(true);
     if timeout(MAX_GRACE, stopping.closed()).await.is_err() {
-        tracing::warn!("requests were still under way when the server stopped");
+        tracing::warn!("stopped with requests in progress");
     }
 }
 
-/// Waits until the process is asked to stop: by SIGTERM or SIGINT. It hears them from the call on, so
-/// call it before anybody is told that the process is there.
+/// Waits for SIGTERM or SIGINT. Signals count from the call on, so call it before announcing that
+/// the process is ready.
 pub fn stopped() -> impl Future<Output = ()> {
-    let heard = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
     async {
-        let [Ok(mut terminated), Ok(mut interrupted)] = heard else {
-            tracing::error!("cannot hear SIGTERM and SIGINT");
+        let [Ok(mut terminated), Ok(mut interrupted)] = signals else {
+            tracing::error!("cannot handle SIGTERM and SIGINT");
             return std::future::pending().await;
         };
         tokio::select! {
@@ -70,29 +71,29 @@ pub fn stopped() -> impl Future<Output = ()> {
     }
 }
 
-/// Places for connections that are still plain HTTP. One address cannot take them all.
+/// The slots for connections that are still plain HTTP. One address cannot hold them all.
 fn connection_limits() -> Engine {
     let slots = |max| Limit::Slots(Slots::new(max).queue(0).expires(FOR_EVER));
     let address = Rule::new("address", slots(MAX_REQUESTS / 2)).key(["address"]);
     let address = address.expect("an address is an attribute");
     let all = Rule::new("all", slots(MAX_REQUESTS));
-    Engine::new(Policy::new([address, all]).expect("these rules are in order"))
+    Engine::new(Policy::new([address, all]).expect("these rules are valid"))
 }
 
-/// Somebody who has connected.
+/// An accepted connection.
 struct Connection {
     peer: SocketAddr,
     stopping: watch::Receiver<bool>,
-    _place: Lease,
+    _permit: Lease,
 }
 
-/// Serves one connection in a task of its own, until it is over or becomes a WebSocket.
+/// Serves one connection in its own task, until it ends or becomes a WebSocket.
 async fn begin<L: Listener>(
     app: &mut IntoMakeServiceWithConnectInfo<Router, SocketAddr>,
     io: L::Io,
-    mut guest: Connection,
+    mut accepted: Connection,
 ) {
-    let peer = guest.peer;
+    let peer = accepted.peer;
     let service = match service_for(app, peer).await {
         Ok(service) => service.map_request(|request: hyper::Request<_>| request.map(Body::new)),
         Err(never) => match never {},
@@ -107,15 +108,15 @@ async fn begin<L: Listener>(
         let mut connection = pin!(connection);
         let result = tokio::select! {
             result = &mut connection => result,
-            _ = guest.stopping.changed() => {
+            _ = accepted.stopping.changed() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
         };
         if let Err(error) = result {
-            tracing::debug!(%peer, %error, "a request went wrong");
+            tracing::debug!(%peer, %error, "connection failed");
         }
-        drop(guest);
+        drop(accepted);
     });
 }
 
@@ -129,17 +130,17 @@ async fn service_for(
     ServiceExt::<SocketAddr>::ready(app).await?.call(peer).await
 }
 
-/// The most connections at a time that are still plain HTTP.
+/// The maximum number of connections that are still plain HTTP.
 const MAX_REQUESTS: u64 = 2_048;
 
-/// A task that ends gives its place back, however it ends, so none has to come back by itself.
+/// A task releases its slot however it ends, so slots need no expiry.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// How long a client may take to send the head of a request.
+/// The time-out of a request's head.
 const MAX_HEADER_TIME: Duration = Duration::from_secs(10);
 
-/// How large the head of a request may be.
+/// The maximum size of a request's head.
 const MAX_HEADER_BYTES: usize = 16_384;
 
-/// How long requests that have begun may take once the server stops.
+/// How long requests in progress may take once the server stops.
 const MAX_GRACE: Duration = Duration::from_secs(3);

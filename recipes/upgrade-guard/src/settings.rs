@@ -5,25 +5,25 @@ use tidegate::policy::{Network, duration_from_text};
 use tidegate::{Clock, MonotonicClock, Rate};
 use tidegate_tower::{ClientIp, ForwardedHeader, GuardError, UpgradeGuard};
 
-/// The guard's settings, as flags and environment of a program.
+/// The guard's settings, as flags and environment variables.
 #[derive(Args, Clone, Debug)]
 pub struct GuardArgs {
-    /// How long an address waits for one more attempt
+    /// Time until an address may make one more attempt
     #[arg(long, value_name = "TIME", default_value = "6s", env = "UPGRADE_GUARD_EVERY",
           value_parser = duration_from_text)]
     pub every: Duration,
 
-    /// How many attempts of one address pass at once
+    /// Burst of attempts per address
     #[arg(long, value_name = "N", default_value_t = 20, env = "UPGRADE_GUARD_BURST", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(1..))]
     pub burst: u64,
 
-    /// Within how long idle addresses are forgotten
+    /// Time within which idle addresses are evicted
     #[arg(long, value_name = "TIME", default_value = "5m", env = "UPGRADE_GUARD_EVICT_EVERY",
           value_parser = duration_from_text)]
     pub evict_every: Duration,
 
-    /// Proxies whose word about their clients counts, such as 10.0.0.0/8
+    /// Proxies whose forwarding header is trusted, such as 10.0.0.0/8
     #[arg(
         long,
         value_name = "NETWORK",
@@ -32,19 +32,19 @@ pub struct GuardArgs {
     )]
     pub trusted_proxies: Vec<Network>,
 
-    /// The header that these proxies write
+    /// The header that these proxies set
     #[arg(long, value_name = "NAME", default_value = "x-forwarded-for",
           env = "UPGRADE_GUARD_FORWARDED_HEADER", value_parser = header)]
     pub forwarded_header: ForwardedHeader,
 }
 
 impl GuardArgs {
-    /// The guard that they describe.
+    /// The guard with these settings.
     pub fn guard(&self) -> Result<UpgradeGuard, GuardError> {
         self.guard_with_clock(MonotonicClock)
     }
 
-    /// The guard that they describe, by another clock.
+    /// The guard with these settings and another clock.
     pub fn guard_with_clock<C>(&self, clock: C) -> Result<UpgradeGuard<C>, GuardError>
     where
         C: Clock + Send + Sync + 'static,
@@ -53,7 +53,7 @@ impl GuardArgs {
         UpgradeGuard::with_clock(rate, self.burst, self.evict_every, clock)
     }
 
-    /// Whose address counts.
+    /// The source of client addresses.
     #[must_use]
     pub fn client(&self) -> ClientIp {
         ClientIp::behind_networks(self.trusted_proxies.iter().copied())
@@ -65,6 +65,6 @@ fn header(text: &str) -> Result<ForwardedHeader, String> {
     match text.to_ascii_lowercase().as_str() {
         "x-forwarded-for" => Ok(ForwardedHeader::XForwardedFor),
         "forwarded" => Ok(ForwardedHeader::Forwarded),
-        _ => Err("it is x-forwarded-for or forwarded".to_owned()),
+        _ => Err("expected x-forwarded-for or forwarded".to_owned()),
     }
 }

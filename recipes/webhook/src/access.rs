@@ -4,7 +4,7 @@ use std::fmt;
 use axum::http::HeaderMap;
 use subtle::ConstantTimeEq;
 
-/// Something that nobody may see: not in a log, not in an error.
+/// A secret that is never printed, neither in a log nor in an error.
 #[derive(Clone)]
 pub struct Secret(String);
 
@@ -15,8 +15,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Whether bytes are this secret. How long it takes tells nothing but whether the lengths are
-    /// the same.
+    /// Whether bytes are this secret. The time it takes reveals only whether the lengths are equal.
     #[must_use]
     pub fn is(&self, bytes: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(bytes).into()
@@ -33,12 +32,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who may send updates, and whose messages are looked at.
+/// Access control: who may send updates, and which users are served.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// What Telegram sends along with every update; `None`: anybody may send updates.
+    /// The secret that Telegram sends with every update; `None`: any client may send updates.
     pub secret: Option<Secret>,
-    /// The users whose messages are looked at; `None`: those of everybody.
+    /// The users whose messages are processed; `None`: all users.
     pub users: Option<BTreeSet<u64>>,
 }
 
@@ -48,16 +47,16 @@ impl Access {
     pub fn is_telegram(&self, headers: &HeaderMap) -> bool {
         let Some(secret) = &self.secret else { return true };
         let mut given = headers.get_all(SECRET_HEADER).iter();
-        // Of two headers nobody could say which one counts.
+        // Two headers would be ambiguous.
         match (given.next(), given.next()) {
             (Some(given), None) => secret.is(given.as_bytes()),
             _ => false,
         }
     }
 
-    /// Whether a user's messages are looked at.
+    /// Whether a user's messages are processed.
     #[must_use]
-    pub fn is_welcome(&self, user: u64) -> bool {
+    pub fn is_allowed(&self, user: u64) -> bool {
         self.users.as_ref().is_none_or(|users| users.contains(&user))
     }
 }

@@ -1,11 +1,11 @@
-//! A bot's webhook in front of an expensive agent: who writes too much is told so, and nothing of
-//! it reaches the agent.
+//! A bot's webhook in front of an expensive agent: a user above the limit gets a notice, and the
+//! message does not reach the agent.
 //!
-//! - [`Settings`] are read from the environment, and stop the start where they are wrong;
+//! - [`Settings`] are read from the environment; invalid ones prevent the start;
 //! - [`Limits`] are the numbers, as a [policy](tidegate::policy::Policy);
-//! - [`Gate`] is the check: whether a message of a user may pass, how many are left, and whether
-//!   the message has passed before;
-//! - [`Webhook`] puts it between Telegram and the agent.
+//! - [`MessageLimiter`] is the check: whether a user's message is allowed, how many are left, and
+//!   whether it is a duplicate;
+//! - [`Webhook`] connects it with Telegram and the agent.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,4 +1,4 @@
-//! Numbers to policy: the one rule that messages are limited by.
+//! The policy: the one rule that limits messages.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,46 +6,46 @@ use std::time::Duration;
 use tidegate::policy::{Condition, Durability, Grant, Limit, OnError, Override, Policy, Rule};
 use tidegate::{Bucket, LimitError, Rate, Sliding, Window};
 
-/// How many messages of each user reach the agent.
+/// The limit of messages per user.
 ///
 /// ```
 /// use tidegate_webhook::Limits;
 ///
 /// let policy = Limits::default().policy()?;
-/// assert!(policy.rules()[0].in_words().contains("20"));
+/// assert!(policy.rules()[0].describe().contains("20"));
 /// # Ok::<(), tidegate_webhook::LimitsError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many messages …
+    /// The maximum number of messages …
     pub max: u64,
-    /// … in how long.
+    /// … in this time.
     pub per: Duration,
-    /// How they are counted.
+    /// The algorithm that counts them.
     pub algorithm: Algorithm,
-    /// Users who get another number.
+    /// Users with another maximum.
     pub users: Vec<UserLimit>,
 }
 
-/// How messages are counted.
+/// The algorithm that counts messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// In windows that begin at multiples of their length since 1970. At the edge of two of them
-    /// twice as many can pass at once.
+    /// Windows that begin at multiples of their length since 1970. Around the edge of two of them
+    /// up to twice the maximum is allowed.
     #[default]
     Window,
-    /// In every window of that length, wherever it begins.
+    /// The maximum in any interval of that length.
     Sliding,
-    /// By a bucket that refills evenly over that time.
+    /// A bucket that refills evenly over that time.
     Bucket,
 }
 
-/// Another number for one user.
+/// Another maximum for one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserLimit {
-    /// Who.
+    /// The user's id.
     pub user: u64,
-    /// How many messages; `None`: as many as they like.
+    /// The maximum number of messages; `None`: unlimited.
     pub max: Option<u64>,
 }
 
@@ -58,22 +58,22 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The policy that they are, unless they make no sense.
+    /// The policy of these limits, if they are valid.
     ///
-    /// A store that cannot answer lets messages pass. What is charged survives the process, if the
-    /// store keeps anything beyond it.
+    /// An outage of the store allows messages. Charges survive the process, if the store is
+    /// durable.
     pub fn policy(&self) -> Result<Policy, LimitsError> {
-        let limit = self.limit(self.max).map_err(LimitsError::everybody)?;
+        let limit = self.limit(self.max).map_err(LimitsError::all_users)?;
         let mut rule = Rule::new(RULE, limit)
             .domain(DOMAIN)
             .on_error(OnError::Allow)
             .durability(Durability::Flush)
             .key([USER])
-            .map_err(LimitsError::everybody)?;
+            .map_err(LimitsError::all_users)?;
         for (index, UserLimit { user, max }) in self.users.iter().enumerate() {
             let wrong = |error: &dyn fmt::Display| LimitsError::of(*user, error);
             if self.users[..index].iter().any(|earlier| earlier.user == *user) {
-                return Err(wrong(&"the user is there twice"));
+                return Err(wrong(&"the user is listed twice"));
             }
             let grant = match max {
                 None => Grant::Unlimited,
@@ -82,7 +82,7 @@ impl Limits {
             let key = Condition::new(USER, [&*user.to_string()]).map_err(|error| wrong(&error))?;
             rule = rule.overridden(Override::new(vec![key], grant));
         }
-        Policy::new([rule]).map_err(LimitsError::everybody)
+        Policy::new([rule]).map_err(LimitsError::all_users)
     }
 
     fn limit(&self, max: u64) -> Result<Limit, LimitError> {
@@ -96,7 +96,7 @@ impl Limits {
     }
 }
 
-/// Numbers that make no sense.
+/// Invalid limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitsError {
     user: Option<u64>,
@@ -104,7 +104,7 @@ pub struct LimitsError {
 }
 
 impl LimitsError {
-    fn everybody(reason: impl fmt::Display) -> Self {
+    fn all_users(reason: impl fmt::Display) -> Self {
         Self { user: None, reason: reason.to_string() }
     }
 
@@ -112,7 +112,7 @@ impl LimitsError {
         Self { user: Some(user), reason: reason.to_string() }
     }
 
-    /// The user whose numbers they are; `None`: everybody's.
+    /// The user whose limit is invalid; `None`: the limit of all users.
     #[must_use]
     pub fn user(&self) -> Option<u64> {
         self.user
@@ -130,10 +130,10 @@ impl fmt::Display for LimitsError {
 
 impl std::error::Error for LimitsError {}
 
-/// The domain of the rule: a namespace of its own.
+/// The domain of the rule: a separate namespace.
 pub(crate) const DOMAIN: &str = "ratelimit";
 
-/// The attribute that says whose messages they are.
+/// The attribute with the user's id.
 pub(crate) const USER: &str = "user";
 
 const RULE: &str = "messages";

@@ -1,4 +1,4 @@
-//! `tidegate-webhook`: the webhook as a program, told by its environment.
+//! `tidegate-webhook`: the webhook as a program, configured by its environment.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -20,14 +20,14 @@ fn main() -> ExitCode {
     match start() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // There is nobody else to tell if this cannot be written.
+            // If stderr fails too, there is nowhere else to report it.
             let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// The command line: there is nothing to say on it but `--help` and `--version`.
+/// The command line: only `--help` and `--version`.
 fn command() -> Command {
     let width = VARIABLES.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
     let mut help = String::from("Environment:\n");
@@ -37,14 +37,11 @@ fn command() -> Command {
         // Writing to a string does not fail.
         let _ = writeln!(help, "  {name:width$}  {meaning} [{default}]");
     }
-    let _ =
-        writeln!(help, "  {:width$}  what is logged: error, warn, info, debug [info]", "RUST_LOG");
-    help.push_str("\nA value that is not right stops the start.");
+    let _ = writeln!(help, "  {:width$}  log level: error, warn, info, debug [info]", "RUST_LOG");
+    help.push_str("\nAn invalid value prevents the start.");
     Command::new("tidegate-webhook")
         .version(env!("CARGO_PKG_VERSION"))
-        .about(
-            "A bot's webhook that limits how many messages of each user reach an expensive agent",
-        )
+        .about("A bot's webhook that limits the messages per user that reach an expensive agent")
         .after_help(help)
 }
 
@@ -72,16 +69,16 @@ async fn run<S: Store, C: Clock + Send + Sync + 'static>(
         .map_err(|error| format!("cannot listen on {}: {error}", settings.listen))?;
     let address = listener.local_addr()?;
     if settings.access.secret.is_none() {
-        tracing::warn!("anybody may send updates: TELEGRAM_WEBHOOK_AUTH is off");
+        tracing::warn!("TELEGRAM_WEBHOOK_AUTH is off: any client may send updates");
     }
     if settings.is_token_in_the_clear() {
-        tracing::warn!("TELEGRAM_API_BASE is not https: whoever listens on the way sees the token");
+        tracing::warn!("TELEGRAM_API_BASE is not https: the token is sent in clear text");
     }
-    let asked_to_stop = stopped();
+    let stop = stopped();
     writeln!(io::stdout(), "listening on {address}, updates go to http://{address}{PATH}")?;
-    // Small answers should leave at once. If that cannot be had, they leave a little later.
+    // Small responses should leave at once; without this they leave a little later.
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    serve(listener, webhook.router(), asked_to_stop).await;
+    serve(listener, webhook.router(), stop).await;
     webhook.finish().await;
     tracing::info!("stopped");
     Ok(())

@@ -8,28 +8,27 @@ use tidegate::{
 use crate::limits::{DOMAIN, USER};
 use crate::update::Message;
 
-/// The check: may this message of this user reach the agent?
+/// The check whether a user's message may reach the agent.
 ///
-/// A message is checked, and then claimed. Telegram sends an update again when the answer to it got
-/// lost; such a message gets the same answer again and is not charged again, and only one of those
-/// who got the answer can claim it. What was checked and is not claimed within ten minutes has cost
-/// nothing.
+/// A message is checked, and then claimed. Telegram resends an update when the response got lost; a
+/// repeated check returns the same result and charges nothing, and only one of the repeats can
+/// claim the message. A message that is not claimed within ten minutes costs nothing.
 ///
 /// ```
-/// # use tidegate_webhook::{Claimed, Gate, Limits, Message};
+/// # use tidegate_webhook::{Claimed, Limits, Message, MessageLimiter};
 /// # use tidegate::Engine;
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let gate = Gate::new(Engine::new(Limits { max: 1, ..Limits::default() }.policy()?));
+/// let limiter = MessageLimiter::new(Engine::new(Limits { max: 1, ..Limits::default() }.policy()?));
 /// let message = Message { update_id: 7, user: 42, chat: 42 };
-/// let checked = gate.check(&message).await;
+/// let checked = limiter.check(&message).await;
 /// assert!(checked.allowed && checked.remaining == Some(0));
-/// assert_eq!(gate.claim(checked).await, Claimed::First);
+/// assert_eq!(limiter.claim(checked).await, Claimed::First);
 ///
-/// // The same message once more, and another one.
-/// let again = gate.check(&message).await;
+/// // The same message again, and another one.
+/// let again = limiter.check(&message).await;
 /// assert!(again.allowed);
-/// assert_eq!(gate.claim(again).await, Claimed::Again);
-/// assert!(!gate.check(&Message { update_id: 8, ..message }).await.allowed);
+/// assert_eq!(limiter.claim(again).await, Claimed::Again);
+/// assert!(!limiter.check(&Message { update_id: 8, ..message }).await.allowed);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -38,47 +37,48 @@ pub struct MessageLimiter<S = MemoryStore, C = SystemClock> {
     engine: Engine<S, C>,
 }
 
-/// What the check has found.
+/// The result of a check.
 #[must_use]
 #[derive(Debug)]
 pub struct CheckResult {
-    /// Whether the message may go on.
+    /// Whether the message is allowed.
     pub allowed: bool,
-    /// How many more the user has after it; `None` where nobody counts, or nobody could.
+    /// How many more the user has after it; `None` if the user is unlimited or the store
+    /// unavailable.
     pub remaining: Option<u64>,
-    ticket: CheckedCharge,
+    charge: CheckedCharge,
 }
 
-/// What a message that was checked has in its hands.
+/// What a checked message holds.
 #[derive(Clone, Copy, Debug)]
 enum CheckedCharge {
-    /// One unit is set aside for it.
+    /// One unit is held for it.
     Held(HoldId),
-    /// Nothing: it was refused, or nobody could count it.
+    /// Nothing: it was denied, or could not be counted.
     Nothing,
 }
 
-/// Whether a message is to be passed on.
+/// Whether a message is to be dispatched.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// It is: nobody has done so before.
+    /// It is: this is the first claim.
     First,
-    /// It has been, when it came before; or it was refused.
+    /// It is not: it was claimed before, or denied.
     Again,
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
-    /// A gate with an engine whose policy is one of [`Limits`](crate::Limits).
+    /// A limiter with an engine whose policy is that of [`Limits`](crate::Limits).
     #[must_use]
     pub fn new(engine: Engine<S, C>) -> Self {
         Self { engine }
     }
 
-    /// Asks whether a message may pass, and sets one unit aside if so. What is refused costs
+    /// Decides whether a message is allowed, and holds one unit if so. A denied message costs
     /// nothing.
     ///
-    /// A store that cannot answer lets it pass, and the log says so.
+    /// An outage of the store allows the message, and is logged.
     pub async fn check(&self, message: &Message) -> CheckResult {
         let user = message.user.to_string();
         let name = format!("{user}:{}", message.update_id);
@@ -87,16 +87,16 @@ impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
         checked(message, self.engine.reserve(&request).await)
     }
 
-    /// Charges what was set aside for a message, and reports whether it is the first to be.
+    /// Commits the hold of a message, and returns whether this is the first claim.
     ///
-    /// A store that cannot answer lets it pass, and the log says so.
+    /// An outage of the store allows the message, and is logged.
     pub async fn claim(&self, checked: CheckResult) -> Claimed {
-        match checked.ticket {
+        match checked.charge {
             CheckedCharge::Held(hold) => match self.engine.commit(hold, None).await {
                 Ok(_) => Claimed::First,
                 Err(SettleError::Gone) => Claimed::Again,
                 Err(error) => {
-                    tracing::warn!("perhaps not counted, and let through: {error}");
+                    tracing::warn!("message allowed; it may not be counted: {error}");
                     Claimed::First
                 }
             },
@@ -106,18 +106,18 @@ impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
     }
 }
 
-fn checked(message: &Message, answer: Result<Report, CheckError>) -> CheckResult {
+fn checked(message: &Message, result: Result<Report, CheckError>) -> CheckResult {
     let outage = |reason: &dyn fmt::Display| {
         let Message { user, update_id, .. } = message;
-        tracing::warn!(user, update_id, "not counted, and let through: {reason}");
-        CheckResult { allowed: true, remaining: None, ticket: CheckedCharge::Nothing }
+        tracing::warn!(user, update_id, "message allowed without being counted: {reason}");
+        CheckResult { allowed: true, remaining: None, charge: CheckedCharge::Nothing }
     };
-    match answer {
-        Ok(report) if report.is_outage() => outage(&"the store cannot answer"),
+    match result {
+        Ok(report) if report.is_outage() => outage(&"store unavailable"),
         Ok(report) => CheckResult {
             allowed: report.is_allowed(),
             remaining: report.remaining(),
-            ticket: report.hold().map_or(CheckedCharge::Nothing, CheckedCharge::Held),
+            charge: report.hold().map_or(CheckedCharge::Nothing, CheckedCharge::Held),
         },
         Err(error) => outage(&error),
     }
@@ -125,7 +125,7 @@ fn checked(message: &Message, answer: Result<Report, CheckError>) -> CheckResult
 
 impl<S: Store, C> fmt::Debug for MessageLimiter<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("engine", &self.engine).finish()
+        f.debug_struct("MessageLimiter").field("engine", &self.engine).finish()
     }
 }
 

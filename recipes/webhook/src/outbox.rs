@@ -1,4 +1,4 @@
-//! Calls to others: so many at a time, so many in line, each with an end.
+//! Outgoing calls: bounded in concurrency, queue and time.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::client::Client;
 
-/// Calls somebody else, in the background.
+/// Calls one target in the background.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     callee: CallTarget,
@@ -26,26 +26,26 @@ pub(crate) struct Outbox {
     slots: Engine,
     longest: Duration,
     counts: Arc<CallCounts>,
-    /// Every call keeps a receiver until it is over.
+    /// Every call holds a receiver until it ends.
     open: Arc<watch::Sender<()>>,
 }
 
-/// Who is called.
+/// The target of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct CallTarget {
-    /// For the log, which must not tell the address: the chat API's has a secret in it.
+    /// For the log, which must not contain the address: that of the chat API includes a secret.
     pub(crate) name: &'static str,
     pub(crate) address: Uri,
 }
 
-/// How much may be called.
+/// The bounds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// How many calls at a time.
+    /// The maximum number of concurrent calls.
     pub(crate) calls: u64,
-    /// How many more may wait.
+    /// How many more may be queued.
     pub(crate) queue: u64,
-    /// How long a call may take.
+    /// The time-out of a call.
     pub(crate) longest: Duration,
 }
 
@@ -55,9 +55,9 @@ struct CallCounts {
     failed: AtomicU64,
 }
 
-/// Room for one call, from now until it is over. Dropping it gives it back.
+/// The permit of one call, queued or in progress. Released on drop.
 pub(crate) struct CallPermit {
-    _place: Lease,
+    _slot: Lease,
 }
 
 impl Outbox {
@@ -68,14 +68,14 @@ impl Outbox {
         Self { callee, client, slots: call_limits(calls, all), longest, counts, open }
     }
 
-    /// Room for one more call, if there is any.
+    /// A permit for one more call, if there is one.
     pub(crate) async fn permit(&self) -> Option<CallPermit> {
-        let nobody_waits = Some(Duration::ZERO);
-        let place = self.slots.acquire(&tidegate::Request::new(ROOM, &[]), nobody_waits).await;
-        place.ok().map(|place| CallPermit { _place: place })
+        let no_wait = Some(Duration::ZERO);
+        let slot = self.slots.acquire(&tidegate::Request::new(ROOM, &[]), no_wait).await;
+        slot.ok().map(|slot| CallPermit { _slot: slot })
     }
 
-    /// What a call would send.
+    /// The request of a call.
     pub(crate) fn post(&self, json: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(json));
         *request.method_mut() = Method::POST;
@@ -85,7 +85,7 @@ impl Outbox {
         request
     }
 
-    /// Makes a call in the background, as soon as it is its turn.
+    /// Makes a call in the background, in queue order.
     pub(crate) fn call(&self, room: CallPermit, request: Request<Full<Bytes>>) {
         let outbox = self.clone();
         let is_open = self.open.subscribe();
@@ -98,7 +98,7 @@ impl Outbox {
             match called {
                 Ok(()) => outbox.counts.succeeded.fetch_add(1, Ordering::Relaxed),
                 Err(error) => {
-                    tracing::error!("{} was not reached: {}", outbox.callee.name, chain(&*error));
+                    tracing::error!("call to {} failed: {}", outbox.callee.name, chain(&*error));
                     outbox.counts.failed.fetch_add(1, Ordering::Relaxed)
                 }
             };
@@ -106,7 +106,7 @@ impl Outbox {
         });
     }
 
-    /// One call, to its end.
+    /// One call, until its response is complete.
     async fn called(
         &self,
         request: Request<Full<Bytes>>,
@@ -114,26 +114,26 @@ impl Outbox {
         let call = async {
             let response = self.client.request(request).await?;
             let status = response.status();
-            // The work is done when all of the answer is there. What it says is of no interest, but
-            // a connection whose answer was read can be used again.
-            let _ = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+            // The call ends when the whole response was read. Its content is ignored, but the
+            // connection can be reused after reading it.
+            let _ = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
             Ok::<_, legacy::Error>(status)
         };
         let status = match timeout(self.longest, call).await {
             Ok(status) => status?,
-            Err(_) => return Err(format!("no answer within {:?}", self.longest).into()),
+            Err(_) => return Err(format!("no response within {:?}", self.longest).into()),
         };
-        if status.is_success() { Ok(()) } else { Err(format!("it answered {status}").into()) }
+        if status.is_success() { Ok(()) } else { Err(format!("status {status}").into()) }
     }
 
-    /// Waits until no call is open, for so long at most; reports how many still are.
-    pub(crate) async fn drained(&self, patience: Duration) -> usize {
-        // Being late is told by the number.
-        let _ = timeout(patience, self.open.closed()).await;
+    /// Waits until no call is open, at most this long; returns how many still are.
+    pub(crate) async fn drained(&self, max_wait: Duration) -> usize {
+        // A time-out shows in the number.
+        let _ = timeout(max_wait, self.open.closed()).await;
         self.open.receiver_count()
     }
 
-    /// How it is going.
+    /// The counters for `/healthz`.
     pub(crate) fn health(&self) -> Value {
         json!({
             "open": self.open.receiver_count(),
@@ -143,7 +143,7 @@ impl Outbox {
     }
 }
 
-/// Room for calls that are made or wait, and turns for those that are made.
+/// Two limits: all calls, queued or in progress, and calls in progress.
 fn call_limits(calls: u64, all: u64) -> Engine {
     let queue = usize::try_from(all).unwrap_or(usize::MAX);
     let room = Slots::new(all).queue(0).expires(FOR_EVER);
@@ -152,10 +152,10 @@ fn call_limits(calls: u64, all: u64) -> Engine {
         Rule::new(ROOM, Limit::Slots(room)).domain(ROOM),
         Rule::new(CALLS, Limit::Slots(turns)).domain(CALLS),
     ];
-    Engine::new(Policy::new(rules).expect("these rules are in order"))
+    Engine::new(Policy::new(rules).expect("these rules are valid"))
 }
 
-/// An error with everything that caused it.
+/// An error with all its causes.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -164,7 +164,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 const ROOM: &str = "room";
 const CALLS: &str = "calls";
 
-/// A call that ends gives its places back, however it ends, so none has to come back by itself.
+/// A call releases its slots however it ends, so they need no expiry.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-const MAX_ANSWER_BYTES: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Settings from the environment. A value that is not right stops the start.
+//! Settings from the environment. An invalid value prevents the start.
 
 mod reader;
 mod variables;
@@ -20,29 +20,29 @@ use crate::storage::Storage;
 use reader::{VariableReader, whole};
 use variables as var;
 
-/// What a webhook is told when it starts.
+/// The settings of a webhook.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Who may send updates, and whose messages are looked at.
+    /// Access control.
     pub access: Access,
     /// The limits as a policy.
     pub policy: Policy,
-    /// Where counts are kept.
+    /// Where counts are stored.
     pub storage: Storage,
-    /// Where messages go.
+    /// The URL of the agent.
     pub agent_url: Uri,
-    /// How many messages the agent works on at a time.
+    /// The maximum number of concurrent calls of the agent.
     pub agent_calls: u64,
-    /// How many more may wait for it.
+    /// How many more may be queued.
     pub agent_queue: u64,
-    /// How long the agent may take for one.
+    /// The time-out of one call.
     pub agent_longest: Duration,
-    /// How long a reply may take to reach the chat.
+    /// The time-out of a reply.
     pub reply_longest: Duration,
-    /// How long messages that were accepted may take once the process is asked to stop.
+    /// How long accepted messages may take after a stop signal.
     pub grace: Duration,
     chat: Chat,
 }
@@ -55,7 +55,7 @@ struct Chat {
 }
 
 impl Settings {
-    /// The settings in an environment, or the first that is wrong.
+    /// The settings in an environment, or the first invalid one.
     pub fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
         let reader = VariableReader { read };
         let milliseconds = |text: &str| within(text, MOST_MS).map(Duration::from_millis);
@@ -79,17 +79,17 @@ impl Settings {
         })
     }
 
-    /// Whether the bot's token is sent over the network in the clear.
+    /// Whether the bot's token is sent in clear text.
     #[must_use]
     pub fn is_token_in_the_clear(&self) -> bool {
         self.chat.base.starts_with("http:")
     }
 
-    /// Where replies go. It contains the token.
+    /// The URL of replies. It contains the token.
     pub(crate) fn send_message(&self) -> Uri {
         let Chat { base, token } = &self.chat;
         let address = format!("{base}/bot{}/sendMessage", token.reveal());
-        address.parse().expect("both parts were looked at when they were read")
+        address.parse().expect("both parts were validated")
     }
 }
 
@@ -167,7 +167,7 @@ fn within(text: &str, most: u64) -> Option<u64> {
     whole(text).filter(|number| (1..=most).contains(number))
 }
 
-/// What Telegram takes as a secret.
+/// The form of a secret that Telegram accepts.
 fn is_secret(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     (1..=256).contains(&text.len()) && text.bytes().all(is_plain)
@@ -181,7 +181,7 @@ fn is_token(text: &str) -> bool {
 fn url(text: &str) -> Option<Uri> {
     let uri: Uri = text.parse().ok()?;
     let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
-    // A name and a password would be sent to nobody.
+    // A user name and a password would not be sent.
     let is_plain = !uri.authority()?.as_str().contains('@');
     (is_web && is_plain && uri.host().is_some_and(|host| !host.is_empty())).then_some(uri)
 }
@@ -190,7 +190,7 @@ fn is_base(text: &str) -> bool {
     !text.contains(['?', '#']) && url(text).is_some()
 }
 
-/// The largest number that a window counts to.
+/// The largest maximum of a window.
 const MOST_MESSAGES: u64 = u32::MAX as u64;
 
 /// A leap year.

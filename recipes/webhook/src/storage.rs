@@ -4,10 +4,10 @@ use tidegate::durable::{FileOptions, FileStore, OpenError};
 use tidegate::policy::{Durability, Policy};
 use tidegate::{Engine, SystemClock};
 
-/// Where counts are kept.
+/// Where counts are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// In memory: a restart begins anew.
+    /// In memory: lost on a restart.
     InMemory,
     /// In a folder: they survive the process, however it ends.
     InFolder(PathBuf),
@@ -24,11 +24,11 @@ impl Storage {
     }
 }
 
-/// An engine that keeps its counts in a folder, and goes on from what is there.
+/// An engine that stores its counts in a folder, and continues from what is there.
 ///
-/// Everything is with the operating system before it is answered, so it survives the end of the
-/// process, but perhaps not a loss of power. That holds for messages of users without a limit, too:
-/// nothing is counted there, but none of them is passed on twice.
+/// Everything is handed to the operating system before the result is returned, so it survives the
+/// end of the process, but perhaps not a loss of power. That includes messages of unlimited users:
+/// they are not counted, but none is dispatched twice.
 pub fn opened(policy: Policy, folder: &Path) -> Result<Engine<FileStore>, OpenError> {
     let store = FileOptions::default().least_durability(Durability::Flush).open(folder)?;
     let clock = SystemClock::no_earlier_than(store.last_time());

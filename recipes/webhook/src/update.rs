@@ -1,24 +1,24 @@
-//! What Telegram sends: an `Update`, of which only messages matter here.
+//! Telegram's `Update`, of which only messages matter here.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// A message that somebody has written to the bot.
+/// A message that a user has sent to the bot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The update that brought it; the same if Telegram sends it again.
+    /// The id of the update; the same if Telegram resends it.
     pub update_id: i64,
-    /// Who wrote it.
+    /// The user's id.
     pub user: u64,
-    /// Where an answer goes.
+    /// The chat of replies.
     pub chat: i64,
 }
 
 /// The message in an update; `None` if it is an update of another kind.
 ///
-/// What counts is a new message of a user. Edits, posts of channels, which have no user, presses of
-/// buttons, polls and everything else are other kinds.
+/// Only new messages of users count, not edits, channel posts (which have no user), button presses,
+/// polls and so on.
 ///
 /// ```
 /// use tidegate_webhook::{Message, message_of};
@@ -38,13 +38,13 @@ pub fn message_of(bytes: &[u8]) -> Result<Option<Message>, UpdateError> {
     Ok(Some(Message { update_id, user: from.id, chat: chat.id }))
 }
 
-/// The bytes are not an update: what is wrong, and where.
+/// The bytes are not an update: the problem and its position.
 #[derive(Debug)]
 pub struct UpdateError(serde_json::Error);
 
 impl fmt::Display for UpdateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this is not an update of Telegram: {}", self.0)
+        write!(f, "not a Telegram update: {}", self.0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The way of an update: authenticate, rate limit, dispatch.
+//! The steps for an update: authenticate, rate limit, dispatch.
 
 use std::error::Error as _;
 use std::fmt;
@@ -25,9 +25,9 @@ use crate::outbox::{Bounds, CallTarget, Outbox};
 use crate::settings::Settings;
 use crate::update::{Message, message_of};
 
-/// What stands between Telegram and the agent.
+/// The webhook between Telegram and the agent.
 ///
-/// Clones are handles of the same one.
+/// Clones are handles of the same webhook.
 pub struct Webhook<S = MemoryStore, C = SystemClock> {
     parts: Arc<Parts<S, C>>,
 }
@@ -38,12 +38,12 @@ struct Parts<S, C> {
     agent: Outbox,
     chat: Outbox,
     grace: Duration,
-    /// Every message that is being decided about keeps a receiver.
-    taking: watch::Sender<()>,
+    /// Every message that is being decided holds a receiver.
+    deciding: watch::Sender<()>,
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
-    /// A webhook with these settings, whose gate has the policy of the settings.
+    /// A webhook with these settings; the limiter has their policy.
     pub fn new(settings: &Settings, limiter: MessageLimiter<S, C>) -> Result<Self, TrustError> {
         let send_message = settings.send_message();
         let client = client([&settings.agent_url, &send_message])?;
@@ -62,7 +62,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
             agent: Outbox::new(agent, client.clone(), agent_bounds),
             chat: Outbox::new(chat, client, chat_bounds),
             grace: settings.grace,
-            taking: watch::Sender::new(()),
+            deciding: watch::Sender::new(()),
         };
         Ok(Self { parts: Arc::new(parts) })
     }
@@ -76,15 +76,15 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
             .with_state(self.clone())
     }
 
-    /// Waits until the agent has answered to everything that was passed to it, for as long as the
-    /// settings say. Call it when nobody can send updates any more.
+    /// Waits until all calls of the agent have ended, at most for the grace period. Call it when no
+    /// more updates can arrive.
     pub async fn finish(&self) {
-        let Parts { agent, chat, grace, taking, .. } = &*self.parts;
-        // Decisions take no time worth mentioning, unless the store hangs.
-        let _ = timeout(*grace, taking.closed()).await;
+        let Parts { agent, chat, grace, deciding, .. } = &*self.parts;
+        // Decisions are immediate, unless the store hangs.
+        let _ = timeout(*grace, deciding.closed()).await;
         let (messages, replies) = tokio::join!(agent.drained(*grace), chat.drained(*grace));
         if messages + replies > 0 {
-            tracing::error!(messages, replies, "stopped before these were delivered");
+            tracing::error!(messages, replies, "stopped before all were delivered");
         }
     }
 
@@ -93,8 +93,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
         json!({ "ok": true, "agent": agent.health(), "replies": chat.health() })
     }
 
-    /// A message of somebody who is welcome.
-    async fn take(&self, message: Message, update: Bytes) -> Response {
+    /// Handles a message of an allowed user.
+    async fn handle(&self, message: Message, update: Bytes) -> Response {
         let Parts { limiter, agent, .. } = &*self.parts;
         let Message { user, update_id, .. } = message;
         let checked = limiter.check(&message).await;
@@ -104,29 +104,33 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
             return done();
         }
         let Some(room) = agent.permit().await else {
-            // Telegram sends it again later. Until then its unit stays set aside.
-            tracing::warn!(user, update_id, "not accepted: too many messages wait for the agent");
-            let detail = "too many messages wait for the agent; send it again later";
+            // Telegram resends it later. Until then its unit stays held.
+            tracing::warn!(user, update_id, "message not accepted: the agent's queue is full");
+            let detail = "the agent's queue is full; resend later";
             return problem(&Problem::reduced_capacity(detail));
         };
         let remaining = checked.remaining;
         match limiter.claim(checked).await {
             Claimed::First => {
-                tracing::debug!(user, update_id, remaining, "passed to the agent");
+                tracing::debug!(user, update_id, remaining, "dispatched");
                 let mut call = agent.post(update);
                 call.headers_mut().insert(IDEMPOTENCY_KEY, update_id.into());
                 agent.call(room, call);
             }
-            Claimed::Again => tracing::debug!(user, update_id, "has come before"),
+            Claimed::Again => tracing::debug!(user, update_id, "duplicate update"),
         }
         done()
     }
 
-    /// Tells the user, in the background: Telegram gets its answer whatever becomes of this.
+    /// Replies to the user in the background: Telegram gets its response whatever happens to the
+    /// reply.
     async fn reply_denied(&self, message: &Message) {
         let Parts { chat, .. } = &*self.parts;
         let Some(room) = chat.permit().await else {
-            tracing::warn!(user = message.user, "not told of the limit: too many replies wait");
+            tracing::warn!(
+                user = message.user,
+                "reply about the limit dropped: too many are queued"
+            );
             return;
         };
         let text = json!({ "chat_id": message.chat, "text": TOO_MANY }).to_string();
@@ -134,7 +138,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
     }
 }
 
-/// One update, from the first look at it to the answer.
+/// Handles one update.
 async fn receive<S, C>(
     State(webhook): State<Webhook<S, C>>,
     headers: HeaderMap,
@@ -154,35 +158,35 @@ where
         Err((status, detail)) => return plain(status, detail),
     };
     let message = match message_of(&update) {
-        Ok(Some(message)) if access.is_welcome(message.user) => message,
+        Ok(Some(message)) if access.is_allowed(message.user) => message,
         Ok(_) => return done(),
         Err(error) => return plain(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    // In a task of its own, so that it comes to its end although the other side may hang up:
-    // nothing is charged that is not passed on.
-    let is_taking = webhook.parts.taking.subscribe();
-    let taken = tokio::spawn(async move {
-        let answer = webhook.take(message, update).await;
-        drop(is_taking);
-        answer
+    // In a separate task, so that it completes even if the peer disconnects: nothing is charged
+    // without being dispatched.
+    let guard = webhook.parts.deciding.subscribe();
+    let decided = tokio::spawn(async move {
+        let response = webhook.handle(message, update).await;
+        drop(guard);
+        response
     });
-    let failed = |_| plain(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong; try again");
-    taken.await.unwrap_or_else(failed)
+    let failed = |_| plain(StatusCode::INTERNAL_SERVER_ERROR, "internal error; try again");
+    decided.await.unwrap_or_else(failed)
 }
 
-/// The whole body, if it is not too long and comes in time.
+/// The whole body, if it is not too long and arrives in time.
 async fn read(body: Body) -> Result<Bytes, (StatusCode, &'static str)> {
     match timeout(MAX_BODY_TIME, to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if error.source().is_some_and(|error| error.is::<LengthLimitError>()) => {
             Err((StatusCode::PAYLOAD_TOO_LARGE, "an update has at most 1 MiB"))
         }
-        Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the update broke off")),
-        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the update did not come within 10 s")),
+        Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the update is incomplete")),
+        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the update did not arrive within 10 s")),
     }
 }
 
-/// What Telegram wants to hear: do not send it again.
+/// The response that keeps Telegram from resending.
 fn done() -> Response {
     Json(json!({ "ok": true })).into_response()
 }
@@ -207,26 +211,26 @@ impl<S: Store, C> fmt::Debug for Webhook<S, C> {
         let Parts { access, limiter, .. } = &*self.parts;
         f.debug_struct("Webhook")
             .field("access", access)
-            .field("gate", limiter)
+            .field("limiter", limiter)
             .finish_non_exhaustive()
     }
 }
 
-/// Where Telegram sends updates to.
+/// The path that Telegram sends updates to.
 pub const PATH: &str = "/telegram/webhook";
 
-/// What somebody is told who has reached the limit.
+/// The reply to a user who has reached the limit.
 pub const TOO_MANY: &str = "You've reached the message limit. Please try again later.";
 
-/// So that the agent, too, can tell when it gets the same update twice.
+/// Lets the agent detect duplicates of an update, too.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Far more than any update has.
+/// Far more than any update needs.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
 const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 
-/// How many replies are sent at a time, and how many more may wait. Telegram takes about 30 per
-/// second.
+/// How many replies are sent concurrently, and how many more may be queued. Telegram accepts about
+/// 30 per second.
 const MAX_REPLIES: u64 = 16;
 const REPLY_QUEUE: u64 = 1_000;

@@ -1,4 +1,4 @@
-//! A lean load: connections that send a batch, read all its replies, and send the next.
+//! A lean load generator: connections that send a batch, read all its replies, and send the next.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 
-/// What is sent, and how replies look.
+/// The requests that are sent, and the form of replies.
 #[derive(Clone, Copy)]
 pub struct Talk {
     /// Writes the request for a key.
@@ -15,16 +15,16 @@ pub struct Talk {
     pub reply: Reply,
 }
 
-/// How much one reply is.
+/// The size of one reply.
 #[derive(Clone, Copy, Debug)]
 pub enum Reply {
-    /// So many lines.
+    /// This many lines.
     Lines(usize),
-    /// A response of HTTP/1.1 with a `content-length`.
+    /// An HTTP/1.1 response with a `content-length`.
     Http,
 }
 
-/// How the load comes.
+/// The shape of the load.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub connections: usize,
@@ -34,7 +34,7 @@ pub struct Shape {
     pub time: Duration,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub per_second: f64,
@@ -64,7 +64,7 @@ pub fn load(address: SocketAddr, talk: Talk, shape: Shape) -> Result<Loaded, Str
     })
 }
 
-/// Asks once for every key.
+/// Sends one request for every key.
 pub fn fill(address: SocketAddr, talk: Talk, keys: u32) -> Result<(), String> {
     run(async move {
         let mut line = Line::connect(address).await?;
@@ -101,7 +101,7 @@ async fn connection(
         }
         batch.clear();
         for _ in 0..shape.pipeline {
-            // xorshift: any order will do, as long as it is the same for all servers.
+            // xorshift: any order is fine, as long as it is the same for all servers.
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
@@ -113,7 +113,7 @@ async fn connection(
     }
 }
 
-/// A connection and what was read from it.
+/// A connection and its read buffer.
 struct Line {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -137,7 +137,7 @@ impl Line {
             let read = self.stream.read(&mut self.buffer[filled..]).await;
             let read = read.map_err(|error| error.to_string())?;
             if read == 0 {
-                return Err("the server has closed the connection".into());
+                return Err("the server closed the connection".into());
             }
             match reply {
                 Reply::Lines(_) => {
@@ -161,7 +161,7 @@ impl Line {
     }
 }
 
-/// The length of a response, once its head is there and the body too.
+/// The length of a response, once its head and body have arrived.
 fn response_len(bytes: &[u8]) -> Result<Option<usize>, String> {
     let Some(head_len) = bytes.windows(4).position(|it| it == b"\r\n\r\n") else { return Ok(None) };
     if !bytes.starts_with(b"HTTP/1.1 200") {

@@ -1,4 +1,4 @@
-//! Measures the daemon beside other servers: each pinned to one processor, the load on another.
+//! Measures the daemon and other servers: each pinned to one processor, the load on another.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ mod parts;
 mod servers;
 
 const HELP: &str = "\
-Measures the daemon beside other servers, on this machine: medians of interleaved rounds.
+Measures the daemon and other servers, on this machine: medians of interleaved rounds.
 
 Servers run on processor 0 and the load on processor 1. The peers are redis-server (which
 scripts/install installs) and, for HTTP, throttlecrab-server (scripts/install peers). The daemon is
@@ -17,11 +17,11 @@ the `tidegate` of `cargo build --release -p tidegate-cli`.
 usage: server [--part resp|http|grpc|start] [--quick] [--assert]
 
   --part     only this one; may be given more than once
-  --quick    fewer and shorter rounds: for a look, not for a claim
-  --assert   exit with 1 if a promised number was not reached
+  --quick    fewer and shorter rounds, for a first impression
+  --assert   exit with 1 if a target was missed
 ";
 
-/// What to measure, and for how long.
+/// What to measure, and how long.
 #[derive(Clone, Debug)]
 struct Options {
     parts: Vec<String>,
@@ -39,7 +39,7 @@ impl Options {
         if self.is_quick { 3 } else { 7 }
     }
 
-    /// How long one round takes.
+    /// The duration of one round.
     fn round(&self) -> std::time::Duration {
         std::time::Duration::from_millis(if self.is_quick { 400 } else { 1_500 })
     }
@@ -49,13 +49,13 @@ impl Options {
     }
 }
 
-/// A number that was promised, and what it came to.
+/// A promised number, and its measured value.
 #[derive(Debug)]
 struct Target {
     name: String,
     measured: f64,
     wanted: f64,
-    /// Whether more is better.
+    /// Whether larger is better.
     is_least: bool,
 }
 

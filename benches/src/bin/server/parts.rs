@@ -1,4 +1,4 @@
-//! What is measured over RESP and HTTP, and how long a start takes.
+//! The measurements over RESP and HTTP, and of the start.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,7 +30,7 @@ const BUCKET: Talk = Talk {
     reply: Reply::Lines(1),
 };
 
-/// A bucket as people write it: when it is full again, in milliseconds, with an expiry.
+/// A usual bucket script: the time at which it is full again, in milliseconds, with an expiry.
 const SCRIPT: &str = "\
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -80,7 +80,7 @@ fn post(out: &mut Vec<u8>, path: &str, body: &str) {
     );
 }
 
-/// A policy whose limit nobody reaches in a benchmark.
+/// A policy whose limit is never reached in a benchmark.
 pub fn policy() -> Result<PathBuf, String> {
     let path = std::env::temp_dir().join(format!("tidegate-bench-{}.toml", std::process::id()));
     let policy = "[[rule]]\nname = \"user\"\nkey = [\"user\"]\n\
@@ -89,7 +89,7 @@ pub fn policy() -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// One of those who are measured together.
+/// One of the servers that are measured together.
 struct Contender<'a> {
     name: &'a str,
     server: &'a Server,
@@ -156,9 +156,9 @@ pub fn resp(options: &Options) -> Result<Vec<Target>, String> {
             16 => &[("INCR + EXPIRE", 1, 2.0), ("a bucket by EVALSHA", 3, 8.0)],
             _ => &[("bare PING", 2, 0.5)],
         };
-        targets.extend(wanted.iter().map(|(peer, place, wanted)| Target {
+        targets.extend(wanted.iter().map(|(peer, index, wanted)| Target {
             name: format!("CL.THROTTLE, pipeline {pipeline}, times redis's {peer}"),
-            measured: ratio(*place),
+            measured: ratio(*index),
             wanted: *wanted,
             is_least: true,
         }));
@@ -179,7 +179,7 @@ pub fn http(options: &Options) -> Result<Vec<Target>, String> {
         fill(contender.server.address, contender.talk, keys)?;
     }
     let resident = tidegate.resident_mib();
-    // Processor time comes in hundredths of a second: it is taken over all rounds together.
+    // Processor time has a resolution of 10 ms: it is measured over all rounds.
     let before = contenders.each_ref().map(|it| it.server.processor_time());
     let mut rounds = [const { Vec::new() }; 2];
     for _ in 0..options.rounds() {
@@ -220,28 +220,28 @@ pub fn http(options: &Options) -> Result<Vec<Target>, String> {
     ])
 }
 
-/// From starting the process to its first answer.
+/// From starting the process to its first response.
 pub fn start(options: &Options) -> Result<Vec<Target>, String> {
     let policy = policy()?;
     let mut times = Vec::new();
     for _ in 0..options.rounds() {
         let begun = Instant::now();
         let server = servers::tidegate("http", &policy)?;
-        first_answer(server.address)?;
+        first_response(server.address)?;
         times.push(begun.elapsed());
     }
     times.sort_unstable();
     let median = times[times.len() / 2];
-    println!("start to first answer: {median:.1?}");
+    println!("start to first response: {median:.1?}");
     Ok(vec![Target {
-        name: "start to first answer, in milliseconds".into(),
+        name: "start to first response, in milliseconds".into(),
         measured: median.as_secs_f64() * 1e3,
         wanted: 100.0,
         is_least: false,
     }])
 }
 
-fn first_answer(address: SocketAddr) -> Result<(), String> {
+fn first_response(address: SocketAddr) -> Result<(), String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(address).map_err(failed)?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).map_err(failed)?;
@@ -250,7 +250,7 @@ fn first_answer(address: SocketAddr) -> Result<(), String> {
     stream.write_all(&request).map_err(failed)?;
     let mut bytes = [0; 1024];
     let read = stream.read(&mut bytes).map_err(failed)?;
-    if bytes[..read].starts_with(b"HTTP/1.1 200") { Ok(()) } else { Err("no answer".into()) }
+    if bytes[..read].starts_with(b"HTTP/1.1 200") { Ok(()) } else { Err("no response".into()) }
 }
 
 fn load_script(address: SocketAddr) -> Result<(), String> {

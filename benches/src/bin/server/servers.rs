@@ -1,4 +1,4 @@
-//! Servers as processes of their own, each on one processor.
+//! Servers as separate processes, each on one processor.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a command, and waits until somebody answers at the address.
+    /// Starts a command, and waits until its address accepts connections.
     pub fn start(command: &Path, args: &[String], address: SocketAddr) -> Result<Self, String> {
         let child = Command::new("taskset")
             .args(["-c", "0"])
@@ -38,15 +38,15 @@ impl Server {
         Ok(server)
     }
 
-    /// How much processor time it has taken so far.
+    /// The processor time that it has used so far.
     pub fn processor_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
         let stat = stat.unwrap_or_default();
-        // Behind the name, which is in parentheses: the 12th and 13th field, in hundredths.
+        // After the name, which is in parentheses: the 12th and 13th field, in hundredths.
         let fields: Vec<&str> =
             stat.rsplit_once(')').map_or("", |it| it.1).split_whitespace().collect();
-        let ticks = |place: usize| -> u64 {
-            fields.get(place).and_then(|field| field.parse().ok()).unwrap_or(0)
+        let ticks = |index: usize| -> u64 {
+            fields.get(index).and_then(|field| field.parse().ok()).unwrap_or(0)
         };
         Duration::from_millis(10 * (ticks(11) + ticks(12)))
     }
@@ -68,19 +68,19 @@ impl Drop for Server {
     }
 }
 
-/// An address that nobody listens at.
+/// An address that is not in use.
 pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("this machine has a loopback");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback interface");
     listener.local_addr().expect("it is bound")
 }
 
-/// The daemon, with all doors shut but one.
-pub fn tidegate(door: &str, policy: &Path) -> Result<Server, String> {
+/// The daemon with a single listener.
+pub fn tidegate(listener: &str, policy: &Path) -> Result<Server, String> {
     let address = free_address();
     let mut args = vec!["serve".to_owned(), policy.display().to_string()];
     for other in ["http", "grpc", "resp", "unix", "admin"] {
         args.push(format!("--{other}"));
-        args.push(if other == door { address.to_string() } else { "off".into() });
+        args.push(if other == listener { address.to_string() } else { "off".into() });
     }
     Server::start(&daemon()?, &args, address)
 }
@@ -93,7 +93,7 @@ pub fn daemon() -> Result<PathBuf, String> {
     if path.exists() {
         return Ok(path);
     }
-    Err(format!("{} is not there; run `cargo build --release -p tidegate-cli`", path.display()))
+    Err(format!("{} does not exist; run `cargo build --release -p tidegate-cli`", path.display()))
 }
 
 pub fn redis() -> Result<Server, String> {
@@ -107,7 +107,7 @@ pub fn throttlecrab() -> Result<Server, String> {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin/throttlecrab-server");
     if !path.exists() {
-        return Err(format!("{} is not there; run `scripts/install peers`", path.display()));
+        return Err(format!("{} does not exist; run `scripts/install peers`", path.display()));
     }
     let address = free_address();
     let port = address.port().to_string();
@@ -127,7 +127,7 @@ pub fn throttlecrab() -> Result<Server, String> {
     Server::start(&path, &args.map(Into::into), address)
 }
 
-/// Keeps this process, and its load, on one processor.
+/// Pins this process, and its load, to one processor.
 pub fn pin_self(processor: u32) -> io::Result<()> {
     let pid = std::process::id().to_string();
     let status = Command::new("taskset")

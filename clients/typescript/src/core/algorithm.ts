@@ -1,39 +1,39 @@
-/** What every limit over a clock can do. */
+/** The interface of every limit over a clock. */
 
 import { uncharged, type Decision, type Step } from "./decision.js";
 
 /**
- * A limit over the state of one key. States are plain values that are never changed; the caller
- * keeps them and brings the time, in nanoseconds since the origin of its clock.
+ * A limit over the state of one key. States are immutable values; the caller stores them and passes
+ * the time, in nanoseconds since the origin of its clock.
  *
- * A cost of 0 is a look: it changes nothing. Time may run backwards between calls; a step back never
- * gives anything back.
+ * A cost of 0 only looks: it changes nothing. Time may run backwards between calls; a step back
+ * never refunds anything.
  *
- * `Self` is the limit itself: states go over to another limit of the same kind.
+ * `Self` is the limit itself: states migrate to another limit of the same kind.
  */
 export interface Algorithm<Self, State> {
-  /** The state of a key that was never seen. */
+  /** The state of an unknown key. */
   fresh(): State;
   /** Charges `cost` if it fits, else charges nothing. */
   check(state: State, cost: bigint, nowNs: bigint): Step<State>;
-  /** Whether `check` would allow `cost`, and what is there without charging it. */
+  /** Whether `check` would allow `cost`, and the state of the limit without charging it. */
   peek(state: State, cost: bigint, nowNs: bigint): Decision;
-  /** Gives back up to `amount` units that were charged, never more than is still outstanding. */
+  /** Refunds up to `amount` charged units, never more than is still outstanding. */
   refund(state: State, amount: bigint, nowNs: bigint): Refunded<State>;
-  /** Sets `amount` units aside if they fit. They shrink the capacity until they are settled. */
+  /** Holds `amount` units if they fit. They shrink the capacity until they are settled. */
   hold(state: State, amount: bigint, nowNs: bigint): Step<State>;
   /** Turns a hold of `amount` units into a charge of `actual`. */
   commit(state: State, amount: bigint, actual: bigint, nowNs: bigint): Committed<State>;
-  /** Gives a hold of `amount` units back. */
+  /** Releases a hold of `amount` units. */
   cancel(state: State, amount: bigint, nowNs: bigint): State;
   /** This limit, ready to take over states of `old` without losing precision. */
   succeeding(old: Self): Self;
-  /** The state that goes on under this limit after the edit from `old`. An edit never refills. */
+  /** The state under this limit after the edit from `old`. An edit never refills. */
   carryOver(old: Self, state: State, nowNs: bigint): State;
 }
 
 export interface Refunded<State> {
-  /** How many units were given back. */
+  /** How many units were refunded. */
   readonly given: bigint;
   readonly state: State;
 }
@@ -44,7 +44,7 @@ export interface Committed<State> {
   readonly state: State;
 }
 
-/** The look that follows from a check. */
+/** The peek that corresponds to a check. */
 export function peekBy<State>(check: (cost: bigint) => Step<State>, cost: bigint): Decision {
   return uncharged(check(cost).decision, check(0n).decision);
 }

@@ -15,7 +15,7 @@ import {
 
 /** The numbers of a bucket. */
 export interface BucketNumbers {
-  /** `count` units per `periodNs` come back. */
+  /** `count` units per `periodNs` are refilled. */
   readonly count: bigint;
   readonly periodNs: bigint;
   /** The whole capacity. */
@@ -33,7 +33,7 @@ export interface Ticks {
 export interface BucketState {
   /** When the bucket is full again, in ticks since the clock's origin. */
   readonly fullAtTicks: bigint;
-  /** Units set aside by holds. */
+  /** Units held by reservations. */
   readonly held: bigint;
 }
 
@@ -69,7 +69,7 @@ export class Bucket implements Algorithm<Bucket, BucketState> {
     return new Bucket(burst, debt, ticks);
   }
 
-  /** The bucket that a state was kept under, as far as it matters to the state. */
+  /** The bucket of a stored state, as far as it matters to the state. */
   static ofTicks(ticks: Ticks, burst: bigint): Bucket | undefined {
     const fits = ticks.perNs > 0n && ticks.perUnit > 0n && misfit(burst, 0n, ticks) === undefined;
     return fits ? new Bucket(burst, 0n, ticks) : undefined;
@@ -131,7 +131,7 @@ export class Bucket implements Algorithm<Bucket, BucketState> {
     const levelTicks = this.#levelTicks(state, clamped(nowNs)) - this.#costTicks(settled);
     const overdrawnTicks = this.#capacityTicks + this.#costTicks(this.debt);
     const room = least(less(overdrawnTicks, levelTicks) / this.ticks.perUnit, U64_MAX);
-    // What was held is always there to be charged, even where an edit has lowered the burst.
+    // Held units can always be charged, even where an edit has lowered the burst.
     const charged = least(units(actual), most(room, settled));
     const fullAtTicks = this.#fullAtTicks(levelTicks + this.#costTicks(charged), clamped(nowNs));
     return { charged, state: { fullAtTicks, held: state.held - settled } };
@@ -142,8 +142,8 @@ export class Bucket implements Algorithm<Bucket, BucketState> {
   }
 
   /**
-   * The same numbers counted in ticks that divide the old ones, where such ticks fit, so that what
-   * was consumed carries over exactly, there and back.
+   * The same numbers counted in ticks that divide the old ones, where such ticks fit, so that the
+   * consumed units carry over exactly, there and back.
    */
   succeeding(old: Bucket): Bucket {
     const factor = old.ticks.perUnit / gcd(old.ticks.perUnit, this.ticks.perUnit);
@@ -166,7 +166,7 @@ export class Bucket implements Algorithm<Bucket, BucketState> {
     return cost + held > this.burst ? "deny-unknown" : "deny-for-now";
   }
 
-  /** How far the bucket is from full, in ticks, never less than what is held. */
+  /** How far the bucket is from full, in ticks, never less than the held units. */
   #levelTicks(state: BucketState, nowNs: bigint): bigint {
     return most(less(state.fullAtTicks, this.#nowTicks(nowNs)), this.#costTicks(state.held));
   }
@@ -179,7 +179,9 @@ export class Bucket implements Algorithm<Bucket, BucketState> {
     return cost * this.ticks.perUnit;
   }
 
-  /** When a bucket of this level is full again, cut to what a state keeps: longer than the clock. */
+  /**
+   * When a bucket of this level is full again, cut to the range of a state: longer than the clock.
+   */
   #fullAtTicks(levelTicks: bigint, nowNs: bigint): bigint {
     return least(this.#nowTicks(nowNs) + levelTicks, FULL_AT_TICKS_MAX);
   }

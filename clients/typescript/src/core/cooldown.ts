@@ -6,19 +6,19 @@ import { clamped, CLOCK_END_NS, less, most, units } from "./numbers.js";
 /** The numbers of a cooldown. */
 export interface CooldownNumbers {
   readonly gapNs: bigint;
-  /** Whether a refused attempt starts the gap anew. */
+  /** Whether a denied attempt restarts the gap. */
   readonly extendedByRefusals: boolean;
 }
 
 export interface CooldownState {
-  /** The time from which the gap counts; `null` when there is none. */
+  /** The start of the gap; `null` when there is none. */
   readonly sinceNs: bigint | null;
 }
 
 /**
  * A minimum gap between admissions. The cost does not matter.
  *
- * It is about the act, not about units: a cancelled hold or a refund gives nothing back.
+ * It counts operations, not units: a cancelled hold or a refund releases nothing.
  */
 export class Cooldown implements Algorithm<Cooldown, CooldownState> {
   readonly gapNs: bigint;
@@ -59,7 +59,7 @@ export class Cooldown implements Algorithm<Cooldown, CooldownState> {
   }
 
   peek(state: CooldownState, cost: bigint, nowNs: bigint): Decision {
-    // A look must not extend the gap that it reports.
+    // A peek must not extend the gap that it reports.
     const plain = new Cooldown({ gapNs: this.gapNs, extendedByRefusals: false });
     const look = plain.check(state, 0n, nowNs).decision;
     return uncharged(plain.check(state, cost, nowNs).decision, look);
@@ -90,7 +90,7 @@ export class Cooldown implements Algorithm<Cooldown, CooldownState> {
     return this;
   }
 
-  /** The gap is counted from the same moment; only its length changes. */
+  /** The gap keeps its start; only its length changes. */
   carryOver(_old: Cooldown, state: CooldownState, _nowNs: bigint): CooldownState {
     return state;
   }

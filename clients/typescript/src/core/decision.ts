@@ -1,46 +1,48 @@
-/** The answer to one check. A denial is an answer, not an error. */
+/** The result of one check. A denial is a result, not an error. */
 
 import { CLOCK_END_NS, divCeil } from "./numbers.js";
 
 /**
- * How long a refused caller should wait: so many nanoseconds (a retry then succeeds if nobody else
- * came, and no earlier), `"never"` (the cost is above the capacity, or the clock ends first), or
- * `"unknown"` (units are held by somebody).
+ * How long a denied caller should wait: this many nanoseconds (a retry then succeeds if no other
+ * caller came, and no earlier), `"never"` (the cost is above the capacity, or the clock ends
+ * first), or `"unknown"` (units are held).
  */
 export type Wait = bigint | "never" | "unknown";
 
 export interface Decision {
-  /** Whether the caller may go ahead. The cost has been charged if so, and not otherwise. */
+  /** Whether the caller may proceed. The cost has been charged if so, and not otherwise. */
   readonly allowed: boolean;
   /** The capacity of the limit that decided, in units of cost. */
   readonly limit: bigint;
-  /** Units that the next caller could be charged at this same time. */
+  /** Units that a next request could be charged at this same time. */
   readonly remaining: bigint;
   /** `null` when allowed. */
   readonly wait: Wait | null;
-  /** Until the limit is as good as fresh if nobody comes; `null` when the clock ends first. */
+  /**
+   * Time until the limit is fresh again without further requests; `null` when the clock ends first.
+   */
   readonly resetNs: bigint | null;
 }
 
-/** A decision and the state that it leaves behind. */
+/** A decision and the state after it. */
 export interface Step<State> {
   readonly decision: Decision;
   readonly state: State;
 }
 
-/** The bare answer, with the kind of wait that a refusal calls for. */
+/** The verdict, with the kind of wait of a denial. */
 export type Outcome = "allow" | "deny-for-now" | "deny-for-ever" | "deny-unknown";
 
-/** What a decision is made of, in the ticks that its limit counts in. */
+/** The parts of a decision, in the ticks that its limit counts in. */
 export interface Findings {
   readonly outcome: Outcome;
   readonly limit: bigint;
   readonly nowNs: bigint;
   /** What is left after this decision. */
   readonly roomTicks: bigint;
-  /** What a refused cost lacks. */
+  /** What a denied cost lacks. */
   readonly lackTicks: bigint;
-  /** What has to pass until the limit is as good as fresh. */
+  /** What has to pass until the limit is fresh again. */
   readonly spentTicks: bigint;
   readonly ticksPerUnit: bigint;
   readonly ticksPerNs: bigint;
@@ -56,9 +58,9 @@ export function decision(found: Findings): Decision {
   };
 }
 
-/** The decision where nothing was charged: what is left is what a look found. */
-export function uncharged(answer: Decision, look: Decision): Decision {
-  return { ...answer, remaining: look.remaining, resetNs: look.resetNs };
+/** The decision where nothing was charged: what is left is what a peek found. */
+export function uncharged(decided: Decision, look: Decision): Decision {
+  return { ...decided, remaining: look.remaining, resetNs: look.resetNs };
 }
 
 function waitOf(found: Findings): Wait | null {
@@ -74,7 +76,9 @@ function waitOf(found: Findings): Wait | null {
   }
 }
 
-/** Nanoseconds until so many ticks have passed, rounded up; `null` beyond the end of the clock. */
+/**
+ * Nanoseconds until this many ticks have passed, rounded up; `null` beyond the end of the clock.
+ */
 function nanos({ nowNs, ticksPerNs }: Findings, ticks: bigint): bigint | null {
   const passedNs = divCeil(ticks, ticksPerNs);
   return nowNs + passedNs <= CLOCK_END_NS ? passedNs : null;

@@ -1,6 +1,6 @@
-/** Why a limit could not be made. */
+/** Errors of invalid limits. */
 
-/** A number that no limit can have. `field` says which one. */
+/** A number that is invalid for a limit. `field` names it. */
 export class LimitError extends Error {
   readonly code = "invalid-limit";
   readonly field: string;

@@ -1,6 +1,6 @@
 /**
  * The limits as pure functions: a state, a cost and a time go in, a decision and a state come out.
- * The answers are those of the Rust library, to the nanosecond.
+ * The results are those of the Rust library, to the nanosecond.
  */
 
 export type { Algorithm, Committed, Refunded } from "./algorithm.js";

@@ -1,4 +1,4 @@
-/** Whole numbers without a bound, and the bounds that the Rust library has. */
+/** Unbounded integers, and the bounds of the Rust library. */
 
 /** The end of the clock: time saturates there. */
 export const CLOCK_END_NS = 2n ** 63n - 1n;
@@ -29,7 +29,7 @@ export function gcd(a: bigint, b: bigint): bigint {
   return a;
 }
 
-/** A time within the clock: what is later than its end is its end. */
+/** A time within the clock; later times become its end. */
 export function clamped(nowNs: bigint): bigint {
   if (nowNs < 0n) throw new RangeError(`the time is ${nowNs} ns, before the clock's origin`);
   return least(nowNs, CLOCK_END_NS);
@@ -38,5 +38,5 @@ export function clamped(nowNs: bigint): bigint {
 /** Units of cost, if they are a number from 0 to 2^64 − 1. */
 export function units(amount: bigint): bigint {
   if (amount >= 0n && amount <= U64_MAX) return amount;
-  throw new RangeError(`${amount} is no number of units: not from 0 to ${U64_MAX}`);
+  throw new RangeError(`${amount} is not a number of units from 0 to ${U64_MAX}`);
 }

@@ -1,4 +1,4 @@
-/** What a sliding window remembers: single units while they are few, then counts by sub-window. */
+/** The record of a sliding window: single units while they are few, then counts by sub-window. */
 
 import { divCeil, least, less, most, U32_MAX } from "./numbers.js";
 
@@ -21,7 +21,7 @@ export interface Parts {
 
 export type SlidingRecord = Log | Parts;
 
-/** How many units are remembered one by one. */
+/** How many units are recorded one by one. */
 export const LOG_UNITS = 8;
 export const PARTS_MAX = 15;
 export const EMPTY: SlidingRecord = Object.freeze({ timesNs: [] });
@@ -93,8 +93,8 @@ export function withoutOldest(record: SlidingRecord, amount: bigint): SlidingRec
 }
 
 /**
- * The record on the grid `to`, no part of it leaving earlier than it may. What a shorter window has
- * no place for stays in its oldest part: an edit back finds it.
+ * The record on the grid `to`, no part of it leaving earlier than it may. What does not fit a
+ * shorter window stays in its oldest part: an edit back finds it.
  */
 export function regridded(
   record: SlidingRecord,

@@ -26,17 +26,17 @@ export interface SlidingNumbers {
 export interface SlidingState {
   /** What was charged, and when. */
   readonly record: SlidingRecord;
-  /** Units set aside by holds. */
+  /** Units held by reservations. */
   readonly held: bigint;
 }
 
 /**
  * A sliding window: at most `max` units in *every* window of length `perNs`.
  *
- * Up to 8 units are kept with their times, and the answer is exact to the nanosecond. Above that,
- * units are counted in `parts` sub-windows, and the oldest is counted whole until it has left
- * entirely: still never more than `max` in any window, and traffic of at most `max` per
- * `(1 + 1/parts) · perNs` always passes.
+ * Up to 8 units are stored with their times, and the decision is exact to the nanosecond. Above
+ * that, units are counted in `parts` sub-windows, and the oldest is counted whole until it has left
+ * entirely: still never more than `max` in any window, and traffic of at most `max` per `(1 +
+ * 1/parts) · perNs` is always allowed.
  */
 export class Sliding implements Algorithm<Sliding, SlidingState> {
   readonly max: bigint;
@@ -73,7 +73,7 @@ export class Sliding implements Algorithm<Sliding, SlidingState> {
     return peekBy((charged) => this.check(state, charged, nowNs), cost);
   }
 
-  /** Takes the oldest units: the ones left may leave later than the refunded ones, never earlier. */
+  /** Removes the oldest units: the rest may leave later than the refunded ones, never earlier. */
   refund(state: SlidingState, amount: bigint, nowNs: bigint): Refunded<SlidingState> {
     const record = current(state.record, this, clamped(nowNs));
     const given = least(units(amount), unitsIn(record));

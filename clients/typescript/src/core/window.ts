@@ -17,7 +17,7 @@ export interface WindowState {
   readonly endsNs: bigint;
   /** Units charged in the open window. */
   readonly used: bigint;
-  /** Units set aside by holds. They stay set aside when the window ends. */
+  /** Units held by reservations. They stay held when the window ends. */
   readonly held: bigint;
 }
 
@@ -96,12 +96,12 @@ export class Window implements Algorithm<Window, WindowState> {
     return this;
   }
 
-  /** An open window keeps its end and what was used in it; a new length applies to the next one. */
+  /** An open window keeps its end and its count; a new length applies to the next one. */
   carryOver(_old: Window, state: WindowState, _nowNs: bigint): WindowState {
     return state;
   }
 
-  /** The state as it stands now: an ended window is replaced by one that `nowNs` would open. */
+  /** The current state: an ended window is replaced by one that `nowNs` would open. */
   #current(state: WindowState, nowNs: bigint): WindowState {
     if (state.used > 0n && nowNs < state.endsNs) return state;
     const startNs = this.aligned ? nowNs - (nowNs % this.perNs) : nowNs;
@@ -134,7 +134,7 @@ export class Window implements Algorithm<Window, WindowState> {
   }
 }
 
-/** A window with nothing in it leaves nothing behind. */
+/** An empty window becomes the fresh state. */
 function settled(state: WindowState): WindowState {
   return state.used === 0n && state.held === 0n ? FRESH : state;
 }

@@ -5,9 +5,9 @@ import { KvInvalidError } from "./errors.js";
 import { algorithms, defaultLimit, MAX_MAX, oneOf, WINDOW_MS_MAX, type KvLimit } from "./limit.js";
 import type { KeyValue } from "./store.js";
 
-/** What a Worker's environment has for the check. Variables may be numbers: wrangler allows both. */
+/** The environment of a Worker. Variables may be numbers: wrangler allows both. */
 export interface RateLimitEnv {
-  /** The namespace: one of its own, so that it is easy to purge. */
+  /** The namespace: a dedicated one is easy to purge. */
   readonly RATE_LIMIT_KV: KeyValue;
   /** Messages per window and user; default: 20. */
   readonly RATE_LIMIT_MAX?: string | number | undefined;
@@ -15,11 +15,11 @@ export interface RateLimitEnv {
   readonly RATE_LIMIT_WINDOW_MS?: string | number | undefined;
   /** `window`, `sliding` or `bucket`; default: `window`. */
   readonly RATE_LIMIT_ALGORITHM?: string | undefined;
-  /** Users with another number, such as `123=100,456=unlimited`; default: none. */
+  /** Users with another maximum, such as `123=100,456=unlimited`; default: none. */
   readonly RATE_LIMIT_USERS?: string | undefined;
 }
 
-/** What is text or number of it. */
+/** The variables, without the namespace. */
 export type Variables = Omit<RateLimitEnv, "RATE_LIMIT_KV">;
 
 /** The limit of the environment. Throws a `KvInvalidError` that names the variable. */
@@ -41,7 +41,7 @@ export function storeOf(env: RateLimitEnv): KeyValue {
   throw new KvInvalidError("RATE_LIMIT_KV", `is not bound to a key-value namespace; ${hint}`);
 }
 
-/** Users with another number than everybody's. Throws a `KvInvalidError` that names the variable. */
+/** Users with another maximum. Throws a `KvInvalidError` that names the variable. */
 export function usersOf({ RATE_LIMIT_USERS: given }: Variables): ReadonlyMap<string, UserMax> {
   const users = new Map<string, UserMax>();
   if (given === undefined) return users;
@@ -50,7 +50,7 @@ export function usersOf({ RATE_LIMIT_USERS: given }: Variables): ReadonlyMap<str
     const value = max === "unlimited" ? max : Number(max);
     const fits = value === "unlimited" || (value >= 1 && value <= MAX_MAX);
     if (user === undefined || !fits || users.has(user)) {
-      throw wrong("RATE_LIMIT_USERS", given, "users and numbers such as 123=100,456=unlimited");
+      throw wrong("RATE_LIMIT_USERS", given, "users and maxima such as 123=100,456=unlimited");
     }
     users.set(user, value);
   }

@@ -1,6 +1,6 @@
-/** What the caller of the check did wrong. A store that fails is no error: the message passes. */
+/** Errors of the caller. An outage of the store is no error: the message is allowed. */
 
-/** A setting, a user id, a cost or a time that cannot be used. `field` says which one. */
+/** An invalid setting, user id, cost or time. `field` names it. */
 export class KvInvalidError extends Error {
   readonly code = "invalid";
   readonly field: string;

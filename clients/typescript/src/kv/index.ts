@@ -1,4 +1,4 @@
-/** A rate limit per user over a key-value namespace, for those who stay on an edge platform. */
+/** A rate limit per user over a key-value namespace, for edge platforms. */
 
 export type { Clock } from "../shared/clock.js";
 export type { Logger } from "../shared/log.js";

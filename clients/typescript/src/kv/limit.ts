@@ -1,4 +1,4 @@
-/** The limits that can be kept in a key-value namespace. */
+/** The limits that can be stored in a key-value namespace. */
 
 import { Bucket } from "../core/bucket.js";
 import { LimitError } from "../core/errors.js";
@@ -7,38 +7,38 @@ import { Window } from "../core/window.js";
 import { KvInvalidError, whole } from "./errors.js";
 
 /**
- * How messages are counted.
+ * The algorithm that counts messages.
  *
  * - `window`: `max` in each window of the clock; around its edge up to twice as many in one length.
  * - `sliding`: `max` in *every* window of that length.
- * - `bucket`: `burst` at once, and `max` per window come back, evenly.
+ * - `bucket`: `burst` at once, refilled evenly at `max` per window.
  */
 export const algorithms = ["window", "sliding", "bucket"] as const;
 export type KvAlgorithm = (typeof algorithms)[number];
 
-/** A limit: so many messages per so many milliseconds. */
+/** A limit: `max` messages per `windowMs` milliseconds. */
 export interface KvLimit {
   readonly max: number;
   readonly windowMs: number;
   /** Default: `window`. */
   readonly algorithm?: KvAlgorithm;
-  /** Only of a `bucket`: its capacity; default: `max`. */
+  /** Only for a `bucket`: its capacity; default: `max`. */
   readonly burst?: number;
-  /** Only of a `sliding` window: in how many parts it is counted, from 1 to 15; default: 10. */
+  /** Only for a `sliding` window: the number of its parts, from 1 to 15; default: 10. */
   readonly parts?: number;
 }
 
-/** What is in force where nobody says otherwise: 20 messages per hour and user. */
+/** The default limit: 20 messages per hour and user. */
 export const defaultLimit: Required<Pick<KvLimit, "max" | "windowMs" | "algorithm">> =
   Object.freeze({ max: 20, windowMs: 3_600_000, algorithm: "window" });
 
-/** A limit that has been checked, ready to decide. */
+/** A validated limit, ready to decide. */
 export type Ready =
   | { readonly algorithm: "window"; readonly by: Window }
   | { readonly algorithm: "sliding"; readonly by: Sliding }
   | { readonly algorithm: "bucket"; readonly by: Bucket };
 
-/** Throws a `KvInvalidError` that names what is wrong. */
+/** Throws a `KvInvalidError` that names the field. */
 export function ready(limit: KvLimit): Ready {
   const { algorithm = defaultLimit.algorithm, burst, parts } = limit;
   const max = BigInt(whole("max", limit.max, 1, MAX_MAX));
@@ -72,7 +72,7 @@ export function ready(limit: KvLimit): Ready {
 
 function bucket(max: bigint, perNs: bigint, burst: bigint): Bucket {
   if ((burst * perNs) / max > REFILL_NS_MAX) {
-    throw new KvInvalidError("burst", "takes more than 100 years to come back; use a smaller one");
+    throw new KvInvalidError("burst", "takes more than 100 years to refill; use a smaller one");
   }
   try {
     return Bucket.of({ count: max, periodNs: perNs, burst });

@@ -1,4 +1,4 @@
-/** Where a limit keeps what it knows about a user, and how it reads and writes that. Pure. */
+/** Where a limit stores the state of a user, and how it is read and written. Pure. */
 
 import type { Decision, Step } from "../core/decision.js";
 import { CLOCK_END_NS } from "../core/numbers.js";
@@ -7,18 +7,18 @@ import type { Ready } from "./limit.js";
 import { bucketText, digits, keptBucket, keptSliding, slidingText, type Kept } from "./state.js";
 import { expirationTtl } from "./store.js";
 
-/** One check that has been prepared: all but the store. */
+/** A prepared check: everything but the store. */
 export interface Plan {
   readonly key: string;
-  /** The answer where nothing is stored. */
-  readonly fresh: Answer;
-  /** The answer to what is stored, or `undefined` if nobody can read it. */
-  answer(stored: string): Answer | undefined;
+  /** The outcome if nothing is stored. */
+  readonly fresh: Outcome;
+  /** The outcome for the stored text, or `undefined` if it is invalid. */
+  outcome(stored: string): Outcome | undefined;
 }
 
-export interface Answer {
+export interface Outcome {
   readonly decision: Decision;
-  /** What to store; `null` if that is there already. */
+  /** What to store; `null` if it is stored already. */
   readonly value: string | null;
   readonly ttlS: number;
 }
@@ -45,16 +45,16 @@ function windowPlan(by: Window, userId: string, cost: bigint, nowNs: bigint): Pl
   const windowKey = nowNs / by.perNs;
   const endsNs = (windowKey + 1n) * by.perNs;
   const ttlS = expirationTtl(nowNs, endsNs);
-  const answer = (used: bigint): Answer => {
+  const outcome = (used: bigint): Outcome => {
     const { decision, state } = by.check({ endsNs, used, held: 0n }, cost, nowNs);
     return { decision, value: state.used > used ? state.used.toString() : null, ttlS };
   };
   return {
     key: `${PREFIX}${userId}:${windowKey}`,
-    fresh: answer(0n),
-    answer(stored) {
+    fresh: outcome(0n),
+    outcome(stored) {
       const used = digits(stored, COUNT_MAX);
-      return used === undefined ? undefined : answer(used);
+      return used === undefined ? undefined : outcome(used);
     },
   };
 }
@@ -73,26 +73,28 @@ function statePlan<
   Limit extends { check(state: State, cost: bigint, nowNs: bigint): Step<State> },
   State,
 >({ userId, cost, nowNs, fresh, read, write }: Checking<Limit, State>): Plan {
-  const answer = (kept: Kept<Limit, State>, stored: string | null): Answer => {
+  const outcome = (kept: Kept<Limit, State>, stored: string | null): Outcome => {
     const { decision, state } = kept.limit.check(kept.state, cost, nowNs);
     const freshAtNs = decision.resetNs === null ? CLOCK_END_NS : nowNs + decision.resetNs;
     const value = write(kept.limit, state);
-    // A state that was kept under another limit is written although nothing was charged: from now
-    // on it refills as this limit says, and the wait that was told is true.
-    const isNews = stored === null ? state !== fresh.state : value !== stored;
-    return { decision, value: isNews ? value : null, ttlS: expirationTtl(nowNs, freshAtNs) };
+    // A state from another limit is written although nothing was charged: from now on it refills as
+    // this limit says, and the reported wait is true.
+    const isChanged = stored === null ? state !== fresh.state : value !== stored;
+    return { decision, value: isChanged ? value : null, ttlS: expirationTtl(nowNs, freshAtNs) };
   };
   return {
     key: PREFIX + withoutColons(userId),
-    fresh: answer(fresh, null),
-    answer(stored) {
+    fresh: outcome(fresh, null),
+    outcome(stored) {
       const kept = read(stored);
-      return kept === undefined ? undefined : answer(kept, stored);
+      return kept === undefined ? undefined : outcome(kept, stored);
     },
   };
 }
 
-/** The key of a fixed window has a second colon. That of a state has none, whoever it is of. */
+/**
+ * The key of a fixed window has a second colon. That of a state has none, whatever the user's id.
+ */
 function withoutColons(userId: string): string {
   return userId.replace(/[%:]/g, (character) => (character === ":" ? "%3A" : "%25"));
 }

@@ -2,48 +2,48 @@ import type { Decision } from "../core/decision.js";
 import { CLOCK_END_NS } from "../core/numbers.js";
 import { systemClock, type Clock } from "../shared/clock.js";
 import { consoleLogger, printable, type Logger } from "../shared/log.js";
-import { tell } from "../shared/tell.js";
+import { notify } from "../shared/notify.js";
 import { limitOf, storeOf, usersOf, type RateLimitEnv } from "./environment.js";
 import { KvInvalidError, whole } from "./errors.js";
 import { defaultLimit, MS_NS, ready, type KvLimit, type Ready } from "./limit.js";
-import { planFor, type Answer, type Plan } from "./plan.js";
+import { planFor, type Outcome, type Plan } from "./plan.js";
 import type { KeyValue } from "./store.js";
 
-/** Who sends the message: a text that is not empty, or a whole number. */
+/** The sender of a message: a non-empty text, or a whole number. */
 export type UserId = string | number | bigint;
 
-/** How a limiter is made. */
+/** The options of a limiter. */
 export interface KvRateLimiterOptions {
-  /** The limit of everybody; default: 20 per hour, in a fixed window. */
+  /** The limit of all users; default: 20 per hour, in a fixed window. */
   readonly limit?: KvLimit;
-  /** The limit of one user, where it is not that of everybody; it is given the latter. */
+  /** Another limit for one user; it receives the limit of all users. */
   readonly limitFor?: (userId: string, limit: KvLimit) => KvLimit | "unlimited" | undefined;
-  /** Gets one line when the store cannot answer; default: `console.warn`. */
+  /** Gets one line when the store is unavailable; default: `console.warn`. */
   readonly logger?: Logger;
   readonly clock?: Pick<Clock, "wallMs" | "after">;
-  /** How long the store may take for each of the two calls; default: 2 000 ms. */
+  /** The time-out of each of the two calls of the store; default: 2 000 ms. */
   readonly storeTimeoutMs?: number;
 }
 
 /** One message. */
 export interface CheckOptions {
-  /** What it costs; default: 1. A cost of 0 is a look that changes nothing. */
+  /** The cost; default: 1. A cost of 0 only looks. */
   readonly cost?: number;
   /** Milliseconds since 1970; default: now. */
   readonly nowMs?: number;
 }
 
-/** What the caller of a check learns. */
+/** The result of a check. */
 export interface RateLimitResult {
-  /** Whether to go ahead. Refused messages do not count. */
+  /** Whether to proceed. Denied messages do not count. */
   readonly allowed: boolean;
-  /** How many more messages of cost 1 would be allowed now; `Infinity` for the unlimited. */
+  /** How many more messages of cost 1 would be allowed now; `Infinity` if unlimited. */
   readonly remaining: number;
-  /** The capacity of the limit that decided; `Infinity` for the unlimited. */
+  /** The capacity of the limit that decided; `Infinity` if unlimited. */
   readonly limit: number;
-  /** Wait so long before the next attempt; 0 when allowed, `null` when no wait helps. */
+  /** The wait before the next attempt; 0 when allowed, `null` when no wait helps. */
   readonly retryAfterMs: number | null;
-  /** Until the limit is as good as fresh if nothing more comes. */
+  /** Time until the limit is fresh again without further messages. */
   readonly resetAfterMs: number;
   /** Allowed, although the store could not be read or written. */
   readonly failedOpen: boolean;
@@ -53,10 +53,10 @@ export interface RateLimitResult {
  * A rate limit per user over a key-value namespace that can only get and put, such as Workers KV.
  *
  * Such a namespace has no way to change a value in one step, and may take a minute or more to show
- * a change everywhere. So messages of one user that arrive at the same time, or in different
- * places, can be admitted beyond the limit. Workers KV also refuses more than one write per second
- * to the same key, and what cannot be written is not counted. This protects against cost, not
- * against an attack: whoever needs an exact number uses the Rust library, or keeps a state of
+ * a change everywhere. So messages of one user that arrive at the same time, or at different
+ * locations, can be admitted beyond the limit. Workers KV also refuses more than one write per
+ * second to the same key, and what cannot be written is not counted. This protects against cost,
+ * not against an attack: for an exact limit use the Rust library, or store a state of
  * `tidegate/core` where one caller at a time changes it (a Durable Object).
  */
 export class KvRateLimiter {
@@ -68,7 +68,7 @@ export class KvRateLimiter {
   readonly #clock: Pick<Clock, "wallMs" | "after">;
   readonly #storeTimeoutMs: number;
 
-  /** Throws a `KvInvalidError` that names what is wrong. */
+  /** Throws a `KvInvalidError` that names the field. */
   constructor(store: KeyValue, options: KvRateLimiterOptions = {}) {
     this.#store = store;
     this.#limit = options.limit ?? defaultLimit;
@@ -81,8 +81,8 @@ export class KvRateLimiter {
   }
 
   /**
-   * The limiter of a Worker's environment. Throws a `KvInvalidError` that names the variable. What
-   * `limitFor` says about a user goes before what `RATE_LIMIT_USERS` says.
+   * The limiter of a Worker's environment. Throws a `KvInvalidError` that names the variable. The
+   * result of `limitFor` takes precedence over `RATE_LIMIT_USERS`.
    */
   static fromEnv(
     env: RateLimitEnv,
@@ -100,7 +100,7 @@ export class KvRateLimiter {
 
   /**
    * Counts the message if it is allowed. Rejects with a `KvInvalidError` if the user's id or a
-   * number cannot be used; never because of the store.
+   * number is invalid; never because of the store.
    */
   async check(userId: UserId, options: CheckOptions = {}): Promise<RateLimitResult> {
     const user = textOf(userId);
@@ -111,7 +111,7 @@ export class KvRateLimiter {
     const by = limit === this.#limit ? this.#ready : ready(limit);
     const plan = planFor(by, user, cost, BigInt(nowMs) * MS_NS);
     if (new TextEncoder().encode(plan.key).length > KEY_BYTES_MAX) {
-      // The store would fail, and let everybody through who has a long name.
+      // The store would fail, and every user with a long id would be allowed.
       throw new KvInvalidError("userId", `makes a key of more than ${KEY_BYTES_MAX} bytes`);
     }
     return this.#decide(plan, user);
@@ -119,25 +119,25 @@ export class KvRateLimiter {
 
   async #decide(plan: Plan, user: string): Promise<RateLimitResult> {
     const { key, fresh } = plan;
-    let known: Answer | undefined;
+    let known: Outcome | undefined;
     try {
       const stored = await this.#inTime(() => this.#store.get(key));
-      known = stored === null ? fresh : plan.answer(stored);
+      known = stored === null ? fresh : plan.outcome(stored);
     } catch (error) {
       this.#log(user, fresh.decision, `cannot be read: ${textOfError(error)}`);
       return resultOf(fresh.decision, true);
     }
-    const answer = known ?? fresh;
-    // Nobody knows what was counted. Counting starts anew, so that one bad value does no more harm.
+    const outcome = known ?? fresh;
+    // The count is unknown. Counting starts anew, so that one bad value does no more harm.
     if (known === undefined) {
-      this.#log(user, answer.decision, `has no count under ${printable(key)}`);
+      this.#log(user, outcome.decision, `has no count under ${printable(key)}`);
     }
-    const isKept = await this.#keep(key, answer, user);
-    return resultOf(answer.decision, known === undefined || !isKept);
+    const isStored = await this.#keep(key, outcome, user);
+    return resultOf(outcome.decision, known === undefined || !isStored);
   }
 
-  /** Whether the store has what the answer leaves behind. */
-  async #keep(key: string, { decision, value, ttlS }: Answer, user: string): Promise<boolean> {
+  /** Whether the outcome is stored. */
+  async #keep(key: string, { decision, value, ttlS }: Outcome, user: string): Promise<boolean> {
     if (value === null) return true;
     try {
       await this.#inTime(() => this.#store.put(key, value, { expirationTtl: ttlS }));
@@ -148,24 +148,24 @@ export class KvRateLimiter {
     }
   }
 
-  /** What the store says, unless it throws, rejects, or takes too long. */
-  async #inTime<T>(ask: () => Promise<T>): Promise<T> {
+  /** The result of the store, unless it throws, rejects, or times out. */
+  async #inTime<T>(call: () => Promise<T>): Promise<T> {
     let stop: (() => void) | undefined;
     const late = new Promise<never>((_, reject) => {
-      const problem = new Error(`no answer within ${this.#storeTimeoutMs} ms`);
+      const problem = new Error(`no response within ${this.#storeTimeoutMs} ms`);
       stop = this.#clock.after(this.#storeTimeoutMs, () => reject(problem));
     });
     try {
-      return await Promise.race([ask(), late]);
+      return await Promise.race([call(), late]);
     } finally {
       stop?.();
     }
   }
 
   #log(user: string, { allowed }: Decision, problem: string): void {
-    const fate = allowed ? "let through" : "refused";
-    tell(() =>
-      this.#logger(`Rate limit: user ${printable(user)} is ${fate}; the store ${problem}`),
+    const verdict = allowed ? "allowed" : "denied";
+    notify(() =>
+      this.#logger(`Rate limit: user ${printable(user)} is ${verdict}; the store ${problem}`),
     );
   }
 }
@@ -191,7 +191,7 @@ function resultOf(decision: Decision, storeFailed: boolean): RateLimitResult {
   };
 }
 
-/** Rounded up, so that nobody comes back too early. */
+/** Rounded up, so that no retry comes too early. */
 function wholeMs(ns: bigint): number {
   return Number((ns + MS_NS - 1n) / MS_NS);
 }
@@ -201,7 +201,7 @@ function textOf(userId: UserId): string {
     throw new KvInvalidError("userId", `is ${userId}, not a whole number below 2^53`);
   }
   if (!["string", "number", "bigint"].includes(typeof userId) || userId === "") {
-    throw new KvInvalidError("userId", "is neither a number nor a text that is not empty");
+    throw new KvInvalidError("userId", "is neither a number nor a non-empty text");
   }
   return String(userId);
 }
@@ -218,7 +218,7 @@ const UNLIMITED: RateLimitResult = Object.freeze({
   resetAfterMs: 0,
   failedOpen: false,
 });
-/** What Workers KV takes. */
+/** The maximum of Workers KV. */
 const KEY_BYTES_MAX = 512;
 const NOW_MS_MAX = Number(CLOCK_END_NS / MS_NS);
 /** Timers of JavaScript count in 31 bits; a few are kept for rounding. */

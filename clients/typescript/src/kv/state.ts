@@ -8,8 +8,8 @@
  * {"v":1,"sliding":{"perNs":"3600000000000","parts":10,"newest":"4722222","counts":[9,0,3]}}
  * ```
  *
- * A state says what it was counted in, so that a limit may be changed between two messages and what
- * was spent goes on under the new one. There are no holds in it.
+ * A state contains the units that it was counted in, so that a limit may change between two
+ * messages and the charges carry over. It has no holds.
  */
 
 import { Bucket, FULL_AT_TICKS_MAX, type BucketState } from "../core/bucket.js";
@@ -17,7 +17,7 @@ import { CLOCK_END_NS, U32_MAX, U64_MAX } from "../core/numbers.js";
 import { COUNTS, LOG_UNITS, type SlidingRecord } from "../core/sliding-record.js";
 import { Sliding, type SlidingState } from "../core/sliding.js";
 
-/** A limit with a state that it can go on with. */
+/** A limit with a state that it can continue with. */
 export interface Kept<Limit, State> {
   readonly limit: Limit;
   readonly state: State;
@@ -34,7 +34,7 @@ export function slidingText({ perNs, parts }: Sliding, { record }: SlidingState)
   return text("sliding", { perNs, parts, newest: record.newest, counts });
 }
 
-/** What a text says, under a limit that may be another than it was written under. */
+/** Parses a stored state for a limit, which may differ from the one it was written under. */
 export function keptBucket(
   limit: Bucket,
   stored: string,
@@ -127,7 +127,7 @@ function listOf(
   return items.every((item) => item !== undefined) ? items : undefined;
 }
 
-/** A number from 0 to `max`, as it is written here and in no other way. */
+/** A number from 0 to `max`, in its canonical form only. */
 export function digits(value: unknown, max: bigint): bigint | undefined {
   if (typeof value !== "string" || !/^(0|[1-9][0-9]{0,30})$/.test(value)) return undefined;
   const number = BigInt(value);

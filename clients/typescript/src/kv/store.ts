@@ -1,18 +1,18 @@
-/** The namespace that counts are kept in. */
+/** The namespace that stores counts. */
 
-/** What the check needs of a key-value namespace. A `KVNamespace` of Workers is one. */
+/** The interface of a key-value namespace. A `KVNamespace` of Workers implements it. */
 export interface KeyValue {
-  /** The value, or `null` where there is none. */
+  /** The value, or `null` if there is none. */
   get(key: string): Promise<string | null>;
-  /** Keeps a value for so many whole seconds. Workers take no fewer than 60. */
+  /** Stores a value for this many whole seconds. Workers accept no fewer than 60. */
   put(key: string, value: string, options: { expirationTtl: number }): Promise<void>;
 }
 
 /**
- * How long a key has to be kept that is needed until `untilNs`, in whole seconds.
+ * The time, in whole seconds, that a key has to be stored to be valid until `untilNs`.
  *
- * A store that adds this to the second in which it was asked must not be early. So the time is
- * counted from the beginning of the second that `nowNs` lies in, to the end of the last one.
+ * A store that adds this to the second of the call must not be early. So the time is counted from
+ * the beginning of the second of `nowNs` to the end of the last one.
  */
 export function expirationTtl(nowNs: bigint, untilNs: bigint): number {
   const ttlS = (untilNs + SECOND_NS - 1n) / SECOND_NS - nowNs / SECOND_NS;
@@ -20,5 +20,5 @@ export function expirationTtl(nowNs: bigint, untilNs: bigint): number {
 }
 
 const SECOND_NS = 1_000_000_000n;
-/** The shortest that Workers KV takes. */
+/** The minimum of Workers KV. */
 const TTL_S_MIN = 60;

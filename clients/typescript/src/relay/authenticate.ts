@@ -1,14 +1,14 @@
-/** The way from a new WebSocket to one with an address, or to an error. */
+/** From a new WebSocket to an authenticated one, or to an error. */
 
 import { AuthError, TimeoutError } from "./errors.js";
-import { answer, readChallenge, readResult, type Identity } from "./handshake.js";
+import { signedResponse, readChallenge, readResult, type Identity } from "./handshake.js";
 import type { Settings } from "./options.js";
 import { closedError, type Socket } from "./socket.js";
 
 /**
- * Authenticates on a socket, and resolves with what `made` makes of the address.
+ * Authenticates on a socket, and resolves with the result of `made` for the address.
  *
- * `made` is called while the relay's answer is being handled, before any later frame, and has to install
+ * `made` is called while the relay's result is handled, before any later frame, and has to install
  * its own listener. After an error the socket is closed.
  */
 export function authenticate<T>(
@@ -35,7 +35,7 @@ export function authenticate<T>(
     };
     const abort = (): void => fail(signal?.reason);
     const cancelTimer = settings.clock.after(settings.timeoutMs, () => {
-      const missing = step === "challenge" ? "challenge" : "answer to the signed challenge";
+      const missing = step === "challenge" ? "challenge" : "response to the signed challenge";
       fail(new TimeoutError(`no ${missing} from the relay within ${settings.timeoutMs} ms`));
     });
     signal?.addEventListener("abort", abort, { once: true });
@@ -47,7 +47,7 @@ export function authenticate<T>(
         nowMs: settings.clock.wallMs(),
         clockSkewMs: settings.clockSkewMs,
       });
-      const response = await answer(challenge, identity);
+      const response = await signedResponse(challenge, identity);
       if (step !== "signing") return;
       step = "result";
       socket.send(response);
@@ -62,14 +62,15 @@ export function authenticate<T>(
       frame(bytes) {
         if (step === "challenge") return void sign(bytes).catch(fail);
         try {
-          if (step !== "result") throw new AuthError("unexpected", "the relay spoke out of turn");
+          if (step !== "result")
+            throw new AuthError("unexpected", "the relay sent a message out of turn");
           finish(bytes);
         } catch (error) {
           fail(error);
         }
       },
       badFrame(cause) {
-        fail(new AuthError("unexpected", "the relay sent something malformed", { cause }));
+        fail(new AuthError("unexpected", "the relay sent a malformed message", { cause }));
       },
       end: (end) => fail(closedError(end)),
     };

@@ -1,6 +1,6 @@
 /** A connection to a relay. */
 
-import { tell } from "../shared/tell.js";
+import { notify } from "../shared/notify.js";
 import { authenticate } from "./authenticate.js";
 import {
   decodeEnvelope,
@@ -25,31 +25,31 @@ export interface NewMessage {
   readonly payload?: Payload;
 }
 
-/** What `send` says about a message that it has taken. */
+/** The result of `send`. */
 export interface Sent {
   readonly messageId: Uint8Array;
-  /** Whether it has been given to the socket, or waits for its turn. */
+  /** Whether it was passed to the socket, or is queued. */
   readonly state: "sent" | "queued";
 }
 
-/** How a connection ended, and what it leaves to the next one. */
+/** How a connection ended, and what was not delivered. */
 export interface ConnectionEnd {
   /** The close code of the WebSocket; 1006 when there was no close frame. */
   readonly code: number;
   readonly reason: string;
   /** Why, unless `close` was called. */
   readonly error?: ClosedError;
-  /** Messages that were refused or never sent, in order. Give them to `send` of a new connection. */
+  /** Messages that were denied or never sent, in order. Pass them to `send` of a new connection. */
   readonly unsent: readonly Envelope[];
-  /** Messages that were sent lately and not refused so far. Most of them will have arrived. */
+  /** Messages that were sent recently and not denied so far. Most of them will have arrived. */
   readonly uncertain: readonly Envelope[];
 }
 
-/** An authenticated connection to a relay, which backs off by itself when it is told to. */
+/** An authenticated connection to a relay, which backs off by itself when the relay denies. */
 export class RelayConnection implements AsyncIterable<Envelope> {
-  /** The address under which others reach this connection. */
+  /** The address of this connection. */
   readonly address: string;
-  /** Resolves when the connection has ended, however it did. It never rejects. */
+  /** Resolves when the connection has ended, for whatever reason. It never rejects. */
   readonly closed: Promise<ConnectionEnd>;
   readonly #socket: Socket;
   readonly #settings: Settings;
@@ -62,7 +62,7 @@ export class RelayConnection implements AsyncIterable<Envelope> {
   /**
    * Connects to `ws(s)://host/ws` and authenticates.
    *
-   * Rejects with an `AuthError`, a `TimeoutError`, a `ClosedError`, an `InvalidError` for unusable
+   * Rejects with an `AuthError`, a `TimeoutError`, a `ClosedError`, an `InvalidError` for invalid
    * options, or the reason of the signal.
    */
   static async connect(url: string | URL, options: ConnectOptions): Promise<RelayConnection> {
@@ -91,7 +91,7 @@ export class RelayConnection implements AsyncIterable<Envelope> {
       clock: settings.clock,
       ...(options.onRateLimited && { onRateLimited: options.onRateLimited }),
       ...(options.onGaveUp && { onGaveUp: options.onGaveUp }),
-      // The socket is closing, so its end is near. The message is among the unsent.
+      // The socket is closing, so its end is near. The message is in `unsent`.
       onTransmitError: () => {},
     });
     socket.listener = {
@@ -102,23 +102,23 @@ export class RelayConnection implements AsyncIterable<Envelope> {
     options.signal?.addEventListener("abort", this.#abort, { once: true });
   }
 
-  /** How many messages wait: the relay asked for a pause, or too many were sent lately. */
+  /** How many messages are queued: the relay denied some, or too many were sent recently. */
   get waiting(): number {
     return this.#handler.waiting;
   }
 
-  /** Whether new messages wait, rather than being sent at once. */
+  /** Whether new messages are queued instead of sent at once. */
   get backingOff(): boolean {
     return this.#handler.backingOff;
   }
 
   /**
-   * Sends a message, or lets it queue up while the sender backs off.
+   * Sends a message, or queues it while the sender backs off.
    *
-   * An id of 16 random bytes, the time and the own address are filled in where they are missing. The
-   * relay acknowledges nothing, so this resolves as soon as the message has been taken. Rejects with a
-   * `TooLargeError`, a `QueueFullError`, a `ClosedError`, or an `InvalidError` for what the relay would
-   * drop without a word, and for an id that is in use; then it has not.
+   * An id of 16 random bytes, the time and the own address are filled in where they are missing.
+   * The relay acknowledges nothing, so this resolves as soon as the message is accepted. Rejects
+   * with a `TooLargeError`, a `QueueFullError`, a `ClosedError`, or an `InvalidError` for what the
+   * relay would drop silently, and for an id that is in use; then it is not accepted.
    */
   async send(message: NewMessage | Envelope): Promise<Sent> {
     if (this.#closing || this.#end !== undefined) throw this.#closedError();
@@ -127,25 +127,25 @@ export class RelayConnection implements AsyncIterable<Envelope> {
     const { envelopeBytesMax, bufferedBytesMax } = this.#settings;
     if (bytes.length > envelopeBytesMax) throw new TooLargeError(bytes.length, envelopeBytesMax);
     if (this.#socket.bufferedBytes + bytes.length > bufferedBytesMax) {
-      const buffered = `${this.#socket.bufferedBytes} bytes wait for the network`;
-      throw new QueueFullError(`${buffered}, the most is ${bufferedBytesMax}`, this.waiting);
+      const buffered = `${this.#socket.bufferedBytes} bytes are buffered`;
+      throw new QueueFullError(`${buffered}, the maximum is ${bufferedBytesMax}`, this.waiting);
     }
     return { messageId: filled.messageId, state: this.#handler.send(filled.messageId, bytes) };
   }
 
   /**
-   * Calls back for every message but the relay's own refusals, until what it returns is called. Messages
-   * that came before anybody listened come first.
+   * Calls back for every message except the relay's own denials, until the returned function is
+   * called. Messages that came before the first listener come first.
    */
   onMessage(listener: MessageListener): () => void {
     return this.#inbox.listen((message) => listener(message));
   }
 
-  /** Calls back when the connection has ended; also if it has already. */
+  /** Calls back when the connection has ended, or at once if it already has. */
   onClose(listener: (end: ConnectionEnd) => void): () => void {
     let listening = true;
     void this.closed.then((end) => {
-      if (listening) tell(() => listener(end));
+      if (listening) notify(() => listener(end));
     });
     return () => void (listening = false);
   }
@@ -160,8 +160,8 @@ export class RelayConnection implements AsyncIterable<Envelope> {
   }
 
   /**
-   * Resolves as soon as nothing waits to be sent; rejects with a `ClosedError` if the connection ends
-   * first. The last message that was sent may still be refused after it.
+   * Resolves as soon as nothing is queued; rejects with a `ClosedError` if the connection ends
+   * first. The last sent message may still be denied after it.
    */
   flush(): Promise<void> {
     return this.#handler.idle();
@@ -179,8 +179,8 @@ export class RelayConnection implements AsyncIterable<Envelope> {
       const received = decodeEnvelope(bytes);
       if (!this.#handler.handle(received)) this.#inbox.deliver(received, bytes.length);
     } catch (error) {
-      // Not the end of the connection: the relay passes on what other clients send, and none of them
-      // shall be able to cut this one off.
+      // Not the end of the connection: the relay forwards what other clients send, and none of them
+      // should be able to end this one.
       if (error instanceof WireError) this.#settings.onProblem(error);
       else throw error;
     }
@@ -230,7 +230,7 @@ function open({ WebSocket }: Settings, address: string): WebSocketLike {
   try {
     return new WebSocket(address);
   } catch (cause) {
-    throw new InvalidError(`the platform opens no WebSocket to ${address}`, { cause });
+    throw new InvalidError(`the platform cannot open a WebSocket to ${address}`, { cause });
   }
 }
 

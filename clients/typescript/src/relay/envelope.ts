@@ -1,4 +1,4 @@
-/** The envelope that everything between clients and relay travels in. */
+/** The envelope of every message between clients and relay. */
 
 import { InvalidError } from "./errors.js";
 import {
@@ -13,29 +13,29 @@ import {
 } from "./messages.js";
 import { concat, Writer } from "./wire.js";
 
-/** One payload as it is on the wire: which field of the envelope, and its bytes. */
+/** One payload on the wire: its field of the envelope, and its bytes. */
 export interface Payload {
   readonly field: number;
   readonly bytes: Uint8Array;
 }
 
-/** An envelope. What is decoded are views of the received bytes. */
+/** An envelope. Decoded values are views of the received bytes. */
 export interface Envelope {
   version: number;
   fromAddress: string;
   toAddress: string;
-  /** One of `MessageType`, or a number that this client does not know. */
+  /** One of `MessageType`, or an unknown number. */
   type: number;
   messageId: Uint8Array;
   /** Milliseconds since 1970. */
   timestampMs: bigint;
-  /** At most one payload, as it came. `readPayload` reads those that this client knows. */
+  /** At most one payload, as received. `readPayload` decodes the known ones. */
   payload?: Payload;
-  /** Fields that this client does not know, as they came. They are written again. */
+  /** Unknown fields, as received. They are encoded again. */
   unknown?: Uint8Array;
 }
 
-/** An envelope of version 1, with whatever is given filled in. */
+/** An envelope of version 1 with the given fields. */
 export function envelope(given: Partial<Envelope> = {}): Envelope {
   return {
     version: 1,
@@ -48,7 +48,7 @@ export function envelope(given: Partial<Envelope> = {}): Envelope {
   };
 }
 
-/** A payload of a known kind, ready to be put into an envelope. */
+/** A payload of a known kind, for an envelope. */
 export function payload<T>(kind: PayloadKind<T>, value: T): Payload {
   return { field: kind.field, bytes: kind.encode(value) };
 }
@@ -58,7 +58,7 @@ export function readPayload<T>(from: Envelope, kind: PayloadKind<T>): T | undefi
   return from.payload?.field === kind.field ? kind.decode(from.payload.bytes) : undefined;
 }
 
-/** The bytes of an envelope. Throws an `InvalidError` for numbers and texts that do not fit. */
+/** The bytes of an envelope. Throws an `InvalidError` for numbers and texts out of range. */
 export function encodeEnvelope(from: Envelope): Uint8Array {
   const writer = new Writer()
     .uint32(1, from.version)
@@ -69,7 +69,7 @@ export function encodeEnvelope(from: Envelope): Uint8Array {
     .int64(6, from.timestampMs);
   if (from.payload !== undefined) {
     const { field, bytes } = from.payload;
-    if (!isPayload(field)) throw new InvalidError(`field ${field} of an envelope is no payload`);
+    if (!isPayload(field)) throw new InvalidError(`field ${field} of an envelope is not a payload`);
     writer.message(field, bytes);
   }
   if (from.unknown !== undefined) writer.raw(from.unknown);
@@ -77,10 +77,10 @@ export function encodeEnvelope(from: Envelope): Uint8Array {
 }
 
 /**
- * The envelope in these bytes. Throws a `WireError` for anything malformed.
+ * Decodes an envelope. Throws a `WireError` for malformed bytes.
  *
  * Where a field comes twice, the last one counts; where the same payload comes twice, the two are
- * merged, which for encoded messages is the one after the other.
+ * merged, which for encoded messages is their concatenation.
  */
 export function decodeEnvelope(bytes: Uint8Array): Envelope {
   const into = envelope({ version: 0 });

@@ -1,9 +1,9 @@
 /**
  * The errors of the relay client. Every one of them is a `RelayError` with a `code` to switch on;
- * an abort is the exception: it is whatever reason the caller's signal has.
+ * an abort is the exception: it is the reason of the caller's signal.
  */
 
-/** What went wrong, for programs. The message is for people and may change. */
+/** The kind of error, for programs. The message is for people and may change. */
 export type RelayErrorCode =
   | "malformed"
   | "invalid"
@@ -24,10 +24,10 @@ export abstract class RelayError extends Error {
   }
 }
 
-/** Bytes from outside that are not what they should be. */
+/** Malformed bytes from outside. */
 export class WireError extends RelayError {
   readonly code = "malformed";
-  /** Where in the bytes it was noticed. */
+  /** The offset at which it was detected. */
   readonly offset: number;
 
   constructor(message: string, offset: number) {
@@ -36,28 +36,28 @@ export class WireError extends RelayError {
   }
 }
 
-/** Something that the caller gave and that cannot be used: a key, an address, a number. */
+/** An invalid value from the caller: a key, an address, a number. */
 export class InvalidError extends RelayError {
   readonly code = "invalid";
 }
 
-/** An envelope that the relay would charge for and then drop. It has not been sent. */
+/** An envelope that the relay would charge and then drop. It has not been sent. */
 export class TooLargeError extends RelayError {
   readonly code = "too-large";
   readonly bytes: number;
   readonly bytesMax: number;
 
   constructor(bytes: number, bytesMax: number) {
-    super(`the envelope has ${bytes} bytes, the relay takes ${bytesMax}`);
+    super(`the envelope has ${bytes} bytes, the relay accepts ${bytesMax}`);
     this.bytes = bytes;
     this.bytesMax = bytesMax;
   }
 }
 
-/** Too much is waiting to be sent. This message has not been taken. */
+/** Too much is queued. This message was not accepted. */
 export class QueueFullError extends RelayError {
   readonly code = "queue-full";
-  /** How many messages wait to be sent. */
+  /** How many messages are queued. */
   readonly waiting: number;
 
   constructor(message: string, waiting: number) {
@@ -66,25 +66,25 @@ export class QueueFullError extends RelayError {
   }
 }
 
-/** A received message that nobody fetched in time. It is lost. */
+/** A received message that was not read in time. It is lost. */
 export class InboxFullError extends RelayError {
   readonly code = "inbox-full";
 }
 
 /** Why the handshake failed. */
 export type AuthFailure =
-  /** The relay sent something else than a challenge or a result. */
+  /** The relay sent something other than a challenge or a result. */
   | "unexpected"
   /** The challenge has an unknown version, a nonce of another length, or no host. */
   | "bad-challenge"
   /** The challenge is over, or not yet valid. */
   | "expired"
-  /** The challenge names another relay than the caller expects: it was not signed. */
+  /** The challenge has another host than expected: it was not signed. */
   | "wrong-host"
-  /** The relay said no; the message has its words. */
+  /** The relay rejected the client; the message has its reason. */
   | "rejected";
 
-/** A handshake that did not end with an address. */
+/** A failed handshake. */
 export class AuthError extends RelayError {
   readonly code = "auth";
   readonly failure: AuthFailure;
@@ -95,7 +95,7 @@ export class AuthError extends RelayError {
   }
 }
 
-/** The relay did not answer in time. */
+/** The relay did not respond in time. */
 export class TimeoutError extends RelayError {
   readonly code = "timeout";
 }

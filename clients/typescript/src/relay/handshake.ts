@@ -1,4 +1,4 @@
-/** Proving to a relay whose connection this is. */
+/** Authentication with a relay. */
 
 import { printable } from "../shared/log.js";
 import { decodeEnvelope, encodeEnvelope, envelope, payload, readPayload } from "./envelope.js";
@@ -12,26 +12,26 @@ import {
 } from "./messages.js";
 import { concat } from "./wire.js";
 
-/** A key of WebCrypto, by whatever name the platform's types know it. */
+/** A key of WebCrypto, under any name of the platform's types. */
 export type WebCryptoKey = Parameters<typeof globalThis.crypto.subtle.sign>[1];
 
-/** Who connects: an Ed25519 key pair of WebCrypto, or the 32 bytes of a secret seed. */
+/** The client's key: an Ed25519 key pair of WebCrypto, or the 32 bytes of a secret seed. */
 export type RelayKey =
   { readonly publicKey: WebCryptoKey; readonly privateKey: WebCryptoKey } | Uint8Array;
 
-/** A key pair that is ready to be used. */
+/** A loaded key pair. */
 export interface Identity {
   /** 32 bytes. */
   readonly publicKey: Uint8Array;
   readonly privateKey: WebCryptoKey;
 }
 
-/** What is expected of a challenge. */
+/** The expectations on a challenge. */
 export interface Expectations {
-  /** The relay that the caller means. */
+  /** The expected host of the relay. */
   readonly relayHost?: string;
   readonly nowMs: number;
-  /** How far the relay's clock may be from ours. */
+  /** The maximum difference of the relay's clock and ours. */
   readonly clockSkewMs: number;
 }
 
@@ -41,11 +41,13 @@ export async function loadIdentity(key: RelayKey): Promise<Identity> {
     return key instanceof Uint8Array ? await fromSeed(key) : await fromPair(key);
   } catch (cause) {
     if (cause instanceof RelayError) throw cause;
-    throw new InvalidError("the key is not one that Ed25519 can sign with", { cause });
+    throw new InvalidError("the key cannot sign with Ed25519", { cause });
   }
 }
 
-/** The challenge in the relay's first frame. Throws an `AuthError` for one that is not to be signed. */
+/**
+ * The challenge in the relay's first frame. Throws an `AuthError` for one that must not be signed.
+ */
 export function readChallenge(frame: Uint8Array, expected: Expectations): AuthChallenge {
   const challenge = read(frame, MessageType.AUTH_CHALLENGE, authChallenge);
   const { version, nonce, issuedAtMs, expiresAtMs, relayHost } = challenge;
@@ -56,11 +58,11 @@ export function readChallenge(frame: Uint8Array, expected: Expectations): AuthCh
     throw new AuthError("bad-challenge", `its nonce has ${nonce.length} bytes, not ${NONCE_BYTES}`);
   }
   if (relayHost === "" || relayHost.includes("\0")) {
-    throw new AuthError("bad-challenge", "the challenge does not name the relay's host");
+    throw new AuthError("bad-challenge", "the challenge has no valid relay host");
   }
   if (expected.relayHost !== undefined && relayHost !== expected.relayHost) {
     const names = `\`${printable(relayHost)}\`, not \`${printable(expected.relayHost)}\``;
-    throw new AuthError("wrong-host", `the relay calls itself ${names}`);
+    throw new AuthError("wrong-host", `the relay's host is ${names}`);
   }
   const nowMs = BigInt(Math.trunc(expected.nowMs));
   const skewMs = BigInt(expected.clockSkewMs);
@@ -71,8 +73,11 @@ export function readChallenge(frame: Uint8Array, expected: Expectations): AuthCh
   return challenge;
 }
 
-/** The frame that answers a challenge. */
-export async function answer(challenge: AuthChallenge, identity: Identity): Promise<Uint8Array> {
+/** The frame that responds to a challenge. */
+export async function signedResponse(
+  challenge: AuthChallenge,
+  identity: Identity,
+): Promise<Uint8Array> {
   const text = new TextEncoder();
   const signed = concat([
     text.encode(`${CONTEXT}\0`),
@@ -91,12 +96,12 @@ export async function answer(challenge: AuthChallenge, identity: Identity): Prom
   );
 }
 
-/** The address that the relay assigned. Throws an `AuthError` with the relay's words if it did not. */
+/** The assigned address. Throws an `AuthError` with the relay's reason if there is none. */
 export function readResult(frame: Uint8Array): string {
   const result = read(frame, MessageType.AUTH_RESULT, authResult);
   if (!result.success) {
-    const words = printable(result.errorMessage) || "no reason given";
-    throw new AuthError("rejected", `the relay refused: ${words}`);
+    const reason = printable(result.errorMessage) || "no reason given";
+    throw new AuthError("rejected", `the relay refused: ${reason}`);
   }
   if (result.assignedAddress === "") {
     throw new AuthError("unexpected", "the relay accepted, but assigned no address");
@@ -110,10 +115,10 @@ function read<T>(frame: Uint8Array, type: number, kind: Parameters<typeof readPa
     const value = readPayload(received, kind);
     if (received.version === VERSION && received.type === type && value !== undefined) return value;
     const what = `version ${received.version}, type ${received.type}`;
-    throw new AuthError("unexpected", `the handshake was interrupted by an envelope of ${what}`);
+    throw new AuthError("unexpected", `unexpected envelope during the handshake: ${what}`);
   } catch (cause) {
     if (cause instanceof AuthError) throw cause;
-    throw new AuthError("unexpected", "the relay sent something malformed", { cause });
+    throw new AuthError("unexpected", "the relay sent a malformed message", { cause });
   }
 }
 
@@ -133,7 +138,7 @@ async function fromPair(pair: Exclude<RelayKey, Uint8Array>): Promise<Identity> 
   const publicKey = new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey));
   for (const key of [pair.publicKey, pair.privateKey]) {
     const { name } = key.algorithm;
-    if (name !== ALGORITHM.name) throw new InvalidError(`the key is one of ${name}, not Ed25519`);
+    if (name !== ALGORITHM.name) throw new InvalidError(`the key is for ${name}, not Ed25519`);
   }
   return { publicKey, privateKey: pair.privateKey };
 }
@@ -143,7 +148,7 @@ function fromBase64Url(text: string): Uint8Array {
   return Uint8Array.from(plain, (character) => character.charCodeAt(0));
 }
 
-/** WebCrypto's types take nothing that could be shared memory. */
+/** WebCrypto's types accept nothing that could be shared memory. */
 function copy(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   return new Uint8Array(bytes);
 }
@@ -153,7 +158,7 @@ const VERSION = 1;
 const NONCE_BYTES = 32;
 const SEED_BYTES = 32;
 const ALGORITHM = { name: "Ed25519" };
-/** What comes before the seed in the PKCS #8 form of an Ed25519 key (RFC 8410). */
+/** The prefix of the seed in the PKCS #8 form of an Ed25519 key (RFC 8410). */
 const PKCS8_HEAD = Uint8Array.of(
   ...[0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06],
   ...[0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20],

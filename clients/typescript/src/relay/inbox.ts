@@ -1,21 +1,23 @@
-/** Received messages on their way to those who listen. */
+/** Received messages on their way to listeners. */
 
-import { tell } from "../shared/tell.js";
+import { notify } from "../shared/notify.js";
 import type { Envelope } from "./envelope.js";
 import { InboxFullError } from "./errors.js";
 
-/** Is called with every message. An error that it throws is nobody else's, and is not caught. */
+/**
+ * Called with every message. An error that it throws affects no other listener, and is not caught.
+ */
 export type MessageListener = (message: Envelope) => void;
 
-/** How much is kept for those who do not fetch it. */
+/** The bounds of messages that are not read. */
 export interface InboxLimits {
   readonly messagesMax: number;
   readonly bytesMax: number;
 }
 
 /**
- * Passes messages on. As long as nobody listens they are kept, for the first one who does, up to the
- * limits; what is lost beyond that is told, once per overflow.
+ * Delivers messages. Without a listener they are stored for the first one, up to the limits; the
+ * loss beyond that is reported once per overflow.
  */
 export class Inbox {
   readonly #limits: InboxLimits;
@@ -32,16 +34,16 @@ export class Inbox {
   }
 
   deliver(message: Envelope, bytes: number): void {
-    // While something is held it goes first, also if somebody listens by now.
+    // Stored messages go first, also if there is a listener by now.
     if (this.#listeners.size === 0 || !this.#held.empty) this.#held.push(message, bytes);
     else this.#pass(message, bytes);
   }
 
   listen(listener: (message: Envelope, bytes: number) => void): () => void {
-    // Whoever listens twice is called twice, and stops listening once at a time.
+    // A listener that is added twice is called twice, and removed once at a time.
     const own = (message: Envelope, bytes: number): void => listener(message, bytes);
     this.#listeners.add(own);
-    // Not before the caller knows how to stop listening.
+    // Not before the caller has the function that removes the listener.
     if (!this.#held.empty) queueMicrotask(() => this.#release());
     return () => this.#listeners.delete(own);
   }
@@ -74,7 +76,7 @@ export class Inbox {
 
   #pass(message: Envelope, bytes: number): void {
     for (const listener of [...this.#listeners]) {
-      tell(() => listener(message, bytes));
+      notify(() => listener(message, bytes));
     }
   }
 }
@@ -84,7 +86,7 @@ interface Held {
   readonly bytes: number;
 }
 
-/** A bounded queue that tells when it begins to lose messages. */
+/** A bounded queue that reports when it begins to lose messages. */
 class Backlog {
   readonly #limits: InboxLimits;
   readonly #lost: (error: InboxFullError) => void;
@@ -109,7 +111,7 @@ class Backlog {
     } else if (!this.#overflowing) {
       this.#overflowing = true;
       const kept = `${this.#items.length} received messages (${this.#bytes} bytes)`;
-      this.#lost(new InboxFullError(`${kept} wait to be fetched; new ones are lost`));
+      this.#lost(new InboxFullError(`${kept} are not read yet; new ones are lost`));
     }
   }
 

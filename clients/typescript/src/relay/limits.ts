@@ -2,23 +2,25 @@
 
 import { InvalidError } from "./errors.js";
 
-/** How much a sender keeps, how long it waits, and how often it tries. */
+/** How much a sender stores, how long it waits, and how often it tries. */
 export interface SendLimits {
-  /** New messages that may wait for their turn. */
+  /** New messages that may be queued. */
   readonly queueMessagesMax: number;
   readonly queueBytesMax: number;
-  /** Sent messages that are remembered in case the relay refuses them. Without room, new ones wait. */
+  /**
+   * Sent messages that are stored in case the relay denies them. Without room, new ones are queued.
+   */
   readonly recentMessagesMax: number;
   readonly recentBytesMax: number;
   /**
-   * For how long they are remembered, in milliseconds: at least as long as a refusal can take to come
-   * back, and at most, when their room is not needed.
+   * For how long they are stored, in milliseconds: at least as long as a denial can take to arrive,
+   * and at most, when their room is not needed.
    */
   readonly recentMsMin: number;
   readonly recentMsMax: number;
-  /** How often one message is sent at most, the first time included. */
+  /** How often one message is sent at most, including the first time. */
   readonly attemptsMax: number;
-  /** The shortest and the longest wait, in milliseconds, whatever the relay asks for. */
+  /** The shortest and the longest wait, in milliseconds, whatever the relay requests. */
   readonly waitMsMin: number;
   readonly waitMsMax: number;
 }
@@ -35,7 +37,7 @@ export const defaultSendLimits: SendLimits = Object.freeze({
   waitMsMax: 60_000,
 });
 
-/** The defaults with what is given instead. Throws an `InvalidError` that names what is wrong. */
+/** The defaults with the given values. Throws an `InvalidError` that names an invalid one. */
 export function sendLimits(given: Partial<SendLimits> = {}): SendLimits {
   const limits = { ...defaultSendLimits, ...given };
   for (const [name, value] of Object.entries(limits)) positiveInteger(name, value);
@@ -49,7 +51,7 @@ function notAbove(limits: SendLimits, min: keyof SendLimits, max: keyof SendLimi
   throw new InvalidError(`${min} (${limits[min]}) is above ${max} (${limits[max]})`);
 }
 
-/** The value, if it is a positive integer that a timer can take. */
+/** The value, if it is a positive integer within the range of timers. */
 export function positiveInteger(name: string, value: number): number {
   if (!Number.isInteger(value) || value < 1 || value > TIMER_MS_MAX) {
     throw new InvalidError(`${name} is ${value}, not an integer from 1 to ${TIMER_MS_MAX}`);

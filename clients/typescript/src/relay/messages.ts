@@ -1,8 +1,8 @@
-/** The payloads of package `pinch.v1` that a client reads or writes itself. */
+/** The payloads of package `pinch.v1` that a client encodes or decodes itself. */
 
 import { expectWire, Reader, Writer, WireType, type Tag } from "./wire.js";
 
-/** What an envelope is about. */
+/** The type of an envelope. */
 export const MessageType = {
   UNSPECIFIED: 0,
   HANDSHAKE: 1,
@@ -22,7 +22,7 @@ export const MessageType = {
   RATE_LIMITED: 15,
 } as const;
 
-/** The numbers of the envelope's payload fields, of which it has one at most. */
+/** The numbers of the envelope's payload fields, at most one of which is set. */
 export const PayloadField = {
   encrypted: 10,
   handshake: 11,
@@ -41,22 +41,22 @@ export const PayloadField = {
   rateLimited: 24,
 } as const;
 
-/** A payload that this client can read and write: its field and how it is encoded. */
+/** A payload that this client can encode and decode. */
 export interface PayloadKind<T> {
   readonly field: number;
   encode(value: T): Uint8Array;
-  /** Throws a `WireError` for what is malformed. Fields that it does not know are passed over. */
+  /** Throws a `WireError` for malformed bytes. Unknown fields are skipped. */
   decode(bytes: Uint8Array): T;
 }
 
-/** What two clients have to say to each other; opaque to the relay. */
+/** A message between two clients; opaque to the relay. */
 export interface EncryptedPayload {
   nonce: Uint8Array;
   ciphertext: Uint8Array;
   senderPublicKey: Uint8Array;
 }
 
-/** What the relay wants to have signed. */
+/** The challenge that a client signs. */
 export interface AuthChallenge {
   version: number;
   nonce: Uint8Array;
@@ -73,14 +73,14 @@ export interface AuthResponse {
   nonce: Uint8Array;
 }
 
-/** What the relay thinks of the signature. */
+/** The result of the authentication. */
 export interface AuthResult {
   success: boolean;
   errorMessage: string;
   assignedAddress: string;
 }
 
-/** The relay's word that a message was not delivered, and when to try again. */
+/** A denied message, and the wait until a retry. */
 export interface RateLimited {
   retryAfterMs: bigint;
   reason: string;

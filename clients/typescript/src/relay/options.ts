@@ -1,8 +1,8 @@
-/** What a connection can be told, and its defaults. */
+/** The options of a connection, and their defaults. */
 
 import { systemClock, type Clock } from "../shared/clock.js";
 import { consoleLogger, type Logger } from "../shared/log.js";
-import { tell } from "../shared/tell.js";
+import { notify } from "../shared/notify.js";
 import { InvalidError, type RelayError } from "./errors.js";
 import type { RelayKey } from "./handshake.js";
 import type { InboxLimits } from "./inbox.js";
@@ -12,43 +12,43 @@ import { webSocketConstructor, type WebSocketConstructor } from "./socket.js";
 
 /** How to connect. Only `key` is required, and `WebSocket` where the platform has none. */
 export interface ConnectOptions {
-  /** Who connects: an Ed25519 key pair of WebCrypto, or the 32 bytes of a secret seed. */
+  /** The client's key: an Ed25519 key pair of WebCrypto, or the 32 bytes of a secret seed. */
   readonly key: RelayKey;
-  /** What makes WebSockets; default: that of the platform. Node has one from version 22 on. */
+  /** The WebSocket constructor; default: that of the platform. Node has one from version 22 on. */
   readonly WebSocket?: WebSocketConstructor;
   /**
-   * The host that the relay must call itself. Give it: a signature is worth something only to the relay
-   * that it names. Without it, whatever the relay calls itself is signed.
+   * The expected host of the relay. Set it: a signature is valid only for the relay whose host it
+   * contains. Without it, any host that the relay states is signed.
    */
   readonly relayHost?: string;
-  /** Aborting it rejects a connection that is being made, and closes one that is up. */
+  /** Aborting it rejects a connection in progress, and closes an open one. */
   readonly signal?: AbortSignal;
-  /** For connecting and authenticating together; default: 10 s. */
+  /** For connecting and authenticating in total; default: 10 s. */
   readonly timeoutMs?: number;
-  /** How far the relay's clock may be from ours; default: 30 s. */
+  /** The maximum difference of the relay's clock and ours; default: 30 s. */
   readonly clockSkewMs?: number;
-  /** The largest envelope that the relay takes; default: 65 536 bytes. */
+  /** The largest envelope that the relay accepts; default: 65 536 bytes. */
   readonly envelopeBytesMax?: number;
-  /** How much the WebSocket may hold that the network has not taken yet; default: 4 MiB. */
+  /** The maximum that the WebSocket may buffer; default: 4 MiB. */
   readonly bufferedBytesMax?: number;
-  /** How much is kept, and how often a refused message is sent. */
+  /** How much is stored, and how often a denied message is sent. */
   readonly sendLimits?: Partial<SendLimits>;
-  /** How many received messages are kept until they are fetched; default: 1 024 and 4 MiB. */
+  /** How many received messages are stored until they are read; default: 1 024 and 4 MiB. */
   readonly inboxLimits?: Partial<InboxLimits>;
-  /** Gets one line for each refusal; default: `console.warn`. */
+  /** Gets one line for each denial; default: `console.warn`. */
   readonly logger?: Logger;
   readonly clock?: Clock;
-  /** Where message ids come from; default: the platform's generator. */
+  /** The source of message ids; default: the platform's generator. */
   readonly randomBytes?: (count: number) => Uint8Array;
-  /** The relay refused a message. */
-  readonly onRateLimited?: (refusal: Refusal) => void;
-  /** A message was refused as often as is allowed, and will not be sent again. */
+  /** The relay denied a message. */
+  readonly onRateLimited?: (denial: Refusal) => void;
+  /** A message was denied as often as allowed, and will not be sent again. */
   readonly onGaveUp?: (message: OutgoingMessage) => void;
-  /** Something was received that nobody can use, or was lost; default: a line in the log. */
+  /** A received message is invalid or was lost; default: a log line. */
   readonly onProblem?: (problem: RelayError) => void;
 }
 
-/** Options with their defaults, checked. */
+/** Validated options with their defaults. */
 export interface Settings {
   readonly options: ConnectOptions;
   readonly WebSocket: WebSocketConstructor;
@@ -64,12 +64,12 @@ export interface Settings {
   readonly onProblem: (problem: RelayError) => void;
 }
 
-/** Throws an `InvalidError` that names what is wrong. */
+/** Throws an `InvalidError` that names an invalid option. */
 export function checkOptions(options: ConnectOptions): Settings {
   const logger = options.logger ?? consoleLogger;
   const clockSkewMs = options.clockSkewMs ?? 30_000;
   if (!Number.isSafeInteger(clockSkewMs) || clockSkewMs < 0) {
-    throw new InvalidError(`clockSkewMs is ${clockSkewMs}, not an integer from 0 on`);
+    throw new InvalidError(`clockSkewMs is ${clockSkewMs}, not an integer of at least 0`);
   }
   const onProblem = options.onProblem ?? ((problem) => logger(`Relay client: ${problem.message}`));
   const inbox = { messagesMax: 1_024, bytesMax: MIB_4, ...options.inboxLimits };
@@ -88,7 +88,7 @@ export function checkOptions(options: ConnectOptions): Settings {
     logger,
     clock: options.clock ?? systemClock,
     randomBytes: options.randomBytes ?? randomBytes,
-    onProblem: (problem) => tell(() => onProblem(problem)),
+    onProblem: (problem) => notify(() => onProblem(problem)),
   };
 }
 

@@ -1,9 +1,9 @@
-/** Messages that wait for their turn. */
+/** Messages that are queued. */
 
 import { QueueFullError } from "./errors.js";
 import type { Entry } from "./recent.js";
 
-/** How many new messages a queue takes. */
+/** The bounds of a queue for new messages. */
 export interface QueueBounds {
   readonly messagesMax: number;
   readonly bytesMax: number;
@@ -37,16 +37,18 @@ export class Queue {
     const { messagesMax, bytesMax } = this.#bounds;
     const { length } = this;
     if (length >= messagesMax) {
-      const all = `${length} messages wait to be sent`;
-      throw new QueueFullError(`${all}, the most is ${messagesMax}`, length);
+      const all = `${length} messages are queued`;
+      throw new QueueFullError(`${all}, the maximum is ${messagesMax}`, length);
     }
     if (this.#bytes + bytes > bytesMax) {
-      const all = `${this.#bytes} bytes wait to be sent`;
-      throw new QueueFullError(`${all}, ${bytes} more would be above ${bytesMax}`, length);
+      const all = `${this.#bytes} bytes are queued`;
+      throw new QueueFullError(`${all}, ${bytes} more would exceed ${bytesMax}`, length);
     }
   }
 
-  /** Puts a message in its place, also if the queue is full: one that was taken is never dropped. */
+  /**
+   * Inserts a message in order, also if the queue is full: an accepted message is never dropped.
+   */
   insert(entry: Entry): void {
     let at = this.#entries.length;
     while (at > 0 && (this.#entries[at - 1]?.order ?? 0) > entry.order) at--;

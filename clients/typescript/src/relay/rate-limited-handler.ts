@@ -1,18 +1,18 @@
-/** The sender's side of the relay's limit: what to do when the relay says "too much". */
+/** The sender's side of the relay's limit: what to do when the relay denies a message. */
 
 import { systemClock, type Clock } from "../shared/clock.js";
 import { consoleLogger, type Logger } from "../shared/log.js";
-import { tell } from "../shared/tell.js";
+import { notify } from "../shared/notify.js";
 import { readPayload, type Envelope } from "./envelope.js";
 import { ClosedError, InvalidError } from "./errors.js";
 import { sendLimits, type SendLimits } from "./limits.js";
-import { refusalLine } from "./log.js";
+import { denialLine } from "./log.js";
 import { MessageType, rateLimited, type RateLimited } from "./messages.js";
 import { Pace, settledInMs } from "./pace.js";
 import { Queue } from "./queue.js";
 import { keyOf, Recent, type Entry } from "./recent.js";
 
-/** A message that this sender has taken. */
+/** A message that this sender has accepted. */
 export interface OutgoingMessage {
   readonly messageId: Uint8Array;
   /** The envelope, encoded. */
@@ -21,58 +21,59 @@ export interface OutgoingMessage {
   readonly attempts: number;
 }
 
-/** What became of a refused message. */
+/** What happens to a denied message. */
 export type RefusalOutcome =
   /** It will be sent again. */
   | "queued"
-  /** It has been sent as often as is allowed, and will not be sent again. */
+  /** It has been sent as often as allowed, and will not be sent again. */
   | "gave-up"
-  /** Nobody knows which one it was: the relay named none, or one that is not remembered. */
+  /** The message is unknown: the relay gave no id, or one that is not stored. */
   | "unknown";
 
-/** One refusal. */
+/** One denial. */
 export interface Refusal {
   readonly reason: string;
-  /** What the relay asked for. */
+  /** The wait that the relay requests. */
   readonly retryAfterMs: bigint;
   /** How long this sender waits because of it. */
   readonly waitMs: number;
-  /** The refused message's id; empty if the relay did not say. */
+  /** The denied message's id; empty if the relay gave none. */
   readonly messageId: Uint8Array;
   readonly outcome: RefusalOutcome;
 }
 
-/** What a handler needs, and what it tells. */
+/** The functions that a handler calls. */
 export interface RateLimitedHandlerOptions {
-  /** Hands bytes to the socket. May throw; then nothing has been sent. */
+  /** Passes bytes to the socket. May throw; then nothing has been sent. */
   readonly transmit: (bytes: Uint8Array) => void;
   readonly limits?: Partial<SendLimits>;
   readonly logger?: Logger;
   readonly clock?: Clock;
-  readonly onRateLimited?: (refusal: Refusal) => void;
-  /** A message is given up: it was refused as often as is allowed. */
+  readonly onRateLimited?: (denial: Refusal) => void;
+  /** A message is given up: it was denied as often as allowed. */
   readonly onGaveUp?: (message: OutgoingMessage) => void;
-  /** `transmit` failed for a message whose turn had come. It waits for the next turn. */
+  /** `transmit` failed for a queued message. It stays queued for the next turn. */
   readonly onTransmitError?: (error: unknown) => void;
 }
 
 /** What a handler still had when it was stopped, in the order of sending. */
 export interface Leftovers {
-  /** Refused, or never sent. */
+  /** Denied, or never sent. */
   readonly unsent: OutgoingMessage[];
-  /** Sent lately, and not refused so far. Most of them will have arrived. */
+  /** Sent recently, and not denied so far. Most of them will have arrived. */
   readonly uncertain: OutgoingMessage[];
 }
 
 /**
- * Sends messages, and sends them again when the relay refuses them.
+ * Sends messages, and sends them again when the relay denies them.
  *
- * While it backs off, new messages queue up behind the refused ones, so that all of them go out in the
- * order of `send`, at the pace that the relay grants. What was already on its way behind a refused
- * message may still overtake it. The same bytes are sent again, with the same message id.
+ * While it backs off, new messages queue behind the denied ones, so that all of them are sent in
+ * the order of `send`, at the pace that the relay grants. Messages that were already on their way
+ * behind a denied one may still overtake it. The same bytes are sent again, with the same message
+ * id.
  *
- * Nothing is sent that could not be sent again: as long as there is no room to remember one more
- * message, new ones queue up as well.
+ * Nothing is sent that could not be sent again: without room to store one more message, new ones
+ * are queued as well.
  */
 export class RateLimitedHandler {
   readonly #options: RateLimitedHandlerOptions;
@@ -81,7 +82,7 @@ export class RateLimitedHandler {
   readonly #log: Logger;
   readonly #pace: Pace;
   readonly #recent: Recent;
-  /** What waits, by its order. Whenever something waits, a timer runs. */
+  /** The queued messages, in order. While something is queued, a timer runs. */
   readonly #queue: Queue;
   #order = 0;
   #lastSentAtMs: number | undefined;
@@ -110,25 +111,25 @@ export class RateLimitedHandler {
     });
   }
 
-  /** How many messages wait to be sent. */
+  /** How many messages are queued. */
   get waiting(): number {
     return this.#queue.length;
   }
 
-  /** Whether new messages wait, rather than being sent at once. */
+  /** Whether new messages are queued instead of sent at once. */
   get backingOff(): boolean {
     return this.#timer !== undefined;
   }
 
   /**
-   * Sends an encoded envelope, now or when its turn comes.
+   * Sends an encoded envelope, now or in its turn.
    *
-   * Throws a `QueueFullError` when too much waits, an `InvalidError` for an id that is empty or that of a
-   * message that waits or is remembered, a `ClosedError` after `stop`, and whatever `transmit` throws; in
-   * all these cases the message has not been taken.
+   * Throws a `QueueFullError` when too much is queued, an `InvalidError` for an id that is empty or
+   * that of a queued or stored message, a `ClosedError` after `stop`, and whatever `transmit`
+   * throws; in all these cases the message was not accepted.
    */
   send(messageId: Uint8Array, bytes: Uint8Array): "sent" | "queued" {
-    if (this.#stopped) throw new ClosedError("this sender has been stopped", 1000);
+    if (this.#stopped) throw new ClosedError("this sender was stopped", 1000);
     const nowMs = this.#clock.monotonicMs();
     const roomInMs = this.#recent.makeRoom(1, bytes.length, nowMs);
     const entry = this.#newEntry(messageId, bytes);
@@ -144,22 +145,25 @@ export class RateLimitedHandler {
   }
 
   /**
-   * Takes an envelope if it is the relay's refusal, and says whether it was. Throws a `WireError` if it
-   * is one and malformed.
+   * Handles an envelope if it is the relay's denial, and returns whether it was. Throws a
+   * `WireError` if it is one and malformed.
    *
-   * One with a recipient came from another client, by way of the relay. Who obeyed it could be silenced by
-   * anybody; so it is not taken.
+   * One with a recipient came from another client, through the relay. Obeying it would let any
+   * client silence this one, so it is ignored.
    */
   handle(envelope: Envelope): boolean {
     if (envelope.type !== MessageType.RATE_LIMITED || envelope.toAddress !== "") return false;
-    const said = readPayload(envelope, rateLimited) ?? { retryAfterMs: 0n, reason: "" };
-    if (!this.#stopped) this.#refused(said, envelope.messageId);
+    const limited = readPayload(envelope, rateLimited) ?? { retryAfterMs: 0n, reason: "" };
+    if (!this.#stopped) this.#denied(limited, envelope.messageId);
     return true;
   }
 
-  /** Resolves as soon as nothing waits; rejects with a `ClosedError` when the handler is stopped. */
+  /**
+   * Resolves as soon as nothing is queued; rejects with a `ClosedError` when the handler is
+   * stopped.
+   */
   idle(): Promise<void> {
-    if (this.#stopped) return Promise.reject(new ClosedError("this sender has been stopped", 1000));
+    if (this.#stopped) return Promise.reject(new ClosedError("this sender was stopped", 1000));
     if (!this.backingOff) return Promise.resolve();
     return new Promise((resolve, reject) => this.#idle.push({ resolve, reject }));
   }
@@ -170,25 +174,23 @@ export class RateLimitedHandler {
     this.#timer?.cancel();
     this.#timer = undefined;
     const idle = this.#idle.splice(0);
-    for (const { reject } of idle) reject(new ClosedError("this sender has been stopped", 1000));
+    for (const { reject } of idle) reject(new ClosedError("this sender was stopped", 1000));
     const uncertain = this.#recent.takeAll(this.#clock.monotonicMs());
     uncertain.sort((a, b) => a.order - b.order);
     return { unsent: this.#queue.takeAll(), uncertain };
   }
 
   #newEntry(messageId: Uint8Array, bytes: Uint8Array): Entry {
-    if (messageId.length === 0) throw new InvalidError("a message needs an id to be found by");
+    if (messageId.length === 0) throw new InvalidError("a message needs an id");
     const key = keyOf(messageId);
     if (this.#queue.has(key) || this.#recent.has(key)) {
-      // A refusal names only the id: of two that have the same, one would be lost.
-      throw new InvalidError(
-        "the id is that of a message that waits or was sent a short while ago",
-      );
+      // A denial contains only the id: of two with the same, one would be lost.
+      throw new InvalidError("the id is that of a message that is queued or was sent recently");
     }
     const { recentBytesMax } = this.#limits;
     if (bytes.length > recentBytesMax) {
       const size = `the message has ${bytes.length} bytes`;
-      throw new InvalidError(`${size}, the most that can be remembered is ${recentBytesMax}`);
+      throw new InvalidError(`${size}, the maximum is ${recentBytesMax}`);
     }
     return {
       order: this.#order++,
@@ -202,11 +204,11 @@ export class RateLimitedHandler {
     };
   }
 
-  #refused(said: RateLimited, messageId: Uint8Array): void {
+  #denied(limited: RateLimited, messageId: Uint8Array): void {
     const nowMs = this.#clock.monotonicMs();
     const entry = this.#recent.take(keyOf(messageId));
-    const waitMs = this.#waitMs(said.retryAfterMs, entry?.attempts ?? 1);
-    this.#pace.refused({
+    const waitMs = this.#waitMs(limited.retryAfterMs, entry?.attempts ?? 1);
+    this.#pace.denied({
       waitMs,
       ...(entry && {
         message: {
@@ -219,31 +221,34 @@ export class RateLimitedHandler {
     let outcome: RefusalOutcome = "unknown";
     if (entry !== undefined) {
       outcome = entry.attempts < this.#limits.attemptsMax ? "queued" : "gave-up";
-      // Also when the queue is full: it has been taken, so it is not dropped. There are at most as
-      // many of these as are remembered.
+      // Also when the queue is full: it was accepted, so it is not dropped. There are at most as
+      // many of these as stored messages.
       if (outcome === "queued") this.#queue.insert(entry);
     }
     this.#wait(nowMs + waitMs, "pace");
     if (entry?.inRound === false) {
-      // All that was sent with it is decided first, so that a round tells about itself and nothing else.
+      // All that was sent with it is decided first, so that a round measures only itself.
       this.#wait(this.#lastDirectAtMs + settledInMs(nowMs - entry.sentAtMs), "pace");
     }
-    tell(() => this.#log(refusalLine(said)));
-    tell(() => this.#options.onRateLimited?.({ ...said, waitMs, messageId, outcome }));
-    if (entry !== undefined && outcome === "gave-up") tell(() => this.#options.onGaveUp?.(entry));
-  }
-
-  /** The relay's wait within the limits; doubled with every attempt if waiting so long does not help. */
-  #waitMs(retryAfterMs: bigint, attempts: number): number {
-    const { waitMsMin, waitMsMax } = this.#limits;
-    const asked = retryAfterMs > BigInt(waitMsMax) ? waitMsMax : Number(retryAfterMs);
-    const doublings = Math.max(0, Math.min(attempts, ATTEMPTS_COUNTED) - ATTEMPTS_TRUSTED);
-    return Math.min(Math.max(asked, waitMsMin) * 2 ** doublings, waitMsMax);
+    notify(() => this.#log(denialLine(limited)));
+    notify(() => this.#options.onRateLimited?.({ ...limited, waitMs, messageId, outcome }));
+    if (entry !== undefined && outcome === "gave-up") notify(() => this.#options.onGaveUp?.(entry));
   }
 
   /**
-   * Makes sure that the next turn is not before this time. It may be before a time that was waited for
-   * because of the room: a refused message has left some behind, and every turn looks for it.
+   * The relay's wait within the limits; doubled with every attempt if waiting that long does not
+   * help.
+   */
+  #waitMs(retryAfterMs: bigint, attempts: number): number {
+    const { waitMsMin, waitMsMax } = this.#limits;
+    const requested = retryAfterMs > BigInt(waitMsMax) ? waitMsMax : Number(retryAfterMs);
+    const doublings = Math.max(0, Math.min(attempts, ATTEMPTS_COUNTED) - ATTEMPTS_TRUSTED);
+    return Math.min(Math.max(requested, waitMsMin) * 2 ** doublings, waitMsMax);
+  }
+
+  /**
+   * Makes sure that the next turn is not before this time. It may be before a time that was set to
+   * wait for room: a denied message has freed some, and every turn checks.
    */
   #wait(untilMs: number, cause: Cause): void {
     if (this.#timer?.cause === "pace" && this.#timer.dueMs >= untilMs) return;
@@ -253,7 +258,7 @@ export class RateLimitedHandler {
     this.#timer = { dueMs: untilMs, cause, cancel };
   }
 
-  /** Sends the next round, or ends the back-off if nothing waits. */
+  /** Sends the next round, or ends the back-off if nothing is queued. */
   #turn(): void {
     this.#timer = undefined;
     const { first } = this.#queue;
@@ -266,12 +271,12 @@ export class RateLimitedHandler {
     const roomInMs = this.#recent.makeRoom(1, first.bytes.length, nowMs);
     if (roomInMs > 0) return this.#wait(nowMs + roomInMs, "room");
     const { count, pauseMs } = this.#pace.round();
-    // The pause first: whoever sends while this round goes out has to queue up.
+    // The pause first: messages sent during this round have to queue.
     this.#wait(nowMs + pauseMs, "pace");
     this.#sendRound(this.#takeRound(count, nowMs));
   }
 
-  /** The next so many that wait, or as many as there is room to remember. */
+  /** The next `count` queued messages, or as many as there is room to store. */
   #takeRound(count: number, nowMs: number): Entry[] {
     const round: Entry[] = [];
     let bytes = 0;
@@ -294,7 +299,7 @@ export class RateLimitedHandler {
         this.#transmit(entry, true);
       } catch (error) {
         for (const unsent of round.slice(index)) this.#queue.insert(unsent);
-        tell(() => this.#options.onTransmitError?.(error));
+        notify(() => this.#options.onTransmitError?.(error));
         return;
       }
     }
@@ -320,9 +325,9 @@ export class RateLimitedHandler {
   }
 }
 
-/** What a turn waits for: the relay's pace, or room to remember what is sent. */
+/** What a turn waits for: the relay's pace, or room to store what is sent. */
 type Cause = "pace" | "room";
 
-/** How often the same message may be refused before the relay's waits are thought to be too short. */
+/** How often the same message may be denied before the relay's waits are considered too short. */
 const ATTEMPTS_TRUSTED = 2;
 const ATTEMPTS_COUNTED = 20;

@@ -1,11 +1,11 @@
-/** Messages that were sent a short while ago, and that the relay may still refuse. */
+/** Messages that were sent recently, and that the relay may still deny. */
 
-/** A message on its way: its bytes stay the same, however often it is sent. */
+/** A sent message: its bytes stay the same, however often it is sent. */
 export interface Entry {
-  /** Its place in the order in which the caller sent. */
+  /** Its position in the order of sending. */
   readonly order: number;
   readonly messageId: Uint8Array;
-  /** The id, as something that can be compared. */
+  /** The id in a comparable form. */
   readonly key: string;
   readonly bytes: Uint8Array;
   /** How often it has been sent. */
@@ -17,18 +17,18 @@ export interface Entry {
   inRound: boolean;
 }
 
-/** What a `Recent` may hold, and for how long. */
+/** The bounds of a `Recent`. */
 export interface RecentBounds {
   readonly messagesMax: number;
   readonly bytesMax: number;
-  /** Younger ones may still be refused, and stay whatever happens. */
+  /** Younger ones may still be denied, and always stay. */
   readonly ageMsMin: number;
-  /** Older ones are not kept, even if there is room. */
+  /** Older ones are removed, even if there is room. */
   readonly ageMsMax: number;
 }
 
 /**
- * A bounded memory of what was sent. A message that may still be refused is never forgotten to make
+ * A bounded store of sent messages. A message that may still be denied is never removed to make
  * room for another: the other one has to wait.
  */
 export class Recent {
@@ -42,8 +42,8 @@ export class Recent {
   }
 
   /**
-   * Forgets as much as may be forgotten and has to be, for so many more messages and bytes to fit in.
-   * Returns 0 if they do, or else in how many milliseconds to ask again.
+   * Removes as many as may and must be removed for this many more messages and bytes to fit.
+   * Returns 0 if they fit, or else in how many milliseconds to try again.
    */
   makeRoom(messages: number, bytes: number, nowMs: number): number {
     const { ageMsMin, ageMsMax } = this.#bounds;
@@ -57,7 +57,7 @@ export class Recent {
     return this.#fits(messages, bytes) ? 0 : ageMsMin;
   }
 
-  /** Remembers a message. There has to be room for it, and none with its id. */
+  /** Stores a message. There has to be room for it, and none with its id. */
   add(entry: Entry): void {
     this.#entries.set(entry.key, entry);
     this.#bytes += entry.bytes.length;
@@ -67,7 +67,7 @@ export class Recent {
     return this.#entries.has(key);
   }
 
-  /** The message with this key, which is then no longer remembered. */
+  /** Removes and returns the message with this key. */
   take(key: string): Entry | undefined {
     const entry = this.#entries.get(key);
     if (entry === undefined) return undefined;
@@ -76,7 +76,7 @@ export class Recent {
     return entry;
   }
 
-  /** All that are not too old, the oldest first. None is remembered any longer. */
+  /** Removes all messages; returns those that are not too old, the oldest first. */
   takeAll(nowMs: number): Entry[] {
     const entries = [...this.#entries.values()];
     this.#entries.clear();

@@ -1,10 +1,12 @@
-/** The WebSocket below a connection: bytes in, bytes out, and one end. */
+/** The WebSocket of a connection: bytes in, bytes out, and one end. */
 
 import type { Clock } from "../shared/clock.js";
 import { printable } from "../shared/log.js";
 import { ClosedError, InvalidError, WireError } from "./errors.js";
 
-/** As much of a WebSocket as this client uses: that of browsers, and that of the package `ws`. */
+/**
+ * The part of a WebSocket that this client uses: that of browsers, and that of the package `ws`.
+ */
 export interface WebSocketLike {
   binaryType: string;
   readonly readyState: number;
@@ -19,7 +21,7 @@ export interface WebSocketLike {
   addEventListener(type: "error", listener: (event: object) => void): void;
 }
 
-/** Makes a WebSocket that connects to the address at once. */
+/** Creates a WebSocket that connects to the address at once. */
 export type WebSocketConstructor = new (url: string) => WebSocketLike;
 
 /** How a connection ended. */
@@ -27,21 +29,21 @@ export interface SocketEnd {
   /** The close code; 1006 when there was no close frame. */
   readonly code: number;
   readonly reason: string;
-  /** What the WebSocket reported before it ended, if it did. */
+  /** The error that the WebSocket reported before it ended, if any. */
   readonly error?: unknown;
 }
 
-/** Who is told what happens on a socket. */
+/** The listener of a socket. */
 export interface SocketListener {
   /** A binary frame. */
   frame(bytes: Uint8Array): void;
   /** A frame that is not binary, or too large. */
   badFrame(error: WireError): void;
-  /** The end. Nothing is told after it. */
+  /** The end. Nothing is called after it. */
   end(end: SocketEnd): void;
 }
 
-/** A WebSocket with exactly one end, even if the other side never answers a close. */
+/** A WebSocket with exactly one end, even if the peer never replies to a close. */
 export class Socket {
   listener: SocketListener | undefined;
   readonly #webSocket: WebSocketLike;
@@ -59,7 +61,7 @@ export class Socket {
     webSocket.addEventListener("close", ({ code, reason }) => this.#end(code, reason));
   }
 
-  /** Bytes that the WebSocket has not handed to the network yet. */
+  /** Bytes that the WebSocket has not passed to the network yet. */
   get bufferedBytes(): number {
     return this.#webSocket.bufferedAmount;
   }
@@ -77,7 +79,7 @@ export class Socket {
     if (this.#ended || this.#closing !== undefined) return;
     this.#closing = this.#clock.after(CLOSE_MS_MAX, () => {
       terminate(this.#webSocket);
-      this.#end(ABNORMAL, "the other side did not answer the close");
+      this.#end(ABNORMAL, "the peer did not reply to the close");
     });
     this.#webSocket.close(code, reason);
   }
@@ -87,7 +89,7 @@ export class Socket {
     if (!(data instanceof ArrayBuffer)) {
       this.listener?.badFrame(new WireError("a frame is not binary", 0));
     } else if (data.byteLength > FRAME_BYTES_MAX) {
-      const message = `a frame has ${data.byteLength} bytes, the most is ${FRAME_BYTES_MAX}`;
+      const message = `a frame has ${data.byteLength} bytes, the maximum is ${FRAME_BYTES_MAX}`;
       this.listener?.badFrame(new WireError(message, FRAME_BYTES_MAX));
     } else {
       this.listener?.frame(new Uint8Array(data));
@@ -106,7 +108,7 @@ export class Socket {
   }
 }
 
-/** The given constructor, or the one that the platform has. */
+/** The given constructor, or that of the platform. */
 export function webSocketConstructor(
   given: WebSocketConstructor | undefined,
 ): WebSocketConstructor {
@@ -135,7 +137,7 @@ export function relayUrl(given: string | URL): string {
   return url.href;
 }
 
-/** The error for an end that nobody wanted. */
+/** The error of an unexpected end. */
 export function closedError(end: SocketEnd): ClosedError {
   const reason = end.reason === "" ? "" : `: ${printable(end.reason)}`;
   const cause = end.error instanceof Error ? ` (${printable(end.error.message)})` : "";
@@ -143,18 +145,18 @@ export function closedError(end: SocketEnd): ClosedError {
   return new ClosedError(message, end.code, { cause: end.error });
 }
 
-/** The package `ws` puts the error into the event; browsers keep it to themselves. */
+/** The package `ws` puts the error into the event; browsers hide it. */
 function errorOf(event: object): unknown {
   return "error" in event ? event.error : event;
 }
 
 function terminate(webSocket: WebSocketLike): void {
-  // Only the package `ws` has it. Browsers give up a close by themselves.
+  // Only the package `ws` has it. Browsers abandon a close by themselves.
   if ("terminate" in webSocket && typeof webSocket.terminate === "function") webSocket.terminate();
 }
 
 const OPEN = 1;
 const ABNORMAL = 1006;
 const CLOSE_MS_MAX = 2_000;
-/** What a relay takes from a socket, and so the most that it can pass on. */
+/** The maximum that a relay accepts from a socket, and so the most that it can forward. */
 const FRAME_BYTES_MAX = 131_072;

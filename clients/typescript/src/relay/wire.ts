@@ -1,13 +1,13 @@
 /**
- * The protobuf wire format: reading and writing fields, nothing about any message.
+ * The protobuf wire format: reading and writing fields, independent of messages.
  *
- * A reader never allocates by a length that it was told, never reads past its end, and answers
- * anything malformed with a `WireError`.
+ * A reader never allocates by a stated length, never reads past its end, and throws a `WireError`
+ * for anything malformed.
  */
 
 import { InvalidError, WireError } from "./errors.js";
 
-/** How a field is laid out. */
+/** The encoding of a field. */
 export const WireType = {
   varint: 0,
   fixed64: 1,
@@ -17,15 +17,15 @@ export const WireType = {
   fixed32: 5,
 } as const;
 
-/** The head of a field. */
+/** The tag of a field. */
 export interface Tag {
   readonly field: number;
   readonly wire: number;
-  /** Where the field begins, its head included. */
+  /** The offset of the field, including its tag. */
   readonly start: number;
 }
 
-/** Reads fields from front to back. What it returns are views of the bytes, not copies. */
+/** Reads fields from front to back. Returned values are views of the bytes, not copies. */
 export class Reader {
   readonly #bytes: Uint8Array;
   #at = 0;
@@ -59,7 +59,7 @@ export class Reader {
       if (byte === undefined) throw new WireError("a varint is cut off", start);
       this.#at++;
       if (index === VARINT_BYTES_MAX - 1 && byte > 1) break;
-      // Four bytes, 28 bits, fit a small integer: most varints never become a bigint before the end.
+      // Four bytes, 28 bits, fit a small integer: most varints become a bigint only at the end.
       if (index < 4) low |= (byte & 0x7f) << (7 * index);
       else value |= BigInt(byte & 0x7f) << BigInt(7 * index);
       if (byte < 0x80) return value | BigInt(low);
@@ -72,12 +72,12 @@ export class Reader {
     return BigInt.asIntN(64, this.uint64());
   }
 
-  /** A varint of 32 bits; higher bits are cut off, as protobuf says. */
+  /** A varint of 32 bits; higher bits are cut off, as in protobuf. */
   uint32(): number {
     return Number(BigInt.asUintN(32, this.uint64()));
   }
 
-  /** An enum's number; higher bits are cut off, as protobuf says. */
+  /** An enum's number; higher bits are cut off, as in protobuf. */
   int32(): number {
     return Number(BigInt.asIntN(32, this.uint64()));
   }
@@ -106,7 +106,7 @@ export class Reader {
     }
   }
 
-  /** Passes over a field, and returns it whole, with its head. */
+  /** Skips a field, and returns it whole, with its tag. */
   skip(tag: Tag): Uint8Array {
     const open: number[] = [];
     for (let inner = tag; ; inner = this.tag()) {
@@ -148,14 +148,14 @@ export class Reader {
   }
 }
 
-/** Throws unless a known field is laid out as it should be. */
+/** Throws unless a known field has the right wire type. */
 export function expectWire(tag: Tag, wire: number): void {
   if (tag.wire !== wire) {
     throw new WireError(`field ${tag.field} has wire type ${tag.wire}, not ${wire}`, tag.start);
   }
 }
 
-/** Collects fields. Values that are a type's default are left out, as protobuf 3 does. */
+/** Collects fields. Default values are omitted, as in protobuf 3. */
 export class Writer {
   readonly #parts: Uint8Array[] = [];
 
@@ -166,7 +166,7 @@ export class Writer {
     return value === 0 ? this : this.#varint(field, BigInt(value));
   }
 
-  /** An enum's number. Negative ones are ten bytes long, as protobuf says. */
+  /** An enum's number. Negative ones are ten bytes long, as in protobuf. */
   int32(field: number, value: number): this {
     if (!Number.isInteger(value) || value < -0x8000_0000 || value > 0x7fff_ffff) {
       throw new InvalidError(`${value} is not an integer of 32 bits`);
@@ -174,7 +174,7 @@ export class Writer {
     return value === 0 ? this : this.#varint(field, BigInt(value));
   }
 
-  /** A signed integer; a `number` has to be one that is exact. */
+  /** A signed integer; a `number` has to be exact. */
   int64(field: number, value: bigint | number): this {
     if (typeof value === "number" && !Number.isSafeInteger(value)) {
       throw new InvalidError(`${value} is not an exact integer`);
@@ -198,14 +198,14 @@ export class Writer {
     return this.bytes(field, new TextEncoder().encode(value));
   }
 
-  /** An embedded message. It is there even when it is empty. */
+  /** An embedded message. It is written even when it is empty. */
   message(field: number, value: Uint8Array): this {
     this.#key(field, WireType.bytes);
     this.#parts.push(varint(BigInt(value.length)), value);
     return this;
   }
 
-  /** Fields that are encoded already. */
+  /** Encoded fields. */
   raw(fields: Uint8Array): this {
     this.#parts.push(fields);
     return this;
@@ -223,13 +223,13 @@ export class Writer {
 
   #key(field: number, wire: number): void {
     if (!Number.isInteger(field) || field < 1 || field > FIELD_MAX) {
-      throw new InvalidError(`${field} is not a field's number`);
+      throw new InvalidError(`${field} is not a field number`);
     }
     this.#parts.push(varint((BigInt(field) << 3n) | BigInt(wire)));
   }
 }
 
-/** All parts in one. A single part is returned as it is. */
+/** All parts in one. A single part is returned unchanged. */
 export function concat(parts: readonly Uint8Array[]): Uint8Array {
   const [only] = parts;
   if (only !== undefined && parts.length === 1) return only;

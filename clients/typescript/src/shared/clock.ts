@@ -1,4 +1,4 @@
-/** Where time comes from. Everything that waits takes a `Clock`, so no test has to. */
+/** The source of time. Everything that waits uses a `Clock`, so no test has to. */
 
 /** Time and timers. */
 export interface Clock {
@@ -6,11 +6,14 @@ export interface Clock {
   monotonicMs(): number;
   /** Milliseconds since 1970. */
   wallMs(): number;
-  /** Calls back once, not before that many milliseconds; never if what it returns is called first. */
+  /**
+   * Calls back once, not before that many milliseconds; never if the returned function is called
+   * first.
+   */
   after(delayMs: number, callback: () => void): () => void;
 }
 
-/** The clock of the machine. */
+/** The system's clock. */
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
   wallMs: () => Date.now(),

@@ -1,13 +1,13 @@
-/** Lines for a log, and what may stand in them. */
+/** Log lines and their escaping. */
 
-/** Takes one line, without its line break. */
+/** Writes one line, given without its line break. */
 export type Logger = (line: string) => void;
 
 export const consoleLogger: Logger = (line) => console.warn(line);
 
 /**
- * Text from outside, fit for one line of a log: control and formatting characters and line
- * separators are written as `\u{…}`, and what is longer than 256 characters is cut.
+ * Text from outside, escaped for one log line: control and formatting characters and line
+ * separators become `\u{…}`, and text longer than 256 characters is cut.
  */
 export function printable(text: string): string {
   const cut = text.length > TEXT_LENGTH_MAX ? `${text.slice(0, TEXT_LENGTH_MAX)}…` : text;

@@ -9,14 +9,14 @@ import {
   type FakeWebSocket,
 } from "./fake-web-socket.js";
 
-/** A connection that is being made, to a relay that is the test. */
+/** A connection in progress to a relay that is the test. */
 export interface Attempt {
   readonly clock: FakeClock;
   readonly socket: FakeWebSocket;
   readonly connecting: Promise<RelayConnection>;
 }
 
-/** Begins to connect. The relay has said nothing yet. */
+/** Begins to connect. The relay has sent nothing yet. */
 export async function attempt(options: Partial<ConnectOptions> = {}): Promise<Attempt> {
   const clock = new FakeClock();
   const { WebSocket, made } = fakeWebSocket();
@@ -26,16 +26,16 @@ export async function attempt(options: Partial<ConnectOptions> = {}): Promise<At
     clock,
     ...options,
   });
-  // Handled where it is awaited; a rejection before that is no accident.
+  // Handled where it is awaited; a rejection before that is expected.
   connecting.catch(() => {});
   return { clock, connecting, socket: await made };
 }
 
-/** Lets a client in, with whatever it has sent so far forgotten. */
-export async function letIn({ socket }: Attempt): Promise<void> {
-  const answered = nextSent(socket);
+/** Authenticates a client, and clears what it has sent so far. */
+export async function admit({ socket }: Attempt): Promise<void> {
+  const responded = nextSent(socket);
   socket.receive(challenge());
-  await answered;
+  await responded;
   socket.onSend = () => {};
   socket.sent.length = 0;
   socket.receive(result());

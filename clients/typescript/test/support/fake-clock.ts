@@ -5,7 +5,7 @@ interface Timer {
   readonly callback: () => void;
 }
 
-/** A clock that moves when it is told to. */
+/** A clock that moves only by calls. */
 export class FakeClock implements Clock {
   #nowMs = 0;
   readonly #timers: Timer[] = [];
@@ -20,7 +20,7 @@ export class FakeClock implements Clock {
 
   after(delayMs: number, callback: () => void): () => void {
     const timer = { dueMs: this.#nowMs + delayMs, callback };
-    // Behind all that are due at the same time.
+    // After all that are due at the same time.
     const later = this.#timers.findIndex(({ dueMs }) => dueMs > timer.dueMs);
     this.#timers.splice(later < 0 ? this.#timers.length : later, 0, timer);
     return () => {
@@ -40,7 +40,7 @@ export class FakeClock implements Clock {
     this.#nowMs = untilMs;
   }
 
-  /** Goes on until nothing is due any more, and returns how long that took. */
+  /** Advances until nothing is due any more, and returns how long that took. */
   runOut(mostMs: number): number {
     const startMs = this.#nowMs;
     while (this.#timers.length > 0) {

@@ -15,7 +15,7 @@ import {
 
 type Listener = (event: never) => void;
 
-/** A WebSocket whose other side is the test. */
+/** A WebSocket whose peer is the test. */
 export class FakeWebSocket implements WebSocketLike {
   binaryType = "blob";
   readyState = 1;
@@ -24,10 +24,10 @@ export class FakeWebSocket implements WebSocketLike {
   readonly sent: Uint8Array[] = [];
   closes = 0;
   terminated = false;
-  /** Is called with every frame that the client sends. */
+  /** Called with every frame that the client sends. */
   onSend: (bytes: Uint8Array) => void = () => {};
-  /** Whether a close is answered, as it should be. */
-  answersClose = true;
+  /** Whether a close gets its reply. */
+  repliesToClose = true;
   readonly #listeners: [string, Listener][] = [];
 
   constructor(url: string) {
@@ -47,7 +47,7 @@ export class FakeWebSocket implements WebSocketLike {
   close(): void {
     this.closes++;
     this.readyState = 2;
-    if (this.answersClose) queueMicrotask(() => this.end(1000, ""));
+    if (this.repliesToClose) queueMicrotask(() => this.end(1000, ""));
   }
 
   terminate(): void {
@@ -76,14 +76,14 @@ export class FakeWebSocket implements WebSocketLike {
   }
 }
 
-/** A constructor of sockets, and the socket that it will have made. */
+/** A constructor of sockets, and the socket that it creates. */
 export function fakeWebSocket(): { WebSocket: WebSocketConstructor; made: Promise<FakeWebSocket> } {
   let resolve: (socket: FakeWebSocket) => void = () => {};
   const made = new Promise<FakeWebSocket>((done) => (resolve = done));
   class WebSocket extends FakeWebSocket {
     constructor(url: string) {
       super(url);
-      // Not before the client has listened.
+      // Not before the client has added its listeners.
       queueMicrotask(() => resolve(this));
     }
   }
@@ -93,7 +93,7 @@ export function fakeWebSocket(): { WebSocket: WebSocketConstructor; made: Promis
 /** The time of the fake clock's start. */
 export const NOW_MS = 1_700_000_000_000n;
 
-/** A challenge that a client signs, but for what is given. */
+/** A valid challenge, with the given fields. */
 export function challenge(given: Partial<AuthChallenge> = {}): Envelope {
   const value = {
     version: 1,
@@ -106,7 +106,7 @@ export function challenge(given: Partial<AuthChallenge> = {}): Envelope {
   return envelope({ type: MessageType.AUTH_CHALLENGE, payload: payload(authChallenge, value) });
 }
 
-/** A result that lets a client in, but for what is given. */
+/** A successful result, with the given fields. */
 export function result(given: Partial<AuthResult> = {}): Envelope {
   const value = { success: true, errorMessage: "", assignedAddress: "pinch:me@h", ...given };
   return envelope({ type: MessageType.AUTH_RESULT, payload: payload(authResult, value) });

@@ -1,6 +1,6 @@
 import type { KeyValue } from "tidegate/kv";
 
-/** A namespace in memory that forgets as Workers KV does: in whole seconds. */
+/** A namespace in memory that expires keys as Workers KV does: in whole seconds. */
 export class MemoryStore implements KeyValue {
   readonly entries = new Map<string, { value: string; ttlS: number; expiresS: number }>();
   nowMs = 0;

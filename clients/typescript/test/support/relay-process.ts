@@ -4,29 +4,29 @@ import { createInterface } from "node:readline";
 import type { TestContext } from "node:test";
 import { fileURLToPath } from "node:url";
 
-/** The relay's program, as the whole workspace builds it unless it is told otherwise. */
+/** The relay's program: that of the workspace's build, or TIDEGATE_RELAY_BIN. */
 const PROGRAM =
   process.env["TIDEGATE_RELAY_BIN"] ??
   fileURLToPath(new URL("../../../../target/debug/tidegate-relay", import.meta.url));
 
-/** What the relay calls itself. */
+/** The relay's public host. */
 export const HOST = "localhost";
 
-/** A relay in a process of its own. */
+/** A relay in its own process. */
 export interface RelayProcess {
   readonly url: string;
-  /** Sends it a signal, and waits until it is gone. */
+  /** Sends it a signal, and waits until it has ended. */
   end(signal: NodeJS.Signals): Promise<void>;
 }
 
-/** Starts a relay on a free port. It is gone when the test is over. */
+/** Starts a relay on a free port. It ends with the test. */
 export async function startRelay(
   context: TestContext,
   environment: Record<string, string> = {},
 ): Promise<RelayProcess> {
   if (!existsSync(PROGRAM)) {
     throw new Error(
-      `there is no relay at ${PROGRAM}: build it with ` +
+      `no relay at ${PROGRAM}: build it with ` +
         "`cargo build --locked -p tidegate-recipe-relay`, or set TIDEGATE_RELAY_BIN",
     );
   }
@@ -50,7 +50,7 @@ export async function startRelay(
   return { url: `ws://127.0.0.1:${await portOf(child)}/ws`, end };
 }
 
-/** Waits for the line that says where it listens. */
+/** Waits for the line with its address. */
 function portOf(child: ChildProcess): Promise<string> {
   return new Promise((resolve, reject) => {
     child.once("error", reject);

@@ -11,8 +11,8 @@ import {
 import type { FakeClock } from "./fake-clock.js";
 import { fromUtf8, utf8 } from "./bytes.js";
 
-/** The relay's word that a message was refused. */
-export function refusal(messageId: string, retryAfterMs: bigint | number, reason = "no"): Envelope {
+/** The relay's denial of a message. */
+export function denial(messageId: string, retryAfterMs: bigint | number, reason = "no"): Envelope {
   return envelope({
     type: MessageType.RATE_LIMITED,
     messageId: utf8(messageId),
@@ -20,7 +20,7 @@ export function refusal(messageId: string, retryAfterMs: bigint | number, reason
   });
 }
 
-/** An encoded message that is known by a name. */
+/** An encoded message with a name as its id. */
 export function message(name: string): { messageId: Uint8Array; bytes: Uint8Array } {
   const messageId = utf8(name);
   return { messageId, bytes: encodeEnvelope(envelope({ messageId, toAddress: "b@h" })) };
@@ -31,18 +31,18 @@ export function nameOf(bytes: Uint8Array): string {
   return fromUtf8(decodeEnvelope(bytes).messageId);
 }
 
-/** A relay with one bucket, and a way to it that takes time and keeps the order. */
+/** A relay with one bucket, and a connection to it with latency and in order. */
 export class SimulatedRelay {
   readonly delivered: string[] = [];
-  refusals = 0;
-  onRefusal: (envelope: Envelope) => void = () => {};
+  denials = 0;
+  onDenial: (envelope: Envelope) => void = () => {};
   readonly #clock: FakeClock;
   readonly #perMessageMs: number;
   readonly #burst: number;
   readonly #latencyMs: () => number;
   #fullAtMs = 0;
   #lastArrivalMs = 0;
-  #lastAnswerMs = 0;
+  #lastResponseMs = 0;
 
   constructor(
     clock: FakeClock,
@@ -71,9 +71,9 @@ export class SimulatedRelay {
       this.delivered.push(name);
       return;
     }
-    this.refusals++;
-    this.#lastAnswerMs = Math.max(this.#lastAnswerMs, nowMs + this.#latencyMs());
-    this.#at(this.#lastAnswerMs, () => this.onRefusal(refusal(name, Math.ceil(waitMs))));
+    this.denials++;
+    this.#lastResponseMs = Math.max(this.#lastResponseMs, nowMs + this.#latencyMs());
+    this.#at(this.#lastResponseMs, () => this.onDenial(denial(name, Math.ceil(waitMs))));
   }
 
   #at(timeMs: number, callback: () => void): void {

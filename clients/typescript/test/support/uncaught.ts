@@ -1,6 +1,6 @@
 import type { TestContext } from "node:test";
 
-/** Catches what nobody catches, for one test; what it returns waits for so many of them. */
+/** Collects uncaught errors during one test; the returned function waits for this many of them. */
 export function uncaught(context: TestContext): (count: number) => Promise<unknown[]> {
   const errors: unknown[] = [];
   const others = process.listeners("uncaughtException");
@@ -12,7 +12,7 @@ export function uncaught(context: TestContext): (count: number) => Promise<unkno
     for (const other of others) process.on("uncaughtException", other);
   });
   return async (count) => {
-    // Each is thrown in a task of its own.
+    // Each is thrown in its own task.
     for (let turn = 0; turn <= count; turn++) await new Promise((done) => setImmediate(done));
     return errors;
   };

@@ -30,14 +30,14 @@ export function vectors(kind: string): readonly Case[] {
   return JSON.parse(text) as Case[];
 }
 
-/** A field that has to be there. */
+/** A required field. */
 export function amount(given: object, name: string): bigint {
   const value = (given as Record<string, unknown>)[name];
   if (typeof value !== "string") throw new Error(`no ${name} in ${JSON.stringify(given)}`);
   return BigInt(value);
 }
 
-/** A decision in the words of the vectors. */
+/** A decision in the form of the vectors. */
 export function spelled({ allowed, remaining, wait, resetNs }: Decision): object {
   return {
     allowed,

@@ -6,14 +6,16 @@ import { fileURLToPath } from "node:url";
 
 import type { KVNamespace } from "@cloudflare/workers-types";
 
-/** What the tests use of miniflare, whose own types need packages that it does not bring along. */
+/**
+ * The part of miniflare that the tests use; its own types need packages that it does not include.
+ */
 interface Miniflare {
   readonly ready: Promise<URL>;
   getKVNamespace(binding: string): Promise<KVNamespace>;
   dispose(): Promise<void>;
 }
 
-/** A function of the test that stands for another service. */
+/** A function of the test that simulates another service. */
 type Service = (request: Request) => Response | Promise<Response>;
 
 interface WorkerOptions {
@@ -21,7 +23,7 @@ interface WorkerOptions {
   readonly program: string | { readonly text: string };
   readonly variables?: Readonly<Record<string, string | number>>;
   readonly services?: Readonly<Record<string, Service>>;
-  /** Whatever the Worker fetches; default: nothing may be fetched. */
+  /** The handler of the Worker's fetches; default: none are allowed. */
   readonly outbound?: Service;
   /** Durable Objects: the binding of each class. */
   readonly durableObjects?: Readonly<Record<string, string>>;
@@ -37,13 +39,13 @@ export interface Worker {
   fetch(path: string, request?: RequestInit): Promise<Response>;
 }
 
-/** Starts a Worker in workerd with a KV namespace. It is gone when the test is over. */
+/** Starts a Worker in workerd with a KV namespace. It ends with the test. */
 export async function startWorker(context: TestContext, options: WorkerOptions): Promise<Worker> {
   const { Miniflare } = createRequire(import.meta.url)("miniflare") as {
     Miniflare: new (options: object) => Miniflare;
   };
   const log = new Lines();
-  const noFetch: Service = ({ url }) => new Response(`nobody is at ${url}`, { status: 502 });
+  const noFetch: Service = ({ url }) => new Response(`no service at ${url}`, { status: 502 });
   const worker = new Miniflare({
     // Nothing is fetched from the platform.
     cf: false,
@@ -65,7 +67,7 @@ export async function startWorker(context: TestContext, options: WorkerOptions):
   };
 }
 
-/** Lines that come whenever they come. */
+/** Lines that arrive at any time. */
 class Lines {
   readonly #lines: string[] = [];
   readonly #waiting: ((line: string) => void)[] = [];
@@ -83,7 +85,7 @@ class Lines {
   }
 }
 
-/** The program and the whole package, under the names by which they are imported. */
+/** The program and the whole package, under their import names. */
 function modules(program: WorkerOptions["program"]): object[] {
   const contents = typeof program === "string" ? builtText(program) : program.text;
   const built = fileURLToPath(new URL("../dist/", BUILT_TESTS));

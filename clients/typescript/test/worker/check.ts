@@ -1,4 +1,4 @@
-/** A Worker that serves the check: `GET /<user>`, at the time that the request says. */
+/** A Worker that serves the check: `GET /<user>`, at the time in the request. */
 
 import { checkRateLimit, KvInvalidError, type KeyValue, type RateLimitEnv } from "tidegate/kv";
 
@@ -19,11 +19,11 @@ export default {
   },
 };
 
-/** The namespace, asked for what it refuses to do: no request of it is ever answered. */
+/** The namespace with invalid calls: none of them succeeds. */
 function breaking(store: KeyValue, broken: string): KeyValue {
-  const refused = "x".repeat(600);
+  const tooLong = "x".repeat(600);
   return {
-    get: (key) => store.get(broken === "get" ? refused : key),
-    put: (key, value, options) => store.put(broken === "put" ? refused : key, value, options),
+    get: (key) => store.get(broken === "get" ? tooLong : key),
+    put: (key, value, options) => store.put(broken === "put" ? tooLong : key, value, options),
   };
 }

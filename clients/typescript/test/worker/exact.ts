@@ -2,7 +2,7 @@
 
 import { Bucket, type BucketState } from "tidegate/core";
 
-/** What is used of a Durable Object's surroundings. */
+/** The part of a Durable Object's state that is used. */
 interface Surroundings {
   readonly storage: {
     get(key: string): Promise<unknown>;
@@ -19,7 +19,7 @@ interface Env {
 
 const limit = Bucket.of({ count: 20n, periodNs: 3_600_000_000_000n, burst: 20n });
 
-/** The limit of one user. While it waits for its storage, nothing else is delivered to it. */
+/** The limit of one user. While it waits for its storage, no other request is delivered to it. */
 export class UserLimit {
   readonly #storage: Surroundings["storage"];
 

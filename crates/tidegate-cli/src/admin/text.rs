@@ -1,4 +1,4 @@
-//! Answers of a daemon, for people.
+//! Prints responses of a daemon as text.
 
 use std::io;
 use std::time::Duration;
@@ -13,36 +13,37 @@ use crate::io::Io;
 pub(super) fn print(command: &AdminCommand, body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     match command {
         AdminCommand::Status => status(body, io),
-        AdminCommand::Policy { put: None, edits, drop_edits: false } => policy(body, *edits, io),
+        AdminCommand::Policy { apply: None, edits, drop_edits: false } => policy(body, *edits, io),
         AdminCommand::Rules => rules(body, io),
-        AdminCommand::Override { rule: None, .. } => tables(&body["overrides"], io),
-        AdminCommand::Ban { who, .. } if who.who.is_empty() => tables(&body["bans"], io),
+        AdminCommand::Override { rule: None, .. } => tables(body, "overrides", io),
+        AdminCommand::Ban { target, .. } if target.patterns.is_empty() => tables(body, "bans", io),
         AdminCommand::Audit { .. } => audit(body, io),
         AdminCommand::Top { .. } => top(body, io),
         AdminCommand::Reset { .. } => writeln!(
             io.stdout,
             "{}",
-            if body["reset"] == true { "forgotten" } else { "there was nothing to forget" }
+            if body["reset"] == true { "state reset" } else { "no state to reset" }
         ),
         AdminCommand::Round { .. } => {
             writeln!(io.stdout, "round {} of {} is closed", body["rounds"], text(&body["domain"]))
         }
-        _ => changed(body, io),
+        AdminCommand::Policy { .. } => changed(body, "this policy is already in force", io),
+        _ => changed(body, "already in force", io),
     }
 }
 
-/// What a change came to.
-fn changed(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
+/// Prints the effect of a change, or why there is none.
+fn changed(body: &Value, unchanged: &str, io: &mut Io<'_>) -> io::Result<()> {
     let count = usize::try_from(body["changes"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
     match count {
-        0 => writeln!(io.stdout, "nothing has changed: it was so before")?,
+        0 => writeln!(io.stdout, "no change: {unchanged}")?,
         count => writeln!(io.stdout, "in force: {}", format::count(count, "change"))?,
     }
-    if let Some(words) = body["words"].as_str() {
-        writeln!(io.stdout, "{}", visible(words))?;
+    if let Some(description) = body["description"].as_str() {
+        writeln!(io.stdout, "{}", visible(description))?;
     }
     if body["starts_fresh"] == true {
-        writeln!(io.stderr, "note: its key or kind of limit is another, so it starts fresh")?;
+        writeln!(io.stderr, "note: its key or kind of limit has changed, so it starts fresh")?;
     }
     for warning in list(&body["warnings"]) {
         let (line, message) = (&warning["line"], text(&warning["message"]));
@@ -50,10 +51,10 @@ fn changed(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     }
     let restart: Vec<_> = list(&body["needs_restart"]).iter().map(text).collect();
     if !restart.is_empty() {
-        writeln!(io.stderr, "note: in force only after a restart: {}", restart.join(", "))?;
+        writeln!(io.stderr, "note: applies after a restart only: {}", restart.join(", "))?;
     }
     match body["until"].as_str() {
-        Some(until) => writeln!(io.stderr, "note: it holds until {until}"),
+        Some(until) => writeln!(io.stderr, "note: in force until {until}"),
         None => Ok(()),
     }
 }
@@ -72,16 +73,16 @@ fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
         writeln!(io.stdout, "          enforced for {percent} % of the keys only")?;
     }
     let reload = &body["reload"];
-    let (good, bad) = (&reload["good"], &reload["bad"]);
-    writeln!(io.stdout, "reloads   {good} good, {bad} bad")?;
+    let (ok, failed) = (&reload["ok"], &reload["failed"]);
+    writeln!(io.stdout, "reloads   {ok} ok, {failed} failed")?;
     if let Some(error) = reload["error"].as_str() {
-        writeln!(io.stdout, "          the old policy is in force: {}", lines(error))?;
+        writeln!(io.stdout, "          the previous policy is in force: {}", lines(error))?;
     } else if reload["replaced"] == true {
-        writeln!(io.stdout, "          a policy that was put is in force, not the file's")?;
+        writeln!(io.stdout, "          a policy applied by an admin is in force, not the file's")?;
     }
     let restart: Vec<_> = list(&reload["needs_restart"]).iter().map(text).collect();
     if !restart.is_empty() {
-        writeln!(io.stdout, "          in force after a restart: {}", restart.join(", "))?;
+        writeln!(io.stdout, "          applies after a restart: {}", restart.join(", "))?;
     }
     let store = &body["store"];
     match store["folder"].as_str() {
@@ -89,7 +90,7 @@ fn status(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
         None => writeln!(io.stdout, "store     {}", text(&store["kind"]))?,
     }
     if let Some(failure) = store["failure"].as_str() {
-        writeln!(io.stdout, "          its disk takes nothing: {}", visible(failure))?;
+        writeln!(io.stdout, "          unavailable: {}", visible(failure))?;
     }
     for (listener, address) in body["listeners"].as_object().into_iter().flatten() {
         let address = address.as_str().map_or_else(|| "off".into(), visible);
@@ -106,7 +107,7 @@ fn policy(body: &Value, is_edits: bool, io: &mut Io<'_>) -> io::Result<()> {
     write!(io.stdout, "{}", body["policy"].as_str().unwrap_or_default())?;
     match overlay {
         "" => Ok(()),
-        _ => writeln!(io.stderr, "note: there are edits over it; --edits prints them"),
+        _ => writeln!(io.stderr, "note: there are edits on top of it; print them with --edits"),
     }
 }
 
@@ -118,36 +119,37 @@ fn rules(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
             Some(origin) => format!(" ({})", visible(origin)),
         };
         let (allowed, denied) = (&rule["allowed"], &rule["denied"]);
-        writeln!(io.stdout, "{domain}/{name}{origin}: {allowed} allowed, {denied} refused")?;
-        writeln!(io.stdout, "    {}", text(&rule["words"]))?;
+        writeln!(io.stdout, "{domain}/{name}{origin}: {allowed} allowed, {denied} denied")?;
+        writeln!(io.stdout, "    {}", text(&rule["description"]))?;
     }
     Ok(())
 }
 
-/// Tables of one kind, each on a line.
-fn tables(tables: &Value, io: &mut Io<'_>) -> io::Result<()> {
-    for table in list(tables) {
+/// Prints the tables of a list, one per line.
+fn tables(body: &Value, name: &str, io: &mut Io<'_>) -> io::Result<()> {
+    let tables = list(&body[name]);
+    for table in tables {
         let entries = table.as_object().into_iter().flatten();
         let entries: Vec<_> =
             entries.map(|(name, it)| format!("{name} = {}", inline(it))).collect();
         writeln!(io.stdout, "{}", visible(&entries.join(", ")))?;
     }
-    if list(tables).is_empty() {
-        writeln!(io.stderr, "there are none")?;
+    if tables.is_empty() {
+        writeln!(io.stderr, "no {name}")?;
     }
     Ok(())
 }
 
 fn audit(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     for it in list(&body["changes"]) {
-        let (number, at, who) = (&it["number"], text(&it["at"]), text(&it["who"]));
-        writeln!(io.stdout, "{number} {at} {who}: {}", text(&it["words"]))?;
+        let (number, at, actor) = (&it["number"], text(&it["at"]), text(&it["actor"]));
+        writeln!(io.stdout, "{number} {at} {actor}: {}", text(&it["description"]))?;
     }
     Ok(())
 }
 
 fn top(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
-    for (title, keys) in [("busiest", "busiest"), ("refused most", "most_refused")] {
+    for (title, keys) in [("busiest", "busiest"), ("denied most", "most_denied")] {
         writeln!(io.stdout, "{title}:")?;
         for it in list(&body[keys]) {
             let (count, domain, rule) = (&it["count"], text(&it["domain"]), text(&it["rule"]));
@@ -161,7 +163,7 @@ fn top(body: &Value, io: &mut Io<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// A value as TOML says it, on one line.
+/// A value in TOML, on one line.
 fn inline(value: &Value) -> String {
     match value {
         Value::Object(table) => {

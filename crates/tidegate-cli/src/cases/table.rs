@@ -1,4 +1,4 @@
-//! One table of a file of cases, read key by key; and the problems that are found.
+//! Reads one table of a test file field by field, and collects the problems.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use toml::de::{DeTable, DeValue};
 use super::SourcePosition;
 use crate::similar;
 
-/// The problems of a file, as they are found.
+/// The problems found in a file.
 pub(super) struct CaseProblems<'s> {
     file: &'s str,
     text: &'s str,
-    /// Where the lines begin.
+    /// Offsets of the lines.
     lines: Vec<usize>,
     found: Vec<CaseProblem>,
     errors: usize,
@@ -59,8 +59,8 @@ impl<'s> CaseProblems<'s> {
         SourcePosition { line: line + 1, column }
     }
 
-    /// The problems in the order of the file, and how many more there are. Where there are errors
-    /// the warnings are left out: they may be echoes.
+    /// The problems in the order of the file, and how many were left out. If there are errors, all
+    /// warnings are left out: an error may have caused them.
     pub(super) fn finish(mut self) -> (Vec<Diagnostic>, usize) {
         if self.has_errors() {
             self.found.retain(|problem| problem.severity == Severity::Error);
@@ -79,7 +79,7 @@ impl<'s> CaseProblems<'s> {
     }
 }
 
-/// Reads one table. What is absent, and what is wrong and has been reported, is `None`.
+/// Reader of one table. A value that is missing, or invalid and reported, is `None`.
 pub(super) struct CaseTable<'p, 's, 't> {
     table: &'t DeTable<'t>,
     span: Range<usize>,
@@ -97,12 +97,12 @@ impl<'p, 's, 't> CaseTable<'p, 's, 't> {
         Self { table, span, what, problems }
     }
 
-    pub(super) fn refuse_unknown(&mut self, known: &[&str]) {
+    pub(super) fn reject_unknown(&mut self, known: &[&str]) {
         for key in self.table.keys() {
             let name: &str = key.get_ref();
             if !known.contains(&name) {
-                let message = format!("unknown key `{name}` in {}", self.what);
-                let hint = similar::hint(name, known.iter().copied(), "keys");
+                let message = format!("unknown field `{name}` in {}", self.what);
+                let hint = similar::hint(name, known.iter().copied(), "fields");
                 self.problems.error(key.span(), &message, Some(hint));
             }
         }
@@ -112,14 +112,14 @@ impl<'p, 's, 't> CaseTable<'p, 's, 't> {
         self.table.get(name)
     }
 
-    /// Reports that the value of a key is wrong.
-    pub(super) fn wrong(&mut self, name: &str, message: &str, hint: Option<String>) {
+    /// Reports an invalid value of a field.
+    pub(super) fn invalid(&mut self, name: &str, message: &str, hint: Option<String>) {
         let span = self.get(name).map_or_else(|| self.span.clone(), Spanned::span);
         self.problems.error(span, message, hint);
     }
 
-    /// Reports that the table is wrong.
-    pub(super) fn wrong_whole(&mut self, message: &str, hint: &str) {
+    /// Reports an error of the whole table.
+    pub(super) fn invalid_table(&mut self, message: &str, hint: &str) {
         self.problems.error(self.span.clone(), message, Some(hint.into()));
     }
 
@@ -127,22 +127,22 @@ impl<'p, 's, 't> CaseTable<'p, 's, 't> {
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
         match self.get(name)?.get_ref() {
             DeValue::String(text) if !text.trim().is_empty() => return Some(text.to_string()),
-            DeValue::String(_) => self.wrong(name, &format!("`{name}` is empty"), None),
+            DeValue::String(_) => self.invalid(name, &format!("`{name}` is empty"), None),
             DeValue::Datetime(time) => return Some(time.to_string()),
             DeValue::Integer(number) => {
                 let hint = format!("write it in quotes: \"{number}\"");
-                self.wrong(name, &format!("`{name}` must be text"), Some(hint));
+                self.invalid(name, &format!("`{name}` must be text"), Some(hint));
             }
-            _ => self.wrong(name, &format!("`{name}` must be text"), None),
+            _ => self.invalid(name, &format!("`{name}` must be text"), None),
         }
         None
     }
 
-    /// A text that says a duration, or a word in its place.
+    /// The text of a duration, or a word in place of one.
     pub(super) fn duration_text(&mut self, name: &str) -> Option<String> {
         if let DeValue::Integer(number) = self.get(name)?.get_ref() {
             let hint = format!("write it as text with a unit: \"{number}s\"");
-            self.wrong(name, &format!("`{name}` has no unit"), Some(hint));
+            self.invalid(name, &format!("`{name}` has no unit"), Some(hint));
             return None;
         }
         self.text(name)
@@ -152,13 +152,13 @@ impl<'p, 's, 't> CaseTable<'p, 's, 't> {
         if let DeValue::Boolean(boolean) = self.get(name)?.get_ref() {
             return Some(*boolean);
         }
-        self.wrong(name, &format!("`{name}` must be true or false"), None);
+        self.invalid(name, &format!("`{name}` must be true or false"), None);
         None
     }
 
     pub(super) fn integer(&mut self, name: &str, least: u64) -> Option<u64> {
         let DeValue::Integer(integer) = self.get(name)?.get_ref() else {
-            self.wrong(name, &format!("`{name}` must be a whole number"), None);
+            self.invalid(name, &format!("`{name}` must be a whole number"), None);
             return None;
         };
         let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
@@ -167,21 +167,21 @@ impl<'p, 's, 't> CaseTable<'p, 's, 't> {
                 return Some(number);
             }
             Some(Ok(number)) if number < least => {
-                self.wrong(name, &format!("`{name}` must be at least {least}"), None);
+                self.invalid(name, &format!("`{name}` must be at least {least}"), None);
             }
             Some(Err(_)) if number < Some(0) => {
-                self.wrong(name, &format!("`{name}` must be at least {least}"), None);
+                self.invalid(name, &format!("`{name}` must be at least {least}"), None);
             }
-            _ => self.wrong(name, &format!("`{name}` is too large"), None),
+            _ => self.invalid(name, &format!("`{name}` is too large"), None),
         }
         None
     }
 
-    /// Names and values: texts and whole numbers.
+    /// Names and values; a value is text or a whole number.
     pub(super) fn attributes(&mut self, name: &str) -> Option<Vec<(String, String)>> {
         let DeValue::Table(table) = self.get(name)?.get_ref() else {
             let hint = "write `attributes = { ip = \"192.0.2.1\" }`";
-            self.wrong(name, &format!("`{name}` must be a table"), Some(hint.into()));
+            self.invalid(name, &format!("`{name}` must be a table"), Some(hint.into()));
             return None;
         };
         let mut attributes = Vec::new();
@@ -197,7 +197,7 @@ impl<'p, 's, 't> CaseTable<'p, 's, 't> {
             match text {
                 Some(text) => attributes.push((key.get_ref().to_string(), text)),
                 None => {
-                    let message = "an attribute is text or a whole number";
+                    let message = "an attribute must be text or a whole number";
                     let is_one = !matches!(value.get_ref(), DeValue::Array(_) | DeValue::Table(_));
                     let hint = is_one.then(|| "write it in quotes".into());
                     self.problems.error(value.span(), message, hint);

@@ -1,11 +1,11 @@
-//! Where the daemon's log goes: to stderr, one line for each event.
+//! The daemon's log: stderr, one line per event.
 
 use tracing::level_filters::LevelFilter;
 
 use crate::args::{LogFormat, LogLevel};
 
-/// Sends everything that is logged from now on to stderr.
-pub(crate) fn begin(format: LogFormat, level: LogLevel) {
+/// Starts to log to stderr.
+pub(crate) fn init(format: LogFormat, level: LogLevel) {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -17,7 +17,7 @@ pub(crate) fn begin(format: LogFormat, level: LogLevel) {
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(false);
-    // Somebody who calls the command as a library may have a log of their own.
+    // A program that uses this crate as a library may have installed its own subscriber.
     let _ = match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),

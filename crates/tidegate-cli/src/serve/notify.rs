@@ -1,18 +1,18 @@
 //! Notifies systemd, or another supervisor with its protocol, of start and stop.
 //!
-//! With `Type=notify` the environment names a datagram socket; each message is lines of `NAME=value`.
+//! With `Type=notify` `NOTIFY_SOCKET` names a datagram socket; a message is lines of `NAME=value`.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The daemon serves.
+/// Reports that the daemon serves.
 pub(crate) fn ready() {
     notify("READY=1");
 }
 
-/// The daemon is on its way out.
+/// Reports that the daemon is stopping.
 pub(crate) fn shutdown() {
     notify("STOPPING=1");
 }
@@ -26,7 +26,7 @@ fn notify(message: &str) {
     }
 }
 
-/// A path, or a name without one that begins with `@`.
+/// Sends to a path, or with `@` in front to an abstract socket name.
 fn send(socket: &[u8], message: &str) -> io::Result<()> {
     let address = match socket {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_arrives_at_a_path_and_at_a_name_without_one() {
+    fn message_reaches_path_and_abstract_sockets() {
         let folder = std::env::temp_dir().join(format!("tidegate-notify-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("socket");

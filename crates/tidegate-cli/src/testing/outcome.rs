@@ -1,4 +1,4 @@
-//! Cases at work: what was expected, and what came.
+//! Runs cases and compares their decisions with the expected ones.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ pub(super) struct CaseOutcome {
     pub(super) case: Case,
     /// Its number in the file, from 1.
     number: usize,
-    /// The answer that was looked at last.
+    /// The last decision that was compared.
     decision: Result<DecisionSummary, CheckError>,
-    /// How the answer differs from what was expected.
+    /// How the decision differs from the expected one.
     pub(super) problem: Option<String>,
 }
 
-/// Runs cases in their order on one fresh engine.
+/// Runs cases in order on one fresh engine.
 pub(super) fn run(cases: Vec<Case>, policy: &Policy) -> Vec<CaseOutcome> {
     let Some(first) = cases.first() else { return Vec::new() };
     let simulator = Simulator::new(policy.clone(), first.at);
@@ -44,7 +44,7 @@ fn run_one(case: Case, number: usize, simulator: &Simulator) -> CaseOutcome {
         let is_last = turn == case.repeat;
         let problem = problem(&case.expected, &decision, is_last);
         if is_last || problem.is_some() {
-            let which = format!("time {turn} of {}: ", case.repeat);
+            let which = format!("request {turn} of {}: ", case.repeat);
             let which = if case.repeat > 1 { which } else { String::new() };
             break (decision, problem.map(|problem| which + &problem));
         }
@@ -53,7 +53,7 @@ fn run_one(case: Case, number: usize, simulator: &Simulator) -> CaseOutcome {
     CaseOutcome { case, number, decision, problem }
 }
 
-/// How an answer differs from what was expected. The numbers count after the last request only.
+/// How a decision differs from the expected one. Numbers are compared after the last request only.
 fn problem(
     expected: &Expected,
     decision: &Result<DecisionSummary, CheckError>,
@@ -63,7 +63,7 @@ fn problem(
         Ok(decision) => decision,
         Err(error) => {
             return Some(format!(
-                "expected {}, but it cannot be decided: {error}",
+                "expected {}, but the request cannot be decided: {error}",
                 verdict(expected)
             ));
         }
@@ -79,7 +79,7 @@ fn problem(
     if let Some(remaining) = expected.remaining
         && decision.remaining != Some(remaining)
     {
-        let got = decision.remaining.map_or("no rule that says".into(), |it| it.to_string());
+        let got = decision.remaining.map_or("none".into(), |it| it.to_string());
         differences.push(format!("expected remaining = {remaining}, got {got}"));
     }
     if let Some(wait) = expected.wait
@@ -91,7 +91,7 @@ fn problem(
     (!differences.is_empty()).then(|| differences.join("; "))
 }
 
-/// Waits are the same if they are so on the wire: in milliseconds, rounded up.
+/// Compares waits in their wire format: milliseconds, rounded up.
 fn is_same(expected: Wait, got: Wait) -> bool {
     match (expected, got) {
         (Wait::After(expected), Wait::After(got)) => {
@@ -101,7 +101,7 @@ fn is_same(expected: Wait, got: Wait) -> bool {
     }
 }
 
-/// A wait as a file of cases says it.
+/// A wait in the syntax of a test file.
 fn wait_text(wait: Wait) -> String {
     match wait {
         Wait::After(wait) => format!("\"{}\"", format::duration(wait)),
@@ -118,11 +118,11 @@ fn verdict(expected: &Expected) -> String {
     }
 }
 
-/// An answer in the words of a file of cases.
+/// A decision in the terms of a test file.
 fn describe(decision: &DecisionSummary) -> String {
     let by = decision.rule.as_ref().map(|rule| format!(" by `{rule}`")).unwrap_or_default();
     let left = match (decision.remaining, decision.limit) {
-        (Some(left), Some(limit)) => format!("{left} of {limit} left"),
+        (Some(left), Some(limit)) => format!("{left} of {limit} remaining"),
         _ => match (&decision.rule, &decision.reason) {
             (_, Some(reason)) => format::visible(reason),
             (_, None) => "no rule applies".into(),

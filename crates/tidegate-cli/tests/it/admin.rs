@@ -1,4 +1,4 @@
-//! Talking to a running daemon: `tidegate ping` and `tidegate admin`.
+//! `tidegate ping` and `tidegate admin`, against a running daemon.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -27,7 +27,7 @@ key    = ["user"]
 quota  = { max = 1, per = "round" }
 "#;
 
-/// The real daemon, in a short folder that everybody may enter.
+/// A daemon in a folder with a short path that all users may enter.
 struct Daemon {
     folder: PathBuf,
     child: Child,
@@ -47,7 +47,7 @@ impl Daemon {
         serve.args(["--admin", "off", "--unix"]).arg(folder.join("s.sock"));
         let child = serve.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let daemon = Self { folder, child };
-        assert!((0..10_000).any(|_| daemon.tidegate(&["ping"]).code == 0), "it does not answer");
+        assert!((0..10_000).any(|_| daemon.tidegate(&["ping"]).code == 0), "no response");
         daemon
     }
 
@@ -68,12 +68,12 @@ impl Daemon {
         self.tidegate(&[&["admin"], args].concat())
     }
 
-    /// The command as another user, who has a group and no others.
+    /// Runs the command as another user with a single group.
     fn tidegate_as(&self, uid: u32, args: &[&str]) -> Ended {
         let copy = self.folder.join("tidegate");
         if !copy.exists() {
-            // Another process makes it: a file that this one has open for writing could not be run
-            // while a child that another test starts has it open too.
+            // Copied by another process: a file that this one has open for writing cannot be run
+            // while a child process of another test has inherited it.
             let mut install = Command::new("install");
             install.arg("--mode=0755").arg(env!("CARGO_BIN_EXE_tidegate")).arg(&copy);
             assert!(install.status().unwrap().success());
@@ -93,10 +93,10 @@ impl Daemon {
         let mut buffer = [0; 4096];
         loop {
             let count = stream.read(&mut buffer).unwrap();
-            assert!(count > 0, "it has hung up");
+            assert!(count > 0, "connection closed");
             if let Some(text) = decoder.next(&mut &buffer[..count]).unwrap() {
-                let answer: Value = serde_json::from_str(&text).unwrap();
-                return answer["allowed"].as_bool().unwrap_or_else(|| panic!("{answer}"));
+                let response: Value = serde_json::from_str(&text).unwrap();
+                return response["allowed"].as_bool().unwrap_or_else(|| panic!("{response}"));
             }
         }
     }
@@ -110,7 +110,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Without the variables of the one who runs the tests.
+/// Removes the `TIDEGATE_*` variables of the environment.
 fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TIDEGATE_") {
@@ -121,13 +121,13 @@ fn clean(mut command: Command) -> Command {
 }
 
 #[test]
-fn a_ping_tells_whether_a_daemon_is_there() {
+fn ping_reports_whether_a_daemon_responds() {
     let daemon = Daemon::start(POLICY);
-    let version = format!("tidegate {} is there: 2", env!("CARGO_PKG_VERSION"));
-    daemon.tidegate(&["ping"]).with(0).silent_err().out(&[&version]);
-    let told = daemon.tidegate(&["ping", "--format", "json"]).with(0).json();
+    let pong = format!("pong from tidegate {} at 2", env!("CARGO_PKG_VERSION"));
+    daemon.tidegate(&["ping"]).with(0).silent_err().out(&[&pong]);
+    let response = daemon.tidegate(&["ping", "--format", "json"]).with(0).json();
     assert_eq!(
-        (&told["ok"], &told["serviceVersion"]),
+        (&response["ok"], &response["serviceVersion"]),
         (&json!(true), &json!(env!("CARGO_PKG_VERSION")))
     );
     let nowhere = ["ping", "--socket", "/nowhere/s.sock"];
@@ -137,7 +137,7 @@ fn a_ping_tells_whether_a_daemon_is_there() {
 }
 
 #[test]
-fn a_rule_is_changed_and_changed_back() {
+fn rule_edit_applies_and_can_be_dropped() {
     let daemon = Daemon::start(POLICY);
     assert!(
         daemon.check("api", "ada") && daemon.check("api", "ada") && !daemon.check("api", "ada")
@@ -145,32 +145,36 @@ fn a_rule_is_changed_and_changed_back() {
     let change = ["change", "search", "--domain", "api", "window.max = 3"];
     daemon.admin(&change).with(0).out(&["in force: 1 change", "At most 3 in each window"]);
     assert!(daemon.check("api", "ada") && !daemon.check("api", "ada"));
-    daemon.admin(&["rules"]).with(0).out(&["api/search (edited): 3 allowed, 2 refused"]);
+    daemon.admin(&["rules"]).with(0).out(&["api/search (edited): 3 allowed, 2 denied"]);
     daemon.admin(&["policy"]).with(0).out(&["max = 2"]).err(&["--edits"]);
     daemon.admin(&["policy", "--edits"]).with(0).out(&["max = 3"]);
-    daemon.admin(&change).with(0).out(&["nothing has changed"]);
+    daemon.admin(&change).with(0).out(&["no change: already in force"]);
     daemon.admin(&["policy", "--drop-edits"]).with(0).out(&["in force: 1 change"]);
     daemon.admin(&["policy", "--edits"]).with(0).silent_out();
     let fresh = ["change", "search", "--domain", "api", "cooldown = '1h'"];
     daemon.admin(&fresh).with(0).err(&["starts fresh"]);
-    daemon.admin(&["change", "nobody", "mode = 'shadow'"]).with(1).err(&["there is no rule"]);
+    daemon
+        .admin(&["change", "unknown", "mode = 'shadow'"])
+        .with(1)
+        .err(&["no rule \"unknown\" in domain"]);
     daemon.admin(&["change", "search", "--domain", "api", "x = "]).with(1).err(&["not TOML"]);
 }
 
 #[test]
-fn policies_are_put_from_files_and_stdin() {
+fn policy_is_applied_from_file_and_stdin() {
     let daemon = Daemon::start(POLICY);
     let other = POLICY.replace("max = 2", "max = 9");
-    let put = daemon.tidegate_with(&["admin", "policy", "--put", "-"], other.as_bytes()).with(0);
-    put.out(&["in force: 1 change"]).err(&["until the policy file changes"]);
+    let applied =
+        daemon.tidegate_with(&["admin", "policy", "--apply", "-"], other.as_bytes()).with(0);
+    applied.out(&["in force: 1 change"]).err(&["until the policy file changes"]);
     daemon.admin(&["policy"]).with(0).out(&["max = 9"]);
     fs::write(daemon.folder.join("bad.toml"), "[[rule]]\nname = 'x'\nburst = 1\n").unwrap();
-    let bad = daemon.admin(&["policy", "--put", "bad.toml"]).with(1);
-    bad.err(&["policy.toml:3:1: error: unknown key `burst`"]);
-    daemon.admin(&["policy", "--put", "gone.toml"]).with(2).err(&["cannot read `gone.toml`"]);
+    let bad = daemon.admin(&["policy", "--apply", "bad.toml"]).with(1);
+    bad.err(&["policy.toml:3:1: error: unknown field `burst`"]);
+    daemon.admin(&["policy", "--apply", "gone.toml"]).with(2).err(&["cannot read `gone.toml`"]);
     let large = format!("#{}\n{POLICY}", "x".repeat(70_000));
     fs::write(daemon.folder.join("large.toml"), large).unwrap();
-    daemon.admin(&["policy", "--put", "large.toml"]).with(2).err(&["too long", "over HTTP"]);
+    daemon.admin(&["policy", "--apply", "large.toml"]).with(2).err(&["too long", "over HTTP"]);
     daemon.admin(&["policy"]).with(0).out(&["max = 9"]);
 }
 
@@ -188,18 +192,18 @@ fn overrides_bans_resets_and_rounds() {
     daemon.admin(&[&of[..], &["--drop"]].concat()).with(0);
     daemon.admin(&[&of[..], &["--drop"]].concat()).with(1).err(&["no such override"]);
     daemon.admin(&of).with(1).err(&["override"]);
-    daemon.admin(&["reset", "--domain", "api", "--attr", "user=ada"]).with(0).out(&["forgotten"]);
+    daemon.admin(&["reset", "--domain", "api", "--attr", "user=ada"]).with(0).out(&["state reset"]);
     assert!(daemon.check("api", "ada"));
-    let who = ["--domain", "api", "--who", "user=ada", "--who", "user=eve"];
-    daemon.admin(&[&["ban"], &who[..], &["--for", "1h", "--reason", "no"]].concat()).with(0);
+    let of = ["--domain", "api", "--match", "user=ada", "--match", "user=eve"];
+    daemon.admin(&[&["ban"], &of[..], &["--for", "1h", "--reason", "no"]].concat()).with(0);
     assert!(
         !daemon.check("api", "ada") && !daemon.check("api", "eve") && daemon.check("api", "bob")
     );
-    daemon.admin(&["ban"]).with(0).out(&[r#"who = { user = ["ada", "eve"] }"#, "no"]);
-    daemon.admin(&[&["unban"], &who[..]].concat()).with(0);
-    daemon.admin(&[&["unban"], &who[..]].concat()).with(1).err(&["no such ban"]);
+    daemon.admin(&["ban"]).with(0).out(&[r#"match = { user = ["ada", "eve"] }"#, "no"]);
+    daemon.admin(&[&["unban"], &of[..]].concat()).with(0);
+    daemon.admin(&[&["unban"], &of[..]].concat()).with(1).err(&["no such ban"]);
     assert!(daemon.check("api", "ada"));
-    daemon.admin(&["ban"]).with(0).silent_out().err(&["there are none"]);
+    daemon.admin(&["ban"]).with(0).silent_out().err(&["no bans"]);
     assert!(daemon.check("game", "ada") && !daemon.check("game", "ada"));
     daemon.admin(&["round", "game"]).with(0).out(&["round 1 of game is closed"]);
     assert!(daemon.check("game", "ada"));
@@ -207,10 +211,10 @@ fn overrides_bans_resets_and_rounds() {
     let audit = daemon.admin(&["audit", "--format", "json"]).with(0).json();
     let changes = audit["changes"].as_array().unwrap();
     assert_eq!(changes.len(), 7, "{audit}");
-    assert!(changes.iter().all(|it| it["who"].as_str().unwrap().starts_with("user ")));
-    let told = daemon.admin(&["audit", "--since", "6"]).with(0);
-    assert!(told.out.starts_with("7 2") && told.out.lines().count() == 1, "{told:?}");
-    daemon.admin(&["top", "--count", "1"]).with(0).out(&["busiest:", "refused most:", "ada"]);
+    assert!(changes.iter().all(|it| it["actor"].as_str().unwrap().starts_with("user ")));
+    let audit = daemon.admin(&["audit", "--since", "6"]).with(0);
+    assert!(audit.out.starts_with("7 2") && audit.out.lines().count() == 1, "{audit:?}");
+    daemon.admin(&["top", "--count", "1"]).with(0).out(&["busiest:", "denied most:", "ada"]);
     let status = daemon.admin(&["status"]).with(0);
     status.out(&[
         "rules     2, 0 of them in shadow mode; no edits",
@@ -222,14 +226,14 @@ fn overrides_bans_resets_and_rounds() {
 }
 
 #[test]
-fn wrong_usage_is_told_before_anybody_is_asked() {
+fn invalid_usage_is_rejected_before_any_request() {
     let daemon = Daemon::start(POLICY);
     for args in [
         &["override", "search"][..],
         &["override", "--unlimited"],
         &["ban", "--for", "1h"],
         &["change", "search"],
-        &["policy", "--put", "x", "--edits"],
+        &["policy", "--apply", "x", "--edits"],
         &["top", "--count", "0"],
         &[],
     ] {
@@ -240,16 +244,16 @@ fn wrong_usage_is_told_before_anybody_is_asked() {
 }
 
 #[test]
-fn other_users_look_if_they_are_listed_and_are_kept_out_if_not() {
-    if !can_be_others() {
+fn listed_users_have_read_access_and_others_none() {
+    if !can_switch_users() {
         return;
     }
     let listed = format!("[server]\nunix_users = ['uid:20001']\n{POLICY}");
     let daemon = Daemon::start(&listed);
     let _ = daemon.tidegate_as(20_001, &["ping"]).with(0);
     daemon.tidegate_as(20_001, &["admin", "rules"]).with(0).out(&["api/search"]);
-    let ban = ["admin", "ban", "--who", "user=x"];
-    daemon.tidegate_as(20_001, &ban).with(1).err(&["you may look, but not change anything"]);
+    let ban = ["admin", "ban", "--match", "user=x"];
+    daemon.tidegate_as(20_001, &ban).with(1).err(&["read-only access"]);
     daemon.tidegate_as(20_002, &["ping"]).with(1).err(&["Access denied"]);
     daemon.tidegate_as(20_002, &["admin", "rules"]).with(1).silent_out().err(&["Access denied"]);
     let _ = daemon.admin(&ban[1..]).with(0);
@@ -257,9 +261,9 @@ fn other_users_look_if_they_are_listed_and_are_kept_out_if_not() {
     alone.tidegate_as(20_001, &["ping"]).with(1).err(&["ermission denied", "unix_users"]);
 }
 
-/// Whether this can be other users. In continuous integration it has to.
-#[expect(clippy::print_stdout, reason = "a test that tests nothing says so")]
-fn can_be_others() -> bool {
+/// Whether this process can run commands as other users. Required in continuous integration.
+#[expect(clippy::print_stdout, reason = "a skipped test reports it")]
+fn can_switch_users() -> bool {
     let id = Command::new("id").arg("-u").output().unwrap();
     let has_setpriv = Command::new("setpriv").arg("--version").output().is_ok();
     if id.stdout == b"0\n" && has_setpriv && Path::new("/usr/bin/install").exists() {
@@ -267,6 +271,6 @@ fn can_be_others() -> bool {
     }
     let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(!is_ci, "these tests need root and setpriv");
-    println!("not tested: this needs root and setpriv");
+    println!("skipped: needs root and setpriv");
     false
 }

@@ -1,12 +1,12 @@
-//! What goes wrong around a command: arguments, files, pipes.
+//! Arguments, files and pipes: errors that all commands share.
 
 use std::process::Stdio;
 
 use crate::run::{GOOD, command, folder, root, tidegate, tidegate_in};
 
 #[test]
-fn wrong_usage_is_told_on_stderr() {
-    for (args, said) in [
+fn invalid_usage_is_reported_on_stderr() {
+    for (args, expected) in [
         (&[][..], "Usage: tidegate"),
         (&["validte", "x"], "'validate'"),
         (&["validate"], "<POLICY>"),
@@ -14,7 +14,7 @@ fn wrong_usage_is_told_on_stderr() {
         (&["validate", "x", "--format", "xml"], "text, json, github"),
         (&["test", "examples/policies/relay.toml"], "<CASES>"),
         (&["explain", "x", "--attr", "ip"], "write ip=VALUE"),
-        (&["explain", "x", "--attr", "=1"], "no name"),
+        (&["explain", "x", "--attr", "=1"], "missing name"),
         (&["explain", "x", "--cost", "0"], "0 is not in 1.."),
         (&["explain", "x", "--time", "noon"], "2026-01-31T12:00:00Z"),
         (&["explain", "x", "--time", "1969-12-31T23:59:59Z"], "between 1970 and 2262"),
@@ -22,12 +22,12 @@ fn wrong_usage_is_told_on_stderr() {
         (&["test", "-", "-"], "`-` is given twice"),
         (&["validate", "-", "x", "-"], "`-` is given twice"),
     ] {
-        let _ = tidegate(args).with(2).err(&[said]).silent_out();
+        let _ = tidegate(args).with(2).err(&[expected]).silent_out();
     }
 }
 
 #[test]
-fn help_helps() {
+fn every_command_has_short_and_long_help() {
     tidegate(&["--help"]).with(0).silent_err().out(&["Exit codes:", "Examples:", "validate"]);
     tidegate(&["--version"]).with(0).out(&[concat!("tidegate ", env!("CARGO_PKG_VERSION"))]);
     for name in ["validate", "explain", "test", "schema", "completions", "man"] {
@@ -38,7 +38,7 @@ fn help_helps() {
 }
 
 #[test]
-fn files_that_cannot_be_read_say_why() {
+fn unreadable_file_is_reported_with_the_reason() {
     let folder = folder("unreadable", &[("policy.toml", GOOD), ("x.test.toml", "")]);
     std::fs::create_dir(folder.join("folder")).unwrap();
     for args in [
@@ -55,7 +55,7 @@ fn files_that_cannot_be_read_say_why() {
         .with(2)
         .err(&["`folder`: the folder has no policy"]);
     tidegate_in(&folder, &["test", "policy.toml", "folder"], b"").with(2).err(&["a directory"]);
-    // What can be checked is checked all the same.
+    // The other files are checked all the same.
     tidegate_in(&folder, &["validate", "none", "policy.toml"], b"")
         .with(2)
         .out(&["policy.toml: ok"])
@@ -63,7 +63,7 @@ fn files_that_cannot_be_read_say_why() {
 }
 
 #[test]
-fn files_that_should_not_be_read_are_refused_in_a_moment() {
+fn hostile_files_are_rejected_quickly() {
     let folder = folder("hostile", &[("policy.toml", GOOD)]);
     std::fs::write(folder.join("huge.toml"), vec![b'#'; 20 << 20]).unwrap();
     std::fs::write(folder.join("binary.toml"), b"name = \"\xff\xfe\"").unwrap();
@@ -71,27 +71,28 @@ fn files_that_should_not_be_read_are_refused_in_a_moment() {
     std::fs::write(folder.join("deep.toml"), deep).unwrap();
     let nested = format!("[[case]]\nname = {}", "[".repeat(200_000));
     std::fs::write(folder.join("nested.toml"), nested).unwrap();
-    for (file, said) in [
+    for (file, expected) in [
         ("huge.toml", "more than 16777216"),
         ("binary.toml", "binary.toml:1:9: error: byte 0xff is not UTF-8"),
         ("deep.toml", "the key has too many parts"),
         ("nested.toml", "nested.toml:2:"),
     ] {
-        tidegate_in(&folder, &["validate", file], b"").with(1).err(&[said]);
-        tidegate_in(&folder, &["test", "policy.toml", file], b"").with(2).err(&[said]).silent_out();
-        tidegate_in(&folder, &["explain", file], b"").with(2).err(&[said]).silent_out();
+        tidegate_in(&folder, &["validate", file], b"").with(1).err(&[expected]);
+        let test = tidegate_in(&folder, &["test", "policy.toml", file], b"");
+        test.with(2).err(&[expected]).silent_out();
+        tidegate_in(&folder, &["explain", file], b"").with(2).err(&[expected]).silent_out();
     }
 }
 
 #[cfg(unix)]
 #[test]
-fn an_endless_file_ends() {
+fn endless_file_is_read_up_to_the_limit() {
     let _ = tidegate(&["validate", "/dev/zero"]).with(1);
 }
 
 #[cfg(unix)]
 #[test]
-fn paths_need_not_be_text() {
+fn non_utf8_paths_are_accepted() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
@@ -106,7 +107,7 @@ fn paths_need_not_be_text() {
 
 /// `tidegate … | head` does not panic, and the exit code stays what it would have been.
 #[test]
-fn a_reader_who_leaves_is_no_failure() {
+fn closed_pipe_does_not_change_the_exit_code() {
     let bad = folder("closed-pipe", &[("bad.toml", "x = 1")]);
     for (folder, args, code) in [
         (root(), &["schema"][..], 0),
@@ -126,10 +127,10 @@ fn a_reader_who_leaves_is_no_failure() {
     }
 }
 
-/// A full disk is one.
+/// Such as a full disk.
 #[cfg(target_os = "linux")]
 #[test]
-fn output_that_cannot_be_written_is_a_failure() {
+fn unwritable_output_is_an_error() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = command(&root());
     command.arg("schema").stdout(full).stderr(Stdio::piped());

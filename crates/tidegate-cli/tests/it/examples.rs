@@ -1,18 +1,18 @@
-//! The policies in `examples/policies` and in the guide are fine, and do what their cases say.
+//! The policies in `examples/policies` and in the testing guide are valid and pass their cases.
 
 use crate::run::{folder, root, tidegate, tidegate_in};
 
 #[test]
-fn the_guide_to_testing_works_when_pasted() {
+fn testing_guide_works_when_pasted() {
     let guide = std::fs::read_to_string(root().join("docs/guides/testing.md")).unwrap();
     let mut blocks = guide.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let (policy, cases) = (blocks.next().unwrap(), blocks.next().unwrap());
     let folder = folder("guide", &[("policy.toml", policy), ("policy.test.toml", cases)]);
     let run = |args: &[&str]| tidegate_in(&folder, args, b"").with(0).silent_err();
     run(&["validate", "--strict", "policy.toml"]).out(&["policy.toml: ok"]);
-    let said = run(&["test", "policy.toml", "policy.test.toml"]).out;
-    assert!(guide.contains(&said), "the guide does not show {said}");
-    // What goes wrong in the guide goes wrong here.
+    let passed = run(&["test", "policy.toml", "policy.test.toml"]).out;
+    assert!(guide.contains(&passed), "the guide does not show {passed}");
+    // The failure that the guide shows.
     std::fs::write(folder.join("policy.toml"), policy.replace("max = 5", "max = 6")).unwrap();
     let failed = tidegate_in(&folder, &["test", "policy.toml", "policy.test.toml"], b"").with(1);
     assert!(guide.contains(&failed.out), "the guide does not show {}", failed.out);

@@ -1,4 +1,4 @@
-//! The guide for those who run a daemon, as somebody follows it.
+//! Runs the guide to operating the daemon.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -8,10 +8,10 @@ use crate::guide::Guide;
 use crate::run;
 
 #[test]
-fn the_commands_of_the_guide_do_what_it_says() {
+fn commands_of_the_guide_print_what_it_shows() {
     let folder = run::folder("operating", &[]);
     let built = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
-    // Paths of sockets are short, so it is not among the build's files.
+    // The path of a socket must be short, so it is outside of the build directory.
     let socket = std::env::temp_dir().join(format!("tgo-{}.sock", std::process::id()));
     let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let [admin, http] = free.each_ref().map(|it| it.local_addr().unwrap().to_string());
@@ -38,7 +38,7 @@ fn the_commands_of_the_guide_do_what_it_says() {
     guide.run(shell);
 }
 
-/// A line without what is different each time: times of day, how long it runs, and who runs the test.
+/// A line without what varies: times of day, uptime, table size and user.
 fn without_varying(line: &str) -> String {
     let words = line.split(' ').map(|word| {
         let bare = word.trim_end_matches(':');

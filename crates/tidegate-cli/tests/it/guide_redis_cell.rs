@@ -1,4 +1,4 @@
-//! The guide for those who come from redis-cell, as somebody follows it.
+//! Runs the guide to moving from redis-cell.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::guide::Guide;
 
 #[test]
-fn the_commands_of_the_guide_do_what_it_says() {
+fn commands_of_the_guide_print_what_it_shows() {
     assert!(
         Command::new("redis-cli").arg("--version").output().is_ok(),
         "no redis-cli: scripts/install installs it"

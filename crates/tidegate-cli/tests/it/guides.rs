@@ -1,4 +1,4 @@
-//! The guides about the daemon, as somebody follows them.
+//! Runs the guides about the daemon.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -6,24 +6,24 @@ use std::process::Command;
 
 use crate::guide::Guide;
 
-/// Runs a guide with the command that was built, on ports that are free.
+/// Runs a guide with the built command, on free ports.
 fn follow(name: &str, text: &str) {
     let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/envoy-1.40.0/envoy");
     if text.contains("envoy -c") {
         assert!(envoy.exists(), "{} is missing: run scripts/install", envoy.display());
     }
     let mut text = text.to_owned();
-    // All are taken at once, so that they are not the same.
+    // Bound at the same time, so that they differ.
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    for (said, listener) in ["8080", "8081", "10000"].iter().zip(&listeners) {
+    for (documented, listener) in ["8080", "8081", "10000"].iter().zip(&listeners) {
         let port = listener.local_addr().unwrap().port().to_string();
-        text = text.replace(&format!("127.0.0.1:{said}"), &format!("127.0.0.1:{port}"));
-        text = text.replace(&format!("port_value: {said}"), &format!("port_value: {port}"));
+        text = text.replace(&format!("127.0.0.1:{documented}"), &format!("127.0.0.1:{port}"));
+        text = text.replace(&format!("port_value: {documented}"), &format!("port_value: {port}"));
     }
     drop(listeners);
     let folder = std::env::temp_dir().join(format!("tidegate-guide-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    // In the background a function is a shell of its own: `exec` makes it the program.
+    // A function in the background runs in a subshell; `exec` replaces that with the program.
     let prelude = format!(
         "tidegate() {{ if [ \"$1\" = serve ]; then exec '{}' \"$@\"; fi; '{}' \"$@\"; }}\n\
          envoy() {{ exec '{}' \"$@\"; }}\n\
@@ -37,7 +37,7 @@ fn follow(name: &str, text: &str) {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A line without how long to wait: that depends on when it is asked.
+/// A line without the wait, which depends on the time of the request.
 fn without_waits(line: &str) -> String {
     let is_wait = line.starts_with("retry-after:") || line.starts_with("ratelimit:");
     let end = line.trim_end_matches(|it: char| it.is_ascii_digit());
@@ -50,7 +50,7 @@ fn behind_envoy() {
 }
 
 #[test]
-fn asking_over_http() {
+fn over_http() {
     follow("http", include_str!("../../../../docs/guides/http.md"));
 }
 

@@ -1,4 +1,4 @@
-//! Reading and mending what a store on disk has written down.
+//! `tidegate ledger`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn tidegate_in(folder: &std::path::Path, args: &[&str]) -> Ended {
     run::tidegate_in(folder, args, b"")
 }
 
-/// A folder with a store in which something has happened.
+/// A folder with a store and three entries in its ledger.
 fn store(name: &str) -> std::path::PathBuf {
     let folder = folder(name);
     let policy = Policy::from_toml(
@@ -35,19 +35,18 @@ fn store(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_happened_is_listed() {
+fn list_prints_entries_and_bookings() {
     let folder = store("ledger-list");
-    let told = tidegate_in(&folder, &["ledger", "state", "list"]).with(0).silent_err().out(&[
+    let listed = tidegate_in(&folder, &["ledger", "state", "list"]).with(0).silent_err().out(&[
         "1 1970-01-01T00:16:40Z reserve in default of ",
         "    5 held calls user=ada",
         "commit in default",
         "    3 committed calls user=ada\n    2 cancelled calls user=ada",
         "    2 charged calls user=bob",
     ]);
-    assert!(!told.out.contains('\u{1b}'), "{told:?}");
+    assert!(!listed.out.contains('\u{1b}'), "{listed:?}");
     let only = ["ledger", "state", "list", "--key", "user=bob", "--format", "json"];
-    let told = tidegate_in(&folder, &only).with(0);
-    let entry = told.json();
+    let entry = tidegate_in(&folder, &only).with(0).json();
     assert_eq!((&entry["what"], &entry["number"]), (&"check".into(), &3.into()));
     assert_eq!(entry["bookings"][0]["key"]["user"], "bob");
     let late = ["ledger", "state", "list", "--since", "1970-01-01T00:17:40Z", "--rule", "calls"];
@@ -71,19 +70,18 @@ fn totals_add_up() {
 }
 
 #[test]
-fn damage_is_told_and_mended() {
+fn damage_is_reported_and_repaired() {
     let folder = store("ledger-damage");
     let _ = tidegate_in(&folder, &["ledger", "state", "check"]).with(0).out(&["3 entries"]);
-    let _ =
-        tidegate_in(&folder, &["ledger", "state", "repair"]).with(0).out(&["nothing is damaged"]);
+    let _ = tidegate_in(&folder, &["ledger", "state", "repair"]).with(0).out(&["no damage found"]);
     let file = folder.join("state/0000000001.log");
     let mut bytes = std::fs::read(&file).unwrap();
-    // In the first batch, which later ones know to be safe.
+    // In the first batch, which later ones record as synced.
     bytes[100] ^= 4;
     std::fs::write(&file, bytes).unwrap();
     let _ = tidegate_in(&folder, &["ledger", "state", "check"])
         .with(1)
-        .out(&["a process would not start: 0000000001.log is damaged at byte 64", "repair"]);
+        .out(&["a process cannot start: 0000000001.log is damaged at byte 64", "repair"]);
     let _ = tidegate_in(&folder, &["ledger", "state", "list"]).with(2).err(&["is damaged"]);
     let _ = tidegate_in(&folder, &["ledger", "state", "repair"]).with(0).out(&["0000000001.log"]);
     let _ = tidegate_in(&folder, &["ledger", "state", "check"]).with(0);
@@ -93,18 +91,18 @@ fn damage_is_told_and_mended() {
 }
 
 #[test]
-fn somebody_can_be_erased() {
+fn erase_removes_names_and_keeps_totals() {
     let folder = store("ledger-erase");
     let erase = ["ledger", "state", "erase", "user=ada"];
-    let _ = tidegate_in(&folder, &erase).with(0).out(&["the names of 1 keys were destroyed"]);
+    let _ = tidegate_in(&folder, &erase).with(0).out(&["erased the names of 1 keys"]);
     let _ = tidegate_in(&folder, &erase).with(1).out(&["no key has user=ada"]);
-    let told = tidegate_in(&folder, &["ledger", "state", "list"]).with(0).out(&["user=(erased)"]);
-    assert!(!told.out.contains("ada") && !told.out.contains("shorter"), "{told:?}");
+    let listed = tidegate_in(&folder, &["ledger", "state", "list"]).with(0).out(&["user=(erased)"]);
+    assert!(!listed.out.contains("ada") && !listed.out.contains("shorter"), "{listed:?}");
     let _ = tidegate_in(&folder, &["ledger", "state", "totals"]).with(0).out(&["granted 7"]);
 }
 
 #[test]
-fn what_is_no_ledger_is_told() {
+fn folder_without_ledger_is_an_error() {
     let folder = folder("ledger-none");
     let _ = tidegate_in(&folder, &["ledger", "nowhere", "list"]).with(2).err(&["not a folder"]);
     std::fs::create_dir(folder.join("empty")).unwrap();
@@ -112,7 +110,7 @@ fn what_is_no_ledger_is_told() {
         let args = [&["ledger", "empty"], command].concat();
         let _ = tidegate_in(&folder, &args).with(2).err(&["no ledger in empty"]).silent_out();
     }
-    assert_eq!(std::fs::read_dir(folder.join("empty")).unwrap().count(), 0, "nothing is made");
+    assert_eq!(std::fs::read_dir(folder.join("empty")).unwrap().count(), 0, "nothing is created");
     std::fs::create_dir(folder.join("future")).unwrap();
     let mut header = b"tidegate ledger\n".to_vec();
     header.extend_from_slice(&7_u32.to_le_bytes());

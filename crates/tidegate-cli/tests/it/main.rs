@@ -1,5 +1,5 @@
-//! The `tidegate` command as a shell sees it: arguments, files and stdin in; stdout, stderr and an
-//! exit code out.
+//! The `tidegate` command as a process: arguments, files and stdin in; stdout, stderr and an exit
+//! code out.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -5,7 +5,7 @@ use crate::run::{folder, root, tidegate, tidegate_in};
 const COMMANDS: [&str; 6] = ["validate", "explain", "test", "schema", "completions", "man"];
 
 #[test]
-fn shells_get_completions() {
+fn every_shell_has_completions() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         tidegate(&["completions", shell]).with(0).silent_err().out(&COMMANDS).out(&["strict"]);
     }
@@ -25,27 +25,27 @@ fn every_command_has_a_man_page() {
 }
 
 #[test]
-fn man_pages_that_cannot_be_written_say_why() {
+fn unwritable_man_pages_are_an_error() {
     let folder = folder("no-man", &[("file", "")]);
     tidegate_in(&folder, &["man", "file"], b"").with(2).err(&["cannot write man pages to `file`"]);
 }
 
 #[test]
-fn the_schema_is_the_committed_one() {
+fn schema_command_prints_the_committed_schema() {
     let committed = root().join("docs/reference/policy.schema.json");
     assert_eq!(tidegate(&["schema"]).with(0).out, std::fs::read_to_string(committed).unwrap());
 }
 
-/// `TIDEGATE_BLESS=1 cargo test -p tidegate-cli --test it reference` writes the file anew.
+/// `TIDEGATE_BLESS=1 cargo test -p tidegate-cli --test it reference` regenerates the file.
 #[test]
-fn the_reference_is_the_one_of_this_code() {
+fn committed_reference_is_current() {
     let path = root().join("docs/reference/cli.md");
     let reference = tidegate_cli::reference();
     if std::env::var_os("TIDEGATE_BLESS").is_some() {
         std::fs::write(&path, &reference).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == reference, "run this test with TIDEGATE_BLESS=1 to write it anew");
+    assert!(committed == reference, "run this test with TIDEGATE_BLESS=1 to regenerate it");
     for command in COMMANDS {
         assert!(reference.contains(&format!("## `tidegate {command}`")), "{reference}");
     }

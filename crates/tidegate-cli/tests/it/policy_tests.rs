@@ -41,10 +41,10 @@ remaining  = 0
 "#;
 
 #[test]
-fn failing_cases_say_where_what_and_what_came() {
+fn failed_case_has_position_expectation_and_decision() {
     run("cases-mixed", GOOD, MIXED, &[]).with(1).silent_err().out(&[
-        "cases.toml:2:1: FAILED `twelve at once`: time 11 of 12: expected allow, got deny by \
-         `messages` (0 of 10 left, retry_after = \"1s\")\n",
+        "cases.toml:2:1: FAILED `twelve at once`: request 11 of 12: expected allow, got deny by \
+         `messages` (0 of 10 remaining, retry_after = \"1s\")\n",
         "cases.toml:9:1: FAILED case 2: expected remaining = 1, got 0; \
          expected retry_after = \"2s\", got \"1s\"\n",
         "cases.toml: 2 failed, 1 passed\n",
@@ -52,7 +52,7 @@ fn failing_cases_say_where_what_and_what_came() {
 }
 
 #[test]
-fn other_formats_say_the_same() {
+fn json_and_github_report_the_same_failures() {
     let json = run("cases-json", GOOD, MIXED, &["--format=json"]).with(1).silent_err().json();
     assert_eq!((&json["passed"], &json["failed"]), (&1.into(), &2.into()));
     let case = &json["files"][0]["cases"][1];
@@ -62,7 +62,7 @@ fn other_formats_say_the_same() {
     assert_eq!(case["got"]["retry_after_ms"], 1000);
     assert_eq!(json["files"][0]["cases"][2]["at"], "2026-01-01T00:00:01Z");
     run("cases-github", GOOD, MIXED, &["--format=github"]).with(1).out(&[
-        "::error file=cases.toml,line=2,col=1::`twelve at once`: time 11 of 12: expected allow",
+        "::error file=cases.toml,line=2,col=1::`twelve at once`: request 11 of 12: expected allow",
     ]);
 }
 
@@ -90,7 +90,7 @@ fn calendars_follow_the_times_of_the_cases() {
 }
 
 #[test]
-fn each_file_begins_fresh() {
+fn each_test_file_starts_fresh() {
     let case = "[[case]]\nattributes = { customer = 1 }\nexpect = 'allow'\nrepeat = 2\n";
     let files = [("policy.toml", QUOTA), ("a.toml", case), ("b.toml", case)];
     let folder = folder("cases-fresh", &files);
@@ -101,17 +101,17 @@ fn each_file_begins_fresh() {
     let _ = ended.with(0).out(&["<stdin>: ok, 1 case passed\n"]);
 }
 
-/// Each with the place and the words that say what is wrong.
+/// Each with its position, message and hint.
 #[test]
-fn errors_in_cases_say_where_what_and_what_to_do() {
-    for (index, (case, said)) in [
-        ("expct = 'allow'", &["2:1: error: unknown key `expct`", "did you mean `expect`?"][..]),
+fn invalid_case_has_position_message_and_hint() {
+    for (index, (case, expected)) in [
+        ("expct = 'allow'", &["2:1: error: unknown field `expct`", "did you mean `expect`?"][..]),
         ("name = 'x'", &["1:1: error: a case needs `expect`", "expect = \"allow\""]),
         ("expect = 'alow'", &["2:10: error: `expect` cannot be `alow`", "did you mean `allow`?"]),
         ("expect = 'deny'\nretry_after = 5", &["3:15: error: `retry_after` has no unit", "\"5s\""]),
         ("expect = 'deny'\nretry_after = 'soon'", &["3:15: error: `soon` is not a duration"]),
         ("expect = 'deny'\nretry_after = '0s'", &["must be above zero"]),
-        ("expect = 'allow'\nretry_after = '1s'", &["what is allowed has no `retry_after`"]),
+        ("expect = 'allow'\nretry_after = '1s'", &["an allowed request has no `retry_after`"]),
         ("expect = 'allow'\nat = 10", &["3:6: error: `at` must be text"]),
         ("expect = 'allow'\nat = '10'", &["a unit is missing", "\"10s\""]),
         ("expect = 'allow'\nat = 2026-01-01", &["is not a time", "2026-01-31T12:00:00Z"]),
@@ -122,7 +122,7 @@ fn errors_in_cases_say_where_what_and_what_to_do() {
         ("expect = 'allow'\nremaining = '5'", &["`remaining` must be a whole number"]),
         ("expect = 'allow'\nclose_round = 'yes'", &["`close_round` must be true or false"]),
         ("expect = 'allow'\nattributes = 'x'", &["`attributes` must be a table"]),
-        ("expect = 'allow'\nattributes = { a = 1.5 }", &["3:20: error: an attribute is text"]),
+        ("expect = 'allow'\nattributes = { a = 1.5 }", &["3:20: error: an attribute must be text"]),
         ("domain = 'relay'\nexpect = 'deny'\nrule = 'mesages'", &["did you mean `messages`?"]),
         ("expect = 'allow", &["2:"]),
     ]
@@ -131,35 +131,35 @@ fn errors_in_cases_say_where_what_and_what_to_do() {
     {
         let cases = format!("[[case]]\n{case}\n");
         let ended = run(&format!("cases-error-{index}"), GOOD, &cases, &[]).with(2).silent_out();
-        let _ = ended.err(said).err(&["cases.toml:", "so no case was run"]);
+        let _ = ended.err(expected).err(&["cases.toml:", "; no case was run"]);
     }
 }
 
 #[test]
 fn files_without_cases_are_errors() {
-    for (index, (cases, said)) in [
-        ("", "there are no cases"),
-        ("case = 5", "`case` is not a list of cases"),
-        ("case = [5]", "a case is a table"),
+    for (index, (cases, expected)) in [
+        ("", "the file has no cases"),
+        ("case = 5", "`case` must be a list of tables"),
+        ("case = [5]", "a case must be a table"),
         ("[[cases]]\nexpect = 'allow'", "did you mean `case`?"),
         ("start = 'noon'\n[[case]]\nexpect = 'allow'", "1:9: error: `noon` is not a time"),
     ]
     .into_iter()
     .enumerate()
     {
-        let _ = run(&format!("cases-none-{index}"), GOOD, cases, &[]).with(2).err(&[said]);
+        let _ = run(&format!("cases-none-{index}"), GOOD, cases, &[]).with(2).err(&[expected]);
     }
 }
 
 #[test]
-fn all_errors_of_a_file_are_told_at_once() {
+fn all_errors_of_a_test_file_are_reported_at_once() {
     let cases = "[[case]]\nat = '10s'\nexpct = 'allow'\n[[case]]\nat = '5s'\nexpect = 'x'\n";
     run("cases-all-errors", GOOD, cases, &[]).with(2).err(&[
-        "cases.toml:3:1: error: unknown key `expct`",
+        "cases.toml:3:1: error: unknown field `expct`",
         "cases.toml:1:1: error: a case needs `expect`",
-        "cases.toml:5:6: error: time runs backwards: the case before is at 2026-01-01T00:00:10Z",
+        "cases.toml:5:6: error: time runs backwards: the previous case is at 2026-01-01T00:00:10Z",
         "cases.toml:6:10: error: `expect` cannot be `x`",
-        "cases.toml: 4 errors, so no case was run",
+        "cases.toml: 4 errors; no case was run",
     ]);
 }
 
@@ -168,17 +168,17 @@ fn a_domain_without_rules_is_a_warning() {
     let cases = "[[case]]\ndomain = 'rely'\nexpect = 'allow'\n";
     run("cases-domain", GOOD, cases, &[])
         .with(0)
-        .err(&["cases.toml:2:10: warning: no rule of the policy has the domain `rely`"])
+        .err(&["cases.toml:2:10: warning: the policy has no rule in domain `rely`"])
         .err(&["did you mean `relay`?"]);
 }
 
 #[test]
-fn a_policy_with_errors_runs_no_case() {
+fn invalid_policy_runs_no_case() {
     let bad = "[[rule]]\nname = 'a'\ncooldwn = '1s'\n";
     run("cases-bad-policy", bad, MIXED, &[]).with(2).silent_out().err(&[
         "policy.toml:3:1: error",
         "policy.toml: ",
-        "so no case was run",
+        "; no case was run",
     ]);
     let json = run("cases-bad-policy-json", bad, MIXED, &["--format=json"]).with(2).json();
     assert_eq!(json["files"][0]["file"], "policy.toml");
@@ -186,15 +186,15 @@ fn a_policy_with_errors_runs_no_case() {
 }
 
 #[test]
-fn what_cannot_be_decided_fails() {
+fn undecidable_request_fails_the_case() {
     let policy = "[[rule]]\nname = 'a'\ncooldown = '1s'\ncost = { by = 'tier', '1' = 1 }\n";
     let cases = "[[case]]\nattributes = { tier = 2 }\nexpect = 'deny'\n";
     run("cases-cost", policy, cases, &[]).with(1).out(&[
-        "expected deny, but it cannot be decided: the cost table of rule `a` does not cover",
+        "expected deny, but the request cannot be decided: the cost table of rule `a` does not cover",
     ]);
 }
 
-/// A share of the keys, chosen by a hash with a random seed, would make tests fail now and then.
+/// A fraction of the keys, chosen by a hash with a random seed, would make tests flaky.
 #[test]
 fn tests_enforce_every_key() {
     let policy = format!("[server]\nenforce = 0.5\n{GOOD}");
@@ -208,5 +208,5 @@ fn tests_enforce_every_key() {
     run("cases-enforce", &policy, &cases, &[])
         .with(0)
         .out(&["ok, 40 cases passed"])
-        .err(&["note: `enforce` in [server] is left out of account"]);
+        .err(&["note: `enforce` in [server] is ignored here"]);
 }

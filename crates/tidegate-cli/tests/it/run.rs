@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
@@ -20,7 +20,7 @@ impl Ended {
         self
     }
 
-    /// Stdout has all of these.
+    /// Asserts that stdout has all of these.
     #[track_caller]
     pub(crate) fn out(self, snippets: &[&str]) -> Self {
         for snippet in snippets {
@@ -29,7 +29,7 @@ impl Ended {
         self
     }
 
-    /// Stderr has all of these.
+    /// Asserts that stderr has all of these.
     #[track_caller]
     pub(crate) fn err(self, snippets: &[&str]) -> Self {
         for snippet in snippets {
@@ -56,7 +56,7 @@ impl Ended {
     }
 }
 
-/// The command, in a folder, without the variables of the one who runs the tests.
+/// The command in a folder, without variables of the environment that change its output.
 pub(crate) fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.current_dir(folder).env_remove("TIDEGATE_FORMAT").env_remove("TIDEGATE_STRICT");
@@ -100,7 +100,7 @@ pub(crate) fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
     folder
 }
 
-/// A policy with nothing to say about.
+/// A policy without errors or warnings.
 pub(crate) const GOOD: &str = r#"
 [[rule]]
 name   = "messages"

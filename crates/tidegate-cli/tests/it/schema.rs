@@ -7,16 +7,16 @@ use tidegate::policy::{Policy, schema};
 
 const SAMPLE: &str = include_str!("../../../tidegate/tests/it/policy/sample.toml");
 
-/// `TIDEGATE_BLESS=1 cargo test -p tidegate-cli --test it schema` writes the file anew.
+/// `TIDEGATE_BLESS=1 cargo test -p tidegate-cli --test it schema` regenerates the file.
 #[test]
-fn the_committed_schema_is_the_one_of_this_code() {
+fn committed_schema_is_current() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/policy.schema.json");
     if std::env::var_os("TIDEGATE_BLESS").is_some() {
         std::fs::write(&path, schema()).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == schema(), "run this test with TIDEGATE_BLESS=1 to write the schema anew");
+    assert!(committed == schema(), "run this test with TIDEGATE_BLESS=1 to regenerate it");
 }
 
 fn is_valid(toml: &str) -> bool {
@@ -27,7 +27,7 @@ fn is_valid(toml: &str) -> bool {
 }
 
 #[test]
-fn the_schema_is_a_schema() {
+fn schema_is_a_valid_json_schema() {
     let schema: Value = serde_json::from_str(&schema()).unwrap();
     assert!(jsonschema::meta::is_valid(&schema));
 }

@@ -1,4 +1,4 @@
-//! The daemon as whoever starts it sees it: a process, its words, and its end.
+//! The daemon as a process: output, signals and exit codes.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 /// A daemon that is killed when it is dropped.
 struct Daemon {
     child: Child,
-    said: BufReader<ChildStderr>,
+    stderr: BufReader<ChildStderr>,
 }
 
 impl Daemon {
@@ -16,7 +16,7 @@ impl Daemon {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("serve"), args, environment)
     }
 
-    /// One that may write files of this size at most.
+    /// Starts one that can only write files up to this size.
     fn with_small_files(kib: u64, args: &[&str]) -> Self {
         let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" serve \"$@\"", kib * 2);
         let shell = &mut Command::new("sh");
@@ -33,24 +33,24 @@ impl Daemon {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap());
-        Self { child, said }
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stderr }
     }
 
-    /// The first line that has this in it.
-    fn hear(&mut self, words: &str) -> String {
-        let mut heard = String::new();
+    /// Reads up to the first line that contains a text.
+    fn wait_for(&mut self, text: &str) -> String {
+        let mut read = String::new();
         loop {
             let mut line = String::new();
-            assert!(self.said.read_line(&mut line).unwrap() > 0, "no {words:?} in\n{heard}");
-            if line.contains(words) {
+            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "no {text:?} in\n{read}");
+            if line.contains(text) {
                 return line;
             }
-            heard.push_str(&line);
+            read.push_str(&line);
         }
     }
 
-    fn tell(&self, signal: &str) {
+    fn send(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
@@ -67,7 +67,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A folder of its own for a test.
+/// The folder of one test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -108,46 +108,46 @@ fn curl(url: &str, body: &str) -> u16 {
     code.parse().unwrap_or_else(|_| panic!("{code}{}", String::from_utf8_lossy(&stderr)))
 }
 
-/// The address that a line names after `address=`.
+/// The `address` field of a log line.
 fn address(line: &str) -> &str {
     line.split("address=\"").nth(1).unwrap().split('"').next().unwrap()
 }
 
 #[test]
-fn a_disk_that_takes_nothing_is_told_to_whoever_asks() {
+fn unwritable_disk_is_reported_by_every_interface() {
     let folder = Folder::new("full");
     let policy = folder.file("policy.toml", &format!("{QUOTA}on_error = 'deny'\n"));
     let store = format!("file:{}", folder.path("store"));
     let mut args = vec![&*policy, "--store", &store];
     args.extend(FREE.iter().copied().take(8).chain(["--admin", "127.0.0.1:0"]));
     let mut daemon = Daemon::with_small_files(32, &args);
-    let http = address(&daemon.hear("listener=\"http\"")).to_owned();
-    let admin = address(&daemon.hear("listener=\"admin\"")).to_owned();
+    let http = address(&daemon.wait_for("listener=\"http\"")).to_owned();
+    let admin = address(&daemon.wait_for("listener=\"admin\"")).to_owned();
     let bans = format!("http://{admin}/admin/v1/bans");
     let check = || curl(&format!("http://{http}/v1/check"), r#"{"attributes":{"user":"ada"}}"#);
     assert_eq!(check(), 200);
-    assert_eq!(curl(&bans, r#"{"who":{"user":"eve"}}"#), 200);
+    assert_eq!(curl(&bans, r#"{"match":{"user":"eve"}}"#), 200);
     // More than fits into a file.
-    let long = format!(r#"{{"who":{{"user":"bob"}},"reason":"{}"}}"#, "x".repeat(40 << 10));
+    let long = format!(r#"{{"match":{{"user":"bob"}},"reason":"{}"}}"#, "x".repeat(40 << 10));
     assert_eq!(curl(&bans, &long), 503);
-    daemon.hear("the disk takes nothing");
-    assert_eq!(curl(&bans, r#"{"who":{"user":"mal"}}"#), 503);
-    assert_eq!(check(), 503, "the rule says no where nothing can be kept");
-    for (path, said) in
+    daemon.wait_for("store unavailable");
+    assert_eq!(curl(&bans, r#"{"match":{"user":"mal"}}"#), 503);
+    assert_eq!(check(), 503, "the rule has on_error = deny");
+    for (path, expected) in
         [("readyz", "\"ready\":false"), ("metrics", "\ntidegate_store_writable 0\n")]
     {
         let output = Command::new("curl").args(["-sS", &format!("http://{http}/{path}")]).output();
         let body = String::from_utf8(output.unwrap().stdout).unwrap();
-        assert!(body.contains(said), "{path}: {body}");
+        assert!(body.contains(expected), "{path}: {body}");
     }
-    daemon.tell("-TERM");
+    daemon.send("-TERM");
     assert_eq!(daemon.end().code(), Some(0));
 }
 
 #[test]
-fn without_arguments_there_is_a_line_to_paste_that_ends_in_a_429() {
+fn demo_prints_a_curl_command_that_ends_in_a_429() {
     let mut daemon = Daemon::start(&FREE, &[]);
-    let line = daemon.hear("curl -i ");
+    let line = daemon.wait_for("curl -i ");
     let paste = line.trim().replace("curl -i ", "curl -s -o /dev/null -w '%{http_code}' ");
     let mut codes = Vec::new();
     for _ in 0..6 {
@@ -155,12 +155,12 @@ fn without_arguments_there_is_a_line_to_paste_that_ends_in_a_429() {
         codes.push(String::from_utf8(output.stdout).unwrap());
     }
     assert_eq!(codes, ["200", "200", "200", "200", "200", "429"]);
-    daemon.tell("-TERM");
+    daemon.send("-TERM");
     assert_eq!(daemon.end().code(), Some(0));
 }
 
 #[test]
-fn what_was_spent_survives_a_restart_with_a_store_on_disk() {
+fn quota_on_disk_survives_restart_and_kill() {
     let folder = Folder::new("serve-disk");
     let policy = folder.file("policy.toml", QUOTA);
     let store = format!("file:{}", folder.path("state"));
@@ -169,10 +169,10 @@ fn what_was_spent_survives_a_restart_with_a_store_on_disk() {
     let mut codes = Vec::new();
     for signal in ["-TERM", "-KILL", "-INT"] {
         let mut daemon = Daemon::start(&args, &[]);
-        let line = daemon.hear("listening");
+        let line = daemon.wait_for("listening");
         let url = format!("http://{}/v1/check", address(&line));
         codes.push(curl(&url, r#"{"attributes":{"user":"ada"}}"#));
-        daemon.tell(signal);
+        daemon.send(signal);
         let status = daemon.end();
         assert!(signal == "-KILL" || status.code() == Some(0), "{status}");
     }
@@ -180,38 +180,38 @@ fn what_was_spent_survives_a_restart_with_a_store_on_disk() {
 }
 
 #[test]
-fn a_folder_serves_one_daemon_at_a_time() {
+fn store_folder_is_used_by_one_daemon_at_a_time() {
     let folder = Folder::new("serve-twice");
     let policy = folder.file("policy.toml", QUOTA);
     let store = format!("file:{}", folder.path("state"));
     let mut args = vec![policy.as_str(), "--store", &store];
     args.extend(FREE);
     let mut first = Daemon::start(&args, &[]);
-    first.hear("listening");
+    first.wait_for("listening");
     let mut second = Daemon::start(&args, &[]);
-    second.hear("error: ");
+    second.wait_for("error: ");
     assert_eq!(second.end().code(), Some(2));
 }
 
 #[test]
-fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
+fn systemd_is_notified_of_ready_and_stopping() {
     let folder = Folder::new("serve-notify");
     let path = folder.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    let hear = || {
+    let receive = || {
         let mut bytes = [0; 64];
         let read = socket.recv(&mut bytes).unwrap();
         String::from_utf8(bytes[..read].to_vec()).unwrap()
     };
     let daemon = Daemon::start(&FREE, &[("NOTIFY_SOCKET", &path)]);
-    assert_eq!(hear(), "READY=1");
-    daemon.tell("-TERM");
-    assert_eq!(hear(), "STOPPING=1");
+    assert_eq!(receive(), "READY=1");
+    daemon.send("-TERM");
+    assert_eq!(receive(), "STOPPING=1");
     assert_eq!(daemon.end().code(), Some(0));
 }
 
 #[test]
-fn what_keeps_it_from_starting_is_said_with_a_hint() {
+fn start_errors_have_a_hint() {
     let folder = Folder::new("serve-wrong");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
@@ -219,13 +219,13 @@ fn what_keeps_it_from_starting_is_said_with_a_hint() {
         folder.file("bad.toml", "[[rule]]\nname = 'n'\nbucket = { rate = '10/s', burts = 1 }\n");
     let good = folder.file("good.toml", QUOTA);
     let absent = folder.path("absent.toml");
-    for (args, words) in [
-        (vec!["--http", &*taken], "something else listens there; use --http"),
+    for (args, expected) in [
+        (vec!["--http", &*taken], "the address is in use; use --http"),
         (vec![&*bad], "did you mean `burst`?"),
-        (vec![&*absent], "there is no such file"),
+        (vec![&*absent], "no such file"),
         (vec!["--store", "redis://localhost"], "use --store memory or --store file:PATH"),
-        (vec!["--store", "disk"], "is not a store"),
-        (vec!["--http", "nowhere"], "cannot listen at nowhere"),
+        (vec!["--store", "disk"], "unknown store"),
+        (vec!["--http", "nowhere"], "cannot listen on nowhere"),
         (vec![&*good, "--threads", "0"], "a number from 1 to 1024"),
     ] {
         let mut all = FREE.to_vec();
@@ -234,44 +234,44 @@ fn what_keeps_it_from_starting_is_said_with_a_hint() {
         }
         all.extend(&args);
         let mut daemon = Daemon::start(&all, &[]);
-        daemon.hear(words);
+        daemon.wait_for(expected);
         assert_eq!(daemon.end().code(), Some(2), "{args:?}");
     }
 }
 
 #[test]
-fn the_environment_says_what_flags_do_not() {
+fn environment_sets_options_without_flags() {
     let folder = Folder::new("serve-env");
     let policy = folder.file("policy.toml", QUOTA);
     let mut environment = vec![("TIDEGATE_POLICY", policy.as_str()), ("TIDEGATE_LOG", "json")];
     environment.extend([("TIDEGATE_HTTP", "127.0.0.1:0"), ("TIDEGATE_UNIX", "off")]);
     environment.extend([("TIDEGATE_GRPC", "off"), ("TIDEGATE_ADMIN", "off")]);
     let mut daemon = Daemon::start(&["--resp", "off"], &environment);
-    let line = daemon.hear("listening");
+    let line = daemon.wait_for("listening");
     let event: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!((event["level"].as_str(), event["listener"].as_str()), (Some("INFO"), Some("http")));
     assert!(Path::new(&policy).exists());
 }
 
 #[test]
-fn whoever_asks_twice_does_not_wait() {
+fn second_signal_stops_at_once() {
     let mut daemon = Daemon::start(&FREE, &[]);
-    let line = daemon.hear("curl -i ");
+    let line = daemon.wait_for("curl -i ");
     let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap();
-    // Somebody whose request has begun and does not end.
+    // A client whose request does not end.
     let mut slow = std::net::TcpStream::connect(address).unwrap();
     std::io::Write::write_all(
         &mut slow,
         b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n",
     )
     .unwrap();
-    // Heard, and only then answered: the server knows of the request above by now.
+    // After this response the daemon has read the request above.
     assert_eq!(
         curl(&format!("http://{address}/v1/check"), r#"{"attributes":{"user":"bob"}}"#),
         200
     );
-    daemon.tell("-TERM");
-    daemon.hear("stopping");
-    daemon.tell("-TERM");
+    daemon.send("-TERM");
+    daemon.wait_for("stopping");
+    daemon.send("-TERM");
     assert_eq!(daemon.end().code(), Some(1));
 }

@@ -3,12 +3,12 @@ use crate::run::{GOOD, finish, folder, tidegate, tidegate_in};
 const TYPO: &str = "[[rule]]\nname = 'a'\nbucket = { rate = '1/s', burts = 5 }\n\n\
                     [[rule]]\nname = 'b'\nwindow = { max = 0, per = '10s' }\n";
 
-/// The second rule limits all together to less than the first gives to each.
+/// The second rule's limit for all is below the first rule's limit per key.
 const ODD: &str = "[[rule]]\nname = 'each'\nkey = ['ip']\nwindow = { max = 10, per = '1s' }\n\n\
                    [[rule]]\nname = 'all'\nwindow = { max = 5, per = '1s' }\n";
 
 #[test]
-fn the_sample_policy_is_fine() {
+fn sample_policy_is_valid() {
     tidegate(&["validate", "crates/tidegate/tests/it/policy/sample.toml"])
         .with(0)
         .out(&["sample.toml: ok, 7 rules in 6 domains, at most 2 candidates per request\n"])
@@ -21,7 +21,7 @@ const ENVOY: &str = "domain: edge\ndescriptors:\n  - key: remote_address\n    ra
 const LIMITADOR: &str = "- {namespace: ns, max_value: 1, seconds: 60, variables: [user]}\n";
 
 #[test]
-fn files_of_others_are_read_too() {
+fn yaml_of_envoy_and_limitador_is_validated() {
     let folder = folder("of-others", &[("a.yaml", ENVOY), ("b.yml", LIMITADOR), ("c.toml", GOOD)]);
     tidegate_in(&folder, &["validate", "a.yaml", "b.yml"], b"").with(0).silent_err().out(&[
         "a.yaml: ok, 1 rule in 1 domain, at most 1 candidate per request\n",
@@ -36,31 +36,31 @@ fn files_of_others_are_read_too() {
     let explain = ["explain", "a.yaml", "--domain", "edge", "-a", "remote_address=192.0.2.1"];
     tidegate_in(&folder, &[&explain[..], &["--repeat", "2"]].concat(), b"")
         .with(0)
-        .out(&["refused by `remote_address`", "key: 1.remote_address = \"192.0.2.1\""]);
+        .out(&["denied by rule `remote_address`", "key: 1.remote_address = \"192.0.2.1\""]);
 }
 
 #[test]
-fn rules_are_said_in_plain_words() {
+fn explain_describes_each_rule() {
     let ended = tidegate(&["validate", "--explain", "examples/policies/api.toml"]).with(0);
     let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in [
+    for expected in [
         "ok, 6 rules in 5 domains",
         "`relay-messages` applies to all requests of domain `relay`.",
         "One every 1s; at most 10 at once and 70 in any 1m.",
         "At most 3 in flight at once.",
     ] {
-        assert!(words.contains(said), "{said}: {words}");
+        assert!(words.contains(expected), "{expected}: {words}");
     }
     assert!(ended.out.lines().all(|line| line.chars().count() <= 100), "{}", ended.out);
 }
 
 #[test]
-fn all_errors_of_all_files_are_told_at_once() {
+fn all_errors_of_all_files_are_reported_at_once() {
     let folder = folder("all-errors", &[("a.toml", TYPO), ("b.toml", ODD), ("c.toml", GOOD)]);
     tidegate_in(&folder, &["validate", "a.toml", "b.toml", "c.toml"], b"")
         .with(1)
         .err(&[
-            "a.toml:3:26: error: unknown key `burts` in a bucket",
+            "a.toml:3:26: error: unknown field `burts` in a bucket",
             "^^^^^",
             "= hint: did you mean `burst`?",
             "a.toml:7:18: error: `max` must be at least 1",
@@ -74,7 +74,7 @@ fn all_errors_of_all_files_are_told_at_once() {
 }
 
 #[test]
-fn strict_takes_warnings_for_errors() {
+fn strict_makes_warnings_errors() {
     let folder = folder("strict", &[("odd.toml", ODD)]);
     tidegate_in(&folder, &["validate", "odd.toml"], b"").with(0).err(&["warning: "]);
     tidegate_in(&folder, &["validate", "--strict", "odd.toml"], b"")
@@ -89,7 +89,7 @@ fn strict_takes_warnings_for_errors() {
 }
 
 #[test]
-fn stdin_is_a_dash() {
+fn dash_reads_stdin() {
     let folder = folder("stdin", &[]);
     tidegate_in(&folder, &["validate", "-"], GOOD.as_bytes()).with(0).out(&["<stdin>: ok, 1 rule"]);
     tidegate_in(&folder, &["validate", "-"], TYPO.as_bytes()).with(1).err(&["<stdin>:3:26: error"]);
@@ -102,17 +102,17 @@ fn an_empty_policy_is_an_error_with_a_hint() {
 }
 
 #[test]
-fn files_of_cases_are_not_policies() {
+fn test_file_in_place_of_a_policy_has_a_hint() {
     let folder = folder("not-a-policy", &[("x.toml", "[[case]]\nexpect = 'allow'\n")]);
     for args in [&["validate", "x.toml"][..], &["test", "x.toml", "x.toml"]] {
         let ended = tidegate_in(&folder, args, b"");
         let _ =
-            ended.err(&["x.toml:1:3: error: unknown key `case`", "`tidegate test POLICY CASES`"]);
+            ended.err(&["x.toml:1:3: error: unknown field `case`", "`tidegate test POLICY CASES`"]);
     }
 }
 
 #[test]
-fn json_is_for_programs() {
+fn json_has_files_domains_and_diagnostics() {
     let folder = folder("json", &[("good.toml", GOOD), ("odd.toml", ODD), ("typo.toml", TYPO)]);
     let args =
         ["validate", "--format=json", "--explain", "good.toml", "odd.toml", "typo.toml", "no"];
@@ -127,7 +127,7 @@ fn json_is_for_programs() {
     assert_eq!(good["domains"][0]["name"], "relay");
     assert_eq!(good["domains"][0]["candidates"], 1);
     assert_eq!(good["explained"][0]["rule"], "messages");
-    assert!(good["explained"][0]["words"].as_str().unwrap().contains("One every 1s"));
+    assert!(good["explained"][0]["description"].as_str().unwrap().contains("One every 1s"));
     assert_eq!(odd["ok"], true);
     assert_eq!(odd["diagnostics"][0]["severity"], "warning");
     assert_eq!(typo["ok"], false);
@@ -139,7 +139,7 @@ fn json_is_for_programs() {
 }
 
 #[test]
-fn github_gets_workflow_commands() {
+fn github_format_prints_workflow_commands() {
     let folder = folder("github", &[("typo,1.toml", TYPO), ("odd.toml", ODD)]);
     let ended =
         tidegate_in(&folder, &["validate", "--format=github", "typo,1.toml", "odd.toml"], b"")
@@ -147,7 +147,7 @@ fn github_gets_workflow_commands() {
     let mut lines = ended.out.lines();
     assert_eq!(
         lines.next().unwrap(),
-        "::error file=typo%2C1.toml,line=3,col=26::unknown key `burts` in a bucket%0A\
+        "::error file=typo%2C1.toml,line=3,col=26::unknown field `burts` in a bucket%0A\
          hint: did you mean `burst`?"
     );
     assert!(ended.out.lines().all(|line| line.starts_with("::")), "{ended:#?}");
@@ -155,7 +155,7 @@ fn github_gets_workflow_commands() {
 }
 
 #[test]
-fn the_environment_says_the_format_and_the_flag_wins() {
+fn format_flag_overrides_the_environment() {
     let folder = folder("environment", &[("good.toml", GOOD)]);
     let mut command = crate::run::command(&folder);
     command.args(["validate", "good.toml"]).env("TIDEGATE_FORMAT", "json");
@@ -163,5 +163,7 @@ fn the_environment_says_the_format_and_the_flag_wins() {
     let _ = finish(command.arg("--format=text"), b"").with(0).out(&["good.toml: ok"]);
     let mut command = crate::run::command(&folder);
     command.args(["explain", "good.toml"]).env("TIDEGATE_FORMAT", "github");
-    let _ = finish(&mut command, b"").with(2).err(&["the environment has TIDEGATE_FORMAT=github"]);
+    let _ = finish(&mut command, b"")
+        .with(2)
+        .err(&["TIDEGATE_FORMAT=github is set in the environment"]);
 }

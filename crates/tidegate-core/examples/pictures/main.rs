@@ -3,7 +3,7 @@
 //! `cargo run -p tidegate-core --example pictures` lists them, with `-- --write` it writes them to
 //! `docs/concepts/img`.
 
-#![allow(clippy::print_stdout, reason = "printing is what it does")]
+#![allow(clippy::print_stdout, reason = "it prints the names of the files")]
 
 use std::path::Path;
 

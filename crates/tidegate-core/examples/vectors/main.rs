@@ -1,9 +1,9 @@
-//! Makes the test vectors for implementations in other languages.
+//! Generates the test vectors for implementations in other languages.
 //!
 //! `cargo run -p tidegate-core --example vectors` prints them, with `-- --write` it writes them to
 //! the folder `vectors` of this crate. The format is described there.
 
-#![allow(clippy::print_stdout, reason = "printing is what it does without --write")]
+#![allow(clippy::print_stdout, reason = "without --write it prints them")]
 
 use std::path::Path;
 

@@ -32,7 +32,7 @@ fn state_is_the_tick_at_which_the_bucket_is_full() {
     for (now, cost, full_at_ticks) in [
         (0, 1, 5),
         (0, 2, 15),
-        // Five nanoseconds are fifteen ticks: just full, so the count starts anew.
+        // Five nanoseconds are fifteen ticks: just full, so the count restarts.
         (5, 1, 20),
         (6, 1, 25),
         // A step back changes nothing about when it is full.

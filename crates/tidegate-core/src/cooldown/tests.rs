@@ -2,7 +2,7 @@ use super::*;
 use crate::Wait;
 
 #[test]
-fn gap_counts_from_the_latest_act() {
+fn gap_counts_from_the_latest_admission_or_extending_denial() {
     let plain = Cooldown::new(Duration::from_nanos(10)).unwrap();
     let extended = plain.extended_by_refusals();
     // (time, cost, since + 1 and wait of the plain one, the same of the extended one)
@@ -29,7 +29,7 @@ fn gap_counts_from_the_latest_act() {
 }
 
 #[test]
-fn look_reports_the_gap_and_leaves_it() {
+fn peek_reports_the_gap_and_does_not_extend_it() {
     let limit = Cooldown::new(Duration::from_nanos(10)).unwrap().extended_by_refusals();
     let mut state = limit.fresh();
     assert!(limit.check(&mut state, 1, Timestamp::ZERO).is_allowed());
@@ -40,7 +40,7 @@ fn look_reports_the_gap_and_leaves_it() {
 }
 
 #[test]
-fn nothing_is_given_back() {
+fn cancel_and_refund_of_a_cooldown_return_nothing() {
     let limit = Cooldown::new(Duration::from_nanos(10)).unwrap();
     let (mut state, now) = (limit.fresh(), Timestamp::ZERO);
     assert!(limit.hold(&mut state, 3, now).is_allowed());

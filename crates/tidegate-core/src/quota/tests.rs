@@ -38,7 +38,7 @@ fn waits_by_rule_and_period() {
     let by_host = Period { index: 4, ends: None };
     let over = Period { index: 4, ends: Some(Timestamp::from_millis(4_250)) };
     let older = period(3);
-    for (carry, cost, asked_in, wait) in [
+    for (carry, cost, peeked_in, wait) in [
         (Carry::Nothing, 2, open, None),
         (Carry::Nothing, 3, open, end),
         (Carry::Nothing, 10, open, end),
@@ -55,13 +55,13 @@ fn waits_by_rule_and_period() {
         let limit = Quota::new(10, carry).unwrap();
         let (mut state, now) = (limit.fresh(open), Timestamp::from_millis(4_250));
         assert!(limit.check(&mut state, 8, open, now).is_allowed());
-        let found = limit.peek(&state, cost, asked_in, now).wait();
-        assert_eq!(found, wait, "{cost} under {carry:?} in {asked_in:?}");
+        let found = limit.peek(&state, cost, peeked_in, now).wait();
+        assert_eq!(found, wait, "{cost} under {carry:?} in {peeked_in:?}");
     }
 }
 
 #[test]
-fn closed_period_gives_nothing_back() {
+fn closed_period_refunds_nothing() {
     let limit = Quota::new(10, Carry::Nothing).unwrap();
     let mut state = limit.fresh(period(0));
     assert!(limit.check(&mut state, 8, period(0), Timestamp::ZERO).is_allowed());

@@ -1,4 +1,4 @@
-//! Decimal numbers as the fractions they are.
+//! Decimal numbers as exact fractions.
 
 use super::gcd;
 use crate::error::LimitErrorKind;
@@ -20,8 +20,8 @@ pub(super) enum DecimalError {
 }
 
 impl From<DecimalError> for LimitErrorKind {
-    fn from(mistake: DecimalError) -> Self {
-        match mistake {
+    fn from(error: DecimalError) -> Self {
+        match error {
             DecimalError::NotDecimal => Self::NotDecimal,
             DecimalError::Zero => Self::Zero,
             DecimalError::TooLarge => Self::AboveMax { max: u64::MAX.into() },
@@ -32,7 +32,7 @@ impl From<DecimalError> for LimitErrorKind {
     }
 }
 
-/// The fraction that a decimal number is: digits, `.digits` and `e[+-]digits`.
+/// The fraction of a decimal number: digits, `.digits` and `e[+-]digits`.
 pub(super) fn fraction(text: &str) -> Result<Fraction, DecimalError> {
     let (number, exponent) = match text.split_once(['e', 'E']) {
         Some((number, exponent)) => (number, read_exponent(exponent)?),
@@ -49,22 +49,22 @@ pub(super) fn fraction(text: &str) -> Result<Fraction, DecimalError> {
     digits.scaled(exponent)
 }
 
-/// The digits of a number: `value · 10^(zeros - places)`.
+/// The digits of a number: `value · 10^(zeros - decimals)`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Digits {
     /// All digits up to the last one that is not zero; `None` when there are too many.
     value: Option<u64>,
-    /// Zeros behind it that have not been needed yet.
+    /// Zeros after it that have not been needed yet.
     zeros: i64,
     /// Digits after the point.
-    places: i64,
+    decimals: i64,
     has_digit: bool,
 }
 
 impl Digits {
     /// Appends a digit; zeros wait until something else follows them.
     fn push(&mut self, digit: u8, is_after_point: bool) {
-        self.places = self.places.saturating_add(is_after_point.into());
+        self.decimals = self.decimals.saturating_add(is_after_point.into());
         if digit == b'0' {
             self.zeros = self.zeros.saturating_add(i64::from(self.has_digit));
             return;
@@ -81,7 +81,7 @@ impl Digits {
         if !self.has_digit {
             return Err(DecimalError::Zero);
         }
-        let power = exponent.saturating_add(self.zeros).saturating_sub(self.places);
+        let power = exponent.saturating_add(self.zeros).saturating_sub(self.decimals);
         let value = match self.value {
             Some(value) => value,
             None if power < 0 => return Err(DecimalError::TooFine),
@@ -102,7 +102,7 @@ fn times_ten_to(value: u64, power: i64) -> Option<u64> {
     10_u64.checked_pow(u32::try_from(power).ok()?)?.checked_mul(value)
 }
 
-/// The number behind the `e`. One that is beyond all measure stays so.
+/// The number after the `e`. A huge one is capped.
 fn read_exponent(text: &str) -> Result<i64, DecimalError> {
     let (sign, digits) = match text.as_bytes() {
         [b'-', digits @ ..] => (-1, digits),
@@ -113,10 +113,10 @@ fn read_exponent(text: &str) -> Result<i64, DecimalError> {
         return Err(DecimalError::NotDecimal);
     }
     let append = |number: i64, digit: &u8| {
-        number.saturating_mul(10).saturating_add(i64::from(digit - b'0')).min(BEYOND_ALL_MEASURE)
+        number.saturating_mul(10).saturating_add(i64::from(digit - b'0')).min(MAX_EXPONENT)
     };
     Ok(sign * digits.iter().fold(0, append))
 }
 
 /// Far more than any power that fits, far less than what overflows.
-const BEYOND_ALL_MEASURE: i64 = 1 << 40;
+const MAX_EXPONENT: i64 = 1 << 40;

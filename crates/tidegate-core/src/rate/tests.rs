@@ -4,7 +4,7 @@ use super::Rate;
 use crate::LimitErrorKind;
 
 #[test]
-fn a_decimal_rate_is_the_fraction_that_is_written() {
+fn decimal_rate_is_the_exact_fraction() {
     let cases = [
         ("1", 1, 1),
         ("1.0", 1, 1),
@@ -34,7 +34,7 @@ fn a_decimal_rate_is_the_fraction_that_is_written() {
 }
 
 #[test]
-fn what_is_not_a_decimal_number_is_no_rate() {
+fn rate_rejects_text_that_is_not_a_decimal_number() {
     let texts = [
         "", " ", ".", "e5", "1e", "1e+", "1e5.0", "-1", "+1", "1 ", " 1", "1,5", "1_000", "0x10",
         "inf", "Infinity", "nan", "NaN", "1.5.0", "1e5e5", "1f", "one", "١", "1\0",
@@ -50,7 +50,7 @@ fn what_is_not_a_decimal_number_is_no_rate() {
 }
 
 #[test]
-fn zero_is_no_rate_however_it_is_written() {
+fn rate_rejects_zero_in_any_notation() {
     for text in ["0", "0.0", ".0", "0.", "0e5", "0e-99999999999999999999999", "000.000e+7"] {
         assert_eq!(
             Rate::per_second_decimal(text).unwrap_err().problem(),
@@ -61,7 +61,7 @@ fn zero_is_no_rate_however_it_is_written() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_not_rounded() {
+fn rate_that_does_not_fit_is_an_error_and_not_rounded() {
     for text in ["18446744073709551616", "1e20", "1e300", "1e99999999999999999999999999"] {
         let problem = Rate::per_second_decimal(text).unwrap_err().problem();
         assert!(matches!(problem, LimitErrorKind::AboveMax { .. }), "{text}: {problem:?}");
@@ -70,14 +70,14 @@ fn what_does_not_fit_is_refused_not_rounded() {
         ["1e-10", "1e-300", "1e-99999999999999999999999", "1.00000000001", "0.1234567890123"];
     for text in fine {
         let problem = Rate::per_second_decimal(text).unwrap_err().problem();
-        let is_told =
+        let is_reported =
             matches!(problem, LimitErrorKind::NotExact { .. } | LimitErrorKind::AboveMax { .. });
-        assert!(is_told, "{text}: {problem:?}");
+        assert!(is_reported, "{text}: {problem:?}");
     }
 }
 
 #[test]
-fn every_short_decimal_is_what_integers_say() {
+fn short_decimals_agree_with_integer_arithmetic() {
     for thousandths in 1..20_000_u64 {
         let text = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
         let rate = Rate::per_second_decimal(&text).unwrap();

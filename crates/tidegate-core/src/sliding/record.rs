@@ -1,7 +1,7 @@
 use super::Sliding;
 use crate::Timestamp;
 
-/// What a sliding window remembers: single units while they are few, then counts by sub-window.
+/// The charges of a sliding window: single units while they are few, then counts by sub-window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlidingRecord {
     /// Each unit with its time.
@@ -104,7 +104,7 @@ impl SlidingRecord {
         *self = Self::Parts { newest: newest_after, counts };
     }
 
-    /// Takes out the oldest `units`. The record holds at least as many.
+    /// Removes the oldest `units`. The record has at least as many.
     pub(super) fn remove_oldest(&mut self, mut units: u64) {
         match self {
             Self::Log { times_ns_plus_1 } => {
@@ -128,7 +128,7 @@ impl SlidingRecord {
 
     /// The record on the grid of `new`, no part of it leaving earlier than it may.
     ///
-    /// What a shorter window has no place for stays in its oldest part: an edit back finds it.
+    /// What does not fit into a shorter window stays in its oldest part: an edit back finds it.
     pub(super) fn regrid(&self, old: &Sliding, new: &Sliding, at: Timestamp) -> Self {
         let Self::Parts { newest, counts } = self else {
             return *self;

@@ -48,7 +48,7 @@ fn log_keeps_eight_units_and_then_counts() {
         (5, 2, Some((2, vec![5, 5, 3, 0, 0]))),
         (45, 1, Some((4, vec![1, 0, 5, 5, 3]))),
         (50, 1, Some((5, vec![1, 1, 0, 5, 5]))),
-        // Everything has left: units are kept one by one again.
+        // Everything has left: units are logged one by one again.
         (200, 1, None),
     ] {
         assert!(limit.check(&mut state, cost, at(now)).is_allowed(), "{cost} at {now}");
@@ -66,7 +66,7 @@ fn waits_until_enough_has_left() {
         assert!(log.check(&mut log_state, 1, at(now)).is_allowed());
         assert!(parts.check(&mut parts_state, 4, at(now)).is_allowed());
     }
-    // (cost to the log, cost to the parts, wait of the log, wait of the parts), asked at 30
+    // (cost to the log, cost to the parts, wait of the log, wait of the parts), checked at 30
     for (cost, parts_cost, wait, parts_wait) in [
         (1, 1, after(15), after(20)),
         (1, 4, after(15), after(20)),

@@ -76,7 +76,7 @@ fn waits_by_cost() {
 }
 
 #[test]
-fn what_is_refused_can_be_counted() {
+fn denied_costs_can_be_counted() {
     let limit = window();
     let mut state = limit.fresh();
     assert_eq!(limit.count(&mut state, 0, at(5)), 0);

@@ -1,11 +1,11 @@
-//! The crate says what the model says, step by step: decision, remaining, wait and reset.
+//! The crate agrees with the model, step by step: decision, remaining, wait and reset.
 //!
-//! On the way, promises that every single answer has to keep are asked of each state reached.
+//! On the way, promises that hold for every single decision are checked on each state reached.
 
 use proptest::prelude::*;
 use tidegate_core::{Decision, Timestamp, Wait};
 
-use crate::model::{Answer, Model, answer};
+use crate::model::{Model, Summary, summary};
 use crate::strategies::{self, Op, Step, Subject};
 
 proptest! {
@@ -73,7 +73,7 @@ fn follow<S: Subject>(limits: &[S], steps: &[Step]) -> Result<(), TestCaseError>
                 let cost = amount.of(capacity);
                 let looked = limit.peek(&state, cost, at);
                 let decision = limit.check(&mut state, cost, at);
-                prop_assert_eq!(answer(&decision), model.check(cost, now));
+                prop_assert_eq!(summary(&decision), model.check(cost, now));
                 let is_extended = limit.is_extended_by_refusals() && !decision.is_allowed();
                 prop_assert_eq!(looked.is_allowed(), decision.is_allowed());
                 prop_assert!(is_extended || looked.wait() == decision.wait());
@@ -85,12 +85,12 @@ fn follow<S: Subject>(limits: &[S], steps: &[Step]) -> Result<(), TestCaseError>
             Op::Peek(amount) => {
                 let cost = amount.of(capacity);
                 let decision = limit.peek(&state, cost, at);
-                prop_assert_eq!(answer(&decision), model.peek(cost, now));
+                prop_assert_eq!(summary(&decision), model.peek(cost, now));
             }
             Op::Hold(amount) => {
                 let units = amount.of(capacity);
                 let decision = limit.hold(&mut state, units, at);
-                prop_assert_eq!(answer(&decision), model.hold(units, now));
+                prop_assert_eq!(summary(&decision), model.hold(units, now));
                 waits_honestly(&limit, &state, (units, at), &decision)?;
             }
             Op::Refund(amount) => {
@@ -127,7 +127,7 @@ fn keeps_its_word<S: Subject>(
     decision: &Decision,
 ) -> Result<(), TestCaseError> {
     waits_honestly(limit, state, (cost, at), decision)?;
-    let Answer { remaining, reset, allowed, .. } = answer(decision);
+    let Summary { remaining, reset, allowed, .. } = summary(decision);
     prop_assert_eq!((decision.decided_at(), allowed), (at, decision.wait().is_none()));
     if limit.counts_units() {
         let is_overdrawn = !limit.peek(state, 0, at).is_allowed();
@@ -135,7 +135,7 @@ fn keeps_its_word<S: Subject>(
         let more = remaining.saturating_add(1);
         prop_assert!(more == remaining || !limit.peek(state, more, at).is_allowed());
     }
-    // A state with holds is never idle; any other is, exactly when `reset` says.
+    // A state with holds is never idle; any other is, exactly when `reset` is over.
     if limit.is_idle(state, Timestamp::MAX) {
         let fresh_at = at.saturating_add(reset);
         prop_assert!(limit.is_idle(state, fresh_at));
@@ -173,7 +173,7 @@ fn waits_honestly<S: Subject>(
     Ok(())
 }
 
-/// A state that says it is idle cannot be told from a fresh one, whatever comes.
+/// A state that is idle behaves like a fresh one, whatever comes.
 fn looks_fresh_when_idle<S: Subject>(
     limit: &S,
     state: &S::State,
@@ -189,9 +189,9 @@ fn looks_fresh_when_idle<S: Subject>(
         let now = Timestamp::from_nanos(at.as_nanos().saturating_add(after));
         let (ours, theirs) =
             (limit.check(&mut state, cost, now), limit.check(&mut fresh, cost, now));
-        prop_assert_eq!(answer(&ours), answer(&theirs));
+        prop_assert_eq!(summary(&ours), summary(&theirs));
         let (ours, theirs) = (limit.hold(&mut state, cost, now), limit.hold(&mut fresh, cost, now));
-        prop_assert_eq!(answer(&ours), answer(&theirs));
+        prop_assert_eq!(summary(&ours), summary(&theirs));
         let commit = |state: &mut S::State| limit.commit(state, cost, cost / 2 + 1, now);
         prop_assert_eq!(commit(&mut state), commit(&mut fresh));
         let refund = |state: &mut S::State| limit.refund(state, 1, now);

@@ -34,7 +34,7 @@ proptest! {
 
     /// The rounding is against the caller, and by less than a tick for each unit.
     #[test]
-    fn it_is_the_exact_bucket_but_for_a_256th_of_a_nanosecond_per_unit(
+    fn units_in_common_ticks_are_at_most_a_256th_of_a_nanosecond_late(
         (count, period_ns, burst) in numbers(),
         steps in prop::collection::vec((0..=3_000_000_000_u64, 0..=5_u64), 1..60),
     ) {
@@ -44,7 +44,7 @@ proptest! {
         for (pass, cost) in steps {
             now += pass;
             let at = Timestamp::from_nanos(now);
-            // Both are asked; both are charged only what the one in common ticks admits.
+            // Both are checked; both are charged only what the one in common ticks admits.
             let late = common.check(&mut common_state, cost, at);
             let soon = exact.peek(&exact_state, cost, at);
             prop_assert!(soon.is_allowed() || !late.is_allowed(), "{late:?} {soon:?}");
@@ -76,9 +76,9 @@ proptest! {
         for (pass, cost) in steps {
             now += pass;
             let at = Timestamp::from_nanos(now);
-            let answers =
+            let decisions =
                 (common.check(&mut common_state, cost, at), exact.check(&mut exact_state, cost, at));
-            prop_assert_eq!(answers.0, answers.1);
+            prop_assert_eq!(decisions.0, decisions.1);
         }
     }
 
@@ -128,17 +128,17 @@ proptest! {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_refused_by_name() {
-    let refused = |count, period_ns, burst| {
+fn numbers_that_do_not_fit_are_errors_that_name_the_field() {
+    let error = |count, period_ns, burst| {
         let rate = Rate::new(count, Duration::from_nanos(period_ns)).unwrap();
         Bucket::in_common_ticks(rate, burst).unwrap_err()
     };
     const DAY_NS: u64 = 86_400_000_000_000;
-    assert_eq!(refused(1, 1_000, 0).field(), "burst");
-    assert_eq!(refused(1_001, 1_000, 1).field(), "rate");
-    assert_eq!(refused(1, 418 * DAY_NS, 1).field(), "rate");
-    assert_eq!(refused(1, 1_000_000_000, 1 << 58).field(), "burst");
-    assert!(refused(1_001, 1_000, 1).to_string().contains("10^9 per second"));
+    assert_eq!(error(1, 1_000, 0).field(), "burst");
+    assert_eq!(error(1_001, 1_000, 1).field(), "rate");
+    assert_eq!(error(1, 418 * DAY_NS, 1).field(), "rate");
+    assert_eq!(error(1, 1_000_000_000, 1 << 58).field(), "burst");
+    assert!(error(1_001, 1_000, 1).to_string().contains("10^9 per second"));
     // What is just within the bounds.
     let _ = common(1_000, 1_000, u64::MAX);
     let _ = common(1, 416 * DAY_NS, 1);

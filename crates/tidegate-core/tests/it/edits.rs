@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, Bucket, Cooldown, Rate, Sliding, Wait, Window};
 
-use crate::model::{BucketPicture, Model, answer};
+use crate::model::{BucketPicture, Model, summary};
 use crate::strategies::{self, Amount, Move, Op, Step, Subject};
 use crate::walk::Walk;
 
@@ -11,7 +11,7 @@ fn forward_steps() -> impl Strategy<Value = Vec<Step>> {
     strategies::steps(strategies::forward(), 1)
 }
 
-/// Two walks answer alike from here on.
+/// Two walks decide alike from here on.
 fn stay_together<S: Subject>(
     mut a: Walk<S>,
     mut b: Walk<S>,
@@ -76,9 +76,9 @@ proptest! {
     fn bucket_edit_rounds_against_the_caller_by_less_than_a_tick(
         limits in prop::collection::vec(strategies::bucket(), 3),
         costs in prop::collection::vec((strategies::forward(), strategies::amount()), 1..10),
-        asked in strategies::amount(),
+        amount in strategies::amount(),
     ) {
-        // One edit: the model knows the exact answer, the crate may lag it by a tick, which is at
+        // One edit: the model knows the exact decision, the crate may lag it by a tick, which is at
         // most a nanosecond.
         let (mut walk, mut model) = (Walk::new(limits[0]), Model::<BucketPicture>::new(limits[0]));
         for (time, amount) in costs {
@@ -87,8 +87,8 @@ proptest! {
         }
         let edited = walk.edit(limits[1]);
         model.edit(limits[1], walk.now);
-        let cost = asked.of(limits[1].burst());
-        let ours = answer(&edited.limit.peek(&edited.state, cost, edited.at()));
+        let cost = amount.of(limits[1].burst());
+        let ours = summary(&edited.limit.peek(&edited.state, cost, edited.at()));
         let exact = model.peek(cost, walk.now);
         prop_assert!(!ours.allowed || exact.allowed);
         prop_assert!(ours.remaining <= exact.remaining && exact.remaining - ours.remaining <= 1);
@@ -219,7 +219,7 @@ fn rate_edit_there_and_back_is_exact_to_the_tick() {
         edited = edited.edit(thirds).edit(sevenths);
     }
     let back = edited.edit(thirds);
-    let look = |walk: &Walk<Bucket>| answer(&walk.limit.peek(&walk.state, 1, walk.at()));
+    let look = |walk: &Walk<Bucket>| summary(&walk.limit.peek(&walk.state, 1, walk.at()));
     assert_eq!(look(&walk), look(&back));
     assert_eq!(look(&walk).remaining, 0);
 }

@@ -233,7 +233,7 @@ fn joined_extremes_do_not_overflow() {
     assert_eq!(limit.refund(&mut joined, MOST, now), MOST);
 }
 
-/// With everything held there is no room for anything, and nobody knows for how long.
+/// With everything held there is no room for anything, and the wait is unknown.
 #[test]
 fn everything_held_is_unknown_at_the_largest_capacity() {
     let now = Timestamp::ZERO;
@@ -260,8 +260,8 @@ fn wait_beyond_the_end_of_the_clock_is_never() {
         Some(Wait::After(Duration::from_nanos(10)))
     );
     assert!(bucket.check(&mut state, 1, end).is_allowed());
-    let refused = bucket.check(&mut state, 1, end);
-    assert_eq!((refused.wait(), refused.reset()), (Some(Wait::Never), Duration::MAX));
+    let denied = bucket.check(&mut state, 1, end);
+    assert_eq!((denied.wait(), denied.reset()), (Some(Wait::Never), Duration::MAX));
     let window = Window::new(1, LONGEST).unwrap();
     let mut state = window.fresh();
     assert!(window.check(&mut state, 1, Timestamp::from_nanos(1)).is_allowed());
@@ -281,8 +281,8 @@ fn century_is_exact_to_the_nanosecond() {
         let mut state = limit.fresh();
         assert!(limit.check(&mut state, 1, Timestamp::ZERO).is_allowed());
         let wait = Duration::from_nanos(century_ns.div_ceil(count));
-        let refused = limit.check(&mut state, 1, Timestamp::ZERO);
-        assert_eq!(refused.wait(), Some(Wait::After(wait)), "{count} per century");
+        let denied = limit.check(&mut state, 1, Timestamp::ZERO);
+        assert_eq!(denied.wait(), Some(Wait::After(wait)), "{count} per century");
     }
 }
 

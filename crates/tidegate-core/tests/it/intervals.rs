@@ -8,7 +8,7 @@ use crate::model::{most_in, nanos};
 use crate::strategies::{self, Amount, Op, Step};
 use crate::walk::{Walk, without_steps_back};
 
-/// Steps in which nothing is given back, so that every interval of the clock can be counted even
+/// Steps without refunds, so that every interval of the clock can be counted even
 /// if the clock steps back.
 fn taking_only() -> impl Strategy<Value = Vec<Step>> {
     strategies::steps(strategies::anywhere(), 1).prop_map(|mut steps| {
@@ -53,7 +53,7 @@ proptest! {
         limit in strategies::bucket(),
         steps in checks_only(),
     ) {
-        // By the clock's own readings: sorted, as if each had come at the time it was told.
+        // By the clock's own readings: sorted, as if each had come at its own time.
         let mut admissions = Walk::new(limit).through(&steps).admissions;
         admissions.sort_by_key(|admission| admission.0);
         every_run_fits_bucket(&limit, &admissions)?;

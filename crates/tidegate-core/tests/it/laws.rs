@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, Timestamp, Wait, Window};
 
-use crate::model::answer;
+use crate::model::summary;
 use crate::strategies::{self, Amount, Move, Op, Step, Subject};
 use crate::walk::Walk;
 
@@ -33,7 +33,7 @@ macro_rules! laws_for {
                 }
 
                 #[test]
-                fn refunds_are_never_more_than_was_taken(
+                fn refunds_are_never_more_than_was_charged(
                     limit in strategies::$limit(),
                     steps in forward_steps(),
                 ) {
@@ -88,15 +88,15 @@ holds_for!(
     sliding_hold_and_cancel_is_the_identity: sliding
 );
 
-/// What a keeper without room says: refused, and nobody knows for how long.
+/// The decision of a store without room: denied for an unknown time.
 #[test]
 fn refused_for_unknown_time_stays_refused() {
     let limit = Window::new(3, Duration::from_secs(1)).unwrap();
     let mut state = limit.fresh();
     for (cost, wait) in [(1, Wait::Unknown), (3, Wait::Unknown), (4, Wait::Never)] {
         let decision = limit.check(&mut state, cost, Timestamp::ZERO);
-        let refused = decision.refused_for_unknown_time();
-        assert_eq!((refused.is_allowed(), refused.wait()), (false, Some(wait)), "{cost}");
+        let denied = decision.refused_for_unknown_time();
+        assert_eq!((denied.is_allowed(), denied.wait()), (false, Some(wait)), "{cost}");
     }
 }
 
@@ -128,7 +128,7 @@ fn refunds_are_covered<S: Subject>(mut walk: Walk<S>, steps: &[Step]) -> Result<
         let before = walk.clone();
         walk.step(step);
         let net: i128 = walk.admissions.iter().map(|admission| admission.1).sum();
-        prop_assert!(net >= 0, "{net} units were given back that were never taken");
+        prop_assert!(net >= 0, "{net} units were refunded that were never charged");
         if let Op::Refund(_) = step.op {
             let at = |walk: &Walk<S>| walk.limit.peek(&walk.state, 0, walk.at()).remaining();
             let (was, is) = (at(&Walk { now: walk.now, ..before.clone() }), at(&walk));
@@ -152,7 +152,7 @@ fn joined_is_restrictive<S: Subject>(
         now = time.from(now, limit.scales());
         let (at, cost) = (Timestamp::from_nanos(now), amount.of(limit.capacity()));
         let decision = limit.peek(&joined, cost, at);
-        prop_assert_eq!(answer(&decision), answer(&limit.peek(&swapped, cost, at)));
+        prop_assert_eq!(summary(&decision), summary(&limit.peek(&swapped, cost, at)));
         for state in [&a.state, &b.state] {
             let alone = limit.peek(state, cost, at);
             prop_assert!(!decision.is_allowed() || alone.is_allowed(), "{} at {}", cost, now);

@@ -1,9 +1,9 @@
 //! The promises of the arithmetic, each as a test that can fail.
 //!
-//! `model` says what the limits mean: naively, from the whole list of events, in numbers of any
-//! size. The other modules hold the crate against it, and against promises that need no model.
+//! `model` defines what the limits mean: naively, from the whole list of events, in numbers of any
+//! size. The other modules compare the crate with it, and check promises that need no model.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod agreement;
 mod common_ticks;

@@ -1,6 +1,6 @@
-//! What each limit means, written down as naively as possible.
+//! What each limit means, as naively as possible.
 //!
-//! A [`Model`] keeps every event with its time, for ever, and answers by replaying the whole list
+//! A [`Model`] keeps every event with its time, for ever, and decides by replaying the whole list
 //! into a picture of the key. Nothing is packed, merged or rounded, and no number can overflow.
 
 use std::time::Duration;
@@ -21,15 +21,15 @@ pub(crate) use window::WindowPicture;
 
 /// Everything that a decision reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Summary {
     pub(crate) allowed: bool,
     pub(crate) remaining: u64,
     pub(crate) wait: Option<Wait>,
     pub(crate) reset: Duration,
 }
 
-impl Answer {
-    /// This answer where nothing was charged, as `look` at a cost of 0 has found it.
+impl Summary {
+    /// This summary where nothing was charged, as a peek at a cost of 0 has found it.
     pub(crate) fn uncharged(self, look: Self) -> Self {
         Self { remaining: look.remaining, reset: look.reset, ..self }
     }
@@ -40,11 +40,11 @@ impl Answer {
 pub(crate) enum Event<L> {
     /// That much was admitted.
     Charge(u64),
-    /// A cost above zero was refused.
+    /// A cost above zero was denied.
     Refusal,
-    /// So much was asked back, and some of it was given.
+    /// A refund of this many was requested, and some of it was granted.
     Refund(u64),
-    /// So much was set aside.
+    /// This many were held.
     Hold(u64),
     /// A hold became a charge, as far as there was room for it.
     Commit { units: u64, actual: u64 },
@@ -58,13 +58,13 @@ pub(crate) trait Picture: Sized {
 
     fn fresh(limit: &Self::Limit) -> Self;
 
-    /// What an event that took place at `at` changes.
+    /// The change by an event at `at`.
     fn apply(&mut self, event: &Event<Self::Limit>, at: u64);
 
-    /// What a request for `cost` is told at `now`.
-    fn ask(&self, cost: u64, now: u64) -> Answer;
+    /// The decision on a request for `cost` at `now`.
+    fn decide(&self, cost: u64, now: u64) -> Summary;
 
-    /// How many charged units could still be given back at `now`, rounded up.
+    /// How many charged units could still be refunded at `now`, rounded up.
     fn outstanding(&self, now: u64) -> u64;
 
     /// How much of `actual` is charged when a hold of `units` is committed at `now`.
@@ -91,35 +91,35 @@ impl<P: Picture> Model<P> {
         picture
     }
 
-    /// A look: nothing is charged, so what is left is what is there.
-    pub(crate) fn peek(&self, cost: u64, now: u64) -> Answer {
-        self.ask(cost, now).uncharged(self.ask(0, now))
+    /// A peek: nothing is charged, so `remaining` does not include the cost.
+    pub(crate) fn peek(&self, cost: u64, now: u64) -> Summary {
+        self.decide(cost, now).uncharged(self.decide(0, now))
     }
 
-    pub(crate) fn check(&mut self, cost: u64, now: u64) -> Answer {
+    pub(crate) fn check(&mut self, cost: u64, now: u64) -> Summary {
         self.take(cost, now, Event::Charge(cost))
     }
 
-    pub(crate) fn hold(&mut self, units: u64, now: u64) -> Answer {
+    pub(crate) fn hold(&mut self, units: u64, now: u64) -> Summary {
         self.take(units, now, Event::Hold(units))
     }
 
-    fn ask(&self, cost: u64, now: u64) -> Answer {
-        self.picture().ask(cost, now)
+    fn decide(&self, cost: u64, now: u64) -> Summary {
+        self.picture().decide(cost, now)
     }
 
-    fn take(&mut self, cost: u64, now: u64, event: Event<P::Limit>) -> Answer {
-        let answer = self.ask(cost, now);
+    fn take(&mut self, cost: u64, now: u64, event: Event<P::Limit>) -> Summary {
+        let summary = self.decide(cost, now);
         if cost == 0 {
-            return answer;
+            return summary;
         }
-        if answer.allowed {
+        if summary.allowed {
             self.events.push((now, event));
-            return answer;
+            return summary;
         }
-        // Asked again after the refusal: it may have extended what refused it.
+        // Decided again after the denial: the denial may have extended the gap.
         self.events.push((now, Event::Refusal));
-        self.ask(cost, now)
+        self.decide(cost, now)
     }
 
     pub(crate) fn refund(&mut self, units: u64, now: u64) -> u64 {
@@ -142,8 +142,8 @@ impl<P: Picture> Model<P> {
 }
 
 /// What a decision reports, to be compared.
-pub(crate) fn answer(decision: &Decision) -> Answer {
-    Answer {
+pub(crate) fn summary(decision: &Decision) -> Summary {
+    Summary {
         allowed: decision.is_allowed(),
         remaining: decision.remaining(),
         wait: decision.wait(),

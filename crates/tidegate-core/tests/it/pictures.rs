@@ -6,7 +6,7 @@ use std::path::Path;
 mod draw;
 
 #[test]
-fn pictures_show_what_the_crate_does() {
+fn committed_pictures_are_up_to_date() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/concepts/img");
     for (name, text) in draw::files() {
         let committed = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
@@ -19,7 +19,7 @@ fn pictures_show_what_the_crate_does() {
 }
 
 #[test]
-fn every_picture_is_shown() {
+fn every_picture_is_in_the_document() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/concepts/algorithms.md");
     let page = std::fs::read_to_string(page).unwrap();
     for (name, _) in draw::files() {

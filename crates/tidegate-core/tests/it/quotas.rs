@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_core::{Carry, Period, Quota, Timestamp, Wait};
 
-use crate::model::{QuotaModel, answer};
+use crate::model::{QuotaModel, summary};
 use crate::strategies::{self, Amount, Op};
 
 const MONTH: u64 = 1_000;
@@ -55,7 +55,7 @@ proptest! {
                     let cost = amount.of(max);
                     let looked = limit.peek(&state, cost, period, at);
                     let decision = limit.check(&mut state, cost, period, at);
-                    prop_assert_eq!(answer(&decision), model.check(cost, period, now));
+                    prop_assert_eq!(summary(&decision), model.check(cost, period, now));
                     prop_assert_eq!(decision.wait(), looked.wait());
                     prop_assert!(state == before || (decision.is_allowed() && cost > 0));
                     if let Some(Wait::After(wait)) = decision.wait() {
@@ -68,12 +68,12 @@ proptest! {
                 Op::Peek(amount) => {
                     let cost = amount.of(max);
                     let decision = limit.peek(&state, cost, period, at);
-                    prop_assert_eq!(answer(&decision), model.peek(cost, period, now));
+                    prop_assert_eq!(summary(&decision), model.peek(cost, period, now));
                 }
                 Op::Hold(amount) => {
                     let units = amount.of(max);
                     let decision = limit.hold(&mut state, units, period, at);
-                    prop_assert_eq!(answer(&decision), model.hold(units, period, now));
+                    prop_assert_eq!(summary(&decision), model.hold(units, period, now));
                 }
                 Op::Refund(amount) => {
                     let given = limit.refund(&mut state, amount.of(max), period);
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn quota_never_spends_more_than_was_granted(
+    fn quota_never_charges_more_than_was_granted(
         limit in quota(),
         steps in prop::collection::vec((when(), strategies::amount()), 1..40),
     ) {
@@ -151,7 +151,7 @@ proptest! {
             let (period, now) = resolve(&mut index, (periods.max(0), offset, is_known));
             let (at, cost) = (Timestamp::from_nanos(now), amount.of(limit.max()));
             let ours = limit.check(&mut state, cost, period, at);
-            prop_assert_eq!(answer(&ours), answer(&limit.check(&mut other, cost, period, at)));
+            prop_assert_eq!(summary(&ours), summary(&limit.check(&mut other, cost, period, at)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Scripts of time: what a limit answers at which moment, as a list to read.
+//! Scripts of time: what a limit decides at which moment, as a readable list.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) fn allow_of(cost: u64) -> Line {
     Line::Check { cost, expect: Expect::Allow }
 }
 
-/// A cost of 1 is refused, for exactly this long.
+/// A cost of 1 is denied, for exactly this long.
 pub(crate) fn deny_for_ms(millis: u64) -> Line {
     deny_of(1, Wait::After(Duration::from_millis(millis)))
 }
@@ -95,7 +95,7 @@ impl<L: Algorithm> Script<L> {
             }
             Line::Hold { units, expect } => meets(&limit.hold(state, units, now), expect),
             Line::Refund { units, given } => {
-                assert_eq!(limit.refund(state, units, now), given, "given back at {now}");
+                assert_eq!(limit.refund(state, units, now), given, "refunded at {now}");
             }
             Line::Commit { units, actual, charged } => {
                 assert_eq!(limit.commit(state, units, actual, now), charged, "charged at {now}");
@@ -108,7 +108,7 @@ impl<L: Algorithm> Script<L> {
         self
     }
 
-    /// The same line many times.
+    /// The same step many times.
     #[track_caller]
     pub(crate) fn times(mut self, times: u64, millis: u64, line: Line) -> Self {
         for _ in 0..times {
@@ -136,7 +136,7 @@ impl<L: Algorithm> Script<L> {
         admitted
     }
 
-    /// How many single units are admitted at one moment before the first refusal.
+    /// How many single units are admitted at one moment before the first denial.
     pub(crate) fn burst_at_ms(&mut self, millis: u64) -> u64 {
         let now = Timestamp::from_millis(millis);
         let is_allowed = |_: &u64| self.limit.check(&mut self.state, 1, now).is_allowed();

@@ -1,4 +1,4 @@
-//! Bugs that other limiters have had, told as scripts. None of them may happen here.
+//! Bugs of other limiters, as scripts. None of them may happen here.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ fn after(duration: Duration) -> Wait {
     Wait::After(duration)
 }
 
-/// An interval kept in whole nanoseconds turns 600 million per second into a billion.
+/// An interval stored in whole nanoseconds turns 600 million per second into a billion.
 #[test]
 fn interval_is_not_truncated_to_whole_nanoseconds() {
-    // Asked every nanosecond for a millisecond: the burst, and 0.6 for each further nanosecond.
+    // Checked every nanosecond for a millisecond: the burst, and 0.6 for each further nanosecond.
     let mut key = script(per_second(600_000_000, 2));
     assert_eq!(key.admitted(0, 1_000_000, 1), 2 + 599_999);
     // In one leap as well: a burst of a second's worth refills in exactly a second.
@@ -54,7 +54,7 @@ fn pause_does_not_make_the_burst_larger() {
     }
 }
 
-/// A refill that starts anew at each poll loses the fraction: half the rate for eager pollers.
+/// A refill that restarts at each poll loses the fraction: half the rate for eager pollers.
 #[test]
 fn eager_polling_does_not_cost_refill() {
     for poll_ns in [1, 333, 1_500, 1_999, 500_000] {
@@ -65,7 +65,7 @@ fn eager_polling_does_not_cost_refill() {
     }
 }
 
-/// Looking twice at half an interval is worth as much as looking once at a whole one.
+/// Two polls at half an interval are worth as much as one at a whole interval.
 #[test]
 fn two_half_intervals_make_one_token() {
     script(per_second(1, 1))
@@ -76,7 +76,7 @@ fn two_half_intervals_make_one_token() {
         .at_ms(2_000, allow());
 }
 
-/// A cancelled reservation gave back a number that later reservations had already used.
+/// A cancelled reservation released a number that later reservations had already used.
 #[test]
 fn cancel_restores_exactly_what_was_held() {
     script(per_second(1, 10))
@@ -91,7 +91,7 @@ fn cancel_restores_exactly_what_was_held() {
         .at_ms(0, left(10));
 }
 
-/// A reservation that was held while the bucket refilled was given back on top: a second burst.
+/// A reservation that was held while the bucket refilled was released on top: a second burst.
 #[test]
 fn hold_cancelled_late_makes_no_second_burst() {
     let mut key = script(per_second(1, 10)).at_ms(0, hold(10)).at_ms(100_000, left(0));
@@ -176,7 +176,7 @@ fn refund_above_what_was_used_does_not_exceed_the_limit() {
     script(sliding).at_ms(0, allow_of(3)).at_ms(0, refund(u64::MAX, 3)).at_ms(0, left(10));
 }
 
-/// What time had already given back was given back a second time.
+/// A refund returned what had already been refilled.
 #[test]
 fn refund_does_not_repeat_what_the_refill_gave() {
     script(per_second(1, 10))
@@ -202,7 +202,7 @@ fn bucket_does_not_admit_twice_its_limit_around_a_drain() {
     }
 }
 
-/// `value + delta` overflowed, and a huge cost passed as a small one.
+/// `value + delta` overflowed, and a huge cost was allowed as a small one.
 #[test]
 fn huge_cost_does_not_overflow_into_an_admission() {
     let window = Window::new(u32::MAX.into(), Duration::from_secs(1)).unwrap();
@@ -293,7 +293,7 @@ fn per_second_counts_per_second() -> Result<(), LimitError> {
     Ok(())
 }
 
-/// The helper itself: many lines at one moment, then a wait to the millisecond.
+/// The helper itself: many steps at one moment, then a wait to the millisecond.
 #[test]
 fn burst_then_steady_rate() {
     script(per_second(1, 3))

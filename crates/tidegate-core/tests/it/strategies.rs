@@ -8,7 +8,7 @@ use tidegate_core::{Algorithm, Bucket, Cooldown, Rate, Sliding, Timestamp, Windo
 
 use crate::model::{BucketPicture, CooldownPicture, Picture, SlidingPicture, WindowPicture, nanos};
 
-/// As many cases as `PROPTEST_CASES` says. What fails becomes a test of its own, not a seed file.
+/// As many cases as `PROPTEST_CASES` sets. A failure becomes its own test, not a seed file.
 pub(crate) fn config() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -23,12 +23,12 @@ pub(crate) trait Subject: Algorithm {
     /// Two lengths of time that matter to it.
     fn scales(&self) -> [u64; 2];
 
-    /// Whether a refused check changes the state.
+    /// Whether a denied check changes the state.
     fn is_extended_by_refusals(&self) -> bool {
         false
     }
 
-    /// Whether a look at a cost of `remaining + 1` has to be refused.
+    /// Whether a peek at a cost of `remaining + 1` has to be denied.
     fn counts_units(&self) -> bool {
         true
     }
@@ -143,7 +143,7 @@ pub(crate) enum Op {
     Hold(Amount),
     Commit(Amount, Amount),
     Cancel(Amount),
-    /// Goes on under the limit of this number.
+    /// Continues under the limit of this number.
     Edit(usize),
 }
 

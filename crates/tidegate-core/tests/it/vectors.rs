@@ -22,7 +22,7 @@ fn cases(name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn vectors_say_what_the_crate_does() {
+fn committed_vectors_are_up_to_date() {
     for (name, text) in generate::files() {
         let committed = std::fs::read_to_string(file(name)).unwrap_or_default();
         assert!(
@@ -135,7 +135,7 @@ enum Found {
 
 impl Found {
     fn meets(self, step: &Value, case: &Value) {
-        let (expect, place) = (&step["expect"], format!("{step} in {}", case["name"]));
+        let (expect, position) = (&step["expect"], format!("{step} in {}", case["name"]));
         match self {
             Self::Decision(decision) => {
                 let wait = match decision.wait() {
@@ -148,13 +148,13 @@ impl Found {
                     Duration::MAX => Value::Null,
                     reset => reset.as_nanos().to_string().into(),
                 };
-                assert_eq!(expect["allowed"], decision.is_allowed(), "{place}");
-                assert_eq!(number(&expect["remaining"]), decision.remaining(), "{place}");
-                assert_eq!((&expect["wait"], &expect["reset_ns"]), (&wait, &reset), "{place}");
+                assert_eq!(expect["allowed"], decision.is_allowed(), "{position}");
+                assert_eq!(number(&expect["remaining"]), decision.remaining(), "{position}");
+                assert_eq!((&expect["wait"], &expect["reset_ns"]), (&wait, &reset), "{position}");
             }
-            Self::Given(units) => assert_eq!(number(&expect["given"]), units, "{place}"),
-            Self::Charged(units) => assert_eq!(number(&expect["charged"]), units, "{place}"),
-            Self::Nothing => assert!(expect.as_object().unwrap().is_empty(), "{place}"),
+            Self::Given(units) => assert_eq!(number(&expect["given"]), units, "{position}"),
+            Self::Charged(units) => assert_eq!(number(&expect["charged"]), units, "{position}"),
+            Self::Nothing => assert!(expect.as_object().unwrap().is_empty(), "{position}"),
         }
     }
 }

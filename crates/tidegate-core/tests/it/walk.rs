@@ -2,7 +2,7 @@
 
 use tidegate_core::Timestamp;
 
-use crate::model::{Answer, answer};
+use crate::model::{Summary, summary};
 use crate::strategies::{Op, Step, Subject};
 
 /// A key under one limit, at its own time.
@@ -11,14 +11,14 @@ pub(crate) struct Walk<S: Subject> {
     pub(crate) limit: S,
     pub(crate) state: S::State,
     pub(crate) now: u64,
-    /// (time, units charged or, below zero, given back), in order. A hold charges nothing.
+    /// (time, units charged or, below zero, refunded), in order. A hold charges nothing.
     pub(crate) admissions: Vec<(u64, i128)>,
 }
 
 /// What a step reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    Decided(Answer),
+    Decided(Summary),
     Moved(u64),
     Nothing,
 }
@@ -49,10 +49,10 @@ impl<S: Subject> Walk<S> {
                 let cost = amount.of(capacity);
                 let decision = limit.check(state, cost, now);
                 let charged = if decision.is_allowed() { cost.into() } else { 0 };
-                (Report::Decided(answer(&decision)), charged)
+                (Report::Decided(summary(&decision)), charged)
             }
             Op::Peek(amount) => {
-                (Report::Decided(answer(&limit.peek(state, amount.of(capacity), now))), 0)
+                (Report::Decided(summary(&limit.peek(state, amount.of(capacity), now))), 0)
             }
             Op::Hold(amount) => {
                 let units = amount.of(capacity);
@@ -60,7 +60,7 @@ impl<S: Subject> Walk<S> {
                 if decision.is_allowed() && units > 0 {
                     self.admissions.push((self.now, 0));
                 }
-                (Report::Decided(answer(&decision)), 0)
+                (Report::Decided(summary(&decision)), 0)
             }
             Op::Refund(amount) => {
                 let given = limit.refund(state, amount.of(capacity), now);

@@ -23,7 +23,7 @@ fn client(header: ForwardedHeader, peer: &str, lines: &[&str]) -> String {
 }
 
 #[test]
-fn whoever_is_not_a_trusted_proxy_is_not_asked() {
+fn headers_of_an_untrusted_peer_are_ignored() {
     assert_eq!(client(XForwardedFor, "192.0.2.1", &["198.51.100.9"]), "192.0.2.1");
     assert_eq!(client(Forwarded, "192.0.2.1", &["for=198.51.100.9"]), "192.0.2.1");
 }
@@ -51,7 +51,7 @@ fn the_first_address_from_the_right_that_is_not_trusted_is_the_client() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_read_ends_the_walk_at_the_last_good_hop() {
+fn unreadable_entry_ends_the_walk_at_the_last_good_hop() {
     for garbage in ["", " ", "unknown", "192.0.2.300", "192.0.2.7.", "1.2.3.4:x", "\"1.2.3.4\""] {
         let line = format!("192.0.2.7, {garbage}, 10.2.2.2");
         assert_eq!(client(XForwardedFor, "10.0.0.1", &[&line]), "10.2.2.2", "{garbage:?}");
@@ -62,7 +62,7 @@ fn an_entry_that_cannot_be_read_ends_the_walk_at_the_last_good_hop() {
 }
 
 #[test]
-fn forwarded_is_read_as_rfc_7239_says() {
+fn forwarded_follows_rfc_7239() {
     let cases = [
         ("for=192.0.2.60;proto=http;by=203.0.113.43", "192.0.2.60"),
         ("for=6.6.6.6, FOR=192.0.2.60", "192.0.2.60"),
@@ -70,7 +70,7 @@ fn forwarded_is_read_as_rfc_7239_says() {
         ("for=\"192.0.2.43:47011\"", "192.0.2.43"),
         ("proto=\"a;b,c\";for=192.0.2.43", "192.0.2.43"),
         ("for=192.0.2.1, for=10.7.7.7;host=\"x, for=6.6.6.6\"", "192.0.2.1"),
-        // Somebody without a name is the end of what is known.
+        // A hop without an address ends what is known.
         ("for=192.0.2.1, for=_hidden", "10.0.0.1"),
         ("for=192.0.2.1, for=unknown, for=10.3.3.3", "10.3.3.3"),
         ("for=192.0.2.1, proto=https", "10.0.0.1"),
@@ -83,7 +83,7 @@ fn forwarded_is_read_as_rfc_7239_says() {
         (";;for=192.0.2.60; ;proto=http", "192.0.2.60"),
         ("for=192.0.2.60, ;", "10.0.0.1"),
         ("for=192.0.2.60;secure", "10.0.0.1"),
-        // What is escaped ends no quotes, an escaped backslash escapes nothing, and there are no
+        // An escaped quote ends no quotes, an escaped backslash escapes nothing, and there are no
         // escapes outside of quotes.
         (r#"for=192.0.2.1, for=10.7.7.7;host="x\", for=6.6.6.6""#, "192.0.2.1"),
         (r#"for=192.0.2.1, for=10.7.7.7;host="x, for=6.6.6.6\\""#, "192.0.2.1"),
@@ -115,10 +115,10 @@ fn clients_are_counted_by_the_network_that_they_own() {
 
 proptest! {
     #[test]
-    fn no_header_makes_a_client_of_whom_nobody_trusted_wrote(
+    fn no_header_bytes_of_a_client_change_its_address(
         line in prop::collection::vec(any::<u8>(), 0..200), forwarded in any::<bool>(),
     ) {
-        // A trusted proxy appends the true client; whatever the client wrote before is not looked at.
+        // A trusted proxy appends the true client; what the client wrote before that is not read.
         let header = if forwarded { Forwarded } else { XForwardedFor };
         let appended: &[u8] = if forwarded { b", for=192.0.2.9" } else { b", 192.0.2.9" };
         let whole = [&line, appended].concat();
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_read_without_harm(lines in prop::collection::vec("[\\x00-\\xff\",;=\\\\]{0,60}", 0..4)) {
+    fn garbage_never_panics(lines in prop::collection::vec("[\\x00-\\xff\",;=\\\\]{0,60}", 0..4)) {
         let bytes: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
         let _ = Forwarded.client(ip("10.0.0.1"), bytes.clone(), |_| true);
         let _ = XForwardedFor.client(ip("10.0.0.1"), bytes, |_| true);

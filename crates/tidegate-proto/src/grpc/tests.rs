@@ -5,7 +5,7 @@ use tidegate_core::Wait;
 use super::{GrpcDenial, Message, base64, percent_encoded};
 
 #[test]
-fn base64_is_that_of_the_standard() {
+fn base64_matches_the_standard() {
     let cases = [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg")];
     for (plain, coded) in cases {
         assert_eq!(base64(plain.as_bytes()), coded);
@@ -14,13 +14,13 @@ fn base64_is_that_of_the_standard() {
 }
 
 #[test]
-fn a_message_cannot_break_out_of_its_header() {
+fn message_cannot_break_out_of_its_header() {
     assert_eq!(percent_encoded("100% sure\r\nx: €"), "100%25 sure%0D%0Ax: %E2%82%AC");
     assert_eq!(percent_encoded("~\x7f"), "~%7F");
 }
 
 #[test]
-fn the_pushback_is_rounded_up_and_says_when_not_to_retry() {
+fn pushback_is_rounded_up_and_negative_when_no_retry_helps() {
     let pushback = |wait| GrpcDenial { message: "", rule: None, wait: Some(wait) }.pushback();
     assert_eq!(pushback(Wait::After(Duration::from_micros(1_001))).as_deref(), Some("2"));
     assert_eq!(pushback(Wait::Never).as_deref(), Some("-1"));
@@ -28,8 +28,8 @@ fn the_pushback_is_rounded_up_and_says_when_not_to_retry() {
 }
 
 #[test]
-fn the_details_are_a_status_of_protobuf_in_base64() {
-    // Written by another program from the definitions of google.rpc.
+fn details_are_a_protobuf_status_in_base64() {
+    // Encoded by another program from the definitions of google.rpc.
     let head = "CAgSCXNsb3cgZG93b";
     let after_2_s = "hoyCih0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUmV0cnlJbmZvEgYKBAgCEAUaPwor";
     let details = |wait| {
@@ -41,7 +41,7 @@ fn the_details_are_a_status_of_protobuf_in_base64() {
         format!(
             "{head}{after_2_s}dHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlF1b3RhRmFpbHVyZRIQCg4KAXIS\
              CXNsb3cgZG93bhpPCih0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuRXJyb3JJbmZvEiMKDFJBVEVf\
-             TElNSVRFRBIIdG9sbGdhdGUaCQoEcnVsZRIBcg"
+             TElNSVRFRBIIdGlkZWdhdGUaCQoEcnVsZRIBcg"
         )
     );
     // The longest time that google.protobuf.Duration allows.

@@ -4,9 +4,9 @@ use tidegate_core::{Algorithm, Bucket, Cooldown, Decision, Rate, Timestamp, Wait
 
 use super::{Dialect, LimitFields, ValueText, push_text};
 
-fn written(dialect: Dialect, lines: &[LimitFields<'_>], telling: usize) -> Vec<String> {
+fn written(dialect: Dialect, lines: &[LimitFields<'_>], decisive: usize) -> Vec<String> {
     let mut all = Vec::new();
-    dialect.write(lines, telling, |name, value| {
+    dialect.write(lines, decisive, |name, value| {
         all.push(format!("{name}: {}", std::str::from_utf8(value).unwrap()));
     });
     all
@@ -24,7 +24,7 @@ fn two_lines() -> [LimitFields<'static>; 2] {
 }
 
 #[test]
-fn every_dialect_says_it_in_its_own_way() {
+fn each_dialect_writes_its_own_headers() {
     let expected: [(&str, &[&str]); 5] = [
         (
             "ietf-11",
@@ -62,34 +62,34 @@ fn every_dialect_says_it_in_its_own_way() {
         assert_eq!(written(dialect, &two_lines(), 1), headers, "{name}");
     }
     let beyond = written(Dialect::XRateLimit, &two_lines(), 2);
-    assert_eq!(beyond[0], "x-ratelimit-limit: 10", "there is no third: the first tells");
+    assert_eq!(beyond[0], "x-ratelimit-limit: 10", "an index out of range reports the first limit");
     assert_eq!("ietf-12".parse::<Dialect>().unwrap_err().to_string().matches(',').count(), 4);
 }
 
 #[test]
-fn nothing_is_said_where_no_limit_was_asked() {
+fn no_limits_no_headers() {
     for (_, dialect) in Dialect::ALL {
         assert_eq!(written(dialect, &[], 0), <[&str; 0]>::default());
     }
 }
 
 #[test]
-fn a_refused_request_is_told_the_same_time_as_retry_after() {
+fn denied_request_reports_the_same_wait_as_retry_after() {
     // 10 per minute with a burst of 3: one every 6 s.
     let bucket = Bucket::new(Rate::per_minute(10).unwrap(), 3).unwrap();
     let (mut state, now) = (bucket.fresh(), Timestamp::from_secs(100));
     assert!(bucket.check(&mut state, 3, now).is_allowed());
-    let refused = bucket.check(&mut state, 1, now.saturating_add(Duration::from_millis(1)));
-    let line = LimitFields::new("r", &refused);
+    let denied = bucket.check(&mut state, 1, now.saturating_add(Duration::from_millis(1)));
+    let line = LimitFields::new("r", &denied);
     assert_eq!(
         written(Dialect::Ietf11, &[line], 0),
         [r#"ratelimit-policy: "r";q=3;w=18"#, r#"ratelimit: "r";r=0;t=6"#]
     );
-    assert_eq!(refused.wait().and_then(Wait::whole_secs), Some(6));
+    assert_eq!(denied.wait().and_then(Wait::whole_secs), Some(6));
 }
 
 #[test]
-fn waits_that_nobody_knows_are_left_out() {
+fn unknown_waits_are_omitted() {
     let window = Window::new(2, Duration::from_secs(10)).unwrap();
     let now = Timestamp::from_secs(0);
     let never = window.check(&mut window.fresh(), 3, now);

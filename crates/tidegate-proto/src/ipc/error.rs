@@ -3,35 +3,35 @@ use std::fmt;
 
 use super::FRAME_BYTES_MAX;
 
-/// What is wrong with a frame or with the message in it.
+/// An invalid frame, or an invalid message in a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IpcError {
-    /// The frame says that it is longer than frames may be, or a message would make such a frame.
+    /// The frame's length exceeds the maximum, or a message would need such a frame.
     ///
     /// A reader cannot find the next frame after it.
     TooLong {
-        /// How long, in bytes.
+        /// The length in bytes.
         length: usize,
     },
-    /// The frame says that it has no bytes.
+    /// The frame's length is zero.
     Empty,
     /// The bytes of the frame are not UTF-8.
     NotUtf8,
     /// The text is not one JSON value.
     NotJson {
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
     /// The text is JSON, but not the message that was expected.
     WrongShape {
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
 }
 
 impl IpcError {
-    /// Whether the frames that follow can still be told apart.
+    /// Whether the following frames can still be read.
     #[must_use]
     pub const fn is_in_step(&self) -> bool {
         !matches!(self, Self::TooLong { .. })

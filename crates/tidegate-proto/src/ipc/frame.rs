@@ -3,19 +3,19 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::IpcError;
 
-/// The most bytes that a frame may have behind its length.
+/// The maximum number of bytes after a frame's length.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 
-/// A reader of frames from bytes that come in any pieces.
+/// Decoder of frames from bytes that arrive in pieces of any size.
 ///
-/// It holds one frame at most, and never more memory than twice the bytes of it that have arrived: a
-/// length alone costs nothing.
+/// It holds at most one frame, and at most twice the memory of the bytes that have arrived: a
+/// length alone allocates nothing.
 #[derive(Debug, Default)]
 pub struct Decoder {
     length: [u8; LENGTH_BYTES],
     length_arrived: usize,
     body: Vec<u8>,
-    /// The length of a frame that was too long. There is no way on.
+    /// The length of a frame that was too long; decoding cannot continue.
     lost: Option<usize>,
 }
 
@@ -26,11 +26,11 @@ impl Decoder {
         Self::default()
     }
 
-    /// The text of the next frame, if these bytes complete it. What was used is taken off `input`.
+    /// The text of the next frame, if these bytes complete it. Used bytes are removed from `input`.
     ///
-    /// To be called until it has nothing more to say: `None` means that all bytes are used. After an
-    /// error the next call goes on with the next frame, except after a frame that is too long: its
-    /// end is not looked for, so every call gives that same error and takes nothing.
+    /// Call it until it returns `None`: then all bytes are used. After an error the next call
+    /// continues with the next frame, except after a frame that is too long: its end is not
+    /// searched, so every call returns that error and uses no bytes.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<String>, IpcError> {
         if let Some(length) = self.lost {
             return Err(IpcError::TooLong { length });
@@ -42,7 +42,7 @@ impl Decoder {
         if self.length_arrived < LENGTH_BYTES {
             return Ok(None);
         }
-        // On a machine on which a length does not fit, it is too long all the same.
+        // A length that does not fit a usize is too long as well.
         let length = usize::try_from(u32::from_le_bytes(self.length)).unwrap_or(usize::MAX);
         if length > FRAME_BYTES_MAX {
             self.lost = Some(length);
@@ -61,13 +61,13 @@ impl Decoder {
         String::from_utf8(body).map(Some).map_err(|_| IpcError::NotUtf8)
     }
 
-    /// Whether no frame has begun that has not ended: the peer may leave without leaving half a frame.
+    /// Whether no frame is incomplete, so that the peer may close without cutting one off.
     #[must_use]
     pub const fn is_between_frames(&self) -> bool {
         self.length_arrived == 0
     }
 
-    /// Adds bytes of a body of this length, in memory that grows with what has arrived.
+    /// Adds bytes of a body of this length; memory grows with what has arrived.
     fn extend(&mut self, piece: &[u8], length: usize) {
         let needed = self.body.len() + piece.len();
         if needed > self.body.capacity() {
@@ -83,7 +83,7 @@ impl Decoder {
     }
 }
 
-/// The frame of a message.
+/// Encodes a message as a frame.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, IpcError> {
     let mut frame = vec![0; LENGTH_BYTES];
     serde_json::to_writer(&mut frame, message)
@@ -91,14 +91,14 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, IpcError> {
     finish(frame)
 }
 
-/// The frame of a text, whatever it says. An empty one has no frame.
+/// Encodes any text as a frame; empty text is an error.
 pub fn encode_text(text: &str) -> Result<Vec<u8>, IpcError> {
     let mut frame = vec![0; LENGTH_BYTES];
     frame.extend_from_slice(text.as_bytes());
     finish(frame)
 }
 
-/// Writes the length in front of a body.
+/// Writes the length before the body.
 fn finish(mut frame: Vec<u8>) -> Result<Vec<u8>, IpcError> {
     let length = frame.len() - LENGTH_BYTES;
     if length == 0 {
@@ -113,10 +113,10 @@ fn finish(mut frame: Vec<u8>) -> Result<Vec<u8>, IpcError> {
     }
 }
 
-/// The message that the text of a frame is.
+/// Parses the text of a frame.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, IpcError> {
     serde_json::from_str(text).map_err(|error| {
-        // A parser that looks for a message may stop before it has seen that it is not JSON.
+        // A parser of a message may stop before it has seen that the text is not JSON.
         match serde_json::from_str::<IgnoredAny>(text) {
             Ok(IgnoredAny) => IpcError::WrongShape { reason: short(&error) },
             Err(error) => IpcError::NotJson { reason: short(&error) },
@@ -124,16 +124,16 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, IpcError> {
     })
 }
 
-/// What the parser says, without all of what it may quote: a reason fits into an answer and a log.
+/// The parser's message, shortened so that it fits into a response and a log line.
 fn short(error: &serde_json::Error) -> String {
-    let said = error.to_string();
-    match said.char_indices().nth(REASON_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &said[..end]),
-        None => said,
+    let message = error.to_string();
+    match message.char_indices().nth(REASON_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message,
     }
 }
 
-/// As much of the input as there is, up to `most`.
+/// Up to `most` bytes from the front of the input.
 fn take<'i>(input: &mut &'i [u8], most: usize) -> &'i [u8] {
     let (piece, rest) = input.split_at(most.min(input.len()));
     *input = rest;

@@ -1,83 +1,82 @@
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The version of the protocol that this module speaks.
+/// The protocol version of this module.
 pub const PROTOCOL_VERSION: i64 = 1;
 
-/// What every request says: what it wants, in which version of the protocol.
+/// The fields that every request has: its type and its protocol version.
 ///
-/// Other fields belong to the type of request; who serves it [parses](super::parse) the same text
-/// again for them. Nothing in a request says who sent it: a field that claims to is a field like any
-/// other, and nobody reads it.
+/// Other fields belong to the type of request; its handler [parses](super::parse) the same text
+/// again for them. Nothing in a request identifies its sender: a field that claims to is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// What is wanted, such as `ping`.
+    /// The type, such as `ping`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The version of the protocol; callers from before versions send 0, nothing or null.
+    /// The protocol version; older clients send 0, null or nothing.
     #[serde(rename = "protocolVersion", default, skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<i64>,
 }
 
 impl Request {
-    /// A request of this type, in the version that this module speaks.
+    /// A request of this type, in the current protocol version.
     #[must_use]
     pub fn new(kind: &str) -> Self {
         Self { kind: kind.into(), protocol_version: Some(PROTOCOL_VERSION) }
     }
 
-    /// Whether the request is in a version that can be answered: this one, or from before versions.
+    /// Whether the request's version is supported: the current one, or none.
     #[must_use]
     pub fn is_of_known_version(&self) -> bool {
         matches!(self.protocol_version, None | Some(0 | PROTOCOL_VERSION))
     }
 }
 
-/// The answer to a request: what was wanted, or why not.
+/// The response to a request: a result or a failure.
 ///
-/// On the wire it is one object with `ok`, the fields of the answer, and `protocolVersion`.
+/// On the wire it is one object with `ok`, the fields of the result, and `protocolVersion`.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response<T = Pong> {
-    /// What was wanted.
+    /// The request succeeded.
     Ok(T),
-    /// It was not done.
+    /// The request failed.
     Error(Failure),
 }
 
-/// The answer to a ping.
+/// The response to a ping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pong {
     /// The version of the service.
     pub service_version: String,
-    /// The time of day, as in ISO 8601.
+    /// The time of day in ISO 8601.
     pub time: String,
 }
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// The reason, for people.
+    /// The reason, as text for people.
     pub error: String,
-    /// After how many milliseconds it is worth trying again; absent where nobody can know.
+    /// Milliseconds after which a retry makes sense; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The name of the limit that refused.
+    /// The name of the limit that denied the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 }
 
 impl Failure {
-    /// A failure for this reason, and no more to say.
+    /// A failure with this reason and no other fields.
     #[must_use]
     pub fn new(error: impl Into<String>) -> Self {
         Self { error: error.into(), ..Self::default() }
     }
 }
 
-/// A response as it is on the wire.
+/// The encoded form of a response.
 #[derive(Serialize)]
 struct Wire<'a, T> {
     ok: bool,
@@ -101,7 +100,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Response<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields = serde_json::Map::deserialize(deserializer)?;
         let ok = fields.get("ok").and_then(serde_json::Value::as_bool);
-        match ok.ok_or_else(|| D::Error::custom("`ok` is not there, or neither true nor false"))? {
+        match ok.ok_or_else(|| D::Error::custom("`ok` is missing or not a boolean"))? {
             true => serde_json::from_value(fields.into()).map(Self::Ok),
             false => serde_json::from_value(fields.into()).map(Self::Error),
         }

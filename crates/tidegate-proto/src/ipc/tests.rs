@@ -6,10 +6,10 @@ use super::{
     parse,
 };
 
-/// Everything a decoder says about bytes that come in these pieces.
+/// All results of a decoder for bytes that arrive in these pieces.
 fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Vec<Result<String, IpcError>> {
     let mut decoder = Decoder::new();
-    let (mut said, mut arrived) = (Vec::new(), 0);
+    let (mut results, mut arrived) = (Vec::new(), 0);
     for mut piece in pieces {
         arrived += piece.len();
         loop {
@@ -17,23 +17,23 @@ fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Vec<Result<String, 
             let next = decoder.next(&mut piece);
             assert!(decoder.memory_bytes() <= FRAME_BYTES_MAX.min(2 * arrived));
             match next {
-                Ok(Some(text)) => said.push(Ok(text)),
+                Ok(Some(text)) => results.push(Ok(text)),
                 Ok(None) => {
-                    assert!(piece.is_empty(), "nothing is left over until the next piece");
+                    assert!(piece.is_empty(), "`None` means that all bytes are used");
                     break;
                 }
                 Err(error) => {
                     let is_lost = !error.is_in_step();
-                    said.push(Err(error));
+                    results.push(Err(error));
                     if is_lost {
-                        return said;
+                        return results;
                     }
-                    assert!(piece.len() < before, "an error takes what it is about");
+                    assert!(piece.len() < before, "an error uses the bytes it is about");
                 }
             }
         }
     }
-    said
+    results
 }
 
 fn one(bytes: &[u8]) -> Vec<Result<String, IpcError>> {
@@ -45,12 +45,12 @@ fn frame(body: &[u8]) -> Vec<u8> {
     [&length.to_le_bytes()[..], body].concat()
 }
 
-/// The bytes cut at these places, which need not be in order or within them.
+/// The bytes cut at these offsets, which may be unsorted and out of range.
 fn cut<'b>(bytes: &'b [u8], cuts: &[usize]) -> Vec<&'b [u8]> {
-    let mut places: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
-    places.extend([0, bytes.len()]);
-    places.sort_unstable();
-    places.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect()
+    let mut offsets: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
+    offsets.extend([0, bytes.len()]);
+    offsets.sort_unstable();
+    offsets.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect()
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_frame_is_a_little_endian_length_and_json() {
 }
 
 #[test]
-fn answers_look_as_the_protocol_says() {
+fn responses_have_the_documented_form() {
     let pong = Pong { service_version: "0.1.0".into(), time: "2026-01-31T12:00:00Z".into() };
     let text = serde_json::to_string(&Response::Ok(pong)).unwrap();
     let expected =
@@ -79,14 +79,14 @@ fn answers_look_as_the_protocol_says() {
 }
 
 #[test]
-fn an_answer_without_ok_is_no_answer() {
+fn response_without_ok_is_an_error() {
     for text in [r#"{"error":"no"}"#, r#"{"ok":1,"error":"no"}"#, r#"{"ok":true}"#, "[]", "7"] {
         assert!(matches!(parse::<Response>(text), Err(IpcError::WrongShape { .. })), "{text}");
     }
 }
 
 #[test]
-fn versions_that_are_known_and_not() {
+fn known_and_unknown_versions() {
     for (version, is_known) in [
         ("", true),
         (r#","protocolVersion":null"#, true),
@@ -102,7 +102,7 @@ fn versions_that_are_known_and_not() {
 }
 
 #[test]
-fn fields_that_nobody_asked_for_are_nobodys() {
+fn unknown_fields_are_ignored() {
     let text =
         r#"{"user":"root","uid":0,"type":"ping","identity":{"name":["root"]},"protocolVersion":1}"#;
     assert_eq!(parse::<Request>(text), Ok(Request::new("ping")));
@@ -139,20 +139,20 @@ fn each_wrong_frame_has_its_own_error() {
     }
 }
 
-/// An error that quotes what it is about could be longer than the frame that it answers.
+/// An error that quotes its input could be longer than the frame that it responds to.
 #[test]
-fn a_reason_is_short_however_long_the_request_is() {
+fn reason_is_short_however_long_the_request_is() {
     let version = "\u{1}é".repeat(8_000);
     let text = serde_json::json!({ "type": "ping", "protocolVersion": version }).to_string();
     let Err(error @ IpcError::WrongShape { .. }) = parse::<Request>(&text) else { panic!() };
     assert!(error.to_string().len() < 1_000);
-    let answer: Response = Response::Error(Failure::new(error.to_string()));
-    assert!(encode(&answer).unwrap().len() < 2_000);
+    let response: Response = Response::Error(Failure::new(error.to_string()));
+    assert!(encode(&response).unwrap().len() < 2_000);
 }
 
-/// JSON that nests deeper than a stack could follow is refused or passed over, not followed.
+/// JSON nested deeper than the stack allows is refused or skipped, not followed.
 #[test]
-fn deep_nesting_is_no_danger() {
+fn deep_nesting_does_not_overflow_the_stack() {
     let deep = "[".repeat(30_000) + &"]".repeat(30_000);
     let text = format!(r#"{{"type":"ping","x":{deep}}}"#);
     assert!(parse::<Request>(&text).is_ok_and(|request| request.kind == "ping"));
@@ -161,7 +161,7 @@ fn deep_nesting_is_no_danger() {
 }
 
 #[test]
-fn the_longest_frame_passes_and_one_byte_more_does_not() {
+fn longest_frame_is_accepted_and_one_byte_more_is_not() {
     let longest = "x".repeat(FRAME_BYTES_MAX);
     let bytes = encode_text(&longest).unwrap();
     assert_eq!(one(&bytes), [Ok(longest.clone())]);
@@ -171,7 +171,7 @@ fn the_longest_frame_passes_and_one_byte_more_does_not() {
 }
 
 #[test]
-fn a_length_alone_takes_no_memory() {
+fn length_alone_allocates_nothing() {
     let mut decoder = Decoder::new();
     let length = u32::try_from(FRAME_BYTES_MAX).unwrap().to_le_bytes();
     assert_eq!(decoder.next(&mut &length[..]), Ok(None));
@@ -181,13 +181,13 @@ fn a_length_alone_takes_no_memory() {
 }
 
 #[test]
-fn after_a_wrong_frame_the_next_one_is_found() {
+fn frame_after_an_invalid_one_is_decoded() {
     let bytes = [frame(b""), frame(b"\xff"), frame(b"{}")].concat();
     assert_eq!(one(&bytes), [Err(IpcError::Empty), Err(IpcError::NotUtf8), Ok("{}".into())]);
 }
 
 #[test]
-fn after_a_frame_that_is_too_long_there_is_nothing() {
+fn nothing_is_decoded_after_a_frame_that_is_too_long() {
     let mut decoder = Decoder::new();
     let bytes = [u32::MAX.to_le_bytes().to_vec(), frame(b"{}")].concat();
     let mut input = &bytes[..];
@@ -199,7 +199,7 @@ fn after_a_frame_that_is_too_long_there_is_nothing() {
 }
 
 #[test]
-fn half_a_frame_is_told_from_none() {
+fn incomplete_frame_is_not_between_frames() {
     let bytes = frame(b"{}");
     let mut decoder = Decoder::new();
     assert!(decoder.is_between_frames());
@@ -229,7 +229,7 @@ fn response() -> impl Strategy<Value = Response> {
 
 proptest! {
     #[test]
-    fn what_was_encoded_is_decoded_however_it_is_cut(
+    fn messages_round_trip_however_their_bytes_are_split(
         requests in vec(request(), 1..8),
         responses in vec(response(), 1..8),
         cuts in vec(any::<usize>(), 0..40),
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_an_error_and_says_the_same_however_it_is_cut(
+    fn garbage_gives_the_same_errors_however_it_is_split(
         bytes in vec(prop_oneof![Just(0_u8), Just(2), Just(b'{'), any::<u8>()], 0..200),
         cuts in vec(any::<usize>(), 0..40),
     ) {

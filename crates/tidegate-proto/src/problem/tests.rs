@@ -5,7 +5,7 @@ use tidegate_core::Wait;
 use super::Problem;
 
 #[test]
-fn a_refusal_names_all_limits_and_says_when_to_come_back() {
+fn denial_names_all_limits_and_the_wait() {
     let json = |wait| Problem::quota_exceeded("why", ["a", "b"].into_iter(), wait).to_json();
     let start = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
                  \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
@@ -22,7 +22,7 @@ fn a_refusal_names_all_limits_and_says_when_to_come_back() {
 }
 
 #[test]
-fn other_problems_say_nothing_about_limits() {
+fn other_problems_have_no_limit_fields() {
     assert_eq!(
         Problem::plain(422, "Unprocessable Content", "why").to_json(),
         r#"{"type":"about:blank","title":"Unprocessable Content","status":422,"detail":"why"}"#

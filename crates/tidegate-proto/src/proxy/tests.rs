@@ -52,7 +52,7 @@ fn version_1_is_a_line() {
     }
     let endless = format!("PROXY TCP4 {}", "1".repeat(200));
     assert_eq!(parse(endless.as_bytes()), Err(ProxyError::TooLong));
-    // 107 bytes with its end are the most.
+    // The maximum is 107 bytes, including the end of the line.
     let of_length = |length: usize| format!("PROXY UNKNOWN {}\r\n", "x".repeat(length - 16));
     let longest = ParsedHeader { header: ProxyHeader::Local, length: 107 };
     assert_eq!(parse(of_length(107).as_bytes()), Ok(Some(longest)));
@@ -96,7 +96,7 @@ fn version_2_is_binary() {
 }
 
 #[test]
-fn bytes_may_come_one_by_one() {
+fn header_may_arrive_byte_by_byte() {
     let line = b"PROXY TCP4 192.0.2.7 10.0.0.1 51234 443\r\n".to_vec();
     let binary = v2(0x21, 0x11, &[192, 0, 2, 7, 10, 0, 0, 1, 0xc8, 0x22, 1, 0xbb]);
     for whole in [line, binary] {
@@ -109,7 +109,7 @@ fn bytes_may_come_one_by_one() {
 
 proptest! {
     #[test]
-    fn garbage_is_read_without_harm(
+    fn garbage_never_panics(
         start in prop::sample::select(vec![&b""[..], b"PROXY ", &SIGNATURE_V2, b"PROXY TCP4 "]),
         bytes in prop::collection::vec(any::<u8>(), 0..300),
     ) {

@@ -1,8 +1,8 @@
-//! Commands that are a line of words, as somebody types them.
+//! Inline commands: a line of words, as typed by hand.
 
 use super::request::{Arguments, INLINE_BYTES_MAX, ProtocolError};
 
-/// Takes the words of the first line of `input`.
+/// Parses the words of the first line of `input`.
 pub(super) fn parse(
     input: &[u8],
     arguments: &mut Arguments,

@@ -1,16 +1,16 @@
-/// Which version of the protocol a client has asked for.
+/// The protocol version that a client has selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// What every client speaks.
+    /// The version that every client supports.
     #[default]
     Resp2,
-    /// With maps, booleans and a null of its own.
+    /// With maps, booleans and a null type.
     Resp3,
 }
 
-/// A writer of replies, one behind the other.
+/// Writer of consecutive replies.
 ///
-/// Of arrays and maps only the beginning is written; what is in them follows.
+/// Arrays and maps write their header only; their elements follow.
 #[derive(Debug)]
 pub struct Replies<'o> {
     out: &'o mut Vec<u8>,
@@ -18,18 +18,18 @@ pub struct Replies<'o> {
 }
 
 impl<'o> Replies<'o> {
-    /// A writer behind what is in `out` already.
+    /// A writer that appends to `out`.
     #[inline]
     pub const fn new(out: &'o mut Vec<u8>, version: Version) -> Self {
         Self { out, version }
     }
 
-    /// A short text, such as `OK`. Ends of lines become spaces.
+    /// A short text, such as `OK`. Line ends become spaces.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', &[text]);
     }
 
-    /// An error: a code in capitals, and what is wrong. Ends of lines become spaces.
+    /// An error: a code in capitals and a message. Line ends become spaces.
     pub fn error(&mut self, code: &str, message: &str) {
         self.line(b'-', &[code, " ", message]);
     }
@@ -40,7 +40,7 @@ impl<'o> Replies<'o> {
         self.number(b':', value);
     }
 
-    /// A count, as an integer; what does not fit is the largest integer.
+    /// A count as an integer, saturating.
     pub fn count(&mut self, value: u64) {
         self.integer(i64::try_from(value).unwrap_or(i64::MAX));
     }
@@ -53,7 +53,7 @@ impl<'o> Replies<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Nothing.
+    /// Null.
     pub fn null(&mut self) {
         let null: &[u8] = match self.version {
             Version::Resp2 => b"$-1\r\n",
@@ -62,7 +62,7 @@ impl<'o> Replies<'o> {
         self.out.extend_from_slice(null);
     }
 
-    /// Yes or no: 1 or 0 in version 2.
+    /// A boolean: 1 or 0 in version 2.
     pub fn boolean(&mut self, yes: bool) {
         match (self.version, yes) {
             (Version::Resp2, _) => self.integer(yes.into()),
@@ -71,13 +71,13 @@ impl<'o> Replies<'o> {
         }
     }
 
-    /// The beginning of an array of so many replies.
+    /// The header of an array of this length.
     #[inline]
     pub fn array(&mut self, length: usize) {
         self.number(b'*', i64::try_from(length).unwrap_or(i64::MAX));
     }
 
-    /// The beginning of a map of so many pairs: an array of twice as many in version 2.
+    /// The header of a map of this many pairs: an array of twice as many in version 2.
     pub fn map(&mut self, pairs: usize) {
         let pairs = i64::try_from(pairs).unwrap_or(i64::MAX);
         match self.version {
@@ -112,7 +112,7 @@ impl<'o> Replies<'o> {
     }
 
     fn long_number(&mut self, kind: u8, value: i64) {
-        // A kind, a sign, 19 digits and the end of the line.
+        // A type byte, a sign, 19 digits and the end of the line.
         let (mut buffer, mut at) = ([0; 24], 22);
         buffer[22..].copy_from_slice(b"\r\n");
         let mut rest = value.unsigned_abs();

@@ -2,20 +2,20 @@ use std::fmt;
 
 use super::inline;
 
-/// The most bytes that one argument may have.
+/// The maximum length of one argument in bytes.
 pub const BULK_BYTES_MAX: usize = 64 * 1024;
 
-/// The most bytes that a command written as a line may have.
+/// The maximum length of an inline command in bytes.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// The most arguments that a command may have, its name included.
+/// The maximum number of arguments of a command, including its name.
 pub const ARGUMENTS_MAX: usize = 64;
 
-/// Where the arguments of a command are. One is used for all commands of a connection.
+/// The positions of a command's arguments. One value is reused for all commands of a connection.
 pub struct Arguments {
     spans: [ByteSpan; ARGUMENTS_MAX],
     count: usize,
-    /// The words of a command that was a line, without their quotes.
+    /// The words of an inline command, without their quotes.
     words: Vec<u8>,
     is_line: bool,
 }
@@ -26,24 +26,24 @@ struct ByteSpan {
     end: u32,
 }
 
-/// Why there is no way on after these bytes. A server says so and closes the connection.
+/// Input that cannot be parsed. A server replies with the error and closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The number of arguments is not a number, or there are too many.
+    /// The number of arguments is not a number, or is too large.
     ArgumentCount,
     /// The length of an argument is not a number, or is too large.
     BulkLength,
     /// An argument does not begin with `$`.
     NotBulk {
-        /// What it begins with.
+        /// The byte it begins with.
         byte: u8,
     },
-    /// An argument does not end where it should.
+    /// An argument does not end after its stated length.
     BulkEnd,
-    /// A command that is a line does not end.
+    /// An inline command exceeds the maximum length.
     LineTooLong,
-    /// A command that is a line has a quote that does not end, or ends inside of a word.
+    /// An inline command has a quote that does not end, or that ends inside a word.
     Quotes,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Finds the first command in `input`: how many bytes it takes, or `None` if it is not whole yet.
+/// Finds the first command in `input`: its length in bytes, or `None` if it is incomplete.
 ///
 /// An empty line or array is a command without arguments, which gets no reply.
 #[inline]
@@ -113,47 +113,47 @@ fn parse_array(input: &[u8], arguments: &mut Arguments) -> Result<Option<usize>,
 
 struct BadLength;
 
-/// A length of at most `most` at this place, and where the bytes behind it begin; `None` if its end
-/// has not arrived.
+/// A length of at most `most` at this offset, and the offset of the bytes after it; `None` if its
+/// end has not arrived.
 #[inline]
 fn length(input: &[u8], at: usize, most: usize) -> Result<Option<(usize, usize)>, BadLength> {
-    let (mut value, mut place) = (0_usize, at);
+    let (mut value, mut offset) = (0_usize, at);
     loop {
-        let Some(&byte) = input.get(place) else { return Ok(None) };
+        let Some(&byte) = input.get(offset) else { return Ok(None) };
         match byte {
-            // No length begins with a zero but zero itself.
-            b'0'..=b'9' if place == at || value > 0 => {
+            // Only zero itself begins with a zero.
+            b'0'..=b'9' if offset == at || value > 0 => {
                 value = value * 10 + usize::from(byte - b'0');
                 if value > most {
                     return Err(BadLength);
                 }
             }
-            b'\r' if place > at => break,
+            b'\r' if offset > at => break,
             _ => return Err(BadLength),
         }
-        place += 1;
+        offset += 1;
     }
-    match input.get(place + 1) {
-        Some(b'\n') => Ok(Some((value, place + 2))),
+    match input.get(offset + 1) {
+        Some(b'\n') => Ok(Some((value, offset + 2))),
         Some(_) => Err(BadLength),
         None => Ok(None),
     }
 }
 
 impl Arguments {
-    /// How many there are, the command's name included.
+    /// The number of arguments, including the command's name.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none, not even a name: nothing was asked.
+    /// Whether there are none, not even a name.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether the command was a line of words, so that its arguments are not in the input.
+    /// Whether the command was inline, so that its arguments are not in the input.
     #[must_use]
     pub const fn is_line(&self) -> bool {
         self.is_line
@@ -165,18 +165,18 @@ impl Arguments {
         self.spans[..self.count].iter().map(move |span| span.of(source))
     }
 
-    /// One argument of an array that was found in `input`; `None` if there are not so many, or if
-    /// the command was a line.
+    /// One argument of an array that was found in `input`; `None` if the index is out of range or
+    /// the command was inline.
     #[inline]
     #[must_use]
     pub fn in_array<'i>(&self, input: &'i [u8], index: usize) -> Option<&'i [u8]> {
         (index < self.count && !self.is_line).then(|| self.spans[index].of(input))
     }
 
-    /// Forgets the words of the line before.
+    /// Clears the words of the previous line.
     pub(super) fn clear_words(&mut self) {
         self.words.clear();
-        // Long lines are rare; their memory is not kept.
+        // Long lines are rare; their memory is released.
         self.words.shrink_to(1024);
     }
 
@@ -184,10 +184,10 @@ impl Arguments {
         &mut self.words
     }
 
-    /// The words from `start` on are one argument; false if there are too many.
+    /// Ends an argument that began at `start` of the words; false if there are too many.
     pub(super) fn end_word(&mut self, start: usize) -> bool {
-        let Some(place) = self.spans.get_mut(self.count) else { return false };
-        *place = ByteSpan::new(start, self.words.len());
+        let Some(span) = self.spans.get_mut(self.count) else { return false };
+        *span = ByteSpan::new(start, self.words.len());
         self.count += 1;
         true
     }
@@ -208,20 +208,20 @@ impl fmt::Debug for Arguments {
 }
 
 impl ByteSpan {
-    /// No command is as long as 4 GiB.
+    /// No command reaches 4 GiB.
     #[allow(clippy::cast_possible_truncation, reason = "64 arguments of 64 KiB are 4 MiB")]
     fn new(start: usize, end: usize) -> Self {
         Self { start: start as u32, end: end as u32 }
     }
 
-    /// The bytes; none if they are not there, because this is not where they were found.
+    /// The bytes; empty if `source` is not the input that they were found in.
     #[inline]
     fn of(self, source: &[u8]) -> &[u8] {
         source.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 }
 
-/// An integer as Redis reads it: digits, with a sign if it is below zero, nothing else.
+/// An integer as Redis parses it: digits, with a sign if it is negative, nothing else.
 #[inline]
 #[must_use]
 pub fn integer(text: &[u8]) -> Option<i64> {

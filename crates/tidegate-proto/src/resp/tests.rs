@@ -5,7 +5,7 @@ use tidegate_core::{Algorithm, Bucket, Rate, Timestamp};
 
 use super::*;
 
-/// All commands of the input, and the error that ended it, if one did.
+/// All commands of the input, and the error that ended it, if any.
 fn commands(input: &[u8]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     let (mut arguments, mut rest, mut found) = (Arguments::default(), input, Vec::new());
     loop {
@@ -30,7 +30,7 @@ fn encode(command: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn lines_are_split_as_redis_cli_would() {
+fn inline_commands_are_split_as_by_redis_cli() {
     for (line, words) in [
         ("PING\r\n", vec!["PING"]),
         ("PING\n", vec!["PING"]),
@@ -47,7 +47,7 @@ fn lines_are_split_as_redis_cli_would() {
 }
 
 #[test]
-fn what_is_wrong_ends_the_connection() {
+fn invalid_input_is_a_protocol_error() {
     use ProtocolError as E;
     for (input, error) in [
         ("*-1\r\n", E::ArgumentCount),
@@ -80,18 +80,18 @@ fn what_is_wrong_ends_the_connection() {
 }
 
 #[test]
-fn the_largest_command_is_taken() {
+fn largest_command_is_accepted() {
     let command = vec![vec![b'\r'; BULK_BYTES_MAX]; ARGUMENTS_MAX];
     assert_eq!(commands(&encode(&command)), (vec![command], None));
     assert_eq!(commands(b"*0\r\n"), (vec![vec![]], None));
 }
 
 #[test]
-fn errors_say_what_redis_says() {
-    let said = |input: &[u8]| commands(input).1.map(|error| error.to_string());
-    assert_eq!(said(b"*a\r\n").unwrap(), "Protocol error: invalid multibulk length");
-    assert_eq!(said(b"*1\r\n$x").unwrap(), "Protocol error: invalid bulk length");
-    assert_eq!(said(b"*1\r\n\n").unwrap(), "Protocol error: expected '$', got '\\n'");
+fn errors_have_the_wording_of_redis() {
+    let message = |input: &[u8]| commands(input).1.map(|error| error.to_string());
+    assert_eq!(message(b"*a\r\n").unwrap(), "Protocol error: invalid multibulk length");
+    assert_eq!(message(b"*1\r\n$x").unwrap(), "Protocol error: invalid bulk length");
+    assert_eq!(message(b"*1\r\n\n").unwrap(), "Protocol error: expected '$', got '\\n'");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn call<'a>(dialect: ThrottleDialect, text: &'a str) -> Result<ThrottleCall<'a>,
 }
 
 #[test]
-fn calls_that_bring_their_limit() {
+fn throttle_calls_carry_their_limit() {
     let call_of =
         |burst| ThrottleCall { key: b"k", burst, count: 30, period_secs: 60, quantity: 1 };
     assert_eq!(call(ThrottleDialect::RedisCell, "k 15 30 60"), Ok(call_of(16)));
@@ -159,7 +159,7 @@ fn calls_that_bring_their_limit() {
         1 << 63
     );
     assert_eq!(call(ThrottleDialect::RedisCell, "k 15 30 60 0").unwrap().quantity, 0);
-    for (text, said) in [
+    for (text, expected) in [
         ("k 15 30", "expected: key max_burst count period [quantity]"),
         ("k 15 30 60 1 1", "expected: key max_burst count period [quantity]"),
         ("k x 30 60", "max_burst is not an integer or out of range"),
@@ -170,7 +170,7 @@ fn calls_that_bring_their_limit() {
         ("k 15 30 -60", "period must be at least 1"),
         ("k 15 30 60 -1", "quantity must be at least 0"),
     ] {
-        assert_eq!(call(ThrottleDialect::RedisCell, text), Err(said.into()), "{text}");
+        assert_eq!(call(ThrottleDialect::RedisCell, text), Err(expected.into()), "{text}");
     }
     assert_eq!(
         call(ThrottleDialect::Throttlecrab, "k 0 30 60"),
@@ -182,7 +182,7 @@ fn calls_that_bring_their_limit() {
 
 #[test]
 fn each_dialect_has_its_own_reply() {
-    // 30 per minute, 16 at once: a unit takes two seconds.
+    // 30 per minute, 16 at once: a unit refills in two seconds.
     let rate = Rate::new(30, Duration::from_secs(60)).unwrap();
     let bucket = Bucket::in_common_ticks(rate, 16).unwrap();
     let mut state = bucket.fresh();
@@ -212,14 +212,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read(sent in prop::collection::vec(any_command(), 0..10)) {
+    fn commands_round_trip(sent in prop::collection::vec(any_command(), 0..10)) {
         let bytes: Vec<u8> = sent.iter().flat_map(|command| encode(command)).collect();
         prop_assert_eq!(commands(&bytes), (sent, None));
     }
 
-    /// A command that is not whole is neither a command nor an error, wherever it is cut.
+    /// An incomplete command is neither a command nor an error, wherever it is cut.
     #[test]
-    fn every_cut_waits_for_more(command in any_command()) {
+    fn incomplete_command_waits_for_more_bytes(command in any_command()) {
         let bytes = encode(&command);
         for cut in 0..bytes.len() {
             prop_assert_eq!(commands(&bytes[..cut]), (vec![], None), "{} of {:?}", cut, bytes);
@@ -237,15 +237,15 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
     ) {
         let mut bytes: Vec<u8> = sent.iter().flat_map(|command| encode(command)).collect();
-        for (place, byte) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
+        for (index, byte) in changes {
+            let index = index.index(bytes.len());
+            bytes[index] = byte;
         }
         let _ = commands(&bytes);
     }
 
     #[test]
-    fn integers_come_back(value in any::<i64>()) {
+    fn integers_round_trip(value in any::<i64>()) {
         let mut out = Vec::new();
         Replies::new(&mut out, Version::Resp2).integer(value);
         let text = &out[1..out.len() - 2];

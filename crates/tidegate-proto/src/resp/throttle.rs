@@ -1,4 +1,4 @@
-//! The commands that bring their own limit: redis-cell's and throttlecrab's.
+//! The commands that carry their own limit: redis-cell's and throttlecrab's.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tidegate_core::{Decision, LimitError, Rate, Wait};
 
 use super::request::integer;
 
-/// Whose command it is. They differ in what a burst means, and in the reply.
+/// The command that is called. They differ in the meaning of a burst and in the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottleDialect {
     /// `CL.THROTTLE`: the bucket holds one more than `max_burst`.
@@ -16,22 +16,22 @@ pub enum ThrottleDialect {
     Throttlecrab,
 }
 
-/// A call of one of them: `key max_burst count period [quantity]`.
+/// The arguments of a call: `key max_burst count period [quantity]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleCall<'a> {
-    /// Whose bucket: any bytes.
+    /// The key of the bucket: any bytes.
     pub key: &'a [u8],
-    /// What it holds.
+    /// The capacity of the bucket.
     pub burst: u64,
-    /// How many per period.
+    /// Units per period.
     pub count: u64,
-    /// How long the period is.
+    /// The period in seconds.
     pub period_secs: u64,
-    /// How many units are wanted; 0 is a look.
+    /// The cost; 0 only looks.
     pub quantity: u64,
 }
 
-/// What is wrong with a call.
+/// An invalid call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThrottleError {
@@ -39,17 +39,17 @@ pub enum ThrottleError {
     ArgumentCount,
     /// An argument is not an integer of 64 bits.
     NotInteger {
-        /// Which one.
+        /// The name of the argument.
         name: &'static str,
     },
-    /// An argument is below what it may be.
+    /// An argument is below its minimum.
     TooSmall {
-        /// Which one.
+        /// The name of the argument.
         name: &'static str,
-        /// What it may be.
+        /// The minimum.
         least: i64,
     },
-    /// The numbers do not make a bucket.
+    /// The numbers are not a valid bucket.
     Limit(LimitError),
 }
 
@@ -73,7 +73,7 @@ impl From<LimitError> for ThrottleError {
 }
 
 impl<'a> ThrottleCall<'a> {
-    /// The call that these arguments make, the command's name not among them.
+    /// Parses the arguments after the command's name.
     #[inline]
     pub fn parse(
         dialect: ThrottleDialect,
@@ -87,7 +87,7 @@ impl<'a> ThrottleCall<'a> {
             return Err(ThrottleError::ArgumentCount);
         }
         let burst = match dialect {
-            // Below 2^63, so that one more fits.
+            // Below 2^63, so adding one cannot overflow.
             ThrottleDialect::RedisCell => at_least(0, "max_burst", max_burst)? + 1,
             ThrottleDialect::Throttlecrab => at_least(1, "max_burst", max_burst)?,
         };
@@ -103,7 +103,7 @@ impl<'a> ThrottleCall<'a> {
         })
     }
 
-    /// Count per period.
+    /// The rate: count per period.
     pub fn rate(&self) -> Result<Rate, ThrottleError> {
         Ok(Rate::new(self.count, Duration::from_secs(self.period_secs))?)
     }
@@ -131,14 +131,14 @@ impl ThrottleDialect {
 }
 
 /// Limited (0 or 1), capacity, remaining, seconds to wait (-1 when allowed, or when no wait helps),
-/// seconds until all is as new.
+/// seconds until the bucket is full.
 fn cl_throttle(decision: &Decision) -> [i64; 5] {
     let limited = i64::from(!decision.is_allowed());
     let retry_after = decision.wait().map_or(-1, |wait| wait_secs(wait).unwrap_or(-1));
     [limited, int(decision.limit()), int(decision.remaining()), retry_after, reset_secs(decision)]
 }
 
-/// Allowed (1 or 0), capacity, remaining, seconds until all is as new, seconds to wait (0 when
+/// Allowed (1 or 0), capacity, remaining, seconds until the bucket is full, seconds to wait (0 when
 /// allowed, -1 when no wait helps).
 fn throttle(decision: &Decision) -> [i64; 5] {
     let allowed = i64::from(decision.is_allowed());
@@ -157,7 +157,7 @@ fn reset_secs(decision: &Decision) -> i64 {
     int(reset.as_secs().saturating_add(u64::from(reset.subsec_nanos() > 0)))
 }
 
-/// What does not fit is the largest integer.
+/// Converts to a signed integer, saturating.
 fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! The JSON of protobuf: names in lowerCamelCase or as they are, large numbers as texts, and nothing
-//! that is unknown.
+//! Protobuf's JSON: field names in lowerCamelCase or snake_case, large numbers as strings; unknown
+//! fields are errors.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use super::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::rate_limit_response::{Code, DescriptorStatus, rate_limit::Unit};
 use super::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
 
-/// Why a JSON text is not a request: what, and where.
+/// Why a JSON text is not a request: the problem and its position.
 #[derive(Debug)]
 pub struct JsonError(serde_json::Error);
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this is not a RateLimitRequest: {}", self.0)
+        write!(f, "invalid RateLimitRequest: {}", self.0)
     }
 }
 
 impl std::error::Error for JsonError {}
 
-/// The request that a JSON text says.
+/// Parses a request from JSON.
 pub fn request_from_json(json: &[u8]) -> Result<RateLimitRequest, JsonError> {
     let read: Request = serde_json::from_slice(json).map_err(JsonError)?;
     Ok(RateLimitRequest {
@@ -31,7 +31,7 @@ pub fn request_from_json(json: &[u8]) -> Result<RateLimitRequest, JsonError> {
     })
 }
 
-/// A response as JSON says it.
+/// Encodes a response as JSON.
 #[must_use]
 pub fn response_to_json(response: &RateLimitResponse) -> String {
     let written = Response {
@@ -39,7 +39,7 @@ pub fn response_to_json(response: &RateLimitResponse) -> String {
         statuses: response.statuses.iter().map(Status::new).collect(),
         response_headers_to_add: response.response_headers_to_add.iter().map(Header::new).collect(),
     };
-    // Texts, numbers and lists: nothing that could fail.
+    // Strings, numbers and lists only: serialization cannot fail.
     serde_json::to_string(&written).unwrap_or_default()
 }
 
@@ -100,7 +100,7 @@ fn list<T>(list: Option<Vec<T>>) -> impl Iterator<Item = T> {
     list.into_iter().flatten()
 }
 
-/// A number, or its digits; a whole number may be written as `1.0` or `1e3`.
+/// A number, or its digits in a string; a whole number may be written as `1.0` or `1e3`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Digits {
@@ -137,11 +137,11 @@ impl TryFrom<Digits> for Narrow {
 
     fn try_from(digits: Digits) -> Result<Self, Self::Error> {
         let Wide(number) = digits.try_into()?;
-        u32::try_from(number).map(Self).map_err(|_| "this is more than 32 bits hold")
+        u32::try_from(number).map(Self).map_err(|_| "the number exceeds 32 bits")
     }
 }
 
-/// A whole number that was written as a decimal one. Above 2^53 not every number can be.
+/// A whole number in decimal notation, up to 2^53: above that not every number is exact.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and fits")]
 fn whole(number: f64) -> Result<u64, &'static str> {
     let fits = number.fract() == 0.0 && (0.0..=MOST_WHOLE).contains(&number);
@@ -149,7 +149,7 @@ fn whole(number: f64) -> Result<u64, &'static str> {
 }
 
 const MOST_WHOLE: f64 = 9_007_199_254_740_992.0;
-const NOT_WHOLE: &str = "this is not a whole number";
+const NOT_WHOLE: &str = "not a whole number";
 
 /// The name or the number of a unit.
 #[derive(Deserialize)]
@@ -171,7 +171,7 @@ impl TryFrom<UnitText> for UnitOf {
             UnitText::Number(number) => Ok(Self(number)),
             UnitText::Name(name) => {
                 let unit = RateLimitUnit::from_str_name(&name);
-                unit.map(|unit| Self(unit.into())).ok_or("this is not a unit")
+                unit.map(|unit| Self(unit.into())).ok_or("unknown unit")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The code and the descriptors of the protobuf files are those that are committed.
+//! The committed protobuf code and descriptors are up to date.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use prost::Message;
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto};
 
-/// Modules in modules, and the code in them.
+/// A module: its code and its submodules.
 #[derive(Default)]
 struct Tree {
     code: String,
@@ -26,8 +26,8 @@ impl Tree {
     }
 }
 
-/// The fields of calls whose texts come from clients. They are read as bytes, because whatever a client
-/// sends has to be decided about; on the wire it is the same.
+/// String fields of requests that come from clients. They are decoded as bytes, because a request
+/// with invalid UTF-8 needs a decision too; the wire format is the same.
 const READ_AS_BYTES: [(&str, &[&str]); 2] =
     [("RateLimitRequest", &["domain"]), ("Entry", &["key", "value"])];
 
@@ -45,9 +45,9 @@ fn with_bytes(mut file: FileDescriptorProto) -> FileDescriptorProto {
     file
 }
 
-/// Compares, or with `TIDEGATE_BLESS` writes them anew.
+/// Compares the files; `TIDEGATE_BLESS` rewrites them.
 #[test]
-fn what_is_committed_is_what_is_generated() {
+fn committed_code_is_up_to_date() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files =
         protox::compile(["envoy/service/ratelimit/v3/rls.proto"], [here.join("proto")]).unwrap();
@@ -59,7 +59,7 @@ fn what_is_committed_is_what_is_generated() {
     let generated = config.generate(requests.collect()).unwrap();
     let mut root = Tree::default();
     for (module, code) in generated {
-        // What protobuf itself brings along has a crate of its own.
+        // The types of protobuf itself come from a crate.
         if module.parts().next() == Some("google") {
             continue;
         }
@@ -80,6 +80,6 @@ fn what_is_committed_is_what_is_generated() {
             std::fs::write(&path, &bytes).unwrap();
         }
         let committed = std::fs::read(&path).unwrap_or_default();
-        assert!(committed == bytes, "{name} is old: write it anew with TIDEGATE_BLESS=1");
+        assert!(committed == bytes, "{name} is out of date: rewrite it with TIDEGATE_BLESS=1");
     }
 }

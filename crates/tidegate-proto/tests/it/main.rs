@@ -1,4 +1,4 @@
-//! The messages of Envoy are as committed.
+//! Drift check of the generated protobuf code.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 

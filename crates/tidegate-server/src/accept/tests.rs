@@ -6,7 +6,7 @@ use super::*;
 use crate::daemon::Daemon;
 use crate::settings::Settings;
 
-/// Sends back what it gets; when it is to stop, it says so.
+/// Echoes its input; says bye at shutdown.
 struct Echo;
 
 impl Protocol for Echo {
@@ -69,45 +69,45 @@ fn bounds(connections: u64, connections_per_peer: u64) -> Bounds {
     Bounds { connections, connections_per_peer, admin_connections: 1, ..Bounds::default() }
 }
 
-/// Whether somebody who connects is let in.
-async fn is_let_in(stream: &mut TcpStream) -> bool {
+/// Whether the connection has a permit, so that it is served.
+async fn is_served(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 2];
     stream.write_all(b"hi").await.is_ok() && stream.read_exact(&mut bytes).await.is_ok()
 }
 
 #[tokio::test]
-async fn there_are_so_many_places_and_who_leaves_gives_one_back() {
+async fn connections_are_bounded_and_a_closed_one_returns_its_permit() {
     let opened = open(Listener::Http, bounds(2, 2), Echo).await;
     let connect = || TcpStream::connect(opened.address);
     let (mut a, mut b) = (connect().await.unwrap(), connect().await.unwrap());
-    assert!(is_let_in(&mut a).await && is_let_in(&mut b).await);
+    assert!(is_served(&mut a).await && is_served(&mut b).await);
     let mut c = connect().await.unwrap();
-    assert!(!is_let_in(&mut c).await, "there is no third place");
+    assert!(!is_served(&mut c).await, "there is no third permit");
     drop(a);
-    // When the server has seen that it is gone, there is a place again.
-    while !is_let_in(&mut connect().await.unwrap()).await {}
-    assert!(is_let_in(&mut b).await);
+    // The permit is free again when the server has seen the close.
+    while !is_served(&mut connect().await.unwrap()).await {}
+    assert!(is_served(&mut b).await);
     let metrics = opened.daemon.metrics.listener(Listener::Http);
     assert!(metrics.refused.get() >= 1);
     assert_eq!(opened.daemon.metrics.listener(Listener::Grpc).accepted.get(), 0);
 }
 
 #[tokio::test]
-async fn one_address_cannot_take_all_places() {
+async fn one_address_cannot_take_all_permits() {
     let opened = open(Listener::Http, bounds(10, 1), Echo).await;
     let mut a = TcpStream::connect(opened.address).await.unwrap();
-    assert!(is_let_in(&mut a).await);
+    assert!(is_served(&mut a).await);
     let mut b = TcpStream::connect(opened.address).await.unwrap();
-    assert!(!is_let_in(&mut b).await);
-    // Somebody at another address of this machine.
+    assert!(!is_served(&mut b).await);
+    // A peer at another address of this machine.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = socket.connect(opened.address).await.unwrap();
-    assert!(is_let_in(&mut other).await);
+    assert!(is_served(&mut other).await);
 }
 
 #[tokio::test]
-async fn a_network_of_version_six_is_one_peer() {
+async fn an_ipv6_network_is_one_peer() {
     let limits = ConnectionLimits::new(&bounds(10, 1));
     let take =
         |address: &str| limits.take(Listener::Http, PeerId::Address(address.parse().unwrap()));
@@ -120,34 +120,37 @@ async fn a_network_of_version_six_is_one_peer() {
 }
 
 #[tokio::test]
-async fn places_for_admins_are_kept_for_them() {
+async fn permits_are_reserved_for_admins() {
     let bounds = bounds(1, 1);
     let public = open(Listener::Http, bounds, Echo).await;
     let limits = ConnectionLimits::new(&bounds);
     let mut a = TcpStream::connect(public.address).await.unwrap();
-    assert!(is_let_in(&mut a).await);
+    assert!(is_served(&mut a).await);
     let peer = PeerId::Address("127.0.0.1:1".parse().unwrap());
     let _taken = limits.take(Listener::Resp, peer).await.expect("the first");
-    assert!(limits.take(Listener::Http, peer).await.is_none(), "all public doors share places");
+    assert!(
+        limits.take(Listener::Http, peer).await.is_none(),
+        "all public listeners share permits"
+    );
     let admin = limits.take(Listener::Admin, peer).await;
     assert!(admin.is_some());
     assert!(limits.take(Listener::Admin, peer).await.is_none());
 }
 
 #[tokio::test]
-async fn whoever_is_there_when_it_stops_is_told() {
+async fn open_connections_are_signalled_at_shutdown() {
     let opened = open(Listener::Http, bounds(2, 2), Echo).await;
     let mut a = TcpStream::connect(opened.address).await.unwrap();
-    assert!(is_let_in(&mut a).await);
-    assert!(opened.stop.stop(Duration::from_secs(10)).await, "all have gone");
+    assert!(is_served(&mut a).await);
+    assert!(opened.stop.stop(Duration::from_secs(10)).await, "all connections have ended");
     let mut said = String::new();
     a.read_to_string(&mut said).await.unwrap();
     assert_eq!(said, "bye");
-    assert!(TcpStream::connect(opened.address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(opened.address).await.is_err(), "the listener is closed");
 }
 
 #[tokio::test]
-async fn whoever_does_not_go_is_not_waited_for_for_ever() {
+async fn shutdown_waits_no_longer_than_the_grace_time() {
     let opened = open(Listener::Http, bounds(2, 2), Deaf).await;
     let _a = TcpStream::connect(opened.address).await.unwrap();
     while opened.daemon.metrics.listener(Listener::Http).accepted.get() == 0 {
@@ -157,7 +160,7 @@ async fn whoever_does_not_go_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn errors_of_one_connection_are_told_from_those_of_all() {
+fn errors_of_one_connection_are_distinguished_from_errors_of_all() {
     let of_one = |kind: io::ErrorKind| is_of_one_connection(&kind.into());
     assert!(of_one(io::ErrorKind::ConnectionAborted));
     assert!(!of_one(io::ErrorKind::OutOfMemory));

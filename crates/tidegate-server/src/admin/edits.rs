@@ -1,4 +1,4 @@
-//! Overrides and bans: edits over the policy, which stay until they are taken back.
+//! Overrides and bans: edits over the policy, which stay until they are removed.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::policy::{find, without_overrides};
 use crate::daemon::Daemon;
 use crate::local::time_text;
 
-/// The tables of one kind in the edits, in the form in which they can be sent again.
+/// The edits of one kind, in the form in which a client can send them again.
 pub(super) fn listed(daemon: &Daemon, kind: &str, name: &str) -> Value {
     let edits: toml::Table = toml::from_str(&daemon.engine.overlay().to_toml()).unwrap_or_default();
     let tables = edits.into_iter().find(|(known, _)| known == kind);
@@ -20,11 +20,11 @@ pub(super) fn listed(daemon: &Daemon, kind: &str, name: &str) -> Value {
     json!({ name: tables, "version": daemon.audit.last() })
 }
 
-/// Gives some keys of a rule other numbers. The table is one of the rule's `override` list, with the
-/// `domain` and the name of the `rule`.
+/// Sets an override. The table is one of the rule's `override` list, with the `domain` and the name
+/// of the `rule`.
 pub(super) fn put_override(
     daemon: &Daemon,
-    who: &str,
+    actor: &str,
     payload: Payload,
 ) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
@@ -33,21 +33,21 @@ pub(super) fn put_override(
     rule.insert("override".into(), Value::Array(vec![Value::Object(table)]));
     let overridden = rule_of(rule)?;
     let Some(payload) = overridden.overrides().first() else {
-        return Err(AdminError::unfit("there is no override"));
+        return Err(AdminError::unfit("the body has no override"));
     };
-    let changes = daemon.engine.set_override(who, (&domain, &name), payload.clone());
+    let changes = daemon.engine.set_override(actor, (&domain, &name), payload.clone());
     let changes = changes.map_err(|error| match error {
         OverrideError::Invalid(errors) => errors.into(),
-        // It has gone since it was looked up.
+        // The rule was removed after it was found.
         other => AdminError::new(404, "Not Found", other.to_string()),
     })?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }
 
-/// Takes an override back.
+/// Removes an override.
 pub(super) fn drop_override(
     daemon: &Daemon,
-    who: &str,
+    actor: &str,
     payload: Payload,
 ) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
@@ -57,7 +57,7 @@ pub(super) fn drop_override(
     let wanted = json!({ "domain": domain, "rule": name, "key": key, "unlimited": true });
     let overlay = overlay_of("override", wanted)?;
     let Some((_, _, wanted)) = overlay.overrides().next() else {
-        return Err(AdminError::unfit("`key` says for which keys the override is"));
+        return Err(AdminError::unfit("`key` is missing: the keys of the override"));
     };
     find(daemon, &domain, &name)?;
     let now = daemon.engine.overlay();
@@ -65,17 +65,17 @@ pub(super) fn drop_override(
         (of_domain, of_rule, payload.key()) == (&*domain, &*name, wanted.key())
     };
     if !now.overrides().any(is_it) {
-        let detail = "there is no such override; `GET /admin/v1/overrides` lists them. Those of the \
-                      policy itself are changed there";
+        let detail = "no such override; `GET /admin/v1/overrides` lists them. Overrides in the policy \
+                      are changed there";
         return Err(AdminError::new(404, "Not Found", detail));
     }
-    let changes = daemon.engine.drop_override(who, (&domain, &name), wanted.key());
+    let changes = daemon.engine.drop_override(actor, (&domain, &name), wanted.key());
     let changes = changes.map_err(|error| AdminError::new(404, "Not Found", error.to_string()))?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }
 
-/// Refuses somebody in a domain, whatever the limits say: until a time, `for` so long, or for good.
-pub(super) fn ban(daemon: &Daemon, who: &str, payload: Payload) -> Result<Value, AdminError> {
+/// Adds a ban: `until` a time, `for` a duration, or for good.
+pub(super) fn ban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
     let domain = domain(&mut table)?;
     if let Some(length) = table.remove("for") {
@@ -85,32 +85,36 @@ pub(super) fn ban(daemon: &Daemon, who: &str, payload: Payload) -> Result<Value,
             Some(Err(error)) => {
                 return Err(AdminError::unfit(format!("`for`: {}", error.message())));
             }
-            None => return Err(AdminError::unfit("`for` is a duration, such as \"1h30m\"")),
+            None => return Err(AdminError::unfit("`for` must be a duration, such as \"1h30m\"")),
         };
         let until = daemon.engine.clock().wall().saturating_add(length);
         if table.insert("until".into(), time_text(until).into()).is_some() {
-            return Err(AdminError::unfit("give `for` or `until`, not both"));
+            return Err(AdminError::unfit(
+                "`for` and `until` exclude each other; send one of them",
+            ));
         }
     }
     table.insert("domain".into(), domain.into());
     let overlay = overlay_of("ban", Value::Object(table))?;
-    let [ban] = overlay.bans() else { return Err(AdminError::unfit("there is no ban")) };
-    let words = ban.to_string();
-    let changes = daemon.engine.ban(who, ban.clone());
-    Ok(json!({ "changes": changes.len(), "words": words, "version": daemon.audit.last() }))
+    let [ban] = overlay.bans() else { return Err(AdminError::unfit("the body has no ban")) };
+    let description = ban.to_string();
+    let changes = daemon.engine.ban(actor, ban.clone());
+    Ok(json!({
+        "changes": changes.len(), "description": description, "version": daemon.audit.last(),
+    }))
 }
 
-/// Takes a ban back.
-pub(super) fn unban(daemon: &Daemon, who: &str, payload: Payload) -> Result<Value, AdminError> {
+/// Removes a ban.
+pub(super) fn unban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
     let domain = domain(&mut table)?;
-    let banned = table.remove("who").unwrap_or_default();
+    let banned = table.remove("match").unwrap_or_default();
     nothing_else(&table)?;
-    let overlay = overlay_of("ban", json!({ "domain": domain, "who": banned }))?;
-    let [wanted] = overlay.bans() else { return Err(AdminError::unfit("there is no ban")) };
-    let changes = daemon.engine.unban(who, &domain, wanted.conditions());
+    let overlay = overlay_of("ban", json!({ "domain": domain, "match": banned }))?;
+    let [wanted] = overlay.bans() else { return Err(AdminError::unfit("the body has no ban")) };
+    let changes = daemon.engine.unban(actor, &domain, wanted.conditions());
     if changes.is_empty() {
-        let detail = "there is no such ban; `GET /admin/v1/bans` lists them";
+        let detail = "no such ban; `GET /admin/v1/bans` lists them";
         return Err(AdminError::new(404, "Not Found", detail));
     }
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
@@ -124,7 +128,7 @@ fn overlay_of(kind: &str, table: Value) -> Result<Overlay, AdminError> {
     Ok(Overlay::from_toml(&in_list(kind, table)?)?)
 }
 
-/// The domain that a table names, or the one that has no name.
+/// The domain of a table, or the default one.
 pub(super) fn domain(table: &mut TomlTable) -> Result<String, AdminError> {
     if table.contains_key("domain") {
         text(table, "domain")
@@ -133,7 +137,7 @@ pub(super) fn domain(table: &mut TomlTable) -> Result<String, AdminError> {
     }
 }
 
-/// A text that a table must have.
+/// A required text of a table.
 pub(super) fn text(table: &mut TomlTable, name: &str) -> Result<String, AdminError> {
     match table.remove(name) {
         Some(Value::String(text)) => Ok(text),
@@ -142,10 +146,10 @@ pub(super) fn text(table: &mut TomlTable, name: &str) -> Result<String, AdminErr
     }
 }
 
-/// What nobody has asked for is probably a mistake.
+/// Rejects fields that are left in a table.
 pub(super) fn nothing_else(table: &TomlTable) -> Result<(), AdminError> {
     match table.keys().next() {
         None => Ok(()),
-        Some(name) => Err(AdminError::unfit(format!("unknown key `{name}`"))),
+        Some(name) => Err(AdminError::unfit(format!("unknown field `{name}`"))),
     }
 }

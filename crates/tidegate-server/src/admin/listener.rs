@@ -1,4 +1,4 @@
-//! The admin listener: HTTP for those who look after the daemon.
+//! The admin API over HTTP.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -21,24 +21,24 @@ use crate::http::serve_connection;
 use crate::http::timeouts::{ConnectionPhase, PhaseTracker};
 use crate::listener::Listener;
 
-/// Serves those who look after the daemon, over HTTP/1.1.
+/// The protocol of the admin listener: HTTP/1.1.
 #[derive(Debug)]
 pub(crate) struct AdminHttp {
     daemon: SharedDaemon,
     tokens: Tokens,
-    /// Wrong tokens are told of, but not more often than anybody reads.
+    /// Limits the warnings of wrong tokens.
     warnings: Limiter<str, Cooldown>,
 }
 
 impl AdminHttp {
     pub(crate) fn new(daemon: SharedDaemon) -> Self {
         let tokens = Tokens::of(&daemon.settings);
-        let warnings = Limiter::new(Cooldown::new(WARN_EVERY).expect("it is not 0"));
+        let warnings = Limiter::new(Cooldown::new(WARN_EVERY).expect("the cooldown is not zero"));
         Self { daemon, tokens, warnings }
     }
 
-    /// An answer, and for what its connection waits meanwhile.
-    async fn watched(
+    /// The response, with the phase of the connection tracked.
+    async fn tracked(
         &self,
         watch: &PhaseTracker,
         peer: PeerId,
@@ -55,7 +55,7 @@ impl AdminHttp {
             && request.uri().path() == "/admin/v1/policy"
             && header(request.headers(), ACCEPT.as_str())
                 .is_some_and(|it| it.contains("text/plain") || it.contains("application/toml"));
-        let reply = match self.done(peer, request).await {
+        let reply = match self.try_handle(peer, request).await {
             Ok(AdminBody::Json(reply)) => reply,
             Ok(AdminBody::Text(text)) => return text_response(text),
             Err(error) => error.into(),
@@ -66,7 +66,7 @@ impl AdminHttp {
         }
     }
 
-    async fn done(
+    async fn try_handle(
         &self,
         peer: PeerId,
         request: Request<Incoming>,
@@ -82,7 +82,7 @@ impl AdminHttp {
         }
         let Some(role) = self.tokens.role(bearer(request.headers())) else {
             if self.warnings.check("").is_allowed() {
-                tracing::warn!(%peer, "the admin listener was shown no token, or a wrong one");
+                tracing::warn!(%peer, "admin request without a valid token");
             }
             let detail = "send the admin token: `Authorization: Bearer …`";
             return Err(AdminError::new(401, "Unauthorized", detail));
@@ -98,22 +98,26 @@ impl AdminHttp {
         let body = match body.await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                let detail = format!("a body may have {most} bytes");
+                let detail = format!("the body is larger than {most} bytes");
                 return Err(AdminError::new(413, "Content Too Large", detail));
             }
             Ok(Err(error)) => return Err(AdminError::unreadable(format!("the body: {error}"))),
             Err(_) => {
-                return Err(AdminError::new(408, "Request Timeout", "the body took too long"));
+                return Err(AdminError::new(
+                    408,
+                    "Request Timeout",
+                    "the body did not arrive in time",
+                ));
             }
         };
-        let who = describe_peer(peer, &self.tokens);
+        let actor = describe_peer(peer, &self.tokens);
         let call = AdminRequest {
             method: head.method.as_str(),
             path: &path,
             query: head.uri.query().unwrap_or(""),
             payload: Payload::of_bytes(&body)?,
         };
-        let principal = Principal { role, who: &who };
+        let principal = Principal { role, actor: &actor };
         Ok(AdminBody::Json(super::handle(&self.daemon, &principal, call).await))
     }
 
@@ -124,7 +128,7 @@ impl AdminHttp {
     }
 }
 
-/// What is answered.
+/// The body of a response.
 enum AdminBody {
     Json(AdminResponse),
     Text(String),
@@ -134,21 +138,21 @@ impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit } = connection;
         let watch = &PhaseTracker::new(self.daemon.settings.bounds);
-        let service = service_fn(|request| self.watched(watch, peer, request));
+        let service = service_fn(|request| self.tracked(watch, peer, request));
         serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;
         drop(permit);
     }
 }
 
-/// Where no token is needed, a page in somebody's browser must not get in: it shows where it is from, or
-/// calls this machine by a name that was made to lead here.
+/// Rejects requests of pages in a browser, where no token is needed: they have an `Origin`, or a
+/// `Host` whose name was made to resolve to this machine.
 fn refuse_browsers(headers: &HeaderMap) -> Result<(), AdminError> {
     let refused = |what: &str| {
-        let detail = format!("{what}; set `admin_token` to let browsers in");
+        let detail = format!("{what}; set `admin_token` to allow browsers");
         Err(AdminError::new(403, "Forbidden", detail))
     };
     if headers.contains_key(ORIGIN) {
-        return refused("the request is from a page in a browser (it has an Origin)");
+        return refused("the request has an Origin, so it is from a page in a browser");
     }
     match header(headers, HOST.as_str()) {
         Some(host) if is_address_or_localhost(host) => Ok(()),
@@ -171,7 +175,7 @@ fn is_address_or_localhost(host: &str) -> bool {
 fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let mut all = headers.get_all(name).iter();
     let first = all.next()?.to_str().ok()?;
-    // Two of them mean that somebody plays tricks.
+    // Repeated headers are ambiguous.
     all.next().is_none().then_some(first)
 }
 
@@ -181,10 +185,10 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn describe_peer(peer: PeerId, tokens: &Tokens) -> String {
-    let shown = if tokens.are_none() { "anybody" } else { "admin token" };
+    let kind = if tokens.are_none() { "client" } else { "admin token" };
     match peer {
-        PeerId::Address(address) => format!("{shown} at {}", address.ip().to_canonical()),
-        PeerId::Process(process) => format!("{shown} of uid {}", process.uid()),
+        PeerId::Address(address) => format!("{kind} at {}", address.ip().to_canonical()),
+        PeerId::Process(process) => format!("{kind} of uid {}", process.uid()),
     }
 }
 
@@ -199,7 +203,7 @@ fn response(reply: &AdminResponse) -> Response<Full<Bytes>> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if reply.status == 401 {
         headers.insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        // Whoever has no token has nothing to wait for.
+        // No further request of this connection can succeed without a token.
         headers.insert(http::header::CONNECTION, HeaderValue::from_static("close"));
     }
     if let Value::Array(allowed) = &reply.body["allow"] {
@@ -221,7 +225,7 @@ fn text_response(text: String) -> Response<Full<Bytes>> {
 
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
-/// As large as a policy file may be.
+/// The largest policy.
 const POLICY_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]
@@ -229,7 +233,7 @@ mod tests {
     use super::is_address_or_localhost;
 
     #[test]
-    fn names_that_others_can_make_are_not_this_machine() {
+    fn only_addresses_and_localhost_are_trusted_hosts() {
         for host in
             ["127.0.0.1:9090", "127.0.0.1", "[::1]:9090", "[::1]", "localhost", "LOCALHOST:9090"]
         {

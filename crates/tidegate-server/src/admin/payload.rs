@@ -1,11 +1,11 @@
-//! What a request brings along: tables in TOML or in JSON, which say the same.
+//! Bodies of admin requests: tables in TOML or JSON.
 
 use serde_json::{Map, Value};
 use tidegate::policy::{Policy, Rule, readable};
 
 use super::AdminError;
 
-/// What a request brings along.
+/// The body of an admin request.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
     Nothing,
@@ -17,7 +17,7 @@ pub(crate) enum Payload {
 pub(crate) type TomlTable = Map<String, Value>;
 
 impl Payload {
-    /// The body of a request: JSON if it begins with a brace, as no TOML does.
+    /// Decodes a body of HTTP: JSON if it begins with a brace, as no TOML does.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Result<Self, AdminError> {
         let text = std::str::from_utf8(bytes)
             .map_err(|_| AdminError::unreadable("the body is not UTF-8"))?;
@@ -30,7 +30,7 @@ impl Payload {
         }
     }
 
-    /// What a frame has in its field `body`: a table, or text in TOML.
+    /// Decodes the field `body` of a frame: a table, or text in TOML.
     pub(crate) fn of_json(body: Value) -> Self {
         match body {
             Value::Null => Self::Nothing,
@@ -39,16 +39,16 @@ impl Payload {
         }
     }
 
-    /// The table that it is.
+    /// The body as a table.
     pub(crate) fn table(self) -> Result<TomlTable, AdminError> {
         match self {
             Self::Nothing => {
-                Err(AdminError::unreadable("a body is needed: a table in JSON or TOML"))
+                Err(AdminError::unreadable("the body is missing: send a table in JSON or TOML"))
             }
             Self::Json(Value::Object(table)) => Ok(table),
             Self::Json(_) => Err(AdminError::unreadable("the body is not a table")),
             Self::Toml(text) => {
-                // It may be nested deeper, or be larger, than is good for whoever reads it.
+                // Bounds size and depth before it is parsed.
                 readable("body", text.as_bytes())?;
                 let table: toml::Table = toml::from_str(&text).map_err(|error| {
                     AdminError::unreadable(format!("the body is not TOML: {error}"))
@@ -59,7 +59,7 @@ impl Payload {
     }
 }
 
-/// The same table with another over it: null takes away, tables are merged, everything else replaces.
+/// Merges a table into another: null removes, tables merge, everything else replaces.
 pub(crate) fn merge(table: &mut TomlTable, over: TomlTable) {
     for (name, value) in over {
         match (table.get_mut(&name), value) {
@@ -83,27 +83,27 @@ pub(crate) fn table_of(rule: &Rule) -> TomlTable {
     }
 }
 
-/// The rule that a table is.
+/// The rule of a table.
 pub(crate) fn rule_of(table: TomlTable) -> Result<Rule, AdminError> {
     let text = in_list("rule", table)?;
     let policy = Policy::parse("rule.toml", text.as_bytes())?.policy;
-    policy.rules().first().cloned().ok_or_else(|| AdminError::unfit("there is no rule"))
+    policy.rules().first().cloned().ok_or_else(|| AdminError::unfit("the body has no rule"))
 }
 
-/// The text in TOML of a list with one table.
+/// A list with one table, as TOML.
 pub(crate) fn in_list(name: &str, table: TomlTable) -> Result<String, AdminError> {
     let list = Map::from_iter([(name.to_owned(), Value::Array(vec![Value::Object(table)]))]);
     let text = toml::to_string(&list);
     text.map_err(|error| AdminError::unfit(format!("the table cannot be written as TOML: {error}")))
 }
 
-/// The same value, with times as text.
+/// The value as JSON, with times as text.
 pub(crate) fn as_json(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => text.into(),
         toml::Value::Integer(number) => number.into(),
         toml::Value::Float(number) => number.into(),
-        toml::Value::Boolean(is_so) => is_so.into(),
+        toml::Value::Boolean(flag) => flag.into(),
         toml::Value::Datetime(time) => time.to_string().into(),
         toml::Value::Array(list) => list.into_iter().map(as_json).collect(),
         toml::Value::Table(table) => {
@@ -120,7 +120,7 @@ mod tests {
     use super::{Payload, Value, merge, rule_of, table_of};
 
     #[test]
-    fn toml_and_json_say_the_same() {
+    fn toml_and_json_decode_to_the_same_table() {
         let toml = "window = { max = 3, per = '1h' }\nuntil = 2027-01-01T00:00:00Z";
         let json = r#" {"window":{"max":3,"per":"1h"},"until":"2027-01-01T00:00:00Z"}"#;
         let table = |text: &str| Payload::of_bytes(text.as_bytes()).and_then(Payload::table);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_over_another_changes_what_it_names() {
+    fn merging_a_table_changes_only_its_fields() {
         let Value::Object(mut table) = json!({"a": {"b": 1, "c": 2}, "d": 3, "e": [1]}) else {
             unreachable!()
         };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_the_same_after_it_was_a_table() {
+    fn a_rule_survives_the_conversion_to_a_table() {
         let policy = Policy::from_toml(
             r#"
             [[rule]]

@@ -9,7 +9,7 @@ use super::response::diagnostic;
 use crate::daemon::Daemon;
 use crate::policy_watcher::needs_restart;
 
-/// The policy and the edits over it, as text that can be read again. Secrets are left out.
+/// The policy and the overlay as TOML, without secrets.
 pub(super) fn show(daemon: &Daemon) -> Value {
     let engine = &daemon.engine;
     json!({
@@ -20,8 +20,8 @@ pub(super) fn show(daemon: &Daemon) -> Value {
     })
 }
 
-/// Puts another policy into force: until the file changes, or the daemon stops.
-pub(super) fn apply(daemon: &Daemon, who: &str, payload: Payload) -> Result<Value, AdminError> {
+/// Puts another policy into force, until the file changes or the daemon stops.
+pub(super) fn apply(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Value, AdminError> {
     let text = match payload {
         Payload::Toml(text) => text,
         Payload::Json(Value::Object(table)) => match table.get("policy") {
@@ -33,16 +33,16 @@ pub(super) fn apply(daemon: &Daemon, who: &str, payload: Payload) -> Result<Valu
             }
         },
         Payload::Json(_) | Payload::Nothing => {
-            return Err(AdminError::unreadable("a body is needed: a policy in TOML"));
+            return Err(AdminError::unreadable("the body is missing: send a policy in TOML"));
         }
     };
     let parsed = Policy::parse("policy.toml", text.as_bytes())?;
     let warnings: Vec<_> = parsed.warnings.iter().map(diagnostic).collect();
-    // Whoever sends back what they were shown cannot send the secrets.
+    // A client that edits the policy from `GET` has no secrets to send.
     let (before, after) =
         (daemon.settings.policy.without_secrets(), parsed.policy.without_secrets());
     let needs_restart = needs_restart(before.server(), after.server());
-    let changes = daemon.engine.replace_policy(who, parsed.policy);
+    let changes = daemon.engine.replace_policy(actor, parsed.policy);
     if daemon.settings.policy_path.is_some() {
         daemon.reload.replaced();
     }
@@ -67,7 +67,7 @@ pub(super) fn rules(daemon: &Daemon) -> Value {
             count = (count.0 + tally.allowed, count.1 + tally.denied);
         }
         json!({
-            "domain": rule.domain_name(), "name": rule.name(), "words": rule.describe(),
+            "domain": rule.domain_name(), "name": rule.name(), "description": rule.describe(),
             "mode": if rule.mode_of() == Mode::Shadow { "shadow" } else { "enforce" },
             "origin": origin, "rule": table_of(&rule),
             "allowed": count.0, "denied": count.1,
@@ -76,10 +76,10 @@ pub(super) fn rules(daemon: &Daemon) -> Value {
     json!({ "rules": rules.collect::<Vec<_>>(), "version": daemon.audit.last() })
 }
 
-/// Changes numbers of a rule. It is an edit over the policy, so it stays when the file changes.
+/// Changes fields of a rule. It is an edit over the policy, so it stays when the file changes.
 pub(super) fn patch(
     daemon: &Daemon,
-    who: &str,
+    actor: &str,
     (domain, name): (&str, &str),
     payload: Payload,
 ) -> Result<Value, AdminError> {
@@ -88,39 +88,39 @@ pub(super) fn patch(
     for fixed in ["name", "domain"] {
         if over.contains_key(fixed) {
             return Err(AdminError::unfit(format!(
-                "`{fixed}` cannot be changed: it is which rule it is"
+                "`{fixed}` cannot be changed: it identifies the rule"
             )));
         }
     }
     let mut table = table_of(&rule);
-    // A rule has one limit, so another kind replaces the one that is there.
+    // A rule has one limit, so one of another kind replaces it.
     if ALGORITHMS.iter().any(|kind| over.contains_key(*kind) && !table.contains_key(*kind)) {
         table.retain(|name, _| !ALGORITHMS.contains(&&**name));
     }
     merge(&mut table, over);
     let changed = rule_of(table)?;
-    let words = changed.describe();
-    let changes = daemon.engine.replace_rule(who, changed)?;
+    let description = changed.describe();
+    let changes = daemon.engine.replace_rule(actor, changed)?;
     let starts_fresh = changes
         .iter()
         .any(|it| matches!(it.what, tidegate::Changed::Rule { starts_fresh: true, .. }));
     Ok(json!({
-        "changes": changes.len(), "words": words, "starts_fresh": starts_fresh,
+        "changes": changes.len(), "description": description, "starts_fresh": starts_fresh,
         "version": daemon.audit.last(),
     }))
 }
 
-/// The rule in force under a name.
+/// The rule in force with this name.
 pub(super) fn find(daemon: &Daemon, domain: &str, name: &str) -> Result<Rule, AdminError> {
     let rules = in_force(daemon).into_iter().map(|it| it.rule);
     let mut named = rules.filter(|it| (it.domain_name(), it.name()) == (domain, name));
     named.next().ok_or_else(|| {
-        let detail = format!("there is no rule {name:?} in domain {domain:?}");
+        let detail = format!("no rule {name:?} in domain {domain:?}");
         AdminError::new(404, "Not Found", detail)
     })
 }
 
-/// A rule in force, without overrides that were set while running, and where it is from.
+/// A rule in force and its origin, without overrides of the overlay.
 struct EffectiveRule {
     rule: Rule,
     origin: &'static str,
@@ -142,11 +142,11 @@ fn in_force(daemon: &Daemon) -> Vec<EffectiveRule> {
     of_policy.chain(added).collect()
 }
 
-/// What a table of a rule says about keys of its own.
+/// The table of a rule without its overrides.
 pub(super) fn without_overrides(mut table: TomlTable) -> TomlTable {
     table.remove("override");
     table
 }
 
-/// The keys of which a rule has exactly one.
+/// The fields of which a rule has exactly one.
 const ALGORITHMS: [&str; 6] = ["bucket", "window", "sliding", "cooldown", "quota", "slots"];

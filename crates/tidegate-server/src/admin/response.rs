@@ -1,25 +1,25 @@
-//! Answers, and why something is not done.
+//! Responses and errors of the admin API.
 
 use serde_json::{Value, json};
 use tidegate::policy::{Diagnostic, PolicyErrors};
 
-/// An answer to somebody who looks after the daemon.
+/// A response of the admin API.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminResponse {
-    /// As in HTTP. From 400 on the body is a problem as in RFC 9457.
+    /// A status code of HTTP. From 400 on the body is a problem of RFC 9457.
     pub(crate) status: u16,
     pub(crate) body: Value,
 }
 
-/// Why something was not done.
+/// The error of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminError {
     status: u16,
     title: &'static str,
     detail: String,
-    /// Everything that is wrong with a text, where it is.
+    /// All errors in a policy text, with their positions.
     errors: Vec<Value>,
-    /// The methods that there are instead.
+    /// The methods of the path, after a wrong one.
     allowed: Vec<String>,
 }
 
@@ -30,35 +30,35 @@ impl AdminError {
     }
 
     pub(crate) fn not_found() -> Self {
-        let detail = "there is nothing here; `GET /admin/v1/status` is a good start";
+        let detail = "no such path; start with `GET /admin/v1/status`";
         Self::new(404, "Not Found", detail)
     }
 
     pub(crate) fn method(allowed: &[&str]) -> Self {
-        let detail = format!("this takes only {}", allowed.join(", "));
+        let detail = format!("the path allows only {}", allowed.join(", "));
         let allowed = allowed.iter().map(|&it| it.to_owned()).collect();
         Self { allowed, ..Self::new(405, "Method Not Allowed", detail) }
     }
 
     pub(crate) fn forbidden() -> Self {
-        let detail = "you may look, but not change anything: that needs the admin token, or on the \
-                      local socket to be root or the daemon's own user";
+        let detail = "read-only access: changes need the admin token, or, on the local socket, root \
+                      or the daemon's own user";
         Self::new(403, "Forbidden", detail)
     }
 
-    /// A body that cannot be understood.
+    /// A body that cannot be decoded.
     pub(crate) fn unreadable(detail: impl Into<String>) -> Self {
         Self::new(400, "Bad Request", detail)
     }
 
-    /// A body that says something that cannot be done.
+    /// A body that is well-formed but invalid.
     pub(crate) fn unfit(detail: impl Into<String>) -> Self {
         Self::new(422, "Unprocessable Content", detail)
     }
 
     pub(crate) fn outage() -> Self {
-        let detail = "the store cannot write: its disk is full or broken. It may have been done all \
-                      the same; look before you try again";
+        let detail = "the store cannot write: its disk is full or broken. The change may be in force \
+                      all the same; check before a retry";
         Self::new(503, "Service Unavailable", detail)
     }
 }
@@ -86,7 +86,7 @@ impl From<AdminError> for AdminResponse {
     }
 }
 
-/// What is wrong with a text, and where.
+/// An error of a policy text as JSON.
 pub(crate) fn diagnostic(it: &Diagnostic) -> Value {
     json!({
         "severity": it.severity.to_string(), "file": &*it.file, "line": it.line,

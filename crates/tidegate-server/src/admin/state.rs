@@ -1,4 +1,4 @@
-//! What goes on: how much there is, what was changed, and states that are dropped or begin anew.
+//! Status, audit log and busiest keys; resets of keys and ends of rounds.
 
 use serde_json::{Value, json};
 use tidegate::policy::Mode;
@@ -12,7 +12,7 @@ use crate::daemon::Daemon;
 use crate::listener::Listener;
 use crate::local::time_text;
 
-/// How the daemon is.
+/// The status of the daemon.
 pub(super) fn status(daemon: &Daemon) -> Value {
     let engine = &daemon.engine;
     let up_ms = u64::try_from(daemon.uptime().as_millis()).unwrap_or(u64::MAX);
@@ -47,14 +47,14 @@ pub(super) fn status(daemon: &Daemon) -> Value {
     })
 }
 
-/// What was changed after a number, oldest first.
+/// The changes after a number, oldest first.
 pub(super) fn audit(daemon: &Daemon, query: &str) -> Result<Value, AdminError> {
     let since = number_in(query, "since")?.unwrap_or(0);
     let changes: Vec<_> = daemon.audit.since(since).iter().map(AuditEntry::to_json).collect();
     Ok(json!({ "changes": changes, "version": daemon.audit.last() }))
 }
 
-/// The keys that are busiest, and those that are refused most.
+/// The busiest keys, and the most denied ones.
 pub(super) fn top(daemon: &Daemon, query: &str) -> Result<Value, AdminError> {
     let count = number_in(query, "count")?.unwrap_or(TOP_COUNT).min(TOP_COUNT_MAX);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -62,7 +62,7 @@ pub(super) fn top(daemon: &Daemon, query: &str) -> Result<Value, AdminError> {
     Ok(serde_json::to_value(keys).unwrap_or_default())
 }
 
-/// The number that a query gives, which gives nothing else.
+/// The number in a query, which may have no other parameter.
 fn number_in(query: &str, wanted: &str) -> Result<Option<u64>, AdminError> {
     let mut found = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -72,7 +72,7 @@ fn number_in(query: &str, wanted: &str) -> Result<Option<u64>, AdminError> {
                 found = Some(number.parse().map_err(wrong)?);
             }
             _ => {
-                let detail = format!("{pair:?} says nothing here; `{wanted}=N` does");
+                let detail = format!("unknown parameter {pair:?}; use `{wanted}=N`");
                 return Err(AdminError::unfit(detail));
             }
         }
@@ -80,10 +80,10 @@ fn number_in(query: &str, wanted: &str) -> Result<Option<u64>, AdminError> {
     Ok(found)
 }
 
-/// Drops what the keys of a request have spent.
+/// Drops the states of a request's keys.
 pub(super) async fn reset(
     daemon: &Daemon,
-    who: &str,
+    actor: &str,
     payload: Payload,
 ) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
@@ -109,26 +109,26 @@ pub(super) async fn reset(
         ));
     }
     let pairs: Vec<_> = attributes.iter().map(|(name, value)| (*name, &**value)).collect();
-    let note = format!("reset by {who}");
+    let note = format!("reset by {actor}");
     let forgotten = daemon.engine.forget(&Request::new(&domain, &pairs).note(&note)).await;
     let was_there = forgotten.map_err(|error| match error {
         CheckError::Outage => AdminError::outage(),
         other => AdminError::unfit(other.to_string()),
     })?;
-    let whom = pairs.iter().map(|(name, value)| format!("{name} = {value:?}"));
-    let whom = whom.collect::<Vec<_>>().join(", ");
+    let key = pairs.iter().map(|(name, value)| format!("{name} = {value:?}"));
+    let key = key.collect::<Vec<_>>().join(", ");
     daemon.audit.add(
         daemon.engine.clock().wall(),
-        who,
-        AuditAction::Reset { domain: domain.into(), whom },
+        actor,
+        AuditAction::Reset { domain: domain.into(), key },
     );
     Ok(json!({ "reset": was_there, "version": daemon.audit.last() }))
 }
 
-/// Ends the round of a domain.
+/// Closes the round of a domain.
 pub(super) async fn close_round(
     daemon: &Daemon,
-    who: &str,
+    actor: &str,
     payload: Payload,
 ) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
@@ -139,14 +139,14 @@ pub(super) async fn close_round(
         let detail = format!("no rule is in domain {domain:?}");
         return Err(AdminError::new(404, "Not Found", detail));
     }
-    let note = format!("closed by {who}");
+    let note = format!("closed by {actor}");
     let closed = daemon.engine.close_round_noting(&domain, &note).await;
     let rounds = closed.map_err(|_| AdminError::outage())?;
     let act = AuditAction::Round { domain: domain.clone().into(), closed: rounds };
-    daemon.audit.add(daemon.engine.clock().wall(), who, act);
+    daemon.audit.add(daemon.engine.clock().wall(), actor, act);
     Ok(json!({ "domain": domain, "rounds": rounds, "version": daemon.audit.last() }))
 }
 
-/// How many keys are told where nobody says otherwise, and at most.
+/// The default and the largest number of keys.
 const TOP_COUNT: u64 = 10;
 const TOP_COUNT_MAX: u64 = 512;

@@ -1,4 +1,4 @@
-//! Who may do what over the admin listener.
+//! Tokens of the admin listener, and their roles.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use tidegate::policy::Secret;
 use super::Role;
 use crate::settings::Settings;
 
-/// What callers of the admin listener must show.
+/// The tokens that the admin listener accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens {
     full: Option<Secret>,
@@ -19,14 +19,14 @@ impl Tokens {
         Self { full: settings.admin_token.clone(), read: settings.admin_read_token.clone() }
     }
 
-    /// Whether nothing has to be shown. So it may be on loopback only.
+    /// Whether no token is needed, which is allowed on loopback only.
     pub(crate) fn are_none(&self) -> bool {
         self.full.is_none() && self.read.is_none()
     }
 
-    /// What somebody may do who has shown this; `None`: nothing.
+    /// The role of a client with this token; `None`: not authenticated.
     ///
-    /// Where there are tokens, only the full one lets anybody change anything, even if there is none.
+    /// If any token is set, changes need the full one, also if that one is not set.
     pub(crate) fn role(&self, shown: Option<&str>) -> Option<Role> {
         if self.are_none() {
             return Some(Role::Full);
@@ -35,7 +35,7 @@ impl Tokens {
         let is = |secret: &Option<Secret>| {
             secret.as_ref().is_some_and(|it| is_same(shown.bytes(), it.reveal().as_bytes()))
         };
-        // Both are looked at, whatever the first says.
+        // Both are compared, whatever the first result is.
         match (is(&self.full), is(&self.read)) {
             (true, _) => Some(Role::Full),
             (false, true) => Some(Role::Read),
@@ -44,8 +44,8 @@ impl Tokens {
     }
 }
 
-/// Whether the bytes are the secret's, in a time that depends on the bytes alone and not on how many of
-/// them are right. An empty secret is nobody's.
+/// Whether the bytes equal the secret, in a time that depends on the bytes alone and not on how
+/// many of them are right. An empty secret equals nothing.
 fn is_same(shown: impl Iterator<Item = u8>, secret: &[u8]) -> bool {
     if secret.is_empty() {
         return false;
@@ -65,7 +65,7 @@ mod tests {
     use super::{Role, Settings, Tokens, is_same};
 
     #[test]
-    fn only_the_same_bytes_are_the_same() {
+    fn only_equal_bytes_match_a_secret() {
         let secret = b"correct horse";
         assert!(is_same(secret.iter().copied(), secret));
         let others: [&[u8]; 7] = [
@@ -80,20 +80,20 @@ mod tests {
         for other in others {
             assert!(!is_same(other.iter().copied(), secret), "{other:?}");
         }
-        assert!(!is_same(b"".iter().copied(), b""), "an empty secret is nobody's");
+        assert!(!is_same(b"".iter().copied(), b""), "an empty secret equals nothing");
     }
 
     #[test]
-    fn all_bytes_are_looked_at_however_early_one_is_wrong() {
+    fn all_bytes_are_compared_however_early_one_differs() {
         for shown in [&b"correct horse"[..], b"xorrect horse", b"x", b"correct horse and more"] {
-            let mut looked_at = 0;
-            let _ = is_same(shown.iter().copied().inspect(|_| looked_at += 1), b"correct horse");
-            assert_eq!(looked_at, shown.len());
+            let mut compared = 0;
+            let _ = is_same(shown.iter().copied().inspect(|_| compared += 1), b"correct horse");
+            assert_eq!(compared, shown.len());
         }
     }
 
     #[test]
-    fn a_token_gives_its_role_and_nothing_else_does() {
+    fn only_a_token_gives_its_role() {
         let tokens = |server: &str| {
             let rule = "[[rule]]\nname = 'all'\nwindow = { max = 1, per = '1h' }";
             let policy = Policy::from_toml(&format!("[server]\n{server}\n{rule}"));

@@ -27,9 +27,9 @@ const POLICY: &str = r#"
     window = { max = 10, per = "1h" }
 "#;
 
-/// What is written by hand is what serde would write, to the byte.
+/// The hand-written encoder writes the same bytes as serde.
 #[test]
-fn by_hand_and_by_serde_are_the_same() {
+fn hand_written_json_equals_that_of_serde() {
     let engine = Engine::new(Policy::from_toml(POLICY).unwrap());
     for (domain, cost) in
         [("odd", 1), ("odd", 1), ("odd", 2), ("rounds", 1), ("none", 1), ("default", 1)]

@@ -1,12 +1,13 @@
-//! Answers as JSON, written by hand: through serde this is what a check over HTTP spends most on.
+//! Decision bodies as JSON, written by hand: through serde this is the largest part of a check over
+//! HTTP.
 
 use super::{DecisionBody, RuleBody};
 
-/// JSON in the making.
+/// The buffer of a JSON text.
 type JsonText = Vec<u8>;
 
 impl DecisionBody<'_> {
-    /// Writes what [`serde::Serialize`] would.
+    /// Writes the same bytes as [`serde::Serialize`].
     pub(crate) fn write(&self, out: &mut JsonText) {
         push_json(out, "{\"allowed\":");
         put_flag(out, self.allowed);
@@ -86,7 +87,7 @@ fn put_number(out: &mut JsonText, number: u64) {
     push_json(out, itoa::Buffer::new().format(number));
 }
 
-/// A text in quotes. Most need nothing more than that.
+/// A JSON string. Most need no escapes.
 fn put_text(out: &mut JsonText, text: &str) {
     let is_plain = text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');
     if is_plain {
@@ -94,7 +95,7 @@ fn put_text(out: &mut JsonText, text: &str) {
         push_json(out, text);
         out.push(b'"');
     } else if serde_json::to_writer(&mut *out, text).is_err() {
-        // Memory takes everything: this cannot be.
+        // Unreachable: writing to memory does not fail.
         push_json(out, "\"\"");
     }
 }

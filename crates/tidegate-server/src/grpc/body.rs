@@ -7,11 +7,11 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::{Data, Status};
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) enum ResponseBody {
-    /// One message, and that all went well.
+    /// One message, and the trailers.
     One(Option<Data>, Option<HeaderMap>),
-    /// What a ready-made service says until the daemon stops; once it does, nothing is waited for.
+    /// The stream of a tonic service; at shutdown it ends as soon as it has nothing ready.
     Other(tonic::body::Body, Option<EndOfStream>),
 }
 
@@ -28,7 +28,7 @@ impl ResponseBody {
         Self::One(None, None)
     }
 
-    /// What a ready-made service says, until something happens.
+    /// The stream of a tonic service, until a future completes.
     pub(crate) fn other(
         body: tonic::body::Body,
         until: impl Future<Output = ()> + Send + 'static,
@@ -36,11 +36,11 @@ impl ResponseBody {
         Self::Other(body, Some(Box::pin(until)))
     }
 
-    /// Nothing more: the daemon stops.
+    /// The end of a stream at shutdown.
     fn stopped() -> Self {
         let mut trailers = HeaderMap::with_capacity(2);
         trailers.insert("grpc-status", HeaderValue::from(Status::Unavailable as u16));
-        trailers.insert("grpc-message", HeaderValue::from_static("the daemon stops"));
+        trailers.insert("grpc-message", HeaderValue::from_static("the daemon is shutting down"));
         Self::One(None, Some(trailers))
     }
 }
@@ -54,7 +54,7 @@ impl Body for ResponseBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Data>, tonic::Status>>> {
         if let Self::Other(body, until) = &mut *self {
-            // The end is looked for first: all that was said before it is there then.
+            // The end is polled first: then all frames from before it are ready.
             if until.as_mut().is_some_and(|until| until.as_mut().poll(context).is_ready()) {
                 *until = None;
             }

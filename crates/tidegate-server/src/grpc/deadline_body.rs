@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-/// The body of a request that has to be there before something else happens.
+/// The body of a request that must arrive before a future completes.
 pub(crate) struct DeadlineBody {
     body: Incoming,
     until: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -29,7 +29,7 @@ impl Body for DeadlineBody {
             let gone = |error: hyper::Error| tonic::Status::cancelled(error.to_string());
             return Poll::Ready(frame.map(|frame| frame.map_err(gone)));
         }
-        let late = || tonic::Status::deadline_exceeded("the request took too long to arrive");
+        let late = || tonic::Status::deadline_exceeded("the request did not arrive in time");
         self.until.as_mut().poll(context).map(|()| Some(Err(late())))
     }
 

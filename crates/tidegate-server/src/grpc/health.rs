@@ -9,16 +9,16 @@ use tonic_health::server::HealthReporter;
 use crate::accept::ShutdownSignal;
 use crate::daemon::SharedDaemon;
 
-/// Tells whether calls are answered: while the daemon is ready, and until it stops.
+/// The health service: serving while the daemon is ready, and until it stops.
 #[derive(Debug)]
 pub(crate) struct Health {
     daemon: SharedDaemon,
     reporter: HealthReporter,
     shutdown: ShutdownSignal,
-    /// What was told last.
-    told: Mutex<ServingStatus>,
-    /// Whether those who watch have been told that the daemon stops.
-    is_last_told: watch::Sender<bool>,
+    /// The published status.
+    published: Mutex<ServingStatus>,
+    /// Whether the status at shutdown is published to watchers.
+    is_last_published: watch::Sender<bool>,
 }
 
 impl Health {
@@ -30,49 +30,50 @@ impl Health {
         for name in NAMES {
             reporter.set_service_status(name, ServingStatus::Serving).await;
         }
-        let told = Mutex::new(ServingStatus::Serving);
-        Self { daemon, reporter, shutdown, told, is_last_told: watch::Sender::new(false) }
+        let published = Mutex::new(ServingStatus::Serving);
+        let is_last_published = watch::Sender::new(false);
+        Self { daemon, reporter, shutdown, published, is_last_published }
     }
 
-    /// Tells how it is now, if that is news.
+    /// Publishes the status, if it has changed.
     pub(crate) async fn publish(&self) {
         let is_serving = self.daemon.readiness().ready && !self.shutdown.is_wanted();
         let now = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-        let mut told = self.told.lock().await;
-        if *told != now {
+        let mut published = self.published.lock().await;
+        if *published != now {
             for name in NAMES {
                 self.reporter.set_service_status(name, now).await;
             }
-            *told = now;
+            *published = now;
         }
     }
 
-    /// Tells those who watch, until the daemon stops.
+    /// Publishes changes of the status until the daemon stops.
     pub(crate) async fn keep_publishing(self: Arc<Self>) {
         let mut shutdown = self.shutdown.clone();
-        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut ticks = tokio::time::interval(CHECK_EVERY);
         while !shutdown.is_wanted() {
             tokio::select! {
-                _ = looks.tick() => {}
+                _ = ticks.tick() => {}
                 () = shutdown.wanted() => {}
             }
             self.publish().await;
         }
-        self.is_last_told.send_replace(true);
+        self.is_last_published.send_replace(true);
     }
 
-    /// Waits until the daemon stops and those who watch can know it.
+    /// Waits until the daemon stops and watchers have the last status.
     pub(crate) fn last_published(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut told = self.is_last_told.subscribe();
+        let mut published = self.is_last_published.subscribe();
         async move {
-            // The sender is there for as long as connections are.
-            let _ = told.wait_for(|is_told| *is_told).await;
+            // The sender outlives all connections.
+            let _ = published.wait_for(|is_published| *is_published).await;
         }
     }
 }
 
-/// The whole server, `ratelimit` as envoyproxy/ratelimit says, and the service.
+/// The names of the whole server, of envoyproxy/ratelimit, and of the service.
 const NAMES: [&str; 3] = ["", "ratelimit", rls::SERVICE];
 
-/// How long it may take until those who watch hear of a disk that fails.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The longest time until watchers get a change.
+const CHECK_EVERY: Duration = Duration::from_secs(1);

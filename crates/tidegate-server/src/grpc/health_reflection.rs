@@ -1,4 +1,4 @@
-//! Health and reflection, by ready-made services.
+//! Health and reflection, by services of tonic.
 
 use std::fmt;
 use std::future::Future;
@@ -20,7 +20,7 @@ use crate::daemon::SharedDaemon;
 type HandlerFuture = Pin<Box<dyn Future<Output = Response<tonic::body::Body>> + Send>>;
 type Handler = Box<dyn Fn(Request<DeadlineBody>) -> HandlerFuture + Send + Sync>;
 
-/// Services besides the one that matters, by the beginnings of their paths.
+/// Services besides the rate limit service, by the prefixes of their paths.
 pub(crate) struct AuxiliaryServices {
     services: Vec<(&'static str, Handler)>,
     health: Arc<Health>,
@@ -36,7 +36,7 @@ impl AuxiliaryServices {
         let v1 = reflection().build_v1();
         let v1alpha = reflection().build_v1alpha();
         let mut services = vec![(HEALTH, handler(service.max_decoding_message_size(MOST_BYTES)))];
-        // Descriptors that a test has read can be read.
+        // Cannot fail: a test has parsed these descriptors.
         services.extend(v1.ok().map(|it| {
             let service = it.max_decoding_message_size(MOST_BYTES);
             ("/grpc.reflection.v1.ServerReflection/", handler(service))
@@ -52,12 +52,12 @@ impl AuxiliaryServices {
         let path = request.uri().path();
         let service = self.services.iter().find(|(begin, _)| path.starts_with(begin));
         let Some((path, handler)) = service else {
-            return super::failed(super::Status::Unimplemented, "there is no such method here");
+            return super::failed(super::Status::Unimplemented, "no such method");
         };
         if *path == HEALTH {
             self.health.publish().await;
         }
-        // Nobody waits for the rest of a request for longer than this, also where questions follow.
+        // The time-out of a request, also of each message in a stream.
         let pending = tokio::time::timeout(self.request_time, self.health.last_published());
         let pending = async move { pending.await.unwrap_or_default() };
         let outcome = handler(request.map(|body| DeadlineBody::new(body, pending))).await;
@@ -85,11 +85,11 @@ where
 {
     Box::new(move |request| {
         let mut service = service.clone();
-        Box::pin(async move { answered(service.call(request.map(tonic::body::Body::new)).await) })
+        Box::pin(async move { infallible(service.call(request.map(tonic::body::Body::new)).await) })
     })
 }
 
-fn answered(
+fn infallible(
     outcome: Result<Response<tonic::body::Body>, std::convert::Infallible>,
 ) -> Response<tonic::body::Body> {
     match outcome {

@@ -1,5 +1,5 @@
-//! Messages as gRPC frames them: a byte that says whether it is compressed, four bytes of length, and
-//! the message.
+//! The framing of gRPC messages: a byte that flags compression, four bytes of length, and the
+//! message.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use hyper::body::Body;
 use tidegate_proto::rls::Message;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Why a message cannot be read.
+/// The error of a message that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageError {
     TooLarge,
@@ -22,18 +22,18 @@ pub(crate) enum MessageError {
 impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::TooLarge => "the message is larger than is taken here",
-            Self::Compressed => "the message is compressed, which is not understood here",
-            Self::NotAMessage => "this is not one RateLimitRequest",
-            Self::TooSlow => "the message took too long to arrive",
+            Self::TooLarge => "the message is too large",
+            Self::Compressed => "the message is compressed, which is not supported",
+            Self::NotAMessage => "the body is not one RateLimitRequest",
+            Self::TooSlow => "the message did not arrive in time",
             Self::Gone => "the message did not arrive",
         })
     }
 }
 
-/// How much of messages may be there at a time, over all connections, beyond what is small.
+/// The bound on bytes of messages at a time, over all connections; small messages are not counted.
 ///
-/// Whoever finds no room waits for it, and so does who sends.
+/// A call that exceeds it waits, and flow control makes its client wait too.
 #[derive(Debug)]
 pub(crate) struct MessageBudget(Semaphore);
 
@@ -42,17 +42,18 @@ impl MessageBudget {
         Self(Semaphore::new(bytes))
     }
 
-    /// Room for a message, as soon as there is: for all of it, so that what has begun can end.
+    /// Budget for a whole message, as soon as there is enough, so that every read that begins can
+    /// end.
     async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         if bytes <= SMALL {
             return None;
         }
-        // It is never closed, and a message is never larger than all of it.
+        // The semaphore is never closed, and a message is never larger than all of it.
         self.0.acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX)).await.ok()
     }
 }
 
-/// A message, with the room that it has until it is dropped.
+/// A message with its share of the budget, which it returns when dropped.
 #[derive(Debug)]
 pub(crate) struct BudgetedMessage<'r> {
     pub(crate) bytes: Bytes,
@@ -65,9 +66,9 @@ impl BudgetedMessage<'_> {
     }
 }
 
-/// The one message of a body, of so many bytes at most.
+/// Reads the one message of a body, of at most this many bytes.
 ///
-/// No memory is set aside for a length before that much has arrived.
+/// Memory grows with what has arrived, not with the announced length.
 pub(crate) async fn read_message<B>(
     mut body: B,
     most: usize,
@@ -85,7 +86,7 @@ where
             first = data;
             &first[..]
         } else {
-            // Most messages come in one piece; others are put together.
+            // Most messages arrive in one frame; others are joined.
             more.extend_from_slice(&std::mem::take(&mut first));
             more.extend_from_slice(&data);
             &more[..]
@@ -108,8 +109,8 @@ where
     Ok(BudgetedMessage { bytes: whole, _room: taken })
 }
 
-/// Refuses what can be told to be wrong before all of it is there; else tells how long the message is, if
-/// that is known yet.
+/// Rejects invalid messages as early as possible; else returns the length of the message, if it is
+/// known yet.
 fn check_prefix(bytes: &[u8], most: usize) -> Result<Option<usize>, MessageError> {
     match bytes {
         [1, ..] => Err(MessageError::Compressed),
@@ -128,18 +129,18 @@ fn check_prefix(bytes: &[u8], most: usize) -> Result<Option<usize>, MessageError
     }
 }
 
-/// A message as it is sent.
-pub(crate) fn written(message: &impl Message) -> Bytes {
+/// A message with its frame.
+pub(crate) fn framed(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX + length);
     bytes.put_u8(0);
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // There is room for it.
+    // Cannot fail: the capacity suffices.
     let _ = message.encode(&mut bytes);
     bytes.freeze()
 }
 
-/// A text as it goes into `grpc-message`.
+/// A text percent-encoded for `grpc-message`.
 pub(crate) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -153,7 +154,7 @@ pub(crate) fn percent_encoded(text: &str) -> String {
 
 const PREFIX: usize = 5;
 
-/// What every call may have without asking: more than most calls need.
+/// The size up to which messages are not counted: more than most calls need.
 const SMALL: usize = 16 << 10;
 
 #[cfg(test)]

@@ -7,15 +7,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::write_stall::WriteProgress;
 
-/// A connection on which somebody has begun to speak HTTP/2.
+/// A connection whose peer has sent the HTTP/2 preface.
 ///
-/// The first bytes are read before HTTP/2 is told of it, so that silence has its limit.
+/// The preface is read before the HTTP/2 layer starts, so that it has a time-out.
 #[derive(Debug)]
 pub(crate) struct PrefacedStream<S> {
     io: S,
-    /// How much of the preface is still to be told.
+    /// The part of the preface that is not replayed yet.
     left: &'static [u8],
-    /// What is written, where the other side does not take it at once.
+    /// Counts writes that the peer does not accept at once.
     writes: Arc<WriteProgress>,
     is_waiting: bool,
 }
@@ -27,7 +27,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PrefacedStream<S> {
         while len < PREFACE.len() {
             let read = io.read(&mut preface[len..]).await?;
             len += read;
-            // Whoever speaks something else is not waited for.
+            // Another protocol is rejected at its first wrong byte.
             if read == 0 || preface[..len] != PREFACE[..len] {
                 return Err(io::ErrorKind::InvalidData.into());
             }
@@ -37,11 +37,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PrefacedStream<S> {
 }
 
 impl<S> PrefacedStream<S> {
-    /// Notes whether something that is written has to wait.
-    fn noted<T>(&mut self, written: Poll<T>) -> Poll<T> {
+    /// Tracks whether a write is pending.
+    fn tracked<T>(&mut self, written: Poll<T>) -> Poll<T> {
         if written.is_pending() != self.is_waiting {
             self.is_waiting = written.is_pending();
-            if self.is_waiting { self.writes.make() } else { self.writes.take() }
+            if self.is_waiting { self.writes.begin() } else { self.writes.finish() }
         }
         written
     }
@@ -70,7 +70,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
-        self.noted(written)
+        self.tracked(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -87,7 +87,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(context, parts);
-        self.noted(written)
+        self.tracked(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -95,5 +95,5 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
     }
 }
 
-/// What every client of HTTP/2 says first.
+/// The first bytes of every HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

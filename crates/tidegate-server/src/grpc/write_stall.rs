@@ -1,4 +1,4 @@
-//! What the other side leaves unread.
+//! Detects peers that leave responses unread.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,39 +8,39 @@ use std::time::Duration;
 
 use hyper::body::{Body, Frame, SizeHint};
 
-/// What is offered to the other side of a connection, and how much of it was taken.
+/// Counters of writes that were begun, and finished by the peer.
 #[derive(Debug, Default)]
 pub(crate) struct WriteProgress {
-    made: AtomicU64,
-    taken: AtomicU64,
+    begun: AtomicU64,
+    finished: AtomicU64,
 }
 
 impl WriteProgress {
-    pub(crate) fn make(&self) {
-        self.made.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn take(&self) {
-        self.taken.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn finish(&self) {
+        self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until something is on offer of which nothing was taken for so long, or for up to twice that.
-    pub(crate) async fn ignored_for(&self, time: Duration) {
-        let mut looks = tokio::time::interval(time.max(Duration::from_millis(1)));
+    /// Waits until writes are pending and none has finished for this long, or up to twice as long.
+    pub(crate) async fn stalled_for(&self, time: Duration) {
+        let mut ticks = tokio::time::interval(time.max(Duration::from_millis(1)));
         let mut before = None;
         loop {
-            looks.tick().await;
-            let taken = self.taken.load(Ordering::Relaxed);
-            if before == Some(taken) {
+            ticks.tick().await;
+            let finished = self.finished.load(Ordering::Relaxed);
+            if before == Some(finished) {
                 return;
             }
-            let is_open = self.made.load(Ordering::Relaxed) > taken;
-            before = is_open.then_some(taken);
+            let is_pending = self.begun.load(Ordering::Relaxed) > finished;
+            before = is_pending.then_some(finished);
         }
     }
 }
 
-/// The body of an answer, which is on offer until it was taken.
+/// The body of a response, which counts as pending until it is dropped.
 #[derive(Debug)]
 pub(crate) struct TrackedBody<B> {
     body: B,
@@ -48,14 +48,14 @@ pub(crate) struct TrackedBody<B> {
 }
 
 impl<B> TrackedBody<B> {
-    /// An answer that is to be read at once.
-    pub(crate) fn now(body: B, progress: Arc<WriteProgress>) -> Self {
-        progress.make();
+    /// A response that the peer must read in time.
+    pub(crate) fn tracked(body: B, progress: Arc<WriteProgress>) -> Self {
+        progress.begin();
         Self { body, progress: Some(progress) }
     }
 
-    /// An answer that goes on for as long as it likes.
-    pub(crate) const fn at_leisure(body: B) -> Self {
+    /// A response without a time limit, such as a stream.
+    pub(crate) const fn untracked(body: B) -> Self {
         Self { body, progress: None }
     }
 }
@@ -63,7 +63,7 @@ impl<B> TrackedBody<B> {
 impl<B> Drop for TrackedBody<B> {
     fn drop(&mut self) {
         if let Some(progress) = &self.progress {
-            progress.take();
+            progress.finish();
         }
     }
 }

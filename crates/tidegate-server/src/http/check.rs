@@ -1,4 +1,4 @@
-//! Decisions.
+//! Checks: single requests and batches.
 
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub(super) async fn check(call: &BufferedRequest<'_>) -> Result<HttpResponse, Re
         request = request.idempotency_key(key);
     }
     if fields.peek {
-        // Nothing was decided, so nothing is counted.
+        // A peek is no decision, so it is not counted.
         let report = daemon.engine.peek(&request).await?;
         return Ok(response::checked(&report, daemon.settings.dialect));
     }
@@ -52,7 +52,7 @@ pub(super) async fn batch(call: &BufferedRequest<'_>) -> Result<HttpResponse, Re
     Ok(response::json(StatusCode::OK, &BatchBody { results }))
 }
 
-/// Decides about requests, or looks at them, in their order.
+/// Checks requests, or peeks at them, in their order.
 async fn decide(
     call: &BufferedRequest<'_>,
     requests: &[Request<'_>],
@@ -65,13 +65,13 @@ async fn decide(
             reports.push(observed(call, request, engine.peek(request).await));
         }
     } else {
-        for (request, answer) in requests.iter().zip(engine.check_many(requests)) {
-            reports.push(observed(call, request, answer.await));
+        for (request, decision) in requests.iter().zip(engine.check_many(requests)) {
+            reports.push(observed(call, request, decision.await));
         }
     }
 }
 
-/// A decision that was counted.
+/// Counts a decision.
 fn observed(
     call: &BufferedRequest<'_>,
     request: &Request<'_>,
@@ -80,13 +80,13 @@ fn observed(
     decided.inspect(|report| call.observe(request, report)).map_err(RequestProblem::from)
 }
 
-/// What a batch is answered with.
+/// The response body of a batch.
 #[derive(Serialize)]
 struct BatchBody<'a> {
     results: Vec<BatchItem<'a>>,
 }
 
-/// The answer to a request, or what is wrong with it.
+/// The decision on one request of a batch, or its problem.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum BatchItem<'a> {
@@ -103,12 +103,12 @@ impl<'a> BatchItem<'a> {
     }
 }
 
-/// The name under which a request may be sent again.
+/// The idempotency key in the headers.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, RequestProblem> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(first) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(RequestProblem::unprocessable("Idempotency-Key is there twice"));
+        return Err(RequestProblem::unprocessable("the header Idempotency-Key appears twice"));
     }
     match std::str::from_utf8(first.as_bytes()) {
         Ok("") => Err(RequestProblem::unprocessable("Idempotency-Key is empty")),
@@ -117,12 +117,12 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Reque
     }
 }
 
-/// Refuses the name where sending again would do it again: better now than then.
+/// Rejects an idempotency key where it has no effect: a retry would repeat the operation.
 pub(super) fn no_idempotency_key(headers: &HeaderMap) -> Result<(), RequestProblem> {
     match headers.contains_key(IDEMPOTENCY_KEY) {
         false => Ok(()),
         true => Err(RequestProblem::unprocessable(
-            "Idempotency-Key counts for /v1/check, /v1/reserve and /v1/refund; leave it out here",
+            "Idempotency-Key is for /v1/check, /v1/reserve and /v1/refund; remove it here",
         )),
     }
 }

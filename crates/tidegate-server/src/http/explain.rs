@@ -1,4 +1,4 @@
-//! Why a request would be decided as it would: in the form in which `tidegate explain` tells it.
+//! Explanations of decisions, in the JSON form of `tidegate explain`.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -29,7 +29,7 @@ pub(super) fn explain(call: &BufferedRequest<'_>) -> Result<HttpResponse, Reques
     Ok(response::json(StatusCode::OK, &json))
 }
 
-/// What a check would answer, and what every rule has to do with it.
+/// The decision of a check, and the part of every rule in it.
 pub(crate) fn explanation_fields(explanation: &Explanation, now: Timestamp) -> Map<String, Value> {
     let report = &explanation.report;
     let next = match report.wait() {
@@ -57,7 +57,7 @@ fn rule(it: &RuleExplanation) -> Value {
         return json!({
             "rule": it.rule,
             "applies": false,
-            "refuses": matches!(it.applies, Applies::Missing { refuses: true, .. }),
+            "denies": matches!(it.applies, Applies::Missing { denies: true, .. }),
             "why": it.applies.to_string(),
         });
     };
@@ -66,7 +66,7 @@ fn rule(it: &RuleExplanation) -> Value {
     json!({
         "rule": it.rule,
         "applies": true,
-        "refuses": !decision.is_allowed() && *mode == Mode::Enforce,
+        "denies": !decision.is_allowed() && *mode == Mode::Enforce,
         "allowed": decision.is_allowed(),
         "mode": if *mode == Mode::Shadow { "shadow" } else { "enforce" },
         "key": key,

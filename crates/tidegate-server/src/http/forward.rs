@@ -1,4 +1,4 @@
-//! Proxies that ask whether a request may pass.
+//! Checks for proxies: forward auth, and nginx's `auth_request`.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,7 +18,7 @@ use crate::accept::PeerId;
 use crate::percent_utf8::percent_utf8;
 use crate::settings::Settings;
 
-/// How a proxy tells what it was asked for.
+/// The headers in which a proxy describes the request of its client.
 #[derive(Debug)]
 pub(super) struct ForwardDialect {
     method: &'static str,
@@ -26,39 +26,39 @@ pub(super) struct ForwardDialect {
     uri: &'static str,
 }
 
-/// As Caddy and Traefik do.
+/// The headers of Caddy and Traefik.
 pub(super) const FORWARDED: ForwardDialect = ForwardDialect {
     method: "x-forwarded-method",
     host: "x-forwarded-host",
     uri: "x-forwarded-uri",
 };
-/// As one tells nginx to.
+/// The headers that nginx is configured to send.
 pub(super) const ORIGINAL: ForwardDialect =
     ForwardDialect { method: "x-original-method", host: "x-original-host", uri: "x-original-uri" };
 
-/// `ANY /check/forward`: nothing to add, or the whole answer that the client gets.
+/// `ANY /check/forward`: 200 without a body, or the whole response for the client.
 pub(super) async fn forward(
     call: &BufferedRequest<'_>,
     peer: PeerId,
 ) -> Result<HttpResponse, RequestProblem> {
     let report = decide(call, peer, &FORWARDED).await?;
-    let mut answer =
+    let mut response =
         if report.is_allowed() { response::empty(StatusCode::OK) } else { denial(&report) };
-    response::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
-    Ok(answer)
+    response::put_limits(response.headers_mut(), &report, call.daemon.settings.dialect);
+    Ok(response)
 }
 
-/// `ANY /check/nginx`: yes or no, since nginx understands nothing else.
+/// `ANY /check/nginx`: 204 or 403, the statuses that nginx understands.
 pub(super) async fn nginx(
     call: &BufferedRequest<'_>,
     peer: PeerId,
 ) -> Result<HttpResponse, RequestProblem> {
     let report = decide(call, peer, &ORIGINAL).await?;
     let allowed = report.is_allowed();
-    let mut answer =
+    let mut response =
         response::empty(if allowed { StatusCode::NO_CONTENT } else { StatusCode::FORBIDDEN });
-    response::put_limits(answer.headers_mut(), &report, call.daemon.settings.dialect);
-    Ok(answer)
+    response::put_limits(response.headers_mut(), &report, call.daemon.settings.dialect);
+    Ok(response)
 }
 
 async fn decide(
@@ -91,12 +91,12 @@ async fn decide(
     Ok(report)
 }
 
-/// What a client is told that may not pass.
+/// The response to a denied client.
 fn denial(report: &Report) -> HttpResponse {
     let reason = report.reason().unwrap_or_default();
-    let refusers =
+    let denying =
         report.rules().filter(|it| response::is_enforced(it) && !it.decision.is_allowed());
-    let mut rules: SmallVec<[&str; 4]> = refusers.map(|it| it.rule).collect();
+    let mut rules: SmallVec<[&str; 4]> = denying.map(|it| it.rule).collect();
     if rules.is_empty() {
         rules.extend(report.rule());
     }
@@ -110,8 +110,8 @@ fn denial(report: &Report) -> HttpResponse {
     response::typed(response::status_of(report), content_type, text)
 }
 
-/// Whose request it is. Whoever asks is a proxy; it is believed if it is one of those that are
-/// trusted, or, where none is named, if it is on this machine.
+/// The address of the client. The peer is a proxy; its headers count if it is trusted, or, where no
+/// proxy is configured, if it is on loopback.
 fn client(settings: &Settings, peer: PeerId, headers: &HeaderMap) -> IpAddr {
     let peer = match peer {
         PeerId::Address(address) => address.ip(),
@@ -128,12 +128,12 @@ fn client(settings: &Settings, peer: PeerId, headers: &HeaderMap) -> IpAddr {
     header.client(peer, lines, is_trusted)
 }
 
-/// The value of a header. Which of two values counts nobody can know: then nobody passes.
+/// The value of a header. Two values are ambiguous, so they are an error.
 fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, RequestProblem> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (_, Some(_)) => {
-            Err(RequestProblem::unprocessable(format!("the header `{name}` is there twice")))
+            Err(RequestProblem::unprocessable(format!("the header `{name}` appears twice")))
         }
         (first, None) => Ok(first.map(HeaderValue::as_bytes)),
     }
@@ -147,32 +147,32 @@ fn host_of(host: &str) -> Cow<'_, str> {
     if is_lower { Cow::Borrowed(host) } else { Cow::Owned(host.to_ascii_lowercase()) }
 }
 
-/// The path of what was asked for, as the client wrote it, without the query.
+/// The path of a URI, as the client sent it, without the query.
 fn path_of(uri: &[u8]) -> &[u8] {
     let end = uri.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(uri.len());
     &uri[..end]
 }
 
-/// The domain that a query names. Anything else in it is a slip of the pen.
+/// The domain in a query. Any other parameter is an error.
 fn domain(query: &str) -> Result<Cow<'_, str>, RequestProblem> {
     let mut domain = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         if name != "domain" {
             let name = String::from_utf8_lossy(&percent_decoded(name)).into_owned();
-            let detail = format!("unknown parameter `{name}`; there is `domain`");
+            let detail = format!("unknown parameter `{name}`; the only one is `domain`");
             return Err(RequestProblem::unprocessable(detail));
         }
         let value = String::from_utf8(percent_decoded(value))
             .map_err(|_| RequestProblem::unprocessable("`domain` is not UTF-8"))?;
         if domain.replace(value).is_some() {
-            return Err(RequestProblem::unprocessable("`domain` is there twice"));
+            return Err(RequestProblem::unprocessable("`domain` appears twice"));
         }
     }
     Ok(domain.map_or(Cow::Borrowed(Rule::DEFAULT_DOMAIN), Cow::Owned))
 }
 
-/// A part of a query as it was meant. What is no code stays as it is.
+/// A part of a query with its escapes decoded. Invalid escapes stay as they are.
 pub(super) fn percent_decoded(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|&byte| char::from(byte).to_digit(16));

@@ -1,4 +1,4 @@
-//! Reservations: set aside, charged, given back.
+//! Reservations: reserve, commit, cancel and refund.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -13,10 +13,10 @@ use super::response::{self, HttpResponse};
 use crate::body::{DecisionBody, whole_ms};
 use crate::daemon::Daemon;
 
-/// What a reservation is answered with.
+/// The response body of `reserve`.
 #[derive(Serialize)]
 struct ReservationBody<'a> {
-    /// `None` if it was refused, or if the store cannot answer and the rules let it pass.
+    /// `None` if it was denied, or allowed by `on_error` in an outage.
     reservation: Option<String>,
     expires_in_ms: Option<u64>,
     #[serde(flatten)]
@@ -64,11 +64,11 @@ pub(super) async fn refund(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
     let key = idempotency_key(&head.headers)?;
     let fields = RequestBody::read(body, REFUND, 0)?;
     if fields.amount == Some(0) {
-        return Err(RequestProblem::unprocessable("nothing is given back for 0").at("/amount"));
+        return Err(RequestProblem::unprocessable("the amount must be at least 1").at("/amount"));
     }
     let refunded = match (&fields.reservation, fields.amount) {
         (Some(_), _) if fields.domain.is_some() || !fields.attributes.is_empty() => {
-            let detail = "either a reservation, or a domain and attributes; not both";
+            let detail = "send a reservation, or a domain and attributes, not both";
             return Err(RequestProblem::unprocessable(detail).at("/reservation"));
         }
         (Some(id), amount) => {
@@ -90,21 +90,21 @@ pub(super) async fn refund(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
             }
         }
         (None, None) => {
-            let detail = "say the `amount` to give back, or which `reservation`";
+            let detail = "send the `amount` to refund, or a `reservation`";
             return Err(RequestProblem::unprocessable(detail).at("/amount"));
         }
     };
     Ok(response::json(StatusCode::OK, &json!({ "refunded": refunded })))
 }
 
-/// The reservation or lease that a path names.
+/// The id of a reservation or lease in a path.
 pub(super) fn parse_hold(id: &str) -> Result<HoldId, RequestProblem> {
     id.parse().map_err(|error: tidegate::HoldIdError| {
         RequestProblem::new(StatusCode::NOT_FOUND, error.to_string())
     })
 }
 
-/// The whole milliseconds until then: rounded down, since after that it is too late.
+/// The whole milliseconds until a time, rounded down, so that they end before it.
 pub(super) fn ms_until(daemon: &Daemon, at: Timestamp) -> Option<u64> {
     let left_ns = at.as_nanos().saturating_sub(daemon.engine.clock().now().as_nanos());
     whole_ms(std::time::Duration::from_millis(left_ns / NS_PER_MS))

@@ -1,4 +1,4 @@
-//! Places in flight: taken, kept, given back.
+//! Leases: acquire, renew and release.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use super::response::{self, HttpResponse};
 use crate::accept::ShutdownSignal;
 use crate::body::DecisionBody;
 
-/// What a place is answered with.
+/// The response body of `acquire`.
 #[derive(Serialize)]
 struct LeaseBody<'a> {
-    /// `None` if there is none.
+    /// `None` if it was denied.
     lease: Option<String>,
     /// Larger than that of every lease before it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,12 +38,13 @@ pub(super) async fn acquire(
     no_idempotency_key(&head.headers)?;
     let fields = RequestBody::read(body, ACQUIRE, 0)?;
     if fields.wait_ms.is_some_and(|wait_ms| wait_ms > LONGEST_WAIT_MS) {
-        let detail = format!("at most {LONGEST_WAIT_MS} at a time; ask again after that");
+        let detail =
+            format!("the longest wait is {LONGEST_WAIT_MS}; send the request again after that");
         return Err(RequestProblem::unprocessable(detail).at("/wait_ms"));
     }
     let pairs = fields.pairs();
     let request = fields.request(&pairs);
-    // Where nobody says how long, the rule does.
+    // Without `wait_ms` the wait of the rule applies.
     let waiting = daemon.engine.acquire(&request, fields.wait_ms.map(Duration::from_millis));
     let longest = Duration::from_millis(LONGEST_WAIT_MS);
     let acquired = tokio::select! {
@@ -60,9 +61,9 @@ pub(super) async fn acquire(
             let body = DecisionBody::new(lease.report());
             let (id, fence) = (lease.id().to_string(), lease.fence());
             let acquired = LeaseBody { lease: Some(id), fence: Some(fence), expires_in_ms, body };
-            let answer = response::decided(lease.report(), daemon.settings.dialect, &acquired);
+            let response = response::decided(lease.report(), daemon.settings.dialect, &acquired);
             lease.into_id();
-            return Ok(answer);
+            return Ok(response);
         }
         Err(WaitError::Denied(report)) => {
             call.observe(&request, &report);
@@ -80,18 +81,18 @@ pub(super) async fn acquire(
     no_slot(call, &request, &why).await
 }
 
-/// The answer to somebody who waited, and got nothing.
+/// The response to a client that got no slot.
 async fn no_slot(
     call: &BufferedRequest<'_>,
     request: &Request<'_>,
     why: &WaitError,
 ) -> Result<HttpResponse, RequestProblem> {
     let why = match why {
-        WaitError::QueueFull => "no place is free, and as many wait already as may",
-        WaitError::TimedOut => "no place became free in time",
+        WaitError::QueueFull => "no slot is free, and the queue is full",
+        WaitError::TimedOut => "no slot became free in time",
         _ => {
             return Err(RequestProblem::unavailable(
-                "the daemon stops; ask another, or again later",
+                "the daemon is shutting down; use another one, or retry later",
             ));
         }
     };
@@ -102,7 +103,7 @@ async fn no_slot(
         lease: None,
         fence: None,
         expires_in_ms: None,
-        // Whatever is free by now, it is the turn of those who wait.
+        // A slot that is free by now belongs to the queue.
         body: DecisionBody {
             allowed: false,
             retry_after_ms: None,
@@ -111,10 +112,10 @@ async fn no_slot(
             ..DecisionBody::new(&report)
         },
     };
-    let mut answer = response::json(StatusCode::TOO_MANY_REQUESTS, &acquired);
-    response::put_limits(answer.headers_mut(), &report, daemon.settings.dialect);
-    answer.headers_mut().remove(http::header::RETRY_AFTER);
-    Ok(answer)
+    let mut response = response::json(StatusCode::TOO_MANY_REQUESTS, &acquired);
+    response::put_limits(response.headers_mut(), &report, daemon.settings.dialect);
+    response.headers_mut().remove(http::header::RETRY_AFTER);
+    Ok(response)
 }
 
 /// `POST /v1/leases/{id}/renew`
@@ -132,5 +133,5 @@ pub(super) async fn release(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
     Ok(response::empty(StatusCode::NO_CONTENT))
 }
 
-/// A connection that is silent for longer is one that something on the way forgets.
+/// The longest wait: intermediaries drop connections that are silent for longer.
 pub(super) const LONGEST_WAIT_MS: u64 = 60_000;

@@ -1,7 +1,7 @@
-//! Limitador's HTTP API: whether a request may pass, and what limits there are.
+//! Limitador's HTTP API: checks, and the list of limits.
 //!
-//! Answers are as there: `null` with 200, a few words with 429, and 500 for what cannot be decided. In a
-//! namespace that the policy does not know nothing is limited, unless `unmatched` says otherwise.
+//! Responses are those of Limitador: `null` with 200, a text with 429, and 500 for what cannot be
+//! decided. A namespace that the policy does not have is not limited, unless `unmatched` denies.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +18,7 @@ use super::forward::percent_decoded;
 use super::problem::RequestProblem;
 use super::response::{self, HttpResponse};
 
-/// What somebody asks for. Fields that are not known are not looked at, as there.
+/// A request body of Limitador. Unknown fields are ignored, as Limitador does.
 #[derive(Debug, Deserialize)]
 struct LimitadorRequest<'b> {
     #[serde(borrow)]
@@ -30,7 +30,7 @@ struct LimitadorRequest<'b> {
     response_headers: Option<Cow<'b, str>>,
 }
 
-/// `POST /check`: looks, and charges nothing.
+/// `POST /check`: decides without a charge.
 pub(super) async fn check(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
     let fields = LimitadorRequest::read(&call.body)?;
     let pairs = fields.pairs();
@@ -38,7 +38,7 @@ pub(super) async fn check(call: &BufferedRequest<'_>) -> Result<HttpResponse, Re
     fields.respond(&report)
 }
 
-/// `POST /check_and_report`: charges all limits, or refuses and charges none.
+/// `POST /check_and_report`: charges all limits, or denies and charges none.
 pub(super) async fn check_and_report(
     call: &BufferedRequest<'_>,
 ) -> Result<HttpResponse, RequestProblem> {
@@ -50,10 +50,10 @@ pub(super) async fn check_and_report(
     fields.respond(&report)
 }
 
-/// `POST /report`: charges, and refuses nothing.
+/// `POST /report`: charges, and denies nothing.
 ///
-/// What goes beyond a limit is charged up to it: so much is set aside as always fits, and then charged
-/// for what it really was.
+/// A cost beyond a limit is charged up to it: a reservation of 1, which fits if anything does, is
+/// committed with the real cost.
 pub(super) async fn report(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
     let BufferedRequest { daemon, .. } = call;
     let fields = LimitadorRequest::read(&call.body)?;
@@ -67,7 +67,7 @@ pub(super) async fn report(call: &BufferedRequest<'_>) -> Result<HttpResponse, R
         let charged = daemon.engine.commit(id, Some(fields.delta)).await;
         charged.map_err(|error| internal(error.to_string()))?;
     } else if report.is_outage() {
-        return Err(internal("the store cannot answer".into()));
+        return Err(internal("the store is unavailable".into()));
     }
     Ok(nothing(StatusCode::OK))
 }
@@ -92,21 +92,21 @@ impl<'b> LimitadorRequest<'b> {
     }
 
     fn respond(&self, report: &Report) -> Result<HttpResponse, RequestProblem> {
-        let mut answer = if report.is_allowed() {
+        let mut response = if report.is_allowed() {
             nothing(StatusCode::OK)
         } else if report.is_outage() {
-            return Err(internal("the store cannot answer".into()));
+            return Err(internal("the store is unavailable".into()));
         } else {
             response::text(StatusCode::TOO_MANY_REQUESTS, "Too many requests")
         };
         let is_wanted = self.response_headers.as_deref() == Some("DRAFT_VERSION_03");
         let dialect = if is_wanted { Dialect::Envoy03 } else { Dialect::None };
-        response::put_limits(answer.headers_mut(), report, dialect);
-        Ok(answer)
+        response::put_limits(response.headers_mut(), report, dialect);
+        Ok(response)
     }
 }
 
-/// A limit, as Limitador tells it.
+/// A limit in the JSON form of Limitador.
 #[derive(Debug, Serialize)]
 struct LimitadorLimit<'p> {
     id: Option<&'p str>,
@@ -118,7 +118,7 @@ struct LimitadorLimit<'p> {
     variables: Vec<String>,
 }
 
-/// `GET /limits/{namespace}`: those that can be said in these words.
+/// `GET /limits/{namespace}`: the rules that Limitador can express.
 pub(super) fn limits(call: &BufferedRequest<'_>) -> HttpResponse {
     let namespace = percent_decoded(call.id);
     let namespace = String::from_utf8_lossy(&namespace);
@@ -133,13 +133,13 @@ pub(super) fn limits(call: &BufferedRequest<'_>) -> HttpResponse {
         }
         groups[index].push(rule);
     }
-    let told: Vec<_> = groups.iter().filter_map(|group| LimitadorLimit::of(group)).collect();
-    response::json(StatusCode::OK, &told)
+    let limits: Vec<_> = groups.iter().filter_map(|group| LimitadorLimit::of(group)).collect();
+    response::json(StatusCode::OK, &limits)
 }
 
 impl<'p> LimitadorLimit<'p> {
-    /// The limit that a rule is, or the last one of a group: those before it are for what it is not
-    /// about. `None` if it is none of these.
+    /// The limit of a rule, or of the last rule of a group, whose other rules exclude requests.
+    /// `None` if Limitador cannot express it.
     fn of(group: &[&'p Rule]) -> Option<Self> {
         let (rule, before) = group.split_last()?;
         let Limit::Window(window) = rule.limit() else { return None };
@@ -148,7 +148,7 @@ impl<'p> LimitadorLimit<'p> {
             let (first, excluded) = before.split_first()?;
             first.conditions().iter().find(|it| it.attribute() == OTHERS)?;
             let excluded = excluded.iter().flat_map(|it| it.conditions());
-            conditions = excluded.map(excluded_words).collect::<Option<_>>()?;
+            conditions = excluded.map(negated_cel).collect::<Option<_>>()?;
         }
         for condition in rule.conditions() {
             conditions.extend(cel_text(condition)?);
@@ -157,7 +157,7 @@ impl<'p> LimitadorLimit<'p> {
             KeyPart::Text(name) => Some(entry(name)),
             KeyPart::Address { .. } => None,
         };
-        // Nothing passes that costs more than the whole window.
+        // A cost above the window's maximum is always denied.
         let price = rule.cost_table().map_or(Some(1), |table| table.cost(""))?;
         Some(Self {
             id: None,
@@ -171,7 +171,7 @@ impl<'p> LimitadorLimit<'p> {
     }
 }
 
-/// What a condition says; nothing if it is only that the entry is there.
+/// A condition in CEL; `Some(None)` if it only demands that the entry exists.
 fn cel_text(condition: &Condition) -> Option<Option<String>> {
     let entry = entry(condition.attribute());
     Some(match condition.any_of() {
@@ -187,7 +187,7 @@ fn cel_text(condition: &Condition) -> Option<Option<String>> {
     })
 }
 
-fn excluded_words(condition: &Condition) -> Option<String> {
+fn negated_cel(condition: &Condition) -> Option<String> {
     let entry = entry(condition.attribute());
     match condition.any_of() {
         [Pattern::Equals(text)] => Some(format!("{entry} != {}", quoted(text))),
@@ -209,7 +209,7 @@ fn of<'p>(policy: &'p Policy, namespace: &str) -> impl Iterator<Item = &'p Rule>
     policy.rules().iter().filter(move |rule| rule.domain_name() == namespace)
 }
 
-/// What Limitador says where there is nothing to say.
+/// Limitador's empty body, `null`.
 fn nothing(status: StatusCode) -> HttpResponse {
     response::json(status, &())
 }
@@ -222,7 +222,7 @@ fn internal(detail: String) -> RequestProblem {
     RequestProblem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
 }
 
-/// More than this is no description of a request any more.
+/// The most values of a request.
 const MOST_VALUES: usize = 64;
-/// What all descriptors of a call have but the first.
+/// The attribute of all descriptors of a call but the first.
 const OTHERS: &str = DescriptorNames::NUMBER;

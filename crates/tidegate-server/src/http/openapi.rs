@@ -1,4 +1,4 @@
-//! The reference of all this as OpenAPI 3.1, made from the tables by which requests are read.
+//! The OpenAPI 3.1 document of the HTTP API, made from the tables by which requests are decoded.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ mod schemas;
 /// `GET /openapi.json`
 pub(super) fn served() -> HttpResponse {
     static TEXT: LazyLock<Bytes> = LazyLock::new(|| {
-        // Texts and numbers only: nothing in it can fail.
+        // Texts and numbers only: serializing cannot fail.
         let mut text = serde_json::to_vec_pretty(&document()).unwrap_or_default();
         text.push(b'\n');
         text.into()
@@ -23,7 +23,7 @@ pub(super) fn served() -> HttpResponse {
     response::typed(StatusCode::OK, content_type, TEXT.clone())
 }
 
-/// The whole of it.
+/// The whole document.
 fn document() -> Value {
     let mut paths = Map::new();
     for route in ROUTES {
@@ -33,7 +33,7 @@ fn document() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "tidegate",
-            "description": "Rate limits, quotas and places in flight, decided by one policy.",
+            "description": "Rate limits, quotas and concurrency limits, decided by one policy.",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
@@ -41,9 +41,9 @@ fn document() -> Value {
         "components": {
             "schemas": schemas::all(),
             "headers": {
-                "RateLimit": header("What is left: `\"rule\";r=remaining;t=seconds`"),
-                "RateLimit-Policy": header("What there is: `\"rule\";q=limit;w=seconds`"),
-                "Retry-After": header("Seconds to wait; absent where no wait helps, or nobody knows"),
+                "RateLimit": header("Remaining units: `\"rule\";r=remaining;t=seconds`"),
+                "RateLimit-Policy": header("Limits: `\"rule\";q=limit;w=seconds`"),
+                "Retry-After": header("Seconds to wait; absent where no wait helps or the wait is unknown"),
             },
         },
     })
@@ -58,7 +58,7 @@ fn path(route: &Route) -> Value {
         Methods::Get => &["get"],
         Methods::Post => &["post"],
         Methods::Delete => &["delete"],
-        // A proxy asks with the method of its client, or with GET.
+        // A proxy uses the method of its client, or GET.
         Methods::Any => &["get", "post"],
     };
     let operations = methods.iter().map(|method| ((*method).into(), operation(route, method)));
@@ -99,7 +99,7 @@ fn operation(route: &Route, method: &str) -> Value {
     Value::Object(operation)
 }
 
-/// What an operation is called.
+/// The id of an operation.
 const fn name(act: Endpoint) -> &'static str {
     match act {
         Endpoint::Check => "check",
@@ -127,7 +127,7 @@ const fn name(act: Endpoint) -> &'static str {
     }
 }
 
-/// Whether it reads what Limitador reads.
+/// Whether its request body is that of Limitador.
 const fn is_limitador(act: Endpoint) -> bool {
     matches!(
         act,
@@ -152,16 +152,21 @@ fn parameters(route: &Route) -> Vec<Value> {
     };
     let text = || json!({ "type": "string" });
     if route.path.contains("{id}") {
-        add("id", "path", "Its name", json!({ "$ref": "#/components/schemas/id" }));
+        add(
+            "id",
+            "path",
+            "The id of the reservation or lease",
+            json!({ "$ref": "#/components/schemas/id" }),
+        );
     }
     if route.path.contains("{namespace}") {
-        add("namespace", "path", "Its name: a domain of the policy", text());
+        add("namespace", "path", "The namespace: a domain of the policy", text());
     }
     if matches!(route.act, Endpoint::Check | Endpoint::Reserve | Endpoint::Refund) {
-        let description = "A name: sent again under it within 24 hours, it is not done again";
+        let description = "A request repeated with this key within 24 hours is not applied again";
         add("Idempotency-Key", "header", description, json!({ "type": "string", "minLength": 1 }));
     }
-    let told: &[(&str, &str)] = match route.act {
+    let proxy_headers: &[(&str, &str)] = match route.act {
         Endpoint::Forward => &[
             ("X-Forwarded-For", "The client's address, appended by proxies: attribute `ip`"),
             ("X-Forwarded-Method", "Attribute `method`"),
@@ -176,17 +181,17 @@ fn parameters(route: &Route) -> Vec<Value> {
         ],
         _ => &[],
     };
-    if !told.is_empty() {
+    if !proxy_headers.is_empty() {
         let schema = json!({ "type": "string", "default": "default" });
-        add("domain", "query", "The area of the policy that decides", schema);
+        add("domain", "query", "The domain of the policy", schema);
     }
-    for (name, description) in told {
+    for (name, description) in proxy_headers {
         add(name, "header", description, text());
     }
     parameters
 }
 
-/// What a path answers with: the status, what it says, and the form in which it says it.
+/// A response of a path: status, description, content type and schema.
 type ResponseSpec = (u16, &'static str, Option<(&'static str, &'static str)>);
 
 const JSON: &str = "application/json";
@@ -194,87 +199,89 @@ const PROBLEM: Option<(&str, &str)> = Some(("application/problem+json", "problem
 const TEXT: Option<(&str, &str)> = Some(("text/plain", "text"));
 
 const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
-    const GONE: ResponseSpec = (410, "It has expired, was ended, or never was", PROBLEM);
+    const GONE: ResponseSpec = (410, "Unknown, expired or already ended", PROBLEM);
     match act {
         Endpoint::Check => &[
-            (200, "It may go ahead, and was charged", Some((JSON, "answer"))),
-            (429, "It may not, and was not charged", Some((JSON, "answer"))),
+            (200, "Allowed, and charged", Some((JSON, "decision"))),
+            (429, "Denied, and not charged", Some((JSON, "decision"))),
         ],
-        Endpoint::CheckBatch => &[(200, "An answer for each", Some((JSON, "batch-answer")))],
+        Endpoint::CheckBatch => {
+            &[(200, "A decision or problem for each", Some((JSON, "batch-result")))]
+        }
         Endpoint::Reserve => &[
-            (200, "It is set aside", Some((JSON, "reserved"))),
-            (429, "There is not so much", Some((JSON, "reserved"))),
+            (200, "Reserved", Some((JSON, "reservation"))),
+            (429, "Denied", Some((JSON, "reservation"))),
         ],
-        Endpoint::Commit => &[(200, "It is charged", Some((JSON, "charged"))), GONE],
-        Endpoint::Cancel => &[(204, "It is given back", None), GONE],
-        Endpoint::Refund => &[(200, "It is given back", Some((JSON, "refunded"))), GONE],
+        Endpoint::Commit => &[(200, "Charged", Some((JSON, "charged"))), GONE],
+        Endpoint::Cancel => &[(204, "Cancelled", None), GONE],
+        Endpoint::Refund => &[(200, "Refunded", Some((JSON, "refunded"))), GONE],
         Endpoint::Acquire => &[
-            (200, "A place", Some((JSON, "acquired"))),
-            (429, "None was free in time, or another rule refused", Some((JSON, "acquired"))),
+            (200, "Acquired", Some((JSON, "lease"))),
+            (429, "No slot became free in time, or denied by another rule", Some((JSON, "lease"))),
         ],
-        Endpoint::Renew => &[(200, "It lasts longer", Some((JSON, "renewed"))), GONE],
-        Endpoint::Release => &[(204, "It is given back", None), GONE],
-        Endpoint::Explain => &[(200, "Why", Some((JSON, "explanation")))],
+        Endpoint::Renew => &[(200, "Extended", Some((JSON, "renewed"))), GONE],
+        Endpoint::Release => &[(204, "Released", None), GONE],
+        Endpoint::Explain => &[(200, "The explanation", Some((JSON, "explanation")))],
         Endpoint::Forward => &[
-            (200, "It may pass, and was charged", None),
-            (422, "It cannot be decided", PROBLEM),
-            (429, "It may not, and was not charged", PROBLEM),
+            (200, "Allowed, and charged", None),
+            (422, "The request cannot be decided", PROBLEM),
+            (429, "Denied, and not charged", PROBLEM),
             OUTAGE,
         ],
         Endpoint::Nginx => &[
-            (204, "It may pass, and was charged", None),
-            (403, "It may not, and was not charged", None),
-            (422, "It cannot be decided", PROBLEM),
+            (204, "Allowed, and charged", None),
+            (403, "Denied, and not charged", None),
+            (422, "The request cannot be decided", PROBLEM),
         ],
         Endpoint::Rls => &[
-            (200, "A `RateLimitResponse`: it may go ahead", Some((JSON, "rls"))),
-            (429, "A `RateLimitResponse`: it may not", Some((JSON, "rls"))),
+            (200, "A `RateLimitResponse`: allowed", Some((JSON, "rls"))),
+            (429, "A `RateLimitResponse`: denied", Some((JSON, "rls"))),
         ],
         Endpoint::LimitadorCheck => {
-            &[(200, "It may pass", Some((JSON, "nothing"))), (429, "It may not", TEXT)]
+            &[(200, "Allowed", Some((JSON, "nothing"))), (429, "Denied", TEXT)]
         }
-        Endpoint::LimitadorReport => &[(200, "It is charged", Some((JSON, "nothing")))],
+        Endpoint::LimitadorReport => &[(200, "Charged", Some((JSON, "nothing")))],
         Endpoint::LimitadorCheckAndReport => &[
-            (200, "It may pass, and was charged", Some((JSON, "nothing"))),
-            (429, "It may not, and was not charged", TEXT),
+            (200, "Allowed, and charged", Some((JSON, "nothing"))),
+            (429, "Denied, and not charged", TEXT),
         ],
         Endpoint::LimitadorLimits => {
-            &[(200, "Those that Limitador could have", Some((JSON, "limitador-limits")))]
+            &[(200, "The rules that Limitador can express", Some((JSON, "limitador-limits")))]
         }
-        Endpoint::Healthcheck => &[(200, "It runs", TEXT), (503, "It cannot decide", TEXT)],
-        Endpoint::Healthz => &[(200, "It runs", TEXT)],
+        Endpoint::Healthcheck => &[(200, "Ready", TEXT), (503, "Not ready", TEXT)],
+        Endpoint::Healthz => &[(200, "Running", TEXT)],
         Endpoint::Readyz => &[
-            (200, "It can", Some((JSON, "readiness"))),
-            (503, "It cannot, yet or any more", Some((JSON, "readiness"))),
+            (200, "Ready", Some((JSON, "readiness"))),
+            (503, "Not ready", Some((JSON, "readiness"))),
         ],
-        Endpoint::Metrics => &[(200, "All of them", TEXT)],
+        Endpoint::Metrics => &[(200, "All metrics", TEXT)],
         Endpoint::OpenApi => &[(200, "An OpenAPI document", Some((JSON, "openapi")))],
     }
 }
 
-/// What goes wrong wherever a body is read.
+/// The errors of all endpoints with a request body.
 const BAD_INPUT: &[ResponseSpec] = &[
     (400, "The body is not JSON", PROBLEM),
     (403, "The request is from a page in a browser", PROBLEM),
     (413, "The body is too large", PROBLEM),
-    (415, "The body is not said to be JSON", PROBLEM),
-    (422, "The body says what cannot be done; `pointer` says where", PROBLEM),
+    (415, "The content type is not JSON", PROBLEM),
+    (422, "The body is invalid; `pointer` is the position", PROBLEM),
     OUTAGE,
 ];
 
-const OUTAGE: ResponseSpec = (503, "It cannot be decided, or kept, at the moment", None);
-const NO_NAME: ResponseSpec = (404, "That cannot be the name of one", PROBLEM);
+const OUTAGE: ResponseSpec = (503, "The request cannot be decided or stored at the moment", None);
+const INVALID_ID: ResponseSpec = (404, "The id is malformed", PROBLEM);
 
-/// What goes wrong where Limitador would read a body.
+/// The errors of Limitador's endpoints with a request body.
 const BAD_LIMITADOR_INPUT: &[ResponseSpec] = &[
-    (400, "The body is not what is read here", PROBLEM),
+    (400, "The body is invalid", PROBLEM),
     (413, "The body is too large", PROBLEM),
-    (415, "The body is not said to be JSON", PROBLEM),
-    (500, "It cannot be decided at the moment", PROBLEM),
+    (415, "The content type is not JSON", PROBLEM),
+    (500, "The request cannot be decided", PROBLEM),
 ];
 
 fn responses(route: &Route) -> Value {
-    let tells_limits = matches!(
+    let has_limit_headers = matches!(
         route.act,
         Endpoint::Check
             | Endpoint::Reserve
@@ -288,10 +295,10 @@ fn responses(route: &Route) -> Value {
         _ => &[],
     };
     let mut responses = Map::new();
-    let names_one: &[ResponseSpec] =
-        if route.path.contains("{id}") { &[NO_NAME, OUTAGE] } else { &[] };
+    let of_id: &[ResponseSpec] =
+        if route.path.contains("{id}") { &[INVALID_ID, OUTAGE] } else { &[] };
     for (status, description, content) in
-        response_specs(route.act).iter().chain(bad_input).chain(names_one)
+        response_specs(route.act).iter().chain(bad_input).chain(of_id)
     {
         let mut response = Map::new();
         response.insert("description".into(), json!(description));
@@ -299,7 +306,7 @@ fn responses(route: &Route) -> Value {
             let schema = json!({ "$ref": format!("#/components/schemas/{schema}") });
             response.insert("content".into(), json!({ *kind: { "schema": schema } }));
         }
-        if tells_limits && matches!(status, 200 | 204 | 403 | 429) {
+        if has_limit_headers && matches!(status, 200 | 204 | 403 | 429) {
             let names = ["RateLimit", "RateLimit-Policy", "Retry-After"];
             let headers = names.map(|name| {
                 (name.into(), json!({ "$ref": format!("#/components/headers/{name}") }))

@@ -1,4 +1,4 @@
-//! What is wrong with a request, as `application/problem+json`.
+//! Errors of requests as `application/problem+json`.
 
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
@@ -7,20 +7,20 @@ use tidegate::{CheckError, SettleError};
 
 use super::response::{HttpResponse, NO_STORE};
 
-/// What is wrong with a request, and where.
+/// The error of a request, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestProblem {
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
-    /// The value that is wrong, as JSON pointer.
+    /// The invalid value, as JSON pointer.
     pub(crate) pointer: Option<String>,
-    /// Line and column of a document that is no JSON, from 1.
+    /// Line and column of an error in JSON, from 1.
     pub(crate) position: Option<(usize, usize)>,
-    /// The methods that a path has.
+    /// The methods that the path allows.
     pub(crate) allow: Option<&'static str>,
 }
 
-/// A problem as it is written.
+/// The JSON form of a problem.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProblemBody<'a> {
     #[serde(rename = "type")]
@@ -42,12 +42,12 @@ impl RequestProblem {
         Self { status, detail, pointer: None, position: None, allow: None }
     }
 
-    /// Something that was understood, and cannot be done.
+    /// A well-formed but invalid request.
     pub(crate) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
-    /// Something that cannot be done at the moment.
+    /// A request that cannot be served at the moment.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
@@ -56,7 +56,7 @@ impl RequestProblem {
         Self { pointer: Some(shortened(pointer.into())), ..self }
     }
 
-    /// A request that was not decided.
+    /// The problem of a failed check.
     pub(crate) fn of_check(error: &CheckError) -> Self {
         let status = match error {
             CheckError::TooManyHolds | CheckError::Outage => StatusCode::SERVICE_UNAVAILABLE,
@@ -73,7 +73,7 @@ impl RequestProblem {
         }
     }
 
-    /// A reservation or lease with which nothing could be done.
+    /// The problem of a failed settlement.
     pub(crate) fn of_settling(error: SettleError) -> Self {
         let status = match error {
             SettleError::Outage => StatusCode::SERVICE_UNAVAILABLE,
@@ -96,7 +96,7 @@ impl RequestProblem {
     }
 
     pub(crate) fn into_response(self) -> HttpResponse {
-        // Texts and numbers only: nothing in it can fail.
+        // Texts and numbers only: serializing cannot fail.
         let text = serde_json::to_vec(&self.body()).unwrap_or_default();
         let mut response = Response::new(text.into());
         *response.status_mut() = self.status;
@@ -123,12 +123,12 @@ impl From<SettleError> for RequestProblem {
     }
 }
 
-/// A name as it is in a JSON pointer.
+/// A name escaped for a JSON pointer.
 pub(crate) fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// What a client has written may come back to it, but not all of it.
+/// Bounds how much of a client's input is echoed.
 fn shortened(mut text: String) -> String {
     if text.len() > MOST_BYTES {
         let end = (0..=MOST_BYTES).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);

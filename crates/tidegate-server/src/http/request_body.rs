@@ -1,4 +1,4 @@
-//! What somebody asks for, as JSON: read strictly, so that a slip of the pen is never "unlimited".
+//! JSON bodies of requests, decoded strictly: a misspelt field is an error, never "unlimited".
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use de::{ErrorLocation, JsonPath, ObjectSeed};
 
 mod de;
 
-/// A field of what somebody asks for.
+/// A field of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyField {
     Domain,
@@ -43,26 +43,26 @@ impl BodyField {
     }
 }
 
-/// What `check` reads, and each request of a batch.
+/// The fields of `check`, and of each request of a batch.
 pub(super) const CHECK: &[BodyField] =
     &[BodyField::Domain, BodyField::Attributes, BodyField::Cost, BodyField::Peek];
-/// What `check/batch` reads.
+/// The fields of `check/batch`.
 pub(super) const BATCH: &[BodyField] = &[BodyField::Requests];
-/// What `reserve` and `explain` read.
+/// The fields of `reserve` and `explain`.
 pub(super) const RESERVE: &[BodyField] =
     &[BodyField::Domain, BodyField::Attributes, BodyField::Cost];
-/// What `commit` reads.
+/// The fields of `commit`.
 pub(super) const COMMIT: &[BodyField] = &[BodyField::Actual];
-/// What is read where there is nothing to say.
+/// No fields.
 pub(super) const NOTHING: &[BodyField] = &[];
-/// What `refund` reads.
+/// The fields of `refund`.
 pub(super) const REFUND: &[BodyField] =
     &[BodyField::Reservation, BodyField::Domain, BodyField::Attributes, BodyField::Amount];
-/// What `acquire` reads.
+/// The fields of `acquire`.
 pub(super) const ACQUIRE: &[BodyField] =
     &[BodyField::Domain, BodyField::Attributes, BodyField::Cost, BodyField::WaitMs];
 
-/// What somebody asks for.
+/// A decoded request body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestBody<'b> {
     pub(super) domain: Option<Cow<'b, str>>,
@@ -73,15 +73,15 @@ pub(super) struct RequestBody<'b> {
     pub(super) reservation: Option<Cow<'b, str>>,
     pub(super) amount: Option<u64>,
     pub(super) actual: Option<u64>,
-    /// `None` where nobody says.
+    /// `None` if absent.
     pub(super) requests: Option<Vec<RequestBody<'b>>>,
 }
 
-/// Attributes as the engine takes them.
+/// Attributes in the form of [`Request::new`].
 pub(super) type AttributePairs<'a> = SmallVec<[(&'a str, &'a str); 8]>;
 
 impl<'b> RequestBody<'b> {
-    /// Reads an object that has these fields and no others.
+    /// Decodes an object that may have these fields and no others.
     pub(super) fn read(
         body: &'b [u8],
         fields: &'static [BodyField],
@@ -94,7 +94,7 @@ impl<'b> RequestBody<'b> {
         read.and_then(|fields| text.end().map(|()| fields)).map_err(|error| errors.problem(&error))
     }
 
-    /// The same, where no body at all says as much as an empty object.
+    /// The same; an absent body is an empty object.
     pub(super) fn read_if_any(
         body: &'b [u8],
         fields: &'static [BodyField],
@@ -102,24 +102,24 @@ impl<'b> RequestBody<'b> {
         if body.is_empty() { Ok(Self::default()) } else { Self::read(body, fields, 0) }
     }
 
-    /// The attributes, as [`Self::request`] wants them.
+    /// The attributes for [`Self::request`].
     pub(super) fn pairs(&self) -> AttributePairs<'_> {
         self.attributes.iter().map(|(name, value)| (&**name, &**value)).collect()
     }
 
-    /// The domain, or the one that a rule has that names none.
+    /// The domain, or the default one.
     pub(super) fn domain(&self) -> &str {
         self.domain.as_deref().unwrap_or(Rule::DEFAULT_DOMAIN)
     }
 
-    /// What is asked of the engine.
+    /// The request to the engine.
     pub(super) fn request<'a>(&'a self, pairs: &'a [(&'a str, &'a str)]) -> Request<'a> {
         Request::new(self.domain(), pairs).cost(self.cost.unwrap_or(1))
     }
 }
 
 impl ErrorLocation {
-    /// What is wrong with a document, and where.
+    /// The problem of a decoding error.
     fn problem(&self, error: &serde_json::Error) -> RequestProblem {
         let (line, column) = (error.line(), error.column());
         let text = error.to_string();

@@ -1,4 +1,4 @@
-//! Answers as responses.
+//! Responses of HTTP.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
@@ -11,20 +11,20 @@ use tidegate_proto::headers::{Dialect, LimitFields};
 
 use crate::body::DecisionBody;
 
-/// A whole response.
+/// A response with its whole body.
 pub(crate) type HttpResponse = Response<Full<Bytes>>;
 
-/// Something as JSON.
+/// A response in JSON.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> HttpResponse {
     let mut text = Vec::with_capacity(USUAL_BYTES);
-    // Texts and numbers only: nothing in it can fail.
+    // Texts and numbers only: serializing cannot fail.
     if serde_json::to_writer(&mut text, body).is_err() {
         text.clear();
     }
     typed(status, JSON, text.into())
 }
 
-/// Something of a given type.
+/// A response of a given content type.
 pub(crate) fn typed(status: StatusCode, content_type: HeaderValue, text: Bytes) -> HttpResponse {
     let mut response = Response::new(Full::new(text));
     *response.status_mut() = status;
@@ -34,12 +34,12 @@ pub(crate) fn typed(status: StatusCode, content_type: HeaderValue, text: Bytes) 
     response
 }
 
-/// A few words.
+/// A response in plain text.
 pub(crate) fn text(status: StatusCode, text: &'static str) -> HttpResponse {
     typed(status, TEXT, Bytes::from_static(text.as_bytes()))
 }
 
-/// No content.
+/// A response without a body.
 pub(crate) fn empty(status: StatusCode) -> HttpResponse {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
@@ -47,7 +47,7 @@ pub(crate) fn empty(status: StatusCode) -> HttpResponse {
     response
 }
 
-/// Whether a request may go ahead, as status.
+/// The status of a decision.
 pub(crate) fn status_of(report: &Report) -> StatusCode {
     match (report.is_allowed(), report.is_outage()) {
         (true, _) => StatusCode::OK,
@@ -56,7 +56,7 @@ pub(crate) fn status_of(report: &Report) -> StatusCode {
     }
 }
 
-/// The answer to a check, with the headers that tell of it.
+/// The response to a check, with rate-limit headers.
 pub(crate) fn checked(report: &Report, dialect: Dialect) -> HttpResponse {
     let mut text = Vec::with_capacity(USUAL_BYTES);
     DecisionBody::new(report).write(&mut text);
@@ -65,14 +65,14 @@ pub(crate) fn checked(report: &Report, dialect: Dialect) -> HttpResponse {
     response
 }
 
-/// A decision with more to it, and the headers that tell of it.
+/// A decision with further fields, with rate-limit headers.
 pub(crate) fn decided(report: &Report, dialect: Dialect, body: &impl Serialize) -> HttpResponse {
     let mut response = json(status_of(report), body);
     put_limits(response.headers_mut(), report, dialect);
     response
 }
 
-/// Puts in what tells a client about its limits: those of the rules that bite.
+/// Adds the rate-limit headers of the enforced rules.
 pub(crate) fn put_limits(headers: &mut HeaderMap, report: &Report, dialect: Dialect) {
     if let Some(seconds) = report.wait().and_then(Wait::whole_secs) {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -100,7 +100,7 @@ pub(crate) fn is_enforced(rule: &RuleReport<'_>) -> bool {
     rule.mode == Mode::Enforce
 }
 
-/// Names that are read once, at compile time.
+/// A header name; the common ones are constants.
 fn header_name(name: &'static str) -> HeaderName {
     const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
     const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -111,9 +111,9 @@ fn header_name(name: &'static str) -> HeaderName {
     }
 }
 
-/// A decision is about now.
+/// Decisions must not be cached.
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-/// What the answer to a check usually takes.
+/// The usual size of a response to a check.
 const USUAL_BYTES: usize = 512;

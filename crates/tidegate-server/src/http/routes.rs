@@ -1,11 +1,12 @@
-//! Which paths there are, and what each of them does. The reference is made from the same table.
+//! The paths of the HTTP API, and their endpoints. The OpenAPI document is made from the same
+//! table.
 
 use http::{Method, StatusCode};
 
 use super::problem::RequestProblem;
 use super::request_body::{ACQUIRE, BATCH, BodyField, CHECK, COMMIT, NOTHING, REFUND, RESERVE};
 
-/// What is done at a path.
+/// An operation of the HTTP API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Check,
@@ -33,7 +34,7 @@ pub(super) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Whether it is what the daemon is there for, and not about the daemon itself.
+    /// Whether it concerns limits, and not the daemon itself.
     pub(super) const fn is_about_limits(self) -> bool {
         !matches!(
             self,
@@ -42,20 +43,20 @@ impl Endpoint {
     }
 }
 
-/// A path, and what is done there.
+/// A path with its methods and endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
     /// May have one `{id}` or `{namespace}`.
     pub(super) path: &'static str,
     pub(super) methods: Methods,
     pub(super) act: Endpoint,
-    /// What it does, in words.
+    /// What it does, for the OpenAPI document.
     pub(super) summary: &'static str,
-    /// The fields of what it reads.
+    /// The fields of its request body.
     pub(super) reads: Option<&'static [BodyField]>,
 }
 
-/// The methods that a path has.
+/// The methods that a path allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Methods {
     Get,
@@ -105,59 +106,60 @@ const fn any(path: &'static str, act: Endpoint, summary: &'static str) -> Route 
     Route { path, methods: Methods::Any, act, summary, reads: None }
 }
 
-/// All of them, the most used first.
+/// All routes, the most used first.
 pub(super) const ROUTES: &[Route] = &[
     post(
         "/v1/check",
         Endpoint::Check,
         CHECK,
-        "Charges a request to all rules that it meets, or to none",
+        "Charges a request to all rules that match it, or to none",
     ),
-    any(
-        "/check/forward",
-        Endpoint::Forward,
-        "Answers a proxy that asks whether a request may pass",
+    any("/check/forward", Endpoint::Forward, "Checks a request for a proxy (forward auth)"),
+    any("/check/nginx", Endpoint::Nginx, "Checks a request for nginx's auth_request"),
+    post(
+        "/v1/check/batch",
+        Endpoint::CheckBatch,
+        BATCH,
+        "Checks several requests, each independently",
     ),
-    any("/check/nginx", Endpoint::Nginx, "Answers nginx's auth_request"),
-    post("/v1/check/batch", Endpoint::CheckBatch, BATCH, "Decides about requests, each by itself"),
-    post("/v1/reserve", Endpoint::Reserve, RESERVE, "Sets the cost of a request aside"),
+    post("/v1/reserve", Endpoint::Reserve, RESERVE, "Reserves the cost of a request"),
     post(
         "/v1/reservations/{id}/commit",
         Endpoint::Commit,
         COMMIT,
-        "Charges what was set aside, or what it really cost",
+        "Charges the reserved or the actual cost",
     ),
     post(
         "/v1/reservations/{id}/cancel",
         Endpoint::Cancel,
         NOTHING,
-        "Gives back what was set aside",
+        "Releases a reservation without a charge",
     ),
-    post("/v1/refund", Endpoint::Refund, REFUND, "Gives back what was charged"),
+    post("/v1/refund", Endpoint::Refund, REFUND, "Returns units that were charged"),
     post(
         "/v1/acquire",
         Endpoint::Acquire,
         ACQUIRE,
-        "Takes a place in flight, as soon as there is one",
+        "Acquires a concurrency slot, and waits for one if need be",
     ),
     post(
         "/v1/leases/{id}/renew",
         Endpoint::Renew,
         NOTHING,
-        "Makes a place last as long again, from now",
+        "Extends a lease by its full duration, from now",
     ),
     Route {
         path: "/v1/leases/{id}",
         methods: Methods::Delete,
         act: Endpoint::Release,
-        summary: "Gives a place back",
+        summary: "Releases a lease",
         reads: None,
     },
     post(
         "/v1/explain",
         Endpoint::Explain,
         RESERVE,
-        "Tells why a request would be decided as it would",
+        "Explains the decision on a request, without a charge",
     ),
     Route {
         path: "/json",
@@ -166,45 +168,41 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Envoy's rate limit service, in the JSON of protobuf",
         reads: None,
     },
-    limitador("/check", Endpoint::LimitadorCheck, "Limitador: looks whether a request may pass"),
-    limitador("/report", Endpoint::LimitadorReport, "Limitador: charges, and refuses nothing"),
+    limitador("/check", Endpoint::LimitadorCheck, "Limitador: decides without a charge"),
+    limitador("/report", Endpoint::LimitadorReport, "Limitador: charges, and denies nothing"),
     limitador(
         "/check_and_report",
         Endpoint::LimitadorCheckAndReport,
-        "Limitador: charges all limits, or refuses and charges none",
+        "Limitador: charges all limits, or denies and charges none",
     ),
     get("/limits/{namespace}", Endpoint::LimitadorLimits, "Limitador: the limits of a namespace"),
-    get(
-        "/healthcheck",
-        Endpoint::Healthcheck,
-        "What envoyproxy/ratelimit answers to health checks",
-    ),
-    get("/healthz", Endpoint::Healthz, "Tells that the daemon runs"),
-    get("/readyz", Endpoint::Readyz, "Tells whether the daemon can decide"),
-    get("/metrics", Endpoint::Metrics, "Numbers for Prometheus"),
-    get("/openapi.json", Endpoint::OpenApi, "This reference"),
+    get("/healthcheck", Endpoint::Healthcheck, "The health check of envoyproxy/ratelimit"),
+    get("/healthz", Endpoint::Healthz, "Reports that the daemon runs"),
+    get("/readyz", Endpoint::Readyz, "Reports whether the daemon is ready"),
+    get("/metrics", Endpoint::Metrics, "Metrics for Prometheus"),
+    get("/openapi.json", Endpoint::OpenApi, "This document"),
 ];
 
-/// What is to be done, and with which reservation or lease.
+/// The route of a request, and the id or namespace in its path.
 pub(super) fn find<'p>(
     method: &Method,
     path: &'p str,
 ) -> Result<(&'static Route, &'p str), RequestProblem> {
     let found = ROUTES.iter().find_map(|route| Some((route, id_in(route.path, path)?)));
     let Some((route, id)) = found else {
-        let detail = "there is nothing here; /openapi.json tells what there is";
+        let detail = "no such path; see /openapi.json";
         return Err(RequestProblem::new(StatusCode::NOT_FOUND, detail));
     };
     if route.methods.have(method) {
         return Ok((route, id));
     }
     let allow = route.methods.allow();
-    let detail = format!("{} takes {allow}", route.path);
+    let detail = format!("{} allows {allow}", route.path);
     let problem = RequestProblem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
     Err(RequestProblem { allow: Some(allow), ..problem })
 }
 
-/// What is in the place of the name in braces, if the path is like the pattern; nothing if it has none.
+/// The part of a path that stands for the braces of the pattern; empty if it has none.
 fn id_in<'p>(pattern: &str, path: &'p str) -> Option<&'p str> {
     if pattern == path {
         return Some("");

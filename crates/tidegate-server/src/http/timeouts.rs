@@ -1,4 +1,4 @@
-//! How long somebody may take: the time-outs of a connection.
+//! The time-outs of a connection.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::settings::Bounds;
 
-/// What a connection is waiting for.
+/// The phase of a connection: what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
     /// The first byte of a request.
@@ -21,20 +21,20 @@ pub(crate) enum ConnectionPhase {
     Head,
     /// Its body.
     Body,
-    /// Us.
+    /// The decision.
     Deciding,
-    /// The client, to take the answer.
+    /// The client, to read the response.
     Writing,
 }
 
-/// Keeps an eye on what a connection is waiting for.
+/// The current phase of a connection, with its time-out.
 ///
-/// A timer is set only when a connection comes to rest in a phase that may last less long than the one
-/// for which the timer was set; otherwise it is left alone until it rings. So busy connections set none,
-/// and a time-out comes after the time that is allowed, but before twice that time.
+/// The timer is reset only when a connection waits in a phase with a shorter time-out than the one
+/// it was set for; otherwise it runs until it fires. So busy connections reset no timer, and a
+/// time-out comes after the allowed time, but before twice that time.
 #[derive(Debug)]
 pub(crate) struct PhaseTracker {
-    /// The phase in the lowest bits, and how many requests were answered before it.
+    /// The phase in the lowest bits, above it the number of finished requests.
     moment: AtomicU64,
     bounds: Bounds,
 }
@@ -44,11 +44,11 @@ impl PhaseTracker {
         Self { moment: AtomicU64::new(0), bounds }
     }
 
-    /// Says what the connection waits for from now on.
+    /// Enters a phase.
     pub(crate) fn enter(&self, phase: ConnectionPhase) {
-        let answered = self.moment.load(Ordering::Relaxed) / PHASES;
-        let answered = answered.wrapping_add(u64::from(phase == ConnectionPhase::Idle));
-        self.moment.store(answered.wrapping_mul(PHASES) + phase as u64, Ordering::Relaxed);
+        let finished = self.moment.load(Ordering::Relaxed) / PHASES;
+        let finished = finished.wrapping_add(u64::from(phase == ConnectionPhase::Idle));
+        self.moment.store(finished.wrapping_mul(PHASES) + phase as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn phase(&self) -> ConnectionPhase {
@@ -61,14 +61,14 @@ impl PhaseTracker {
         }
     }
 
-    /// How long the connection may be as it is.
+    /// How long the current phase may last.
     fn allowed(&self) -> Duration {
         match self.phase() {
-            // Whoever has never asked for anything has not earned any patience.
+            // Before its first request a connection gets the shorter head time-out.
             ConnectionPhase::Idle if self.moment.load(Ordering::Relaxed) / PHASES == 0 => {
                 self.bounds.head_time
             }
-            // What waits for us has a bound of its own.
+            // A decision has a bound of its own.
             ConnectionPhase::Idle | ConnectionPhase::Deciding => self.bounds.idle_time,
             ConnectionPhase::Head => self.bounds.head_time,
             ConnectionPhase::Body => self.bounds.request_time,
@@ -76,7 +76,7 @@ impl PhaseTracker {
         }
     }
 
-    /// Does the work of a connection; `None` if somebody took too long.
+    /// Runs the work of a connection; `None` if it timed out.
     pub(crate) async fn over<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
         let mut timer = PhaseTimer::new(self);
         std::future::poll_fn(|context| match work.as_mut().poll(context) {
@@ -87,10 +87,10 @@ impl PhaseTracker {
     }
 }
 
-/// Rings when a connection has been in the same phase for too long.
+/// Fires when a connection has been in the same phase for too long.
 struct PhaseTimer {
     sleep: Pin<Box<Sleep>>,
-    /// Since when, and for how long, it has been set.
+    /// The moment at which it was set, and for how long.
     moment: u64,
     length: Duration,
 }
@@ -119,14 +119,14 @@ impl PhaseTimer {
     fn set(&mut self, watch: &PhaseTracker) {
         self.length = watch.allowed();
         self.moment = watch.moment.load(Ordering::Relaxed);
-        // The runtime's time, not the clock's: nothing is decided by it.
+        // The runtime's time, not the engine's clock: no decision depends on it.
         let now = Instant::now();
         let at = now.checked_add(self.length).unwrap_or_else(|| now + A_YEAR);
         self.sleep.as_mut().reset(at);
     }
 }
 
-/// A stream that tells what its connection waits for.
+/// A stream that tracks the phase of its connection.
 #[derive(Debug)]
 pub(crate) struct TrackedStream<'w, I> {
     pub(crate) io: I,
@@ -157,7 +157,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for TrackedStream<'_, I> {
         Pin::new(&mut self.io).poll_write(context, bytes)
     }
 
-    /// Called when nothing is left to be written.
+    /// Called when everything is written.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = ready!(Pin::new(&mut self.io).poll_flush(context));
         if self.watch.phase() == ConnectionPhase::Writing {
@@ -183,6 +183,6 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for TrackedStream<'_, I> {
     }
 }
 
-/// How many phases the lowest bits can tell apart.
+/// How many phases the lowest bits can hold.
 const PHASES: u64 = 8;
 const A_YEAR: Duration = Duration::from_secs(365 * 86_400);

@@ -6,19 +6,18 @@ use nix::unistd::{Group, User, geteuid};
 
 use super::PeerCredentials;
 
-/// Whose requests are answered.
+/// The access list of the socket.
 ///
-/// It goes by numbers of users and groups, as the kernel does; names are looked up once, at the
-/// start.
+/// It has the ids of users and groups, as the kernel does; names are looked up once, at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody's.
+    /// All users.
     Everybody,
-    /// Those of these users, and of members of these groups.
+    /// These users, and members of these groups.
     Only {
-        /// Numbers of users.
+        /// Ids of users.
         uids: BTreeSet<u32>,
-        /// Numbers of groups.
+        /// Ids of groups.
         gids: BTreeSet<u32>,
     },
 }
@@ -30,7 +29,7 @@ impl Access {
         Self::Only { uids: BTreeSet::from([0, geteuid().as_raw()]), gids: BTreeSet::new() }
     }
 
-    /// Those of this process's own user and of root, and of these users and members of these groups.
+    /// The user that this process runs as, root, these users, and members of these groups.
     pub fn own_user_root_and(users: &[String], groups: &[String]) -> Result<Self, AccessError> {
         match (Self::own_user_and_root(), Self::only(users, groups)?) {
             (Self::Only { uids: mut own, .. }, Self::Only { uids, gids }) => {
@@ -58,7 +57,7 @@ impl Access {
         })
     }
 
-    /// Whether the peer's requests are answered. One without a name never is.
+    /// Whether the peer is admitted. One without a name never is.
     #[must_use]
     pub fn admits(&self, peer: &PeerCredentials) -> bool {
         if peer.name.is_empty() {
@@ -73,7 +72,7 @@ impl Access {
     }
 }
 
-/// The number of a user or group that is named or given.
+/// The id of a user or group, given by name or as a number.
 fn number(
     named: AccessEntry,
     text: &str,
@@ -94,14 +93,14 @@ fn number(
     }
 }
 
-/// A user or group that the list names cannot be found.
+/// The error of a listed user or group that cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessError {
     named: AccessEntry,
     reason: String,
 }
 
-/// What a list of those who are answered names.
+/// The kind of an entry in the access list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessEntry {
     /// A user.
@@ -115,7 +114,7 @@ impl AccessError {
         Self { named, reason }
     }
 
-    /// In which of the lists it is.
+    /// Which of the lists it is in.
     #[must_use]
     pub const fn entry(&self) -> AccessEntry {
         self.named

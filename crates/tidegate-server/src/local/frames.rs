@@ -1,4 +1,4 @@
-//! Frames off a connection and onto it, within bounds of time.
+//! Reads and writes frames, within bounds of time.
 
 use std::io;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use tokio::time::timeout;
 
 use crate::settings::Bounds;
 
-/// How long a connection may take for what.
+/// The time-outs of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameTimes {
     /// From the first byte of a frame to its last.
     pub frame: Duration,
-    /// From the connection or the last answer to the first byte of a frame.
+    /// From the connection or the last response to the first byte of a frame.
     pub idle: Duration,
-    /// For taking an answer.
+    /// For reading a response.
     pub write: Duration,
 }
 
@@ -31,19 +31,19 @@ impl From<&Bounds> for FrameTimes {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Ended {
-    /// The peer left between two frames.
+    /// The peer closed it between two frames.
     Left,
-    /// The peer left in the middle of a frame.
+    /// The peer closed it in the middle of a frame.
     LeftHalfway,
-    /// The peer was told something after which there is nothing to say.
+    /// The server closed it after an error.
     Dismissed,
-    /// A frame took too long.
+    /// A frame did not arrive in time.
     SlowFrame,
-    /// No frame came.
+    /// The peer sent no frame in time.
     Idle,
-    /// An answer was not taken.
+    /// The peer did not read a response in time.
     SlowReader,
-    /// Whoever serves it stops.
+    /// The server is shutting down.
     Stopping,
     /// The socket failed.
     Failed(io::Error),
@@ -56,12 +56,12 @@ pub struct Frames<S> {
     times: FrameTimes,
     decoder: Decoder,
     buffer: Box<[u8; READ_BYTES]>,
-    /// What has been read and not looked at.
+    /// The part of the buffer that is not decoded yet.
     unread: Range<usize>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
-    /// Those of a stream.
+    /// The frames of a stream.
     pub fn new(stream: S, times: FrameTimes) -> Self {
         let buffer = Box::new([0; READ_BYTES]);
         Self { stream, times, decoder: Decoder::new(), buffer, unread: 0..0 }
@@ -77,13 +77,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         timeout(frame, self.complete()).await.map_err(|_| Ended::SlowFrame)?
     }
 
-    /// Whether nothing has been read that was not looked at.
+    /// Whether all bytes that were read are decoded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.unread.is_empty() && self.decoder.is_between_frames()
     }
 
-    /// Writes a frame. Whoever does not read it for too long is left alone.
+    /// Writes a frame. Fails if the peer does not read it in time.
     pub async fn send(&mut self, frame: &[u8]) -> Result<(), Ended> {
         match timeout(self.times.write, self.stream.write_all(frame)).await {
             Err(_) => Err(Ended::SlowReader),

@@ -1,4 +1,4 @@
-//! What frames ask for, besides what every request says.
+//! Request frames of the local socket.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A question about limits. The same fields as a body of HTTP has.
+/// A request about limits, with the fields of an HTTP body.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CheckRequest {
@@ -24,7 +24,7 @@ pub(crate) struct CheckRequest {
     pub(crate) idempotency_key: Option<String>,
 }
 
-/// The end of a reservation.
+/// A settlement of a reservation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleRequest {
@@ -37,7 +37,7 @@ pub(crate) struct SettleRequest {
     pub(crate) actual: Option<u64>,
 }
 
-/// A request of somebody who looks after the daemon.
+/// A request to the admin API.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LocalAdminRequest {
@@ -46,13 +46,13 @@ pub(crate) struct LocalAdminRequest {
     #[serde(rename = "protocolVersion", default)]
     _version: Option<i64>,
     pub(crate) method: String,
-    /// With what stands behind its `?`.
+    /// The path with its query.
     pub(crate) path: String,
     #[serde(default)]
     pub(crate) body: Value,
 }
 
-/// Attributes of a request: text, or whole numbers, which become text. No name is there twice.
+/// Attributes of a request: text, or whole numbers, which become text. Names are unique.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct AttributeMap(Vec<(String, String)>);
 
@@ -92,7 +92,7 @@ impl<'de> Visitor<'de> for AttributePairs {
                 return Err(A::Error::custom(format!("more than {MOST_ATTRIBUTES} attributes")));
             }
             if pairs.iter().any(|(known, _)| *known == name) {
-                return Err(A::Error::custom(format!("attribute {name:?} is there twice")));
+                return Err(A::Error::custom(format!("attribute {name:?} appears twice")));
             }
             pairs.push((name, value));
         }
@@ -108,7 +108,7 @@ const fn one() -> u64 {
     1
 }
 
-/// More than any policy asks about, and few enough to look through.
+/// The most attributes of a request; few enough for a linear search.
 const MOST_ATTRIBUTES: usize = 256;
 
 #[cfg(test)]
@@ -131,15 +131,15 @@ mod tests {
             assert!(error.contains("neither text nor a whole number"), "{error}");
         }
         let twice = attributes(r#"{"a":"1","a":"2"}"#).expect_err("twice");
-        assert!(twice.contains("is there twice"), "{twice}");
+        assert!(twice.contains("appears twice"), "{twice}");
         assert!(attributes("[]").is_err());
     }
 
     #[test]
-    fn what_nobody_knows_is_an_error() {
+    fn unknown_fields_and_wrong_types_are_errors() {
         let read = |text: &str| serde_json::from_str::<CheckRequest>(text);
-        let usual = read(r#"{"type":"check"}"#).expect("all else has a default");
-        assert_eq!((&*usual.domain, usual.cost), ("default", 1));
+        let least = read(r#"{"type":"check"}"#).expect("all else has a default");
+        assert_eq!((&*least.domain, least.cost), ("default", 1));
         for wrong in [
             r#"{"type":"check","costs":2}"#,
             r#"{"type":"check","cost":-1}"#,

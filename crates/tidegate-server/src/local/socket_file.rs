@@ -1,4 +1,4 @@
-//! The file of the socket: made with its final mode, for one process at a time, removed at the end.
+//! The file of the socket: created with its final mode, owned by one process, removed at the end.
 
 use std::error::Error;
 use std::fmt;
@@ -16,42 +16,42 @@ use tokio::net::UnixStream;
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and number of the file, so that nobody else's is removed.
+    /// Device and inode of the file, so that no other file is removed.
     inode: (u64, u64),
     _lock: Lock,
 }
 
-/// Why there is no socket at a path.
+/// The error of a socket that cannot be bound to a path.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BindError {
-    /// A process listens there.
+    /// Another process listens there.
     InUse(PathBuf),
-    /// There is something that is not a socket, so it is left alone.
+    /// The path exists and is not a socket, so it is kept.
     NotASocket(PathBuf),
-    /// The folder is somebody else's, who could put another socket there.
+    /// The folder belongs to another user, who could replace the socket.
     NotOurFolder(PathBuf),
     /// The path is longer than paths of sockets may be.
     TooLong(PathBuf),
-    /// The system says no.
+    /// A system call failed.
     Failed {
-        /// What could not be done.
+        /// What was attempted.
         step: &'static str,
-        /// To what.
+        /// On which path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
 impl SocketFile {
-    /// Listens at a path, with this mode from the first moment that the file is there.
+    /// Binds a socket to a path, with this mode from the moment that the file exists.
     ///
-    /// It is made in a directory of its own that nobody else may enter, gets its mode there, and is
-    /// then moved to its place. A socket that nobody listens on any more is replaced.
+    /// It is created in a directory that only this user may enter, gets its mode there, and is then
+    /// renamed to its path. A socket without a listener is replaced.
     pub async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, Self), BindError> {
         let lock = Lock::take(path)?;
-        refuse_live(path).await?;
+        reject_live(path).await?;
         let private = PrivateDir::beside(path)?;
         let made = private.0.join("s");
         for path in [path, &made] {
@@ -59,17 +59,17 @@ impl SocketFile {
                 return Err(BindError::TooLong(path.to_owned()));
             }
         }
-        let listener = UnixListener::bind(&made).map_err(failed("listen at", &made))?;
+        let listener = UnixListener::bind(&made).map_err(failed("listen on", &made))?;
         fs::set_permissions(&made, Permissions::from_mode(mode))
             .map_err(failed("set the mode of", &made))?;
-        let metadata = fs::symlink_metadata(&made).map_err(failed("look at", &made))?;
-        fs::rename(&made, path).map_err(failed("make", path))?;
+        let metadata = fs::symlink_metadata(&made).map_err(failed("stat", &made))?;
+        fs::rename(&made, path).map_err(failed("create", path))?;
         let inode = (metadata.dev(), metadata.ino());
         Ok((listener, Self { path: path.to_owned(), inode, _lock: lock }))
     }
 
-    /// The same in a folder that is made if it is not there, with a mode that lets in those whom the
-    /// socket lets in. It has to be this user's or root's.
+    /// The same in a folder that is created if it does not exist, with a mode that fits that of the
+    /// socket. The folder must belong to this user or root.
     pub async fn bind_in_folder(path: &Path, mode: u32) -> Result<(UnixListener, Self), BindError> {
         if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
             let is_for_others = mode & 0o077 != 0;
@@ -78,7 +78,7 @@ impl SocketFile {
         Self::bind(path, mode).await
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -89,21 +89,21 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let found = fs::symlink_metadata(&self.path).map(|it| (it.dev(), it.ino()));
         if found.is_ok_and(|found| found == self.inode) {
-            // There is nobody left to tell if it fails, and the next start replaces the file.
+            // An error is ignored: the next start replaces the file.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Makes a folder that has its mode from the first moment, or finds one that nobody else can change.
+/// Creates a folder with its mode, or accepts one that belongs to this user or root.
 fn make_folder(folder: &Path, mode: u32) -> Result<(), BindError> {
     match DirBuilder::new().mode(mode).create(folder) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed("make the folder", folder)(error)),
+        Err(error) => return Err(failed("create the folder", folder)(error)),
     }
-    // A link counts as what it leads to: who may put one here could also make a folder.
-    let found = fs::metadata(folder).map_err(failed("look at", folder))?;
+    // A link counts as its target: who may create one here could also create a folder.
+    let found = fs::metadata(folder).map_err(failed("stat", folder))?;
     let own = geteuid().as_raw();
     if found.uid() == own || found.uid() == 0 {
         Ok(())
@@ -112,13 +112,13 @@ fn make_folder(folder: &Path, mode: u32) -> Result<(), BindError> {
     }
 }
 
-/// Whether the path is free, or has a socket that nobody listens on.
-async fn refuse_live(path: &Path) -> Result<(), BindError> {
+/// Rejects a path that exists, unless it is a socket without a listener.
+async fn reject_live(path: &Path) -> Result<(), BindError> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => {}
         Ok(_) => return Err(BindError::NotASocket(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("look at", path)(error)),
+        Err(error) => return Err(failed("stat", path)(error)),
     }
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
@@ -128,9 +128,9 @@ async fn refuse_live(path: &Path) -> Result<(), BindError> {
     }
 }
 
-/// A file beside the socket that one process at a time has locked.
+/// A lock file beside the socket.
 ///
-/// It is what tells two processes apart that start at the same time and both find a dead socket.
+/// It decides between two processes that start at the same time and both find a dead socket.
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
@@ -157,7 +157,7 @@ impl Lock {
                 Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
             }
             // Its last owner may have removed it between opening and locking.
-            let locked = file.metadata().map_err(failed("look at", &path))?;
+            let locked = file.metadata().map_err(failed("stat", &path))?;
             let there = fs::symlink_metadata(&path).map(|it| (it.dev(), it.ino()));
             if there.is_ok_and(|there| there == (locked.dev(), locked.ino())) {
                 return Ok(Self { path, _file: file });
@@ -168,7 +168,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Removed while it is locked, so it is nobody else's.
+        // Removed while it is locked, so no other process owns it.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -187,11 +187,11 @@ impl PrivateDir {
             let dir = parent.join(format!(".{:x}.{number:x}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&dir) {
                 Ok(()) => return Ok(Self(dir)),
-                // Left behind by a process that was killed, and had the same number.
+                // Left behind by a killed process with the same id.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100 => {
                     number += 1;
                 }
-                Err(error) => return Err(failed("make the directory", &dir)(error)),
+                Err(error) => return Err(failed("create the directory", &dir)(error)),
             }
         }
     }
@@ -212,16 +212,14 @@ impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InUse(path) => {
-                write!(f, "another process listens at {}; stop it first", path.display())
+                write!(f, "another process listens on {}; stop it first", path.display())
             }
-            Self::NotASocket(path) => write!(
-                f,
-                "{} is there and not a socket; it is left alone, choose another path",
-                path.display()
-            ),
+            Self::NotASocket(path) => {
+                write!(f, "{} exists and is not a socket; choose another path", path.display())
+            }
             Self::NotOurFolder(path) => write!(
                 f,
-                "the folder {} belongs to another user, who could put another socket there; choose \
+                "the folder {} belongs to another user, who could replace the socket; choose \
                  another path",
                 path.display()
             ),
@@ -239,5 +237,5 @@ impl fmt::Display for BindError {
 
 impl Error for BindError {}
 
-/// What fits into the address of a socket, without the zero at its end.
+/// The longest path of a socket address, without its terminating zero.
 const PATH_BYTES_MAX: usize = 107;

@@ -3,16 +3,16 @@ use std::path::PathBuf;
 
 use nix::unistd::geteuid;
 
-/// Where the local socket is unless somebody says otherwise.
+/// The default path of the local socket.
 ///
-/// In the folder that the system gives a service for such files (`$RUNTIME_DIRECTORY`) or each user
-/// (`$XDG_RUNTIME_DIR`), else under `/run` for root, and in a folder of the user's own under `/tmp` for
-/// others. The daemon and its callers both look here, so that they find each other if they are the same
-/// user; root finds a service whose folder is `/run/tidegate`.
+/// It is in the runtime folder of the service (`$RUNTIME_DIRECTORY`) or of the user
+/// (`$XDG_RUNTIME_DIR`), else under `/run` for root, and in a folder of the user under `/tmp` for
+/// others. The daemon and its clients use the same function, so they find each other if they run as
+/// the same user; root finds a service whose folder is `/run/tidegate`.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let uid = geteuid().as_raw();
-    // Somebody who has become another user keeps the variables of whom they were.
+    // After `su` or `sudo` the variables may be those of another user.
     let is_own = |folder: &PathBuf| std::fs::metadata(folder).is_ok_and(|it| it.uid() == uid);
     let folder = |name: &str| {
         let folder = std::env::var_os(name).map(PathBuf::from);
@@ -36,7 +36,7 @@ mod tests {
     use super::socket_path;
 
     #[test]
-    fn the_default_is_in_a_folder_of_the_user() {
+    fn the_default_path_is_in_a_folder_of_the_user() {
         let folder = |text: &str| Some(text.into());
         let cases = [
             (7, None, folder("/run/user/7"), "/run/user/7/tidegate/tidegate.sock"),

@@ -1,4 +1,4 @@
-//! What is done for a request that has come through.
+//! The verbs of the local socket.
 
 use serde_json::{Map, Value, json};
 use tidegate::{CheckError, Clock, Report, Request, SettleError};
@@ -12,21 +12,21 @@ use crate::daemon::{Daemon, SharedDaemon};
 use crate::http::explain;
 use crate::listener::Listener;
 
-/// What a request came to: the fields of the answer, or why there are none.
+/// The fields of a response, or an error.
 pub(super) type VerbResult = Result<Map<String, Value>, VerbError>;
 
-/// Why a request was not done.
+/// The error of a request.
 #[derive(Debug)]
 pub(super) enum VerbError {
-    /// It cannot be understood.
+    /// It cannot be decoded.
     Bad(IpcError),
-    /// Something else, in words.
-    Because(String),
-    /// An admin's request was understood and refused; the fields say more.
+    /// It failed, with a message.
+    Failed(String),
+    /// The admin API rejected it; the fields have the details.
     Refused(String, Map<String, Value>),
 }
 
-pub(super) async fn done(
+pub(super) async fn handle(
     daemon: &SharedDaemon,
     principal: &Principal<'_>,
     kind: &str,
@@ -37,7 +37,7 @@ pub(super) async fn done(
         "check" | "peek" | "reserve" | "explain" => dispatch(daemon, kind, text).await,
         "commit" | "cancel" => settle(daemon, kind, text).await,
         "admin" => admin(daemon, principal, text).await,
-        _ => Err(VerbError::Because(format!("Unknown type of request. Known are: {KINDS}."))),
+        _ => Err(VerbError::Failed(format!("Unknown request type. Known types: {KINDS}."))),
     }
 }
 
@@ -52,7 +52,7 @@ async fn dispatch(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
     let mut request = Request::new(&body.domain, &attributes).cost(body.cost);
     if let Some(key) = &body.idempotency_key {
         if key.is_empty() {
-            return Err(VerbError::Because("The idempotency key is empty.".into()));
+            return Err(VerbError::Failed("The idempotency key is empty.".into()));
         }
         request = request.idempotency_key(key);
     }
@@ -70,7 +70,7 @@ async fn dispatch(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
             let mut response = decision_fields(&report);
             if let Some(hold) = report.hold() {
                 response.insert("reservation".into(), hold.to_string().into());
-                // Rounded down: after that it is too late.
+                // Rounded down, so that it ends before the expiry.
                 let left = report
                     .expires()
                     .map(|at| at.as_nanos().saturating_sub(daemon.now().as_nanos()) / NS_PER_MS);
@@ -91,7 +91,7 @@ fn decision_fields(report: &Report) -> Map<String, Value> {
 
 async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
     let body: SettleRequest = ipc::parse(text)?;
-    let wrong = |error: tidegate::HoldIdError| VerbError::Because(format!("reservation: {error}."));
+    let wrong = |error: tidegate::HoldIdError| VerbError::Failed(format!("reservation: {error}."));
     let hold = body.reservation.parse().map_err(wrong)?;
     match (kind, body.actual) {
         ("commit", actual) => {
@@ -101,9 +101,7 @@ async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
             daemon.engine.cancel(hold).await?;
             Ok(Map::new())
         }
-        (_, Some(_)) => {
-            Err(VerbError::Because("`actual` belongs to commit, not to cancel.".into()))
-        }
+        (_, Some(_)) => Err(VerbError::Failed("`actual` is for commit, not for cancel.".into())),
     }
 }
 
@@ -113,13 +111,13 @@ async fn admin(daemon: &SharedDaemon, principal: &Principal<'_>, text: &str) -> 
     let request = AdminRequest { method: &method, path, query, payload: Payload::of_json(body) };
     let response = admin::handle(daemon, principal, request).await;
     let is_done = response.status < 400;
-    let reason = response.body["detail"].as_str().unwrap_or("It was not done.").to_owned();
+    let reason = response.body["detail"].as_str().unwrap_or("The request failed.").to_owned();
     let outcome = fields(json!({ "status": response.status, "body": response.body }));
     if is_done { Ok(outcome) } else { Err(VerbError::Refused(reason, outcome)) }
 }
 
 impl PeerCredentials {
-    /// The name under which what this peer does is written down.
+    /// The actor in the audit log.
     pub(super) fn user(&self) -> String {
         format!("user {self}")
     }
@@ -140,13 +138,13 @@ impl From<IpcError> for VerbError {
 
 impl From<CheckError> for VerbError {
     fn from(error: CheckError) -> Self {
-        Self::Because(format!("{error}."))
+        Self::Failed(format!("{error}."))
     }
 }
 
 impl From<SettleError> for VerbError {
     fn from(error: SettleError) -> Self {
-        Self::Because(format!("{error}."))
+        Self::Failed(format!("{error}."))
     }
 }
 

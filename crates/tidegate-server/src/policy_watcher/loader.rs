@@ -1,4 +1,4 @@
-//! Loads files on threads of their own, and survives whatever happens there.
+//! Loads policy files on blocking threads, with a time-out, and survives panics there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::load::LoadError;
 
-/// Somebody who has files loaded, but not for ever and not any number at once.
+/// Loads files, with a bound on the time and on the number of loads at once.
 #[derive(Debug)]
 pub(super) struct Loader {
-    /// One for each load that has not come to its end, given up or not.
+    /// One for each load that has not ended, timed out or not.
     permits: Arc<Semaphore>,
 }
 
@@ -21,14 +21,14 @@ impl Loader {
         Self { permits: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
     }
 
-    /// What comes of it; an error if that takes too long, or if it is broken.
+    /// The result of a load; an error if it times out or panics.
     pub(super) async fn load(
         &self,
         most: Duration,
         work: impl FnOnce() -> Result<Parsed, LoadError> + Send + 'static,
     ) -> Result<Parsed, LoadError> {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-            let why = "files from before are still being loaded: restart the daemon".into();
+            let why = "earlier loads have not ended: restart the daemon".into();
             return Err(LoadError::Failed { why });
         };
         let working = spawn_blocking(move || {
@@ -40,24 +40,24 @@ impl Loader {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(error)) => Err(broken(error)),
             Err(_) => {
-                let why = format!("that takes longer than {} seconds", most.as_secs());
+                let why = format!("it takes longer than {} seconds", most.as_secs());
                 Err(LoadError::Failed { why })
             }
         }
     }
 }
 
-/// What a thread that ended in the middle of its work has to say.
+/// The error of a thread that panicked.
 pub(super) fn broken(error: JoinError) -> LoadError {
-    let said = error.try_into_panic().ok().and_then(|said| {
-        let text = said.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        text.or_else(|| said.downcast_ref::<String>().cloned())
+    let message = error.try_into_panic().ok().and_then(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned())
     });
-    let said = said.unwrap_or_else(|| "it ended early".into());
-    LoadError::Failed { why: format!("a fault of tidegate itself: {said}") }
+    let message = message.unwrap_or_else(|| "it was cancelled".into());
+    LoadError::Failed { why: format!("a bug in tidegate: {message}") }
 }
 
-/// More than one only if others were given up.
+/// The most loads at once: one, and those that timed out.
 const MOST_AT_ONCE: usize = 3;
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
     async fn a_panic_and_an_endless_load_are_errors() {
         let loader = Loader::new();
         let panicked = loader.load(Duration::MAX, || panic!("byte {} is odd", 7)).await;
-        assert!(describe(panicked).ends_with("a fault of tidegate itself: byte 7 is odd"));
+        assert!(describe(panicked).ends_with("a bug in tidegate: byte 7 is odd"));
         let mut ends = Vec::new();
         for _ in 0..MOST_AT_ONCE {
             let (end, ended) = mpsc::channel::<()>();
@@ -85,10 +85,11 @@ mod tests {
             });
             assert!(describe(endless.await).contains("takes longer than 0 seconds"));
         }
-        let one_more = loader.load(Duration::MAX, || unreachable!("there is no place")).await;
+        let one_more = loader.load(Duration::MAX, || unreachable!("there is no permit")).await;
         assert!(describe(one_more).contains("restart the daemon"));
         drop(ends);
         let all = u32::try_from(MOST_AT_ONCE).unwrap();
-        let _free = loader.permits.acquire_many(all).await.expect("those that ended made room");
+        let _free =
+            loader.permits.acquire_many(all).await.expect("ended loads return their permits");
     }
 }

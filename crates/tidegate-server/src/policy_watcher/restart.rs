@@ -1,6 +1,6 @@
 use tidegate::policy::ServerConfig;
 
-/// The names of the settings that differ, and that a daemon takes only when it starts.
+/// The names of changed settings that need a restart.
 pub(crate) fn needs_restart(before: &ServerConfig, after: &ServerConfig) -> Vec<&'static str> {
     let same = [
         ("http", before.http() == after.http()),

@@ -8,7 +8,7 @@ use tidegate::policy::Policy;
 use super::{Daemon, PendingReload, PolicyWatcher, load};
 use crate::settings::Settings;
 
-/// A policy file in a folder of its own, a daemon that was started with it, and somebody who watches.
+/// A policy file in a folder of its own, a daemon that was started with it, and a watcher.
 struct Scene {
     folder: PathBuf,
     daemon: Daemon,
@@ -43,20 +43,20 @@ impl Scene {
 
     fn poll(&mut self, times: usize) {
         for _ in 0..times {
-            let news = self.watcher.poll_file(&self.daemon);
-            self.load(news);
+            let pending = self.watcher.poll_file(&self.daemon);
+            self.load(pending);
         }
     }
 
-    fn load(&self, news: Option<PendingReload>) {
-        if let Some(news) = news {
-            news.take(&self.daemon, load::parse(&news.files));
+    fn load(&self, pending: Option<PendingReload>) {
+        if let Some(pending) = pending {
+            pending.finish(&self.daemon, load::parse(&pending.files));
         }
     }
 
     fn reload(&mut self) {
-        let news = self.watcher.read(&self.daemon);
-        self.load(news);
+        let pending = self.watcher.read(&self.daemon);
+        self.load(pending);
     }
 
     /// The number in the policy in force.
@@ -66,10 +66,10 @@ impl Scene {
         after.split(',').next().unwrap().parse().unwrap()
     }
 
-    /// How often a file was put into force and was not, and whether it is wrong as it is.
+    /// Reloads that succeeded and failed, and whether the file has errors now.
     fn status(&self) -> (u64, u64, bool) {
         let status = self.daemon.reload.status();
-        (status.good, status.bad, status.error.is_some())
+        (status.ok, status.failed, status.error.is_some())
     }
 }
 
@@ -84,31 +84,31 @@ fn policy(max: u64) -> String {
 }
 
 #[test]
-fn the_file_of_the_start_is_nothing_new() {
+fn the_file_of_the_start_is_not_reloaded() {
     let mut scene = Scene::new();
     scene.poll(5);
     assert_eq!((scene.max(), scene.status()), (1, (0, 0, false)));
     assert!(scene.daemon.audit.since(0).is_empty());
-    assert!(scene.daemon.reload.status().last_good.is_some());
+    assert!(scene.daemon.reload.status().last_ok.is_some());
 }
 
 #[test]
-fn what_changes_is_in_force_once_it_is_whole() {
+fn a_change_is_in_force_after_two_equal_polls() {
     let mut scene = Scene::new();
     scene.write(&policy(2));
     scene.poll(1);
-    assert_eq!(scene.max(), 1, "it may not be whole yet");
+    assert_eq!(scene.max(), 1, "it may be half written");
     scene.poll(1);
     assert_eq!((scene.max(), scene.status()), (2, (1, 0, false)));
     let changes = scene.daemon.audit.since(0);
     assert_eq!(changes.len(), 1);
-    assert_eq!(changes[0].to_json()["who"], "file");
+    assert_eq!(changes[0].to_json()["actor"], "file");
     scene.poll(5);
-    assert_eq!(scene.status(), (1, 0, false), "and once only");
+    assert_eq!(scene.status(), (1, 0, false), "it is loaded once");
 }
 
 #[test]
-fn a_half_written_file_is_waited_for() {
+fn a_half_written_file_is_not_loaded() {
     let mut scene = Scene::new();
     let whole = format!("{}\n# {}", policy(3), "x".repeat(100));
     for end in [10, 30, 55, whole.len()] {
@@ -123,7 +123,7 @@ fn a_half_written_file_is_waited_for() {
 #[test]
 fn it_does_not_matter_how_the_file_is_replaced() {
     let mut scene = Scene::new();
-    // As editors and deployments do: another file is renamed over it, next to swap files.
+    // Editors and deployments rename another file over it, next to swap files.
     let other = scene.folder.join(".policy.toml.swp");
     fs::write(&other, policy(4)).unwrap();
     scene.poll(2);
@@ -131,13 +131,13 @@ fn it_does_not_matter_how_the_file_is_replaced() {
     fs::rename(&other, scene.file()).unwrap();
     scene.poll(2);
     assert_eq!(scene.max(), 4);
-    // It is moved away and written anew.
+    // It is moved away, and another one is written.
     fs::rename(scene.file(), scene.folder.join("policy.toml~")).unwrap();
     scene.poll(1);
     scene.write(&policy(5));
     scene.poll(2);
     assert_eq!((scene.max(), scene.status()), (5, (2, 0, false)));
-    // A link that is moved, as Kubernetes does with its files.
+    // A link is replaced, as Kubernetes does with its files.
     link(&scene, "a", 6);
     scene.poll(2);
     assert_eq!(scene.max(), 6);
@@ -155,7 +155,7 @@ fn link(scene: &Scene, name: &str, max: u64) {
 }
 
 #[test]
-fn a_bad_file_changes_nothing_and_is_told_once() {
+fn a_file_with_errors_changes_nothing_and_is_reported_once() {
     let mut scene = Scene::new();
     scene.write("[[rule]]\nname = 'all'\nwindow = { max = 0, per = '1h' }\n");
     scene.poll(5);
@@ -165,13 +165,16 @@ fn a_bad_file_changes_nothing_and_is_told_once() {
     assert!(error.contains("policy.toml:3:"), "{error}");
     assert!(error.lines().count() > 1 && !status.short_error().unwrap().contains('\n'));
     let readiness = scene.daemon.readiness();
-    assert!(readiness.ready, "the policy from before is in force");
+    assert!(readiness.ready, "the previous policy is in force");
     assert!(readiness.policy.unwrap().contains("policy.toml:3:"));
     assert!(scene.daemon.metrics_text().contains("tidegate_policy_is_current 0\n"));
     assert!(
-        scene.daemon.metrics_text().contains("tidegate_policy_reloads_total{outcome=\"bad\"} 1\n")
+        scene
+            .daemon
+            .metrics_text()
+            .contains("tidegate_policy_reloads_total{outcome=\"failed\"} 1\n")
     );
-    // As it was before: nothing to change, and nothing wrong any more.
+    // The first content again: no change, and no error any more.
     scene.write(&policy(1));
     scene.poll(2);
     assert_eq!((scene.max(), scene.status()), (1, (1, 1, false)));
@@ -180,7 +183,7 @@ fn a_bad_file_changes_nothing_and_is_told_once() {
 }
 
 #[test]
-fn other_bad_files_change_nothing_either() {
+fn unreadable_files_change_nothing() {
     let mut scene = Scene::new();
     let wrongs: [&[u8]; 5] = [b"", b"\xff\xfe", b"[[rule]", b"rules:\n- a", &[b'#'; 17 << 20]];
     for (number, wrong) in (1..).zip(wrongs) {
@@ -191,14 +194,14 @@ fn other_bad_files_change_nothing_either() {
 }
 
 #[test]
-fn a_file_that_has_gone_is_not_an_empty_policy() {
+fn a_missing_file_changes_nothing() {
     let mut scene = Scene::new();
     fs::remove_file(scene.file()).unwrap();
     scene.poll(1);
-    assert_eq!(scene.status(), (0, 0, false), "it may be on its way");
+    assert_eq!(scene.status(), (0, 0, false), "it may be in the middle of a replacement");
     scene.poll(4);
     assert_eq!((scene.max(), scene.status()), (1, (0, 1, true)));
-    // A folder in its place is no file, and nothing waits for it.
+    // A folder without policies in its stead has errors, too.
     fs::create_dir(scene.file()).unwrap();
     scene.poll(2);
     assert_eq!((scene.max(), scene.status()), (1, (0, 2, true)));
@@ -209,12 +212,12 @@ fn a_file_that_has_gone_is_not_an_empty_policy() {
 }
 
 #[test]
-fn content_that_changes_without_a_trace_is_found_while_it_is_new() {
+fn a_change_with_the_same_stamp_is_found_while_the_file_is_new() {
     let mut scene = Scene::new();
     scene.write(&policy(2));
     scene.poll(2);
     let before = fs::metadata(scene.file()).unwrap().modified().unwrap();
-    // Of the same length, in the same tick of the clock.
+    // The same length, in the same tick of the clock.
     scene.write(&policy(3));
     let file = fs::File::options().write(true).open(scene.file()).unwrap();
     file.set_modified(before).unwrap();
@@ -223,11 +226,11 @@ fn content_that_changes_without_a_trace_is_found_while_it_is_new() {
 }
 
 #[test]
-fn whoever_asks_has_the_file_put_into_force_again() {
+fn a_requested_reload_puts_the_file_into_force_again() {
     let mut scene = Scene::new();
     let _ = scene.daemon.engine.replace_policy("ada", Policy::from_toml(&policy(9)).unwrap());
     scene.poll(5);
-    assert_eq!(scene.max(), 9, "what was put stays while the file does not change");
+    assert_eq!(scene.max(), 9, "the policy of the admin API stays while the file does not change");
     scene.reload();
     assert_eq!((scene.max(), scene.status()), (1, (1, 0, false)));
     scene.write("nonsense");
@@ -251,7 +254,7 @@ fn settings_that_need_a_restart_are_named() {
 
 #[test]
 fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
-    // What the table can say, each with a value that is not the default.
+    // All settings, each with a value that is not the default.
     let settings = [
         ("http", "'127.0.0.1:1'"),
         ("grpc", "'off'"),
@@ -296,7 +299,7 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
 }
 
 #[test]
-fn loading_says_what_is_wrong() {
+fn a_missing_file_is_named_in_the_error() {
     let error = crate::load(Path::new("/nowhere/policy.toml")).unwrap_err().to_string();
     assert!(error.starts_with("cannot read /nowhere/policy.toml: "), "{error}");
 }

@@ -1,8 +1,8 @@
-//! Which commands there are.
+//! The table of commands.
 
 use tidegate_proto::resp::{Replies, ThrottleDialect};
 
-/// What a command does.
+/// A kind of command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandKind {
     Throttle(ThrottleDialect),
@@ -27,32 +27,32 @@ pub(super) enum CommandKind {
     Discard,
 }
 
-/// A command, as it is told to those who ask.
+/// A command, as `COMMAND` describes it.
 #[derive(Debug)]
 pub(super) struct CommandSpec {
     pub(super) name: &'static str,
     pub(super) verb: CommandKind,
-    /// How many arguments it has, its name included; if below zero, at least so many.
+    /// The number of arguments, its name included; if negative, the least number.
     arity: i64,
-    /// Where its key is; 0 if it has none.
+    /// The position of its key; 0 if it has none.
     key: i64,
     summary: &'static str,
 }
 
-/// The command of this name, in capitals or not.
+/// The command of this name, in any case.
 #[inline]
 pub(super) fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     COMMANDS.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 impl CommandSpec {
-    /// Whether it can have so many arguments, its name included.
-    pub(super) fn takes(&self, arguments: usize) -> bool {
+    /// Whether it accepts this number of arguments, its name included.
+    pub(super) fn accepts(&self, arguments: usize) -> bool {
         let arguments = i64::try_from(arguments).unwrap_or(i64::MAX);
         if self.arity < 0 { arguments >= -self.arity } else { arguments == self.arity }
     }
 
-    /// Whether it may be used by those who have not said who they are.
+    /// Whether clients may use it before they authenticate.
     pub(super) fn is_allowed_unauthenticated(&self) -> bool {
         matches!(
             self.verb,
@@ -65,7 +65,7 @@ impl CommandSpec {
         matches!(self.verb, CommandKind::Multi | CommandKind::Exec | CommandKind::Discard)
     }
 
-    /// Whether it can be a part of one.
+    /// Whether it can be part of a transaction.
     pub(super) fn is_for_transactions(&self) -> bool {
         matches!(
             self.verb,
@@ -107,19 +107,20 @@ impl CommandSpec {
 }
 
 /// `COMMAND [COUNT | LIST | INFO [name …] | DOCS [name …]]`.
-pub(super) fn tell<'a>(
-    mut words: impl Iterator<Item = &'a [u8]> + Clone,
+pub(super) fn command<'a>(
+    mut arguments: impl Iterator<Item = &'a [u8]> + Clone,
     replies: &mut Replies<'_>,
 ) {
-    let what = words.next().unwrap_or_default();
-    let named = |words: &mut dyn Iterator<Item = &'a [u8]>| -> Vec<Option<&'static CommandSpec>> {
-        let names: Vec<&[u8]> = words.collect();
-        if names.is_empty() {
-            COMMANDS.iter().map(Some).collect()
-        } else {
-            names.into_iter().map(find).collect()
-        }
-    };
+    let what = arguments.next().unwrap_or_default();
+    let named =
+        |arguments: &mut dyn Iterator<Item = &'a [u8]>| -> Vec<Option<&'static CommandSpec>> {
+            let names: Vec<&[u8]> = arguments.collect();
+            if names.is_empty() {
+                COMMANDS.iter().map(Some).collect()
+            } else {
+                names.into_iter().map(find).collect()
+            }
+        };
     match what.to_ascii_uppercase().as_slice() {
         b"COUNT" => replies.count(COMMANDS.len() as u64),
         b"LIST" => {
@@ -127,7 +128,7 @@ pub(super) fn tell<'a>(
             COMMANDS.iter().for_each(|command| replies.bulk(command.name.as_bytes()));
         }
         b"" | b"INFO" => {
-            let commands = named(&mut words);
+            let commands = named(&mut arguments);
             replies.array(commands.len());
             for command in commands {
                 match command {
@@ -137,7 +138,7 @@ pub(super) fn tell<'a>(
             }
         }
         b"DOCS" => {
-            let commands: Vec<_> = named(&mut words).into_iter().flatten().collect();
+            let commands: Vec<_> = named(&mut arguments).into_iter().flatten().collect();
             replies.map(commands.len());
             commands.into_iter().for_each(|command| command.explain(replies));
         }
@@ -145,32 +146,35 @@ pub(super) fn tell<'a>(
     }
 }
 
-/// What Redis says to those who ask for a part that a command does not have.
+/// The error of Redis for an unknown subcommand.
 pub(super) fn unknown_subcommand(command: &str, what: &[u8], replies: &mut Replies<'_>) {
     let what = String::from_utf8_lossy(&what[..what.len().min(SHOWN_BYTES)]);
     replies.error("ERR", &format!("unknown subcommand '{what}'. Try {command} HELP."));
 }
 
-/// What Redis says to those who use a command that does not exist.
-pub(super) fn unknown<'a>(mut words: impl Iterator<Item = &'a [u8]>, replies: &mut Replies<'_>) {
-    let name = words.next().unwrap_or_default();
+/// The error of Redis for an unknown command.
+pub(super) fn unknown<'a>(
+    mut arguments: impl Iterator<Item = &'a [u8]>,
+    replies: &mut Replies<'_>,
+) {
+    let name = arguments.next().unwrap_or_default();
     let shown =
         |word: &'a [u8], most: usize| String::from_utf8_lossy(&word[..word.len().min(most)]);
     let mut text =
         format!("unknown command '{}', with args beginning with: ", shown(name, SHOWN_BYTES));
-    let mut room = SHOWN_BYTES;
-    for word in words {
-        if room == 0 {
+    let mut left = SHOWN_BYTES;
+    for word in arguments {
+        if left == 0 {
             break;
         }
-        let word = shown(word, room);
-        room = room.saturating_sub(word.len() + 3);
+        let word = shown(word, left);
+        left = left.saturating_sub(word.len() + 3);
         text.extend(["'", &word, "' "]);
     }
     replies.error("ERR", &text);
 }
 
-const fn command(
+const fn spec(
     name: &'static str,
     verb: CommandKind,
     arity: i64,
@@ -180,78 +184,78 @@ const fn command(
     CommandSpec { name, verb, arity, key, summary }
 }
 
-/// The most wanted first.
+/// All commands, the most used first.
 static COMMANDS: [CommandSpec; 21] = [
-    command(
+    spec(
         "cl.throttle",
         CommandKind::Throttle(ThrottleDialect::RedisCell),
         -5,
         1,
         "Charges a bucket whose limit comes with the call: key max_burst count period [quantity]",
     ),
-    command(
+    spec(
         "throttle",
         CommandKind::Throttle(ThrottleDialect::Throttlecrab),
         -5,
         1,
         "Like CL.THROTTLE, with throttlecrab's burst and reply",
     ),
-    command(
+    spec(
         "tg.check",
         CommandKind::Check,
         -2,
         0,
-        "Asks the policy and charges: domain [ATTR name value ...] [COST n] [IDEMPOTENCY key]",
+        "Checks a request and charges it: domain [ATTR name value ...] [COST n] [IDEMPOTENCY key]",
     ),
-    command(
+    spec(
         "tg.peek",
         CommandKind::Peek,
         -2,
         0,
-        "Asks the policy and charges nothing: domain [ATTR name value ...] [COST n]",
+        "Checks a request without a charge: domain [ATTR name value ...] [COST n]",
     ),
-    command(
+    spec(
         "tg.reserve",
         CommandKind::Reserve,
         -2,
         0,
-        "Sets units aside: domain [ATTR name value ...] [COST n] [IDEMPOTENCY key]",
+        "Reserves units: domain [ATTR name value ...] [COST n] [IDEMPOTENCY key]",
     ),
-    command(
-        "tg.commit",
-        CommandKind::Commit,
-        -2,
+    spec("tg.commit", CommandKind::Commit, -2, 0, "Charges a reservation: reservation [actual]"),
+    spec(
+        "tg.cancel",
+        CommandKind::Cancel,
+        2,
         0,
-        "Charges what was set aside: reservation [actual]",
+        "Releases a reservation without a charge: reservation",
     ),
-    command("tg.cancel", CommandKind::Cancel, 2, 0, "Gives back what was set aside: reservation"),
-    command(
+    spec(
         "tg.explain",
         CommandKind::Explain,
         -2,
         0,
-        "Tells why a request is decided as it is: domain [ATTR name value ...] [COST n]",
+        "Explains the decision on a request: domain [ATTR name value ...] [COST n]",
     ),
-    command("ping", CommandKind::Ping, -1, 0, "Answers"),
-    command("echo", CommandKind::Echo, 2, 0, "Answers with its argument"),
-    command("quit", CommandKind::Quit, -1, 0, "Ends the connection"),
-    command("auth", CommandKind::Auth, -2, 0, "Shows a password: [username] password"),
-    command("hello", CommandKind::Hello, -1, 0, "Chooses the protocol's version"),
-    command("command", CommandKind::Command, -1, 0, "Tells which commands there are"),
-    command("client", CommandKind::Client, -2, 0, "Names a connection, and tells about it"),
-    command("info", CommandKind::Info, -1, 0, "Tells about the daemon"),
-    command("reset", CommandKind::Reset, -1, 0, "Begins the connection anew"),
-    command("select", CommandKind::Select, 2, 0, "Takes database 0, which is the only one"),
-    command(
+    spec("ping", CommandKind::Ping, -1, 0, "Replies with PONG or its argument"),
+    spec("echo", CommandKind::Echo, 2, 0, "Replies with its argument"),
+    spec("quit", CommandKind::Quit, -1, 0, "Closes the connection"),
+    spec("auth", CommandKind::Auth, -2, 0, "Authenticates the connection: [username] password"),
+    spec("hello", CommandKind::Hello, -1, 0, "Selects the protocol version"),
+    spec("command", CommandKind::Command, -1, 0, "Lists the commands"),
+    spec("client", CommandKind::Client, -2, 0, "Names and describes the connection"),
+    spec("info", CommandKind::Info, -1, 0, "Describes the daemon"),
+    spec("reset", CommandKind::Reset, -1, 0, "Resets the connection"),
+    spec("select", CommandKind::Select, 2, 0, "Selects database 0, the only one"),
+    spec(
         "multi",
         CommandKind::Multi,
         1,
         0,
-        "Keeps the commands that follow, until EXEC or DISCARD",
+        "Queues the commands that follow, until EXEC or DISCARD",
     ),
-    command("exec", CommandKind::Exec, 1, 0, "Answers what was kept, one behind the other"),
-    command("discard", CommandKind::Discard, 1, 0, "Forgets what was kept"),
+    spec("exec", CommandKind::Exec, 1, 0, "Runs the queued commands in order"),
+    spec("discard", CommandKind::Discard, 1, 0, "Discards the queued commands"),
 ];
 
-/// How much of what a client sent is shown back to it.
+/// How much of a client's input an error shows.
 const SHOWN_BYTES: usize = 128;

@@ -1,4 +1,4 @@
-//! Bytes in, bytes out, and how long either may take.
+//! The loop of a connection: reads, writes and time-outs.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -15,24 +15,24 @@ use super::session::Session;
 use crate::accept::{Connection, PeerStream};
 use crate::settings::Bounds;
 
-/// What a connection has to react to.
+/// An event of a connection.
 enum Event {
-    /// This much has arrived.
+    /// This many bytes have arrived.
     Bytes(usize),
-    /// Some time has passed.
+    /// A tick of the time-outs.
     Tick,
-    /// The client has gone, or the daemon stops.
+    /// The client has closed the connection, or the daemon stops.
     End,
 }
 
-/// Answers commands until the client goes, is too slow, or the daemon stops.
+/// Serves the connection until the client closes it, a time-out expires, or shutdown begins.
 pub(super) async fn serve(connection: Connection, mut session: Session, bounds: &Bounds) {
     let Connection { mut io, mut shutdown, permit, peer } = connection;
     let is_stopping = shutdown.clone();
     let mut stop = pin!(async move { shutdown.wanted().await });
     let (mut input, mut replies) = (InputBuffer::new(), Vec::new());
     let mut arguments = Arguments::default();
-    let mut patience = IdleTimeouts::new(bounds);
+    let mut timeouts = IdleTimeouts::new(bounds);
     while !is_stopping.is_wanted() {
         let room = match input.spare(session.command_bytes_max()) {
             Ok(room) => room,
@@ -50,31 +50,31 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             if stop.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Event::End);
             }
-            patience.ticks.poll_tick(context).map(|_| Event::Tick)
+            timeouts.ticks.poll_tick(context).map(|_| Event::Tick)
         });
         match event.await {
             Event::Bytes(bytes) => {
                 input.read(bytes);
-                patience.silent_ticks = 0;
+                timeouts.silent_ticks = 0;
             }
             Event::Tick => {
-                if patience.is_lost(&input) {
-                    tracing::debug!(%peer, "let go of a client that was silent or too slow");
+                if timeouts.is_expired(&input) {
+                    tracing::debug!(%peer, "connection closed: time-out");
                     break;
                 }
-                input.rest();
+                input.shrink();
                 continue;
             }
             Event::End => break,
         }
         loop {
             let used = session.handle(&mut arguments, input.arrived(), &mut replies).await;
-            input.answered(used);
+            input.consume(used);
             if used > 0 {
-                patience.unfinished_ticks = 0;
+                timeouts.unfinished_ticks = 0;
             }
             if let Err(error) = write(&mut io, &mut replies, bounds.write_time).await {
-                tracing::debug!(%peer, %error, "let go of a client that takes no replies");
+                tracing::debug!(%peer, %error, "connection closed: the client reads no replies");
                 return;
             }
             if used == 0 || input.is_empty() || session.is_leaving() {
@@ -85,13 +85,13 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             break;
         }
     }
-    let _ = timeout(LINGER, part(&mut io)).await;
+    let _ = timeout(LINGER, close(&mut io)).await;
     drop(permit);
 }
 
-/// Ends a connection. What the client is still sending is read and dropped: to close the socket at once
-/// would make the system take back the last reply.
-async fn part(io: &mut PeerStream) -> io::Result<()> {
+/// Closes a connection. Further input is read and dropped: closing the socket with unread input
+/// would make the system discard the last reply.
+async fn close(io: &mut PeerStream) -> io::Result<()> {
     io.shutdown().await?;
     let mut dropped = [0; 512];
     while io.read(&mut dropped).await? > 0 {}
@@ -106,12 +106,12 @@ fn poll_read(io: &mut PeerStream, room: &mut [u8], context: &mut Context<'_>) ->
     })
 }
 
-/// Writes all replies. A client that does not take them in time is an error.
+/// Writes all replies. Fails if the client does not read them in time.
 async fn write(io: &mut PeerStream, replies: &mut Vec<u8>, time: Duration) -> io::Result<()> {
     if replies.is_empty() {
         return Ok(());
     }
-    // Nearly always the socket takes all of it at once, and there is nothing to wait for.
+    // Nearly always the socket accepts all of it at once, without a wait.
     let at_once =
         poll_fn(|context| Poll::Ready(Pin::new(&mut *io).poll_write(context, replies))).await;
     let written = match at_once {
@@ -128,9 +128,9 @@ async fn write(io: &mut PeerStream, replies: &mut Vec<u8>, time: Duration) -> io
     Ok(())
 }
 
-/// How long a client may be silent, and how long it may take over one command.
+/// The time-outs of a connection: for silence, and for one command.
 ///
-/// Counted in ticks, so that nobody reads a clock for a command: a time is over a little late, never
+/// Counted in ticks, so that no command reads a clock: a time-out may be a little late, never
 /// early.
 struct IdleTimeouts {
     ticks: Interval,
@@ -158,8 +158,8 @@ impl IdleTimeouts {
         }
     }
 
-    /// Counts a tick, and tells whether it was the last.
-    fn is_lost(&mut self, input: &InputBuffer) -> bool {
+    /// Counts a tick, and returns whether a time-out has expired.
+    fn is_expired(&mut self, input: &InputBuffer) -> bool {
         self.silent_ticks += 1;
         self.unfinished_ticks = if input.is_empty() { 0 } else { self.unfinished_ticks + 1 };
         self.silent_ticks >= self.silent_ticks_max

@@ -1,4 +1,4 @@
-//! Commands about the connection itself: what clients say before they come to the point.
+//! Commands about the connection itself.
 
 use std::hint::black_box;
 
@@ -7,46 +7,46 @@ use tidegate_proto::resp::{Replies, ThrottleDialect, Version, integer};
 use super::commands::{self, CommandKind, CommandSpec, unknown_subcommand};
 use super::session::{AuthState, Session, wrong_count};
 
-/// Answers one of them. The words are those behind the command's name.
+/// Handles one of them. The arguments are those after the command's name.
 pub(super) fn handle<'a>(
     session: &mut Session,
     command: &'static CommandSpec,
-    mut words: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    mut arguments: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
     out: &mut Vec<u8>,
 ) {
     let mut replies = Replies::new(out, session.version);
     match command.verb {
-        CommandKind::Ping => match (words.next(), words.next()) {
+        CommandKind::Ping => match (arguments.next(), arguments.next()) {
             (None, _) => replies.simple("PONG"),
             (Some(text), None) => replies.bulk(text),
             _ => wrong_count(command, &mut replies),
         },
-        CommandKind::Echo => replies.bulk(words.next().unwrap_or_default()),
+        CommandKind::Echo => replies.bulk(arguments.next().unwrap_or_default()),
         CommandKind::Quit => {
             replies.simple("OK");
             session.auth = AuthState::Leaving;
         }
-        CommandKind::Auth => match (words.next(), words.next(), words.next()) {
+        CommandKind::Auth => match (arguments.next(), arguments.next(), arguments.next()) {
             (Some(password), None, _) => auth(session, b"default", password, &mut replies),
             (Some(user), Some(password), None) => {
                 auth(session, user, password, &mut replies);
             }
             _ => replies.error("ERR", "syntax error"),
         },
-        CommandKind::Hello => hello(session, words, out),
-        CommandKind::Command => commands::tell(words, &mut replies),
-        CommandKind::Client => client(session, words, &mut replies),
+        CommandKind::Hello => hello(session, arguments, out),
+        CommandKind::Command => commands::command(arguments, &mut replies),
+        CommandKind::Client => client(session, arguments, &mut replies),
         CommandKind::Info => replies.bulk(info(session).as_bytes()),
         CommandKind::Reset => {
             session.reset();
             Replies::new(out, session.version).simple("RESET");
         }
-        CommandKind::Select => match words.next().map(integer) {
+        CommandKind::Select => match arguments.next().map(integer) {
             Some(Some(0)) => replies.simple("OK"),
             Some(Some(_)) => replies.error("ERR", "DB index is out of range"),
             _ => replies.error("ERR", "value is not an integer or out of range"),
         },
-        // All others are answered elsewhere.
+        // All others are handled elsewhere.
         _ => commands::unknown([command.name.as_bytes()].into_iter(), &mut replies),
     }
 }
@@ -58,7 +58,7 @@ fn auth(session: &mut Session, user: &[u8], password: &[u8], replies: &mut Repli
     }
 }
 
-/// Lets a client in that shows the password, or says why not.
+/// Authenticates a client by its password, or returns an error.
 fn authenticate(
     session: &mut Session,
     user: &[u8],
@@ -82,15 +82,15 @@ fn authenticate(
     Err(("WRONGPASS", "invalid username-password pair or user is disabled."))
 }
 
-/// Whether two texts are the same, in a time that does not tell where they differ.
+/// Whether two texts are equal, in a time that does not depend on where they differ.
 fn is_same(shown: &[u8], secret: &[u8]) -> bool {
     let differ = shown.iter().zip(secret).fold(0, |differ, (a, b)| black_box(differ | (a ^ b)));
     shown.len() == secret.len() && differ == 0
 }
 
 /// `HELLO [version [AUTH user password] [SETNAME name]]`.
-fn hello<'a>(session: &mut Session, words: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
-    let parsed = parse_hello(session, words);
+fn hello<'a>(session: &mut Session, arguments: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+    let parsed = parse_hello(session, arguments);
     let mut replies = Replies::new(out, session.version);
     if let Err((code, message)) = parsed {
         replies.error(code, message);
@@ -113,12 +113,12 @@ fn hello<'a>(session: &mut Session, words: impl Iterator<Item = &'a [u8]>, out: 
     replies.array(0);
 }
 
-/// All of what was said is done, or, but for a password that was shown, none of it.
+/// Applies all options, or none of them but `AUTH`.
 fn parse_hello<'a>(
     session: &mut Session,
-    mut words: impl Iterator<Item = &'a [u8]>,
+    mut arguments: impl Iterator<Item = &'a [u8]>,
 ) -> Result<(), (&'static str, &'static str)> {
-    let version = match words.next().map(integer) {
+    let version = match arguments.next().map(integer) {
         None => session.version,
         Some(Some(2)) => Version::Resp2,
         Some(Some(3)) => Version::Resp3,
@@ -128,9 +128,9 @@ fn parse_hello<'a>(
         }
     };
     let mut name = None;
-    while let Some(option) = words.next() {
-        match (option.to_ascii_uppercase().as_slice(), words.next()) {
-            (b"AUTH", Some(user)) => match words.next() {
+    while let Some(option) = arguments.next() {
+        match (option.to_ascii_uppercase().as_slice(), arguments.next()) {
+            (b"AUTH", Some(user)) => match arguments.next() {
                 Some(password) => authenticate(session, user, password)?,
                 None => return Err(("ERR", "Syntax error in HELLO option 'auth'")),
             },
@@ -160,15 +160,15 @@ fn checked_name(name: &[u8]) -> Result<Vec<u8>, (&'static str, &'static str)> {
     Ok(name.to_vec())
 }
 
-/// `CLIENT …`: what client libraries say when they connect.
+/// `CLIENT …`, which client libraries send when they connect.
 fn client<'a>(
     session: &mut Session,
-    mut words: impl ExactSizeIterator<Item = &'a [u8]>,
+    mut arguments: impl ExactSizeIterator<Item = &'a [u8]>,
     replies: &mut Replies<'_>,
 ) {
-    let what = words.next().unwrap_or_default();
-    match (what.to_ascii_uppercase().as_slice(), words.len()) {
-        (b"SETNAME", 1) => match checked_name(words.next().unwrap_or_default()) {
+    let what = arguments.next().unwrap_or_default();
+    match (what.to_ascii_uppercase().as_slice(), arguments.len()) {
+        (b"SETNAME", 1) => match checked_name(arguments.next().unwrap_or_default()) {
             Ok(name) => {
                 session.name = name;
                 replies.simple("OK");
@@ -184,7 +184,7 @@ fn client<'a>(
             let text = format!("id={} name={name} db=0 resp={version}\n", session.number);
             replies.bulk(text.as_bytes());
         }
-        // Nothing is evicted, nothing is tracked, and nobody asks for a client's library.
+        // Accepted without effect: nothing is evicted or tracked, and library names are not stored.
         (b"SETINFO", 2) | (b"NO-EVICT" | b"NO-TOUCH", 1) => replies.simple("OK"),
         (b"SETNAME" | b"GETNAME" | b"ID" | b"INFO" | b"SETINFO" | b"NO-EVICT" | b"NO-TOUCH", _) => {
             let what = String::from_utf8_lossy(what).to_ascii_lowercase();
@@ -212,9 +212,9 @@ fn info(session: &Session) -> String {
     .join("\r\n")
 }
 
-/// Which Redis clients may take this for: the one that the protocol was tested against.
+/// The reported version of Redis: the one that the protocol was tested against.
 const REDIS_VERSION: &str = "7.0.0";
-/// How long the name of a connection may be.
+/// The longest name of a connection.
 const NAME_BYTES_MAX: usize = 256;
-/// How often a client may show a wrong password.
+/// The number of wrong passwords that closes a connection.
 const WRONG_PASSWORDS_MAX: u32 = 16;

@@ -1,10 +1,10 @@
-//! Answers as replies.
+//! Response bodies as replies of RESP.
 
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_proto::resp::Replies;
 
-/// Writes what would be the body of an HTTP answer: objects as maps, which are pairs in version 2.
+/// Writes a response body of HTTP: objects are maps, which version 2 flattens to pairs.
 pub(super) fn encode(body: &impl Serialize, replies: &mut Replies<'_>) {
     match serde_json::to_value(body) {
         Ok(value) => write(&value, replies),
@@ -15,7 +15,7 @@ pub(super) fn encode(body: &impl Serialize, replies: &mut Replies<'_>) {
 fn write(value: &Value, replies: &mut Replies<'_>) {
     match value {
         Value::Null => replies.null(),
-        Value::Bool(yes) => replies.boolean(*yes),
+        Value::Bool(flag) => replies.boolean(*flag),
         Value::Number(number) => match (number.as_i64(), number.as_u64()) {
             (Some(number), _) => replies.integer(number),
             (None, Some(number)) => replies.count(number),

@@ -1,16 +1,16 @@
-/// What has arrived and is not answered yet.
+/// Input that is not handled yet.
 ///
-/// It grows with what arrives, never with what a length promises.
+/// It grows with what has arrived, never with an announced length.
 #[derive(Debug)]
 pub(super) struct InputBuffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Whether the last read found no room for more.
+    /// Whether the last read filled the buffer.
     was_filled: bool,
 }
 
-/// There is no room for more, and there must not be.
+/// The error of input beyond the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
@@ -19,7 +19,7 @@ impl InputBuffer {
         Self { bytes: vec![0; FIRST_BYTES], start: 0, end: 0, was_filled: false }
     }
 
-    /// What has arrived.
+    /// The unhandled input.
     pub(super) fn arrived(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -28,7 +28,7 @@ impl InputBuffer {
         self.start == self.end
     }
 
-    /// Room to read into, where at most `most` bytes may wait for an answer.
+    /// Space to read into, where the buffer may hold at most `most` bytes.
     pub(super) fn spare(&mut self, most: usize) -> Result<&mut [u8], TooLong> {
         if self.start > 0 && self.bytes.len() - self.end < self.bytes.len() / 2 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -38,47 +38,47 @@ impl InputBuffer {
         if is_full && self.bytes.len() >= most {
             return Err(TooLong);
         }
-        // Reading more at a time is worth a little memory, to those who send a lot.
+        // Clients that send a lot get a larger buffer, for fewer reads.
         if is_full || (self.was_filled && self.bytes.len() < READ_BYTES.min(most)) {
             self.bytes.resize((self.bytes.len() * 2).min(most), 0);
         }
         Ok(&mut self.bytes[self.end..])
     }
 
-    /// So many bytes of the room were read into.
+    /// Adds this many bytes that were read into the space.
     pub(super) fn read(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.bytes.len());
         self.was_filled = self.end == self.bytes.len();
     }
 
-    /// So many bytes were answered.
-    pub(super) fn answered(&mut self, bytes: usize) {
+    /// Removes this many handled bytes.
+    pub(super) fn consume(&mut self, bytes: usize) {
         self.start = (self.start + bytes).min(self.end);
         if self.is_empty() {
             (self.start, self.end) = (0, 0);
         }
     }
 
-    /// Gives memory back while nothing happens.
-    pub(super) fn rest(&mut self) {
+    /// Frees memory while the connection is idle.
+    pub(super) fn shrink(&mut self) {
         if self.is_empty() && self.bytes.len() > FIRST_BYTES {
             *self = Self::new();
         }
     }
 }
 
-/// What a connection begins with.
+/// The size of a new buffer.
 const FIRST_BYTES: usize = 4 << 10;
-/// The most that is read at once.
+/// The most bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
     use super::*;
 
-    /// Reads as much as there is room for.
+    /// Fills the buffer.
     fn fill(input: &mut InputBuffer, most: usize) -> Result<usize, TooLong> {
         let bytes = input.spare(most)?.len();
         input.read(bytes);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_with_what_arrives_up_to_a_bound() {
+    fn the_buffer_grows_with_its_input_up_to_a_bound() {
         let (mut input, most) = (InputBuffer::new(), 1 << 20);
         assert_eq!(input.bytes.len(), FIRST_BYTES);
         let mut rounds = 0;
@@ -95,33 +95,33 @@ mod tests {
             rounds += 1;
         }
         assert_eq!((input.arrived().len(), rounds), (most, 9));
-        input.answered(most);
+        input.consume(most);
         assert!(input.is_empty());
-        input.rest();
+        input.shrink();
         assert_eq!(input.bytes.len(), FIRST_BYTES);
     }
 
     #[test]
-    fn what_is_not_answered_stays() {
+    fn unhandled_input_stays() {
         let mut input = InputBuffer::new();
         input.spare(1 << 20).unwrap()[..4096].fill(b'x');
         input.read(4096);
-        input.answered(4000);
+        input.consume(4000);
         input.spare(1 << 20).unwrap()[0] = b'y';
         input.read(1);
         let mut expected = vec![b'x'; 96];
         expected.push(b'y');
         assert_eq!(input.arrived(), expected);
-        input.rest();
+        input.shrink();
         assert_eq!(input.arrived(), expected);
     }
 
     #[test]
-    fn those_who_send_a_lot_get_a_larger_buffer() {
+    fn clients_that_send_a_lot_get_a_larger_buffer() {
         let mut input = InputBuffer::new();
         for _ in 0..10 {
             let bytes = fill(&mut input, 1 << 20).unwrap();
-            input.answered(bytes);
+            input.consume(bytes);
         }
         assert_eq!(input.bytes.len(), READ_BYTES);
     }

@@ -1,4 +1,4 @@
-//! `TG.*`: questions to the policy.
+//! `TG.*`: checks by the policy.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::daemon::Daemon;
 use crate::http::explain;
 use crate::listener::Listener;
 
-/// What somebody asks the policy, but for its attributes, which are kept with those of others.
+/// A request to the policy; its attributes are a range of a shared list.
 struct PolicyQuery<'a> {
     domain: &'a str,
     attributes: Range<usize>,
@@ -23,33 +23,33 @@ struct PolicyQuery<'a> {
 
 type AttributePairs<'a> = Vec<(&'a str, &'a str)>;
 
-/// Answers the `TG.CHECK` that `arguments` were found to be, and all that follow it, together;
-/// reports how many bytes of the input they were.
+/// Handles the `TG.CHECK` in `arguments` and all that follow it as one batch; returns how many
+/// bytes of the input they were.
 pub(super) async fn check(
     daemon: &Daemon,
     (input, first_bytes): (&[u8], usize),
     arguments: &mut Arguments,
     replies: &mut Replies<'_>,
 ) -> usize {
-    let (mut questions, mut attributes) = (Vec::new(), AttributePairs::new());
+    let (mut queries, mut attributes) = (Vec::new(), AttributePairs::new());
     let (mut used, mut bytes, mut error) = (0, first_bytes, None);
     loop {
         let rest = &input[used..];
         let words = (1..arguments.len()).filter_map(|index| arguments.in_array(rest, index));
         used += bytes;
         match PolicyQuery::parse(CommandKind::Check, words, &mut attributes) {
-            Ok(question) => questions.push(question),
+            Ok(query) => queries.push(query),
             Err(message) => {
                 error = Some(message);
                 break;
             }
         }
         match next_check(&input[used..], arguments) {
-            Some(found) if questions.len() < daemon.settings.bounds.batch => bytes = found,
+            Some(found) if queries.len() < daemon.settings.bounds.batch => bytes = found,
             _ => break,
         }
     }
-    let requests: Vec<Request<'_>> = questions.iter().map(|it| it.request(&attributes)).collect();
+    let requests: Vec<Request<'_>> = queries.iter().map(|it| it.request(&attributes)).collect();
     let since = daemon.now();
     for (response, request) in daemon.engine.check_many(&requests).into_iter().zip(&requests) {
         match response.await {
@@ -67,14 +67,14 @@ pub(super) async fn check(
     used
 }
 
-/// The length of the next command, if it is whole and a `TG.CHECK`.
+/// The length of the next command, if it is complete and a `TG.CHECK`.
 fn next_check(input: &[u8], arguments: &mut Arguments) -> Option<usize> {
     let bytes = parse(input, arguments).ok()??;
     let command = find(arguments.in_array(input, 0)?)?;
-    (command.verb == CommandKind::Check && command.takes(arguments.len())).then_some(bytes)
+    (command.verb == CommandKind::Check && command.accepts(arguments.len())).then_some(bytes)
 }
 
-/// Answers any other of them. The words are those behind the command's name.
+/// Handles any other of them. The arguments are those after the command's name.
 pub(super) async fn handle(
     daemon: &Daemon,
     verb: CommandKind,
@@ -85,11 +85,11 @@ pub(super) async fn handle(
         return settle(daemon, verb, words, replies).await;
     }
     let mut attributes = AttributePairs::new();
-    let question = match PolicyQuery::parse(verb, words.iter().copied(), &mut attributes) {
-        Ok(question) => question,
+    let query = match PolicyQuery::parse(verb, words.iter().copied(), &mut attributes) {
+        Ok(query) => query,
         Err(message) => return reply_invalid(daemon, &message, replies),
     };
-    let request = question.request(&attributes);
+    let request = query.request(&attributes);
     match verb {
         CommandKind::Reserve => match daemon.engine.reserve(&request).await {
             Ok(report) => {
@@ -132,7 +132,7 @@ async fn settle(daemon: &Daemon, verb: CommandKind, words: &[&[u8]], replies: &m
     }
 }
 
-/// Tells what is wrong with a question.
+/// Replies with an error about an invalid request.
 fn reply_invalid(daemon: &Daemon, message: &str, replies: &mut Replies<'_>) {
     daemon.metrics.listener(Listener::Resp).malformed.add(1);
     replies.error("ERR", message);
@@ -144,7 +144,7 @@ fn reply_error(error: &CheckError, replies: &mut Replies<'_>) {
 }
 
 impl<'a> PolicyQuery<'a> {
-    /// `domain [ATTR name value]… [COST n] [IDEMPOTENCY key]`, or what is wrong with it.
+    /// Parses `domain [ATTR name value]… [COST n] [IDEMPOTENCY key]`.
     fn parse(
         verb: CommandKind,
         mut words: impl Iterator<Item = &'a [u8]>,
@@ -157,19 +157,21 @@ impl<'a> PolicyQuery<'a> {
             let mut next = |what: &str| words.next().ok_or_else(|| format!("syntax error: {what}"));
             match option.to_ascii_uppercase().as_slice() {
                 b"ATTR" => {
-                    let name = text("the name of an attribute", next("ATTR wants name value")?)?;
-                    let value = text("the value of an attribute", next("ATTR wants name value")?)?;
+                    let name =
+                        text("the name of an attribute", next("ATTR needs a name and a value")?)?;
+                    let value =
+                        text("the value of an attribute", next("ATTR needs a name and a value")?)?;
                     if attributes[start..].iter().any(|(known, _)| *known == name) {
-                        return Err(format!("syntax error: attribute {name:?} is there twice"));
+                        return Err(format!("syntax error: attribute {name:?} appears twice"));
                     }
                     attributes.push((name, value));
                 }
                 b"COST" => {
-                    let payload = amount("COST", next("COST wants a number")?)?;
-                    once("COST", cost.replace(payload).is_none())?;
+                    let amount = amount("COST", next("COST needs a number")?)?;
+                    once("COST", cost.replace(amount).is_none())?;
                 }
                 b"IDEMPOTENCY" if matches!(verb, CommandKind::Check | CommandKind::Reserve) => {
-                    let key = text("an idempotency key", next("IDEMPOTENCY wants a key")?)?;
+                    let key = text("an idempotency key", next("IDEMPOTENCY needs a key")?)?;
                     if key.is_empty() {
                         return Err("syntax error: the idempotency key is empty".into());
                     }
@@ -199,7 +201,7 @@ impl<'a> PolicyQuery<'a> {
     }
 }
 
-/// A reservation, and what it really cost.
+/// A reservation and its actual cost.
 struct SettleArgs {
     id: HoldId,
     actual: Option<u64>,
@@ -217,15 +219,15 @@ impl SettleArgs {
     }
 }
 
-/// Text, because a policy is text: bytes that are none would have to be changed, and different ones
-/// might become the same.
+/// An argument as text. A policy matches text, and replacing invalid bytes could make different
+/// values equal.
 fn text<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a str, String> {
     std::str::from_utf8(bytes).map_err(|_| format!("{what} must be UTF-8"))
 }
 
-/// Whoever says something twice may mean either.
+/// Rejects an option that appears twice.
 fn once(option: &str, is_first: bool) -> Result<(), String> {
-    if is_first { Ok(()) } else { Err(format!("syntax error: {option} is there twice")) }
+    if is_first { Ok(()) } else { Err(format!("syntax error: {option} appears twice")) }
 }
 
 fn amount(name: &str, text: &[u8]) -> Result<u64, String> {
@@ -233,12 +235,12 @@ fn amount(name: &str, text: &[u8]) -> Result<u64, String> {
     u64::try_from(value).map_err(|_| format!("{name} must be at least 0"))
 }
 
-/// What is told about a reservation, as HTTP tells it.
+/// The reply to `TG.RESERVE`, with the fields of HTTP.
 #[derive(Serialize)]
 struct ReservationReply<'a> {
-    /// Its name; `None` if it was refused.
+    /// Its id; `None` if it was denied.
     reservation: Option<String>,
-    /// Rounded down, since after that it is too late.
+    /// Rounded down, so that it ends before the expiry.
     expires_in_ms: Option<u64>,
     #[serde(flatten)]
     body: DecisionBody<'a>,
@@ -255,7 +257,7 @@ impl<'a> ReservationReply<'a> {
     }
 }
 
-/// What became of a reservation: what was charged of it, nothing if it was cancelled.
+/// The reply to a settlement: the units charged, 0 if it was cancelled.
 #[derive(Serialize)]
 struct SettlementReply {
     charged: u64,

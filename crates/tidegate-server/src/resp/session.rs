@@ -1,4 +1,4 @@
-//! What a connection has said about itself, and the way of a command.
+//! The state of a connection, and the dispatch of its commands.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{connection_commands, policy_commands};
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 
-/// One connection, as the commands see it.
+/// The state of a connection.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) daemon: SharedDaemon,
@@ -18,19 +18,19 @@ pub(super) struct Session {
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
     pub(super) auth: AuthState,
-    /// Commands that wait to be answered together.
+    /// Commands queued by `MULTI`.
     pub(super) transaction: Option<Transaction>,
-    /// How often a wrong password was shown.
+    /// The number of wrong passwords so far.
     pub(super) wrong_passwords: u32,
 }
 
-/// What a client may do.
+/// The authentication state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AuthState {
-    /// It has to show a password first.
+    /// It has to authenticate first.
     Unauthenticated,
     Trusted,
-    /// Nothing more is answered.
+    /// The connection is closing; no further command is handled.
     Leaving,
 }
 
@@ -49,7 +49,7 @@ impl Session {
         session
     }
 
-    /// As it was when the client came.
+    /// Restores the state of a new connection.
     pub(super) fn reset(&mut self) {
         self.version = Version::default();
         self.name = Vec::new();
@@ -64,17 +64,17 @@ impl Session {
         self.auth == AuthState::Leaving
     }
 
-    /// How long a command of this client may be.
+    /// The longest command that this client may send.
     pub(super) fn command_bytes_max(&self) -> usize {
         match self.auth {
-            AuthState::Unauthenticated => STRANGERS_BYTES_MAX,
+            AuthState::Unauthenticated => UNAUTHENTICATED_BYTES_MAX,
             _ => self.daemon.settings.bounds.body_bytes,
         }
     }
 
-    /// Answers the whole commands in `input`, and reports how many bytes they are.
+    /// Handles the complete commands in `input`, and returns how many bytes they are.
     ///
-    /// It ends before the last of them when there are enough replies to be sent.
+    /// It returns early when enough replies are ready to be sent.
     pub(super) async fn handle(
         &mut self,
         arguments: &mut Arguments,
@@ -87,14 +87,14 @@ impl Session {
             match parse(rest, arguments) {
                 Ok(Some(bytes)) if arguments.is_empty() => used += bytes,
                 Ok(Some(bytes)) if arguments.is_line() => {
-                    // Rare: it is written anew in the form that all others have.
+                    // Rare: an inline command is rewritten as an array.
                     let array = as_array(arguments, rest);
                     if let Ok(Some(found)) = parse(&array, arguments) {
-                        self.answer_some((&array, found), arguments, out).await;
+                        self.handle_some((&array, found), arguments, out).await;
                     }
                     used += bytes;
                 }
-                Ok(Some(bytes)) => used += self.answer_some((rest, bytes), arguments, out).await,
+                Ok(Some(bytes)) => used += self.handle_some((rest, bytes), arguments, out).await,
                 Ok(None) => break,
                 Err(error) => {
                     self.daemon.metrics.listener(Listener::Resp).malformed.add(1);
@@ -106,9 +106,9 @@ impl Session {
         used
     }
 
-    /// Answers the command that `arguments` were found to be, and perhaps some that follow it;
-    /// reports how many bytes of the input they were.
-    async fn answer_some(
+    /// Handles the command in `arguments`, and perhaps some that follow it; returns how many bytes
+    /// of the input they were.
+    async fn handle_some(
         &mut self,
         (input, bytes): (&[u8], usize),
         arguments: &mut Arguments,
@@ -116,18 +116,18 @@ impl Session {
     ) -> usize {
         let name = arguments.in_array(input, 0).unwrap_or_default();
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
-            // A page can have a browser send anything to anybody; what follows would be its commands.
-            tracing::warn!("closed a connection that speaks HTTP to the Redis port");
+            // A page can make a browser send HTTP to this port; what follows would be its commands.
+            tracing::warn!("connection closed: HTTP on the RESP listener");
             self.daemon.metrics.listener(Listener::Resp).malformed.add(1);
             self.auth = AuthState::Leaving;
             return bytes;
         }
         let found = commands::find(name);
-        let is_known = self.auth != AuthState::Unauthenticated;
-        if is_known
+        let is_authenticated = self.auth != AuthState::Unauthenticated;
+        if is_authenticated
             && (self.transaction.is_some() || found.is_some_and(CommandSpec::is_transacting))
         {
-            // Rare, and not short.
+            // Boxed: rare, and a large future.
             if Box::pin(self.transact((found, &input[..bytes]), arguments, out)).await {
                 return bytes;
             }
@@ -148,11 +148,11 @@ impl Session {
         if let CommandKind::Throttle(dialect) = command.verb {
             let since = self.daemon.now();
             let found = (input, bytes);
-            let answered = self.daemon.throttles.handle(dialect, found, arguments, &mut replies);
-            answered.observe(&self.daemon, dialect, since);
-            return answered.bytes;
+            let outcome = self.daemon.throttles.handle(dialect, found, arguments, &mut replies);
+            outcome.observe(&self.daemon, dialect, since);
+            return outcome.bytes;
         }
-        if !command.takes(arguments.len()) {
+        if !command.accepts(arguments.len()) {
             wrong_count(command, &mut replies);
             return bytes;
         }
@@ -180,7 +180,7 @@ impl Session {
     }
 }
 
-/// What Redis says to those who give too few arguments, or too many.
+/// The error of Redis for a wrong number of arguments.
 pub(super) fn wrong_count(command: &CommandSpec, replies: &mut Replies<'_>) {
     let name = command.name;
     replies.error("ERR", &format!("wrong number of arguments for '{name}' command"));
@@ -194,8 +194,8 @@ fn as_array(arguments: &Arguments, line: &[u8]) -> Vec<u8> {
     array
 }
 
-/// Replies that are worth being sent before the next command is looked at.
+/// The bytes of replies that are sent before the next command is handled.
 const REPLIES_BYTES_ENOUGH: usize = 256 << 10;
-/// How long a command of somebody may be who has not shown a password.
-const STRANGERS_BYTES_MAX: usize = 16 << 10;
+/// The longest command of a client that is not authenticated.
+const UNAUTHENTICATED_BYTES_MAX: usize = 16 << 10;
 const NO_AUTH: (&str, &str) = ("NOAUTH", "Authentication required.");

@@ -1,4 +1,4 @@
-//! `CL.THROTTLE` and `THROTTLE`: the limit comes with the call, and the policy has no say.
+//! `CL.THROTTLE` and `THROTTLE`: limits that come with the call, outside the policy.
 
 use tidegate::policy::ServerConfig;
 use tidegate::{Call, CallLimit, Throttle, Timestamp};
@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::listener::Listener;
 use crate::telemetry::Verdicts;
 
-/// The keys of both commands. A key of the one is not a key of the other.
+/// The keys of both commands, each in a table of its own.
 #[derive(Debug)]
 pub(crate) struct ThrottleTables {
     redis_cell: Throttle<[u8]>,
@@ -24,7 +24,7 @@ impl ThrottleTables {
         let max_keys = usize::try_from(server.max_keys()).unwrap_or(usize::MAX);
         let throttle = || {
             let bounded = Throttle::builder().max_keys(max_keys).when_full(server.when_full());
-            // A policy cannot have bounds that a throttle cannot have.
+            // Every bound of a policy is valid for a throttle.
             bounded.build().unwrap_or_default()
         };
         Self { redis_cell: throttle(), throttlecrab: throttle() }
@@ -37,8 +37,7 @@ impl ThrottleTables {
         }
     }
 
-    /// Answers the call that `arguments` were found to be, and all further calls of the same command
-    /// that follow it.
+    /// Handles the call in `arguments` and all calls of the same command that follow it.
     pub(super) fn handle(
         &self,
         dialect: ThrottleDialect,
@@ -53,20 +52,20 @@ impl ThrottleTables {
             *(if decision.is_allowed() { &mut allowed } else { &mut denied }) += 1;
             replies.integers(&dialect.reply(&decision));
         });
-        let mut answered = ThrottleOutcome { bytes: calls.used, allowed, denied, malformed: 0 };
+        let mut outcome = ThrottleOutcome { bytes: calls.used, allowed, denied, malformed: 0 };
         if let Some((bytes, error)) = calls.error {
             reply_invalid(dialect, error, replies);
-            answered.bytes += bytes;
-            answered.malformed += 1;
+            outcome.bytes += bytes;
+            outcome.malformed += 1;
         }
-        answered
+        outcome
     }
 }
 
-/// What became of calls that were answered together.
+/// The outcome of a batch of calls.
 #[must_use]
 pub(super) struct ThrottleOutcome {
-    /// How many bytes of the input they were.
+    /// The bytes of the input that they were.
     pub(super) bytes: usize,
     allowed: u64,
     denied: u64,
@@ -74,7 +73,7 @@ pub(super) struct ThrottleOutcome {
 }
 
 impl ThrottleOutcome {
-    /// Counts them; each took as long as all together.
+    /// Counts them; each counts with the duration of the whole batch.
     pub(super) fn observe(&self, daemon: &Daemon, dialect: ThrottleDialect, since: Timestamp) {
         let Verdicts { allowed, denied } = match dialect {
             ThrottleDialect::RedisCell => &daemon.metrics.cl_throttle,
@@ -107,16 +106,16 @@ fn reply_invalid(dialect: ThrottleDialect, error: ThrottleError, replies: &mut R
     }
 }
 
-/// Calls of one command, one behind the other, until there is something else.
+/// Consecutive calls of one command.
 struct CallBatch<'i, 'a> {
     dialect: ThrottleDialect,
     input: &'i [u8],
-    /// Bytes of the calls that were given out.
+    /// The bytes of the calls that were returned.
     used: usize,
-    /// The length of a command that the arguments are of already.
+    /// The length of the command that is already in `arguments`.
     found: Option<usize>,
     arguments: &'a mut Arguments,
-    /// What is wrong with the call at which it ended, and how long that is.
+    /// The length and the error of the call that ended the batch.
     error: Option<(usize, ThrottleError)>,
 }
 
@@ -145,8 +144,8 @@ impl<'i> Iterator for CallBatch<'i, '_> {
 }
 
 impl CallBatch<'_, '_> {
-    /// The length of the next command, if it is whole and one of these. What is wrong with its
-    /// protocol is found again by whoever goes on from there.
+    /// The length of the next command, if it is complete and a call of this command. An error of
+    /// the protocol is left to the caller, which parses it again.
     fn find_next(&mut self, input: &[u8]) -> Option<usize> {
         if self.error.is_some() {
             return None;

@@ -1,24 +1,24 @@
-//! `MULTI` and `EXEC`: commands that are sent one by one and answered together.
+//! `MULTI` and `EXEC`: commands that are queued and then run in order.
 //!
-//! Clients wrap pipelines in them without being asked to. Commands are kept until `EXEC`, and then
-//! answered one behind the other, as Redis does; each is decided by itself.
+//! Some clients wrap pipelines in them by default. As in Redis, commands are queued until `EXEC`,
+//! and then run in order; each is decided by itself.
 
 use tidegate_proto::resp::{Arguments, Replies};
 
 use super::commands::{CommandKind, CommandSpec};
 use super::session::Session;
 
-/// Commands that wait for `EXEC`.
+/// Commands queued for `EXEC`.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
     commands: Vec<u8>,
     count: usize,
-    /// Whether one of them made no sense, so that none is answered.
+    /// Whether one of them was invalid, so that none is run.
     is_broken: bool,
 }
 
 impl Session {
-    /// Does what a command says about transactions, or keeps it for one. False if it is neither.
+    /// Handles `MULTI`, `EXEC` and `DISCARD`, or queues a command. False if it is none of these.
     pub(super) async fn transact(
         &mut self,
         (command, bytes): (Option<&CommandSpec>, &[u8]),
@@ -47,7 +47,7 @@ impl Session {
                 let has_room = transaction.count < most.batch
                     && transaction.commands.len() + bytes.len() <= most.body_bytes;
                 match command {
-                    Some(command) if !command.takes(arguments.len()) => {
+                    Some(command) if !command.accepts(arguments.len()) => {
                         transaction.is_broken = true;
                         return false;
                     }

@@ -1,4 +1,4 @@
-//! What is told about a decision: to Envoy, and to the client behind it.
+//! Responses of the rate limit service: statuses for Envoy, headers for its client.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tidegate_proto::rls::{self, HeaderValue};
 
 use crate::daemon::Daemon;
 
-/// What is said about one descriptor, by its place.
+/// The status of one descriptor, by its index.
 pub(super) fn status(report: &Report, index: usize) -> DescriptorStatus {
-    if report.refused_request() == Some(index) {
+    if report.denied_request() == Some(index) {
         let duration_until_reset = report.wait().and_then(after).map(seconds);
         let code = Code::OverLimit.into();
         return DescriptorStatus { code, duration_until_reset, ..Default::default() };
@@ -31,22 +31,22 @@ pub(super) fn status(report: &Report, index: usize) -> DescriptorStatus {
     }
 }
 
-/// How long until the window ends; of other limits, how long until what was refused fits, or until they
-/// are as good as fresh.
+/// The time until the window ends; of other limits, the wait if denied, or else the time until
+/// their state is fresh.
 fn until_reset(rule: &RuleReport<'_>) -> Option<Duration> {
     let wait = || rule.decision.wait().and_then(after);
     let reset = || Some(rule.decision.reset()).filter(|reset| *reset < Duration::MAX);
     rule.ends.or_else(wait).or_else(reset)
 }
 
-/// How much a rule has to say: one that refuses before one that does not, one that bites before one
-/// that is only watched, and then the longest wait, or the least that is left.
+/// The precedence of a rule: denied before allowed, enforced before shadow, then the longest wait,
+/// or the fewest remaining units.
 fn weight(rule: &RuleReport<'_>) -> (bool, bool, Duration, u64) {
     let is_binding = rule.mode == Mode::Enforce;
-    let refuses = is_binding && !rule.decision.is_allowed();
-    let wait = rule.decision.wait().filter(|_| refuses);
+    let denies = is_binding && !rule.decision.is_allowed();
+    let wait = rule.decision.wait().filter(|_| denies);
     let wait = wait.map_or(Duration::ZERO, |wait| after(wait).unwrap_or(Duration::MAX));
-    (refuses, is_binding, wait, u64::MAX - rule.decision.remaining())
+    (denies, is_binding, wait, u64::MAX - rule.decision.remaining())
 }
 
 fn limit(rule: &RuleReport<'_>) -> RateLimit {
@@ -64,14 +64,14 @@ fn limit(rule: &RuleReport<'_>) -> RateLimit {
     RateLimit { requests_per_unit, unit: unit.into(), name: rule.rule.into() }
 }
 
-/// How much a limit lets pass: one that is below what every request costs, nothing.
+/// The capacity of a limit: 0 if it is below the cost of every request.
 fn capacity(rule: &RuleReport<'_>) -> u64 {
     let max = rule.decision.limit();
     if rule.price.is_some_and(|price| price > max) { 0 } else { max }
 }
 
-/// What the client is told: when to come again, and the headers of the dialect that is set. They tell of
-/// rules that bite.
+/// The headers for the client: `retry-after`, and those of the configured dialect, of the enforced
+/// rules.
 pub(super) fn headers(daemon: &Daemon, report: &Report) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
     let mut put = |key: &str, value: &[u8]| {
@@ -81,17 +81,17 @@ pub(super) fn headers(daemon: &Daemon, report: &Report) -> Vec<HeaderValue> {
     if let Some(wait) = report.wait().and_then(after) {
         put("retry-after", seconds(wait).seconds.to_string().as_bytes());
     }
-    let biting = report.rules().filter(|it| it.mode == Mode::Enforce);
-    let lines: SmallVec<[LimitFields<'_>; 4]> = biting.map(|it| limit_fields(&it)).collect();
+    let enforced = report.rules().filter(|it| it.mode == Mode::Enforce);
+    let lines: SmallVec<[LimitFields<'_>; 4]> = enforced.map(|it| limit_fields(&it)).collect();
     let dialect = lines.iter().position(|line| Some(line.name) == report.rule()).unwrap_or(0);
     daemon.settings.dialect.write(&lines, dialect, put);
     headers
 }
 
 fn limit_fields<'r>(rule: &RuleReport<'r>) -> LimitFields<'r> {
-    let said = LimitFields::new(rule.rule, rule.decision);
+    let fields = LimitFields::new(rule.rule, rule.decision);
     let limit = capacity(rule);
-    LimitFields { span: rule.span, limit, remaining: said.remaining.min(limit), ..said }
+    LimitFields { span: rule.span, limit, remaining: fields.remaining.min(limit), ..fields }
 }
 
 fn after(wait: Wait) -> Option<Duration> {
@@ -101,7 +101,7 @@ fn after(wait: Wait) -> Option<Duration> {
     }
 }
 
-/// Whole seconds, rounded up: whoever comes then is not too early.
+/// Whole seconds, rounded up, so that a retry then is not too early.
 fn seconds(duration: Duration) -> rls::Duration {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     rls::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }

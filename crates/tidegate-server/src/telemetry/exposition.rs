@@ -1,4 +1,4 @@
-//! The text that Prometheus reads.
+//! The metrics in the text format of Prometheus.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::daemon::Daemon;
 use crate::listener::Listener;
 
 impl Daemon {
-    /// Everything that is counted, as Prometheus reads it.
+    /// All metrics, in the text format of Prometheus.
     ///
-    /// A key is never a label: what is told grows with the policy, not with those who ask.
+    /// A key is never a label: the size of the text grows with the policy, not with the clients.
     pub(crate) fn metrics_text(&self) -> String {
         let mut text = Exposition::default();
         self.write_decisions(&mut text);
@@ -22,16 +22,16 @@ impl Daemon {
         self.write_throttles(&mut text);
         self.write_disk(&mut text);
         self.write_reloads(&mut text);
-        text.family("tidegate_build_info", "gauge", "What is running.");
+        text.family("tidegate_build_info", "gauge", "Version of the daemon; the value is 1.");
         text.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-        text.family("tidegate_uptime_seconds", "gauge", "How long the daemon has been at work.");
+        text.family("tidegate_uptime_seconds", "gauge", "Seconds since the daemon started.");
         text.seconds("tidegate_uptime_seconds", &[], self.uptime());
         text.0
     }
 
     fn write_decisions(&self, text: &mut Exposition) {
         let name = "tidegate_decisions_total";
-        text.family(name, "counter", "What each rule said about requests.");
+        text.family(name, "counter", "Number of decisions, by rule, outcome and mode.");
         for tally in self.engine.tallies() {
             let mode = match tally.mode {
                 Mode::Enforce => "enforce",
@@ -48,11 +48,15 @@ impl Daemon {
             }
         }
         let single = [
-            ("tidegate_unmatched_total", "Requests that no rule matched.", &self.metrics.unmatched),
-            ("tidegate_banned_total", "Requests of those who are banned.", &self.metrics.banned),
+            (
+                "tidegate_unmatched_total",
+                "Number of requests that no rule matched.",
+                &self.metrics.unmatched,
+            ),
+            ("tidegate_banned_total", "Number of requests denied by a ban.", &self.metrics.banned),
             (
                 "tidegate_outages_total",
-                "Requests that the store could not answer, so that `on_error` did.",
+                "Number of requests decided by on_error, because the store was unavailable.",
                 &self.metrics.outages,
             ),
         ];
@@ -61,7 +65,11 @@ impl Daemon {
             text.sample(name, &[], counter.get());
         }
         let name = "tidegate_throttle_total";
-        text.family(name, "counter", "Answers of the buckets outside the policy.");
+        text.family(
+            name,
+            "counter",
+            "Number of CL.THROTTLE and THROTTLE calls, by command and outcome.",
+        );
         let commands =
             [("CL.THROTTLE", &self.metrics.cl_throttle), ("THROTTLE", &self.metrics.throttle)];
         for (command, Verdicts { allowed, denied }) in commands {
@@ -73,7 +81,7 @@ impl Daemon {
 
     fn write_throttles(&self, text: &mut Exposition) {
         let name = "tidegate_throttle_keys";
-        text.family(name, "gauge", "Keys of the buckets outside the policy.");
+        text.family(name, "gauge", "Number of keys of CL.THROTTLE and THROTTLE.");
         for (command, dialect) in [
             ("CL.THROTTLE", ThrottleDialect::RedisCell),
             ("THROTTLE", ThrottleDialect::Throttlecrab),
@@ -86,26 +94,30 @@ impl Daemon {
     fn write_reloads(&self, text: &mut Exposition) {
         let status = self.reload.status();
         let name = "tidegate_policy_reloads_total";
-        text.family(name, "counter", "How often the policy file was put into force, and was not.");
-        for (outcome, count) in [("good", status.good), ("bad", status.bad)] {
+        text.family(name, "counter", "Number of policy reloads, by outcome: ok or failed.");
+        for (outcome, count) in [("ok", status.ok), ("failed", status.failed)] {
             text.sample(name, &[("outcome", outcome)], count);
         }
         let name = "tidegate_policy_is_current";
-        text.family(name, "gauge", "1 if the policy file, as it is, is in force; else 0.");
+        text.family(name, "gauge", "1 if the policy file in its current form is in force, else 0.");
         text.sample(name, &[], u64::from(status.is_current()));
     }
 
     fn write_table(&self, text: &mut Exposition) {
         let max_keys = self.engine.policy().server().max_keys();
         let gauges = [
-            ("tidegate_table_keys", "Keys with a state of their own.", self.engine.len() as u64),
-            ("tidegate_table_keys_max", "How many there may be.", max_keys),
             (
-                "tidegate_table_bytes",
-                "Memory in which their states are kept.",
-                self.engine.bytes() as u64,
+                "tidegate_table_keys",
+                "Number of keys with a state of their own.",
+                self.engine.len() as u64,
             ),
-            ("tidegate_rules", "Rules in force.", self.engine.policy().rules().len() as u64),
+            ("tidegate_table_keys_max", "Maximum number of keys (max_keys).", max_keys),
+            ("tidegate_table_bytes", "Bytes of memory for states.", self.engine.bytes() as u64),
+            (
+                "tidegate_rules",
+                "Number of rules in the policy.",
+                self.engine.policy().rules().len() as u64,
+            ),
         ];
         for (name, help, value) in gauges {
             text.family(name, "gauge", help);
@@ -116,13 +128,13 @@ impl Daemon {
     fn write_disk(&self, text: &mut Exposition) {
         let Some(store) = self.engine.on_disk() else { return };
         let name = "tidegate_store_writable";
-        text.family(name, "gauge", "Whether the disk takes what has to be written.");
+        text.family(name, "gauge", "1 if the store can write to its disk, else 0.");
         text.sample(name, &[], u64::from(store.failure().is_none()));
         let counts = store.counts();
         let counters = [
-            ("tidegate_log_records_total", "Records in the log.", counts.records),
+            ("tidegate_log_records_total", "Number of records written to the log.", counts.records),
             ("tidegate_log_bytes_total", "Bytes written to the log.", counts.bytes),
-            ("tidegate_log_syncs_total", "How often the log was made safe.", counts.syncs),
+            ("tidegate_log_syncs_total", "Number of syncs of the log to disk.", counts.syncs),
         ];
         for (name, help, value) in counters {
             text.family(name, "counter", help);
@@ -135,13 +147,15 @@ impl Metrics {
     fn write_listeners(&self, text: &mut Exposition) {
         type Counted = fn(&super::ListenerMetrics) -> &super::Counter;
         let counters: [(_, _, Counted); 3] = [
-            ("tidegate_connections_total", "Connections that were accepted.", |it| &it.accepted),
+            ("tidegate_connections_total", "Number of accepted connections.", |it| &it.accepted),
             (
                 "tidegate_connections_refused_total",
-                "Connections for which there was no place.",
+                "Number of connections refused, because there were too many.",
                 |it| &it.refused,
             ),
-            ("tidegate_malformed_total", "What came and made no sense.", |it| &it.malformed),
+            ("tidegate_malformed_total", "Number of malformed requests and connections.", |it| {
+                &it.malformed
+            }),
         ];
         for (name, help, counter) in counters {
             text.family(name, "counter", help);
@@ -154,7 +168,7 @@ impl Metrics {
             }
         }
         let name = "tidegate_connections";
-        text.family(name, "gauge", "Connections at the moment.");
+        text.family(name, "gauge", "Number of open connections.");
         for listener in Listener::ALL {
             let metrics = self.listener(listener);
             // Read in this order so that the difference is never below zero.
@@ -166,7 +180,7 @@ impl Metrics {
         text.family(
             name,
             "histogram",
-            "From when a request was read to when its answer was ready.",
+            "Seconds from reading a request to its response being ready.",
         );
         for listener in Listener::ALL {
             text.histogram(name, listener.name(), &self.listener(listener).durations.read());
@@ -174,7 +188,7 @@ impl Metrics {
     }
 }
 
-/// The text, as it grows.
+/// The text under construction.
 #[derive(Debug, Default)]
 pub(super) struct Exposition(String);
 
@@ -222,7 +236,7 @@ fn decimal(time: Duration) -> String {
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-/// Labels in braces, with what would end a value escaped.
+/// Labels in braces, with escaped values.
 struct Labels<'a>(&'a [(&'a str, &'a str)]);
 
 impl std::fmt::Display for Labels<'_> {
@@ -239,7 +253,7 @@ impl std::fmt::Display for Labels<'_> {
                     '\\' => f.write_str("\\\\")?,
                     '"' => f.write_str("\\\"")?,
                     '\n' => f.write_str("\\n")?,
-                    // Others are allowed, but nobody wants them in a terminal.
+                    // Other control characters are valid, but unsafe in a terminal.
                     other if other.is_control() => write!(f, "\\\\u{:x}", u32::from(other))?,
                     other => f.write_char(other)?,
                 }

@@ -1,25 +1,25 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long things took: how many took at most so long, for some times.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// How many fell between this bound and the one before; the last one has no bound.
+    /// The count between this bound and the one before; the last one has no bound.
     counts: [AtomicU64; BOUNDS_US.len() + 1],
     sum_ns: AtomicU64,
 }
 
-/// What a histogram says at a time.
+/// The values of a histogram at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// How many took at most each of the bounds.
+    /// The count up to each of the bounds.
     pub(crate) at_most: Vec<(Duration, u64)>,
     pub(crate) count: u64,
     pub(crate) sum: Duration,
 }
 
 impl Histogram {
-    /// So many that took so long each.
+    /// Adds this many values of the same duration.
     pub(crate) fn add(&self, took: Duration, count: u64) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let index = BOUNDS_US.partition_point(|bound_us| bound_us * 1_000 < took_ns);
@@ -33,7 +33,8 @@ impl Histogram {
             count += it.load(Ordering::Relaxed);
             count
         };
-        let (last, bounded) = self.counts.split_last().expect("there is one more than bounds");
+        let (last, bounded) =
+            self.counts.split_last().expect("there is one more count than bounds");
         let at_most = BOUNDS_US
             .iter()
             .zip(bounded)

@@ -24,7 +24,7 @@ fn daemon() -> Daemon {
     Daemon::new(engine, Settings::on_free_ports(policy))
 }
 
-fn ask(daemon: &Daemon, user: &str) {
+fn check(daemon: &Daemon, user: &str) {
     let attributes = [("user", user)];
     let request = Request::new("default", &attributes);
     let report = daemon.engine.check(&request).wait().unwrap();
@@ -34,7 +34,7 @@ fn ask(daemon: &Daemon, user: &str) {
 #[test]
 fn decisions_are_counted_by_rule_outcome_and_mode() {
     let daemon = daemon();
-    (0..3).for_each(|_| ask(&daemon, "ada"));
+    (0..3).for_each(|_| check(&daemon, "ada"));
     let text = daemon.metrics_text();
     for line in [
         r#"tidegate_decisions_total{domain="default",rule="per-user",outcome="allow",mode="enforce"} 2"#,
@@ -50,12 +50,12 @@ fn decisions_are_counted_by_rule_outcome_and_mode() {
 }
 
 #[test]
-fn counts_go_on_when_the_policy_is_edited() {
+fn counts_continue_after_an_edit_of_the_policy() {
     let daemon = daemon();
-    ask(&daemon, "ada");
+    check(&daemon, "ada");
     let edited = Policy::from_toml(&POLICY.replace("max = 2", "max = 1")).unwrap();
     let _ = daemon.engine.replace_policy("test", edited);
-    ask(&daemon, "ada");
+    check(&daemon, "ada");
     let tally = &daemon.engine.tallies()[0];
     assert_eq!((tally.allowed, tally.denied), (1, 1));
 }
@@ -70,20 +70,20 @@ fn requests_that_no_rule_matches_are_counted_apart() {
 }
 
 #[test]
-fn those_who_are_banned_are_counted_apart() {
+fn banned_requests_are_counted_apart() {
     let daemon = daemon();
     let ban =
-        tidegate::Overlay::from_toml("[[ban]]\ndomain = \"default\"\nwho = { user = \"eve\" }\n")
+        tidegate::Overlay::from_toml("[[ban]]\ndomain = \"default\"\nmatch = { user = \"eve\" }\n")
             .unwrap();
     daemon.engine.ban("test", ban.bans()[0].clone());
-    ask(&daemon, "eve");
+    check(&daemon, "eve");
     let text = daemon.metrics_text();
     assert!(text.contains("\ntidegate_banned_total 1\n"), "{text}");
     assert!(text.contains("\ntidegate_unmatched_total 0\n"), "{text}");
 }
 
 #[test]
-fn every_family_is_told_once_and_every_sample_belongs_to_one() {
+fn every_family_appears_once_and_every_sample_belongs_to_one() {
     let text = daemon().metrics_text();
     let mut families = Vec::new();
     let mut samples = std::collections::HashSet::new();
@@ -117,7 +117,7 @@ fn times_fall_between_their_bounds() {
 }
 
 #[test]
-fn few_decisions_are_all_looked_at_and_many_in_part() {
+fn few_decisions_are_all_sampled_and_many_in_part() {
     let second = |s: u64| Timestamp::from_nanos(s * 1_000_000_000);
     let seen: u64 = (0..100_000).filter_map(|_| sampled(second(7))).sum();
     assert!((99_980..=100_020).contains(&seen), "{seen}");

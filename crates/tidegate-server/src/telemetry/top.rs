@@ -1,4 +1,4 @@
-//! Which keys are busiest, and which are refused most: as many as fit, with a bound on the error.
+//! The busiest and the most denied keys, in bounded memory and with bounded errors.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate::{KeyName, Timestamp};
 
-/// The busiest keys and those that are refused most.
+/// The busiest and the most denied keys.
 #[derive(Debug)]
 pub(crate) struct Top {
     hides_keys: bool,
@@ -19,34 +19,34 @@ pub(crate) struct Top {
 #[derive(Debug, Default)]
 struct Sketches {
     busiest: SpaceSaving,
-    most_refused: SpaceSaving,
+    most_denied: SpaceSaving,
     halved_at: Timestamp,
 }
 
-/// A key as it is shown.
+/// A key in its printable form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(crate) struct TopKey {
     pub(crate) domain: Box<str>,
     pub(crate) rule: Box<str>,
-    /// Attributes and values; cut where they are long.
+    /// Attributes and values; long ones are truncated.
     pub(crate) key: Vec<(Box<str>, Option<Box<str>>)>,
 }
 
-/// How often a key was seen.
+/// The count of a key.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct KeyCount {
     #[serde(flatten)]
     pub(crate) key: TopKey,
-    /// Estimated: the true count is at most this, and at least this less the error.
+    /// An estimate: the true count is at most this, and at least this minus the error.
     pub(crate) count: u64,
     pub(crate) error: u64,
 }
 
-/// What [`Top`] knows.
+/// The content of [`Top`].
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TopKeys {
     pub(crate) busiest: Vec<KeyCount>,
-    pub(crate) most_refused: Vec<KeyCount>,
+    pub(crate) most_denied: Vec<KeyCount>,
 }
 
 impl Top {
@@ -54,30 +54,30 @@ impl Top {
         Self { hides_keys, sketches: Mutex::default() }
     }
 
-    /// Counts a decision about a key, which stands for `weight` of them.
+    /// Counts a decision on a key, which stands for `weight` of them.
     pub(crate) fn add(&self, key: &KeyName, is_allowed: bool, weight: u64, now: Timestamp) {
         let key = TopKey::new(key, self.hides_keys);
         let mut sketches = self.sketches.lock().unwrap_or_else(PoisonError::into_inner);
         sketches.halve(now);
         if !is_allowed {
-            sketches.most_refused.add(&key, weight);
+            sketches.most_denied.add(&key, weight);
         }
         sketches.busiest.add(&key, weight);
     }
 
-    /// The first so many of both.
+    /// The first `count` of both.
     pub(crate) fn read(&self, count: usize, now: Timestamp) -> TopKeys {
         let mut sketches = self.sketches.lock().unwrap_or_else(PoisonError::into_inner);
         sketches.halve(now);
         TopKeys {
             busiest: sketches.busiest.first(count),
-            most_refused: sketches.most_refused.first(count),
+            most_denied: sketches.most_denied.first(count),
         }
     }
 }
 
 impl Sketches {
-    /// What was long ago counts less: half as much after some minutes.
+    /// Halves all counts once per half-life.
     fn halve(&mut self, now: Timestamp) {
         if self.halved_at == Timestamp::default() {
             self.halved_at = now;
@@ -87,15 +87,15 @@ impl Sketches {
         if halvings > 0 {
             let halvings = u32::try_from(halvings).unwrap_or(u32::MAX);
             self.busiest.halve(halvings);
-            self.most_refused.halve(halvings);
+            self.most_denied.halve(halvings);
             self.halved_at = now;
         }
     }
 }
 
-/// Counts of the most frequent keys, after Metwally's "space saving": a key that comes when there is no
-/// room takes the place, and the count, of the rarest. So no frequent key is missed, and no count is too
-/// small.
+/// Counts of the most frequent keys, by Metwally's "space saving": if it is full, a new key
+/// replaces the rarest one and inherits its count. So no frequent key is missed, and no count is
+/// too small.
 #[derive(Debug, Default)]
 struct SpaceSaving {
     counts: HashMap<TopKey, (u64, u64)>,
@@ -141,7 +141,7 @@ impl SpaceSaving {
 }
 
 impl TopKey {
-    /// A key as it is shown: cut where it is long, and hashed if it must not be seen.
+    /// The printable form of a key: long values are truncated, hidden ones hashed.
     pub(crate) fn new(name: &KeyName, is_hidden: bool) -> Self {
         let shown =
             |value: &str| -> Box<str> { if is_hidden { hidden(value) } else { shortened(value) } };
@@ -152,27 +152,27 @@ impl TopKey {
         }
     }
 
-    /// `domain/rule user="ada"`, on one line, with nothing in it that moves the cursor.
+    /// `domain/rule user="ada"`, on one line, without control characters.
     pub(crate) fn describe(&self) -> String {
-        let mut words = format!("{}/{}", self.domain.escape_debug(), self.rule.escape_debug());
+        let mut text = format!("{}/{}", self.domain.escape_debug(), self.rule.escape_debug());
         for (name, value) in &self.key {
             // Writing to a string cannot fail.
             let _ = match value {
-                Some(value) => write!(words, " {}={value:?}", name.escape_debug()),
-                None => write!(words, " {} is missing", name.escape_debug()),
+                Some(value) => write!(text, " {}={value:?}", name.escape_debug()),
+                None => write!(text, " {} is missing", name.escape_debug()),
             };
         }
-        words
+        text
     }
 }
 
-/// A name for a value that does not tell it, and is the same for as long as the process lives.
+/// A hash of a value, with a seed of this process.
 fn hidden(value: &str) -> Box<str> {
     static SEED: std::sync::LazyLock<RandomState> = std::sync::LazyLock::new(RandomState::new);
     format!("#{:016x}", SEED.hash_one(value)).into()
 }
 
-/// A value, or as much of it as anybody reads.
+/// A value, truncated if it is long.
 fn shortened(value: &str) -> Box<str> {
     if value.len() <= MOST_BYTES {
         return value.into();
@@ -181,11 +181,11 @@ fn shortened(value: &str) -> Box<str> {
     format!("{}… ({} bytes)", &value[..end], value.len()).into()
 }
 
-/// Keys that are counted at a time.
+/// The most keys of a sketch.
 const MOST_KEYS: usize = 512;
-/// Bytes of a value that are shown.
+/// The most bytes of a printed value.
 const MOST_BYTES: usize = 128;
-/// After this time a decision counts half.
+/// The time after which a decision counts half.
 const HALF_LIFE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

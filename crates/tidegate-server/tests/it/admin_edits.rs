@@ -1,4 +1,4 @@
-//! What admins change is in force at once, is written down, and keeps what was spent.
+//! Edits by admins: in force at once, in the audit log, and without a reset of states.
 
 use serde_json::{Value, json};
 use tidegate_server::Settings;
@@ -14,105 +14,110 @@ fn is_allowed(running: &Running, user: &str) -> bool {
 }
 
 #[test]
-fn numbers_of_a_rule_change_and_what_was_spent_stays_spent() {
+fn editing_a_rule_keeps_what_was_consumed() {
     let running = Running::start(POLICY);
     assert!(is_allowed(&running, "ada") && is_allowed(&running, "ada"));
     assert!(!is_allowed(&running, "ada"));
     let path = "/admin/v1/rules/default/per-user";
-    let told = running.told("PATCH", path, r#"{"window":{"max":3}}"#);
-    assert_eq!((&told["changes"], &told["starts_fresh"]), (&json!(1), &json!(false)));
+    let reply = running.admin_ok("PATCH", path, r#"{"window":{"max":3}}"#);
+    assert_eq!((&reply["changes"], &reply["starts_fresh"]), (&json!(1), &json!(false)));
     assert!(is_allowed(&running, "ada"), "one more");
     assert!(!is_allowed(&running, "ada"), "and not three");
-    let rules = running.told("GET", "/admin/v1/rules", "");
+    let rules = running.admin_ok("GET", "/admin/v1/rules", "");
     let rule = &rules["rules"][0];
     assert_eq!(rule["origin"], "edited");
     assert_eq!(rule["rule"]["window"], json!({ "max": 3, "per": "1h" }));
-    // In TOML as well, and with another kind of limit, which starts anew.
-    let told = running.told("PATCH", path, "cooldown = '1h'\ndeny = 'later'");
-    assert_eq!(told["starts_fresh"], true);
+    // In TOML as well, and with another kind of limit, which starts fresh.
+    let reply = running.admin_ok("PATCH", path, "cooldown = '1h'\ndeny = 'later'");
+    assert_eq!(reply["starts_fresh"], true);
     assert!(is_allowed(&running, "ada"));
     assert_eq!(check(&running, "ada")["reason"], "later");
-    // Null takes away.
-    running.told("PATCH", path, r#"{"deny":null}"#);
+    // Null removes a field.
+    running.admin_ok("PATCH", path, r#"{"deny":null}"#);
     assert_ne!(check(&running, "ada")["reason"], "later");
-    let policy = running.told("GET", "/admin/v1/policy", "");
-    assert!(policy["policy"].as_str().unwrap().contains("max = 2"), "the file's own: {policy}");
+    let policy = running.admin_ok("GET", "/admin/v1/policy", "");
+    assert!(policy["policy"].as_str().unwrap().contains("max = 2"), "the policy itself: {policy}");
     assert!(policy["overlay"].as_str().unwrap().contains("cooldown = \"1h\""), "{policy}");
-    assert_eq!(running.told("DELETE", "/admin/v1/overlay", "")["changes"], 1);
+    assert_eq!(running.admin_ok("DELETE", "/admin/v1/overlay", "")["changes"], 1);
     assert!(!is_allowed(&running, "ada"), "as before the edits");
-    assert_eq!(running.told("GET", "/admin/v1/policy", "")["overlay"], "");
+    assert_eq!(running.admin_ok("GET", "/admin/v1/policy", "")["overlay"], "");
 }
 
 #[test]
-fn a_policy_is_put_and_edits_stay_over_it() {
+fn edits_stay_when_the_policy_is_replaced() {
     let running = Running::start(POLICY);
-    running.told("POST", "/admin/v1/bans", r#"{"who":{"user":"eve"},"reason":"no"}"#);
+    running.admin_ok("POST", "/admin/v1/bans", r#"{"match":{"user":"eve"},"reason":"no"}"#);
     let changed = POLICY.replace("max = 2", "max = 1");
-    let told =
-        running.told("PUT", "/admin/v1/policy", &format!("[server]\nhttp = 'off'\n{changed}"));
-    assert_eq!(told["needs_restart"], json!(["http"]));
-    assert_eq!(told["until"], "the daemon restarts");
+    let reply =
+        running.admin_ok("PUT", "/admin/v1/policy", &format!("[server]\nhttp = 'off'\n{changed}"));
+    assert_eq!(reply["needs_restart"], json!(["http"]));
+    assert_eq!(reply["until"], "the daemon restarts");
     assert!(is_allowed(&running, "ada") && !is_allowed(&running, "ada"));
     assert!(!is_allowed(&running, "eve"));
-    // What was shown can be sent back.
-    let shown = running.told("GET", "/admin/v1/policy", "");
-    let told = running.told("PUT", "/admin/v1/policy", shown["policy"].as_str().unwrap());
-    assert_eq!(told["changes"], 0);
+    // The shown policy can be sent back.
+    let shown = running.admin_ok("GET", "/admin/v1/policy", "");
+    let reply = running.admin_ok("PUT", "/admin/v1/policy", shown["policy"].as_str().unwrap());
+    assert_eq!(reply["changes"], 0);
     let as_json = json!({ "policy": POLICY }).to_string();
-    assert_eq!(running.told("PUT", "/admin/v1/policy", &as_json)["needs_restart"], json!([]));
+    assert_eq!(running.admin_ok("PUT", "/admin/v1/policy", &as_json)["needs_restart"], json!([]));
     assert!(is_allowed(&running, "ada"));
 }
 
 #[test]
-fn overrides_are_set_listed_and_taken_back() {
+fn overrides_are_set_listed_and_removed() {
     let running = Running::start(POLICY);
     let set = r#"{"rule":"per-user","key":{"user":"ada"},"max":4}"#;
-    running.told("PUT", "/admin/v1/overrides", set);
+    running.admin_ok("PUT", "/admin/v1/overrides", set);
     assert_eq!((0..9).filter(|_| is_allowed(&running, "ada")).count(), 4);
     assert_eq!((0..9).filter(|_| is_allowed(&running, "bob")).count(), 2);
-    running.told(
+    running.admin_ok(
         "PUT",
         "/admin/v1/overrides",
         "rule = 'per-user'\nkey = { user = 'bob' }\nunlimited = true\nuntil = 2200-01-01T00:00:00Z",
     );
     assert!((0..9).all(|_| is_allowed(&running, "bob")));
-    let listed = running.told("GET", "/admin/v1/overrides", "");
+    let listed = running.admin_ok("GET", "/admin/v1/overrides", "");
     let listed = listed["overrides"].as_array().unwrap();
     assert_eq!(listed.len(), 2);
     assert_eq!(listed[0]["key"], json!({ "user": "bob" }));
     assert_eq!(listed[0]["until"], "2200-01-01T00:00:00Z");
     assert_eq!(listed[1]["window"], json!({ "max": 4, "per": "1h" }));
     let drop = r#"{"rule":"per-user","key":{"user":"ada"}}"#;
-    assert_eq!(running.told("DELETE", "/admin/v1/overrides", drop)["changes"], 1);
-    assert!(!is_allowed(&running, "ada"), "four were spent of two");
+    assert_eq!(running.admin_ok("DELETE", "/admin/v1/overrides", drop)["changes"], 1);
+    assert!(!is_allowed(&running, "ada"), "four of two were consumed");
     let _ = running.ask("DELETE", "/admin/v1/overrides", drop).with(404);
 }
 
 #[test]
-fn bans_end_by_themselves_or_are_taken_back() {
+fn bans_expire_or_are_removed() {
     let running = Running::start(POLICY);
-    let told = running.told("POST", "/admin/v1/bans", r#"{"who":{"user":["eve","mallory"]}}"#);
-    assert!(told["words"].as_str().unwrap().contains("eve"), "{told}");
-    let refused = check(&running, "mallory");
-    assert_eq!((&refused["allowed"], &refused["retry"]), (&json!(false), &json!("never")));
+    let reply =
+        running.admin_ok("POST", "/admin/v1/bans", r#"{"match":{"user":["eve","mallory"]}}"#);
+    assert!(reply["description"].as_str().unwrap().contains("eve"), "{reply}");
+    let denied = check(&running, "mallory");
+    assert_eq!((&denied["allowed"], &denied["retry"]), (&json!(false), &json!("never")));
     assert!(is_allowed(&running, "ada"));
-    running.told("POST", "/admin/v1/bans", r#"{"who":{"user":"ada"},"for":"1h","reason":"break"}"#);
-    let refused = check(&running, "ada");
-    assert_eq!(refused["reason"], "break");
-    let wait = refused["retry_after_ms"].as_u64().unwrap();
-    assert!((3_590_000..=3_600_001).contains(&wait), "{refused}");
-    let listed = running.told("GET", "/admin/v1/bans", "");
-    assert_eq!(listed["bans"].as_array().unwrap().len(), 2);
-    assert_eq!(listed["bans"][1]["reason"], "break");
-    running.told("DELETE", "/admin/v1/bans", r#"{"who":{"user":"ada"}}"#);
-    assert!(is_allowed(&running, "ada"));
-    running.told(
+    running.admin_ok(
         "POST",
         "/admin/v1/bans",
-        r#"{"who":{"user":"ada"},"until":"1999-01-01T00:00:00Z"}"#,
+        r#"{"match":{"user":"ada"},"for":"1h","reason":"break"}"#,
     );
-    assert!(!is_allowed(&running, "ada"), "both of ada's are spent");
-    assert_eq!(check(&running, "ada")["rule"], "per-user", "and the ban is over");
+    let denied = check(&running, "ada");
+    assert_eq!(denied["reason"], "break");
+    let wait = denied["retry_after_ms"].as_u64().unwrap();
+    assert!((3_590_000..=3_600_001).contains(&wait), "{denied}");
+    let listed = running.admin_ok("GET", "/admin/v1/bans", "");
+    assert_eq!(listed["bans"].as_array().unwrap().len(), 2);
+    assert_eq!(listed["bans"][1]["reason"], "break");
+    running.admin_ok("DELETE", "/admin/v1/bans", r#"{"match":{"user":"ada"}}"#);
+    assert!(is_allowed(&running, "ada"));
+    running.admin_ok(
+        "POST",
+        "/admin/v1/bans",
+        r#"{"match":{"user":"ada"},"until":"1999-01-01T00:00:00Z"}"#,
+    );
+    assert!(!is_allowed(&running, "ada"), "both units of ada are consumed");
+    assert_eq!(check(&running, "ada")["rule"], "per-user", "and the ban has expired");
 }
 
 #[test]
@@ -124,33 +129,33 @@ fn a_key_is_reset_and_a_round_is_closed() {
     let running = Running::start(&policy);
     assert!(is_allowed(&running, "ada") && is_allowed(&running, "ada"));
     let ada = r#"{"attributes":{"user":"ada"}}"#;
-    assert_eq!(running.told("POST", "/admin/v1/keys/reset", ada)["reset"], true);
+    assert_eq!(running.admin_ok("POST", "/admin/v1/keys/reset", ada)["reset"], true);
     assert!(is_allowed(&running, "ada"));
-    let nobody = r#"{"attributes":{"user":"nobody"}}"#;
-    assert_eq!(running.told("POST", "/admin/v1/keys/reset", nobody)["reset"], false);
+    let unknown = r#"{"attributes":{"user":"unknown"}}"#;
+    assert_eq!(running.admin_ok("POST", "/admin/v1/keys/reset", unknown)["reset"], false);
     let spend = json!({ "type": "check", "domain": "game", "attributes": { "user": 7 } });
     let mut caller = running.caller();
     assert_eq!(caller.ask(&spend)["allowed"], true);
     assert_eq!(caller.ask(&spend)["allowed"], false);
-    let told = running.told("POST", "/admin/v1/rounds/close", r#"{"domain":"game"}"#);
-    assert_eq!(told["rounds"], 1);
+    let reply = running.admin_ok("POST", "/admin/v1/rounds/close", r#"{"domain":"game"}"#);
+    assert_eq!(reply["rounds"], 1);
     assert_eq!(caller.ask(&spend)["allowed"], true);
-    let audit = running.told("GET", "/admin/v1/audit", "");
+    let audit = running.admin_ok("GET", "/admin/v1/audit", "");
     let whats: Vec<_> =
         audit["changes"].as_array().unwrap().iter().map(|it| it["what"].clone()).collect();
     assert_eq!(whats, ["reset", "reset", "round"]);
 }
 
 #[test]
-fn every_change_is_written_down_with_who_made_it() {
+fn every_change_is_audited_with_its_actor() {
     let running = Running::start(&format!("[server]\nadmin_token = 'write-it'\n{POLICY}"));
-    let who = |answer: &Value, at: usize| answer["changes"][at]["who"].clone();
+    let actor = |audit: &Value, at: usize| audit["changes"][at]["actor"].clone();
     let path = "/admin/v1/rules/default/per-user";
     let _ = running.ask_as("write-it", "PATCH", path, r#"{"window":{"max":7}}"#).with(200);
-    running.caller().admin("POST", "bans", &json!({ "who": { "user": "eve" } }));
+    running.caller().admin("POST", "bans", &json!({ "match": { "user": "eve" } }));
     let audit = running.ask_as("write-it", "GET", "/admin/v1/audit", "").json();
-    assert_eq!(who(&audit, 0), "admin token at 127.0.0.1");
-    assert_eq!(who(&audit, 1), format!("user {}", own_name()));
+    assert_eq!(actor(&audit, 0), "admin token at 127.0.0.1");
+    assert_eq!(actor(&audit, 1), format!("user {}", own_name()));
     assert_eq!(audit["changes"][0]["rule"], "per-user");
     assert!(audit["changes"][0]["before"].as_str().unwrap().contains('2'), "{audit}");
     assert!(audit["changes"][0]["after"].as_str().unwrap().contains('7'), "{audit}");
@@ -166,19 +171,19 @@ fn own_name() -> String {
 }
 
 #[test]
-fn edits_and_what_was_spent_outlive_the_daemon_where_there_is_a_store() {
+fn edits_and_states_survive_a_restart_with_a_file_store() {
     let folder = Folder::new();
     let state = folder.path().join("state");
     let with_state = |settings: Settings| settings.store_folder(Some(&state));
     let quota = "[[rule]]\nname = 'calls'\nkey = ['user']\nquota = { max = 2, per = 'day' }\n";
     let mut running = Running::start_with(quota, with_state).unwrap();
     assert!(is_allowed(&running, "ada") && is_allowed(&running, "ada"));
-    running.told("PATCH", "/admin/v1/rules/default/calls", r#"{"quota":{"max":3}}"#);
+    running.admin_ok("PATCH", "/admin/v1/rules/default/calls", r#"{"quota":{"max":3}}"#);
     running.stop();
     let running = Running::start_with(quota, with_state).unwrap();
     assert!(is_allowed(&running, "ada") && !is_allowed(&running, "ada"));
-    let status = running.told("GET", "/admin/v1/status", "");
+    let status = running.admin_ok("GET", "/admin/v1/status", "");
     assert_eq!((&status["store"]["kind"], &status["edits"]), (&json!("file"), &json!(true)));
-    let audit = running.told("GET", "/admin/v1/audit", "");
+    let audit = running.admin_ok("GET", "/admin/v1/audit", "");
     assert_eq!(audit["changes"][0]["rule"], "calls", "{audit}");
 }

@@ -1,4 +1,4 @@
-//! A real Envoy in front of a real upstream, which asks the daemon.
+//! A real Envoy with an upstream, which uses the daemon as its rate limit service.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -164,7 +164,7 @@ impl Envoy {
         envoy
     }
 
-    /// Waits until it listens, and says where.
+    /// Waits until it listens, and returns its address.
     async fn wait_until_ready(&mut self) -> String {
         loop {
             let admin = fs::read_to_string(self.folder.join("admin")).unwrap_or_default();
@@ -182,7 +182,7 @@ impl Envoy {
         }
     }
 
-    async fn get(&self, headers: &[(&str, &str)]) -> Answer {
+    async fn get(&self, headers: &[(&str, &str)]) -> HttpReply {
         // Some headers have a route of their own.
         let path = match headers.first() {
             Some(("x-dear", _)) => "/dear",
@@ -192,8 +192,8 @@ impl Envoy {
         exchange(TcpStream::connect(&self.front).await.unwrap(), path, headers).await
     }
 
-    /// The status of a request with a header that may be any bytes, in five descriptors, besides one by
-    /// address.
+    /// The status of a request with a header that may be any bytes, in five descriptors, besides
+    /// one by address.
     async fn evil(&self, address: &str, value: &[u8]) -> u16 {
         let mut request = format!("GET /evil HTTP/1.1\r\nhost: test\r\nx-address: {address}\r\n");
         request += "connection: close\r\nx-evil: ";
@@ -219,20 +219,20 @@ impl Drop for Envoy {
     }
 }
 
-struct Answer {
+struct HttpReply {
     status: u16,
     head: String,
     body: String,
 }
 
-impl Answer {
+impl HttpReply {
     fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 }
 
 /// One request of HTTP/1.1.
-async fn exchange(stream: TcpStream, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn exchange(stream: TcpStream, path: &str, headers: &[(&str, &str)]) -> HttpReply {
     let mut request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
     for (name, value) in headers {
         request += &format!("{name}: {value}\r\n");
@@ -241,22 +241,22 @@ async fn exchange(stream: TcpStream, path: &str, headers: &[(&str, &str)]) -> An
     send(stream, request.as_bytes()).await
 }
 
-async fn send(mut stream: TcpStream, request: &[u8]) -> Answer {
+async fn send(mut stream: TcpStream, request: &[u8]) -> HttpReply {
     stream.write_all(request).await.unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.unwrap();
+    let response = String::from_utf8(response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0);
     let body = match head.contains("transfer-encoding: chunked") {
         // One chunk: its length, itself, and an end.
         true => body.split("\r\n").nth(1).unwrap_or_default(),
         false => body,
     };
-    Answer { status, head: head.into(), body: body.into() }
+    HttpReply { status, head: head.into(), body: body.into() }
 }
 
-/// An upstream that is glad about every request, until the test ends.
+/// An upstream that accepts every request, until the test ends.
 async fn upstream() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -265,8 +265,8 @@ async fn upstream() -> u16 {
             tokio::spawn(async move {
                 let mut request = [0; 4096];
                 while stream.read(&mut request).await.is_ok_and(|len| len > 0) {
-                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nupstream";
-                    if stream.write_all(answer).await.is_err() {
+                    let response = b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nupstream";
+                    if stream.write_all(response).await.is_err() {
                         return;
                     }
                 }
@@ -277,28 +277,28 @@ async fn upstream() -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn envoy_asks_and_obeys() {
+async fn envoy_enforces_the_decisions_of_the_daemon() {
     let server = daemon("edge.yaml", LIMITS).await;
-    let envoy = Envoy::start("envoy-asks", upstream().await, &server).await;
+    let envoy = Envoy::start("envoy-limits", upstream().await, &server).await;
 
     let first = envoy.get(&[("x-user", "ada")]).await;
     assert_eq!((first.status, first.body.as_str()), (200, "upstream"));
     assert_eq!(first.header("x-ratelimit-remaining"), Some("1"), "{}", first.head);
     assert_eq!(envoy.statuses(&[("x-user", "ada")]).await, [200, 429]);
-    let refused = envoy.get(&[("x-user", "ada")]).await;
-    assert_eq!(refused.status, 429);
+    let denied = envoy.get(&[("x-user", "ada")]).await;
+    assert_eq!(denied.status, 429);
     for (name, wanted) in [
         ("x-envoy-ratelimited", "true"),
         ("x-ratelimit-limit", "2, 2;w=86400;name=\"user\""),
         ("x-ratelimit-remaining", "0"),
         ("ratelimit-policy", "\"user\";q=2;w=86400"),
     ] {
-        assert_eq!(refused.header(name), Some(wanted), "{name} in {}", refused.head);
+        assert_eq!(denied.header(name), Some(wanted), "{name} in {}", denied.head);
     }
-    let retry_after: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=86_400).contains(&retry_after));
     assert_eq!(envoy.statuses(&[("x-user", "bob")]).await, [200, 200, 429]);
-    assert_eq!(envoy.statuses(&[]).await, [200; 5], "nothing is asked about");
+    assert_eq!(envoy.statuses(&[]).await, [200; 5], "no descriptors");
 
     assert_eq!(envoy.statuses(&[("x-watched", "x")]).await, [200; 3], "shadow");
     let free = [("x-plan", "free"), ("x-action", "search")];
@@ -322,15 +322,15 @@ async fn envoy_asks_and_obeys() {
             assert_eq!(status, wanted, "no header switches limits off: {} bytes", value.len());
         }
     }
-    // Tokens are counted when a response has ended, and looked at before a request is let through.
-    let mut asked = 0;
+    // Tokens are charged when a response has ended, and checked before the next request.
+    let mut allowed = 0;
     while envoy.get(&[("x-tokens", "ada")]).await.status == 200 {
-        asked += 1;
-        assert!(asked < 100, "140 of 100 are used, and that is noticed");
+        allowed += 1;
+        assert!(allowed < 100, "140 of 100 are charged, and that is denied");
     }
-    assert!(asked >= 2, "{asked}");
+    assert!(allowed >= 2, "{allowed}");
 
-    // Envoy lets requests through when nobody answers it.
+    // Envoy allows requests when the daemon is down.
     server.stop().await;
     assert_eq!(envoy.statuses(&[("x-user", "ada")]).await, [200, 200]);
 }

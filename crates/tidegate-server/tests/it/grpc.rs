@@ -1,4 +1,4 @@
-//! Envoy's rate limit service, as envoyproxy/ratelimit answers it.
+//! Envoy's rate limit service, with the responses of envoyproxy/ratelimit.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -31,17 +31,17 @@ descriptors:
         rate_limit: {unit: year, requests_per_unit: 2, name: free-api}
 ";
 
-/// What a status says: code, limit, unit, remaining.
-fn said(status: &DescriptorStatus) -> (Code, Option<(u32, Unit)>, u32) {
+/// The code, limit, unit and remaining hits of a status.
+fn summary(status: &DescriptorStatus) -> (Code, Option<(u32, Unit)>, u32) {
     let limit = status.current_limit.as_ref().map(|it| (it.requests_per_unit, it.unit()));
     (status.code(), limit, status.limit_remaining)
 }
 
-/// The code, the limit and what is left of it.
-type Said = (Code, Option<(u32, Unit)>, u32);
+/// The code, the limit with its unit, and the remaining hits.
+type Summary = (Code, Option<(u32, Unit)>, u32);
 
-fn all_said(response: &RateLimitResponse) -> Vec<Said> {
-    response.statuses.iter().map(said).collect()
+fn summaries(response: &RateLimitResponse) -> Vec<Summary> {
+    response.statuses.iter().map(summary).collect()
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn every_descriptor_gets_its_status_in_order() {
     assert!(response.response_headers_to_add.is_empty());
     let day = |max| Some((max, Unit::Day));
     assert_eq!(
-        all_said(&response),
+        summaries(&response),
         [
             (Code::Ok, None, 0),
             (Code::Ok, day(3), 2),
@@ -79,21 +79,21 @@ async fn every_descriptor_gets_its_status_in_order() {
     let until = response.statuses[1].duration_until_reset.unwrap();
     assert!((1..=86_400).contains(&until.seconds) && until.nanos == 0, "{until:?}");
     client.ask(&request).await.unwrap();
-    let refused = client.ask(&request).await.unwrap();
-    assert_eq!(refused.overall_code(), Code::OverLimit);
-    let codes: Vec<_> = refused.statuses.iter().map(DescriptorStatus::code).collect();
+    let denied = client.ask(&request).await.unwrap();
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    let codes: Vec<_> = denied.statuses.iter().map(DescriptorStatus::code).collect();
     let over = Code::OverLimit;
     assert_eq!(codes, [Code::Ok, Code::Ok, Code::Ok, Code::Ok, over, Code::Ok]);
-    // What is refused is charged all the same, as there.
-    assert_eq!(said(&refused.statuses[1]), (Code::Ok, day(3), 0));
+    // A denied call is charged all the same, as by envoyproxy/ratelimit.
+    assert_eq!(summary(&denied.statuses[1]), (Code::Ok, day(3), 0));
     let headers: Vec<_> =
-        refused.response_headers_to_add.iter().map(|header| header.key.as_str()).collect();
+        denied.response_headers_to_add.iter().map(|header| header.key.as_str()).collect();
     assert_eq!(headers, ["retry-after", "ratelimit-policy", "ratelimit"]);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn hits_are_counted_given_back_and_looked_at() {
+async fn hits_are_charged_refunded_and_peeked_at() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     let mut request = call("edge", &[&[("user", "ada")], &[("user", "bob")]]);
@@ -108,8 +108,8 @@ async fn hits_are_counted_given_back_and_looked_at() {
     assert_eq!(client.ask(&request).await.unwrap().overall_code(), Code::OverLimit);
     request.descriptors[0].is_negative_hits = true;
     request.descriptors[0].hits_addend = Some(3);
-    let payload = client.ask(&request).await.unwrap();
-    assert_eq!((payload.overall_code(), left(&payload)), (Code::Ok, vec![2, 3]));
+    let refunded = client.ask(&request).await.unwrap();
+    assert_eq!((refunded.overall_code(), left(&refunded)), (Code::Ok, vec![2, 3]));
     request.descriptors[0].is_negative_hits = false;
     request.descriptors[0].hits_addend = Some(2);
     assert_eq!(left(&client.ask(&request).await.unwrap()), [0, 3]);
@@ -117,7 +117,7 @@ async fn hits_are_counted_given_back_and_looked_at() {
 }
 
 #[tokio::test]
-async fn a_descriptor_may_bring_its_limit() {
+async fn a_descriptor_may_carry_its_limit() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     let with = |domain: &str, max, unit: RateLimitUnit| {
@@ -128,23 +128,23 @@ async fn a_descriptor_may_bring_its_limit() {
     };
     let month = RateLimitUnit::Month;
     let response = client.ask(&with("edge", 2, month)).await.unwrap();
-    assert_eq!(all_said(&response), [(Code::Ok, Some((2, Unit::Month)), 1)]);
+    assert_eq!(summaries(&response), [(Code::Ok, Some((2, Unit::Month)), 1)]);
     client.ask(&with("edge", 2, month)).await.unwrap();
-    let refused = client.ask(&with("edge", 2, month)).await.unwrap();
-    assert_eq!(all_said(&refused), [(Code::OverLimit, Some((2, Unit::Month)), 0)]);
+    let denied = client.ask(&with("edge", 2, month)).await.unwrap();
+    assert_eq!(summaries(&denied), [(Code::OverLimit, Some((2, Unit::Month)), 0)]);
     let more = client.ask(&with("edge", 9, month)).await.unwrap();
-    assert_eq!(all_said(&more), [(Code::Ok, Some((9, Unit::Month)), 5)], "all three count");
+    assert_eq!(summaries(&more), [(Code::Ok, Some((9, Unit::Month)), 5)], "all three count");
     let nothing = client.ask(&with("edge", 0, month)).await.unwrap();
-    assert_eq!(all_said(&nothing), [(Code::OverLimit, Some((0, Unit::Month)), 0)]);
+    assert_eq!(summaries(&nothing), [(Code::OverLimit, Some((0, Unit::Month)), 0)]);
     let elsewhere = client.ask(&with("elsewhere", 0, month)).await.unwrap();
-    assert_eq!(all_said(&elsewhere), [(Code::Ok, None, 0)]);
+    assert_eq!(summaries(&elsewhere), [(Code::Ok, None, 0)]);
     let of_no_unit = client.ask(&with("edge", 0, RateLimitUnit::Unknown)).await.unwrap();
-    assert_eq!(all_said(&of_no_unit), [(Code::Ok, Some((3, Unit::Day)), 2)]);
+    assert_eq!(summaries(&of_no_unit), [(Code::Ok, Some((3, Unit::Day)), 2)]);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn a_limit_that_is_brought_along_counts_the_same_in_every_place() {
+async fn a_carried_limit_counts_the_same_at_every_index() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     let limit = RateLimitOverride { requests_per_unit: 2, unit: RateLimitUnit::Day.into() };
@@ -160,14 +160,14 @@ async fn a_limit_that_is_brought_along_counts_the_same_in_every_place() {
 }
 
 #[tokio::test]
-async fn what_is_refused_counts_so_a_look_is_over_the_limit_then() {
+async fn denied_hits_count_so_a_peek_is_over_the_limit() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     let mut ask = async |hits, is_negative| {
         let mut request = call("edge", &[&[("user", "ada")]]);
         request.descriptors[0].hits_addend = Some(hits);
         request.descriptors[0].is_negative_hits = is_negative;
-        said(&client.ask(&request).await.unwrap().statuses[0])
+        summary(&client.ask(&request).await.unwrap().statuses[0])
     };
     let day = Some((3, Unit::Day));
     assert_eq!(ask(0, false).await, (Code::Ok, day, 3));
@@ -182,7 +182,7 @@ async fn what_is_refused_counts_so_a_look_is_over_the_limit_then() {
 }
 
 #[tokio::test]
-async fn hits_that_are_given_back_first_make_room() {
+async fn refunds_before_charges_make_room() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     let mut request = call("edge", &[&[("user", "ada")], &[("user", "ada")]]);
@@ -194,15 +194,15 @@ async fn hits_that_are_given_back_first_make_room() {
     request.descriptors[0].is_negative_hits = true;
     let both = client.ask(&request).await.unwrap();
     let day = Some((3, Unit::Day));
-    assert_eq!(all_said(&both), [(Code::Ok, day, 2), (Code::Ok, day, 0)]);
+    assert_eq!(summaries(&both), [(Code::Ok, day, 2), (Code::Ok, day, 0)]);
     request.descriptors.swap(0, 1);
     let both = client.ask(&request).await.unwrap();
-    assert_eq!(all_said(&both), [(Code::OverLimit, day, 0), (Code::Ok, day, 0)]);
+    assert_eq!(summaries(&both), [(Code::OverLimit, day, 0), (Code::Ok, day, 0)]);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn whatever_bytes_are_keys_and_values() {
+async fn keys_and_values_may_be_any_bytes() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     for (domain, value) in [
@@ -217,19 +217,19 @@ async fn whatever_bytes_are_keys_and_values() {
         request.descriptors[1].hits_addend = Some(0);
         for left in [2, 1, 0] {
             let response = client.ask(&request).await.unwrap();
-            assert_eq!(said(&response.statuses[0]), (Code::Ok, Some((3, Unit::Day)), left));
+            assert_eq!(summary(&response.statuses[0]), (Code::Ok, Some((3, Unit::Day)), left));
         }
         assert_eq!(client.ask(&request).await.unwrap().overall_code(), Code::OverLimit);
     }
     let mut nowhere = call("edge", &[&[("user", "ada")]]);
     nowhere.domain = b"\xff".into();
     nowhere.descriptors[0].entries[0].key = b"\xff".into();
-    assert_eq!(all_said(&client.ask(&nowhere).await.unwrap()), [(Code::Ok, None, 0)]);
+    assert_eq!(summaries(&client.ask(&nowhere).await.unwrap()), [(Code::Ok, None, 0)]);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn the_end_of_a_window_is_told_whatever_was_used() {
+async fn the_end_of_a_window_is_always_reported() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     for (user, hits, is_negative) in [
@@ -250,7 +250,7 @@ async fn the_end_of_a_window_is_told_whatever_was_used() {
 }
 
 #[tokio::test]
-async fn headers_tell_of_rules_that_bite_as_they_stand() {
+async fn headers_describe_enforced_rules() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     let mut headers = async |user: &str, hits| {
@@ -258,9 +258,9 @@ async fn headers_tell_of_rules_that_bite_as_they_stand() {
         request.hits_addend = hits;
         let response = client.ask(&request).await.unwrap();
         assert_eq!(response.overall_code(), Code::OverLimit);
-        let told = response.response_headers_to_add.iter();
-        let told = told.filter(|it| it.key.starts_with("ratelimit"));
-        told.map(|it| it.value.split(";t=").next().unwrap().to_owned()).collect::<Vec<_>>()
+        let headers = response.response_headers_to_add.iter();
+        let headers = headers.filter(|it| it.key.starts_with("ratelimit"));
+        headers.map(|it| it.value.split(";t=").next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(headers("ada", 4).await, ["\"user\";q=3;w=86400", "\"user\";r=0"]);
     let nothing = ["\"user_mallory\";q=0;w=86400", "\"user_mallory\";r=0"];
@@ -269,7 +269,7 @@ async fn headers_tell_of_rules_that_bite_as_they_stand() {
 }
 
 #[tokio::test]
-async fn keys_that_look_like_places_hide_none() {
+async fn keys_that_look_like_indexed_names_are_kept_apart() {
     let server = daemon(
         "d.yaml",
         "
@@ -285,14 +285,14 @@ descriptors:
     .await;
     let mut client = Client::new(&server).await;
     let met = client.ask(&call("d", &[&[("2.b", "zz"), ("b", "q")]])).await.unwrap();
-    assert_eq!(all_said(&met), [(Code::Ok, Some((1, Unit::Day)), 0)]);
+    assert_eq!(summaries(&met), [(Code::Ok, Some((1, Unit::Day)), 0)]);
     let not_met = client.ask(&call("d", &[&[("2.b", "q"), ("b", "zz")]])).await.unwrap();
-    assert_eq!(all_said(&not_met), [(Code::Ok, None, 0)]);
+    assert_eq!(summaries(&not_met), [(Code::Ok, None, 0)]);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn of_entries_with_the_same_key_the_last_counts() {
+async fn the_last_of_entries_with_the_same_key_counts() {
     let limits = "
 - namespace: d
   max_value: 1
@@ -303,7 +303,7 @@ async fn of_entries_with_the_same_key_the_last_counts() {
     let server = daemon("limits.yaml", limits).await;
     let mut client = Client::new(&server).await;
     let paid = &[("plan", "free"), ("plan", "paid"), ("user", "ada")];
-    assert_eq!(all_said(&client.ask(&call("d", &[paid])).await.unwrap())[0].1, None);
+    assert_eq!(summaries(&client.ask(&call("d", &[paid])).await.unwrap())[0].1, None);
     let free = &[("plan", "paid"), ("plan", "free"), ("user", "bob"), ("user", "ada")];
     assert_eq!(client.ask(&call("d", &[free])).await.unwrap().overall_code(), Code::Ok);
     let ada = &[("plan", "free"), ("user", "ada")];
@@ -312,25 +312,25 @@ async fn of_entries_with_the_same_key_the_last_counts() {
 }
 
 #[tokio::test]
-async fn nothing_and_everything() {
+async fn zero_limits_unknown_domains_and_long_keys() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     let mallory = client.ask(&call("edge", &[&[("user", "mallory")]])).await.unwrap();
-    assert_eq!(all_said(&mallory), [(Code::OverLimit, Some((0, Unit::Day)), 0)]);
+    assert_eq!(summaries(&mallory), [(Code::OverLimit, Some((0, Unit::Day)), 0)]);
     let unknown = client.ask(&call("no such domain", &[&[("user", "mallory")]])).await.unwrap();
-    assert_eq!(all_said(&unknown), [(Code::Ok, None, 0)]);
+    assert_eq!(summaries(&unknown), [(Code::Ok, None, 0)]);
     let empty = client.ask(&call("edge", &[&[]])).await.unwrap();
-    assert_eq!(all_said(&empty), [(Code::Ok, None, 0)]);
+    assert_eq!(summaries(&empty), [(Code::Ok, None, 0)]);
     let long = "x".repeat(100_000);
     for left in [2, 1, 0] {
         let long = client.ask(&call("edge", &[&[("user", &long)]])).await.unwrap();
-        assert_eq!(said(&long.statuses[0]).2, left, "a long key is a key");
+        assert_eq!(summary(&long.statuses[0]).2, left, "a long key is a key");
     }
     server.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_no_call_is_told() {
+async fn invalid_calls_are_rejected() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     let many = vec![&[("user", "ada")][..]; 33];
@@ -348,7 +348,7 @@ async fn what_is_no_call_is_told() {
     let fits = client.ask(&call("edge", &many[1..])).await.unwrap();
     assert_eq!(fits.statuses.len(), 32);
     let nowhere = client.call("/some.Service/Method", b"").await;
-    assert_eq!(nowhere, Err((12, "there is no such method here".into())));
+    assert_eq!(nowhere, Err((12, "no such method".into())));
     let (response, _) = client.send(SHOULD_RATE_LIMIT, "application/json", Bytes::new()).await;
     assert_eq!(response.status(), 415);
     server.stop().await;
@@ -367,23 +367,23 @@ async fn native_rules_find_entries_by_their_keys() {
     let mut client = Client::new(&server).await;
     let ada = call("edge", &[&[("path", "/"), ("user", "ada")], &[("user", "bob")]]);
     let response = client.ask(&ada).await.unwrap();
-    assert_eq!(all_said(&response), vec![(Code::Ok, Some((2, Unit::Minute)), 1); 2]);
+    assert_eq!(summaries(&response), vec![(Code::Ok, Some((2, Unit::Minute)), 1); 2]);
     client.ask(&call("edge", &[&[("user", "ada")]])).await.unwrap();
-    let refused = client.ask(&ada).await.unwrap();
-    let codes: Vec<_> = refused.statuses.iter().map(DescriptorStatus::code).collect();
+    let denied = client.ask(&ada).await.unwrap();
+    let codes: Vec<_> = denied.statuses.iter().map(DescriptorStatus::code).collect();
     assert_eq!(codes, [Code::OverLimit, Code::Ok]);
     let bob = client.ask(&call("edge", &[&[("user", "bob")]])).await.unwrap();
-    assert_eq!(said(&bob.statuses[0]).2, 0, "bob was not charged for what ada was refused");
-    // A missing attribute is a refusal, and no error.
-    let nobody = client.ask(&call("edge", &[&[("user", "eve")], &[("path", "/")]])).await.unwrap();
-    assert_eq!(nobody.overall_code(), Code::OverLimit);
-    let codes: Vec<_> = nobody.statuses.iter().map(DescriptorStatus::code).collect();
+    assert_eq!(summary(&bob.statuses[0]).2, 0, "bob was not charged for the denial of ada");
+    // A missing attribute is a denial, not an error.
+    let missing = client.ask(&call("edge", &[&[("user", "eve")], &[("path", "/")]])).await.unwrap();
+    assert_eq!(missing.overall_code(), Code::OverLimit);
+    let codes: Vec<_> = missing.statuses.iter().map(DescriptorStatus::code).collect();
     assert_eq!(codes, [Code::Ok, Code::OverLimit]);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_decided_is_over_the_limit() {
+async fn calls_that_cannot_be_decided_are_over_the_limit() {
     let policy = r#"
         [[rule]]
         name   = "address"
@@ -409,9 +409,9 @@ async fn what_cannot_be_decided_is_over_the_limit() {
     let server = daemon("policy.toml", policy).await;
     let mut client = Client::new(&server).await;
     for evil in [("tier", "x"), ("path", "/upload")] {
-        let refused = client.ask(&call("edge", &[&[("address", "a")], &[evil]])).await.unwrap();
-        assert_eq!(refused.overall_code(), Code::OverLimit);
-        let codes: Vec<_> = refused.statuses.iter().map(DescriptorStatus::code).collect();
+        let denied = client.ask(&call("edge", &[&[("address", "a")], &[evil]])).await.unwrap();
+        assert_eq!(denied.overall_code(), Code::OverLimit);
+        let codes: Vec<_> = denied.statuses.iter().map(DescriptorStatus::code).collect();
         assert_eq!(codes, [Code::Ok, Code::OverLimit], "{evil:?}");
         let alone = client.ask(&call("edge", &[&[evil]])).await.unwrap();
         assert_eq!(alone.overall_code(), Code::OverLimit);
@@ -445,7 +445,7 @@ async fn health_and_reflection() {
 }
 
 #[tokio::test]
-async fn whoever_watches_is_told_that_the_daemon_stops() {
+async fn health_watchers_get_not_serving_at_shutdown() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;
     let nothing = Full::new(framed(b"")).boxed();

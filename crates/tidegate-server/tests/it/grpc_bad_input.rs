@@ -1,4 +1,4 @@
-//! Whatever bytes come in by gRPC: an error or a closed connection, and the next client is served.
+//! Malformed input over gRPC: an error or a closed connection, and the next client is served.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ async fn assert_served(server: &Server) {
     client.ask(&call("d", &[&[("k", "v")]])).await.expect("the next client is served");
 }
 
-/// Sends bytes as they are, and reads until the other side closes or says nothing more.
+/// Sends bytes, closes this half of the connection, and reads until the daemon closes.
 async fn send_raw(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(server.address(Listener::Grpc).unwrap()).await.unwrap();
-    // It may be closed before all is said.
+    // The daemon may close it before all is sent.
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
-    let mut answer = Vec::new();
-    let reading = stream.read_to_end(&mut answer);
+    let mut response = Vec::new();
+    let reading = stream.read_to_end(&mut response);
     let _ = tokio::time::timeout(Duration::from_secs(30), reading).await.expect("it is closed");
-    answer
+    response
 }
 
-/// Numbers that look like chance and are the same each time.
+/// Pseudo-random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -50,13 +50,13 @@ fn framed(message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a client of HTTP/2 says before a call: preface, empty settings.
+/// The start of an HTTP/2 connection: preface, empty settings.
 const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test]
-async fn bodies_that_are_no_messages() {
+async fn invalid_messages_are_rejected() {
     let server = daemon("d.yaml", POLICY).await;
-    let good = framed(&call("d", &[&[("k", "v")]]).encode_to_vec());
+    let valid = framed(&call("d", &[&[("k", "v")]]).encode_to_vec());
     let mut client = Client::new(&server).await;
     let mut huge = framed(&[]);
     huge[1..5].copy_from_slice(&u32::MAX.to_be_bytes());
@@ -64,13 +64,13 @@ async fn bodies_that_are_no_messages() {
     // A length of ten bytes, which would be negative; and a message in a message in a message.
     let negative = framed(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
     let nested = framed(&[0x13; 50_000]);
-    let mut compressed = good.clone();
+    let mut compressed = valid.clone();
     compressed[0] = 1;
-    let two = [good.clone(), good.clone()].concat();
-    let garbage = [good.clone(), b"garbage".to_vec()].concat();
+    let two = [valid.clone(), valid.clone()].concat();
+    let garbage = [valid.clone(), b"garbage".to_vec()].concat();
     let bodies = [
         ("nothing", Vec::new()),
-        ("cut off", good[..good.len() - 1].to_vec()),
+        ("cut off", valid[..valid.len() - 1].to_vec()),
         ("huge", huge),
         ("oversized", oversized),
         ("negative", negative),
@@ -83,15 +83,15 @@ async fn bodies_that_are_no_messages() {
         let sent = client.send(SHOULD_RATE_LIMIT, "application/grpc", Bytes::from(body)).await;
         let status = sent.0.headers().get("grpc-status").expect(name).to_str().unwrap();
         assert!(["3", "8", "12"].contains(&status), "{name}: {status}");
-        let taken = sent.0.headers().get("grpc-accept-encoding");
-        assert_eq!(taken.is_some_and(|it| it == "identity"), name == "compressed", "{name}");
+        let accepted = sent.0.headers().get("grpc-accept-encoding");
+        assert_eq!(accepted.is_some_and(|it| it == "identity"), name == "compressed", "{name}");
     }
     assert_served(&server).await;
     server.stop().await;
 }
 
 #[tokio::test]
-async fn connections_that_speak_something_else() {
+async fn other_protocols_do_not_affect_other_clients() {
     let server = daemon("d.yaml", POLICY).await;
     let openings: [&[u8]; 7] = [
         b"",
@@ -110,14 +110,14 @@ async fn connections_that_speak_something_else() {
 }
 
 #[tokio::test]
-async fn byte_by_byte_is_understood() {
+async fn a_preface_sent_byte_by_byte_is_accepted() {
     let server = daemon("d.yaml", POLICY).await;
     let mut stream = TcpStream::connect(server.address(Listener::Grpc).unwrap()).await.unwrap();
     stream.set_nodelay(true).unwrap();
     for byte in OPENING {
         stream.write_all(&[*byte]).await.unwrap();
     }
-    // The other side's settings: HTTP/2 has begun.
+    // The daemon's settings: HTTP/2 has begun.
     let mut settings = [0; 9];
     stream.read_exact(&mut settings).await.unwrap();
     assert_eq!(settings[3], 4);
@@ -126,13 +126,13 @@ async fn byte_by_byte_is_understood() {
 }
 
 #[tokio::test]
-async fn ten_thousand_mutated_messages() {
+async fn mutated_messages_get_a_response_or_an_error() {
     let server = daemon("d.yaml", POLICY).await;
-    let good = call("d", &[&[("k", "v"), ("l", "w")], &[("k", "x")]]).encode_to_vec();
+    let valid = call("d", &[&[("k", "v"), ("l", "w")], &[("k", "x")]]).encode_to_vec();
     let mut client = Client::new(&server).await;
     let mut dice = Dice(0x5eed);
     for round in 0..10_000 {
-        let mut message = good.clone();
+        let mut message = valid.clone();
         for _ in 0..=dice.below(4) {
             match dice.below(4) {
                 0 if !message.is_empty() => {
@@ -148,13 +148,13 @@ async fn ten_thousand_mutated_messages() {
                 }
             }
         }
-        // An answer or an error, but no end.
-        let answer = client.call(SHOULD_RATE_LIMIT, &message);
-        let Ok(answer) = tokio::time::timeout(Duration::from_secs(60), answer).await else {
-            panic!("no answer in round {round}: {message:?}");
+        // A response or an error, on the same connection.
+        let response = client.call(SHOULD_RATE_LIMIT, &message);
+        let Ok(response) = tokio::time::timeout(Duration::from_secs(60), response).await else {
+            panic!("no response in round {round}: {message:?}");
         };
-        if let Err((number, told)) = answer {
-            assert_eq!(number, 3, "round {round}: {told}: {message:?}");
+        if let Err((number, error)) = response {
+            assert_eq!(number, 3, "round {round}: {error}: {message:?}");
         }
     }
     assert_served(&server).await;
@@ -162,9 +162,9 @@ async fn ten_thousand_mutated_messages() {
 }
 
 #[tokio::test]
-async fn mutated_connections() {
+async fn mutated_connections_do_not_affect_other_clients() {
     let server = daemon("d.yaml", POLICY).await;
-    // A stream of headers that make no sense, data and resets, as bytes on the wire.
+    // Streams with meaningless headers, data and resets, as bytes on the wire.
     let mut traffic = OPENING.to_vec();
     for stream in [1_u8, 3, 5] {
         traffic.extend_from_slice(&[0, 0, 3, 1, 4, 0, 0, 0, stream, 0x83, 0x86, 0x84]);
@@ -199,9 +199,9 @@ async fn rapid_resets_end_the_connection() {
         bytes.extend_from_slice(&stream);
         bytes.extend_from_slice(&[0, 0, 0, 8]);
     }
-    let answer = send_raw(&server, &bytes).await;
-    let goes_away = answer.windows(5).any(|frame| frame[3] == 7 && frame[..2] == [0, 0]);
-    assert!(goes_away || answer.len() < 1_000, "{}", answer.len());
+    let response = send_raw(&server, &bytes).await;
+    let goes_away = response.windows(5).any(|frame| frame[3] == 7 && frame[..2] == [0, 0]);
+    assert!(goes_away || response.len() < 1_000, "{}", response.len());
     assert_served(&server).await;
     server.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Those who are large, slow or silent over gRPC: nobody else notices.
+//! Large, slow or silent clients over gRPC do not affect others.
 
 use std::time::Duration;
 
@@ -25,17 +25,17 @@ window = { max = 1_000_000, per = \"1h\" }
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
-/// Only so that a test that goes wrong ends.
+/// A time-out, so that a failed test ends.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A body that says something, and never what comes then.
+/// A body that begins and never ends.
 fn half(bytes: Bytes) -> AnyBody {
     let begin = tokio_stream::once(Ok(Frame::data(bytes)));
     StreamBody::new(begin.chain(tokio_stream::pending())).boxed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_messages_share_their_room() {
+async fn large_messages_share_a_memory_budget() {
     let daemon = Apart::behind(Listener::Grpc, "grpc-room", POLICY);
     let mut client = Client::at(daemon.address()).await;
     client.ask(&call("d", &[&[("k", "v")]])).await.unwrap();
@@ -51,27 +51,27 @@ async fn large_messages_share_their_room() {
         })
         .collect();
     for call in calls {
-        assert!(call.await.unwrap(), "all are answered in the end");
+        assert!(call.await.unwrap(), "all get a response in the end");
     }
     let more = daemon.most_resident_kb() - before;
     assert!(more < 128 << 10, "{more} KiB for 255 MiB");
 }
 
 #[tokio::test]
-async fn what_is_small_in_bytes_must_not_be_large_in_memory() {
+async fn messages_small_in_bytes_but_large_in_memory_are_rejected() {
     let server = daemon_with(POLICY, |_| {}).await;
     let mut client = Client::new(&server).await;
     // A domain, and a descriptor of a million empty entries.
     let entries = [0x0a, 0].repeat(1_000_000);
     let mut message = vec![0x0a, 1, b'd', 0x12, 0x80, 0x89, 0x7a];
     message.extend_from_slice(&entries);
-    let refused = client.call(SHOULD_RATE_LIMIT, &message).await;
-    assert_eq!(refused.unwrap_err().0, 8);
+    let rejected = client.call(SHOULD_RATE_LIMIT, &message).await;
+    assert_eq!(rejected.unwrap_err().0, 8);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn health_and_reflection_take_little_and_wait_for_nobody() {
+async fn health_and_reflection_bound_size_and_time() {
     let server =
         daemon_with(POLICY, |bounds| bounds.request_time = Duration::from_millis(50)).await;
     let mut client = Client::new(&server).await;
@@ -81,9 +81,9 @@ async fn health_and_reflection_take_little_and_wait_for_nobody() {
         let response = client.begin(path, "application/grpc", begun).await;
         let (head, body) = response.into_parts();
         let ended = tokio::time::timeout(LONG, body.collect()).await.expect("it ends").unwrap();
-        let told = ended.trailers().and_then(|it| it.get("grpc-status"));
-        let told = told.or(head.headers.get("grpc-status")).unwrap();
-        assert_eq!(told, status, "{path}");
+        let got = ended.trailers().and_then(|it| it.get("grpc-status"));
+        let got = got.or(head.headers.get("grpc-status")).unwrap();
+        assert_eq!(got, status, "{path}");
     }
     let begun = half(Bytes::from_static(b"\0\0\x3f\xff\xffx"));
     let response = client.begin(SHOULD_RATE_LIMIT, "application/grpc", begun).await;
@@ -92,19 +92,19 @@ async fn health_and_reflection_take_little_and_wait_for_nobody() {
 }
 
 #[tokio::test]
-async fn who_reads_no_answers_is_left() {
+async fn a_client_that_reads_no_responses_is_disconnected() {
     let server = daemon_with(POLICY, |bounds| bounds.write_time = Duration::from_millis(50)).await;
     let address = server.address(Listener::Grpc).unwrap();
-    // Nothing may be sent to this one but heads.
+    // Its window is 0: the daemon may send it heads only.
     let (mut client, connection) =
         Client::with(address, |http| _ = http.initial_stream_window_size(0)).await;
     let message = framed(&call("d", &[&[("k", "v")]]).encode_to_vec());
     let body = Full::new(message).boxed();
-    let _answer = client.begin(SHOULD_RATE_LIMIT, "application/grpc", body).await;
+    let _response = client.begin(SHOULD_RATE_LIMIT, "application/grpc", body).await;
     let ended = tokio::time::timeout(LONG, connection).await;
     let _ = ended.expect("the connection is closed").unwrap();
 
-    // This one says a lot, and reads nothing.
+    // This one sends a lot, and reads nothing.
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let pings = b"\0\0\x08\x06\0\0\0\0\0\0\0\0\0\0\0\0\0".repeat(1_000);
@@ -114,7 +114,7 @@ async fn who_reads_no_answers_is_left() {
 }
 
 #[tokio::test]
-async fn health_is_that_of_the_disk() {
+async fn health_follows_the_state_of_the_disk() {
     let policy = "store = \"file:state\"
 [[rule]]
 name = \"k\"

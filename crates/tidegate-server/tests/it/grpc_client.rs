@@ -1,4 +1,4 @@
-//! A client of gRPC that can also say what no client should.
+//! A gRPC client that can also send invalid input.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use tidegate_server::{Bounds, Listener, Server, Settings};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// A daemon with a policy, as a file of any kind says it.
+/// A daemon with a policy of any file format.
 pub(crate) async fn daemon(file_name: &str, policy: &str) -> Server {
     let parsed = Policy::load(file_name, policy.as_bytes());
     let policy = parsed.unwrap_or_else(|errors| panic!("{errors}")).policy;
     Server::start(Settings::on_free_ports(policy)).await.unwrap()
 }
 
-/// One whose bounds are others than usual.
+/// A daemon with changed bounds.
 pub(crate) async fn daemon_with(policy: &str, change: impl FnOnce(&mut Bounds)) -> Server {
     let policy = Policy::from_toml(policy).unwrap();
     let mut bounds = Bounds::default();
@@ -41,7 +41,7 @@ pub(crate) struct Client {
 
 pub(crate) type AnyBody = BoxBody<Bytes, Infallible>;
 
-/// An error of gRPC: its number, and what it says.
+/// An error of gRPC: its status and message.
 pub(crate) type Failed = (u16, String);
 
 impl Client {
@@ -53,7 +53,7 @@ impl Client {
         Self::with(address, |_| {}).await.0
     }
 
-    /// One that speaks HTTP/2 in another way than usual, and what ends with its connection.
+    /// A client with changed HTTP/2 settings, and the task of its connection.
     pub(crate) async fn with(
         address: SocketAddr,
         change: impl FnOnce(&mut http2::Builder<TokioExecutor>),
@@ -79,10 +79,10 @@ impl Client {
         let (response, body) = self.send(path, "application/grpc", framed(message)).await;
         assert_eq!(response.status(), 200);
         let trailers = body.trailers().cloned().unwrap_or_default();
-        let told = |name| trailers.get(name).or(response.headers().get(name));
-        let number = told("grpc-status").unwrap().to_str().unwrap().parse().unwrap();
+        let field = |name| trailers.get(name).or(response.headers().get(name));
+        let number = field("grpc-status").unwrap().to_str().unwrap().parse().unwrap();
         if number != 0 {
-            let message = told("grpc-message").map_or("", |it| it.to_str().unwrap());
+            let message = field("grpc-message").map_or("", |it| it.to_str().unwrap());
             return Err((number, message.to_owned()));
         }
         Ok(body.to_bytes().slice(5..))
@@ -99,7 +99,7 @@ impl Client {
         (Response::from_parts(head, ()), body.collect().await.unwrap())
     }
 
-    /// Sends any body, and does not wait for the whole answer.
+    /// Sends any body, and does not wait for the whole response.
     pub(crate) async fn begin(
         &mut self,
         path: &str,
@@ -116,7 +116,7 @@ impl Client {
     }
 }
 
-/// A message as it is sent.
+/// A message with its frame.
 pub(crate) fn framed(message: &[u8]) -> Bytes {
     let mut framed = BytesMut::new();
     framed.put_u8(0);
@@ -125,7 +125,7 @@ pub(crate) fn framed(message: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-/// A call about descriptors, each of some entries.
+/// A call with descriptors, each with some entries.
 pub(crate) fn call(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
     let descriptor = |entries: &&[(&str, &str)]| RateLimitDescriptor {

@@ -12,7 +12,7 @@ const POLICY: &str = r#"
     window = { max = 3, per = "1h" }
 
     [[rule]]
-    name   = "everybody"
+    name   = "all-users"
     domain = "api"
     window = { max = 100, per = "1h" }
 
@@ -33,7 +33,7 @@ fn check(daemon: &Running, body: &str) -> Reply {
 }
 
 #[test]
-fn a_check_says_what_is_left_and_then_no() {
+fn a_check_reports_remaining_units_until_it_is_denied() {
     let daemon = Running::new(POLICY);
     let mut client = daemon.client();
     let ask = r#"{"domain":"api","attributes":{"user":"ada"}}"#;
@@ -52,7 +52,7 @@ fn a_check_says_what_is_left_and_then_no() {
     assert_eq!(reply.status, 429);
     assert_eq!(reply.header("content-type"), Some("application/json"));
     assert_eq!(reply.header("cache-control"), Some("no-store"));
-    let limits = r#""per-user";q=3;w=3600, "everybody";q=100;w=3600"#;
+    let limits = r#""per-user";q=3;w=3600, "all-users";q=100;w=3600"#;
     assert_eq!(reply.header("ratelimit-policy"), Some(limits));
     assert!(reply.header("ratelimit").unwrap().starts_with(r#""per-user";r=0;t="#));
     let seconds: u64 = reply.header("retry-after").unwrap().parse().unwrap();
@@ -63,11 +63,11 @@ fn a_check_says_what_is_left_and_then_no() {
     assert_eq!(wait_ms.div_ceil(1_000), seconds, "rounded up, both from the same wait");
     assert!(json["reason"].as_str().unwrap().contains("per-user"));
     assert_eq!(json["rules"][0]["allowed"], false);
-    assert_eq!(json["rules"][1]["remaining"], 97, "a refusal costs nobody anything");
+    assert_eq!(json["rules"][1]["remaining"], 97, "a denial is not charged");
 }
 
 #[test]
-fn a_look_charges_nothing() {
+fn a_peek_charges_nothing() {
     let daemon = Running::new(POLICY);
     for body in [
         r#"{"domain":"api","attributes":{"user":"ada"},"cost":3,"peek":true}"#,
@@ -96,21 +96,21 @@ fn integers_are_their_decimal_text() {
 }
 
 #[test]
-fn what_no_rule_is_about_passes_and_a_missing_key_does_not() {
+fn unmatched_requests_are_allowed_and_missing_attributes_denied() {
     let daemon = Running::new(POLICY);
     let reply = check(&daemon, r#"{"domain":"elsewhere"}"#);
     assert_eq!((reply.status, &reply.json()["rule"]), (200, &Value::Null));
-    assert_eq!(check(&daemon, "{}").status, 200, "the domain is `default` if nobody says");
+    assert_eq!(check(&daemon, "{}").status, 200, "the domain defaults to `default`");
     let reply = check(&daemon, r#"{"domain":"api"}"#);
     assert_eq!((reply.status, &reply.json()["retry"]), (429, &json!("never")));
     assert!(reply.json()["reason"].as_str().unwrap().contains("needs the attribute `user`"));
 }
 
 #[test]
-fn the_same_request_under_the_same_name_is_charged_once() {
+fn a_check_repeated_with_its_idempotency_key_is_charged_once() {
     let daemon = Running::new(POLICY);
-    let ask = |name: &str, body: &str| {
-        daemon.client().ask("POST", "/v1/check", &[("Idempotency-Key", name)], body.as_bytes())
+    let ask = |key: &str, body: &str| {
+        daemon.client().ask("POST", "/v1/check", &[("Idempotency-Key", key)], body.as_bytes())
     };
     let body = r#"{"domain":"api","attributes":{"user":"ada"}}"#;
     for _ in 0..5 {
@@ -129,14 +129,14 @@ fn the_same_request_under_the_same_name_is_charged_once() {
 }
 
 #[test]
-fn the_same_refund_under_the_same_name_happens_once() {
+fn a_refund_repeated_with_its_idempotency_key_happens_once() {
     let daemon = Running::new(POLICY);
     let refund = |name: &str, body: &str| {
         daemon.client().ask("POST", "/v1/refund", &[("Idempotency-Key", name)], body.as_bytes())
     };
     let left = || {
-        let look = r#"{"domain":"api","attributes":{"user":"ada"},"peek":true}"#;
-        daemon.post("/v1/check", look).json()["remaining"].as_u64()
+        let peek = r#"{"domain":"api","attributes":{"user":"ada"},"peek":true}"#;
+        daemon.post("/v1/check", peek).json()["remaining"].as_u64()
     };
     let ask = r#"{"domain":"api","attributes":{"user":"ada"},"cost":2}"#;
     assert_eq!(daemon.post("/v1/check", ask).status, 200);
@@ -175,10 +175,10 @@ fn a_batch_is_a_list_of_decisions() {
     assert_eq!(reply.status, 200);
     let json = reply.json();
     let results = json["results"].as_array().unwrap();
-    let said: Vec<_> =
+    let allowed: Vec<_> =
         results.iter().map(|it| it.get("allowed").map(|it| it.as_bool().unwrap())).collect();
     let [yes, no] = [Some(true), Some(false)];
-    assert_eq!(said, [yes, no, yes, None, None, no, yes]);
+    assert_eq!(allowed, [yes, no, yes, None, None, no, yes]);
     assert_eq!(results[3]["status"], 422);
     assert_eq!(results[3]["pointer"], "/attributes/tier");
     assert!(results[4]["detail"].as_str().unwrap().contains("acquire"));
@@ -190,10 +190,10 @@ fn a_batch_is_a_list_of_decisions() {
 }
 
 #[test]
-fn every_slip_of_the_pen_is_told_with_its_place() {
+fn every_invalid_value_is_reported_with_its_pointer() {
     let daemon = Running::new(POLICY);
     let table = [
-        (r#"{"domian":"api"}"#, "/domian", "unknown field `domian`; there are `domain`"),
+        (r#"{"domian":"api"}"#, "/domian", "unknown field `domian`; known fields: `domain`"),
         (r#"{"cost":-1}"#, "/cost", "a whole number from 0"),
         (r#"{"cost":1.5}"#, "/cost", "a whole number from 0"),
         (r#"{"cost":1.0}"#, "/cost", "a whole number from 0"),
@@ -201,11 +201,11 @@ fn every_slip_of_the_pen_is_told_with_its_place() {
         (r#"{"cost":null}"#, "/cost", "a whole number from 0"),
         (r#"{"cost":18446744073709551616}"#, "/cost", "a whole number from 0"),
         (r#"{"peek":1}"#, "/peek", "true or false"),
-        (r#"{"domain":["api"]}"#, "/domain", "a text"),
+        (r#"{"domain":["api"]}"#, "/domain", "a string"),
         (r#"{"attributes":[]}"#, "/attributes", "an object of attributes"),
-        (r#"{"attributes":{"a/b~c":null}}"#, "/attributes/a~1b~0c", "a text or a whole number"),
-        (r#"{"attributes":{"a":1.5}}"#, "/attributes/a", "a text or a whole number"),
-        (r#"{"attributes":{"a":{}}}"#, "/attributes/a", "a text or a whole number"),
+        (r#"{"attributes":{"a/b~c":null}}"#, "/attributes/a~1b~0c", "a string or a whole number"),
+        (r#"{"attributes":{"a":1.5}}"#, "/attributes/a", "a string or a whole number"),
+        (r#"{"attributes":{"a":{}}}"#, "/attributes/a", "a string or a whole number"),
         (r#"{"attributes":{"a":"1","a":"2"}}"#, "/attributes/a", "twice"),
         (r#"{"cost":1,"cost":1}"#, "/cost", "twice"),
         ("[]", "", "an object"),
@@ -230,7 +230,7 @@ fn every_slip_of_the_pen_is_told_with_its_place() {
 }
 
 #[test]
-fn what_is_no_json_is_told_by_line_and_column() {
+fn json_errors_have_line_and_column() {
     let daemon = Running::new(POLICY);
     let table = [
         ("", 1, 0),
@@ -251,7 +251,7 @@ fn what_is_no_json_is_told_by_line_and_column() {
 }
 
 #[test]
-fn paths_methods_and_types_are_what_they_are() {
+fn unknown_paths_methods_types_and_origins_are_rejected() {
     let daemon = Running::new(POLICY);
     assert_eq!(daemon.get("/v2/check").problem().0, 404);
     assert_eq!(daemon.get("/v1/check/").problem().0, 404);
@@ -271,7 +271,7 @@ fn paths_methods_and_types_are_what_they_are() {
     };
     assert_eq!(typed("Application/JSON; charset=utf-8"), 200);
     assert_eq!(typed("application/vnd.tidegate+json"), 200);
-    assert_eq!(typed("application/x-www-form-urlencoded"), 200, "what curl -d says");
+    assert_eq!(typed("application/x-www-form-urlencoded"), 200, "the type of curl -d");
     assert_eq!(typed("text/plain"), 415);
     assert_eq!(typed("multipart/form-data; boundary=x"), 415);
     let page = [("Origin", "https://example.com")];
@@ -292,7 +292,7 @@ fn paths_methods_and_types_are_what_they_are() {
 }
 
 #[test]
-fn headers_are_of_the_dialect_that_the_policy_names() {
+fn headers_follow_the_dialect_of_the_policy() {
     let policy = format!("[server]\nheaders = \"x-ratelimit\"\n{POLICY}");
     let daemon = Running::new(&policy);
     let reply = check(&daemon, r#"{"domain":"api","attributes":{"user":"ada"}}"#);
@@ -304,7 +304,7 @@ fn headers_are_of_the_dialect_that_the_policy_names() {
 }
 
 #[test]
-fn an_explanation_tells_of_every_rule() {
+fn an_explanation_covers_every_rule() {
     let daemon = Running::new(
         r#"
         [[rule]]
@@ -326,12 +326,12 @@ fn an_explanation_tells_of_every_rule() {
     assert_eq!(json["rules"][0]["applies"], false);
     assert_eq!(json["rules"][0]["why"], r#"does not match: method is "GET""#);
     assert_eq!(json["rules"][1]["key"], json!({ "user": "ada" }));
-    assert_eq!(json["rules"][1]["refuses"], true);
+    assert_eq!(json["rules"][1]["denies"], true);
     assert_eq!(daemon.post("/v1/explain", ask).json()["remaining"], 0, "it changes nothing");
 }
 
 #[test]
-fn what_was_decided_is_counted() {
+fn decisions_are_counted() {
     let daemon = Running::new(POLICY);
     let ada = r#"{"domain":"api","attributes":{"user":"ada"}}"#;
     let batch = format!(r#"{{"requests":[{ada},{ada}]}}"#);

@@ -1,4 +1,4 @@
-//! Whatever is sent: a protocol error or a closed connection, and the next client is served.
+//! Malformed input: an error response or a closed connection, and the next client is served.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -19,19 +19,19 @@ const POLICY: &str = r#"
     missing = "share"
 "#;
 
-/// The next client is served as if nothing had been.
+/// The next client is served.
 #[track_caller]
 fn assert_serves(daemon: &Running) {
     let reply = daemon.post("/v1/check", r#"{"attributes":{"user":"next"}}"#);
     assert_eq!(reply.status, 200);
 }
 
-/// Sends bytes and nothing more; what comes back, until the connection is closed.
-fn answer(daemon: &Running, bytes: &[u8]) -> String {
-    said_by(daemon.address(), bytes)
+/// Sends bytes, and returns everything until the connection is closed.
+fn response(daemon: &Running, bytes: &[u8]) -> String {
+    response_of(daemon.address(), bytes)
 }
 
-fn said_by(address: SocketAddr, bytes: &[u8]) -> String {
+fn response_of(address: SocketAddr, bytes: &[u8]) -> String {
     let mut client = Client::new(address);
     client.send(bytes);
     client.finish();
@@ -39,7 +39,7 @@ fn said_by(address: SocketAddr, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn odd_lengths_and_broken_heads() {
+fn invalid_lengths_and_heads_are_rejected() {
     let daemon = Running::new(POLICY);
     let long = "x".repeat(20_000);
     let many = "a: b\r\n".repeat(500);
@@ -64,16 +64,16 @@ fn odd_lengths_and_broken_heads() {
         (&format!("GET / HTTP/1.1\r\n{many}\r\n"), "431"),
     ];
     for (bytes, status) in table {
-        let said = answer(&daemon, bytes.as_bytes());
+        let response = response(&daemon, bytes.as_bytes());
         let head = bytes.get(..60.min(bytes.len()));
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 "), "{head:?}: {said}");
-        assert!(said.get(9..).unwrap_or_default().starts_with(status), "{head:?}: {said}");
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 "), "{head:?}: {response}");
+        assert!(response.get(9..).unwrap_or_default().starts_with(status), "{head:?}: {response}");
         assert_serves(&daemon);
     }
 }
 
 #[test]
-fn too_large_and_too_deep() {
+fn bodies_too_large_or_too_deep_are_rejected() {
     let daemon = Running::with(POLICY, |bounds| bounds.body_bytes = 10_000);
     let padded = |length: usize| format!("{{{}}}", " ".repeat(length - 2));
     assert_eq!(daemon.post("/v1/check", &padded(10_000)).status, 429, "no user");
@@ -91,7 +91,7 @@ fn too_large_and_too_deep() {
 }
 
 #[test]
-fn a_byte_at_a_time_and_garbage_after_a_valid_start() {
+fn single_bytes_are_joined_and_garbage_closes_the_connection() {
     let daemon = Running::new(POLICY);
     let valid = request("POST", "/v1/check", &[], br#"{"attributes":{"user":"ada"}}"#);
     let mut client = daemon.client();
@@ -99,21 +99,21 @@ fn a_byte_at_a_time_and_garbage_after_a_valid_start() {
         assert!(client.send(&[*byte]));
     }
     assert_eq!(client.receive().unwrap().status, 200);
-    // Pipelined requests are answered in their order, until one is none.
+    // Pipelined requests are handled in their order, until one is malformed.
     client.send(&[&valid[..], &valid[..], b"\x16\x03\x01garbage\r\n\r\n"].concat());
     assert_eq!(client.receive().unwrap().status, 200);
     assert_eq!(client.receive().unwrap().status, 200);
     assert_eq!(client.receive().unwrap().status, 400);
     assert_eq!(client.rest(), b"");
     for end in 0..valid.len() {
-        let said = answer(&daemon, &valid[..end]);
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{end}: {said}");
+        let response = response(&daemon, &valid[..end]);
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 4"), "{end}: {response}");
     }
     assert_serves(&daemon);
 }
 
 #[test]
-fn odd_keys_pass_through() {
+fn keys_with_special_characters_are_kept_apart() {
     let daemon = Running::new(POLICY);
     let long = "k".repeat(100_000);
     let odd = [
@@ -144,14 +144,14 @@ fn odd_keys_pass_through() {
     assert_eq!(daemon.post("/v1/check", r#"{"domain":"strict"}"#).status, 200, "shared");
     let mut client = daemon.client();
     client.send(b"GET /check/forward?domain=strict HTTP/1.1\r\nhost: t\r\nx-forwarded-uri: /\xff\xfe\r\nx-forwarded-for: \xff\r\n\r\n");
-    assert_eq!(client.receive().unwrap().status, 429, "shared, and spent");
-    let said = answer(&daemon, b"GET /%00%0d%0a\xff HTTP/1.1\r\nhost: t\r\n\r\n");
-    assert!(said.starts_with("HTTP/1.1 4"), "{said}");
+    assert_eq!(client.receive().unwrap().status, 429, "shared, and consumed");
+    let response = response(&daemon, b"GET /%00%0d%0a\xff HTTP/1.1\r\nhost: t\r\n\r\n");
+    assert!(response.starts_with("HTTP/1.1 4"), "{response}");
     assert_serves(&daemon);
 }
 
 #[test]
-fn ten_thousand_mutations_of_valid_traffic() {
+fn mutated_requests_never_break_the_daemon() {
     let daemon = Apart::new("mutations", POLICY);
     let ask = br#"{"domain":"strict","attributes":{"user":"ada","n":-17},"cost":3,"peek":true}"#;
     let batch = br#"{"requests":[{"attributes":{"user":"a"}},{"cost":0}]}"#;
@@ -173,9 +173,9 @@ fn ten_thousand_mutations_of_valid_traffic() {
         for _ in 0..=chance.below(3) {
             mutate(&mut bytes, &mut chance);
         }
-        let said = said_by(daemon.address(), &bytes);
-        let is_http = said.is_empty() || said.starts_with("HTTP/1.");
-        assert!(is_http, "seed {seed}, number {number}: {bytes:?}: {said}");
+        let response = response_of(daemon.address(), &bytes);
+        let is_http = response.is_empty() || response.starts_with("HTTP/1.");
+        assert!(is_http, "seed {seed}, number {number}: {bytes:?}: {response}");
         if number == 2_000 {
             before = Some(daemon.resident_kb());
         }
@@ -186,7 +186,7 @@ fn ten_thousand_mutations_of_valid_traffic() {
     assert_eq!(client.ask("GET", "/healthz", &[], b"").status, 200);
 }
 
-/// Changes bytes, takes some out, or puts some in twice.
+/// Changes, removes or duplicates bytes.
 fn mutate(bytes: &mut Vec<u8>, chance: &mut Chance) {
     if bytes.is_empty() {
         return;
@@ -206,7 +206,7 @@ fn mutate(bytes: &mut Vec<u8>, chance: &mut Chance) {
     }
 }
 
-/// Random enough.
+/// Pseudo-random numbers.
 struct Chance(u64);
 
 impl Chance {

@@ -1,4 +1,4 @@
-//! Real proxies, with what the guides say goes into them.
+//! Real proxies, with the configuration files of the guides.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ const POLICY: &str = r#"
     window = { max = 1, per = "1h" }
 "#;
 
-/// A proxy in front of a daemon and an application that says hello.
+/// A proxy in front of a daemon and a small application.
 struct Proxy {
     process: Child,
     folder: PathBuf,
@@ -32,7 +32,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a command in a folder with these files, which are parts of a guide.
+    /// Starts a command in a folder with these files of a guide.
     fn new(command: &[&str], daemon: &Running, files: &[(&str, String)]) -> Self {
         let name = format!("tidegate-behind-{}-{}", command[0], daemon.address().port());
         let folder = std::env::temp_dir().join(name);
@@ -88,13 +88,13 @@ impl Proxy {
         let mut client = Client::new(self.address);
         client.send(text.as_bytes());
         client.send(body);
-        client.receive().expect("an answer").status
+        client.receive().expect("a response").status
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // nginx's master takes its workers along if it is asked; killed, it could not.
+        // SIGTERM, so that nginx's master stops its workers.
         let id = self.process.id().to_string();
         let _ = Command::new("kill").arg(id).status();
         let _ = self.process.wait();
@@ -109,9 +109,9 @@ fn written(guide: &str, name: &str) -> String {
     format!("{text}\n")
 }
 
-/// What was asked for reaches the policy as the client wrote it, whatever else it has written.
+/// The request reaches the policy as the client sent it, whatever headers it has forged.
 #[track_caller]
-fn assert_asks(proxy: &Proxy) {
+fn assert_limited(proxy: &Proxy) {
     let body = "x".repeat(100_000);
     let sign_up = |path: &str| proxy.ask("POST", path, body.as_bytes());
     assert_eq!(sign_up("/sign-up?from=here"), 200);
@@ -123,19 +123,19 @@ fn assert_asks(proxy: &Proxy) {
 }
 
 #[test]
-fn nginx_asks() {
+fn nginx_limits_requests() {
     let daemon = Running::new(POLICY);
-    assert_asks(&Proxy::nginx(&daemon, |text| text));
+    assert_limited(&Proxy::nginx(&daemon, |text| text));
 }
 
 #[test]
-fn caddy_asks() {
+fn caddy_limits_requests() {
     let daemon = Running::new(POLICY);
-    assert_asks(&Proxy::caddy(&daemon));
+    assert_limited(&Proxy::caddy(&daemon));
 }
 
 #[test]
-fn nginx_lets_everybody_pass_while_the_daemon_is_away_if_it_is_told_to() {
+fn nginx_can_allow_requests_while_the_daemon_is_down() {
     let (_, rest) = NGINX.split_once("```nginx\n").unwrap();
     let (open, _) = rest.split_once("```").unwrap();
     let mut daemon = Running::new(POLICY);
@@ -144,7 +144,7 @@ fn nginx_lets_everybody_pass_while_the_daemon_is_away_if_it_is_told_to() {
         let text = text.replace(anchor, &format!("{anchor}\n{open}"));
         text.replace("location @limited", "location @open { return 204; }\nlocation @limited")
     });
-    assert_asks(&proxy);
+    assert_limited(&proxy);
     let stopped = daemon.stop();
     daemon.wait(stopped).unwrap();
     assert_eq!(proxy.ask("POST", "/sign-up", b""), 200);

@@ -1,4 +1,4 @@
-//! Proxies that ask, played by the test.
+//! Forward auth, with the test as the proxy.
 
 use crate::http_support::{Reply, Running};
 
@@ -22,7 +22,7 @@ fn forward(daemon: &Running, headers: &[(&str, &str)]) -> Reply {
 }
 
 #[test]
-fn who_may_pass_gets_headers_and_who_may_not_the_whole_answer() {
+fn allowed_requests_get_headers_and_denied_ones_a_response() {
     let daemon = Running::new(POLICY);
     let from = [("X-Forwarded-For", "192.0.2.7")];
     let reply = forward(&daemon, &from);
@@ -33,7 +33,7 @@ fn who_may_pass_gets_headers_and_who_may_not_the_whole_answer() {
     assert_eq!(reply.json()["violated-policies"][0], "per-client");
     assert_eq!(reply.json()["detail"], "not so fast");
     assert!(reply.header("retry-after").is_some());
-    // nginx hears no more than yes or no.
+    // nginx gets a status alone.
     let nginx = |ip| {
         let headers = [("X-Forwarded-For", ip)];
         daemon.client().ask("POST", "/check/nginx", &headers, b"whatever the client sends")
@@ -45,18 +45,18 @@ fn who_may_pass_gets_headers_and_who_may_not_the_whole_answer() {
 }
 
 #[test]
-fn the_client_is_whom_a_trusted_proxy_names() {
-    // Nobody is named, so proxies on this machine are believed, and nobody else.
+fn the_client_address_comes_from_trusted_proxies() {
+    // Without `trusted_proxies` only proxies on loopback are trusted.
     let daemon = Running::new(POLICY);
     let from = |daemon: &Running, list: &str| forward(daemon, &[("X-Forwarded-For", list)]).status;
     assert_eq!(from(&daemon, "192.0.2.7"), 200);
-    assert_eq!(from(&daemon, "6.6.6.6, 192.0.2.7"), 429, "what the client has written is nothing");
+    assert_eq!(from(&daemon, "6.6.6.6, 192.0.2.7"), 429, "entries of the client do not count");
     assert_eq!(from(&daemon, "192.0.2.7, 127.0.0.1"), 429);
     assert_eq!(from(&daemon, "192.0.2.9, 10.0.0.1"), 200, "10.0.0.1 is the client");
     assert_eq!(from(&daemon, "192.0.2.10, 10.0.0.1"), 429);
     assert_eq!(forward(&daemon, &[]).status, 200, "without a header it is the proxy itself");
     assert_eq!(from(&daemon, "garbage"), 429);
-    // Once some are named, only those are believed.
+    // With `trusted_proxies` only those are trusted.
     let named = format!("[server]\ntrusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]\n{POLICY}");
     let daemon = Running::new(&named);
     assert_eq!(from(&daemon, "192.0.2.9, 10.0.0.1"), 200);
@@ -67,7 +67,7 @@ fn the_client_is_whom_a_trusted_proxy_names() {
 }
 
 #[test]
-fn what_was_asked_for_comes_from_the_headers_of_each_kind() {
+fn attributes_come_from_the_headers_of_each_dialect() {
     let daemon = Running::new(&format!("[server]\nuser_header = \"X-User\"\n{POLICY}"));
     let ask = |path: &str, kind: &str, method: &str, host: &str, uri: &str| {
         let names = ["Method", "Host", "URI"].map(|name| format!("X-{kind}-{name}"));
@@ -81,14 +81,18 @@ fn what_was_asked_for_comes_from_the_headers_of_each_kind() {
     assert_eq!(ask(path, "Forwarded", "GET", "example.com", "/search"), 200);
     assert_eq!(ask(path, "Forwarded", "POST", "example.org", "/search"), 200);
     assert_eq!(ask(path, "Forwarded", "POST", "example.com", "/?q=/search"), 200);
-    assert_eq!(ask(path, "Original", "POST", "example.com", "/search"), 200, "not its headers");
+    assert_eq!(
+        ask(path, "Original", "POST", "example.com", "/search"),
+        200,
+        "headers of the other dialect"
+    );
     let path = "/check/nginx";
     assert_eq!(ask(path, "Original", "POST", "example.com", "/search"), 403);
     assert_eq!(ask(path, "Forwarded", "POST", "example.com", "/search"), 204);
 }
 
 #[test]
-fn a_query_names_the_domain_and_nothing_else() {
+fn the_domain_is_the_only_parameter_of_the_query() {
     let daemon = Running::new(POLICY);
     let ask = |query: &str| daemon.get(&format!("/check/forward?{query}"));
     assert_eq!(ask("").status, 200);
@@ -100,7 +104,7 @@ fn a_query_names_the_domain_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_read_does_not_slip_past_the_rules() {
+fn invalid_utf8_in_headers_does_not_bypass_rules() {
     let policy = "[[rule]]\nname = 'sign-ups'\nmatch = { path = '/sign-up*' }\n\
                   window = { max = 1, per = '1h' }\n";
     let daemon = Running::new(policy);
@@ -111,9 +115,9 @@ fn what_cannot_be_read_does_not_slip_past_the_rules() {
         stream.write_all(b"connection: close\r\nx-forwarded-uri: ").unwrap();
         stream.write_all(uri).unwrap();
         stream.write_all(b"\r\n\r\n").unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer[9..12]).into_owned()
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).unwrap();
+        String::from_utf8_lossy(&response[9..12]).into_owned()
     };
     assert_eq!(status(b"/sign-up"), "200");
     assert_eq!(status(b"/sign-up?x=\xff"), "429");

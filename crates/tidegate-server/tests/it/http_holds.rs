@@ -1,4 +1,4 @@
-//! Reservations and places over HTTP.
+//! Reservations and leases over HTTP.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn left(daemon: &Running) -> Value {
 }
 
 #[test]
-fn a_reservation_is_committed_for_what_it_really_cost() {
+fn a_reservation_is_committed_for_its_actual_cost() {
     let daemon = Running::new(POLICY);
     let id = reserve(&daemon, 60);
     assert_eq!(left(&daemon), 40);
@@ -51,7 +51,7 @@ fn a_reservation_is_committed_for_what_it_really_cost() {
 }
 
 #[test]
-fn a_reservation_is_cancelled_and_gone() {
+fn a_cancelled_reservation_is_gone() {
     let daemon = Running::new(POLICY);
     let id = reserve(&daemon, 60);
     let cancel = format!("/v1/reservations/{id}/cancel");
@@ -64,13 +64,13 @@ fn a_reservation_is_cancelled_and_gone() {
 }
 
 #[test]
-fn a_refund_says_of_what_and_how_much() {
+fn a_refund_needs_a_reservation_or_an_amount() {
     let daemon = Running::new(POLICY);
     daemon.post("/v1/check", r#"{"attributes":{"user":"ada"},"cost":10}"#);
     let reply = daemon.post("/v1/refund", r#"{"attributes":{"user":"ada"},"amount":4}"#);
     assert_eq!(reply.json(), json!({ "refunded": 4 }));
     let reply = daemon.post("/v1/refund", r#"{"attributes":{"user":"ada"},"amount":99}"#);
-    assert_eq!(reply.json(), json!({ "refunded": 6 }), "never more than was taken");
+    assert_eq!(reply.json(), json!({ "refunded": 6 }), "never more than was charged");
     let table = [
         (r#"{"attributes":{"user":"ada"}}"#, "/amount"),
         (r#"{"amount":0}"#, "/amount"),
@@ -81,8 +81,8 @@ fn a_refund_says_of_what_and_how_much() {
         let (status, _, pointer) = daemon.post("/v1/refund", body).problem();
         assert_eq!((status, pointer.as_deref()), (422, Some(expected)), "{body}");
     }
-    let nobody = format!(r#"{{"reservation":"{}"}}"#, "0".repeat(32));
-    assert_eq!(daemon.post("/v1/refund", &nobody).problem().0, 410);
+    let unknown = format!(r#"{{"reservation":"{}"}}"#, "0".repeat(32));
+    assert_eq!(daemon.post("/v1/refund", &unknown).problem().0, 410);
     let nothing = daemon.post("/v1/reserve", r#"{"attributes":{"user":"ada"},"cost":0}"#);
     assert_eq!(nothing.problem().2.as_deref(), Some("/cost"));
 }
@@ -94,14 +94,14 @@ fn acquire(daemon: &Running, wait_ms: u64) -> Value {
 }
 
 #[test]
-fn a_place_is_taken_renewed_and_given_back() {
+fn a_lease_is_acquired_renewed_and_released() {
     let daemon = Running::new(POLICY);
     let lease = acquire(&daemon, 0);
     assert!((1..=300_000).contains(&lease["expires_in_ms"].as_u64().unwrap()));
     let id = lease["lease"].as_str().unwrap();
-    let refused = daemon.post("/v1/acquire", r#"{"domain":"calls","wait_ms":0}"#);
-    assert_eq!(refused.status, 429);
-    let json = refused.json();
+    let denied = daemon.post("/v1/acquire", r#"{"domain":"calls","wait_ms":0}"#);
+    assert_eq!(denied.status, 429);
+    let json = denied.json();
     assert_eq!((&json["lease"], &json["retry"]), (&Value::Null, &json!("unknown")));
     assert_eq!((&json["rule"], &json["allowed"]), (&json!("calls"), &json!(false)));
     let metrics = String::from_utf8(daemon.get("/metrics").body).unwrap();
@@ -122,22 +122,21 @@ fn a_place_is_taken_renewed_and_given_back() {
     assert!(next["fence"].as_u64() > lease["fence"].as_u64());
 }
 
-/// Somebody who waits for the one place.
+/// A client that waits for the one slot.
 fn waiter(daemon: &Running) -> Client {
     let mut client = daemon.client();
     client.send(&request("POST", "/v1/acquire", &[], br#"{"domain":"calls","wait_ms":60000}"#));
     client
 }
 
-/// Somebody who is in the queue by now. It has one place, so whoever comes after that is told that it is
-/// full.
-fn waiter_in_line(daemon: &Running) -> Client {
+/// A client that is in the queue. The queue holds one, so the next client finds it full.
+fn queued_waiter(daemon: &Running) -> Client {
     loop {
         let waiter = waiter(daemon);
-        // Whoever asks may have been in its place just then.
-        while !waiter.has_answer() {
+        // The probe itself may have been in the queue just then.
+        while !waiter.has_response() {
             let json = acquire(daemon, 1);
-            if json["reason"].as_str().unwrap().contains("as many wait already as may") {
+            if json["reason"].as_str().unwrap().contains("the queue is full") {
                 return waiter;
             }
         }
@@ -145,10 +144,10 @@ fn waiter_in_line(daemon: &Running) -> Client {
 }
 
 #[test]
-fn who_waits_gets_the_place_that_is_given_back() {
+fn a_waiter_gets_the_released_slot() {
     let daemon = Running::new(POLICY);
     let first = acquire(&daemon, 0);
-    let mut waiter = waiter_in_line(&daemon);
+    let mut waiter = queued_waiter(&daemon);
     let path = format!("/v1/leases/{}", first["lease"].as_str().unwrap());
     assert_eq!(daemon.client().ask("DELETE", &path, &[], b"").status, 204);
     let reply = waiter.receive().unwrap();
@@ -157,16 +156,16 @@ fn who_waits_gets_the_place_that_is_given_back() {
 }
 
 #[test]
-fn who_hangs_up_waits_no_longer() {
+fn a_disconnected_waiter_leaves_the_queue() {
     let daemon = Running::new(POLICY);
     assert!(acquire(&daemon, 0)["lease"].is_string());
-    let gone = waiter_in_line(&daemon);
+    let gone = queued_waiter(&daemon);
     drop(gone);
-    until_nobody_waits(&daemon);
+    until_the_queue_is_empty(&daemon);
 }
 
-/// Asks until there is room in the queue again.
-fn until_nobody_waits(daemon: &Running) {
+/// Probes until the queue is empty.
+fn until_the_queue_is_empty(daemon: &Running) {
     loop {
         let json = acquire(daemon, 1);
         if json["reason"].as_str().unwrap().contains("in time") {
@@ -176,24 +175,24 @@ fn until_nobody_waits(daemon: &Running) {
 }
 
 #[test]
-fn who_waits_when_the_daemon_stops_is_told() {
+fn shutdown_ends_a_wait_with_503() {
     let mut daemon = Running::new(POLICY);
     let first = acquire(&daemon, 0);
     assert!(first["lease"].is_string());
-    let mut waiter = waiter_in_line(&daemon);
+    let mut waiter = queued_waiter(&daemon);
     let stopped = daemon.stop();
     let (status, detail, _) = waiter.receive().unwrap().problem();
     assert_eq!(status, 503);
-    assert!(detail.contains("stops"));
+    assert!(detail.contains("shutting down"));
     daemon.wait(stopped).unwrap();
 }
 
 #[test]
-fn nobody_waits_for_longer_than_a_minute() {
+fn waits_above_one_minute_are_rejected() {
     let daemon = Running::new(POLICY);
     let ask = r#"{"domain":"calls","wait_ms":60001}"#;
     let (status, _, pointer) = daemon.post("/v1/acquire", ask).problem();
     assert_eq!((status, pointer.as_deref()), (422, Some("/wait_ms")));
     let (status, _, pointer) = daemon.post("/v1/acquire", r#"{"domain":"none"}"#).problem();
-    assert_eq!((status, pointer.as_deref()), (422, Some("/domain")), "no places here");
+    assert_eq!((status, pointer.as_deref()), (422, Some("/domain")), "the domain has no slots");
 }

@@ -1,4 +1,4 @@
-//! Limitador's HTTP API, with a file of Limitador's; and other files of others over plain HTTP.
+//! Limitador's HTTP API with a file of Limitador, and a file of envoyproxy/ratelimit over HTTP.
 
 use serde_json::{Value, json};
 use tidegate::policy::Policy;
@@ -31,7 +31,7 @@ fn ask(daemon: &Running, path: &str, user: &str, delta: u64) -> Reply {
 }
 
 #[test]
-fn looks_charge_nothing_and_decisions_do() {
+fn check_charges_nothing_and_check_and_report_does() {
     let daemon = daemon(LIMITS);
     for _ in 0..3 {
         assert_eq!(ask(&daemon, "/check", "ada", 2).status, 200);
@@ -40,14 +40,14 @@ fn looks_charge_nothing_and_decisions_do() {
     let allowed = ask(&daemon, "/check_and_report", "ada", 2);
     assert_eq!((allowed.status, allowed.json()), (200, Value::Null));
     assert!(allowed.header("x-ratelimit-limit").is_none());
-    let refused = ask(&daemon, "/check_and_report", "ada", 1);
-    assert_eq!((refused.status, &*refused.body), (429, &b"Too many requests"[..]));
+    let denied = ask(&daemon, "/check_and_report", "ada", 1);
+    assert_eq!((denied.status, &*denied.body), (429, &b"Too many requests"[..]));
     assert_eq!(ask(&daemon, "/check", "ada", 1).status, 429);
     assert_eq!(ask(&daemon, "/check_and_report", "admin", 1).status, 200, "not in the condition");
 }
 
 #[test]
-fn headers_are_told_if_they_are_wanted() {
+fn headers_are_sent_on_request() {
     let daemon = daemon(LIMITS);
     let body = json!({
         "namespace": "toystore", "delta": 1, "response_headers": "DRAFT_VERSION_03",
@@ -62,13 +62,13 @@ fn headers_are_told_if_they_are_wanted() {
 }
 
 #[test]
-fn reports_are_charged_and_never_refused() {
+fn reports_are_charged_and_never_denied() {
     let daemon = daemon(LIMITS);
     assert_eq!(ask(&daemon, "/report", "ada", 0).status, 200);
     assert_eq!(ask(&daemon, "/report", "ada", 1).json(), Value::Null);
     assert_eq!(ask(&daemon, "/check", "ada", 2).status, 429);
     assert_eq!(ask(&daemon, "/check", "ada", 1).status, 200);
-    // More than there is room for: charged as far as there is.
+    // A cost beyond the limit is charged up to it.
     assert_eq!(ask(&daemon, "/report", "ada", 3).status, 200);
     assert_eq!(ask(&daemon, "/check", "ada", 1).status, 429);
     assert_eq!(ask(&daemon, "/report", "ada", 1).status, 200);
@@ -78,7 +78,7 @@ fn reports_are_charged_and_never_refused() {
 }
 
 #[test]
-fn limits_are_told_in_its_words() {
+fn limits_are_listed_in_the_form_of_limitador() {
     let daemon = daemon(LIMITS);
     let user = "descriptors[0]['user']";
     assert_eq!(
@@ -105,7 +105,7 @@ fn limits_are_told_in_its_words() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_bodies_are_rejected() {
     let daemon = daemon(LIMITS);
     for path in ["/check", "/report", "/check_and_report"] {
         let post = |body: &str| daemon.post(path, body).status;
@@ -119,7 +119,7 @@ fn what_makes_no_sense_is_told() {
         assert_eq!(post(&many.to_string()), 400);
         assert_eq!(daemon.get(path).status, 405);
     }
-    // The other paths that begin alike are still there.
+    // Paths with the same prefix are not affected.
     assert_eq!(daemon.get("/check/forward").status, 200);
 }
 

@@ -1,4 +1,4 @@
-//! The reference, and whether what is asked and answered is as it says.
+//! The OpenAPI document, and whether requests and responses conform to it.
 
 use std::path::Path;
 
@@ -25,9 +25,9 @@ const POLICY: &str = r#"
     slots  = { max = 1, expires = "5m" }
 "#;
 
-/// The reference is what is served. `TIDEGATE_BLESS=1` writes it anew.
+/// `TIDEGATE_BLESS=1` rewrites the committed document.
 #[test]
-fn the_reference_is_what_is_served() {
+fn the_committed_reference_is_what_is_served() {
     let daemon = Running::new(POLICY);
     let served = daemon.get("/openapi.json");
     assert_eq!(served.header("content-type"), Some("application/json"));
@@ -40,12 +40,12 @@ fn the_reference_is_what_is_served() {
             .unwrap_or_default();
     assert!(
         committed == served.json(),
-        "docs/reference/openapi.json is old: run\n  \
+        "docs/reference/openapi.json is out of date: run\n  \
          TIDEGATE_BLESS=1 cargo test -p tidegate-server --test it reference"
     );
 }
 
-/// The reference of a running daemon.
+/// The document of a running daemon.
 struct Reference {
     document: Value,
 }
@@ -55,7 +55,7 @@ impl Reference {
         Self { document: daemon.get("/openapi.json").json() }
     }
 
-    /// Somebody who checks values against a schema of the document.
+    /// A validator for a schema of the document.
     fn validator(&self, schema: &Value) -> Validator {
         let mut root = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -69,7 +69,8 @@ impl Reference {
         &self.document["paths"][path][method.to_ascii_lowercase()]
     }
 
-    /// An exchange is as the reference says, with a body that it allows, or does not.
+    /// Asserts that an exchange conforms to the document, and that its body is valid unless it got
+    /// a 422.
     #[track_caller]
     fn assert_agrees(&self, (method, path): (&str, &str), body: Option<&str>, reply: &Reply) {
         let operation = self.operation(method, path);
@@ -79,7 +80,7 @@ impl Reference {
             assert_eq!(is_valid, reply.status != 422, "{path}: {body} got {}", reply.status);
         }
         let response = &operation["responses"][reply.status.to_string()];
-        assert!(response.is_object(), "{method} {path}: {} is not in it", reply.status);
+        assert!(response.is_object(), "{method} {path}: {} is not in the document", reply.status);
         let Some(content) = response.get("content") else { return assert!(reply.body.is_empty()) };
         let kind = reply.header("content-type").unwrap().split(';').next().unwrap();
         if kind != "text/plain" {
@@ -89,16 +90,16 @@ impl Reference {
             assert!(errors.is_empty(), "{method} {path}: {json:#}: {errors:?}");
         }
         let Some(headers) = response.get("headers").and_then(Value::as_object) else { return };
-        let is_told = reply.body.is_empty() || !reply.json()["limit"].is_null();
-        for name in headers.keys().filter(|_| is_told) {
-            let is_there = reply.header(&name.to_ascii_lowercase()).is_some();
-            assert!(is_there || name == "Retry-After", "{method} {path}: {name}");
+        let has_limit = reply.body.is_empty() || !reply.json()["limit"].is_null();
+        for name in headers.keys().filter(|_| has_limit) {
+            let is_present = reply.header(&name.to_ascii_lowercase()).is_some();
+            assert!(is_present || name == "Retry-After", "{method} {path}: {name}");
         }
     }
 }
 
 #[test]
-fn what_is_asked_and_answered_is_as_the_reference_says() {
+fn requests_and_responses_conform_to_the_reference() {
     let daemon = Running::new(POLICY);
     let reference = Reference::of(&daemon);
     let ask = |path: &str, pattern: &str, body: &str| {
@@ -116,9 +117,9 @@ fn what_is_asked_and_answered_is_as_the_reference_says() {
     same("/v1/check", "{}");
     same("/v1/explain", ada);
     same("/v1/explain", r#"{"domain":"calls","attributes":{}}"#);
-    for bad in [r#"{"x":1}"#, r#"{"cost":-1}"#, r#"{"attributes":{"a":null}}"#, "[]", "{"] {
-        same("/v1/check", bad);
-        same("/v1/check/batch", &format!(r#"{{"requests":[{{}},{bad}]}}"#));
+    for invalid in [r#"{"x":1}"#, r#"{"cost":-1}"#, r#"{"attributes":{"a":null}}"#, "[]", "{"] {
+        same("/v1/check", invalid);
+        same("/v1/check/batch", &format!(r#"{{"requests":[{{}},{invalid}]}}"#));
     }
     same("/v1/check/batch", &format!(r#"{{"requests":[{ada},{ada},{{}}]}}"#));
     let batch = daemon.post("/v1/check/batch", r#"{"requests":[{"domain":"calls"}]}"#);
@@ -150,7 +151,7 @@ fn what_is_asked_and_answered_is_as_the_reference_says() {
 }
 
 #[test]
-fn what_proxies_and_watchers_get_is_as_the_reference_says() {
+fn responses_to_proxies_and_probes_conform_to_the_reference() {
     let daemon = Running::new(
         "[[rule]]\nname = \"per-client\"\nkey = [\"ip\"]\nwindow = { max = 1, per = \"1h\" }",
     );
@@ -169,7 +170,7 @@ fn what_proxies_and_watchers_get_is_as_the_reference_says() {
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn every_ref_resolves_and_operation_ids_are_unique() {
     let daemon = Running::new(POLICY);
     let document = Reference::of(&daemon).document;
     let mut names = Vec::new();
@@ -191,5 +192,5 @@ fn every_reference_leads_somewhere() {
     let all = names.len();
     names.sort_by_key(|name| name.to_string());
     names.dedup();
-    assert_eq!(names.len(), all, "operations have names of their own");
+    assert_eq!(names.len(), all, "operation ids are unique");
 }

@@ -1,4 +1,4 @@
-//! A daemon in this process, and a client that knows no more of HTTP than it has to.
+//! A daemon in this process, and a minimal HTTP client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ impl Running {
         Self::with(policy, |_| {})
     }
 
-    /// One whose bounds are others than usual.
+    /// A daemon with changed bounds.
     pub(crate) fn with(policy: &str, change: impl FnOnce(&mut Bounds)) -> Self {
         let policy = Policy::from_toml(policy).unwrap();
         let mut bounds = Bounds::default();
@@ -44,7 +44,7 @@ impl Running {
         Client::new(self.address())
     }
 
-    /// The answer to one request, over a connection of its own.
+    /// The response to one request, over a connection of its own.
     #[track_caller]
     pub(crate) fn post(&self, path: &str, body: &str) -> Reply {
         self.client().post(path, body)
@@ -55,7 +55,7 @@ impl Running {
         self.client().ask("GET", path, &[], b"")
     }
 
-    /// Stops the daemon in its own time, while the test goes on.
+    /// Stops the daemon in the background.
     pub(crate) fn stop(&mut self) -> tokio::task::JoinHandle<()> {
         self.runtime.spawn(self.server.take().unwrap().stop())
     }
@@ -73,7 +73,7 @@ impl Drop for Running {
     }
 }
 
-/// A daemon in a process of its own, so that its memory can be told from the test's.
+/// A daemon in a process of its own, so that its memory can be measured apart from the test's.
 pub(crate) struct Apart {
     process: Child,
     address: SocketAddr,
@@ -85,8 +85,8 @@ impl Apart {
         Self::behind(Listener::Http, name, policy)
     }
 
-    /// One with another door. The policy may begin with more of its table `[server]`; a folder of its own
-    /// is where it is.
+    /// A daemon with another listener, in a folder of its own. The policy may begin with further
+    /// fields of its table `[server]`.
     pub(crate) fn behind(listener: Listener, name: &str, policy: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -97,7 +97,7 @@ impl Apart {
             server += &format!("{it} = \"{address}\"\n");
         }
         std::fs::write(&file, format!("{server}{policy}")).unwrap();
-        // A file that may not grow is an error then, and not the end.
+        // Without SIGXFSZ a file at its limit is an error, and does not end the process.
         let mut process = Command::new("sh")
             .args(["-c", "trap '' XFSZ; exec \"$0\" \"$1\""])
             .args([&example("serve"), &file])
@@ -105,9 +105,9 @@ impl Apart {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = BufReader::new(process.stdout.take().unwrap()).lines().next();
-        let said = said.expect("it tells where it listens").unwrap();
-        let address = said.strip_prefix(&format!("{listener} ")).unwrap().parse().unwrap();
+        let line = BufReader::new(process.stdout.take().unwrap()).lines().next();
+        let line = line.expect("it prints its address").unwrap();
+        let address = line.strip_prefix(&format!("{listener} ")).unwrap().parse().unwrap();
         Self { process, address, folder }
     }
 
@@ -115,19 +115,19 @@ impl Apart {
         self.address
     }
 
-    /// Lets its files grow to so many bytes.
+    /// Limits the size of its files.
     pub(crate) fn limit_files(&self, most: &str) {
         let process = format!("--pid={}", self.process.id());
         let done = Command::new("prlimit").args([process, format!("--fsize={most}:")]).status();
         assert!(done.unwrap().success());
     }
 
-    /// What it has in memory.
+    /// Its resident memory.
     pub(crate) fn resident_kb(&self) -> u64 {
         self.memory_kb("VmRSS:")
     }
 
-    /// The most that it has had in memory.
+    /// The peak of its resident memory.
     pub(crate) fn most_resident_kb(&self) -> u64 {
         self.memory_kb("VmHWM:")
     }
@@ -142,14 +142,14 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // It may have ended by itself; the test has noticed then.
+        // It may have ended already; the test has noticed then.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// An example of this crate, which was built together with the tests.
+/// The path of an example of this crate, which is built together with the tests.
 pub(crate) fn example(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let program = exe.parent().unwrap().parent().unwrap().join("examples").join(name);
@@ -157,12 +157,12 @@ pub(crate) fn example(name: &str) -> PathBuf {
     program
 }
 
-/// A connection.
+/// A connection of a client.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -173,24 +173,24 @@ pub(crate) struct Reply {
 impl Client {
     pub(crate) fn new(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        // Only so that a test that goes wrong ends.
+        // So that a failed test ends.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends bytes; false if nobody takes them any more.
+    /// Sends bytes; false if the connection is closed.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
 
-    /// Says that nothing will follow.
+    /// Closes this half of the connection.
     pub(crate) fn finish(&self) {
-        // The other end may have gone already.
+        // The daemon may have closed it already.
         let _ = self.stream.get_ref().shutdown(Shutdown::Write);
     }
 
-    /// Everything until the other end closes, which it must.
+    /// Everything until the daemon closes the connection, which it must.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
@@ -201,16 +201,16 @@ impl Client {
         }
     }
 
-    /// Whether anything of an answer is there.
-    pub(crate) fn has_answer(&self) -> bool {
+    /// Whether any byte of a response has arrived.
+    pub(crate) fn has_response(&self) -> bool {
         let stream = self.stream.get_ref();
         stream.set_nonblocking(true).unwrap();
-        let is_there = stream.peek(&mut [0]).is_ok();
+        let has_response = stream.peek(&mut [0]).is_ok();
         stream.set_nonblocking(false).unwrap();
-        is_there
+        has_response
     }
 
-    /// The next answer; `None` if the other end has closed.
+    /// The next response; `None` if the daemon has closed the connection.
     pub(crate) fn receive(&mut self) -> Option<Reply> {
         let mut line = String::new();
         if self.stream.read_line(&mut line).unwrap_or(0) == 0 {
@@ -240,7 +240,7 @@ impl Client {
         body: &[u8],
     ) -> Reply {
         self.send(&request(method, target, headers, body));
-        self.receive().expect("an answer")
+        self.receive().expect("a response")
     }
 
     #[track_caller]
@@ -249,7 +249,7 @@ impl Client {
     }
 }
 
-/// A request as it is sent.
+/// The bytes of a request.
 pub(crate) fn request(
     method: &str,
     target: &str,
@@ -278,7 +278,7 @@ impl Reply {
             .unwrap_or_else(|_| panic!("{:?}", String::from_utf8_lossy(&self.body)))
     }
 
-    /// What a problem says: its status, its detail and where it is.
+    /// The status, detail and pointer of a problem.
     #[track_caller]
     pub(crate) fn problem(&self) -> (u16, String, Option<String>) {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");

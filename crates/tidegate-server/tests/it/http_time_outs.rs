@@ -1,4 +1,4 @@
-//! Those who take their time. Nothing here measures any: it only has to end.
+//! Time-outs of slow clients. No duration is measured: each test only has to end.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ const SOON: Duration = Duration::from_millis(50);
 const HOURS: Duration = Duration::from_secs(7_200);
 
 #[test]
-fn a_head_that_does_not_end_is_not_waited_for() {
+fn an_incomplete_head_times_out() {
     let daemon = Running::with(POLICY, |bounds| bounds.head_time = SOON);
     let mut client = daemon.client();
     client.send(b"POST /v1/check HTTP/1.1\r\nhost:");
     assert_eq!(client.rest(), b"");
-    // Nor one that comes a byte at a time, after a whole one.
+    // Also one that arrives a byte at a time, after a complete request.
     let mut client = daemon.client();
     assert_eq!(client.post("/v1/check", "{}").status, 200);
     while client.send(b"G") {}
 }
 
 #[test]
-fn a_body_that_does_not_end_is_not_waited_for() {
+fn an_incomplete_body_times_out() {
     let daemon = Running::with(POLICY, |bounds| bounds.request_time = SOON);
     let mut client = daemon.client();
     client.send(b"POST /v1/check HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\n{");
@@ -34,9 +34,9 @@ fn a_body_that_does_not_end_is_not_waited_for() {
 }
 
 #[test]
-fn a_connection_that_is_silent_is_closed() {
+fn an_idle_connection_is_closed() {
     let daemon = Running::with(POLICY, |bounds| bounds.head_time = SOON);
-    assert_eq!(daemon.client().rest(), b"", "before it has asked for anything");
+    assert_eq!(daemon.client().rest(), b"", "before its first request");
     let daemon = Running::with(POLICY, |bounds| bounds.idle_time = SOON);
     let mut client = daemon.client();
     assert_eq!(client.post("/v1/check", "{}").status, 200);
@@ -44,7 +44,7 @@ fn a_connection_that_is_silent_is_closed() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_is_dropped() {
+fn a_client_that_reads_nothing_is_disconnected() {
     let daemon = Running::with(POLICY, |bounds| bounds.write_time = SOON);
     let mut client = daemon.client();
     while client.send(b"GET /openapi.json HTTP/1.1\r\nhost: t\r\n\r\n") {}
@@ -52,7 +52,7 @@ fn a_client_that_reads_nothing_is_dropped() {
 }
 
 #[test]
-fn half_a_head_does_not_keep_the_daemon_from_stopping() {
+fn an_incomplete_head_does_not_delay_shutdown() {
     let mut daemon = Running::with(POLICY, |bounds| {
         (bounds.grace_time, bounds.head_time) = (HOURS, HOURS);
     });
@@ -65,10 +65,10 @@ fn half_a_head_does_not_keep_the_daemon_from_stopping() {
 }
 
 #[test]
-fn requests_that_have_begun_are_answered_before_the_daemon_stops() {
+fn requests_in_flight_are_finished_at_shutdown() {
     let mut daemon = Running::new(POLICY);
     let mut begun = daemon.client();
-    // The head is there, and so is half of the body.
+    // The head has arrived, and half of the body.
     begun.send(
         b"POST /v1/check HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n",
     );

@@ -1,4 +1,4 @@
-//! The local socket: its file, what can be asked there, and its own limits.
+//! The local socket: its file, its verbs, and its own limits.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ use tidegate_server::{Bounds, Listener, StartError};
 use crate::running::{Caller, Folder, POLICY, Running, ping};
 
 #[test]
-fn a_ping_is_answered_as_often_as_it_is_sent() {
+fn every_ping_gets_a_pong() {
     let running = Running::start(POLICY);
     let mut caller = running.caller();
     for _ in 0..20 {
@@ -26,7 +26,7 @@ fn a_ping_is_answered_as_often_as_it_is_sent() {
 }
 
 #[test]
-fn the_socket_is_for_its_owner_alone_unless_others_are_listed() {
+fn the_socket_is_private_unless_other_users_are_listed() {
     let mode = |path: &std::path::Path| fs::symlink_metadata(path).unwrap().mode() & 0o777;
     let running = Running::start(POLICY);
     let socket = running.folder.socket();
@@ -37,7 +37,7 @@ fn the_socket_is_for_its_owner_alone_unless_others_are_listed() {
 }
 
 #[test]
-fn the_socket_is_gone_when_the_daemon_is_and_a_dead_one_is_replaced() {
+fn the_socket_is_removed_at_the_end_and_a_dead_one_replaced() {
     let mut running = Running::start(POLICY);
     let socket = running.folder.socket();
     assert_eq!(running.server().address_text(Listener::Unix).as_deref(), socket.to_str());
@@ -45,14 +45,14 @@ fn the_socket_is_gone_when_the_daemon_is_and_a_dead_one_is_replaced() {
     assert!(!socket.exists());
     assert_eq!(fs::read_dir(socket.parent().unwrap()).unwrap().count(), 0, "nothing is left");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-    assert!(socket.exists(), "as a process leaves it that was killed");
+    assert!(socket.exists(), "a killed process leaves it so");
     let folder = std::mem::replace(&mut running.folder, Folder::new());
     let running = Running::start_in(folder, POLICY, |settings| settings).unwrap();
     assert_eq!(running.caller().ask(&ping())["ok"], true);
 }
 
 #[test]
-fn a_socket_in_use_and_what_is_no_socket_are_left_alone() {
+fn a_socket_in_use_and_other_files_are_not_replaced() {
     let running = Running::start(POLICY);
     let socket = running.folder.socket();
     let again = Running::start_with(POLICY, |it| it.listen(Listener::Unix, socket.to_str()));
@@ -70,7 +70,7 @@ fn a_socket_in_use_and_what_is_no_socket_are_left_alone() {
 }
 
 #[test]
-fn settings_that_make_no_sense_stop_the_start() {
+fn invalid_settings_are_start_errors() {
     let start = |server: &str| {
         let started = Running::start_with(&format!("[server]\n{server}\n{POLICY}"), |it| it);
         started.err().map(|error| error.to_string()).unwrap_or_default()
@@ -78,15 +78,15 @@ fn settings_that_make_no_sense_stop_the_start() {
     let error = start("unix_user_rate = '10/s'\nunix_rate = '9/s'");
     assert!(error.contains("unix_rate") && error.contains("unix_user_rate"), "{error}");
     let error = start("unix_rate = '99/s'");
-    assert!(error.contains("unix_rate"), "below what is usual for a user: {error}");
-    let error = start("unix_users = ['nobody-has-this-name']");
+    assert!(error.contains("unix_rate"), "below the default of a user: {error}");
+    let error = start("unix_users = ['no-such-user']");
     assert!(error.starts_with("unix_users: the system does not know"), "{error}");
     let error = start("unix_groups = ['gid:x']");
     assert!(error.starts_with("unix_groups: \"gid:x\" is not gid: and a number"), "{error}");
 }
 
 #[test]
-fn decisions_are_made_as_over_http() {
+fn verbs_decide_as_over_http() {
     let running = Running::start(POLICY);
     let mut caller = running.caller();
     let mut ask = |kind: &str, more: Value| {
@@ -108,10 +108,10 @@ fn decisions_are_made_as_over_http() {
     let held = ask("reserve", json!({}));
     assert!((1..=600_000).contains(&held["expires_in_ms"].as_u64().unwrap()), "{held}");
     assert_eq!((&held["allowed"], &held["remaining"]), (&json!(true), &json!(0)));
-    let refused = ask("check", json!({}));
-    assert_eq!((&refused["ok"], &refused["allowed"]), (&json!(true), &json!(false)));
+    let denied = ask("check", json!({}));
+    assert_eq!((&denied["ok"], &denied["allowed"]), (&json!(true), &json!(false)));
     let why = ask("explain", json!({}));
-    assert_eq!((&why["allowed"], &why["rules"][0]["refuses"]), (&json!(false), &json!(true)));
+    assert_eq!((&why["allowed"], &why["rules"][0]["denies"]), (&json!(false), &json!(true)));
     assert_eq!(why["rules"][0]["key"], json!({ "user": "ada" }));
     let cancel = json!({ "type": "cancel", "reservation": held["reservation"] });
     let mut caller = running.caller();
@@ -123,12 +123,12 @@ fn decisions_are_made_as_over_http() {
     let id = &held["reservation"];
     let commit = json!({ "type": "commit", "reservation": id, "actual": 1 });
     assert_eq!(caller.ask(&commit)["charged"], 1);
-    let bad = caller.ask(&json!({ "type": "commit", "reservation": "x" }));
-    assert!(bad["error"].as_str().unwrap().contains("32 hexadecimal digits"), "{bad}");
+    let invalid = caller.ask(&json!({ "type": "commit", "reservation": "x" }));
+    assert!(invalid["error"].as_str().unwrap().contains("32 hexadecimal digits"), "{invalid}");
     let left = caller.ask(&json!({ "type": "peek", "attributes": { "user": "bob" } }));
     assert_eq!(left["remaining"], 1);
     let unknown = caller.ask(&json!({ "type": "shutdown" }));
-    assert!(unknown["error"].as_str().unwrap().contains("Known are: ping, check"), "{unknown}");
+    assert!(unknown["error"].as_str().unwrap().contains("Known types: ping, check"), "{unknown}");
 }
 
 #[test]
@@ -136,16 +136,16 @@ fn the_socket_has_limits_of_its_own() {
     let running = Running::start(&format!("[server]\nunix_user_rate = '3/h'\n{POLICY}"));
     let mut caller = running.caller();
     assert!((0..3).all(|_| caller.ask(&ping())["ok"] == true));
-    let refused = running.caller().ask(&ping());
-    assert_eq!(refused["error"], "Rate limit exceeded. Please wait before retrying.");
-    assert_eq!(refused["limit"], "user", "connections of a user share a budget");
-    let wait = refused["retryAfterMs"].as_u64().unwrap();
-    assert!((1_190_000..=1_200_000).contains(&wait), "{refused}");
-    assert!(caller.ask(&ping())["ok"] == false, "and the connection goes on");
+    let denied = running.caller().ask(&ping());
+    assert_eq!(denied["error"], "Rate limit exceeded. Please wait before retrying.");
+    assert_eq!(denied["limit"], "user", "connections of a user share a budget");
+    let wait = denied["retryAfterMs"].as_u64().unwrap();
+    assert!((1_190_000..=1_200_000).contains(&wait), "{denied}");
+    assert!(caller.ask(&ping())["ok"] == false, "and the connection stays open");
 }
 
 #[test]
-fn answers_that_are_longer_than_a_frame_come_in_parts() {
+fn responses_longer_than_a_frame_are_sent_in_parts() {
     let many: String = (0..1_500)
         .map(|n| {
             format!(
@@ -155,21 +155,21 @@ fn answers_that_are_longer_than_a_frame_come_in_parts() {
         .collect();
     let running = Running::start(&many);
     let mut caller = running.caller();
-    let mut told = caller.admin("GET", "rules", &Value::Null);
+    let mut part = caller.admin("GET", "rules", &Value::Null);
     let mut text = String::new();
     loop {
-        text.push_str(told["part"].as_str().unwrap());
-        if told["more"] == false {
+        text.push_str(part["part"].as_str().unwrap());
+        if part["more"] == false {
             break;
         }
-        told = serde_json::from_str(&caller.next().unwrap()).unwrap();
+        part = serde_json::from_str(&caller.next().unwrap()).unwrap();
     }
     let body: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(body["rules"].as_array().unwrap().len(), 1_500);
-    assert_eq!(caller.ask(&ping())["ok"], true, "the next answer is in its place");
+    assert_eq!(caller.ask(&ping())["ok"], true, "the next response follows");
 }
 
-/// A daemon with little patience.
+/// A daemon with short time-outs.
 fn impatient() -> Running {
     let mut bounds = Bounds::default();
     bounds.idle_time = Duration::from_millis(50);
@@ -180,7 +180,7 @@ fn impatient() -> Running {
 }
 
 #[test]
-fn who_says_nothing_or_half_of_it_is_left_alone() {
+fn idle_clients_and_incomplete_frames_time_out() {
     let running = impatient();
     assert_eq!(running.caller().next(), None, "nothing");
     let mut half = running.caller();
@@ -193,7 +193,7 @@ fn who_says_nothing_or_half_of_it_is_left_alone() {
 }
 
 #[test]
-fn who_does_not_read_is_left_alone() {
+fn a_client_that_does_not_read_is_disconnected() {
     let running = impatient();
     let mut slow = running.caller();
     slow.stream.set_write_timeout(None).unwrap();
@@ -201,13 +201,14 @@ fn who_does_not_read_is_left_alone() {
         &json!({ "type": "admin", "method": "GET", "path": "/admin/v1/rules" }).to_string(),
     );
     let frame = frame.unwrap();
-    // Answers fill the socket's buffers, then requests do, and then the daemon hangs up.
+    // Responses fill the socket's buffers, then requests do, and then the daemon closes the
+    // connection.
     while slow.stream.write_all(&frame).is_ok() {}
     assert_eq!(running.caller().ask(&ping())["ok"], true);
 }
 
 #[test]
-fn a_stop_lets_nobody_wait() {
+fn shutdown_closes_idle_connections() {
     let mut running = Running::start(POLICY);
     let mut caller = running.caller();
     assert_eq!(caller.ask(&ping())["ok"], true);
@@ -216,7 +217,7 @@ fn a_stop_lets_nobody_wait() {
 }
 
 #[test]
-fn a_folder_of_somebody_else_is_no_place_for_a_socket() {
+fn a_folder_of_another_user_is_rejected() {
     if !nix_is_root() {
         return;
     }
@@ -231,7 +232,7 @@ fn a_folder_of_somebody_else_is_no_place_for_a_socket() {
     assert!(error.contains("belongs to another user"), "{error}");
 }
 
-/// Whether files can be given to others. In continuous integration it has to be so.
+/// Whether the test runs as root. In continuous integration it must.
 fn nix_is_root() -> bool {
     let probe = Folder::new();
     let is_root = fs::metadata(probe.path()).unwrap().uid() == 0;
@@ -241,7 +242,7 @@ fn nix_is_root() -> bool {
 }
 
 #[test]
-fn many_callers_at_once_get_what_there_is_and_no_more() {
+fn concurrent_callers_get_exactly_the_limit() {
     let rates = "[server]\nunix_user_rate = '100000/s'\nunix_rate = '100000/s'\n";
     let policy = format!("{rates}{}", POLICY.replace("max = 2", "max = 100"));
     let running = Running::start(&policy);

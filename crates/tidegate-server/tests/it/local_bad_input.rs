@@ -1,4 +1,4 @@
-//! Bytes that are no requests: the daemon says so or hangs up, and serves the next one.
+//! Malformed frames: an error or a closed connection, and the next client is served.
 
 use serde_json::{Value, json};
 use tidegate_proto::ipc::encode_text;
@@ -11,8 +11,8 @@ fn running() -> Running {
     Running::start(&format!("{rates}{POLICY}"))
 }
 
-/// What comes back until the daemon hangs up or waits for more, after this side has sent all it will.
-fn told(running: &Running, bytes: &[u8]) -> Vec<Value> {
+/// Sends bytes, closes this half of the connection, and returns all responses.
+fn responses(running: &Running, bytes: &[u8]) -> Vec<Value> {
     let mut caller = running.caller();
     caller.send_bytes(bytes);
     let _ = caller.stream.shutdown(std::net::Shutdown::Write);
@@ -25,7 +25,7 @@ fn framed(text: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn frames_that_are_wrong_are_told_so_and_end_the_connection() {
+fn invalid_frames_get_an_error_and_end_the_connection() {
     let running = running();
     let deep = "[".repeat(10_000);
     let cases: [(Vec<u8>, &str); 12] = [
@@ -43,21 +43,21 @@ fn frames_that_are_wrong_are_told_so_and_end_the_connection() {
         (framed(br#"{"type":"check","attributes":{"a":{}}}"#), "neither text"),
     ];
     for (bytes, says) in cases {
-        // A good request behind it has no answer: nobody knows what it would be an answer to.
+        // A valid request after it gets no response.
         let all = [&bytes[..], &encode_text(&ping().to_string()).unwrap()].concat();
-        let told = told(&running, &all);
-        assert_eq!(told.len(), 1, "{says}: {told:?}");
-        let error = told[0]["error"].as_str().unwrap();
-        assert!(told[0]["ok"] == false && error.contains(says), "{says}: {error}");
+        let replies = responses(&running, &all);
+        assert_eq!(replies.len(), 1, "{says}: {replies:?}");
+        let error = replies[0]["error"].as_str().unwrap();
+        assert!(replies[0]["ok"] == false && error.contains(says), "{says}: {error}");
     }
     for cut in [&[][..], &[9], &[9, 0, 0], &framed(b"{\"type\"")[..6]] {
-        assert!(told(&running, cut).is_empty(), "{cut:?}");
+        assert!(responses(&running, cut).is_empty(), "{cut:?}");
     }
     assert_eq!(running.caller().ask(&ping())["ok"], true);
 }
 
 #[test]
-fn a_request_may_come_byte_by_byte_and_many_at_once() {
+fn requests_arrive_byte_by_byte_or_many_at_once() {
     let running = running();
     let one = encode_text(&ping().to_string()).unwrap();
     let mut caller = running.caller();
@@ -66,39 +66,40 @@ fn a_request_may_come_byte_by_byte_and_many_at_once() {
     }
     let pong: Value = serde_json::from_str(&caller.next().unwrap()).unwrap();
     assert_eq!(pong["ok"], true);
-    assert_eq!(told(&running, &one.repeat(100)).len(), 100);
+    assert_eq!(responses(&running, &one.repeat(100)).len(), 100);
 }
 
 #[test]
-fn a_frame_as_large_as_a_frame_may_be_is_read() {
+fn a_frame_of_the_largest_size_is_read() {
     let running = running();
     let request = |padding: usize| {
         let request = json!({ "type": "ping", "padding": "x".repeat(padding) });
         framed(request.to_string().as_bytes())
     };
     let room = 64 * 1024 + 4 - request(0).len();
-    assert_eq!(told(&running, &request(room))[0]["ok"], true);
-    assert!(told(&running, &request(room + 1))[0]["error"].as_str().unwrap().contains("too long"));
+    assert_eq!(responses(&running, &request(room))[0]["ok"], true);
+    let too_long = &responses(&running, &request(room + 1))[0];
+    assert!(too_long["error"].as_str().unwrap().contains("too long"));
 }
 
-/// Pages of memory that are this process's own, in KiB.
+/// The anonymous memory of this process, in KiB.
 fn resident_kib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// In a process of its own: what other tests do would be measured as well.
+/// In a process of its own, so that other tests are not measured.
 #[test]
-fn ten_thousand_mutations_of_good_traffic_harm_nobody() {
+fn mutated_frames_do_not_affect_other_clients() {
     if std::env::var_os(ALONE).is_some() {
         return mutations();
     }
     let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-    alone.args(["--exact", "local_bad_input::ten_thousand_mutations_of_good_traffic_harm_nobody"]);
+    alone.args(["--exact", "local_bad_input::mutated_frames_do_not_affect_other_clients"]);
     let output = alone.env(ALONE, "1").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
 }
 
 /// Set in the process that measures.
@@ -111,7 +112,7 @@ fn mutations() {
         json!({ "type": "admin", "method": method, "path": path, "body": body }).to_string()
     };
     let ada = json!({ "user": "ada" });
-    let good = [
+    let valid = [
         ping().to_string(),
         json!({ "type": "check", "attributes": { "user": "ada", "n": 7 }, "cost": 1 }).to_string(),
         json!({ "type": "reserve", "domain": "d", "attributes": {} }).to_string(),
@@ -121,15 +122,15 @@ fn mutations() {
         admin("PATCH", "rules/default/per-user", json!({ "window": { "max": 7, "per": "1h" } })),
         admin("PATCH", "rules/default/per-user", json!("window = { max = 8, per = '1h' }")),
         admin("PUT", "overrides", json!({ "rule": "per-user", "key": ada, "max": 3 })),
-        admin("POST", "bans", json!({ "who": ada, "for": "1h", "reason": "x" })),
-        admin("DELETE", "bans", json!({ "who": ada })),
+        admin("POST", "bans", json!({ "match": ada, "for": "1h", "reason": "x" })),
+        admin("DELETE", "bans", json!({ "match": ada })),
         admin("PUT", "policy", json!(POLICY)),
     ];
     let mut random = Random(7);
     let mut before = 0;
     for round in 0..10_000 {
-        let first = &good[random.below(good.len())];
-        let second = &good[random.below(good.len())];
+        let first = &valid[random.below(valid.len())];
+        let second = &valid[random.below(valid.len())];
         let mut bytes = [framed(first.as_bytes()), framed(second.as_bytes())].concat();
         for _ in 0..=random.below(5) {
             let at = random.below(bytes.len());
@@ -141,15 +142,15 @@ fn mutations() {
                 _ => bytes[at] ^= 1 << random.below(8),
             }
         }
-        for told in told(&running, &bytes) {
-            assert!(told["ok"].is_boolean() && told["protocolVersion"] == 1, "{told}");
+        for reply in responses(&running, &bytes) {
+            assert!(reply["ok"].is_boolean() && reply["protocolVersion"] == 1, "{reply}");
         }
         if round == 2_000 {
             before = resident_kib();
         }
     }
     let grown = resident_kib().saturating_sub(before);
-    // Other tests run in this process; 32 KiB kept of each connection would still be found.
+    // 32 KiB leaked by each connection would be found.
     assert!(grown < 256 * 1024, "{grown} KiB more than after the first fifth");
     assert_eq!(running.caller().ask(&ping())["ok"], true);
 }

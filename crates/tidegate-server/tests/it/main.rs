@@ -1,6 +1,6 @@
-//! The daemon from outside: real sockets, real proxies, every way in.
+//! The daemon from outside: real sockets, real proxies, every listener.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod admin;
 mod admin_edits;

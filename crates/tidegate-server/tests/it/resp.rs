@@ -1,4 +1,4 @@
-//! The Redis protocol: the daemon as Redis clients see it.
+//! The Redis protocol, with raw sockets and Redis clients.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -65,7 +65,7 @@ impl Daemon {
     }
 }
 
-/// Somebody with a socket.
+/// A client with a raw socket.
 struct Client {
     stream: TcpStream,
     parser: Parser,
@@ -92,7 +92,7 @@ impl Client {
         self.reply()
     }
 
-    /// What a reply says, as the letters of the protocol.
+    /// Sends bytes, and asserts the bytes of the reply.
     fn raw(&mut self, bytes: &[u8], expected: &str) {
         self.send(bytes);
         let mut reply = vec![0; expected.len()];
@@ -109,7 +109,7 @@ impl Client {
         redis::from_redis_value(self.reply()).unwrap()
     }
 
-    /// All that still comes, until the daemon closes the connection.
+    /// Everything until the daemon closes the connection.
     fn rest(mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         // A connection that is reset is closed as well.
@@ -117,13 +117,13 @@ impl Client {
         rest
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes this half of the connection.
     fn finish(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 }
 
-/// A command as clients send it.
+/// A command as an array of bulk strings.
 fn array(words: &[&str]) -> Vec<u8> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     array_of_bytes(&words)

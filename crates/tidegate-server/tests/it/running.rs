@@ -1,4 +1,4 @@
-//! Starts a daemon in this process, and talks to it.
+//! A daemon in this process, and clients of it.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -15,10 +15,10 @@ use tidegate_proto::ipc::{Decoder, encode_text};
 use tidegate_server::{Listener, Server, Settings, StartError};
 use tokio::runtime::Runtime;
 
-/// Longer than anything here takes: a test that gets here has failed.
+/// The time-out of a client: longer than any test needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Two a hour for each user.
+/// Two per hour and user.
 pub(crate) const POLICY: &str = r#"
 [[rule]]
 name   = "per-user"
@@ -26,7 +26,7 @@ key    = ["user"]
 window = { max = 2, per = "1h" }
 "#;
 
-/// A folder that is gone after the test. Paths of sockets are short, so it is not among the build's files.
+/// A temporary folder. Socket paths must be short, so it is not in the target folder.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -44,7 +44,7 @@ impl Folder {
         &self.0
     }
 
-    /// In a folder that is not there yet.
+    /// A path in a folder that does not exist yet.
     pub(crate) fn socket(&self) -> PathBuf {
         self.0.join("run/s.sock")
     }
@@ -56,7 +56,7 @@ impl Drop for Folder {
     }
 }
 
-/// A daemon with all its doors, in this process.
+/// A daemon with all listeners, in this process.
 pub(crate) struct Running {
     pub(crate) folder: Folder,
     server: Option<Server>,
@@ -68,7 +68,7 @@ impl Running {
         Self::start_with(policy, |settings| settings).unwrap()
     }
 
-    /// Starts with settings that differ.
+    /// Starts with changed settings.
     pub(crate) fn start_with(
         policy: &str,
         change: impl FnOnce(Settings) -> Settings,
@@ -104,23 +104,23 @@ impl Running {
         Caller::connect(&self.folder.socket())
     }
 
-    /// Asks the admin listener without a token.
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Answered {
+    /// Sends a request to the admin listener, without a token.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> HttpReply {
         ask(self.admin(), method, path, &[], body)
     }
 
     /// The same with a token.
-    pub(crate) fn ask_as(&self, token: &str, method: &str, path: &str, body: &str) -> Answered {
+    pub(crate) fn ask_as(&self, token: &str, method: &str, path: &str, body: &str) -> HttpReply {
         let token = format!("Bearer {token}");
         ask(self.admin(), method, path, &[("Authorization", &token)], body)
     }
 
-    /// What an admin is told, who must be told something.
+    /// The body of a response of the admin listener, which must be a 200.
     #[track_caller]
-    pub(crate) fn told(&self, method: &str, path: &str, body: &str) -> Value {
-        let answered = self.ask(method, path, body);
-        assert_eq!(answered.status, 200, "{answered:?}");
-        answered.json()
+    pub(crate) fn admin_ok(&self, method: &str, path: &str, body: &str) -> Value {
+        let reply = self.ask(method, path, body);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.json()
     }
 
     pub(crate) fn stop(&mut self) {
@@ -136,23 +136,24 @@ impl Drop for Running {
     }
 }
 
-/// Asks again until the answer is as it should be.
+/// Repeats a check until it holds.
 #[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    // Each look is a round trip to the daemon, so this is no busy loop; it ends by itself if nothing comes.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    // Each check is a round trip to the daemon, so this is no busy loop; the number of rounds is
+    // bounded.
     let rounds = 200_000;
-    assert!((0..rounds).any(|_| is_so()), "never: {what}");
+    assert!((0..rounds).any(|_| holds()), "never: {what}");
 }
 
-/// An answer of HTTP.
+/// A response of HTTP.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct HttpReply {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answered {
+impl HttpReply {
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -165,14 +166,14 @@ impl Answered {
     }
 }
 
-/// One request of HTTP on a connection of its own.
+/// Sends one request of HTTP on a connection of its own.
 pub(crate) fn ask(
     address: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Answered {
+) -> HttpReply {
     let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
     if !headers.iter().any(|(name, _)| *name == "Host") {
         head.push_str(&format!("Host: {address}\r\n"));
@@ -181,24 +182,24 @@ pub(crate) fn ask(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
-    let answer = exchange(address, format!("{head}{body}").as_bytes(), Ending::Wait);
-    let answer = String::from_utf8(answer).unwrap();
+    let response = exchange(address, format!("{head}{body}").as_bytes(), Ending::Wait);
+    let response = String::from_utf8(response).unwrap();
     let (head, body) =
-        answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {answer:?}"));
+        response.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {response:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answered { status, head: head.to_ascii_lowercase(), body: body.into() }
+    HttpReply { status, head: head.to_ascii_lowercase(), body: body.into() }
 }
 
-/// What follows when all is sent.
+/// What happens after everything is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The daemon closes when it has answered.
+    /// The daemon closes after its response.
     Wait,
-    /// This side says that nothing more will come.
+    /// This side closes its half of the connection.
     Close,
 }
 
-/// Sends bytes, and reads all that comes back until the daemon closes.
+/// Sends bytes, and reads until the daemon closes.
 pub(crate) fn exchange(address: SocketAddr, bytes: &[u8], ending: Ending) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -207,20 +208,20 @@ pub(crate) fn exchange(address: SocketAddr, bytes: &[u8], ending: Ending) -> Vec
     if ending == Ending::Close {
         let _ = stream.shutdown(std::net::Shutdown::Write);
     }
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let mut buffer = [0; 4096];
     loop {
         match stream.read(&mut buffer) {
-            Ok(0) => return answer,
-            Ok(count) => answer.extend(&buffer[..count]),
-            // It was closed before all was read that this side has sent.
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return answer,
-            Err(error) => panic!("no answer: {error}"),
+            Ok(0) => return response,
+            Ok(count) => response.extend(&buffer[..count]),
+            // The daemon closed it with unread input.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return response,
+            Err(error) => panic!("no response: {error}"),
         }
     }
 }
 
-/// Somebody who talks to the local socket.
+/// A client of the local socket.
 pub(crate) struct Caller {
     pub(crate) stream: UnixStream,
     decoder: Decoder,
@@ -235,12 +236,12 @@ impl Caller {
         Self { stream, decoder: Decoder::new(), unread: Vec::new() }
     }
 
-    /// Sends bytes; whoever was hung up on need not be told so.
+    /// Sends bytes; errors of a closed connection are ignored.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// The next answer; `None` if the daemon has closed the connection.
+    /// The next response; `None` if the daemon has closed the connection.
     pub(crate) fn next(&mut self) -> Option<String> {
         loop {
             let mut input = &self.unread[..];
@@ -254,7 +255,7 @@ impl Caller {
                 Ok(0) => return None,
                 Ok(count) => self.unread.extend(&buffer[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("no answer: {error}"),
+                Err(error) => panic!("no response: {error}"),
             }
         }
     }
@@ -262,7 +263,7 @@ impl Caller {
     #[track_caller]
     pub(crate) fn ask(&mut self, request: &Value) -> Value {
         self.send_bytes(&encode_text(&request.to_string()).unwrap());
-        serde_json::from_str(&self.next().expect("an answer")).unwrap()
+        serde_json::from_str(&self.next().expect("a response")).unwrap()
     }
 
     #[track_caller]
@@ -272,7 +273,7 @@ impl Caller {
     }
 }
 
-/// A ping of today.
+/// A ping of the current version.
 pub(crate) fn ping() -> Value {
     json!({ "type": "ping", "protocolVersion": 1 })
 }

@@ -17,11 +17,11 @@ fn started() -> (Running, std::path::PathBuf) {
 }
 
 fn status(running: &Running) -> Value {
-    running.told("GET", "/admin/v1/status", "")["reload"].clone()
+    running.admin_ok("GET", "/admin/v1/status", "")["reload"].clone()
 }
 
 #[test]
-fn a_file_that_is_replaced_is_put_into_force_and_a_bad_one_is_not() {
+fn a_changed_file_is_reloaded_and_one_with_errors_is_not() {
     let (running, path) = started();
     let mut caller = running.caller();
     let check = json!({ "type": "check", "attributes": { "user": "ada" } });
@@ -30,42 +30,42 @@ fn a_file_that_is_replaced_is_put_into_force_and_a_bad_one_is_not() {
     let next = path.with_extension("next");
     fs::write(&next, POLICY.replace("max = 2", "max = 3")).unwrap();
     fs::rename(&next, &path).unwrap();
-    until("the new file is in force", || status(&running)["good"] == 1);
-    assert_eq!(caller.ask(&check)["allowed"], true, "what was spent stays spent");
+    until("the new file is in force", || status(&running)["ok"] == 1);
+    assert_eq!(caller.ask(&check)["allowed"], true, "what was consumed stays consumed");
     assert_eq!(caller.ask(&check)["allowed"], false);
     fs::write(&path, POLICY.replace("max = 2", "max = 0")).unwrap();
-    until("the bad file is seen", || status(&running)["bad"] == 1);
+    until("the errors are reported", || status(&running)["failed"] == 1);
     let readiness = running.ask("GET", "/readyz", "").with(200).json();
     assert!(readiness["policy"].as_str().unwrap().contains("policy.toml:5:"), "{readiness}");
     let metrics = running.ask("GET", "/metrics", "").with(200).body;
     assert!(metrics.contains("\ntidegate_policy_is_current 0\n"), "{metrics}");
-    assert_eq!(caller.ask(&check)["limit"], 3, "the policy from before");
-    let audit = running.told("GET", "/admin/v1/audit", "");
-    assert_eq!(audit["changes"][0]["who"], "file");
+    assert_eq!(caller.ask(&check)["limit"], 3, "the previous policy");
+    let audit = running.admin_ok("GET", "/admin/v1/audit", "");
+    assert_eq!(audit["changes"][0]["actor"], "file");
     assert_eq!(audit["changes"].as_array().unwrap().len(), 1);
 }
 
 #[test]
-fn whoever_asks_for_it_has_the_file_loaded_at_once() {
+fn a_requested_reload_loads_the_file_at_once() {
     let (running, path) = started();
     let put = POLICY.replace("max = 2", "max = 9");
-    let told = running.told("PUT", "/admin/v1/policy", &put);
-    assert_eq!(told["until"], "the policy file changes, or the daemon restarts");
+    let reply = running.admin_ok("PUT", "/admin/v1/policy", &put);
+    assert_eq!(reply["until"], "the policy file changes, or the daemon restarts");
     let is_current = |is: bool| {
         let metrics = running.ask("GET", "/metrics", "").with(200).body;
         metrics.contains(&format!("\ntidegate_policy_is_current {}\n", u8::from(is)))
     };
-    until("the file was looked at", || status(&running)["last_good"].is_string());
+    until("the file was polled", || status(&running)["last_ok"].is_string());
     assert!(is_current(false) && status(&running)["replaced"] == true);
     let readiness = running.ask("GET", "/readyz", "").with(200).json();
-    assert_eq!(readiness["policy"], "one that an admin has sent is in force");
-    let policy = running.told("GET", "/admin/v1/policy", "");
+    assert_eq!(readiness["policy"], "a policy from the admin API is in force");
+    let policy = running.admin_ok("GET", "/admin/v1/policy", "");
     assert!(policy["policy"].as_str().unwrap().contains("max = 9"), "the file has not changed");
     running.server().reload();
     until("the file is in force again", || {
-        let policy = running.told("GET", "/admin/v1/policy", "");
+        let policy = running.admin_ok("GET", "/admin/v1/policy", "");
         policy["policy"].as_str().unwrap().contains("max = 2")
     });
-    assert_eq!(running.told("GET", "/admin/v1/policy", "")["file"], path.to_str().unwrap());
+    assert_eq!(running.admin_ok("GET", "/admin/v1/policy", "")["file"], path.to_str().unwrap());
     assert!(is_current(true) && status(&running)["replaced"] == false);
 }

@@ -16,7 +16,7 @@ use crate::denial::{Denial, GrpcType, insert_headers};
 use crate::{Admission, GateBody};
 
 pin_project! {
-    /// The response of a [`Gate`](crate::Gate). Dropping it gives back what was set aside.
+    /// The response of a [`Gate`](crate::Gate). Dropping it releases its holds.
     pub struct GateFuture<S, B>
     where
         S: Service<Request<B>>,
@@ -29,15 +29,15 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<S, F, B, R> {
-        Refused { denial: Option<Box<Denial>>, grpc: Option<GrpcType> },
-        Deciding { gate_result: Later<(GateResult, Admission)>, asking: Option<PendingDecision<S, B>> },
-        Readying { asking: Option<PendingDecision<S, B>>, passage: Option<Admitted> },
-        Serving { #[pin] future: F, passage: Option<Admitted> },
+        Denied { denial: Option<Box<Denial>>, grpc: Option<GrpcType> },
+        Deciding { gate_result: Later<(GateResult, Admission)>, pending: Option<PendingDecision<S, B>> },
+        Readying { pending: Option<PendingDecision<S, B>>, admitted: Option<Admitted> },
+        Serving { #[pin] future: F, admitted: Option<Admitted> },
         Settling { settling: Later<()>, response: Option<R> },
     }
 }
 
-/// Somebody whose request is being decided about.
+/// A request that is being decided.
 struct PendingDecision<S, B> {
     config: GateConfig,
     service: S,
@@ -50,11 +50,11 @@ where
     S: Service<Request<B>>,
 {
     pub(super) const fn denied(denial: Box<Denial>, grpc: Option<GrpcType>) -> Self {
-        Self { stage: Stage::Refused { denial: Some(denial), grpc } }
+        Self { stage: Stage::Denied { denial: Some(denial), grpc } }
     }
 
-    pub(super) const fn serving(future: S::Future, passage: Admitted) -> Self {
-        Self { stage: Stage::Serving { future, passage: Some(passage) } }
+    pub(super) const fn serving(future: S::Future, admitted: Admitted) -> Self {
+        Self { stage: Stage::Serving { future, admitted: Some(admitted) } }
     }
 
     pub(super) fn deciding(
@@ -63,8 +63,8 @@ where
         service: S,
         (parts, body): (Parts, B),
     ) -> Self {
-        let asking = Some(PendingDecision { config, service, parts, body });
-        Self { stage: Stage::Deciding { gate_result, asking } }
+        let pending = Some(PendingDecision { config, service, parts, body });
+        Self { stage: Stage::Deciding { gate_result, pending } }
     }
 }
 
@@ -79,27 +79,27 @@ where
         let mut stage = self.project().stage;
         loop {
             let next = match stage.as_mut().project() {
-                StageProjection::Refused { denial, grpc } => {
+                StageProjection::Denied { denial, grpc } => {
                     let denial = denial.take().expect(POLLED_AGAIN);
                     return Poll::Ready(Ok(denial.into_response(grpc.take())));
                 }
-                StageProjection::Deciding { gate_result, asking } => {
+                StageProjection::Deciding { gate_result, pending } => {
                     let (gate_result, admission) = ready!(gate_result.as_mut().poll(context));
-                    asking.take().expect(POLLED_AGAIN).admitted(gate_result, admission)
+                    pending.take().expect(POLLED_AGAIN).next_stage(gate_result, admission)
                 }
-                StageProjection::Readying { asking, passage } => {
-                    let service = &mut asking.as_mut().expect(POLLED_AGAIN).service;
+                StageProjection::Readying { pending, admitted } => {
+                    let service = &mut pending.as_mut().expect(POLLED_AGAIN).service;
                     ready!(service.poll_ready(context))?;
-                    let (mut asking, passage) = (asking.take(), passage.take());
+                    let (mut pending, admitted) = (pending.take(), admitted.take());
                     let PendingDecision { service, parts, body, .. } =
-                        asking.take().expect(POLLED_AGAIN);
+                        pending.take().expect(POLLED_AGAIN);
                     let future = { service }.call(Request::from_parts(parts, body));
-                    Stage::Serving { future, passage }
+                    Stage::Serving { future, admitted }
                 }
-                StageProjection::Serving { future, passage } => {
+                StageProjection::Serving { future, admitted } => {
                     let result = ready!(future.poll(context));
-                    let passage = passage.take().expect(POLLED_AGAIN);
-                    match finish(result?, passage) {
+                    let admitted = admitted.take().expect(POLLED_AGAIN);
+                    match finish(result?, admitted) {
                         Finished::Now(response) => return Poll::Ready(Ok(response)),
                         Finished::Later(response, settling) => {
                             Stage::Settling { settling, response: Some(response) }
@@ -121,38 +121,38 @@ impl<S, B> PendingDecision<S, B>
 where
     S: Service<Request<B>>,
 {
-    /// What comes after a ruling: the service has to be ready for who is let in.
-    fn admitted(
+    /// The stage after a decision: the service must become ready for an admitted request.
+    fn next_stage(
         mut self,
         gate_result: GateResult,
         admission: Admission,
     ) -> Stage<S, S::Future, B, S::Response> {
-        admission.show(&mut self.parts.extensions);
+        admission.insert_into(&mut self.parts.extensions);
         match self.config.admit(gate_result, &mut self.parts) {
-            Ok(passage) => Stage::Readying { asking: Some(self), passage: Some(passage) },
+            Ok(admitted) => Stage::Readying { pending: Some(self), admitted: Some(admitted) },
             Err(denial) => {
                 let grpc = self.config.grpc_type(&self.parts);
-                Stage::Refused { denial: Some(denial), grpc }
+                Stage::Denied { denial: Some(denial), grpc }
             }
         }
     }
 }
 
-/// A response, as far as it is.
+/// A response that is complete, or waits for a settlement.
 enum Finished<R> {
     Now(Response<GateBody<R>>),
     Later(Response<R>, Later<()>),
 }
 
-/// Puts headers into a response, and does what is due now that there is one.
-fn finish<R: Body<Data = Bytes>>(response: Response<R>, passage: Admitted) -> Finished<R> {
+/// Adds headers to a response, and releases or settles what it holds.
+fn finish<R: Body<Data = Bytes>>(response: Response<R>, admitted: Admitted) -> Finished<R> {
     let (mut parts, body) = response.into_parts();
-    insert_headers(&mut parts.headers, passage.headers);
-    let ending = match passage.after {
+    insert_headers(&mut parts.headers, admitted.headers);
+    let ending = match admitted.after {
         AfterResponse::Nothing => {
             return Finished::Now(Response::from_parts(parts, GateBody::served(body)));
         }
-        AfterResponse::Release(place) => EndAction::Release { _place: place },
+        AfterResponse::Release(permit) => EndAction::Release { _permit: permit },
         AfterResponse::Settle(reserved) => match reserved.settle(&parts) {
             SettleOutcome::Done => EndAction::Nothing,
             SettleOutcome::AtEnd(ending) => ending,
@@ -174,4 +174,4 @@ where
     }
 }
 
-const POLLED_AGAIN: &str = "a future is not polled after it is ready";
+const POLLED_AGAIN: &str = "a future must not be polled after it is ready";

@@ -14,7 +14,7 @@ use crate::denial::{Denial, headers_of};
 use crate::gate::{Admitted, AfterResponse, Decider, GateDecision, GateResult};
 use crate::{ActualCost, Admission, Attribute, Permit};
 
-/// A domain of an engine that decides about requests.
+/// Decides about requests by a domain of an engine.
 pub(super) struct EngineDecider<S, C> {
     pub(super) engine: Engine<S, C>,
     pub(super) settings: Arc<PolicySettings>,
@@ -49,14 +49,14 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Decider for EngineDecider<S, C>
         let is_head = parts.method == Method::HEAD;
         let (gate_result, admission) = gate_result(&self.engine, settings, result, is_head);
         if gate_result.is_ok() {
-            admission.show(&mut parts.extensions);
+            admission.insert_into(&mut parts.extensions);
         }
         GateDecision::Now(gate_result)
     }
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
-    /// Asks an engine that answers at once.
+    /// Calls an engine that decides at once.
     fn decide(&self, request: Request<'_>, cost: u64) -> Result<Report, CheckError> {
         match self.settings.verb {
             PolicyVerb::Reserve(_) if cost > 0 => self.engine.reserve(&request).wait(),
@@ -65,7 +65,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
     }
 }
 
-/// The values of attributes, borrowed from a request where they can be.
+/// The values of attributes, borrowed from a request where possible.
 type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); INLINE]>;
 
 impl PolicySettings {
@@ -85,7 +85,7 @@ impl PolicySettings {
     }
 }
 
-/// What was asked, for longer than the head of the request is there.
+/// A request to the engine that outlives the head of the HTTP request.
 struct OwnedRequest {
     domain: Arc<str>,
     values: Vec<(Box<str>, Box<str>)>,
@@ -119,7 +119,7 @@ impl OwnedRequest {
     }
 }
 
-/// The decision of a store that answers later.
+/// The decision of a store that needs to wait.
 async fn decided_later<S: Store, C: Clock + Send + Sync + 'static>(
     engine: Engine<S, C>,
     owned: OwnedRequest,
@@ -134,7 +134,7 @@ async fn decided_later<S: Store, C: Clock + Send + Sync + 'static>(
     gate_result(&engine, &settings, result, owned.is_head)
 }
 
-/// What a report means, with what the handler may know of it.
+/// The result of a report, and the admission for the handler.
 fn gate_result<S: Store, C: Clock + Send + Sync + 'static>(
     engine: &Engine<S, C>,
     settings: &PolicySettings,
@@ -197,5 +197,5 @@ async fn acquired<S: Store, C: Clock + Send + Sync + 'static>(
     }
 }
 
-/// How many attributes a request may have before they need memory of their own.
+/// The number of attributes that need no heap allocation.
 const INLINE: usize = 6;

@@ -8,16 +8,16 @@ use crate::ActualCost;
 use crate::body::{EndAction, SettleAtEnd};
 use crate::gate::{HeldUnits, Later, SettleOutcome};
 
-/// How units that were set aside are settled, once there is a response.
+/// How held units are settled, once there is a response.
 pub(super) type SettleBy = Arc<dyn Fn(&response::Parts) -> Settle + Send + Sync>;
 
-/// Units that were set aside for a request.
+/// Units held for a request.
 pub(super) struct RequestHold<S: Store, C: Clock + Send + Sync + 'static> {
     engine: Engine<S, C>,
     id: HoldId,
     actual_cost: ActualCost,
     settle: SettleBy,
-    /// Whether nobody asks for the body of the response.
+    /// Whether the body of the response is not sent.
     is_head: bool,
     is_open: bool,
 }
@@ -32,47 +32,51 @@ impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
         Self { engine, id, actual_cost, settle, is_head: false, is_open: true }
     }
 
-    /// The same, if the response to the request has no body.
+    /// The same, with whether the response has no body.
     pub(super) fn of_head(mut self, is_head: bool) -> Self {
         self.is_head = is_head;
         self
     }
 
-    /// Charges so many units, or what was billed, or all.
+    /// Charges this many units, or the actual cost, or all.
     fn commit(&mut self, actual: Option<u64>) -> Option<Later<()>> {
         self.is_open = false;
         let actual = actual.or(self.actual_cost.actual());
-        let commit =
-            BackgroundCommit { engine: self.engine.clone(), id: self.id, actual, is_safe: false };
+        let commit = BackgroundCommit {
+            engine: self.engine.clone(),
+            id: self.id,
+            actual,
+            is_durable: false,
+        };
         if self.engine.answers_at_once() {
             // Dropping it commits.
             return None;
         }
-        Some(Box::pin(commit.made()))
+        Some(Box::pin(commit.run()))
     }
 }
 
-/// A commit that is made even if nobody waits for it.
+/// A commit that happens even if its future is dropped.
 struct BackgroundCommit<S: Store, C: Clock + Send + Sync + 'static> {
     engine: Engine<S, C>,
     id: HoldId,
     actual: Option<u64>,
-    is_safe: bool,
+    is_durable: bool,
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> BackgroundCommit<S, C> {
-    /// Makes it, and waits until it is safe.
-    async fn made(mut self) {
-        // A reservation that has expired was given back before.
+    /// Commits, and waits until the commit is durable.
+    async fn run(mut self) {
+        // A reservation that has expired was released before.
         let _ = self.engine.commit(self.id, self.actual).await;
-        self.is_safe = true;
+        self.is_durable = true;
     }
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Drop for BackgroundCommit<S, C> {
     fn drop(&mut self) {
-        if !self.is_safe {
-            // If it was made before, the reservation is gone, and nothing happens.
+        if !self.is_durable {
+            // If it was committed before, the reservation is gone and this does nothing.
             drop(self.engine.commit(self.id, self.actual));
         }
     }
@@ -84,8 +88,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> HeldUnits for RequestHold<S, C>
         let later = match settle {
             Settle::Commit(actual) => self.commit(actual),
             Settle::Cancel => {
-                self.actual_cost.forget();
-                // Dropping it gives everything back.
+                self.actual_cost.clear();
+                // Dropping it cancels the hold.
                 None
             }
             Settle::AtEnd if self.is_head => self.commit(None),
@@ -101,12 +105,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> SettleAtEnd for RequestHold<S, 
     }
 }
 
-/// Whoever goes without settling pays what was billed, or nothing.
+/// Dropped without settling, it charges the actual cost, or nothing.
 impl<S: Store, C: Clock + Send + Sync + 'static> Drop for RequestHold<S, C> {
     fn drop(&mut self) {
         if self.is_open {
-            // It is done when this returns; nobody has to wait until it is safe. A reservation that has
-            // expired was given back before.
+            // It applies when this returns; waiting until it is durable is not needed. A
+            // reservation that has expired was released before.
             drop(match self.actual_cost.actual() {
                 Some(actual) => self.engine.commit(self.id, Some(actual)),
                 None => self.engine.cancel(self.id),

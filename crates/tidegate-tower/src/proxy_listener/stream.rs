@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub struct ProxyStream {
     stream: TcpStream,
-    /// What came along with the header.
+    /// Bytes that arrived with the header.
     rest: Bytes,
     source: SocketAddr,
 }
@@ -21,7 +21,7 @@ impl ProxyStream {
         Self { stream, rest, source }
     }
 
-    /// Whose connection it is.
+    /// The client's address.
     #[must_use]
     pub const fn source(&self) -> SocketAddr {
         self.source

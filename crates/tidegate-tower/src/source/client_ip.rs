@@ -11,21 +11,21 @@ use crate::Peer;
 
 /// The client's address, as key or attribute.
 ///
-/// v6 addresses are counted by their /64, as one customer has a whole network of them;
-/// `::ffff:a.b.c.d` is `a.b.c.d`.
+/// v6 addresses are counted by their /64, because one customer has a whole network;
+/// `::ffff:a.b.c.d` counts as `a.b.c.d`.
 ///
 /// ```
 /// use tidegate_tower::{ClientIp, ForwardedHeader};
 ///
-/// // Nothing stands between us and the clients.
+/// // Clients connect directly.
 /// let direct = ClientIp::peer();
-/// // What the proxies of this network say about their clients is believed.
+/// // Addresses from the proxies of these networks are trusted.
 /// let behind = ClientIp::behind(["10.0.0.0/8", "fd00::/8"])?;
 /// let other = behind.clone().header(ForwardedHeader::Forwarded).v6_bits(56);
 /// # Ok::<(), tidegate::policy::RuleError>(())
 /// ```
 ///
-/// A request whose address nobody knows has no key: see [`Peer`] for what servers have to tell.
+/// A request whose address is unknown has no key: see [`Peer`] for what servers have to provide.
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     trusted: Arc<[Network]>,
@@ -34,30 +34,29 @@ pub struct ClientIp {
 }
 
 impl ClientIp {
-    /// The other end of the connection. Headers count for nothing.
+    /// The other end of the connection. Headers are ignored.
     #[must_use]
     pub fn peer() -> Self {
         Self::behind_networks([])
     }
 
-    /// The client that trusted proxies name, each of an address in one of these networks.
+    /// The client that trusted proxies report, each with an address in one of these networks.
     ///
-    /// `X-Forwarded-For` is read from the right, as only what a trusted proxy has appended is
-    /// certain; the first address that is not one of theirs is the client.
+    /// `X-Forwarded-For` is read from the right, because only what a trusted proxy has appended is
+    /// certain; the first address outside the networks is the client.
     pub fn behind<'n>(trusted: impl IntoIterator<Item = &'n str>) -> Result<Self, RuleError> {
         let trusted: Result<Vec<Network>, _> = trusted.into_iter().map(str::parse).collect();
         Ok(Self::behind_networks(trusted?))
     }
 
-    /// [`behind`](Self::behind) networks that have been read before, as those of a policy file.
+    /// [`behind`](Self::behind) with parsed networks, such as those of a policy file.
     #[must_use]
     pub fn behind_networks(trusted: impl IntoIterator<Item = Network>) -> Self {
         let trusted = trusted.into_iter().collect();
         Self { trusted, header: ForwardedHeader::XForwardedFor, v6_bits: 64 }
     }
 
-    /// The header that the proxies write, in place of `X-Forwarded-For`. The other one counts for
-    /// nothing.
+    /// The header that the proxies write, in place of `X-Forwarded-For`. The other one is ignored.
     #[must_use]
     pub fn header(self, header: ForwardedHeader) -> Self {
         Self { header, ..self }
@@ -80,7 +79,7 @@ impl ClientIp {
         Some(self.header.client(peer.ip(), lines.map(|line| line.as_bytes()), is_trusted))
     }
 
-    /// The address that the client is counted by.
+    /// The address that the client is counted under.
     pub(crate) fn counted(&self, address: IpAddr) -> IpAddr {
         counted_as(address, self.v6_bits)
     }
@@ -92,19 +91,19 @@ impl KeySource<IpAddr> for ClientIp {
     }
 }
 
-/// As an attribute it is the whole address: a rule's key says how many bits count.
+/// As an attribute it is the whole address: a rule's key selects the bits.
 impl Attribute for ClientIp {
     fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
         self.address(parts).map(|address| Cow::Owned(text_of(address)))
     }
 }
 
-/// An address as text. It is on the way of every request, so v4 goes without the formatter.
+/// An address as text. It runs for every request, so v4 avoids the formatter.
 fn text_of(address: IpAddr) -> String {
     let IpAddr::V4(v4) = address else { return address.to_string() };
     let mut text = String::with_capacity(15);
-    for (place, octet) in v4.octets().into_iter().enumerate() {
-        if place > 0 {
+    for (index, octet) in v4.octets().into_iter().enumerate() {
+        if index > 0 {
             text.push('.');
         }
         if octet >= 100 {
@@ -123,7 +122,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     #[test]
-    fn v4_addresses_are_written_as_ever() {
+    fn v4_text_matches_the_formatter() {
         for octet in 0..=255 {
             let address = IpAddr::V4(Ipv4Addr::new(octet, 0, 255 - octet, 9));
             assert_eq!(super::text_of(address), address.to_string());

@@ -6,7 +6,7 @@ use super::{Attribute, KeySource};
 
 /// A part of the path, as key or attribute: `room` in `/rooms/{room}`.
 ///
-/// The value is decoded: `%2F` in it is a slash. A request whose path does not fit has none.
+/// The value is decoded: `%2F` becomes a slash. A path that does not match has no value.
 #[derive(Clone, Debug)]
 pub struct PathParam {
     name: Box<str>,
@@ -14,10 +14,10 @@ pub struct PathParam {
 }
 
 impl PathParam {
-    /// The parameter of this name, of whichever of axum's routes the request has met.
+    /// The parameter of this name in the axum route that the request matched.
     ///
-    /// For layers that are added to a route or a router with `layer` or `route_layer`; before
-    /// routing there are no parameters.
+    /// For layers added to a route or a router with `layer` or `route_layer`; before routing there
+    /// are no parameters.
     #[cfg(feature = "axum")]
     #[must_use]
     pub fn new(name: &str) -> Self {
@@ -26,7 +26,7 @@ impl PathParam {
 
     /// The parameter of this name in a pattern: `PathParam::of("/rooms/{room}/messages", "room")`.
     ///
-    /// `{name}` is one segment, `{*name}` at the end all the rest.
+    /// `{name}` is one segment, `{*name}` at the end is all the rest.
     #[must_use]
     pub fn of(pattern: &str, name: &str) -> Self {
         Self { name: name.into(), pattern: Some(pattern.into()) }
@@ -52,7 +52,7 @@ impl Attribute for PathParam {
     }
 }
 
-/// The path that the client asked for, whatever routers have cut off since.
+/// The path that the client requested, before routers stripped prefixes.
 pub(super) fn request_path(parts: &Parts) -> &str {
     #[cfg(feature = "axum")]
     if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
@@ -61,7 +61,7 @@ pub(super) fn request_path(parts: &Parts) -> &str {
     parts.uri.path()
 }
 
-/// A parameter of the route that axum has found, as axum itself reads it.
+/// A parameter of axum's route, read by axum's own extractor.
 #[cfg(feature = "axum")]
 fn routed(parts: &Parts, name: &str) -> Option<String> {
     use std::pin::pin;
@@ -72,7 +72,7 @@ fn routed(parts: &Parts, name: &str) -> Option<String> {
     let (mut head, ()) = http::Request::new(()).into_parts();
     head.extensions = parts.extensions.clone();
     let params = pin!(RawPathParams::from_request_parts(&mut head, &()));
-    // It is there, or it is not: nothing has to be waited for.
+    // The extractor is ready at its first poll.
     match params.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(params)) => {
             params.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
@@ -86,7 +86,7 @@ fn routed(_: &Parts, _: &str) -> Option<String> {
     None
 }
 
-/// What stands in a path where the pattern has `{name}`; `None` if the path does not fit.
+/// The part of a path where the pattern has `{name}`; `None` if the path does not match.
 fn captured<'a>(pattern: &str, path: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = Some(path.strip_prefix('/')?);
     let mut found = None;
@@ -118,7 +118,7 @@ fn captured<'a>(pattern: &str, path: &'a str, name: &str) -> Option<&'a str> {
     if rest.is_none() { found } else { None }
 }
 
-/// A part of a pattern with a parameter in it: `user-{name}.json`.
+/// A segment of a pattern with a parameter in it: `user-{name}.json`.
 struct Hole<'p> {
     before: &'p str,
     name: &'p str,
@@ -133,7 +133,7 @@ impl<'p> Hole<'p> {
     }
 }
 
-/// The text with `%XX` decoded; `None` if that is not text.
+/// The text with `%XX` decoded; `None` if the result is not UTF-8.
 fn decoded(raw: &str) -> Option<Cow<'_, str>> {
     if !raw.contains('%') {
         return Some(Cow::Borrowed(raw));

@@ -1,4 +1,4 @@
-//! Whose request it is.
+//! Client addresses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tidegate::{Limiter, Window};
 use tidegate_tower::{Attribute, ClientIp, ForwardedHeader, KeySource, LimitLayer, Peer};
 use tokio::net::TcpListener;
 
-use crate::support::{Answer, Hello, address, ask, from, get};
+use crate::support::{Hello, TestResponse, address, from, get, send};
 
 fn key(client: &ClientIp, mut request: Request<Body>, headers: &[(&str, &str)]) -> Option<String> {
     for (name, value) in headers {
@@ -23,7 +23,7 @@ fn key(client: &ClientIp, mut request: Request<Body>, headers: &[(&str, &str)]) 
 }
 
 #[test]
-fn without_trusted_proxies_headers_count_for_nothing() {
+fn headers_are_ignored_without_trusted_proxies() {
     let forged = [("x-forwarded-for", "203.0.113.1"), ("forwarded", "for=203.0.113.1")];
     let client = ClientIp::peer();
     assert_eq!(key(&client, from("192.0.2.7:1"), &forged).as_deref(), Some("192.0.2.7"));
@@ -32,7 +32,7 @@ fn without_trusted_proxies_headers_count_for_nothing() {
 }
 
 #[test]
-fn a_trusted_proxy_names_the_client() {
+fn trusted_proxy_determines_the_client() {
     let client = ClientIp::behind(["10.0.0.0/8", "fd00::/8"]).unwrap();
     let cases: [(&str, &[(&str, &str)], &str); 6] = [
         ("10.0.0.1:1", &[("x-forwarded-for", "6.6.6.6, 192.0.2.7")], "192.0.2.7"),
@@ -71,7 +71,7 @@ fn v6_addresses_are_counted_by_their_network() {
 }
 
 #[test]
-fn as_an_attribute_it_is_the_whole_address() {
+fn attribute_is_the_whole_address() {
     for (peer, expected) in [
         ("[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2:3:4:5:6"),
         ("[::ffff:192.0.2.7]:1", "192.0.2.7"),
@@ -82,21 +82,21 @@ fn as_an_attribute_it_is_the_whole_address() {
 }
 
 #[test]
-fn what_was_told_by_hand_counts_before_what_a_server_told() {
+fn peer_set_by_hand_wins_over_the_servers() {
     let mut request = from("192.0.2.7:1");
     request.extensions_mut().insert(ConnectInfo(address("198.51.100.1:1")));
     assert_eq!(key(&ClientIp::peer(), request, &[]).as_deref(), Some("192.0.2.7"));
 }
 
 #[test]
-fn networks_that_cannot_be_read_are_refused() {
+fn invalid_networks_are_errors() {
     for wrong in ["10.0.0.1/8", "proxies", "10.0.0.0/33", ""] {
         assert!(ClientIp::behind([wrong]).is_err(), "{wrong:?}");
     }
 }
 
 #[tokio::test]
-async fn servers_tell_the_peer_in_several_ways() {
+async fn peer_is_found_for_axum_and_tonic() {
     let layer = || {
         let limiter = Limiter::new(Window::new(1, Duration::from_secs(10)).unwrap());
         LimitLayer::new(limiter, ClientIp::peer())
@@ -116,7 +116,7 @@ async fn servers_tell_the_peer_in_several_ways() {
         [(by_axum, true), (by_peer, true), (by_tonic, is_tonic), (get("/", &[]), false)]
     {
         let expected = if is_known { 200 } else { 429 };
-        assert_eq!(ask(&layer(), &hello, request).await.status, expected);
+        assert_eq!(send(&layer(), &hello, request).await.status, expected);
     }
 }
 
@@ -131,15 +131,15 @@ async fn over_a_socket_the_peer_is_the_other_end() {
     let server = listener.local_addr().unwrap();
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async { axum::serve(listener, service).await });
-    let ask = async |forwarded: &str| {
+    let send = async |forwarded: &str| {
         let stream = tokio::net::TcpStream::connect(server).await.unwrap();
         let io = hyper_util::rt::TokioIo::new(stream);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
         tokio::spawn(connection);
         let request = get("/", &[("host", "x"), ("x-forwarded-for", forwarded)]);
-        Answer::of(sender.send_request(request).await.unwrap()).await.status
+        TestResponse::of(sender.send_request(request).await.unwrap()).await.status
     };
-    assert_eq!(ask("192.0.2.7").await, 200);
-    assert_eq!(ask("6.6.6.6, 192.0.2.7").await, 429);
-    assert_eq!(ask("192.0.2.8").await, 200);
+    assert_eq!(send("192.0.2.7").await, 200);
+    assert_eq!(send("6.6.6.6, 192.0.2.7").await, 429);
+    assert_eq!(send("192.0.2.8").await, 200);
 }

@@ -1,4 +1,4 @@
-//! What every layer does with the service behind it, and with its answers.
+//! How every layer treats the inner service and its responses.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -12,7 +12,7 @@ use tidegate::{Limiter, ManualClock, Window};
 use tidegate_tower::{Dialect, Header, LimitLayer, PolicyLayer};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::support::{Answer, Hello, ask, engine, get};
+use crate::support::{Hello, TestResponse, engine, get, send};
 
 const SLOTS: &str = "[[rule]]\nname = \"calls\"\nslots = { max = 1 }\n";
 
@@ -26,7 +26,7 @@ fn ada() -> Request<Body> {
     get("/", &[("x-user", "ada")])
 }
 
-/// A service that has to be ready before each call. Its clones are not.
+/// A service that must be ready before each call. Its clones are not ready.
 #[derive(Default)]
 struct Strict {
     is_ready: bool,
@@ -55,7 +55,7 @@ impl Service<Request<Body>> for Strict {
 }
 
 #[tokio::test]
-async fn the_service_that_is_called_is_the_one_that_was_ready() {
+async fn called_service_is_the_one_that_was_ready() {
     let (engine, _) = engine(SLOTS);
     let mut later = PolicyLayer::new(engine, "default").slots(None).layer(Strict::default());
     let mut now = one_per_ten_seconds().layer(Strict::default());
@@ -66,16 +66,16 @@ async fn the_service_that_is_called_is_the_one_that_was_ready() {
 }
 
 #[tokio::test]
-async fn lengths_and_ends_of_bodies_are_known_beforehand() {
+async fn body_lengths_and_ends_are_known_beforehand() {
     let (layer, hello) = (one_per_ten_seconds(), Hello::default());
     let served = layer.layer(hello.clone()).oneshot(ada()).await.unwrap();
     assert_eq!(served.body().size_hint().exact(), Some(5));
-    let refused = layer.layer(hello.clone()).oneshot(ada()).await.unwrap();
-    let told = refused.body().size_hint().exact();
-    assert_eq!(told, Some(Answer::of(refused).await.body.len() as u64));
+    let denied = layer.layer(hello.clone()).oneshot(ada()).await.unwrap();
+    let hint = denied.body().size_hint().exact();
+    assert_eq!(hint, Some(TestResponse::of(denied).await.body.len() as u64));
     let call = grpc("application/grpc", &[("x-user", "ada")]);
-    let refused = layer.layer(hello).oneshot(call).await.unwrap();
-    assert!(refused.body().is_end_stream(), "a refused call is over with its headers");
+    let denied = layer.layer(hello).oneshot(call).await.unwrap();
+    assert!(denied.body().is_end_stream(), "a denied call ends with its headers");
     let mut empty = ada();
     empty.headers_mut().insert("x-user", "bob".parse().unwrap());
     let served = layer.layer(Strict::default()).oneshot(empty).await.unwrap();
@@ -83,17 +83,17 @@ async fn lengths_and_ends_of_bodies_are_known_beforehand() {
 }
 
 #[tokio::test]
-async fn of_what_can_be_said_once_the_innermost_word_stays() {
+async fn innermost_layer_sets_single_valued_headers() {
     let inner = one_per_ten_seconds().dialect(Dialect::XRateLimit);
     let window = Window::new(9, Duration::from_secs(10)).unwrap();
     let limiter: Limiter<String, _> = Limiter::new(window);
     let outer = LimitLayer::new(limiter, Header::new("x-user")).dialect(Dialect::XRateLimit);
-    let answer = ask(&outer, &inner.layer(Hello::default()), ada()).await;
-    let limits: Vec<_> = answer.headers.get_all("x-ratelimit-limit").iter().collect();
+    let response = send(&outer, &inner.layer(Hello::default()), ada()).await;
+    let limits: Vec<_> = response.headers.get_all("x-ratelimit-limit").iter().collect();
     assert_eq!(limits, ["1"]);
 }
 
-/// A call, as far as its head goes.
+/// The head of a gRPC call.
 pub(crate) fn grpc(content_type: &str, headers: &[(&str, &str)]) -> Request<Body> {
     let mut request = get("/", headers);
     (*request.method_mut(), *request.version_mut()) = (Method::POST, Version::HTTP_2);
@@ -102,22 +102,22 @@ pub(crate) fn grpc(content_type: &str, headers: &[(&str, &str)]) -> Request<Body
 }
 
 #[tokio::test]
-async fn a_call_of_grpc_is_known_by_its_content_type() {
+async fn grpc_calls_are_recognized_by_content_type() {
     let (layer, hello) = (one_per_ten_seconds(), Hello::default());
-    ask(&layer, &hello, ada()).await;
+    send(&layer, &hello, ada()).await;
     for content_type in ["application/grpc", "application/grpc+proto"] {
-        let answer = ask(&layer, &hello, grpc(content_type, &[("x-user", "ada")])).await;
-        assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("8")));
-        assert_eq!(answer.header("content-type"), Some(content_type));
-        assert_eq!(answer.header("ratelimit"), Some(r#""default";r=0;t=10"#));
-        assert_eq!(answer.body, "");
+        let response = send(&layer, &hello, grpc(content_type, &[("x-user", "ada")])).await;
+        assert_eq!((response.status, response.header("grpc-status")), (200, Some("8")));
+        assert_eq!(response.header("content-type"), Some(content_type));
+        assert_eq!(response.header("ratelimit"), Some(r#""default";r=0;t=10"#));
+        assert_eq!(response.body, "");
     }
-    let answer = ask(&layer, &hello, grpc("application/json", &[("x-user", "ada")])).await;
-    assert_eq!((answer.status, answer.header("grpc-status")), (429, None));
+    let response = send(&layer, &hello, grpc("application/json", &[("x-user", "ada")])).await;
+    assert_eq!((response.status, response.header("grpc-status")), (429, None));
 }
 
 #[tokio::test]
-async fn calls_are_told_whose_fault_it_is() {
+async fn grpc_status_tells_the_cause_of_a_denial() {
     let (engine, _) = engine(
         r#"
         [[rule]]
@@ -132,8 +132,8 @@ async fn calls_are_told_whose_fault_it_is() {
         deny   = "100 %: höchstens"
 
         [[rule]]
-        name   = "places"
-        domain = "places"
+        name   = "slots"
+        domain = "slots"
         slots  = { max = 1, queue = 0 }
         "#,
     );
@@ -141,20 +141,20 @@ async fn calls_are_told_whose_fault_it_is() {
     let call = || grpc("application/grpc", &[]);
     let layer = |domain| PolicyLayer::new(engine.clone(), domain);
     let tiers = layer("default").attribute("tier", Header::new("x-tier"));
-    let misread = ask(&tiers, &hello, grpc("application/grpc", &[("x-tier", "9")])).await;
-    assert_eq!(misread.header("grpc-status"), Some("3"));
-    let misfit = ask(&layer("places"), &hello, call()).await;
-    assert_eq!(misfit.header("grpc-status"), Some("13"));
-    assert_eq!(misfit.header("grpc-message"), Some("see the server's log"));
-    let places = layer("places").slots(Some(Duration::ZERO));
-    let _in_flight = places.layer(hello.clone()).oneshot(get("/", &[])).await.unwrap();
-    let full = ask(&places, &hello, call()).await;
+    let invalid = send(&tiers, &hello, grpc("application/grpc", &[("x-tier", "9")])).await;
+    assert_eq!(invalid.header("grpc-status"), Some("3"));
+    let misconfigured = send(&layer("slots"), &hello, call()).await;
+    assert_eq!(misconfigured.header("grpc-status"), Some("13"));
+    assert_eq!(misconfigured.header("grpc-message"), Some("see the server's log"));
+    let slots = layer("slots").slots(Some(Duration::ZERO));
+    let _in_flight = slots.layer(hello.clone()).oneshot(get("/", &[])).await.unwrap();
+    let full = send(&slots, &hello, call()).await;
     assert_eq!(full.header("grpc-status"), Some("14"));
-    for told in [misread, misfit, full] {
-        assert_eq!(told.header("grpc-status-details-bin"), None);
-        assert_eq!(told.header("grpc-retry-pushback-ms"), None);
+    for denied in [invalid, misconfigured, full] {
+        assert_eq!(denied.header("grpc-status-details-bin"), None);
+        assert_eq!(denied.header("grpc-retry-pushback-ms"), None);
     }
-    ask(&layer("once"), &hello, call()).await;
-    let refused = ask(&layer("once"), &hello, call()).await;
-    assert_eq!(refused.header("grpc-message"), Some("100 %25: h%C3%B6chstens"));
+    send(&layer("once"), &hello, call()).await;
+    let denied = send(&layer("once"), &hello, call()).await;
+    assert_eq!(denied.header("grpc-message"), Some("100 %25: h%C3%B6chstens"));
 }

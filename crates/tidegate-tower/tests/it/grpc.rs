@@ -1,4 +1,4 @@
-//! Calls of gRPC, by a real client to a real server.
+//! gRPC calls, by a real client to a real server.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tonic_types::StatusExt;
 
 use crate::support::engine;
 
-/// A server of the health service behind a layer, and a client of it.
+/// A health server behind a layer, and its client.
 async fn health<L>(layer: L) -> HealthClient<Channel>
 where
     L: tower_layer::Layer<tonic::service::Routes> + Clone + Send + 'static,
@@ -37,15 +37,15 @@ where
 }
 
 #[tokio::test]
-async fn a_refused_call_is_resource_exhausted_with_details() {
+async fn denied_call_is_resource_exhausted_with_details() {
     let clock = ManualClock::default();
     let window = Window::new(1, Duration::from_secs(10)).unwrap();
     let limiter = Limiter::builder(window).clock(clock.clone()).build().unwrap();
     let mut client = health(LimitLayer::new(limiter, ClientIp::peer()).name("health-checks")).await;
     let request = HealthCheckRequest { service: String::new() };
     let allowed = client.check(request.clone()).await.unwrap();
-    let told = allowed.metadata().get("ratelimit").unwrap();
-    assert_eq!(told.to_str().unwrap(), r#""health-checks";r=0;t=10"#);
+    let header = allowed.metadata().get("ratelimit").unwrap();
+    assert_eq!(header.to_str().unwrap(), r#""health-checks";r=0;t=10"#);
     clock.advance(Duration::from_nanos(1_500_000_001));
 
     let status = client.check(request.clone()).await.unwrap_err();
@@ -63,11 +63,11 @@ async fn a_refused_call_is_resource_exhausted_with_details() {
     assert_eq!(pushback.to_str().unwrap(), "8500");
 
     clock.advance(Duration::from_secs(9));
-    assert!(client.check(request).await.is_ok(), "the connection is still good");
+    assert!(client.check(request).await.is_ok(), "the connection still works");
 }
 
 #[tokio::test]
-async fn a_policy_refuses_calls_by_their_path() {
+async fn policy_denies_calls_by_path() {
     let (engine, _) = engine(
         r#"
         [[rule]]

@@ -15,15 +15,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, Service};
 
-use crate::support::{Hello, ask, from, get};
+use crate::support::{Hello, from, get, send};
 
 fn every(seconds: u64) -> Rate {
     Rate::one_every(Duration::from_secs(seconds)).unwrap()
 }
 
 fn guard(burst: u64) -> (UpgradeGuard<ManualClock>, ManualClock) {
-    // A line that is logged for the first time while another thread begins to listen may be lost for
-    // good, so all of them are logged once before anybody listens.
+    // A callsite first hit while another thread installs a subscriber may stay disabled, so all of
+    // them are hit once before any test subscribes.
     static KNOWN: Once = Once::new();
     KNOWN.call_once(|| {
         tracing::subscriber::with_default(subscriber(&Log::default()), || {
@@ -48,7 +48,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn numbers_that_make_no_guard_are_errors() {
+fn invalid_numbers_are_errors() {
     let zero_burst = UpgradeGuard::new(every(6), 0, Duration::from_secs(300));
     assert!(matches!(zero_burst, Err(GuardError::Limit(_))));
     let zero_interval = UpgradeGuard::new(every(6), 20, Duration::ZERO).unwrap_err();
@@ -57,11 +57,11 @@ fn numbers_that_make_no_guard_are_errors() {
 }
 
 #[test]
-fn a_burst_passes_and_then_one_per_interval() {
+fn burst_is_allowed_and_then_one_per_interval() {
     let (guard, clock) = guard(20);
     assert!((0..20).all(|_| guard.allow(ip("192.0.2.1"))));
     assert!(!guard.allow(ip("192.0.2.1")));
-    assert!(guard.allow(ip("192.0.2.2")), "others have their own");
+    assert!(guard.allow(ip("192.0.2.2")), "other addresses have their own bucket");
     // Two half intervals make one token.
     clock.advance(Duration::from_secs(3));
     assert!(!guard.allow(ip("192.0.2.1")));
@@ -78,21 +78,21 @@ fn idle_addresses_leave_and_drained_ones_stay() {
     }
     while guard.allow(ip("198.51.100.1")) {}
     assert_eq!(guard.len(), 101);
-    // All but the drained one are full again after 6 s, it after 120 s.
+    // After 6 s all but the drained one are full again; that one after 120 s.
     clock.advance(Duration::from_secs(300));
     assert_eq!(guard.len(), 0);
     while guard.allow(ip("198.51.100.1")) {}
     for _ in 0..50 {
         clock.advance(Duration::from_secs(6));
         assert!(guard.allow(ip("198.51.100.1")));
-        assert!(!guard.allow(ip("198.51.100.1")), "it is hammered while empty");
+        assert!(!guard.allow(ip("198.51.100.1")), "it is called while empty");
         let _ = guard.len();
     }
     assert_eq!(guard.len(), 1, "a bucket below capacity is never dropped");
 }
 
 #[test]
-fn a_scan_of_a_million_addresses_frees_nobody() {
+fn scan_of_a_million_addresses_drops_no_drained_bucket() {
     let (guard, _) = guard(20);
     while guard.allow(ip("198.51.100.1")) {}
     for address in 0..1_200_000_u32 {
@@ -123,27 +123,27 @@ fn threads_are_admitted_exactly() {
 }
 
 #[test]
-fn by_default_it_is_twenty_at_once_and_one_every_six_seconds() {
+fn default_is_twenty_at_once_and_one_every_six_seconds() {
     let decision = UpgradeGuard::default().check(ip("192.0.2.1"));
     assert_eq!((decision.limit(), decision.remaining()), (20, 19));
     assert_eq!(decision.span(), Some(Duration::from_secs(20 * 6)));
 }
 
 #[tokio::test]
-async fn a_network_of_v6_is_one_client_and_what_is_skipped_is_no_attempt() {
+async fn v6_network_is_one_client_and_skipped_requests_are_no_attempts() {
     let (guard, _) = guard(1);
     let layer = guard.layer(ClientIp::peer()).skip(|parts| parts.method == "HEAD");
     let hello = Hello::default();
     for _ in 0..3 {
         let mut skipped = from("[2001:db8::7]:1");
         *skipped.method_mut() = http::Method::HEAD;
-        assert_eq!(ask(&layer, &hello, skipped).await.status, 200);
+        assert_eq!(send(&layer, &hello, skipped).await.status, 200);
     }
-    assert_eq!(ask(&layer, &hello, from("[2001:db8::7]:1")).await.status, 200);
-    let refused = ask(&layer, &hello, from("[2001:db8::8]:1")).await;
-    assert_eq!(refused.status, 429);
-    assert!(refused.body.contains(r#""violated-policies":["upgrade-guard"]"#), "{refused:?}");
-    assert_eq!(ask(&layer, &hello, from("[2001:db8:0:1::7]:1")).await.status, 200);
+    assert_eq!(send(&layer, &hello, from("[2001:db8::7]:1")).await.status, 200);
+    let denied = send(&layer, &hello, from("[2001:db8::8]:1")).await;
+    assert_eq!(denied.status, 429);
+    assert!(denied.body.contains(r#""violated-policies":["upgrade-guard"]"#), "{denied:?}");
+    assert_eq!(send(&layer, &hello, from("[2001:db8:0:1::7]:1")).await.status, 200);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn closing_twice_is_fine() {
     assert!(guard.allow(ip("192.0.2.1")));
 }
 
-/// What is logged while a future runs on this thread.
+/// The log of this thread while a future runs.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -180,19 +180,19 @@ fn subscriber(log: &Log) -> impl tracing::Subscriber + use<> {
 }
 
 #[tokio::test]
-async fn a_refusal_is_a_429_with_retry_after_and_one_line_in_the_log() {
+async fn denial_is_a_429_with_retry_after_and_one_log_line() {
     let (guard, _) = guard(2);
     let log = Log::default();
     let _logging = tracing::subscriber::set_default(subscriber(&log));
     let (layer, hello) = (guard.layer(ClientIp::peer()), Hello::default());
     for status in [200, 200, 429, 429] {
-        let answer = ask(&layer, &hello, from("[2001:db8::7]:1")).await;
-        assert_eq!(answer.status, status);
-        assert_eq!(answer.header("retry-after"), (status == 429).then_some("6"));
+        let response = send(&layer, &hello, from("[2001:db8::7]:1")).await;
+        assert_eq!(response.status, status);
+        assert_eq!(response.header("retry-after"), (status == 429).then_some("6"));
     }
-    let unknown = ask(&layer, &hello, get("/ws", &[])).await;
+    let unknown = send(&layer, &hello, get("/ws", &[])).await;
     assert_eq!((unknown.status, unknown.header("retry-after")), (429, None));
-    assert_eq!(guard.len(), 1, "who cannot be determined does not touch the table");
+    assert_eq!(guard.len(), 1, "an unknown address does not touch the table");
     assert_eq!(hello.calls(), 2);
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let lines: Vec<_> = text.lines().map(str::trim).collect();
@@ -207,7 +207,7 @@ async fn a_refusal_is_a_429_with_retry_after_and_one_line_in_the_log() {
 }
 
 #[tokio::test]
-async fn over_sockets_the_upgrade_is_refused_and_the_health_check_is_not() {
+async fn over_sockets_the_upgrade_is_denied_and_the_health_check_is_not() {
     let (guard, clock) = guard(3);
     let upgrade = |upgrade: WebSocketUpgrade| async { upgrade.on_upgrade(async |_| {}) };
     let app = Router::new()
@@ -235,8 +235,8 @@ async fn over_sockets_the_upgrade_is_refused_and_the_health_check_is_not() {
     for path in ["/ws", "/other", "/ws"] {
         assert!(head(path).await.starts_with("HTTP/1.1 101 "), "one limiter for all endpoints");
     }
-    let refused = head("/other").await.to_ascii_lowercase();
-    assert!(refused.starts_with("http/1.1 429 ") && refused.contains("\r\nretry-after: 6\r\n"));
+    let denied = head("/other").await.to_ascii_lowercase();
+    assert!(denied.starts_with("http/1.1 429 ") && denied.contains("\r\nretry-after: 6\r\n"));
     assert!(head("/healthz").await.starts_with("HTTP/1.1 200 "));
     clock.advance(Duration::from_secs(6));
     assert!(head("/ws").await.starts_with("HTTP/1.1 101 "));

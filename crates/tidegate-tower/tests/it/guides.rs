@@ -1,4 +1,4 @@
-//! The guides, as somebody follows them.
+//! The guides' commands and outputs.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -13,12 +13,12 @@ fn follow(text: &str, example: &str) {
     let exe = std::env::current_exe().unwrap();
     let program = exe.parent().unwrap().parent().unwrap().join("examples").join(example);
     assert!(program.exists(), "{} is missing: run `cargo build --examples`", program.display());
-    // Any free port will do.
+    // Any free port.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let folder =
         std::env::temp_dir().join(format!("tidegate-guide-{example}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    // `cargo run … -- ADDRESS` runs what is built already.
+    // `cargo run … -- ADDRESS` runs the built example.
     let prelude = format!(
         "cargo() {{ if [ \"$1\" = run ]; then shift $(($# - 1)); exec '{}' \"$1\"; fi; }}",
         program.display()
@@ -33,7 +33,7 @@ fn follow(text: &str, example: &str) {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A line without how long to wait: a second may have passed.
+/// A line without its waits: a second may have passed.
 fn without_waits(line: &str) -> String {
     let is_wait = line.starts_with("retry-after:") || line.starts_with("ratelimit:");
     let end = line.trim_end_matches(|it: char| it.is_ascii_digit());
@@ -44,7 +44,7 @@ fn without_waits(line: &str) -> String {
 fn a_limiter_in_axum_in_ten_lines() {
     let text = include_str!("../../../../docs/guides/axum.md");
     let (_, code) = include_str!("../../examples/axum.rs").split_once("\n\n").unwrap();
-    assert!(text.contains(code), "the guide does not show examples/axum.rs as it is");
+    assert!(text.contains(code), "the guide's code differs from examples/axum.rs");
     follow(text, "axum");
 }
 

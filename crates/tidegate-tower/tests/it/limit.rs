@@ -16,7 +16,7 @@ use tidegate::{Bucket, Limiter, ManualClock, Rate, Window};
 use tidegate_tower::{Admission, Dialect, Header, LimitLayer, PathParam, extension};
 use tower::ServiceExt;
 
-use crate::support::{Answer, Hello, ask, get};
+use crate::support::{Hello, TestResponse, get, send};
 
 type Windows = Arc<Limiter<String, Window, ManualClock>>;
 
@@ -32,52 +32,52 @@ fn by_user(limiter: &Windows) -> LimitLayer {
 }
 
 #[tokio::test]
-async fn who_is_allowed_is_told_what_is_left() {
+async fn allowed_response_reports_what_is_left() {
     let (limiter, clock) = two_per_ten_seconds();
     let (layer, hello) = (by_user(&limiter), Hello::default());
-    let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
-    assert_eq!((answer.status, &*answer.body), (200, "hello"));
-    assert_eq!(answer.header("ratelimit-policy"), Some(r#""searches";q=2;w=10"#));
-    assert_eq!(answer.header("ratelimit"), Some(r#""searches";r=1;t=10"#));
-    assert_eq!(answer.header("retry-after"), None);
+    let response = send(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    assert_eq!((response.status, &*response.body), (200, "hello"));
+    assert_eq!(response.header("ratelimit-policy"), Some(r#""searches";q=2;w=10"#));
+    assert_eq!(response.header("ratelimit"), Some(r#""searches";r=1;t=10"#));
+    assert_eq!(response.header("retry-after"), None);
     clock.advance(Duration::from_millis(3_500));
-    let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
-    assert_eq!(answer.header("ratelimit"), Some(r#""searches";r=0;t=7"#));
+    let response = send(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    assert_eq!(response.header("ratelimit"), Some(r#""searches";r=0;t=7"#));
 }
 
 #[tokio::test]
-async fn who_is_refused_gets_a_429_that_says_when_to_come_back() {
+async fn denied_request_gets_a_429_with_the_wait() {
     let (limiter, clock) = two_per_ten_seconds();
     let (layer, hello) = (by_user(&limiter), Hello::default());
     for _ in 0..2 {
-        assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, 200);
+        assert_eq!(send(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, 200);
     }
     clock.advance(Duration::from_millis(1));
-    let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
-    assert_eq!(answer.status, 429);
-    assert_eq!(answer.header("retry-after"), Some("10"));
-    assert_eq!(answer.header("ratelimit"), Some(r#""searches";r=0;t=10"#));
-    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let response = send(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    assert_eq!(response.status, 429);
+    assert_eq!(response.header("retry-after"), Some("10"));
+    assert_eq!(response.header("ratelimit"), Some(r#""searches";r=0;t=10"#));
+    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    assert_eq!(response.header("cache-control"), Some("no-store"));
     assert_eq!(
-        answer.body,
+        response.body,
         "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
          \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
          \"status\":429,\"detail\":\"too many requests: retry later\",\
          \"violated-policies\":[\"searches\"],\"retry_after_ms\":9999}"
     );
     assert_eq!(hello.calls(), 2, "the handler does not run");
-    assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "bob")])).await.status, 200);
-    // The wait is true: to the nanosecond before it, it is refused.
+    assert_eq!(send(&layer, &hello, get("/", &[("x-user", "bob")])).await.status, 200);
+    // The wait is exact: one nanosecond earlier the request is denied.
     clock.advance(Duration::from_nanos(9_998_999_999));
-    assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, 429);
+    assert_eq!(send(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, 429);
     clock.advance(Duration::from_nanos(1));
-    assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, 200);
+    assert_eq!(send(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, 200);
 }
 
 #[tokio::test]
-async fn the_body_of_a_refused_request_is_not_touched() {
-    /// A body that tells when it is polled.
+async fn body_of_a_denied_request_is_not_read() {
+    /// A body that records whether it was polled.
     struct Watched(Arc<AtomicBool>);
 
     impl http_body::Body for Watched {
@@ -99,30 +99,30 @@ async fn the_body_of_a_refused_request_is_not_touched() {
     for _ in 0..4 {
         let body = Body::new(Watched(Arc::clone(&is_polled)));
         let request = Request::post("/").header("x-user", "ada").body(body).unwrap();
-        ask(&by_user(&limiter), &hello, request).await;
+        send(&by_user(&limiter), &hello, request).await;
     }
     assert_eq!(hello.calls(), 2);
     assert!(!is_polled.load(Ordering::SeqCst));
 }
 
 #[tokio::test]
-async fn requests_without_a_key_are_refused_unless_told_otherwise() {
+async fn requests_without_a_key_are_denied_by_default() {
     let (limiter, _) = two_per_ten_seconds();
     let (layer, hello) = (by_user(&limiter), Hello::default());
     let twice = [("x-user", "ada"), ("x-user", "bob")];
     for headers in [&[][..], &twice] {
-        let answer = ask(&layer, &hello, get("/", headers)).await;
-        assert_eq!((answer.status, answer.header("retry-after")), (429, None));
-        assert!(answer.body.contains("\"retry\":\"never\""), "{}", answer.body);
+        let response = send(&layer, &hello, get("/", headers)).await;
+        assert_eq!((response.status, response.header("retry-after")), (429, None));
+        assert!(response.body.contains("\"retry\":\"never\""), "{}", response.body);
     }
-    assert_eq!(limiter.len(), 0, "nobody has been charged");
+    assert_eq!(limiter.len(), 0, "nothing was charged");
     let lenient = layer.serve_without_key();
-    let answer = ask(&lenient, &hello, get("/", &[])).await;
-    assert_eq!((answer.status, answer.header("ratelimit")), (200, None));
+    let response = send(&lenient, &hello, get("/", &[])).await;
+    assert_eq!((response.status, response.header("ratelimit")), (200, None));
 }
 
 #[tokio::test]
-async fn a_closure_says_what_a_request_costs() {
+async fn cost_comes_from_a_closure() {
     let clock = ManualClock::default();
     let bucket = Bucket::new(Rate::per_second(1).unwrap(), 10).unwrap();
     let limiter: Limiter<String, _, _> = Limiter::builder(bucket).clock(clock).build().unwrap();
@@ -132,31 +132,35 @@ async fn a_closure_says_what_a_request_costs() {
     });
     let hello = Hello::default();
     let cost = |cost| get("/", &[("x-user", "ada"), ("x-cost", cost)]);
-    let answer = ask(&layer, &hello, cost("7")).await;
-    assert_eq!(answer.header("ratelimit"), Some(r#""default";r=3;t=7"#));
-    let answer = ask(&layer, &hello, cost("5")).await;
-    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("2")));
-    let answer = ask(&layer, &hello, cost("11")).await;
-    assert_eq!((answer.status, answer.header("retry-after")), (429, None), "never");
-    let answer = ask(&layer, &hello, cost("0")).await;
-    assert_eq!(answer.header("ratelimit"), Some(r#""default";r=3;t=7"#), "a look costs nothing");
+    let response = send(&layer, &hello, cost("7")).await;
+    assert_eq!(response.header("ratelimit"), Some(r#""default";r=3;t=7"#));
+    let response = send(&layer, &hello, cost("5")).await;
+    assert_eq!((response.status, response.header("retry-after")), (429, Some("2")));
+    let response = send(&layer, &hello, cost("11")).await;
+    assert_eq!((response.status, response.header("retry-after")), (429, None), "never");
+    let response = send(&layer, &hello, cost("0")).await;
+    assert_eq!(
+        response.header("ratelimit"),
+        Some(r#""default";r=3;t=7"#),
+        "a cost of 0 charges nothing"
+    );
 }
 
 #[tokio::test]
 async fn the_dialect_of_headers_is_a_setting() {
     let (limiter, _) = two_per_ten_seconds();
     let layer = by_user(&limiter).dialect(Dialect::XRateLimit);
-    let answer = ask(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
+    let response = send(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
     let headers = ["limit", "remaining", "reset"].map(|name| format!("x-ratelimit-{name}"));
-    assert_eq!(headers.map(|name| answer.header(&name).unwrap().to_owned()), ["2", "1", "10"]);
-    assert_eq!(answer.header("ratelimit"), None);
+    assert_eq!(headers.map(|name| response.header(&name).unwrap().to_owned()), ["2", "1", "10"]);
+    assert_eq!(response.header("ratelimit"), None);
     let silent = by_user(&limiter).dialect(Dialect::None);
-    let answer = ask(&silent, &Hello::default(), get("/", &[("x-user", "ada")])).await;
-    assert!(answer.headers.keys().all(|name| !name.as_str().contains("ratelimit")));
+    let response = send(&silent, &Hello::default(), get("/", &[("x-user", "ada")])).await;
+    assert!(response.headers.keys().all(|name| !name.as_str().contains("ratelimit")));
 }
 
 #[tokio::test]
-async fn in_shadow_mode_everybody_is_served_and_the_handler_knows() {
+async fn shadow_mode_serves_every_request_and_the_handler_sees_the_denial() {
     let (limiter, _) = two_per_ten_seconds();
     let layer = by_user(&limiter).mode(Mode::Shadow);
     let app = Router::new()
@@ -171,9 +175,9 @@ async fn in_shadow_mode_everybody_is_served_and_the_handler_knows() {
         .layer(layer);
     for expected in ["true", "true", "false", "false"] {
         let response = app.clone().oneshot(get("/", &[("x-user", "ada")])).await.unwrap();
-        let answer = Answer::of(response).await;
-        assert_eq!((answer.status, &*answer.body), (200, expected));
-        assert_eq!(answer.header("ratelimit"), None, "clients see nothing of it");
+        let response = TestResponse::of(response).await;
+        assert_eq!((response.status, &*response.body), (200, expected));
+        assert_eq!(response.header("ratelimit"), None, "clients notice nothing");
     }
 }
 
@@ -189,7 +193,7 @@ async fn a_handler_sees_its_decision() {
         .route("/free", route(handler));
     for (path, expected) in [("/limited", "1"), ("/limited", "0"), ("/free", "unlimited")] {
         let response = app.clone().oneshot(get(path, &[("x-user", "ada")])).await.unwrap();
-        assert_eq!(Answer::of(response).await.body, expected);
+        assert_eq!(TestResponse::of(response).await.body, expected);
     }
 }
 
@@ -243,7 +247,7 @@ async fn keys_come_from_paths_extensions_and_closures() {
 }
 
 #[tokio::test]
-async fn two_layers_both_say_what_is_left() {
+async fn two_layers_both_report_what_is_left() {
     let (limiter, _) = two_per_ten_seconds();
     let (other, _) = two_per_ten_seconds();
     let app = Router::new()
@@ -256,18 +260,18 @@ async fn two_layers_both_say_what_is_left() {
 }
 
 #[tokio::test]
-async fn skipped_requests_are_not_asked_about() {
+async fn skipped_requests_bypass_the_limit() {
     let (limiter, _) = two_per_ten_seconds();
     let layer = by_user(&limiter).skip(|parts| parts.uri.path() == "/healthz");
     let hello = Hello::default();
     for _ in 0..5 {
-        assert_eq!(ask(&layer, &hello, get("/healthz", &[])).await.status, 200);
+        assert_eq!(send(&layer, &hello, get("/healthz", &[])).await.status, 200);
     }
-    assert_eq!(ask(&layer, &hello, get("/", &[])).await.status, 429);
+    assert_eq!(send(&layer, &hello, get("/", &[])).await.status, 429);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_at_once_are_admitted_exactly() {
+async fn concurrent_requests_are_admitted_exactly() {
     let bucket = Bucket::new(Rate::per_second(1).unwrap(), 100).unwrap();
     let clock = ManualClock::default();
     let limiter: Limiter<String, _, _> = Limiter::builder(bucket).clock(clock).build().unwrap();
@@ -278,7 +282,7 @@ async fn many_at_once_are_admitted_exactly() {
             let (layer, hello) = (layer.clone(), hello.clone());
             tokio::spawn(async move {
                 for _ in 0..50 {
-                    ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+                    send(&layer, &hello, get("/", &[("x-user", "ada")])).await;
                 }
             })
         })

@@ -1,7 +1,7 @@
-//! The layers from outside: in front of services, over sockets, by the clock of a test.
+//! The layers from outside: in front of services, over sockets, with a manual clock.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-#![allow(clippy::type_complexity, reason = "tables of cases are told where they are")]
+#![allow(clippy::type_complexity, reason = "tables of cases are written inline")]
 
 mod addresses;
 mod gate;
@@ -10,9 +10,9 @@ mod guard;
 mod guides;
 mod limit;
 mod on_disk;
-mod places;
 mod policy;
 mod proxy;
 mod settle;
+mod slots;
 mod support;
 mod wire;

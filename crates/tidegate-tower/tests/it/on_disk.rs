@@ -1,4 +1,4 @@
-//! Layers over a store whose answers take a while: they are given when they are safe.
+//! Layers over a store whose decisions take time: they are returned when they are durable.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use axum::routing::get as route;
 use http::{Request, StatusCode};
 use tidegate::durable::{FileOptions, FileStore};
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Request as Asked};
+use tidegate::{Engine, ManualClock, Request as EngineRequest};
 use tidegate_tower::{Admission, Header, PolicyLayer, Settle};
 use tower::ServiceExt;
 
-use crate::support::{Answer, get};
+use crate::support::{TestResponse, get};
 
 const POLICY: &str = r#"
     [[rule]]
@@ -22,7 +22,7 @@ const POLICY: &str = r#"
     quota = { max = 1000, per = "day" }
 
     [[rule]]
-    name   = "places"
+    name   = "slots"
     domain = "calls"
     slots  = { max = 1, queue = 10, expires = "1m" }
 
@@ -32,7 +32,7 @@ const POLICY: &str = r#"
     quota  = { max = 2, per = "day" }
 "#;
 
-/// An engine on disk, in a folder that is removed at the end.
+/// An engine on disk, in a folder that is removed on drop.
 struct OnDisk {
     engine: Engine<FileStore, ManualClock>,
     path: PathBuf,
@@ -55,8 +55,8 @@ impl OnDisk {
     }
 
     fn left(&self) -> u64 {
-        let asked = Asked::new("default", &[("team", "red")]);
-        self.engine.peek(&asked).wait().unwrap().remaining().unwrap()
+        let request = EngineRequest::new("default", &[("team", "red")]);
+        self.engine.peek(&request).wait().unwrap().remaining().unwrap()
     }
 }
 
@@ -71,13 +71,13 @@ fn red() -> Request<Body> {
 }
 
 #[tokio::test]
-async fn requests_are_decided_when_that_is_safe() {
+async fn requests_are_decided_when_durable() {
     let disk = OnDisk::new("check");
     let app = Router::new().route("/", route(|| async { "done" })).layer(disk.layer());
     for (status, left) in [(200, "r=600"), (200, "r=200"), (429, "r=200")] {
-        let answer = Answer::of(app.clone().oneshot(red()).await.unwrap()).await;
-        assert_eq!(answer.status, status);
-        assert!(answer.header("ratelimit").unwrap().contains(left), "{answer:?}");
+        let response = TestResponse::of(app.clone().oneshot(red()).await.unwrap()).await;
+        assert_eq!(response.status, status);
+        assert!(response.header("ratelimit").unwrap().contains(left), "{response:?}");
     }
     assert_eq!(disk.left(), 200);
 }
@@ -97,39 +97,39 @@ async fn costs_are_settled_with_the_response() {
         }
     };
     let app = Router::new().route("/", route(handler)).layer(layer);
-    assert_eq!(Answer::of(app.clone().oneshot(red()).await.unwrap()).await.status, 200);
+    assert_eq!(TestResponse::of(app.clone().oneshot(red()).await.unwrap()).await.status, 200);
     assert_eq!(disk.left(), 900);
     let failing = get("/?fail", &[("x-team", "red")]);
-    assert_eq!(Answer::of(app.oneshot(failing).await.unwrap()).await.status, 502);
-    assert_eq!(disk.left(), 900, "what failed costs nothing");
+    assert_eq!(TestResponse::of(app.oneshot(failing).await.unwrap()).await.status, 502);
+    assert_eq!(disk.left(), 900, "a failed request costs nothing");
 }
 
 #[tokio::test]
-async fn what_was_billed_is_charged_when_the_caller_goes_away() {
+async fn actual_cost_is_charged_when_the_client_disconnects() {
     let disk = OnDisk::new("gone");
     let layer = disk.layer().settle(|_| Settle::Commit(None));
-    let (billed, mut has_billed) = tokio::sync::mpsc::channel::<()>(1);
+    let (cost_set, mut cost_was_set) = tokio::sync::mpsc::channel::<()>(1);
     let handler = |admission: Admission| async move {
         admission.actual_cost().unwrap().set(150);
-        billed.send(()).await.unwrap();
+        cost_set.send(()).await.unwrap();
         std::future::pending::<()>().await;
     };
     let app = Router::new().route("/", route(handler)).layer(layer);
     let call = tokio::spawn(app.oneshot(red()));
-    has_billed.recv().await.unwrap();
-    assert_eq!(disk.left(), 600, "400 are set aside");
+    cost_was_set.recv().await.unwrap();
+    assert_eq!(disk.left(), 600, "400 are held");
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     assert_eq!(disk.left(), 850);
 }
 
 #[tokio::test]
-async fn places_are_given_with_what_they_cost() {
-    let disk = OnDisk::new("places");
+async fn slots_are_acquired_with_the_charges_of_other_rules() {
+    let disk = OnDisk::new("slots");
     let layer = PolicyLayer::new(disk.engine.clone(), "calls").slots(None);
     let app = Router::new().route("/", route(|| async { "done" })).layer(layer);
     for status in [200, 200, 429] {
-        let answer = Answer::of(app.clone().oneshot(get("/", &[])).await.unwrap()).await;
-        assert_eq!(answer.status, status);
+        let response = TestResponse::of(app.clone().oneshot(get("/", &[])).await.unwrap()).await;
+        assert_eq!(response.status, status);
     }
 }

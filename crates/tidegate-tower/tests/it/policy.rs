@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get as route;
-use tidegate::Request as Asked;
+use tidegate::Request as EngineRequest;
 use tidegate::policy::Mode;
 use tidegate_tower::{Admission, ClientIp, Dialect, Header, PolicyLayer, attribute};
 use tower::ServiceExt;
 
-use crate::support::{Answer, Hello, TestEngine, ask, engine, from, get};
+use crate::support::{Hello, TestEngine, TestResponse, engine, from, get, send};
 
 const TWO_RULES: &str = r#"
     [[rule]]
@@ -20,7 +20,7 @@ const TWO_RULES: &str = r#"
     deny   = "slow down"
 
     [[rule]]
-    name   = "everybody"
+    name   = "total"
     domain = "api"
     bucket = { rate = "1/s", burst = 30 }
 
@@ -37,38 +37,38 @@ fn layer(engine: &TestEngine) -> PolicyLayer {
 }
 
 #[tokio::test]
-async fn all_rules_decide_together_and_a_refusal_costs_none() {
+async fn rules_make_one_decision_and_a_denial_charges_none() {
     let (engine, _) = engine(TWO_RULES);
     let (layer, hello) = (layer(&engine), Hello::default());
-    let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
-    assert_eq!(answer.header("ratelimit"), Some(r#""user";r=1;t=10, "everybody";r=29;t=1"#));
-    let policy = r#""user";q=2;w=10, "everybody";q=30;w=30"#;
-    assert_eq!(answer.header("ratelimit-policy"), Some(policy), "what is only watched is not told");
-    ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    let response = send(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+    assert_eq!(response.header("ratelimit"), Some(r#""user";r=1;t=10, "total";r=29;t=1"#));
+    let policy = r#""user";q=2;w=10, "total";q=30;w=30"#;
+    assert_eq!(response.header("ratelimit-policy"), Some(policy), "shadow rules are not reported");
+    send(&layer, &hello, get("/", &[("x-user", "ada")])).await;
     for _ in 0..5 {
-        let answer = ask(&layer, &hello, get("/", &[("x-user", "ada")])).await;
-        assert_eq!((answer.status, answer.header("retry-after")), (429, Some("10")));
-        assert!(answer.body.contains(r#""detail":"slow down","violated-policies":["user"]"#));
-        let told = r#""user";r=0;t=10, "everybody";r=28;t=2"#;
-        assert_eq!(answer.header("ratelimit"), Some(told));
+        let response = send(&layer, &hello, get("/", &[("x-user", "ada")])).await;
+        assert_eq!((response.status, response.header("retry-after")), (429, Some("10")));
+        assert!(response.body.contains(r#""detail":"slow down","violated-policies":["user"]"#));
+        let handler = r#""user";r=0;t=10, "total";r=28;t=2"#;
+        assert_eq!(response.header("ratelimit"), Some(handler));
     }
     assert_eq!(hello.calls(), 2);
 }
 
 #[tokio::test]
-async fn dialects_that_tell_of_one_limit_tell_of_the_one_that_matters() {
+async fn dialects_for_one_limit_report_the_decisive_one() {
     let (engine, _) = engine(TWO_RULES);
     let layer = layer(&engine).dialect(Dialect::Envoy03);
-    let answer = ask(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
-    let limit = r#"2, 2;w=10;name="user", 30;w=30;name="everybody""#;
-    assert_eq!(answer.header("x-ratelimit-limit"), Some(limit));
-    assert_eq!(answer.header("x-ratelimit-remaining"), Some("1"));
-    // Here it is not the first one.
+    let response = send(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
+    let limit = r#"2, 2;w=10;name="user", 30;w=30;name="total""#;
+    assert_eq!(response.header("x-ratelimit-limit"), Some(limit));
+    assert_eq!(response.header("x-ratelimit-remaining"), Some("1"));
+    // Here the decisive rule is not the first one.
     let (engine, _) = engine_of_thirty_costs();
     let layer = self::layer(&engine).cost(|_| 30).dialect(Dialect::XRateLimit);
-    let answer = ask(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
-    assert_eq!(answer.header("x-ratelimit-limit"), Some("30"));
-    assert_eq!(answer.header("x-ratelimit-remaining"), Some("0"));
+    let response = send(&layer, &Hello::default(), get("/", &[("x-user", "ada")])).await;
+    assert_eq!(response.header("x-ratelimit-limit"), Some("30"));
+    assert_eq!(response.header("x-ratelimit-remaining"), Some("0"));
 }
 
 fn engine_of_thirty_costs() -> (TestEngine, tidegate::ManualClock) {
@@ -84,26 +84,26 @@ async fn skipped_requests_meet_no_rule_and_the_first_of_two_attributes_counts() 
     let hello = Hello::default();
     let headers = [("x-user", "ada"), ("x-other", "bob")];
     for _ in 0..5 {
-        let answer = ask(&layer, &hello, get("/healthz", &headers)).await;
-        assert_eq!((answer.status, answer.header("ratelimit")), (200, None));
+        let response = send(&layer, &hello, get("/healthz", &headers)).await;
+        assert_eq!((response.status, response.header("ratelimit")), (200, None));
     }
     for (other, status) in [("bob", 200), ("eve", 200), ("joe", 429)] {
         let headers = [("x-user", "ada"), ("x-other", other)];
-        assert_eq!(ask(&layer, &hello, get("/", &headers)).await.status, status);
+        assert_eq!(send(&layer, &hello, get("/", &headers)).await.status, status);
     }
 }
 
 #[tokio::test]
-async fn a_missing_attribute_is_the_rules_affair() {
+async fn missing_attribute_is_handled_by_the_rule() {
     let (engine, _) = engine(TWO_RULES);
-    let answer = ask(&layer(&engine), &Hello::default(), get("/", &[])).await;
-    assert_eq!((answer.status, answer.header("retry-after")), (429, None));
-    assert!(answer.body.contains("rule `user` needs the attribute `user`"), "{}", answer.body);
-    assert!(answer.body.contains(r#""violated-policies":["user"]"#), "{}", answer.body);
+    let response = send(&layer(&engine), &Hello::default(), get("/", &[])).await;
+    assert_eq!((response.status, response.header("retry-after")), (429, None));
+    assert!(response.body.contains("rule `user` needs the attribute `user`"), "{}", response.body);
+    assert!(response.body.contains(r#""violated-policies":["user"]"#), "{}", response.body);
 }
 
 #[tokio::test]
-async fn usual_attributes_are_what_was_asked_for() {
+async fn usual_attributes_describe_the_request() {
     let (engine, _) = engine(
         r#"
         [[rule]]
@@ -115,22 +115,22 @@ async fn usual_attributes_are_what_was_asked_for() {
     );
     let layer = PolicyLayer::new(engine, "default").usual_attributes(ClientIp::peer());
     let app = Router::new().nest("/v1", Router::new().fallback(|| async { "found" }).layer(layer));
-    let ask = async |path: &str, host: &str, peer: &str| {
+    let send = async |path: &str, host: &str, peer: &str| {
         let mut request = from(peer);
         *request.uri_mut() = path.parse().unwrap();
         request.headers_mut().insert("host", host.parse().unwrap());
         app.clone().oneshot(request).await.unwrap().status().as_u16()
     };
-    assert_eq!(ask("/v1/search/x?q=1", "API.example:8080", "192.0.2.1:1").await, 200);
-    assert_eq!(ask("/v1/search/y", "api.example", "192.0.2.1:2").await, 429);
-    assert_eq!(ask("/v1/search/y", "api.example", "192.0.2.2:1").await, 200);
+    assert_eq!(send("/v1/search/x?q=1", "API.example:8080", "192.0.2.1:1").await, 200);
+    assert_eq!(send("/v1/search/y", "api.example", "192.0.2.1:2").await, 429);
+    assert_eq!(send("/v1/search/y", "api.example", "192.0.2.2:1").await, 200);
     for (path, host, peer) in [
         ("/v1/other", "api.example", "192.0.2.1:1"),
         ("/v1/search/x", "www.example", "192.0.2.1:1"),
         ("/v1/search/x", "api.example", "198.51.100.1:1"),
     ] {
-        assert_eq!(ask(path, host, peer).await, 200, "{path} {host} {peer}");
-        assert_eq!(ask(path, host, peer).await, 200, "{path} {host} {peer}: no rule matches");
+        assert_eq!(send(path, host, peer).await, 200, "{path} {host} {peer}");
+        assert_eq!(send(path, host, peer).await, 200, "{path} {host} {peer}: no rule matches");
     }
 }
 
@@ -149,44 +149,44 @@ async fn attributes_come_from_closures_and_the_cost_too() {
         request.extensions_mut().insert(Account { name: "ada".into() });
         request
     };
-    let answer = ask(&layer, &Hello::default(), request()).await;
-    assert_eq!(answer.header("ratelimit"), Some(r#""user";r=0;t=10, "everybody";r=28;t=2"#));
-    assert_eq!(ask(&layer, &Hello::default(), request()).await.status, 429);
+    let response = send(&layer, &Hello::default(), request()).await;
+    assert_eq!(response.header("ratelimit"), Some(r#""user";r=0;t=10, "total";r=28;t=2"#));
+    assert_eq!(send(&layer, &Hello::default(), request()).await.status, 429);
 }
 
 #[tokio::test]
-async fn a_request_sent_again_under_its_name_is_charged_once() {
+async fn repeated_idempotency_key_is_charged_once() {
     let (engine, _) = engine(TWO_RULES);
     let layer = layer(&engine).idempotency_key(Header::new("idempotency-key"));
-    let named = |name| get("/", &[("x-user", "ada"), ("idempotency-key", name)]);
+    let keyed = |name| get("/", &[("x-user", "ada"), ("idempotency-key", name)]);
     for _ in 0..5 {
-        assert_eq!(ask(&layer, &Hello::default(), named("order 17")).await.status, 200);
+        assert_eq!(send(&layer, &Hello::default(), keyed("order 17")).await.status, 200);
     }
-    assert_eq!(ask(&layer, &Hello::default(), named("order 18")).await.status, 200);
-    assert_eq!(ask(&layer, &Hello::default(), named("order 19")).await.status, 429);
+    assert_eq!(send(&layer, &Hello::default(), keyed("order 18")).await.status, 200);
+    assert_eq!(send(&layer, &Hello::default(), keyed("order 19")).await.status, 429);
     let other = layer.cost(|_| 2);
-    let answer = ask(&other, &Hello::default(), named("order 17")).await;
-    assert_eq!(answer.status, 422, "under this name something else was asked for: {answer:?}");
+    let response = send(&other, &Hello::default(), keyed("order 17")).await;
+    assert_eq!(response.status, 422, "another request has used this key: {response:?}");
 }
 
 #[tokio::test]
-async fn in_shadow_mode_everybody_is_served() {
+async fn shadow_mode_serves_every_request() {
     let (engine, _) = engine(TWO_RULES);
-    let told = |admission: Admission| async move {
+    let handler = |admission: Admission| async move {
         let left = admission.decision().unwrap().remaining();
         format!("{} {:?} {left}", admission.is_allowed(), admission.rule())
     };
-    let app = Router::new().route("/", route(told)).layer(layer(&engine).mode(Mode::Shadow));
+    let app = Router::new().route("/", route(handler)).layer(layer(&engine).mode(Mode::Shadow));
     for expected in ["true Some(\"user\") 1", "true Some(\"user\") 0", "false Some(\"user\") 0"] {
         let response = app.clone().oneshot(get("/", &[("x-user", "ada")])).await.unwrap();
-        let answer = Answer::of(response).await;
-        assert_eq!((answer.status, &*answer.body), (200, expected));
-        assert_eq!(answer.header("ratelimit"), None);
+        let response = TestResponse::of(response).await;
+        assert_eq!((response.status, &*response.body), (200, expected));
+        assert_eq!(response.header("ratelimit"), None);
     }
 }
 
 #[tokio::test]
-async fn what_no_rule_understands_is_not_a_429() {
+async fn invalid_request_is_not_a_429() {
     let (engine, _) = engine(
         r#"
         [[rule]]
@@ -196,8 +196,8 @@ async fn what_no_rule_understands_is_not_a_429() {
         cost   = { by = "tier", "1..=4" = 1, "5.." = 3 }
 
         [[rule]]
-        name   = "places"
-        domain = "places"
+        name   = "slots"
+        domain = "slots"
         slots  = { max = 1 }
         "#,
     );
@@ -206,34 +206,35 @@ async fn what_no_rule_understands_is_not_a_429() {
         .attribute("tier", Header::new("x-tier"));
     let hello = Hello::default();
     let tier = |tier| get("/", &[("x-user", "ada"), ("x-tier", tier)]);
-    let answer = ask(&tiers, &hello, tier("9")).await;
-    assert_eq!(answer.header("ratelimit"), Some(r#""tiers";r=97;t=10"#));
-    let answer = ask(&tiers, &hello, tier("none")).await;
+    let response = send(&tiers, &hello, tier("9")).await;
+    assert_eq!(response.header("ratelimit"), Some(r#""tiers";r=97;t=10"#));
+    let response = send(&tiers, &hello, tier("none")).await;
     assert_eq!(
-        (answer.status, answer.header("content-type")),
+        (response.status, response.header("content-type")),
         (422, Some("application/problem+json"))
     );
-    assert!(answer.body.contains("tier = \\\"none\\\""), "{}", answer.body);
-    // A layer that checks where it should acquire is a mistake of the server's.
-    let answer = ask(&PolicyLayer::new(engine, "places"), &hello, get("/", &[])).await;
-    assert_eq!(answer.status, 500);
-    assert!(answer.body.contains(r#""detail":"see the server's log""#), "{}", answer.body);
+    assert!(response.body.contains("tier = \\\"none\\\""), "{}", response.body);
+    // A layer that checks where it should acquire is a bug of the server.
+    let response = send(&PolicyLayer::new(engine, "slots"), &hello, get("/", &[])).await;
+    assert_eq!(response.status, 500);
+    assert!(response.body.contains(r#""detail":"see the server's log""#), "{}", response.body);
     assert_eq!(hello.calls(), 1);
 }
 
 #[tokio::test]
-async fn a_policy_changes_under_a_running_layer() {
+async fn policy_can_change_under_a_running_layer() {
     let (engine, clock) = engine(TWO_RULES);
     let (layer, hello) = (layer(&engine), Hello::default());
     for status in [200, 200, 429] {
-        assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
+        assert_eq!(send(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
     }
     let policy = tidegate::policy::Policy::from_toml(&TWO_RULES.replace("max = 2", "max = 3"));
     engine.replace_policy("ops", policy.unwrap());
     for status in [200, 429] {
-        assert_eq!(ask(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
+        assert_eq!(send(&layer, &hello, get("/", &[("x-user", "ada")])).await.status, status);
     }
     clock.advance(Duration::from_secs(10));
-    let left = engine.peek(&Asked::new("api", &[("user", "ada")])).wait().unwrap().remaining();
+    let left =
+        engine.peek(&EngineRequest::new("api", &[("user", "ada")])).wait().unwrap().remaining();
     assert_eq!(left, Some(3));
 }

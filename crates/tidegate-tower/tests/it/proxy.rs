@@ -1,4 +1,4 @@
-//! Connections that begin with a header of the PROXY protocol.
+//! Connections that begin with a PROXY header.
 
 use std::net::SocketAddr;
 use std::task::{Context, Waker};
@@ -11,7 +11,7 @@ use tidegate_tower::{Peer, ProxyListener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A server that says whose connection it is.
+/// A server that responds with the client's address.
 async fn serve(configure: impl FnOnce(ProxyListener) -> ProxyListener) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listener = configure(ProxyListener::new(listener));
@@ -23,20 +23,20 @@ async fn serve(configure: impl FnOnce(ProxyListener) -> ProxyListener) -> Socket
     address
 }
 
-/// What is answered to bytes, sent piece by piece.
-async fn answer(server: SocketAddr, pieces: &[&[u8]]) -> String {
+/// The response to bytes that are sent piece by piece.
+async fn response(server: SocketAddr, pieces: &[&[u8]]) -> String {
     let mut stream = TcpStream::connect(server).await.unwrap();
     stream.set_nodelay(true).unwrap();
     for piece in pieces {
-        // A server that has hung up answers nothing, whatever else is written.
+        // A server that has closed does not respond, whatever else is written.
         if stream.write_all(piece).await.is_err() {
             break;
         }
         tokio::task::yield_now().await;
     }
-    let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer).await;
-    answer
+    let mut response = String::new();
+    let _ = stream.read_to_string(&mut response).await;
+    response
 }
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -48,19 +48,19 @@ fn v2(command: u8) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn the_header_says_whose_connection_it_is() {
+async fn header_determines_the_client() {
     let server = serve(|listener| listener).await;
     let line = b"PROXY TCP6 2001:db8::7 2001:db8::1 9 443\r\n";
-    assert!(answer(server, &[line, GET]).await.ends_with("\r\n\r\n[2001:db8::7]:9"));
-    assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("\r\n\r\n192.0.2.7:9"));
+    assert!(response(server, &[line, GET]).await.ends_with("\r\n\r\n[2001:db8::7]:9"));
+    assert!(response(server, &[&v2(0x21), GET]).await.ends_with("\r\n\r\n192.0.2.7:9"));
     // In one piece with the request, and byte by byte.
     let whole = [line.as_slice(), GET].concat();
-    assert!(answer(server, &[&whole]).await.ends_with("[2001:db8::7]:9"));
+    assert!(response(server, &[&whole]).await.ends_with("[2001:db8::7]:9"));
     let bytes: Vec<&[u8]> = whole.chunks(1).collect();
-    assert!(answer(server, &bytes).await.ends_with("[2001:db8::7]:9"));
-    // The balancer speaks for itself.
-    assert!(answer(server, &[&v2(0x20), GET]).await.contains("\r\n\r\n127.0.0.1:"));
-    assert!(answer(server, &[b"PROXY UNKNOWN\r\n", GET]).await.contains("127.0.0.1:"));
+    assert!(response(server, &bytes).await.ends_with("[2001:db8::7]:9"));
+    // The balancer's own connection.
+    assert!(response(server, &[&v2(0x20), GET]).await.contains("\r\n\r\n127.0.0.1:"));
+    assert!(response(server, &[b"PROXY UNKNOWN\r\n", GET]).await.contains("127.0.0.1:"));
 }
 
 #[tokio::test]
@@ -68,13 +68,13 @@ async fn without_the_header_the_connection_is_closed_and_others_are_served() {
     let server = serve(|listener| listener).await;
     let endless = [b'A'; 10_000];
     for wrong in [GET, b"PROXY TCP4 x y 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n\x41", &endless] {
-        assert_eq!(answer(server, &[wrong]).await, "");
+        assert_eq!(response(server, &[wrong]).await, "");
     }
-    assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
+    assert!(response(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
 }
 
 #[tokio::test]
-async fn who_is_slow_keeps_nobody_waiting_and_is_closed() {
+async fn slow_connection_delays_no_other_and_is_closed() {
     for timeout in [Duration::from_millis(200), Duration::from_secs(3_600)] {
         let server = serve(|listener| listener.header_timeout(timeout)).await;
         let mut slow = Vec::new();
@@ -83,10 +83,10 @@ async fn who_is_slow_keeps_nobody_waiting_and_is_closed() {
             stream.write_all(b"PROXY TC").await.unwrap();
             slow.push(stream);
         }
-        assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
+        assert!(response(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
         for mut stream in slow {
             if timeout > Duration::from_secs(1) {
-                // Who says that there will be no more is not waited for.
+                // A peer that has shut down its writing half is closed without waiting.
                 stream.shutdown().await.unwrap();
             }
             assert_eq!(stream.read(&mut [0; 8]).await.unwrap_or(0), 0, "closed");
@@ -95,7 +95,7 @@ async fn who_is_slow_keeps_nobody_waiting_and_is_closed() {
 }
 
 #[tokio::test]
-async fn at_most_so_many_are_listened_to_before_their_header() {
+async fn pending_headers_are_bounded() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut listener = ProxyListener::new(listener).header_timeout(Duration::from_secs(3_600));
     let server = listener.local_addr().unwrap();
@@ -111,22 +111,22 @@ async fn at_most_so_many_are_listened_to_before_their_header() {
     let mut next = TcpStream::connect(server).await.unwrap();
     next.write_all(&v2(0x21)).await.unwrap();
     for _ in 0..1_000 {
-        assert!(is_pending(&mut listener), "there is no place for it");
+        assert!(is_pending(&mut listener), "too many headers are pending");
         tokio::task::yield_now().await;
     }
     drop(slow.pop());
     let (stream, source) = listener.accept().await;
     assert_eq!(source, "192.0.2.7:9".parse().unwrap());
     assert_eq!(stream.source(), source);
-    let told = tonic::transport::server::Connected::connect_info(&stream);
-    assert_eq!(told.remote_addr(), Some(source), "tonic is told the same");
+    let info = tonic::transport::server::Connected::connect_info(&stream);
+    assert_eq!(info.remote_addr(), Some(source), "tonic gets the same address");
 }
 
 #[tokio::test]
-async fn only_balancers_are_listened_to() {
+async fn connections_from_other_networks_are_closed() {
     let server = serve(|listener| listener.only_from(["10.0.0.0/8"]).unwrap()).await;
-    assert_eq!(answer(server, &[&v2(0x21), GET]).await, "");
+    assert_eq!(response(server, &[&v2(0x21), GET]).await, "");
     let balancers = ["127.0.0.0/8", "10.0.0.0/8"];
     let server = serve(|listener| listener.only_from(balancers).unwrap()).await;
-    assert!(answer(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
+    assert!(response(server, &[&v2(0x21), GET]).await.ends_with("192.0.2.7:9"));
 }

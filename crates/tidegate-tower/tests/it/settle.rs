@@ -13,12 +13,12 @@ use axum::routing::get as route;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
-use tidegate::{Bucket, Limiter, Rate, Request as Asked, Window};
+use tidegate::{Bucket, Limiter, Rate, Request as EngineRequest, Window};
 use tidegate_tower::{Admission, Header, LimitLayer, PolicyLayer, Settle};
 use tokio::sync::mpsc;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::{Answer, TestEngine, engine, get};
+use crate::support::{TestEngine, TestResponse, engine, get};
 
 const TOKENS: &str = r#"
     [[rule]]
@@ -39,7 +39,7 @@ fn layer(engine: &TestEngine) -> PolicyLayer {
 }
 
 fn left(engine: &TestEngine) -> u64 {
-    let report = engine.peek(&Asked::new("default", &[("team", "red")])).wait().unwrap();
+    let report = engine.peek(&EngineRequest::new("default", &[("team", "red")])).wait().unwrap();
     report.remaining().unwrap()
 }
 
@@ -52,38 +52,38 @@ fn once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 }
 
 #[tokio::test]
-async fn what_the_handler_bills_is_charged() {
+async fn actual_cost_set_by_the_handler_is_charged() {
     let (engine, _) = engine(TOKENS);
     let handler = |admission: Admission| async move {
         admission.actual_cost().unwrap().set(123);
         "done"
     };
     let app = Router::new().route("/", route(handler)).layer(layer(&engine));
-    let answer = Answer::of(app.oneshot(red()).await.unwrap()).await;
-    assert_eq!(answer.status, 200);
-    // The headers were true when the request was let in: 400 were set aside.
-    assert!(answer.header("ratelimit").unwrap().starts_with(r#""tokens";r=600;"#));
+    let response = TestResponse::of(app.oneshot(red()).await.unwrap()).await;
+    assert_eq!(response.status, 200);
+    // The headers were correct when the request was admitted: 400 were held.
+    assert!(response.header("ratelimit").unwrap().starts_with(r#""tokens";r=600;"#));
     assert_eq!(left(&engine), 877);
 }
 
 #[tokio::test]
-async fn what_the_response_says_is_charged_whatever_the_bill() {
+async fn settle_amount_wins_over_the_actual_cost() {
     let (engine, _) = engine(TOKENS);
     let handler = |admission: Admission| async move {
-        let bill = admission.actual_cost().unwrap();
-        bill.set(u64::MAX);
-        assert_eq!(bill.actual(), Some(u64::MAX - 1), "as much as can be said");
-        bill.set(123);
+        let cost = admission.actual_cost().unwrap();
+        cost.set(u64::MAX);
+        assert_eq!(cost.actual(), Some(u64::MAX - 1), "the largest cost");
+        cost.set(123);
     };
     let layer = layer(&engine).settle(|_| Settle::Commit(Some(30)));
     let app = Router::new().route("/", route(handler)).layer(layer);
-    let answer = Answer::of(app.oneshot(red()).await.unwrap()).await;
-    assert_eq!(answer.header("ratelimit-policy"), Some(r#""tokens";q=1000;w=86400"#));
+    let response = TestResponse::of(app.oneshot(red()).await.unwrap()).await;
+    assert_eq!(response.header("ratelimit-policy"), Some(r#""tokens";q=1000;w=86400"#));
     assert_eq!(left(&engine), 970);
 }
 
 #[tokio::test]
-async fn without_a_bill_all_that_was_set_aside_is_charged() {
+async fn without_an_actual_cost_all_held_units_are_charged() {
     let (engine, _) = engine(TOKENS);
     let app = Router::new().route("/", route(|| async { "done" })).layer(layer(&engine));
     app.oneshot(red()).await.unwrap();
@@ -91,7 +91,7 @@ async fn without_a_bill_all_that_was_set_aside_is_charged() {
 }
 
 #[tokio::test]
-async fn the_response_can_say_that_nothing_is_charged() {
+async fn response_can_cancel_the_charge() {
     let (engine, _) = engine(TOKENS);
     let handler = |admission: Admission| async move {
         admission.actual_cost().unwrap().set(50);
@@ -103,7 +103,7 @@ async fn the_response_can_say_that_nothing_is_charged() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_service_gives_everything_back() {
+async fn service_error_releases_the_hold() {
     let (engine, _) = engine(TOKENS);
     let broken = service_fn(async |_: Request<Body>| Err::<Response<Body>, _>("broken"));
     let service = layer(&engine).layer(broken);
@@ -112,7 +112,7 @@ async fn an_error_of_the_service_gives_everything_back() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_gets_everything_back() {
+async fn disconnected_client_releases_the_hold() {
     let (engine, _) = engine(TOKENS);
     let never =
         service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
@@ -120,16 +120,16 @@ async fn a_client_that_goes_away_gets_everything_back() {
     {
         let mut served = pin!(service.call(red()));
         assert!(once(served.as_mut()).is_pending());
-        assert_eq!(left(&engine), 600, "it is set aside while it is served");
+        assert_eq!(left(&engine), 600, "it is held while it is served");
     }
     assert_eq!(left(&engine), 1000);
-    // A future that was never polled gives it back as well.
+    // A future that was never polled releases it as well.
     drop(service.call(red()));
     assert_eq!(left(&engine), 1000);
 }
 
 #[tokio::test]
-async fn who_goes_away_after_the_bill_pays_it() {
+async fn client_that_disconnects_after_the_cost_was_set_is_charged_it() {
     let (engine, _) = engine(TOKENS);
     let handler = |admission: Admission| async move {
         admission.actual_cost().unwrap().set(70);
@@ -144,7 +144,7 @@ async fn who_goes_away_after_the_bill_pays_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_set_aside_is_refused() {
+async fn request_that_cannot_be_held_is_denied() {
     let (engine, _) = engine(TOKENS);
     let app = Router::new().route("/", route(|| async { "done" })).layer(layer(&engine));
     for status in [200, 200, 429] {
@@ -154,7 +154,7 @@ async fn what_cannot_be_set_aside_is_refused() {
 }
 
 #[tokio::test]
-async fn a_reservation_that_expired_is_not_charged() {
+async fn expired_reservation_is_not_charged() {
     let (engine, clock) = engine(TOKENS);
     let inner = clock.clone();
     let slow = service_fn(move |_: Request<Body>| {
@@ -166,20 +166,20 @@ async fn a_reservation_that_expired_is_not_charged() {
     assert_eq!(left(&engine), 1000);
 }
 
-/// A response whose body is what comes through a channel.
+/// A response whose body comes from a channel.
 fn streaming() -> (mpsc::UnboundedSender<Bytes>, Router) {
     let (sender, receiver) = mpsc::unbounded_channel::<Bytes>();
     let receiver = std::sync::Arc::new(std::sync::Mutex::new(Some(receiver)));
     let handler = move |admission: Admission| {
         let mut receiver = receiver.lock().unwrap().take().unwrap();
         async move {
-            let bill = admission.actual_cost().unwrap().clone();
+            let cost = admission.actual_cost().unwrap().clone();
             let mut sent = 0;
             let frames = std::future::poll_fn(move |context| {
                 receiver.poll_recv(context).map(|bytes| {
                     let bytes = bytes?;
                     sent += bytes.len() as u64;
-                    bill.set(sent);
+                    cost.set(sent);
                     Some(Ok::<_, Infallible>(http_body::Frame::data(bytes)))
                 })
             });
@@ -189,7 +189,7 @@ fn streaming() -> (mpsc::UnboundedSender<Bytes>, Router) {
     (sender, Router::new().route("/", route(handler)))
 }
 
-/// A stream of what a function of polls gives.
+/// A stream from a poll function.
 struct Polled<F>(F);
 
 impl<F, T> tokio_stream::Stream for Polled<F>
@@ -204,12 +204,12 @@ where
 }
 
 #[tokio::test]
-async fn a_stream_is_settled_when_it_ends() {
+async fn stream_is_settled_when_it_ends() {
     let (engine, _) = engine(TOKENS);
     let (sender, app) = streaming();
     let app = app.layer(layer(&engine).settle(|_| Settle::AtEnd));
     let response = app.oneshot(red()).await.unwrap();
-    assert_eq!(left(&engine), 600, "nobody knows yet what it costs");
+    assert_eq!(left(&engine), 600, "its cost is not known yet");
     sender.send(Bytes::from_static(b"0123456789")).unwrap();
     drop(sender);
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -218,7 +218,7 @@ async fn a_stream_is_settled_when_it_ends() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_is_charged_what_was_billed() {
+async fn interrupted_stream_is_charged_its_actual_cost() {
     for (sent, expected) in [("", 1000), ("0123456789", 990)] {
         let (engine, _) = engine(TOKENS);
         let (sender, app) = streaming();
@@ -235,12 +235,12 @@ async fn a_stream_that_breaks_off_is_charged_what_was_billed() {
 }
 
 #[tokio::test]
-async fn an_outer_layer_hears_the_bill_through_inner_ones() {
+async fn outer_layer_gets_the_actual_cost_through_inner_ones() {
     let (engine, _) = engine(TOKENS);
     let bucket = Bucket::of(Rate::per_second(100).unwrap()).unwrap();
     let inner = LimitLayer::new(Limiter::new(bucket), Header::new("x-team"));
     let handler = |admission: Admission| async move {
-        assert_eq!(admission.decision().unwrap().remaining(), 99, "it is the inner one's");
+        assert_eq!(admission.decision().unwrap().remaining(), 99, "it is the inner layer's");
         admission.actual_cost().unwrap().set(3);
     };
     let app = Router::new().route("/", route(handler)).layer(inner).layer(layer(&engine));
@@ -249,7 +249,7 @@ async fn an_outer_layer_hears_the_bill_through_inner_ones() {
 }
 
 #[tokio::test]
-async fn what_an_inner_layer_refuses_costs_nothing() {
+async fn denial_by_an_inner_layer_costs_nothing() {
     let (engine, _) = engine(TOKENS);
     let window = Window::new(1, Duration::from_secs(10)).unwrap();
     let inner = LimitLayer::new(Limiter::new(window), Header::new("x-team"));
@@ -261,7 +261,7 @@ async fn what_an_inner_layer_refuses_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_cost_of_zero_is_a_look() {
+async fn cost_of_zero_only_looks() {
     let (engine, _) = engine(TOKENS);
     let app = Router::new().route("/", route(|| async {})).layer(layer(&engine).cost(|_| 0));
     assert_eq!(app.oneshot(red()).await.unwrap().status(), 200);
@@ -269,7 +269,7 @@ async fn a_cost_of_zero_is_a_look() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_gives_everything_back() {
+async fn panicking_handler_releases_the_hold() {
     let (engine, _) = engine(TOKENS);
     let broken = service_fn(async |_: Request<Body>| -> Result<Response<Body>, Infallible> {
         panic!("a bug")

@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Helpers shared by the tests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) fn get(path: &str, headers: &[(&str, &str)]) -> Request<Body> {
     request.body(Body::empty()).unwrap()
 }
 
-/// A request from somebody.
+/// A request from this peer.
 pub(crate) fn from(peer: &str) -> Request<Body> {
     let mut request = get("/", &[]);
     request.extensions_mut().insert(tidegate_tower::Peer(address(peer)));
@@ -67,15 +67,15 @@ pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// What came back: status, headers as lines, body.
+/// A received response: status, headers, body.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -92,8 +92,8 @@ impl Answer {
     }
 }
 
-/// What a service behind a layer answers.
-pub(crate) async fn ask<L, S, B>(layer: &L, service: &S, request: Request<Body>) -> Answer
+/// The response of a service behind a layer.
+pub(crate) async fn send<L, S, B>(layer: &L, service: &S, request: Request<Body>) -> TestResponse
 where
     L: Layer<S>,
     L::Service: Service<Request<Body>, Response = Response<B>>,
@@ -102,5 +102,5 @@ where
     B::Error: std::fmt::Debug,
     S: Clone,
 {
-    Answer::of(layer.layer(service.clone()).oneshot(request).await.unwrap()).await
+    TestResponse::of(layer.layer(service.clone()).oneshot(request).await.unwrap()).await
 }

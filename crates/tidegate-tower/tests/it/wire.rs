@@ -1,4 +1,4 @@
-//! What really goes over a connection.
+//! Bytes on a real connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use axum::routing::{any, get as route};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use tidegate::Request as Asked;
+use tidegate::Request as EngineRequest;
 use tidegate_tower::{ClientIp, Header, PolicyLayer, Settle, UpgradeGuard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::support::{TestEngine, ask, engine, get};
+use crate::support::{TestEngine, engine, get, send};
 
 const TOKENS: &str = r#"
     [[rule]]
@@ -26,13 +26,13 @@ const TOKENS: &str = r#"
     quota = { max = 1000, per = "day" }
 
     [[rule]]
-    name   = "places"
-    domain = "places"
+    name   = "slots"
+    domain = "slots"
     slots  = { max = 5, queue = 0 }
 "#;
 
-/// Serves routes, and gives the whole answer to a request.
-async fn answer(app: Router, request: &str) -> String {
+/// Serves routes, and returns the whole response to a request.
+async fn response(app: Router, request: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -41,14 +41,14 @@ async fn answer(app: Router, request: &str) -> String {
     let request =
         format!("{request} HTTP/1.1\r\nHost: x\r\nx-team: red\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
     server.abort();
-    answer.to_ascii_lowercase()
+    response.to_ascii_lowercase()
 }
 
 fn left(engine: &TestEngine) -> u64 {
-    let report = engine.peek(&Asked::new("default", &[("team", "red")])).wait().unwrap();
+    let report = engine.peek(&EngineRequest::new("default", &[("team", "red")])).wait().unwrap();
     report.remaining().unwrap()
 }
 
@@ -65,7 +65,7 @@ fn routes() -> Router {
 }
 
 #[tokio::test]
-async fn a_response_that_is_sent_whole_is_charged_whatever_its_length() {
+async fn complete_response_is_charged_whatever_its_length() {
     let requests =
         ["GET /text", "GET /empty", "GET /chunked", "GET /204", "HEAD /text", "HEAD /chunked"];
     for request in requests {
@@ -74,31 +74,31 @@ async fn a_response_that_is_sent_whole_is_charged_whatever_its_length() {
             .attribute("team", Header::new("x-team"))
             .cost(|_| 400)
             .settle(|_| Settle::AtEnd);
-        answer(routes().layer(layer), request).await;
+        response(routes().layer(layer), request).await;
         assert_eq!(left(&engine), 600, "{request}");
     }
 }
 
 #[tokio::test]
-async fn responses_look_the_same_as_without_a_layer() {
+async fn responses_are_the_same_as_without_a_layer() {
     for path in ["/text", "/empty", "/chunked", "/204", "/304"] {
         let (engine, _) = engine(TOKENS);
-        let places = PolicyLayer::new(engine.clone(), "places")
+        let slots = PolicyLayer::new(engine.clone(), "slots")
             .dialect(tidegate_tower::Dialect::None)
             .slots(None);
         let request = format!("GET {path}");
-        let without_date = |answer: String| {
-            let lines = answer.lines().filter(|line| !line.starts_with("date:"));
+        let without_date = |response: String| {
+            let lines = response.lines().filter(|line| !line.starts_with("date:"));
             lines.map(str::to_owned).collect::<Vec<_>>()
         };
-        let plain = without_date(answer(routes(), &request).await);
-        let gated = without_date(answer(routes().layer(places), &request).await);
+        let plain = without_date(response(routes(), &request).await);
+        let gated = without_date(response(routes().layer(slots), &request).await);
         assert_eq!(gated, plain, "{path}");
     }
 }
 
 #[tokio::test]
-async fn a_body_that_is_at_its_end_says_so() {
+async fn body_at_its_end_reports_it() {
     let (engine, _) = engine(TOKENS);
     let empty =
         service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
@@ -108,39 +108,39 @@ async fn a_body_that_is_at_its_end_says_so() {
     let response = settled.layer(empty).oneshot(get("/", &[("x-team", "red")])).await.unwrap();
     assert!(response.body().is_end_stream());
     assert_eq!(left(&engine), 999);
-    let placed = PolicyLayer::new(engine, "places").slots(None);
-    let response = placed.layer(empty).oneshot(get("/", &[])).await.unwrap();
+    let slotted = PolicyLayer::new(engine, "slots").slots(None);
+    let response = slotted.layer(empty).oneshot(get("/", &[])).await.unwrap();
     assert!(response.body().is_end_stream());
 }
 
 #[tokio::test]
-async fn only_calls_of_grpc_hear_grpc() {
+async fn only_grpc_calls_get_grpc_responses() {
     let (engine, _) = engine(TOKENS);
     let layer = PolicyLayer::new(engine, "default");
-    let answer = async |method: &Method, version: Version, content_type: &str| {
+    let response = async |method: &Method, version: Version, content_type: &str| {
         let hello = service_fn(async |_: Request<Body>| {
             Ok::<_, Infallible>(Response::new(Body::from(Bytes::new())))
         });
         let request = Request::builder().method(method).version(version);
         let request = request.header("content-type", content_type).body(Body::empty()).unwrap();
-        let answer = ask(&layer, &hello, request).await;
-        (answer.status, answer.header("content-type").unwrap().to_owned())
+        let response = send(&layer, &hello, request).await;
+        (response.status, response.header("content-type").unwrap().to_owned())
     };
     let (post, http2) = (&Method::POST, Version::HTTP_2);
     for grpc in
         ["application/grpc", "application/grpc+proto", "Application/GRPC", "application/grpc;x=y"]
     {
-        assert_eq!(answer(post, http2, grpc).await, (200, grpc.to_owned()));
-        assert_eq!(answer(post, Version::HTTP_11, grpc).await.0, 429);
-        assert_eq!(answer(&Method::GET, http2, grpc).await.0, 429);
+        assert_eq!(response(post, http2, grpc).await, (200, grpc.to_owned()));
+        assert_eq!(response(post, Version::HTTP_11, grpc).await.0, 429);
+        assert_eq!(response(&Method::GET, http2, grpc).await.0, 429);
     }
     for web in ["application/grpc-web+proto", "application/grpc-web-text"] {
-        assert_eq!(answer(post, Version::HTTP_11, web).await, (200, web.to_owned()));
+        assert_eq!(response(post, Version::HTTP_11, web).await, (200, web.to_owned()));
     }
     for other in ["application/grpcx", "application/json", "application/grp"] {
-        assert_eq!(answer(post, http2, other).await.0, 429, "{other}");
+        assert_eq!(response(post, http2, other).await.0, 429, "{other}");
     }
-    // An attempt to upgrade is HTTP, whatever it claims to be.
+    // An attempt to upgrade is HTTP, whatever its content type.
     let guard = UpgradeGuard::new(
         tidegate::Rate::one_every(Duration::from_secs(6)).unwrap(),
         1,
@@ -150,5 +150,5 @@ async fn only_calls_of_grpc_hear_grpc() {
     let hello = crate::support::Hello::default();
     let mut request = get("/", &[("content-type", "application/grpc")]);
     (*request.method_mut(), *request.version_mut()) = (Method::POST, Version::HTTP_2);
-    assert_eq!(ask(&guard, &hello, request).await.status, 429);
+    assert_eq!(send(&guard, &hello, request).await.status, 429);
 }

@@ -1,26 +1,26 @@
-//! A calendar that remembers where it was.
+//! A calendar that caches its last period.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::{Calendar, CalendarPeriod};
 
-/// A [`Calendar`] that keeps the last period it worked out, and answers from it while time stays
-/// inside.
+/// A [`Calendar`] that caches the last period, and returns it while the time stays inside.
 ///
-/// It never waits: who meets a writer works the period out, which takes about a microsecond.
+/// It never waits: a caller that meets a writer computes the period, which takes about a
+/// microsecond.
 #[derive(Debug)]
-#[allow(dead_code, reason = "the engine reads calendars through it")]
+#[allow(dead_code, reason = "only the engine uses it")]
 pub(crate) struct CachedCalendar {
     calendar: Calendar,
-    /// Odd while somebody writes the rest; it has changed if somebody wrote in between.
+    /// Odd during a write; changed by every write.
     version: AtomicU64,
     index: AtomicU64,
     starts_ns: AtomicU64,
-    /// Zero, so that no time lies inside, before the first answer.
+    /// Zero before the first write, so that no time is inside.
     ends_ns: AtomicU64,
 }
 
-#[allow(dead_code, reason = "the engine reads calendars through it")]
+#[allow(dead_code, reason = "only the engine uses it")]
 impl CachedCalendar {
     pub(crate) fn new(calendar: Calendar) -> Self {
         let zero = || AtomicU64::new(0);
@@ -31,7 +31,7 @@ impl CachedCalendar {
         &self.calendar
     }
 
-    /// What [`Calendar::period_at`] says.
+    /// What [`Calendar::period_at`] returns.
     #[inline]
     pub(crate) fn period_at(&self, unix_ns: u64) -> CalendarPeriod {
         match self.cached() {
@@ -40,7 +40,7 @@ impl CachedCalendar {
         }
     }
 
-    /// The period that is kept, unless somebody is writing it.
+    /// The cached period, unless it is being written.
     #[inline]
     fn cached(&self) -> Option<CalendarPeriod> {
         let before = self.version.load(Ordering::Acquire);
@@ -49,7 +49,7 @@ impl CachedCalendar {
             starts_ns: self.starts_ns.load(Ordering::Relaxed),
             ends_ns: self.ends_ns.load(Ordering::Relaxed),
         };
-        // Who has seen a word of a newer writer sees its version below.
+        // A reader of a newer writer's word sees that writer's version below.
         fence(Ordering::Acquire);
         let after = self.version.load(Ordering::Relaxed);
         (before == after && before.is_multiple_of(2)).then_some(period)

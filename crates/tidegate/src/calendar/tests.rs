@@ -39,7 +39,7 @@ fn plain_periods() {
 }
 
 #[test]
-fn months_are_as_long_as_they_are() {
+fn months_have_their_length_in_the_calendar() {
     let february = |year| calendar("month").period_at(at(&format!("{year}-02-10T00:00Z")));
     for (year, days) in [(2000, 29), (2023, 28), (2024, 29), (2100, 28)] {
         let period = february(year);
@@ -50,7 +50,7 @@ fn months_are_as_long_as_they_are() {
 }
 
 #[test]
-fn a_year_ends_when_the_zone_says_so() {
+fn a_year_ends_by_the_clocks_of_its_zone() {
     let helsinki = ["2025-12-31T22:00Z", "2026-12-31T22:00Z"];
     check("year in Europe/Helsinki", "2026-12-31T21:59:59Z", 56, helsinki);
     let kiritimati = ["2025-12-31T10:00Z", "2026-12-31T10:00Z"];
@@ -88,7 +88,7 @@ fn a_day_without_midnight_begins_when_the_clocks_are_set() {
 
 #[test]
 fn clocks_set_back_past_midnight_do_not_bring_the_old_day_back() {
-    // At 00:01 on the 7th the clocks of St John's went back to 23:01 on the 6th.
+    // At 00:01 on the 7th the clocks of St John's were set back to 23:01 on the 6th.
     let text = "day in America/St_Johns";
     check(text, "2010-11-07T03:00Z", 14_920, ["2010-11-07T02:30Z", "2010-11-08T03:30Z"]);
     // Without the minute: at 00:00, so the day that ends is the longer one.
@@ -172,7 +172,7 @@ fn time_ends_in_2262() {
 }
 
 #[test]
-fn the_text_comes_back() {
+fn calendar_text_round_trips() {
     for (text, back) in [
         ("day", "day"),
         ("week in UTC", "week"),
@@ -345,7 +345,7 @@ proptest! {
     }
 
     #[test]
-    fn later_is_never_less(calendar in any_calendar(), a in any_time(), b in any_time()) {
+    fn later_times_never_have_smaller_numbers(calendar in any_calendar(), a in any_time(), b in any_time()) {
         let [a, b] = [a.min(b), a.max(b)].map(|time| calendar.period_at(time));
         prop_assert!(a.index <= b.index);
         prop_assert_eq!(a.index == b.index, a == b);
@@ -353,7 +353,7 @@ proptest! {
     }
 
     #[test]
-    fn the_text_of_any_calendar_comes_back(calendar in any_calendar()) {
+    fn text_of_any_calendar_round_trips(calendar in any_calendar()) {
         prop_assert_eq!(calendar.to_string().parse(), Ok(calendar));
     }
 

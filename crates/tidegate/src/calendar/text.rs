@@ -1,4 +1,4 @@
-//! Calendars as they are written.
+//! Calendars as text.
 
 use std::error::Error;
 use std::fmt;
@@ -24,7 +24,7 @@ enum CalendarProblem {
 impl FromStr for Calendar {
     type Err = CalendarError;
 
-    /// Reads `<unit>` or `<unit> in <zone>`. Only the case of the zone's name is forgiven.
+    /// Parses `<unit>` or `<unit> in <zone>`. Only the zone's name ignores case.
     fn from_str(text: &str) -> Result<Self, CalendarError> {
         let mut words = text.split_whitespace();
         match (words.next(), words.next(), words.next(), words.next()) {
@@ -38,7 +38,7 @@ impl FromStr for Calendar {
 }
 
 impl fmt::Display for Calendar {
-    /// Writes what [`from_str`](FromStr::from_str) reads; UTC is left out.
+    /// Writes what [`from_str`](FromStr::from_str) parses; UTC is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.unit.name())?;
         match self.zone.iana_name() {
@@ -101,7 +101,7 @@ fn unit_of(word: &str) -> Result<CalendarUnit, CalendarError> {
 
 fn zone_of(name: &str) -> Result<TimeZone, CalendarError> {
     match tz::db().get(name) {
-        // The database also knows a zone that stands for "no idea".
+        // The database also has a zone that stands for "unknown".
         Ok(zone) if !zone.is_unknown() => Ok(zone),
         _ => {
             let found = excerpt(name);
@@ -117,7 +117,7 @@ fn nearest<'a>(found: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a 
     let found = found.to_lowercase();
     let distance = |name: &str| {
         let name = name.to_lowercase();
-        // Many give the city alone.
+        // The city alone is common.
         let city = name.rsplit('/').next().unwrap_or(&name);
         strsim::osa_distance(&found, &name).min(strsim::osa_distance(&found, city) + 1)
     };
@@ -125,7 +125,7 @@ fn nearest<'a>(found: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a 
     (distance <= found.chars().count() / 3).then_some(name)
 }
 
-/// The text as an error message can show it: not too long, and without control characters.
+/// The text for an error message: not too long, and without control characters.
 fn excerpt(text: &str) -> Box<str> {
     text.chars().take(EXCERPT_CHARS).flat_map(char::escape_debug).collect::<String>().into()
 }

@@ -45,7 +45,7 @@ pub(super) fn wall() -> Timestamp {
     Timestamp::ZERO.saturating_add(since)
 }
 
-/// The system's clock, and on the way a new start for the interpolation, when one is due.
+/// The system's clock; sets a new anchor for the interpolation when one is due.
 #[cold]
 #[inline(never)]
 fn read_system() -> Timestamp {

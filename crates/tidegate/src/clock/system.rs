@@ -6,14 +6,14 @@ use super::{Clock, MonotonicClock, monotonic};
 
 /// A clock that shows the time since 1970, and never jumps.
 ///
-/// It begins at the system's time of day when it is made, and goes on as [`MonotonicClock`] does.
-/// Setting the system's clock does not touch it; only [`wall`](Clock::wall), which calendars
-/// follow, is the system's time of day at every moment. Clones show the same time. For states
-/// that are kept beyond the process.
+/// It begins at the system's time of day when it is created, and continues as [`MonotonicClock`]
+/// does. Setting the system's clock does not affect it; only [`wall`](Clock::wall), which calendars
+/// follow, is always the system's time of day. Clones show the same time. For states that survive
+/// the process.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     began: Timestamp,
-    /// What the monotonic clock showed at that time.
+    /// The monotonic clock's time at that moment.
     origin: Timestamp,
 }
 
@@ -24,8 +24,8 @@ impl SystemClock {
         Self::beginning_at(monotonic::wall())
     }
 
-    /// A clock that begins at the system's time of day, or at `earliest` if that is later: for states
-    /// that were kept until then, should the system's clock have been set back meanwhile.
+    /// A clock that begins at the system's time of day, or at `earliest` if that is later: for
+    /// stored states, should the system's clock have been set back meanwhile.
     #[must_use]
     pub fn no_earlier_than(earliest: Timestamp) -> Self {
         Self::beginning_at(monotonic::wall().max(earliest))

@@ -33,7 +33,7 @@ impl Clock for Shifted {
 }
 
 #[test]
-fn the_time_of_day_is_the_clocks_own_unless_it_says_otherwise() {
+fn wall_defaults_to_the_clocks_own_time() {
     let manual = ManualClock::new(Timestamp::from_secs(3));
     assert_eq!(manual.wall(), Timestamp::from_secs(3));
     let shifted = Shifted(manual);

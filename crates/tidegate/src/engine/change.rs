@@ -1,4 +1,4 @@
-//! Changes while running: what was changed, by whom, and what it was before.
+//! Edits at run time, and the log of changes: what was changed, by whom, and what it was before.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -17,26 +17,26 @@ use crate::policy::{Condition, Override, Policy, PolicyErrors, Rule};
 use crate::request::Request;
 use crate::store::Store;
 
-/// One thing that was changed.
+/// One entry of the log of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
     /// Changes are numbered upwards from 1.
     pub number: u64,
-    /// When, by the time of day.
+    /// When, by the wall clock.
     pub at: Timestamp,
-    /// By whom, as the caller said.
-    pub who: Box<str>,
-    /// What it was about.
+    /// By whom, as given by the caller.
+    pub actor: Box<str>,
+    /// What was changed.
     pub what: Changed,
-    /// How it was before, in words; `None` where there was nothing.
+    /// Description of what it was before; `None`: it did not exist.
     pub before: Option<String>,
-    /// How it is now; `None` where there is nothing any more.
+    /// Description of what it is now; `None`: it was removed.
     pub after: Option<String>,
 }
 
 impl Change {
-    /// The rule that it was about, if it was about one.
+    /// The name of the changed rule, if a rule was changed.
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         match &self.what {
@@ -45,7 +45,7 @@ impl Change {
         }
     }
 
-    /// The domain that it was about, if it was about one.
+    /// The domain of the changed rule or ban, if any.
     #[must_use]
     pub fn domain(&self) -> Option<&str> {
         match &self.what {
@@ -55,7 +55,7 @@ impl Change {
     }
 }
 
-/// What a change was about.
+/// What was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Changed {
@@ -65,19 +65,19 @@ pub enum Changed {
         domain: Box<str>,
         /// Its name.
         name: Box<str>,
-        /// Whether what was spent under it counts no more, because its key or algorithm changed.
+        /// Whether its keys start with fresh states, because its key or algorithm changed.
         starts_fresh: bool,
     },
-    /// Who is banned in a domain.
+    /// A ban in a domain was added or removed.
     Bans {
         /// The domain.
         domain: Box<str>,
     },
-    /// What applies to all rules: what happens to unmatched requests, what share is enforced.
+    /// A setting of all rules: what happens to unmatched requests, or what share is enforced.
     Server,
 }
 
-/// There is no such rule.
+/// The error of an edit that names a rule which does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSuchRule {
     domain: Box<str>,
@@ -86,7 +86,7 @@ pub struct NoSuchRule {
 
 impl fmt::Display for NoSuchRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no rule `{}` in domain `{}`", self.name, self.domain)
+        write!(f, "no rule `{}` in domain `{}`", self.name, self.domain)
     }
 }
 
@@ -94,59 +94,58 @@ impl std::error::Error for NoSuchRule {}
 
 type Observer = Arc<dyn Fn(&Change) + Send + Sync>;
 
-/// What is kept about changes.
+/// The log of changes, its observers, and replaced rule sets.
 #[derive(Default)]
 pub(super) struct Changes {
     log: VecDeque<Change>,
     last: u64,
     observers: Vec<Observer>,
-    /// Rule sets that were replaced and may still be in use. Freed by whoever edits, never by a
-    /// decision.
+    /// Rule sets that were replaced and may still be in use. Freed by an edit, never by a decision.
     replaced: Vec<Arc<Ruleset>>,
 }
 
-/// Changes while running.
+/// Edits at run time.
 ///
-/// Each is atomic: a decision is made by the rules before it or after it. No decision waits for a
-/// change. What was spent stays spent.
+/// Each is atomic: a decision is made by the rules before it or after it. No decision waits for an
+/// edit. Edits keep what was consumed.
 impl<S: Store, C: Clock> Engine<S, C> {
-    /// Puts another policy into force, and reports what has changed.
+    /// Puts another policy into force, and returns what has changed.
     ///
     /// Edits that were made over the old one stay, over the new one.
-    pub fn replace_policy(&self, who: &str, policy: Policy) -> Vec<Change> {
-        self.edit(who, None, |rules| (policy.in_place_of(&rules.policy), rules.overlay.clone()))
+    pub fn replace_policy(&self, actor: &str, policy: Policy) -> Vec<Change> {
+        self.edit(actor, None, |rules| (policy.in_place_of(&rules.policy), rules.overlay.clone()))
     }
 
     /// [`replace_policy`](Self::replace_policy) at a given time.
-    pub fn replace_policy_at(&self, who: &str, policy: Policy, now: Timestamp) -> Vec<Change> {
+    pub fn replace_policy_at(&self, actor: &str, policy: Policy, now: Timestamp) -> Vec<Change> {
         let edit = |rules: &Ruleset| (policy.in_place_of(&rules.policy), rules.overlay.clone());
-        self.edit(who, Some(now), edit)
+        self.edit(actor, Some(now), edit)
     }
 
     /// Puts a rule into force over the policy's rule of that name, or as a new one.
     ///
     /// It stays when the policy is replaced, until the overlay is [dropped](Self::drop_overlay).
-    pub fn replace_rule(&self, who: &str, rule: Rule) -> Result<Vec<Change>, PolicyErrors> {
-        self.replace_rule_at_times(who, rule, None)
+    pub fn replace_rule(&self, actor: &str, rule: Rule) -> Result<Vec<Change>, PolicyErrors> {
+        self.replace_rule_at_times(actor, rule, None)
     }
 
     /// [`replace_rule`](Self::replace_rule) at a given time.
     pub fn replace_rule_at(
         &self,
-        who: &str,
+        actor: &str,
         rule: Rule,
         now: Timestamp,
     ) -> Result<Vec<Change>, PolicyErrors> {
-        self.replace_rule_at_times(who, rule, Some(now))
+        self.replace_rule_at_times(actor, rule, Some(now))
     }
 
     fn replace_rule_at_times(
         &self,
-        who: &str,
+        actor: &str,
         rule: Rule,
         now: Option<Timestamp>,
     ) -> Result<Vec<Change>, PolicyErrors> {
-        self.try_edit(who, now, |rules| {
+        self.try_edit(actor, now, |rules| {
             let mut overlay = rules.overlay.clone();
             let is_same = |it: &Arc<Rule>| (&it.domain, &it.name) == (&rule.domain, &rule.name);
             overlay.rules.retain(|it| !is_same(it));
@@ -156,16 +155,16 @@ impl<S: Store, C: Clock> Engine<S, C> {
         })
     }
 
-    /// Gives some keys of a rule another limit, before all other overrides of the rule.
+    /// Sets another limit for some keys of a rule, before all other overrides of the rule.
     ///
     /// An override for the same keys is replaced.
     pub fn set_override(
         &self,
-        who: &str,
+        actor: &str,
         (domain, rule): (&str, &str),
         given: Override,
     ) -> Result<Vec<Change>, OverrideError> {
-        self.try_edit(who, None, |rules| {
+        self.try_edit(actor, None, |rules| {
             let mut overridden = rules.must_have(domain, rule)?.clone();
             overridden.overrides = vec![given.clone()];
             Policy::new([overridden])?;
@@ -176,14 +175,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
         })
     }
 
-    /// Takes back an override that was [set](Self::set_override) while running.
+    /// Removes an override that was [set](Self::set_override) at run time.
     pub fn drop_override(
         &self,
-        who: &str,
+        actor: &str,
         (domain, rule): (&str, &str),
         key: &[Condition],
     ) -> Result<Vec<Change>, NoSuchRule> {
-        self.try_edit(who, None, |rules| {
+        self.try_edit(actor, None, |rules| {
             rules.must_have(domain, rule)?;
             let mut overlay = rules.overlay.clone();
             overlay.drop_override((domain, rule), key);
@@ -191,36 +190,37 @@ impl<S: Store, C: Clock> Engine<S, C> {
         })
     }
 
-    /// Refuses somebody in a domain, whatever the limits say.
+    /// Bans requests of a domain: they are denied whatever the limits are.
     ///
-    /// A ban of the same requests is replaced.
-    pub fn ban(&self, who: &str, ban: Ban) -> Vec<Change> {
-        self.edit(who, None, |rules| {
+    /// A ban with the same conditions is replaced.
+    pub fn ban(&self, actor: &str, ban: Ban) -> Vec<Change> {
+        self.edit(actor, None, |rules| {
             let mut overlay = rules.overlay.clone();
-            overlay.bans.retain(|it| (&it.domain, &it.who) != (&ban.domain, &ban.who));
+            overlay
+                .bans
+                .retain(|it| (&it.domain, &it.conditions) != (&ban.domain, &ban.conditions));
             overlay.bans.push(ban);
             (Arc::clone(&rules.policy), overlay)
         })
     }
 
-    /// Takes back a ban.
-    pub fn unban(&self, who: &str, domain: &str, banned: &[Condition]) -> Vec<Change> {
-        self.edit(who, None, |rules| {
+    /// Removes a ban.
+    pub fn unban(&self, actor: &str, domain: &str, banned: &[Condition]) -> Vec<Change> {
+        self.edit(actor, None, |rules| {
             let mut overlay = rules.overlay.clone();
-            overlay.bans.retain(|it| (&*it.domain, &*it.who) != (domain, banned));
+            overlay.bans.retain(|it| (&*it.domain, &*it.conditions) != (domain, banned));
             (Arc::clone(&rules.policy), overlay)
         })
     }
 
-    /// Takes back all edits, so that the policy alone is in force.
-    pub fn drop_overlay(&self, who: &str) -> Vec<Change> {
-        self.edit(who, None, |rules| (Arc::clone(&rules.policy), Overlay::default()))
+    /// Removes all edits, so that the policy alone is in force.
+    pub fn drop_overlay(&self, actor: &str) -> Vec<Change> {
+        self.edit(actor, None, |rules| (Arc::clone(&rules.policy), Overlay::default()))
     }
 
-    /// Puts other edits into force, instead of those that are: for an overlay that was kept over a
-    /// restart.
-    pub fn replace_overlay(&self, who: &str, overlay: Overlay) -> Vec<Change> {
-        self.edit(who, None, |rules| (Arc::clone(&rules.policy), overlay))
+    /// Replaces all edits, for example by an overlay that was saved before a restart.
+    pub fn replace_overlay(&self, actor: &str, overlay: Overlay) -> Vec<Change> {
+        self.edit(actor, None, |rules| (Arc::clone(&rules.policy), overlay))
     }
 
     /// The edits that are in force over the policy.
@@ -244,25 +244,25 @@ impl<S: Store, C: Clock> Engine<S, C> {
 
     /// Calls a function for every change from now on.
     ///
-    /// It is called by whoever made the change, after it.
+    /// It runs on the thread that makes the change, after it.
     pub fn on_change(&self, observer: impl Fn(&Change) + Send + Sync + 'static) {
         lock(&self.shared.changes).observers.push(Arc::new(observer));
     }
 
     fn edit(
         &self,
-        who: &str,
+        actor: &str,
         now: Option<Timestamp>,
         change: impl FnOnce(&Ruleset) -> (Arc<Policy>, Overlay),
     ) -> Vec<Change> {
-        let changed = self.try_edit(who, now, |rules| Ok(change(rules)));
+        let changed = self.try_edit(actor, now, |rules| Ok(change(rules)));
         changed.unwrap_or_else(|never: std::convert::Infallible| match never {})
     }
 
     /// Makes new rules of the old ones and puts them into force.
     fn try_edit<E>(
         &self,
-        who: &str,
+        actor: &str,
         now: Option<Timestamp>,
         change: impl FnOnce(&Ruleset) -> Result<(Arc<Policy>, Overlay), E>,
     ) -> Result<Vec<Change>, E> {
@@ -276,10 +276,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
         };
         let times = read();
         let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), store, times));
-        let made = changes.write(who, times.wall, differences(&old, &new));
+        let made = changes.write(actor, times.wall, differences(&old, &new));
         if !made.is_empty() || old.overlay != new.overlay {
-            // First of all: a crash before the rest makes it an edit at the next start, not half of
-            // one. In an outage it is in force all the same, and written down when the disk is back.
+            // Stored first: after a crash before the rest, the next start has the whole edit, not
+            // half of it. In an outage it is in force all the same, and stored when the disk is
+            // back.
             let _ = store.store_edits(&new.overlay, &made);
         }
         rules.store(Arc::clone(&new));
@@ -298,10 +299,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
 }
 
 impl<S: Store, C: Clock> Engine<S, C> {
-    /// Puts keys that an override names under it now, and not when they come next: should it be gone
-    /// again by then, nobody would know that it was there.
+    /// Migrates the keys that an override names to its limit now, instead of at their next request:
+    /// if the override were removed before that, it would have had no effect.
     ///
-    /// Overrides by pattern can be for any number of keys; those come under it when they come.
+    /// Overrides by pattern can match any number of keys; those migrate at their next request.
     pub(super) fn settle_overrides(&self, old: Option<&Ruleset>, new: &Ruleset, times: Times) {
         let before: HashMap<u64, &CompiledRule> =
             old.iter().flat_map(|old| &old.rules).map(|it| (it.family, it)).collect();
@@ -330,11 +331,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 }
 
-/// Why an override was not set.
+/// The error of an override that was not set.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OverrideError {
-    /// There is no rule to set it for.
+    /// Its rule does not exist.
     NoSuchRule(NoSuchRule),
     /// It does not fit the rule.
     Invalid(PolicyErrors),
@@ -373,7 +374,7 @@ impl Ruleset {
 }
 
 impl Changes {
-    /// Changes that were kept from an earlier life.
+    /// The log of an earlier run, as recovered from the store.
     pub(super) fn restored(changes: Vec<Change>) -> Self {
         let mut kept =
             Self { last: changes.last().map_or(0, |last| last.number), ..Self::default() };
@@ -389,7 +390,7 @@ impl Changes {
 
     fn write(
         &mut self,
-        who: &str,
+        actor: &str,
         at: Timestamp,
         differences: Vec<(Changed, Option<String>, Option<String>)>,
     ) -> Vec<Change> {
@@ -398,7 +399,7 @@ impl Changes {
             .map(|(number, (what, before, after))| Change {
                 number,
                 at,
-                who: who.into(),
+                actor: actor.into(),
                 what,
                 before,
                 after,
@@ -411,7 +412,7 @@ impl Changes {
     }
 }
 
-/// What is different between two sets of rules.
+/// The differences between two sets of rules.
 fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Option<String>)> {
     let mut differences = Vec::new();
     let by_name = |rules: &Ruleset| -> HashMap<(Box<str>, Box<str>), usize> {
@@ -419,7 +420,7 @@ fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Op
         names.zip(0..).collect()
     };
     let (old_names, new_names) = (by_name(old), by_name(new));
-    let words = |rules: &Ruleset, index: usize| rules.rules[index].rule.describe().to_string();
+    let describe = |rules: &Ruleset, index: usize| rules.rules[index].rule.describe().to_string();
     let changed = |rule: &Rule, starts_fresh| Changed::Rule {
         domain: rule.domain.clone(),
         name: rule.name.clone(),
@@ -428,24 +429,23 @@ fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Op
     for (index, it) in new.rules.iter().enumerate() {
         let name = (it.rule.domain.clone(), it.rule.name.clone());
         match old_names.get(&name) {
-            None => differences.push((changed(&it.rule, true), None, Some(words(new, index)))),
+            None => differences.push((changed(&it.rule, true), None, Some(describe(new, index)))),
             Some(&before) if old.rules[before].rule != it.rule => {
                 let starts_fresh = old.rules[before].family != it.family;
-                let (mut before_words, mut after) = (words(old, before), words(new, index));
-                if before_words == after {
-                    // What words leave out.
-                    before_words = format!("{:?}", old.rules[before].rule);
+                let (mut earlier, mut after) = (describe(old, before), describe(new, index));
+                if earlier == after {
+                    // Descriptions leave some fields out.
+                    earlier = format!("{:?}", old.rules[before].rule);
                     after = format!("{:?}", it.rule);
                 }
-                let before = before_words;
-                differences.push((changed(&it.rule, starts_fresh), Some(before), Some(after)));
+                differences.push((changed(&it.rule, starts_fresh), Some(earlier), Some(after)));
             }
             Some(_) => {}
         }
     }
     for (index, it) in old.rules.iter().enumerate() {
         if !new_names.contains_key(&(it.rule.domain.clone(), it.rule.name.clone())) {
-            differences.push((changed(&it.rule, true), Some(words(old, index)), None));
+            differences.push((changed(&it.rule, true), Some(describe(old, index)), None));
         }
     }
     if old.overlay.bans != new.overlay.bans {

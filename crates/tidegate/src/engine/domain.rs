@@ -9,19 +9,19 @@ use crate::clock::{Clock, SystemClock};
 use crate::request::Request;
 use crate::store::{MemoryStore, NowOrLater, Store};
 
-/// A domain of an engine, for those who ask about it often: it is looked up once per policy.
+/// A domain of an engine, for frequent requests: it is looked up once per policy.
 ///
-/// It follows changes of the policy, also when the domain comes or goes with one.
+/// It follows changes of the policy, also when the domain is added or removed.
 pub struct PreparedDomain<S = MemoryStore, C = SystemClock> {
     engine: Engine<S, C>,
     name: Box<str>,
-    /// The number of the rules that the domain was looked up in, and the domain's in them; the lower
-    /// half is one more than that, or 0 where there is no such domain.
+    /// The version of the rules that the domain was looked up in, and the domain's number in them;
+    /// the lower half is one more than the number, or 0 where there is no such domain.
     found: AtomicU64,
 }
 
 impl<S: Store, C: Clock> Engine<S, C> {
-    /// A domain that is going to be asked about often.
+    /// A domain for frequent requests.
     #[must_use]
     pub fn domain(&self, name: &str) -> PreparedDomain<S, C> {
         PreparedDomain { engine: self.clone(), name: name.into(), found: AtomicU64::new(0) }

@@ -2,40 +2,40 @@ use std::fmt;
 
 use crate::store::{Outage, RefundFailure, SettleFailure};
 
-/// Why a request was not decided: it cannot be understood, or does not belong here.
+/// Why a request was not decided: it is invalid, or does not fit the policy.
 ///
 /// A denial is not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// The domain limits how many are in flight, so places have to be acquired.
+    /// The domain limits requests in flight, so slots have to be acquired.
     NeedsAcquire {
-        /// The rule that does so.
+        /// The rule with the slots.
         rule: Box<str>,
     },
-    /// The domain does not limit how many are in flight, so there are no places to acquire.
+    /// The domain does not limit requests in flight, so there are no slots to acquire.
     NoSlots {
         /// The domain.
         domain: Box<str>,
     },
-    /// A rule's price list does not cover the request.
+    /// A rule's cost table does not cover the request.
     CostNotCovered {
         /// The rule.
         rule: Box<str>,
-        /// The attribute that decides on the price.
+        /// The attribute that decides the cost.
         attribute: Box<str>,
         /// Its value, if the request has it.
         value: Option<Box<str>>,
     },
-    /// The idempotency key was used before, for another request.
+    /// The idempotency key was already used for a different request.
     OtherRequest,
-    /// There are as many reservations and leases as the store may keep.
+    /// The store has no room for another reservation or lease.
     TooManyHolds,
-    /// Nothing can be set aside for a cost of 0.
+    /// A reservation needs a cost of at least 1.
     NothingToReserve,
-    /// Requests that are decided together must be of one domain.
+    /// Requests of one decision must be of one domain.
     SeveralDomains,
-    /// The request brings a limit of its own, and the policy does not take any.
+    /// The request brings its own limit, and the policy does not accept any.
     NoOwnLimits,
     /// The store cannot write: its disk is full or broken.
     ///
@@ -63,11 +63,11 @@ impl fmt::Display for CheckError {
         match self {
             Self::NeedsAcquire { rule } => write!(
                 f,
-                "rule `{rule}` limits how many are in flight: use acquire and release instead"
+                "rule `{rule}` limits requests in flight: use acquire and release instead"
             ),
             Self::NoSlots { domain } => write!(
                 f,
-                "no rule of domain `{domain}` that matches limits how many are in flight: \
+                "no matching rule of domain `{domain}` limits requests in flight: \
                  use check instead"
             ),
             Self::CostNotCovered { rule, attribute, value: Some(value) } => {
@@ -77,18 +77,14 @@ impl fmt::Display for CheckError {
                 write!(f, "the cost table of rule `{rule}` needs the attribute `{attribute}`")
             }
             Self::OtherRequest => {
-                f.write_str("the idempotency key was used before, for another request")
+                f.write_str("the idempotency key was already used for a different request")
             }
             Self::TooManyHolds => {
-                f.write_str("there are as many reservations and leases as the store may keep")
+                f.write_str("the store has no room for another reservation or lease")
             }
             Self::NothingToReserve => f.write_str("a reservation needs a cost of at least 1"),
-            Self::SeveralDomains => {
-                f.write_str("requests that are decided together must be of one domain")
-            }
-            Self::NoOwnLimits => {
-                f.write_str("the policy takes no limits that requests bring along")
-            }
+            Self::SeveralDomains => f.write_str("requests of one decision must be of one domain"),
+            Self::NoOwnLimits => f.write_str("the policy does not accept limits from requests"),
             Self::Outage => Outage.fmt(f),
         }
     }
@@ -96,16 +92,16 @@ impl fmt::Display for CheckError {
 
 impl std::error::Error for CheckError {}
 
-/// Why a reservation or lease was not ended, renewed or refunded.
+/// Why a reservation or lease was not settled, renewed or refunded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettleError {
-    /// It is gone: it has expired, was ended before, or never was.
+    /// It is gone: it expired, was ended before, or never existed.
     Gone,
-    /// The idempotency key was used before, for another request.
+    /// The idempotency key was already used for a different request.
     OtherRequest,
-    /// The store cannot write: its disk is full or broken. It may have been done all the same; if it
-    /// was, asking again finds it gone.
+    /// The store cannot write: its disk is full or broken. The operation may still have happened;
+    /// if it did, a repeat finds the hold gone.
     Outage,
 }
 
@@ -123,7 +119,7 @@ impl fmt::Display for SettleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone => f.write_str(
-                "the reservation or lease is gone: it has expired, was ended, or never was",
+                "the reservation or lease is gone: it expired, was ended, or never existed",
             ),
             Self::OtherRequest => CheckError::OtherRequest.fmt(f),
             Self::Outage => Outage.fmt(f),

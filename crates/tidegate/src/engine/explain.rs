@@ -12,17 +12,17 @@ use crate::policy::{Mode, Rule};
 use crate::request::{Attributes, Request};
 use crate::store::Store;
 
-/// Why a request is decided as it is: what every rule of its domain has to do with it.
+/// Why a request is decided as it is: the part of every rule of its domain.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// What a check would answer now.
+    /// What a check would decide now.
     pub report: Report,
     /// Every rule of the domain, in the order of the policy.
     pub rules: Vec<RuleExplanation>,
 }
 
-/// What one rule has to do with a request.
+/// The part of one rule in a decision.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuleExplanation {
@@ -38,15 +38,15 @@ pub struct RuleExplanation {
 pub enum Applies {
     /// It does.
     Yes {
-        /// Whose bucket it is: attributes and their values, as they count.
+        /// The key: attributes and their values, as they count.
         key: Vec<(Box<str>, Option<Box<str>>)>,
         /// What the request costs under it.
         cost: u64,
         /// The number of the override that gives the limit, from 0, in the order of the rule.
         override_index: Option<usize>,
-        /// Whether a denial bites.
+        /// Whether denials are enforced.
         mode: Mode,
-        /// What it says.
+        /// Its decision.
         decision: Decision,
     },
     /// An attribute does not meet the rule's conditions.
@@ -65,10 +65,10 @@ pub enum Applies {
     Missing {
         /// The attribute.
         attribute: Box<str>,
-        /// Whether the request is refused for it.
-        refuses: bool,
+        /// Whether the request is denied for it.
+        denies: bool,
     },
-    /// An override says that there is no limit.
+    /// An override lifts the limit.
     Unlimited {
         /// The number of the override, from 0, in the order of the rule.
         override_index: usize,
@@ -118,7 +118,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         Ok(Explanation { rules: explained, report })
     }
 
-    /// What a rule that matches says.
+    /// What a matching rule decides.
     fn applies(
         &self,
         report: &Report,
@@ -164,8 +164,8 @@ impl CompiledRule {
         Some(Applies::NoMatch { attribute: failed.attribute().into(), value })
     }
 
-    fn missing(&self, part: usize, refuses: bool) -> Applies {
-        Applies::Missing { attribute: self.rule.key.parts[part].attribute().into(), refuses }
+    fn missing(&self, part: usize, denies: bool) -> Applies {
+        Applies::Missing { attribute: self.rule.key.parts[part].attribute().into(), denies }
     }
 }
 
@@ -175,10 +175,10 @@ impl fmt::Display for Explanation {
             writeln!(f, "{}: {}", it.rule, it.applies)?;
         }
         match (self.report.is_allowed(), self.report.rule()) {
-            (true, Some(rule)) => write!(f, "allowed; `{rule}` has the least left"),
+            (true, Some(rule)) => write!(f, "allowed; `{rule}` has the least remaining"),
             (true, None) => f.write_str("allowed; no rule applies"),
             (false, _) => {
-                write!(f, "refused: {}", self.report.reason().unwrap_or_default())
+                write!(f, "denied: {}", self.report.reason().unwrap_or_default())
             }
         }
     }
@@ -197,7 +197,7 @@ impl fmt::Display for Applies {
                     }
                 }
                 if key.is_empty() {
-                    f.write_str("all together")?;
+                    f.write_str("all requests")?;
                 }
                 if let Some(override_index) = override_index {
                     write!(f, ", by override {}", override_index + 1)?;
@@ -207,12 +207,12 @@ impl fmt::Display for Applies {
                 match (&decision.wait(), mode) {
                     (None, _) => f.write_str("would allow it"),
                     (Some(wait), Mode::Enforce) => {
-                        write!(f, "would refuse it; retry {}", describe_wait(*wait))
+                        write!(f, "would deny it; retry {}", describe_wait(*wait))
                     }
                     (Some(wait), Mode::Shadow) => {
                         write!(
                             f,
-                            "would refuse it, but only watches; retry {}",
+                            "would deny it, but is in shadow mode; retry {}",
                             describe_wait(*wait)
                         )
                     }
@@ -222,13 +222,13 @@ impl fmt::Display for Applies {
                 write!(f, "does not match: {attribute} is {value:?}")
             }
             Self::NoMatch { attribute, value: None } => {
-                write!(f, "does not match: there is no {attribute}")
+                write!(f, "does not match: {attribute} is absent")
             }
             Self::Grouped { first } => write!(f, "comes after `{first}` in its group"),
-            Self::Missing { attribute, refuses: true } => {
-                write!(f, "refuses it: its key needs {attribute}")
+            Self::Missing { attribute, denies: true } => {
+                write!(f, "denies it: its key needs {attribute}")
             }
-            Self::Missing { attribute, refuses: false } => {
+            Self::Missing { attribute, denies: false } => {
                 write!(f, "does not apply: its key needs {attribute}")
             }
             Self::Unlimited { override_index } => {

@@ -1,4 +1,4 @@
-//! Places in flight, and waiting for them and for anything else that takes its time.
+//! Leases of slots, and queues for them and for any other limit.
 
 use std::fmt;
 use std::future::Future;
@@ -17,11 +17,11 @@ use crate::request::Request;
 use crate::store::{Durable, HoldId, MemoryStore, NowOrLater, Outage, Settlement, Store, block_on};
 use crate::waiting::{self, Attempt, QueueError};
 
-/// A place in flight. Dropping it gives it back.
+/// A slot of a concurrency limit. Dropping it releases the slot.
 ///
-/// It also comes back by itself when it has [expired](Self::expires), should its holder hang; a
-/// holder that needs longer [renews](Self::renew) it.
-#[must_use = "dropping a lease gives its place back"]
+/// It [expires](Self::expires), should its holder hang; a holder that needs longer
+/// [renews](Self::renew) it.
+#[must_use = "dropping a lease releases its slot"]
 pub struct Lease<S: Store = MemoryStore, C: Clock + Send + Sync + 'static = SystemClock> {
     engine: Engine<S, C>,
     report: Report,
@@ -29,15 +29,15 @@ pub struct Lease<S: Store = MemoryStore, C: Clock + Send + Sync + 'static = Syst
     is_kept: bool,
 }
 
-/// Why somebody who waited got nothing.
+/// Why a waiter got nothing.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// A rule refused, and waiting would not have helped.
+    /// A rule denied the request, and waiting would not have helped.
     Denied(Box<Report>),
-    /// As many wait already as may.
+    /// The queue is full.
     QueueFull,
-    /// The time to wait was over.
+    /// The deadline passed.
     TimedOut,
     /// The engine was closed.
     Closed,
@@ -49,8 +49,8 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Denied(report) => f.write_str(&report.reason().unwrap_or_default()),
-            Self::QueueFull => f.write_str("as many wait already as may"),
-            Self::TimedOut => f.write_str("the time to wait was over"),
+            Self::QueueFull => f.write_str("the queue is full"),
+            Self::TimedOut => f.write_str("the wait timed out"),
             Self::Closed => f.write_str("the engine was closed"),
             Self::Invalid(error) => error.fmt(f),
         }
@@ -60,15 +60,13 @@ impl fmt::Display for WaitError {
 impl std::error::Error for WaitError {}
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
-    /// A place among those in flight, as soon as there is one. Those who wait are served in the
-    /// order in which they called.
+    /// A slot, as soon as one is free. Waiters are served in the order in which they called.
     ///
-    /// `patience` is how long to wait: `None` is what the rule says, which may be for ever. While
-    /// somebody waits nothing is charged; at its turn all rules of the domain are decided and
-    /// charged together.
+    /// `patience` is how long to wait; `None` is the rule's `wait`, which may be for ever. While
+    /// a caller waits nothing is charged; at its turn all rules of the domain are decided and
+    /// charged at once.
     ///
-    /// To be awaited under any runtime, or [blocked](Waiting::block) on. Dropping it gives up the
-    /// place in the queue.
+    /// Await it under any runtime, or [block](Waiting::block) on it. Dropping it leaves the queue.
     ///
     /// ```
     /// use tidegate::policy::Policy;
@@ -114,7 +112,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         Waiting::new(self.shared.waiting.wait(wait, attempt), Lease::in_outage)
     }
 
-    /// Nothing limits how many are in flight for this request, or it is refused before that.
+    /// No rule limits requests in flight for this request, or it is denied before that.
     fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease<S, C>> {
         let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, None);
         Waiting::over(match decided.wait() {
@@ -123,13 +121,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         })
     }
 
-    /// The lease that a report is about, if it is allowed.
+    /// The lease of a report, if it is allowed.
     fn lease(&self, report: Report) -> Result<Lease<S, C>, WaitError> {
         match report.hold() {
             Some(id) if report.is_allowed() => {
                 Ok(Lease { engine: self.clone(), report, id, is_kept: false })
             }
-            // A place that cannot be written down cannot be given.
+            // A slot that is not durable cannot be granted.
             _ if report.is_allowed() => Err(WaitError::Invalid(CheckError::Outage)),
             _ => Err(WaitError::Denied(Box::new(report))),
         }
@@ -141,12 +139,12 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         now: Timestamp,
     ) -> Attempt<Result<Unconfirmed<'_, Lease<S, C>>, WaitError>> {
         let decided = self.decide_early(request, Verb::Acquire, self.report_time(now));
-        let (report, safe) = match decided {
+        let (report, durable) = match decided {
             Ok(decided) => decided,
             Err(error) => return Attempt::Done(Err(WaitError::Invalid(error))),
         };
         if report.is_allowed() {
-            return Attempt::Done(self.lease(report).map(|lease| (lease, safe)));
+            return Attempt::Done(self.lease(report).map(|lease| (lease, durable)));
         }
         let is_for_slots =
             report.evaluated.iter().zip(&report.decisions).any(|(evaluated, decision)| {
@@ -161,7 +159,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         }
     }
 
-    /// Charges the request as soon as every rule allows it. Those who wait for the same key of the
+    /// Charges the request as soon as every rule allows it. Waiters for the same key of the
     /// first rule are served in the order in which they called.
     ///
     /// `patience` is how long to wait; `None` is for ever.
@@ -188,8 +186,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             self.report_time(now),
         ) {
             Err(error) => Attempt::Done(Err(WaitError::Invalid(error))),
-            Ok((report, safe)) => match report.wait() {
-                None => Attempt::Done(Ok((report, safe))),
+            Ok((report, durable)) => match report.wait() {
+                None => Attempt::Done(Ok((report, durable))),
                 Some(Wait::After(wait)) => {
                     Attempt::NotYet { retry_at: Some(now.saturating_add(wait)) }
                 }
@@ -200,38 +198,36 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         Waiting::new(self.shared.waiting.wait(wait, attempt), Report::in_outage)
     }
 
-    /// Makes a lease or a reservation last as long again, from now. Reports until when.
+    /// Extends a lease or a reservation by its full length, from now. Returns its new end.
     pub fn renew(&self, id: HoldId) -> NowOrLater<'_, Result<Timestamp, SettleError>> {
         let (_, times) = self.begin(None);
         let settled = self.shared.store.settle(id, (Settlement::Renew, None), times);
         settled.map(|settled| Ok(settled?.expires))
     }
 
-    /// Gives a place back by the name of its lease.
+    /// Releases a slot by the id of its lease.
     pub fn release(&self, id: HoldId) -> NowOrLater<'_, Result<(), SettleError>> {
         self.settle(id, Settlement::Cancel, None).map(|settled| settled.map(drop))
     }
 
-    /// Does what is due at the clock's time: gives back what has expired, and wakes those whose
-    /// time to wait is over.
+    /// Does what is due by the clock: expires holds, and wakes waiters whose deadline has passed.
     ///
-    /// Nobody has to call this where the clock moves by itself. After moving a
-    /// [`ManualClock`](crate::ManualClock), it is what tells those who wait.
+    /// Only needed after moving a [`ManualClock`](crate::ManualClock): other clocks have a timer.
     pub fn tick(&self) {
         let (_, times) = self.begin(None);
         self.shared.store.expire(times);
         self.shared.waiting.tick(times.now);
     }
 
-    /// Sends everybody home who waits, and ends the timer if one was started.
+    /// Ends all waiting with an error, and stops the timer if one was started.
     ///
-    /// The engine goes on deciding, but nobody can wait any more. May be called any number of
+    /// The engine continues to decide, but callers can no longer wait. May be called any number of
     /// times.
     pub fn close(&self) {
         self.shared.waiting.close();
     }
 
-    /// The time to tell the decision: the attempt's own, unless the time of day is needed too.
+    /// The time for the decision: the attempt's own, unless the time of day is needed too.
     fn report_time(&self, now: Timestamp) -> Option<Timestamp> {
         let needs_wall = self.shared.rules.load().needs_wall;
         (!needs_wall).then_some(now)
@@ -244,36 +240,36 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
         let report = std::mem::replace(&mut self.report, Report::new(rules));
         let hold = report.hold;
         self.report = report.in_outage()?;
-        // The place itself was given back; its numbers are still larger than all before.
+        // The slot itself was released; its fence is still larger than all before.
         self.report.hold = hold;
         Ok(self)
     }
 
-    /// Its name, for [`Engine::renew`] and [`Engine::release`].
+    /// Its id, for [`Engine::renew`] and [`Engine::release`].
     #[must_use]
     pub fn id(&self) -> HoldId {
         self.id
     }
 
-    /// A number larger than that of every lease before it. Whoever writes on behalf of the holder
-    /// can refuse numbers lower than the highest it has seen, and so those who come too late.
+    /// A number larger than that of every lease before it. A resource that the holder writes to
+    /// can reject numbers lower than the highest it has seen, and so writes of expired holders.
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.report.hold.map_or(0, |hold| hold.fence)
     }
 
-    /// When it comes back by itself, unless it is renewed.
+    /// When it expires, unless it is renewed.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
         self.report.expires()
     }
 
-    /// What the rules said when it was given.
+    /// The decision that granted it.
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// Makes it last as long again, from now; an error if it has expired.
+    /// Extends it by its full length, from now; an error if it has expired.
     pub fn renew(&mut self) -> Result<Timestamp, SettleError> {
         let expires = self.engine.renew(self.id).wait()?;
         if let Some(hold) = &mut self.report.hold {
@@ -282,13 +278,13 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
         Ok(expires)
     }
 
-    /// Gives the place back; an error if it had expired.
+    /// Releases the slot; an error if it had expired.
     pub fn release(mut self) -> Result<(), SettleError> {
         self.is_kept = true;
         self.engine.release(self.id).wait()
     }
 
-    /// Keeps the place beyond this value's life, until it is released by its name or expires.
+    /// Keeps the slot beyond this value's life, until it is released by its id or expires.
     pub fn into_id(mut self) -> HoldId {
         self.is_kept = true;
         self.id
@@ -298,8 +294,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Lease<S, C> {
 impl<S: Store, C: Clock + Send + Sync + 'static> Drop for Lease<S, C> {
     fn drop(&mut self) {
         if !self.is_kept {
-            // The place is back when this returns; nobody has to wait until that is safe. If it has
-            // expired, it was back before.
+            // The slot is free when this returns; that need not be durable first. If the lease has
+            // expired, the slot was free before.
             drop(self.engine.release(self.id));
         }
     }
@@ -322,25 +318,25 @@ impl Report {
     }
 }
 
-/// Somebody who waits: to be awaited, or blocked on. Dropping it gives up.
-#[must_use = "nobody waits unless it is awaited or blocked on"]
+/// A wait in a queue: await it, or block on it. Dropping it leaves the queue.
+#[must_use = "nothing waits unless it is awaited or blocked on"]
 pub struct Waiting<'a, T> {
     stage: LeaseStage<'a, T>,
-    /// What is left of it if the store could not keep it: the rules decide.
+    /// The result if the store could not make it durable: the rules decide.
     in_outage: fn(T) -> Result<T, WaitError>,
 }
 
 enum LeaseStage<'a, T> {
     Over(Option<Result<T, WaitError>>),
     Waits(Box<dyn ErasedWaiter<'a, T> + Send + 'a>),
-    /// It has what it waited for, and may be told when that is safe.
+    /// It has its result, and waits until that is durable.
     Has(Option<T>, Durable<'a>),
 }
 
-/// What somebody waited for, and when it may be told.
+/// The result of a wait, and when it is durable.
 type Unconfirmed<'a, T> = (T, Option<Durable<'a>>);
 
-/// A waiter whose attempt nobody can name.
+/// A waiter with the type of its attempt erased.
 trait ErasedWaiter<'a, T> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Unconfirmed<'a, T>, WaitError>>;
 
@@ -362,8 +358,8 @@ where
 }
 
 fn flatten<T>(outcome: Result<Result<T, WaitError>, QueueError>) -> Result<T, WaitError> {
-    outcome.unwrap_or_else(|gave_up| {
-        Err(match gave_up {
+    outcome.unwrap_or_else(|error| {
+        Err(match error {
             QueueError::QueueFull => WaitError::QueueFull,
             QueueError::DeadlinePassed => WaitError::TimedOut,
             QueueError::Closed => WaitError::Closed,
@@ -385,12 +381,12 @@ impl<'a, T> Waiting<'a, T> {
 
     /// Blocks this thread until the waiting is over.
     pub fn block(self) -> Result<T, WaitError> {
-        let (it, safe) = match self.stage {
+        let (it, durable) = match self.stage {
             LeaseStage::Over(outcome) => return outcome.unwrap_or(Err(WaitError::Closed)),
             LeaseStage::Waits(waiter) => waiter.block()?,
-            LeaseStage::Has(it, safe) => (it.ok_or(WaitError::Closed)?, Some(safe)),
+            LeaseStage::Has(it, durable) => (it.ok_or(WaitError::Closed)?, Some(durable)),
         };
-        match safe.map_or(Ok(()), block_on) {
+        match durable.map_or(Ok(()), block_on) {
             Ok(()) => Ok(it),
             Err(Outage) => (self.in_outage)(it),
         }
@@ -409,16 +405,16 @@ impl<T> Future for Waiting<'_, T> {
                 }
                 LeaseStage::Waits(waiter) => {
                     *stage = match ready!(waiter.poll(context)) {
-                        Ok((it, Some(safe))) => LeaseStage::Has(Some(it), safe),
+                        Ok((it, Some(durable))) => LeaseStage::Has(Some(it), durable),
                         Ok((it, None)) => LeaseStage::Over(Some(Ok(it))),
                         Err(error) => LeaseStage::Over(Some(Err(error))),
                     };
                     continue;
                 }
-                LeaseStage::Has(it, safe) => {
-                    let is_safe = ready!(safe.as_mut().poll(context));
+                LeaseStage::Has(it, durable) => {
+                    let synced = ready!(durable.as_mut().poll(context));
                     let it = it.take().ok_or(WaitError::Closed);
-                    Poll::Ready(match is_safe {
+                    Poll::Ready(match synced {
                         Ok(()) => it,
                         Err(Outage) => it.and_then(*in_outage),
                     })
@@ -428,7 +424,7 @@ impl<T> Future for Waiting<'_, T> {
     }
 }
 
-/// Nothing in it is ever pinned.
+/// Nothing in it is pinned.
 impl<T> Unpin for Waiting<'_, T> {}
 
 impl<T> fmt::Debug for Waiting<'_, T> {

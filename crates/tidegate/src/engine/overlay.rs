@@ -1,4 +1,4 @@
-//! What was edited while running, over what the file says.
+//! Edits made at run time, over the policy file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use tidegate_core::Timestamp;
 use crate::policy::{Condition, Override, Rule};
 use crate::request::Attributes;
 
-/// Edits over the file. They stay when the file is loaded again, until they are dropped.
+/// Edits over the policy. They stay when the policy is reloaded, until they are dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overlay {
-    /// Rules that replace those of the file, or add to them.
+    /// Rules that replace rules of the policy, or are added to them.
     pub(crate) rules: Vec<Arc<Rule>>,
-    /// Overrides, each for a rule: domain, name, override. They come before those of the file.
+    /// Overrides, each with its rule: domain, name, override. They precede those of the policy.
     pub(crate) overrides: Vec<(Box<str>, Box<str>, Override)>,
     pub(crate) bans: Vec<Ban>,
 }
 
-/// Somebody who is refused in a domain, whatever the limits say.
+/// A ban: requests of a domain that are denied whatever the limits are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ban {
     pub(crate) domain: Box<str>,
-    pub(crate) who: Vec<Condition>,
-    /// When it ends, by the time of day; `None`: never.
+    pub(crate) conditions: Vec<Condition>,
+    /// When it ends, by the wall clock; `None`: never.
     pub(crate) until: Option<Timestamp>,
     pub(crate) reason: Option<Box<str>>,
 }
@@ -31,49 +31,49 @@ pub struct Ban {
 impl Ban {
     /// A ban of all requests in a domain that meet the conditions.
     #[must_use]
-    pub fn new(domain: &str, who: Vec<Condition>) -> Self {
-        Self { domain: domain.into(), who, until: None, reason: None }
+    pub fn new(domain: &str, conditions: Vec<Condition>) -> Self {
+        Self { domain: domain.into(), conditions, until: None, reason: None }
     }
 
-    /// The same ban, which ends at a time of day.
+    /// The same ban with an end, by the wall clock.
     #[must_use]
     pub fn until(self, until: Timestamp) -> Self {
         Self { until: Some(until), ..self }
     }
 
-    /// The same ban, with words for those who are refused.
+    /// The same ban with a reason, which denied clients get.
     #[must_use]
     pub fn reason(self, reason: &str) -> Self {
         Self { reason: Some(reason.into()), ..self }
     }
 
-    /// The domain.
+    /// The domain in which it applies.
     #[must_use]
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
-    /// Who is banned: all requests that meet the conditions.
+    /// Which requests are banned: all that meet these conditions.
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {
-        &self.who
+        &self.conditions
     }
 
-    /// When it ends, by the time of day; `None`: never.
+    /// When it ends, by the wall clock; `None`: never.
     #[must_use]
     pub const fn ends(&self) -> Option<Timestamp> {
         self.until
     }
 
-    /// Whether it is for this request, at this time of day.
+    /// Whether it applies to this request, at this time of the wall clock.
     pub(crate) fn applies(&self, attributes: &Attributes<'_>, wall: Timestamp) -> bool {
         self.until.is_none_or(|until| wall < until)
-            && self.who.iter().all(|condition| condition.holds(attributes))
+            && self.conditions.iter().all(|condition| condition.holds(attributes))
     }
 }
 
 impl Overlay {
-    /// The rules of a file with the edits over them.
+    /// The rules of a policy with the edits applied.
     pub(crate) fn over<'a>(&'a self, file: &'a [Rule]) -> impl Iterator<Item = Rule> + 'a {
         let is_same = |a: &Rule, b: &Rule| (&a.domain, &a.name) == (&b.domain, &b.name);
         let edited = move |rule: &Rule| self.rules.iter().find(|edited| is_same(edited, rule));
@@ -86,7 +86,7 @@ impl Overlay {
                 .overrides
                 .iter()
                 .filter(|(domain, name, _)| (domain, name) == (&rule.domain, &rule.name))
-                // An override that does not fit the rule any more has to wait until it does again.
+                // An override that no longer fits the rule is inactive until it does again.
                 .filter(|(_, _, given)| rule.takes(given));
             let mut overrides: Vec<_> = ours.map(|(_, _, given)| given.clone()).collect();
             overrides.append(&mut rule.overrides);
@@ -107,25 +107,25 @@ impl Overlay {
         });
     }
 
-    /// Rules that replace those of the policy, or add to them.
+    /// Rules that replace rules of the policy, or are added to them.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().map(|rule| &**rule)
     }
 
-    /// Overrides, each with the domain and the name of its rule, in the order in which they count.
+    /// Overrides, each with the domain and the name of its rule, in their order of precedence.
     ///
-    /// One that does not fit its rule any more, because the policy was replaced, is not in force.
+    /// One that no longer fits its rule, because the policy was replaced, is not in force.
     pub fn overrides(&self) -> impl Iterator<Item = (&str, &str, &Override)> {
         self.overrides.iter().map(|(domain, rule, given)| (&**domain, &**rule, given))
     }
 
-    /// Who is banned.
+    /// The bans.
     #[must_use]
     pub fn bans(&self) -> &[Ban] {
         &self.bans
     }
 
-    /// Whether nothing was edited.
+    /// Whether there are no edits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -134,14 +134,14 @@ impl Overlay {
 
 impl fmt::Display for Ban {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "domain `{}` refuses ", self.domain)?;
-        for (index, condition) in self.who.iter().enumerate() {
+        write!(f, "domain `{}` denies ", self.domain)?;
+        for (index, condition) in self.conditions.iter().enumerate() {
             let and = if index == 0 { "" } else { " and " };
             let any_of: Vec<_> = condition.any_of().iter().map(ToString::to_string).collect();
             write!(f, "{and}{} = {any_of:?}", condition.attribute())?;
         }
-        if self.who.is_empty() {
-            f.write_str("everybody")?;
+        if self.conditions.is_empty() {
+            f.write_str("every request")?;
         }
         if let Some(until) = self.until {
             match jiff::Timestamp::from_nanosecond(i128::from(until.as_nanos())) {

@@ -1,4 +1,4 @@
-//! Overlays as text, so that edits made while running can be kept and shown.
+//! Overlays as TOML, in which edits are stored and listed.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use crate::policy::write::{conditions, limits, text, time};
 use crate::policy::{Grant, Override, PolicyErrors, Rule};
 
 impl Overlay {
-    /// The edits as text. Read again, it is an equal overlay.
+    /// The edits as TOML. Parsed again, it is an equal overlay.
     ///
-    /// Rules are written as in a policy file. An override names its rule, and gives its limit in full
-    /// as a rule would, because that rule may be in another file. A ban says who is refused.
+    /// Rules are written as in a policy file. An override names its rule and has its limit in full,
+    /// because that rule may be in another file. A ban has the conditions of the requests it
+    /// denies.
     ///
     /// ```
     /// use tidegate::policy::{Condition, Grant, Override, Policy};
@@ -28,8 +29,8 @@ impl Overlay {
     /// engine.set_override("ada", ("default", "search"), friend)?;
     /// engine.ban("ada", Ban::new("default", vec![ip("198.51.100.0/24")?]).reason("abuse"));
     ///
-    /// let kept = engine.overlay().to_toml();
-    /// assert_eq!(kept, r#"[[override]]
+    /// let saved = engine.overlay().to_toml();
+    /// assert_eq!(saved, r#"[[override]]
     /// domain    = "default"
     /// rule      = "search"
     /// key       = { ip = "192.0.2.7" }
@@ -37,10 +38,10 @@ impl Overlay {
     ///
     /// [[ban]]
     /// domain = "default"
-    /// who    = { ip = "198.51.100.0/24" }
+    /// match  = { ip = "198.51.100.0/24" }
     /// reason = "abuse"
     /// "#);
-    /// assert_eq!(Overlay::from_toml(&kept)?, engine.overlay());
+    /// assert_eq!(Overlay::from_toml(&saved)?, engine.overlay());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -52,16 +53,16 @@ impl Overlay {
         rules.chain(overrides).chain(bans).collect::<Vec<_>>().join("\n")
     }
 
-    /// The edits that a text says, or everything that is wrong with it.
+    /// The edits of a TOML text, or all errors in it.
     ///
-    /// A text without any edits is fine. The rules are checked as those of a policy are; whether an
-    /// override fits its rule shows when both [are put into force](crate::Engine::replace_overlay).
+    /// A text without edits is valid. Rules are checked as in a policy; whether an override fits
+    /// its rule is checked when the overlay [is put into force](crate::Engine::replace_overlay).
     pub fn from_toml(text: &str) -> Result<Self, PolicyErrors> {
         let OverlayEdits { rules, overrides, bans } =
             overlay::parse("overlay.toml", text.as_bytes())?;
-        let ban = |BanEntry { domain, who, until_ns, reason }| Ban {
+        let ban = |BanEntry { domain, conditions, until_ns, reason }| Ban {
             domain,
-            who,
+            conditions,
             until: until_ns.map(Timestamp::from_nanos),
             reason,
         };
@@ -92,7 +93,7 @@ fn override_table(domain: &str, rule: &str, given: &Override) -> String {
 fn ban(ban: &Ban) -> String {
     let mut lines = TableWriter::default();
     lines.add("domain", text(&ban.domain));
-    lines.add("who", conditions_in_tables(&ban.who));
+    lines.add("match", conditions_in_tables(&ban.conditions));
     lines.add_some("until", ban.until.map(|until| time(until.as_nanos())));
     lines.add_some("reason", ban.reason.as_deref().map(text));
     lines.under("[[ban]]")

@@ -1,4 +1,4 @@
-//! From a request to a plan: which limits, under which names, how much.
+//! From a request to a plan: which limits, which keys, which costs.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -24,37 +24,37 @@ use crate::store::{Charge, KeyName, KeyNames, Plan};
 #[derive(Debug)]
 pub(crate) struct Planned<'a> {
     pub(crate) plan: Plan<'a>,
-    /// Why the request is refused without asking any limit.
+    /// Why the request is denied before any limit is evaluated.
     pub(crate) denial: Option<EarlyDenial>,
-    /// The place of the request that is refused so.
-    pub(crate) refused: u32,
-    /// The charge for a place in flight that must be had.
+    /// The index of the request that is denied so.
+    pub(crate) denied: u32,
+    /// The charge for an enforced slot.
     pub(crate) slots: Option<usize>,
-    /// The first rule that limits how many are in flight, whether or not it applies.
+    /// The first rule with slots, whether or not it applies.
     pub(crate) in_flight: Option<u32>,
     /// Whether any rule matches.
     is_matched: bool,
-    /// Which request a rule spoke about, where several are decided together.
+    /// Which rule applied to which request, where several are decided at once.
     pub(crate) hits: Vec<RuleHit>,
     /// The request that is planned now, and whether it is one of several.
     at: (u32, bool),
 }
 
-/// That a rule had something to say about a request.
+/// A rule that applied to a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleHit {
-    /// The place of the request among those that are decided together.
+    /// The index of the request among those decided at once.
     pub(crate) request: u32,
-    /// The place of its charge; `None` where it is not limited.
+    /// The index of its charge; `None` where it is not limited.
     pub(crate) charge: Option<u32>,
 }
 
-/// Why a request is refused without asking any limit.
+/// Why a request is denied before any limit is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EarlyDenial {
-    /// A rule's key needs an attribute that is not there.
+    /// A rule's key needs an attribute that is absent.
     Missing { rule: u32, part: usize },
-    /// It is banned: the number of the ban in its domain.
+    /// It is banned: the index of the ban in its domain.
     Banned { ban: usize },
     /// No rule matches, and that is not allowed.
     Unmatched,
@@ -70,7 +70,7 @@ impl<'a> Planned<'a> {
         Self {
             plan,
             denial: None,
-            refused: 0,
+            denied: 0,
             slots: None,
             in_flight: None,
             is_matched: false,
@@ -79,32 +79,32 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// Leaves out places in flight that are only watched: nobody takes one here.
+    /// Removes charges of slots in shadow mode: only `acquire` takes slots.
     pub(crate) fn leave_slots(&mut self) {
         let is_left = |charge: &Charge<'_>| matches!(charge.limit, AnyLimit::Slots(_));
-        for (place, _) in self.plan.charges.iter().enumerate().rev().filter(|it| is_left(it.1)) {
-            let place = u32::try_from(place).unwrap_or(u32::MAX);
-            self.hits.retain(|hits| hits.charge != Some(place));
+        for (index, _) in self.plan.charges.iter().enumerate().rev().filter(|it| is_left(it.1)) {
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            self.hits.retain(|hits| hits.charge != Some(index));
             for charge in self.hits.iter_mut().filter_map(|hits| hits.charge.as_mut()) {
-                *charge -= u32::from(*charge > place);
+                *charge -= u32::from(*charge > index);
             }
         }
         self.plan.charges.retain(|charge| !is_left(charge));
     }
 
-    /// Notes that a rule had something to say about the request at hand.
+    /// Records that a rule applied to the current request.
     fn note(&mut self, charge: Option<usize>) {
-        let charge = charge.map(|place| u32::try_from(place).unwrap_or(u32::MAX));
+        let charge = charge.map(|index| u32::try_from(index).unwrap_or(u32::MAX));
         self.hits.push(RuleHit { request: self.at.0, charge });
     }
 
-    /// Notes that the request at hand is refused without asking any limit.
+    /// Records that the current request is denied before any limit is evaluated.
     fn deny(&mut self, denial: EarlyDenial) {
         self.denial = Some(denial);
-        self.refused = self.at.0;
+        self.denied = self.at.0;
     }
 
-    /// Adds what the requests, all of one domain, come down to together.
+    /// Adds the charges of the requests, which are all of one domain.
     #[inline]
     pub(crate) fn add(
         &mut self,
@@ -130,7 +130,7 @@ impl<'a> Planned<'a> {
 }
 
 impl Ruleset {
-    /// What a request that matches a rule is charged by it.
+    /// The charge of a matching rule for a request.
     pub(crate) fn charge(
         &self,
         number: u32,
@@ -161,9 +161,10 @@ impl<'a> Planning<'a, '_> {
             planned.deny(EarlyDenial::Banned { ban });
             return Ok(());
         }
-        if let Some(limit) = request.own_limit {
+        if let Some(limit) = request.request_limit {
             planned.is_matched = true;
-            let charge = self.own_charge(limit, request).ok_or(CheckError::NoOwnLimits)?;
+            let charge =
+                self.request_limit_charge(limit, request).ok_or(CheckError::NoOwnLimits)?;
             merge(planned, charge);
             return Ok(());
         }
@@ -172,8 +173,8 @@ impl<'a> Planning<'a, '_> {
                 self.add_rule(planned, number, request)?;
             }
         } else {
-            for place in domain.matcher.find(&attributes).iter() {
-                self.add_rule(planned, domain.rules[place], request)?;
+            for index in domain.matcher.find(&attributes).iter() {
+                self.add_rule(planned, domain.rules[index], request)?;
             }
         }
         Ok(())
@@ -203,7 +204,7 @@ impl<'a> Planning<'a, '_> {
         Ok(())
     }
 
-    /// What a request that matches a rule is charged by it.
+    /// The charge of a matching rule for a request.
     #[inline(always)]
     fn charge(&self, number: u32, request: &Request<'_>) -> Result<Charged<'a>, CheckError> {
         let compiled = self.rules.rule(number);
@@ -221,7 +222,7 @@ impl<'a> Planning<'a, '_> {
             }
         }
         let (cost, is_by_request) = match (&rule.cost, &rule.limit) {
-            // A place is a place, whatever the request costs.
+            // A request takes one slot, whatever it costs.
             (_, Limit::Slots(_)) => (1, false),
             (None, _) => (request.cost, true),
             (Some(table), _) if request.cost > 0 => match table.cost_of(attributes) {
@@ -250,8 +251,12 @@ impl<'a> Planning<'a, '_> {
         }))
     }
 
-    /// What a request is charged by the limit that it brings along; `None` if it must not.
-    fn own_charge(&self, limit: &'a RequestLimit, request: &Request<'_>) -> Option<Charge<'a>> {
+    /// The charge of a request's own limit; `None` if the policy does not accept any.
+    fn request_limit_charge(
+        &self,
+        limit: &'a RequestLimit,
+        request: &Request<'_>,
+    ) -> Option<Charge<'a>> {
         let number = self.rules.own(limit.unit)?;
         let compiled = self.rules.rule(number);
         let key = RequestLimitKey { family: compiled.family, request };
@@ -273,7 +278,7 @@ impl<'a> Planning<'a, '_> {
     }
 }
 
-/// Whose states the charges of a plan are about.
+/// The names of the keys in a plan.
 #[derive(Debug)]
 pub(super) struct PlannedKeys<'a> {
     pub(super) rules: &'a Ruleset,
@@ -298,13 +303,13 @@ impl KeyNames for PlannedKeys<'_> {
     }
 }
 
-/// What a rule has to do with a request that matches it.
+/// The outcome of a matching rule for a request.
 #[derive(Debug)]
 pub(crate) enum Charged<'a> {
     One(Charge<'a>),
-    /// It is not asked.
+    /// It is not evaluated.
     None,
-    /// An override says that there is no limit.
+    /// An override lifts the limit.
     Unlimited,
     Missing {
         part: usize,
@@ -318,8 +323,8 @@ fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
     if matches!(charge.limit, AnyLimit::Slots(_)) && charge.mode == Mode::Enforce {
         planned.slots.get_or_insert(charges.len());
     }
-    // One decision names a key once; only several requests decided together can name it twice.
-    let place = match charges.iter().position(|known| known.hash == charge.hash) {
+    // One request names a key once; only several requests decided at once can name it twice.
+    let index = match charges.iter().position(|known| known.hash == charge.hash) {
         Some(known) => {
             charges[known].cost = charges[known].cost.saturating_add(charge.cost);
             known
@@ -330,7 +335,7 @@ fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
         }
     };
     if planned.at.1 {
-        planned.note(Some(place));
+        planned.note(Some(index));
     }
 }
 
@@ -342,7 +347,7 @@ impl Domain {
 }
 
 impl Ruleset {
-    /// Whether a denial of this key bites: all of them, none, or a share of the keys.
+    /// Whether denials of this key are enforced: for all keys, none, or a share of them.
     #[inline]
     fn is_enforced(&self, hash: u64) -> bool {
         let share_ppm = u64::from(self.server.enforce_ppm);
@@ -351,14 +356,14 @@ impl Ruleset {
 }
 
 impl CompiledRule {
-    /// The first attribute of the key that is not there.
+    /// The first attribute of the key that is absent.
     #[inline]
     pub(crate) fn missing_part(&self, attributes: &Attributes<'_>) -> Option<usize> {
         let is_missing = |part: &KeyPart| attributes.get(part.attribute()).is_none();
         self.rule.key.parts.iter().position(is_missing)
     }
 
-    /// Whose bucket it is: the attributes of the key and their values, as they count.
+    /// The key: its attributes and their values, as they count.
     pub(crate) fn key_of(&self, attributes: &Attributes<'_>) -> Vec<(Box<str>, Option<Box<str>>)> {
         let value = |part: &KeyPart| {
             let value = attributes.get(part.attribute())?;
@@ -376,7 +381,7 @@ impl CompiledRule {
         self.rule.key.parts.iter().map(|part| (part.attribute().into(), value(part))).collect()
     }
 
-    /// The override that is for this request.
+    /// The override that applies to this request.
     #[inline]
     pub(crate) fn override_index(
         &self,
@@ -416,7 +421,7 @@ impl CompiledRule {
         }
     }
 
-    /// How long a queue for a place may be, and how long places are kept.
+    /// The rule's slots, with their queue and expiry.
     pub(crate) fn slots(&self) -> Option<&crate::policy::Slots> {
         match &self.rule.limit {
             Limit::Slots(slots) => Some(slots),
@@ -425,11 +430,11 @@ impl CompiledRule {
     }
 }
 
-/// A key, to be hashed: the family and every part, each in a way that no other value looks like.
+/// A key as it is hashed: the family and every part, encoded injectively.
 struct KeyEncoder<'a> {
     compiled: &'a CompiledRule,
     attributes: &'a Attributes<'a>,
-    /// The first part that the request does not have, found on the way.
+    /// The first part that the request lacks, found on the way.
     missing: Cell<Option<usize>>,
 }
 
@@ -469,7 +474,7 @@ impl Hash for KeyEncoder<'_> {
     }
 }
 
-/// The key of a limit that a request brings along: the domain, and everything that is known.
+/// The key of a request's own limit: the domain and all attributes.
 struct RequestLimitKey<'a> {
     family: u64,
     request: &'a Request<'a>,
@@ -493,12 +498,12 @@ fn write_text(text: &str, state: &mut impl Hasher) {
     state.write_u8(0xff);
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "each half goes to its place")]
+#[allow(clippy::cast_possible_truncation, reason = "each half is kept")]
 const fn halves(value: u128) -> [u64; 2] {
     [(value >> 64) as u64, value as u64]
 }
 
-/// A byte with which no text begins that is one byte long.
+/// A byte that no one-byte text begins with.
 const ABSENT: u8 = 0xfe;
 const TEXT: u8 = 1;
 const V4: u8 = 4;

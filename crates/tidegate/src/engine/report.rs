@@ -14,7 +14,7 @@ use crate::policy::{Cycle, Limit, Mode, OnError, duration_to_text};
 use crate::request::Request;
 use crate::store::{DecideError, Decided, Durable, HoldId, KeyName, NewHold, Outage};
 
-/// The answer to a request: whether it may go ahead, and what every rule said about it.
+/// The decision on a request: the verdict, and what every rule decided.
 #[must_use]
 pub struct Report {
     pub(super) rules: Guard<Arc<Ruleset>>,
@@ -24,23 +24,23 @@ pub struct Report {
     pub(super) is_allowed: bool,
     pub(super) is_outage: bool,
     pub(super) hold: Option<NewHold>,
-    /// Whether it is about several requests.
+    /// Whether it covers several requests.
     pub(super) is_of_several: bool,
-    /// Who spoke about which of them.
+    /// Which rule applied to which of them.
     pub(super) hits: Vec<RuleHit>,
 }
 
-/// A rule that was asked.
+/// A rule that was evaluated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EvaluatedRule {
     pub(super) rule: u32,
     pub(super) mode: Mode,
 }
 
-/// Why a request was refused without asking any limit.
+/// Why a request was denied before any limit was evaluated.
 #[derive(Clone, Debug)]
 pub(super) struct EarlyDenialReport {
-    /// The place of the request that is refused.
+    /// The index of the denied request.
     pub(super) request: usize,
     pub(super) rule: Option<u32>,
     pub(super) is_ban: bool,
@@ -48,35 +48,35 @@ pub(super) struct EarlyDenialReport {
     pub(super) wait: Wait,
 }
 
-/// What one rule said.
+/// What one rule decided.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleReport<'a> {
     /// The rule's name.
     pub rule: &'a str,
-    /// Whether its denial bites.
+    /// Whether its denial is enforced.
     pub mode: Mode,
-    /// What it said.
+    /// Its decision.
     pub decision: &'a Decision,
-    /// Over what time the limit's whole capacity comes back; `None` where that varies, or nobody
-    /// can know.
+    /// The time over which the limit's whole capacity returns; `None` where that varies or is
+    /// unknown.
     pub span: Option<Duration>,
-    /// How long until the window ends that it was decided in, whatever was used of it; `None` for limits
-    /// that are no windows.
+    /// The time until the current window ends, whatever was used of it; `None` for limits that are
+    /// not windows.
     pub ends: Option<Duration>,
-    /// What the rule charges for any request, whatever that says itself, if it is always the same.
+    /// The rule's fixed cost, in place of the request's own, if it has one.
     pub price: Option<u64>,
 }
 
 impl Report {
-    /// Whether the request may go ahead. If so it has been charged to all rules, else to none.
+    /// Whether the request is allowed. If so it was charged to all rules, else to none.
     #[inline]
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.is_allowed
     }
 
-    /// The rule that tells most: the refuser with the longest wait, or else the one with the least
-    /// left. `None` if no rule matches.
+    /// The decisive rule: the denying one with the longest wait, or else the one with the least
+    /// remaining. `None` if no rule matches.
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         let number = match &self.denial {
@@ -86,25 +86,25 @@ impl Report {
         number.map(|number| &*self.rules.rule(number).rule.name)
     }
 
-    /// What the rule that tells most said.
+    /// The decision of the decisive rule.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         self.decisive_rule().map(|index| &self.decisions[index])
     }
 
-    /// The capacity of the limit that tells most, in units of cost.
+    /// The capacity of the decisive rule's limit, in units of cost.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         self.decision().map(Decision::limit)
     }
 
-    /// What is left under the limit that tells most.
+    /// What remains under the decisive rule's limit.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.decision().map(Decision::remaining)
     }
 
-    /// How long a refused caller should wait; `None` when allowed.
+    /// How long a denied caller should wait; `None` when allowed.
     ///
     /// Over several rules it is the longest of their waits.
     #[must_use]
@@ -116,13 +116,13 @@ impl Report {
         }
     }
 
-    /// How long until the limit that tells most is as good as fresh.
+    /// The time until the decisive rule's limit is as good as fresh.
     #[must_use]
     pub fn reset(&self) -> Option<Duration> {
         self.decision().map(Decision::reset)
     }
 
-    /// Why the request was refused, in words; `None` when allowed.
+    /// Why the request was denied, as text; `None` when allowed.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
         if self.is_allowed {
@@ -139,42 +139,41 @@ impl Report {
         let name = &rule.name;
         Some(match self.wait()? {
             wait @ Wait::After(_) => {
-                format!("rule `{name}` refused: retry {}", describe_wait(wait))
+                format!("denied by rule `{name}`: retry {}", describe_wait(wait))
             }
-            Wait::Never => format!("rule `{name}` refused: the cost is more than it ever allows"),
-            Wait::Unknown => format!("rule `{name}` refused: nobody knows for how long"),
+            Wait::Never => format!("denied by rule `{name}`: the cost is more than it ever allows"),
+            Wait::Unknown => format!("denied by rule `{name}`: the wait is unknown"),
         })
     }
 
-    /// What every rule said that the request met, in the order of the policy.
+    /// The decision of every rule that applies, in the order of the policy.
     pub fn rules(&self) -> impl Iterator<Item = RuleReport<'_>> {
         self.evaluated.iter().zip(&self.decisions).map(|it| self.rule_report(it))
     }
 
-    /// What the rules said about one of several requests that were
-    /// [decided together](super::Engine::check_together), by its place among them.
+    /// The rules' decisions on one of several requests that were
+    /// [decided as one](super::Engine::check_together), by its index.
     ///
-    /// A rule that several requests met under the same key has said one thing about all of them.
+    /// Requests with the same key of a rule share its decision.
     pub fn rules_of(&self, request: usize) -> impl Iterator<Item = RuleReport<'_>> {
-        let is_asked = move |place: usize| {
+        let applies = move |index: usize| {
             !self.is_of_several
-                || self.rules_hit(request).any(|charge| charge == u32::try_from(place).ok())
+                || self.rules_hit(request).any(|charge| charge == u32::try_from(index).ok())
         };
         let evaluated = self.evaluated.iter().zip(&self.decisions).enumerate();
-        evaluated.filter(move |(place, _)| is_asked(*place)).map(|(_, it)| self.rule_report(it))
+        evaluated.filter(move |(index, _)| applies(*index)).map(|(_, it)| self.rule_report(it))
     }
 
-    /// Whether an override gives one of the requests that were decided, by its place among them, all
-    /// that it wants.
+    /// Whether an override makes one of the decided requests unlimited, by its index.
     #[must_use]
     pub fn is_unlimited(&self, request: usize) -> bool {
         self.rules_hit(request).any(|charge| charge.is_none())
     }
 
-    /// The place of the request that was refused without asking any limit, because it is banned or
-    /// lacks an attribute.
+    /// The index of the request that was denied before any limit was evaluated, because it is
+    /// banned or lacks an attribute.
     #[must_use]
-    pub fn refused_request(&self) -> Option<usize> {
+    pub fn denied_request(&self) -> Option<usize> {
         self.denial.as_ref().map(|denial| denial.request)
     }
 
@@ -207,7 +206,7 @@ impl Report {
         }
     }
 
-    /// Whose state the rule that tells most has looked at, as the request that this answers names it.
+    /// The key of the decisive rule's state, with the values of the request that this decides.
     #[must_use]
     pub fn key_of(&self, request: &Request<'_>) -> Option<KeyName> {
         let number = match &self.denial {
@@ -222,25 +221,25 @@ impl Report {
         })
     }
 
-    /// Whether the store could not answer, so that the rules' `on_error` did.
+    /// Whether the store was unavailable, so that the rules' `on_error` decided.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         self.is_outage
     }
 
-    /// The name of what was set aside.
+    /// The id of the hold.
     #[must_use]
     pub fn hold(&self) -> Option<HoldId> {
         self.hold.map(|hold| hold.id)
     }
 
-    /// When what was set aside is given back by itself.
+    /// When the hold expires.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
         self.hold.map(|hold| hold.expires)
     }
 
-    /// Which of the rules tells most.
+    /// The index of the decisive rule.
     fn decisive_rule(&self) -> Option<usize> {
         let indexes = 0..self.evaluated.len().min(self.decisions.len());
         if self.is_allowed {
@@ -249,17 +248,17 @@ impl Report {
             let least_binding = indexes.clone().filter(binding).min_by_key(least);
             return least_binding.or_else(|| indexes.min_by_key(least));
         }
-        let refusers = indexes.filter(|&index| {
+        let denying = indexes.filter(|&index| {
             self.evaluated[index].mode == Mode::Enforce && !self.decisions[index].is_allowed()
         });
-        // The first of those that are equal.
-        refusers.rev().max_by_key(|&index| rank(self.decisions[index].wait()))
+        // The first of equals.
+        denying.rev().max_by_key(|&index| rank(self.decisions[index].wait()))
     }
 }
 
 /// How a report is made.
 impl Report {
-    /// The answer where no rule matches.
+    /// The decision where no rule matches.
     #[inline(always)]
     pub(super) fn new(rules: Guard<Arc<Ruleset>>) -> Self {
         Self {
@@ -291,15 +290,15 @@ impl Report {
         Ok(())
     }
 
-    /// The report once it is safe.
-    pub(super) async fn when(mut self, safe: Durable<'_>) -> Result<Self, CheckError> {
-        if let Err(Outage) = safe.await {
+    /// The report once it is durable.
+    pub(super) async fn when(mut self, durable: Durable<'_>) -> Result<Self, CheckError> {
+        if let Err(Outage) = durable.await {
             self.set_outage();
         }
         Ok(self)
     }
 
-    /// What the rules say about a store that cannot answer: one that denies is enough.
+    /// Decides by the rules' `on_error`: one that denies is enough.
     pub(super) fn set_outage(&mut self) {
         let denies = |evaluated: &&EvaluatedRule| {
             let on_error = self.rules.rule(evaluated.rule).rule.on_error;
@@ -314,7 +313,7 @@ impl Report {
                 request: 0,
                 rule: Some(evaluated.rule),
                 is_ban: false,
-                reason: "the store cannot answer".into(),
+                reason: "the store is unavailable".into(),
                 wait: Wait::Unknown,
             });
         }
@@ -326,7 +325,7 @@ impl Report {
     }
 }
 
-/// How long until the window ends that was decided in: the open one, or the one that would open.
+/// The time until the window of the decision ends: the open one, or the one that would open.
 fn window_end(window: Window, decision: &Decision) -> Option<Duration> {
     let reset = decision.reset();
     if !reset.is_zero() {
@@ -342,7 +341,7 @@ fn window_end(window: Window, decision: &Decision) -> Option<Duration> {
     Some(span - into_it)
 }
 
-/// A wait as people say it, in whole milliseconds, rounded up.
+/// A wait as text, in whole milliseconds, rounded up.
 pub(super) fn describe_wait(wait: Wait) -> String {
     match wait {
         Wait::After(wait) => {
@@ -350,11 +349,11 @@ pub(super) fn describe_wait(wait: Wait) -> String {
             format!("in {}", duration_to_text(Duration::from_millis(ms)))
         }
         Wait::Never => "never".into(),
-        Wait::Unknown => "when something is given back".into(),
+        Wait::Unknown => "when units are released".into(),
     }
 }
 
-/// The longer a wait, the higher: nobody knows is longer than any time, never longer still.
+/// Orders waits: unknown is longer than any time, never longer still.
 fn rank(wait: Option<Wait>) -> (u8, Duration) {
     match wait {
         None => (0, Duration::ZERO),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
-use super::tally::{Tally, go_on_counting};
+use super::tally::{Tally, continue_counting};
 use crate::any_limit::AnyLimit;
 use crate::calendar::CachedCalendar;
 use crate::cycle::{CycleClock, Times};
@@ -20,18 +20,19 @@ use crate::request::Attributes;
 use crate::request_limit::{RequestLimit, WindowUnit};
 use crate::store::{Adoption, NewLimit, OverrideId, RestoredLimit, Store, Succession, Successor};
 
-/// The rules in force, compiled. Never changes; an edit makes a new one.
+/// The rules in force, compiled. Immutable; an edit makes a new one.
 #[derive(Debug)]
 pub(crate) struct Ruleset {
     pub(crate) version: u64,
     pub(crate) server: ServerConfig,
     pub(crate) rules: Vec<CompiledRule>,
-    /// The limits that requests bring along, one for each unit, if they may; numbered after the rules.
+    /// The rules for limits that requests bring, one for each unit, if the policy accepts them;
+    /// numbered after the rules.
     own: Vec<CompiledRule>,
     pub(crate) domains: Vec<Domain>,
-    /// Where the domains are, should there be many.
+    /// The index of each domain, for policies with many.
     by_name: HashMap<Box<str>, usize, KeyedHash>,
-    /// Whether anything follows the time of day.
+    /// Whether anything depends on the time of day.
     pub(crate) needs_wall: bool,
     pub(crate) adoption: Adoption,
     /// The policy and the edits that this was made from.
@@ -48,7 +49,7 @@ pub(crate) struct Domain {
     pub(crate) is_unconditional: bool,
     /// Numbers of the rules, in order.
     pub(crate) rules: Vec<u32>,
-    /// Finds rules by their place among them.
+    /// Finds rules by their index in `rules`.
     pub(crate) matcher: Matcher,
     pub(crate) bans: Vec<Ban>,
     /// Finds bans.
@@ -59,7 +60,7 @@ pub(crate) struct Domain {
 #[derive(Debug)]
 pub(crate) struct CompiledRule {
     pub(crate) rule: Rule,
-    /// The name of the rule's states. Another one if the key or the algorithm changes.
+    /// The identity of the rule's states. A new key or algorithm changes it.
     pub(crate) family: u64,
     pub(crate) base: TaggedLimit,
     pub(crate) overrides: Vec<CompiledOverride>,
@@ -69,7 +70,7 @@ pub(crate) struct CompiledRule {
     /// The limit that is in force for the rest of the period of the last edit.
     pub(crate) outgoing: Option<OutgoingLimit>,
     pub(crate) durability: Durability,
-    /// What it has said so far.
+    /// Counts its decisions.
     pub(super) tally: Arc<Tally>,
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct TaggedLimit {
     pub(crate) limit: AnyLimit,
 }
 
-/// An override with its limit; `None` where there is none.
+/// An override with its limit; `None` where it is unlimited.
 #[derive(Debug)]
 pub(crate) struct CompiledOverride {
     pub(crate) rule: Override,
@@ -95,7 +96,7 @@ pub(crate) struct OutgoingLimit {
 }
 
 impl Ruleset {
-    /// Compiles a policy and the edits over it. What stays the same as in `old` keeps its numbers.
+    /// Compiles a policy and the edits over it. Limits unchanged from `old` keep their numbers.
     pub(crate) fn new(
         policy: Arc<Policy>,
         overlay: Overlay,
@@ -132,16 +133,16 @@ impl Ruleset {
             domain.rules.push(u32::try_from(rules.len()).unwrap_or(u32::MAX));
             rules.push(numbers.compile(rule, (family, old), store, times));
         }
-        go_on_counting(old, &mut rules);
+        continue_counting(old, &mut rules);
         let mut own = Vec::new();
         for unit in WindowUnit::ALL.into_iter().filter(|_| policy.takes_own_limits) {
-            let rule = own_rule(unit);
+            let rule = request_limit_rule(unit);
             let family = store.hash().hash_one(("own limit", unit));
             let revived = CompiledRule::revive(&rule, family, (&restored, store.hash()), times);
             let old = old_rules.get(&family).copied().or(revived.as_ref());
             own.push(numbers.compile(rule, (family, old), store, times));
         }
-        // A domain without rules may have bans all the same.
+        // A domain without rules may still have bans.
         for ban in &overlay.bans {
             by_name.entry(ban.domain.clone()).or_insert_with(|| {
                 domains.push(Domain::new(&ban.domain, overlay.bans_in(&ban.domain)));
@@ -195,15 +196,15 @@ impl Ruleset {
         }
     }
 
-    /// The number of what stands for the limits of this unit that requests bring along, if they may.
+    /// The number of the rule for requests' own limits of this unit, if the policy accepts them.
     pub(crate) fn own(&self, unit: WindowUnit) -> Option<u32> {
-        let place = WindowUnit::ALL.iter().position(|it| *it == unit)?;
-        self.own.get(place)?;
-        u32::try_from(self.rules.len() + place).ok()
+        let index = WindowUnit::ALL.iter().position(|it| *it == unit)?;
+        self.own.get(index)?;
+        u32::try_from(self.rules.len() + index).ok()
     }
 }
 
-/// Finds those of a list of conditions that a request meets, in order: one by one where they are few.
+/// Finds which of a list of conditions a request meets, in order; short lists are scanned.
 #[derive(Debug)]
 pub(crate) struct ConditionFinder(Option<Matcher>);
 
@@ -212,7 +213,7 @@ impl ConditionFinder {
         Self((lists.len() > FEW_CONDITIONS).then(|| Matcher::of_conditions(lists)))
     }
 
-    /// The first of a list that `is_met`, among those that may be.
+    /// The first item that `is_met`, among the candidates.
     #[inline]
     pub(crate) fn first<T>(
         &self,
@@ -224,14 +225,14 @@ impl ConditionFinder {
             None => list.iter().position(is_met),
             Some(matcher) => {
                 let found = matcher.find(attributes);
-                found.iter().find(|&place| list.get(place).is_some_and(&is_met))
+                found.iter().find(|&index| list.get(index).is_some_and(&is_met))
             }
         }
     }
 }
 
 impl Domain {
-    /// Learns how its rules are found.
+    /// Builds the matcher of its rules.
     fn index(&mut self, rules: &[CompiledRule]) {
         let of_domain = || self.rules.iter().map(|&number| &rules[number as usize].rule);
         let is_unconditional =
@@ -254,7 +255,7 @@ impl CompiledRule {
     }
 }
 
-/// Gives numbers to limits, and writes down what became of the old ones.
+/// Numbers limits, and records the successors of old ones.
 struct LimitNumbering {
     next_tag: u32,
     adoption: Adoption,
@@ -283,7 +284,7 @@ impl LimitNumbering {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
             (old, new) => old.is_none() == new.is_none(),
         });
-        // There is no next period of a calendar that is not followed any more.
+        // A calendar that is no longer followed has no next period.
         let effective = if is_same_cycle { rule.effective } else { Effective::Now };
         let period = cycle.as_ref().map_or(0, |cycle| cycle.period(times).index);
         let limit = any_limit_of(&rule.limit, &rule);
@@ -303,7 +304,7 @@ impl LimitNumbering {
             if is_same_cycle {
                 outgoing = old.outgoing_at(is_edited, effective, times);
             }
-            // What was waiting for the next period waits no longer.
+            // An edit that waited for the next period waits no longer.
             if let (Some(waiting), None) = (old.outgoing, outgoing) {
                 self.succeed(waiting.tagged, base, Effective::Now, 0);
             }
@@ -326,25 +327,25 @@ impl LimitNumbering {
         old: Option<&CompiledRule>,
     ) -> Vec<CompiledOverride> {
         let old_overrides = old.map_or(&[][..], |old| &old.overrides);
-        let mut places = HashMap::new();
+        let mut indexes = HashMap::new();
         for (index, old_override) in old_overrides.iter().enumerate() {
-            places.entry(&*old_override.rule.key).or_insert(index);
+            indexes.entry(&*old_override.rule.key).or_insert(index);
         }
         let mut overrides = Vec::new();
-        let mut last_place = 0;
+        let mut last_index = 0;
         for given in &rule.overrides {
-            let place = places.get(&*given.key).copied();
-            // What ends at another time or comes after others than before is another limit.
-            let is_kept = place.is_some_and(|place| {
+            let old_index = indexes.get(&*given.key).copied();
+            // With another end, or in another order, it is another limit.
+            let is_kept = old_index.is_some_and(|index| {
                 edit.is_same_cycle
-                    && place >= last_place
-                    && old_overrides[place].rule.until_ns == given.until_ns
+                    && index >= last_index
+                    && old_overrides[index].rule.until_ns == given.until_ns
             });
-            last_place = place.unwrap_or(0).max(last_place);
-            let old_tagged = place.and_then(|place| old_overrides[place].tagged);
+            last_index = old_index.unwrap_or(0).max(last_index);
+            let old_tagged = old_index.and_then(|index| old_overrides[index].tagged);
             let tagged = match &given.grant {
                 Grant::Unlimited => {
-                    // Nothing is charged meanwhile; what was spent goes the way of all others'.
+                    // Nothing is charged meanwhile; earlier charges move to the common limit.
                     old_tagged
                         .into_iter()
                         .for_each(|old| self.succeed(old, base, Effective::Now, 0));
@@ -354,7 +355,7 @@ impl LimitNumbering {
                     let until = given.until_ns.map(Timestamp::from_nanos);
                     let id = OverrideId {
                         key: edit.hash.hash_one(&given.key),
-                        place: u32::try_from(overrides.len()).unwrap_or(u32::MAX),
+                        index: u32::try_from(overrides.len()).unwrap_or(u32::MAX),
                     };
                     let new = (any_limit_of(limit, rule), until, Some((base.tag, id)));
                     let kept = old_tagged.map(|old| (old, is_kept));
@@ -367,7 +368,7 @@ impl LimitNumbering {
             };
             overrides.push(CompiledOverride { rule: given.clone(), tagged });
         }
-        // A key that has lost its override goes on under the common limit.
+        // A key without its override continues under the common limit.
         let kept: HashSet<&[Condition]> = rule.overrides.iter().map(|given| &*given.key).collect();
         for gone in old_overrides.iter().filter(|gone| !kept.contains(&*gone.rule.key)) {
             if let Some(tagged) = gone.tagged {
@@ -382,9 +383,9 @@ impl LimitNumbering {
         self.adoption.successions.push(Succession { from, to, effective, period });
     }
 
-    /// The old number if the limit is the same, else a new one; and whether it is an edit.
+    /// The old number if the limit is unchanged, else a new one; and whether it is an edit.
     ///
-    /// `old` is the limit before, and whether everything else about it is the same.
+    /// `old` is the limit before, and whether all else about it is unchanged.
     fn number(
         &mut self,
         (limit, until, override_id): (AnyLimit, Option<Timestamp>, Option<(u32, OverrideId)>),
@@ -413,7 +414,7 @@ impl LimitNumbering {
         (TaggedLimit { tag, limit }, old.is_some())
     }
 
-    /// States from an earlier life go on under the rules of the same names.
+    /// Restored states continue under the rules of the same names.
     fn note_restored(&mut self, restored: &[RestoredLimit], rules: &mut [CompiledRule]) {
         let by_family: HashMap<u64, usize> =
             rules.iter().map(|rule| rule.family).zip(0..).collect();
@@ -430,7 +431,7 @@ impl LimitNumbering {
                 continue;
             }
             let base = &mut rules[index].base;
-            // Only a limit that nobody has counted under yet may change.
+            // Only a limit that no state counts under yet may change.
             for new in self.adoption.limits.iter_mut().filter(|new| new.tag == base.tag) {
                 base.limit = base.limit.succeeding(&limit.limit);
                 new.limit = base.limit;
@@ -451,7 +452,7 @@ impl LimitNumbering {
 }
 
 impl CompiledRule {
-    /// A rule as it was in an earlier life, if that is known: as far as an edit of it has to know.
+    /// A rule as it was before the restart, if that is known: as far as an edit needs it.
     fn revive(
         rule: &Rule,
         family: u64,
@@ -459,14 +460,15 @@ impl CompiledRule {
         times: Times,
     ) -> Option<Self> {
         let of_rule = || restored.iter().filter(|limit| limit.family == family);
-        // An edit that never came into force, because another one came first, looks like one in force.
+        // An edit that never took effect, because another one came first, looks like one in
+        // force.
         let last = of_rule().filter(|limit| limit.is_base).max_by_key(|limit| limit.tag)?;
         let mut rule = rule.clone();
         if let (Limit::Quota(_, cycle), Some(clock)) = (&mut rule.limit, &last.cycle) {
             *cycle = clock.describe().0;
         }
         let is_next = |successor: &Successor| successor.effective == Effective::Next;
-        // An edit that counts at once ends all waiting.
+        // An edit that applies at once ends all waiting.
         let leads_to_last = |limit: &&RestoredLimit| {
             let mut next = limit.successor.filter(is_next);
             while let Some(successor) = next.filter(|successor| successor.tag != last.tag) {
@@ -493,10 +495,10 @@ impl CompiledRule {
             let until_ns = limit.until.map(Timestamp::as_nanos);
             let tagged = Some(TaggedLimit { tag: limit.tag, limit: limit.limit });
             let rule = Override { until_ns, ..given.clone() };
-            let place = limit.override_id.map_or(0, |it| it.place);
-            overrides.push((place, CompiledOverride { rule, tagged }));
+            let index = limit.override_id.map_or(0, |it| it.index);
+            overrides.push((index, CompiledOverride { rule, tagged }));
         }
-        overrides.sort_by_key(|(place, _)| *place);
+        overrides.sort_by_key(|(index, _)| *index);
         let overrides = overrides.into_iter().map(|(_, it)| it).collect();
         let finder = ConditionFinder::new(std::iter::empty());
         Some(Self {
@@ -512,7 +514,7 @@ impl CompiledRule {
         })
     }
 
-    /// What stays in force for the rest of the period, where the rule's edits wait for the next.
+    /// The limit in force for the rest of the period, where the rule's edits wait for the next.
     fn outgoing_at(
         &self,
         is_edited: bool,
@@ -520,7 +522,7 @@ impl CompiledRule {
         times: Times,
     ) -> Option<OutgoingLimit> {
         let period = self.cycle.as_ref()?.period(times);
-        // An edit that is still waiting keeps what it waits for.
+        // An edit that still waits keeps its start.
         let waiting = self.outgoing.filter(|outgoing| period.index <= outgoing.last_period);
         match (is_edited, effective, waiting) {
             (true, Effective::Now, _) => None,
@@ -533,14 +535,14 @@ impl CompiledRule {
     }
 }
 
-/// What stands for the limits of a unit that requests bring along. Only the maximum is theirs.
-fn own_rule(unit: WindowUnit) -> Rule {
+/// The rule for requests' own limits of a unit. Only the maximum comes from the request.
+fn request_limit_rule(unit: WindowUnit) -> Rule {
     let RequestLimit { limit, .. } = RequestLimit::new(u32::MAX, unit);
     let AnyLimit::Window(window) = limit else { unreachable!("it is a window") };
     Rule::new(&format!("limit per {}", unit.name()), Limit::Window(window)).charge_refused()
 }
 
-/// The name of a rule's states: its domain, name, key and algorithm.
+/// The identity of a rule's states: its domain, name, key and algorithm.
 fn family(rule: &Rule, hash: &KeyedHash) -> u64 {
     let parts: Vec<(&str, u8, u8)> = (rule.key.parts.iter())
         .map(|part| match part {
@@ -600,8 +602,8 @@ fn cycle_of(
     }))
 }
 
-/// Up to so many domains are looked through one by one.
+/// Up to this many domains are scanned one by one.
 const FEW_DOMAINS: usize = 4;
 
-/// Up to so many overrides or bans are looked through one by one.
+/// Up to this many overrides or bans are scanned one by one.
 const FEW_CONDITIONS: usize = 4;

@@ -1,4 +1,4 @@
-//! How often each rule has said yes and no, for those who count.
+//! How often each rule allowed and denied, for metrics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::policy::Mode;
 use crate::store::Store;
 
-/// What a rule has said so far, to all whose [reports were counted](Report::count).
+/// What a rule has decided so far, over all [counted reports](Report::count).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleTally {
@@ -21,18 +21,18 @@ pub struct RuleTally {
     pub domain: Box<str>,
     /// Its name.
     pub rule: Box<str>,
-    /// Whether its denials bite.
+    /// Whether denials were enforced.
     pub mode: Mode,
     /// How often it allowed.
     pub allowed: u64,
-    /// How often it refused.
+    /// How often it denied.
     pub denied: u64,
 }
 
-/// The counters of one rule. They go on when the rule is edited.
+/// The counters of one rule. They continue when the rule is edited.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Allowed and refused where it bites, then where it is only watched.
+    /// Allowed and denied when enforced, then in shadow mode.
     counts: [AtomicU64; 4],
 }
 
@@ -54,8 +54,8 @@ const fn counter_index(mode: Mode, is_allowed: bool) -> usize {
     if is_allowed { mode } else { mode + 1 }
 }
 
-/// Gives rules the counters of those of the same names that were there before.
-pub(super) fn go_on_counting(old: Option<&Ruleset>, rules: &mut [CompiledRule]) {
+/// Gives each rule the counters of the earlier rule of the same name.
+pub(super) fn continue_counting(old: Option<&Ruleset>, rules: &mut [CompiledRule]) {
     let old = old.iter().flat_map(|old| &old.rules);
     let tallies: HashMap<_, _> =
         old.map(|it| ((&*it.rule.domain, &*it.rule.name), &it.tally)).collect();
@@ -67,9 +67,9 @@ pub(super) fn go_on_counting(old: Option<&Ruleset>, rules: &mut [CompiledRule]) 
 }
 
 impl Report {
-    /// Counts what every rule said, for [`Engine::tallies`].
+    /// Counts each rule's decision, for [`Engine::tallies`].
     ///
-    /// A decision by itself counts nothing, so that whoever does not ask does not pay.
+    /// A decision by itself counts nothing: callers without metrics do not pay for it.
     pub fn count(&self) {
         for (evaluated, decision) in self.evaluated.iter().zip(&self.decisions) {
             self.rules
@@ -82,7 +82,7 @@ impl Report {
         }
     }
 
-    /// Counts that somebody got no place, whatever is free by now.
+    /// Counts a denial for want of a slot, whatever is free by now.
     pub fn count_no_slot(&self) {
         for evaluated in &self.evaluated {
             let rule = self.rules.rule(evaluated.rule);
@@ -92,13 +92,13 @@ impl Report {
         }
     }
 
-    /// Whether somebody was refused because of a [ban](crate::Ban), and no rule was asked.
+    /// Whether the request was denied by a [ban](crate::Ban), before any rule was evaluated.
     #[must_use]
     pub fn is_banned(&self) -> bool {
         self.denial.as_ref().is_some_and(|it| it.is_ban)
     }
 
-    /// Whether any rule had to do with the request.
+    /// Whether any rule applied to the request.
     #[must_use]
     pub fn is_matched(&self) -> bool {
         !self.evaluated.is_empty() || self.denial.as_ref().is_some_and(|it| it.rule.is_some())
@@ -106,8 +106,8 @@ impl Report {
 }
 
 impl<S: Store, C: Clock> Engine<S, C> {
-    /// What every rule in force has said so far, in the order of the policy: one entry for each mode in
-    /// which it said anything, and one for its own mode in any case.
+    /// What every rule in force has decided so far, in the order of the policy: one entry for each
+    /// mode in which it decided anything, and one for its own mode in any case.
     #[must_use]
     pub fn tallies(&self) -> Vec<RuleTally> {
         let rules = self.shared.rules.load();

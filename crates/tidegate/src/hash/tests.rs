@@ -19,19 +19,19 @@ fn after(seed: &Seed, words: usize) -> Digest<&Seed> {
 }
 
 #[test]
-fn the_short_way_and_the_long_way_agree_at_every_place() {
+fn short_and_long_paths_agree_at_every_position() {
     let (hash, bytes) = (fixed(), Vec::from_iter(1..=40_u8));
-    for place in 0..70 {
+    for position in 0..70 {
         for len in 0..=bytes.len() {
-            let mut short = after(&hash.seed, place);
+            let mut short = after(&hash.seed, position);
             short.write(&bytes[..len]);
-            let long = after(&hash.seed, place);
+            let long = after(&hash.seed, position);
             let started = (long.sum, long.words, long.blocks);
             let (sum, words, blocks) = write_any(&hash.seed, started, &bytes[..len]);
             assert_eq!(
                 (short.sum, short.words, short.blocks),
                 (sum, words, blocks),
-                "{place} {len}"
+                "{position} {len}"
             );
         }
     }
@@ -51,7 +51,7 @@ fn different_keys_have_different_hashes() {
 }
 
 #[test]
-fn what_is_cut_differently_is_a_different_key() {
+fn differently_split_writes_have_different_hashes() {
     let hash = fixed();
     // A tail looks like the full word that its bytes and its length would make.
     let tail_like = "abcd\0\0\0\u{4}";
@@ -91,7 +91,7 @@ fn the_hasher_of_the_trait_gives_the_same_hashes() {
 }
 
 #[test]
-fn two_hashes_have_nothing_in_common() {
+fn hashes_with_different_seeds_are_unrelated() {
     let (one, other) = (KeyedHash::new(), KeyedHash::new());
     let agree = (0..1_000_u32).filter(|key| one.hash_one(key) == other.hash_one(key)).count();
     assert_eq!(agree, 0);

@@ -44,12 +44,12 @@ pub struct LimiterBuilder<K: ?Sized, A, C = MonotonicClock, S = KeyedHash> {
 pub enum BuildError {
     /// `max_keys` is zero or above [`LimiterBuilder::MOST_KEYS`].
     MaxKeys {
-        /// The value that was given.
+        /// The invalid value.
         given: usize,
     },
     /// `evict_every` is zero.
     EvictEveryZero,
-    /// There is no memory for as many keys as `capacity_hint` says.
+    /// There is no memory for `capacity_hint` keys.
     CapacityHint,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 impl<K: ?Sized, A: KeyedLimit> LimiterBuilder<K, A> {
-    /// The largest ceiling: 2^32 keys.
+    /// The largest `max_keys`: 2^32.
     pub const MOST_KEYS: usize = MOST_KEYS;
 
     pub(super) fn new(limit: A) -> Self {
@@ -87,7 +87,7 @@ impl<K: ?Sized, A: KeyedLimit> LimiterBuilder<K, A> {
 }
 
 impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
-    /// The most keys that are remembered at a time; 2^24 unless said.
+    /// The most keys that are stored at a time. Default: 2^24.
     ///
     /// Memory is at most 48 bytes times this, 192 for [`Sliding`](crate::Sliding), and 128 KiB, or
     /// four times that; shared counters may add an eighth.
@@ -96,14 +96,13 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
         self
     }
 
-    /// What happens to new keys when all keys that may be remembered are live;
-    /// [`Share`](WhenFull::Share) unless said.
+    /// What happens to new keys when all stored keys are live. Default: [`Share`](WhenFull::Share).
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.capacity.when_full = when_full;
         self
     }
 
-    /// Makes room for this many keys at once, instead of growing as they come.
+    /// Allocates room for this many keys at once, instead of growing as they come.
     ///
     /// Faster to fill and to read, on huge pages where the system has them; the memory, about 35
     /// bytes per key, is resident at once.
@@ -114,13 +113,13 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
 
     /// Idle keys are gone from [`len`](Limiter::len) once they have been idle for this long.
     ///
-    /// Without it they leave when somebody needs their place. Zero is an error.
+    /// Without it they leave when their slots are needed. Zero is an error.
     pub fn evict_every(mut self, interval: Duration) -> Self {
         self.evict_every = Some(interval);
         self
     }
 
-    /// Takes time from another clock.
+    /// Uses another clock.
     pub fn clock<D: Clock>(self, clock: D) -> LimiterBuilder<K, A, D, S> {
         LimiterBuilder {
             limit: self.limit,
@@ -133,10 +132,10 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
         }
     }
 
-    /// Hashes keys with another hash.
+    /// Uses another hash.
     ///
-    /// Two keys with the same hash share one budget. Anybody who can choose keys and knows how to
-    /// make hashes collide can spend somebody else's, so this is for keys that nobody can choose.
+    /// Two keys with the same hash share one state. A client that can choose keys and make hashes
+    /// collide can use up another client's limit, so this is for keys that clients cannot choose.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> LimiterBuilder<K, A, C, T> {
         LimiterBuilder {
             limit: self.limit,
@@ -149,7 +148,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
         }
     }
 
-    /// The limiter, or which setting is wrong.
+    /// The limiter, or the setting that is invalid.
     pub fn build(self) -> Result<Limiter<K, A, C, S>, BuildError> {
         self.capacity.check()?;
         if self.evict_every == Some(Duration::ZERO) {
@@ -158,7 +157,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
         self.finish().ok_or(BuildError::CapacityHint)
     }
 
-    /// The limiter, from settings that are known to be right; `None` if there is no memory for it.
+    /// The limiter, from valid settings; `None` if there is no memory for it.
     pub(super) fn finish(self) -> Option<Limiter<K, A, C, S>> {
         let eviction = self.evict_every.map(|every| Eviction { every, last_ns: AtomicU64::new(0) });
         Some(Limiter {
@@ -175,19 +174,19 @@ impl<K: ?Sized, A: fmt::Debug, C, S> fmt::Debug for LimiterBuilder<K, A, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimiterBuilder")
             .field("limit", &self.limit)
-            .field("ceiling", &self.capacity)
+            .field("capacity", &self.capacity)
             .field("capacity_hint", &self.capacity_hint)
             .field("evict_every", &self.evict_every)
             .finish_non_exhaustive()
     }
 }
 
-/// The bounds of whatever keeps keys in a table.
+/// The bounds of a table.
 impl Capacity {
     pub(crate) const DEFAULT: Self =
         Self { max_keys: DEFAULT_MAX_KEYS, when_full: WhenFull::Share };
 
-    /// Which of the bounds is wrong.
+    /// Checks the bounds.
     pub(crate) const fn check(&self) -> Result<(), BuildError> {
         match self.max_keys {
             1..=MOST_KEYS => Ok(()),

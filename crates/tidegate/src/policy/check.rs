@@ -1,4 +1,4 @@
-//! What is wrong with rules, whether they come from a file or from code.
+//! The errors of rules, whether they come from a file or from code.
 
 use std::collections::HashMap;
 use std::mem::discriminant;
@@ -7,22 +7,22 @@ use super::diagnostic::Severity;
 use super::text::quoted;
 use super::{Condition, CostTable, Grant, Limit, Pattern, Rule};
 
-/// Something about a rule: which key of it, and what.
+/// A finding about a rule: in which field, and what.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) severity: Severity,
     /// `None`: about the whole policy.
     pub(crate) rule: Option<usize>,
-    /// The key of the rule that it is about.
+    /// The field of the rule that it is about.
     pub(crate) field: &'static str,
-    /// Which element, where the key has a list.
+    /// Which element, where the field is a list.
     pub(crate) element: Option<usize>,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
     pub(crate) other: Option<RelatedKey>,
 }
 
-/// The other place that a finding has to do with; the same key of a rule.
+/// Another position that a finding refers to; the same field of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RelatedKey {
     pub(crate) rule: usize,
@@ -54,7 +54,7 @@ impl Finding {
     }
 }
 
-/// All errors of the rules that can be seen without their text.
+/// All errors of the rules that do not need their text.
 pub(crate) fn check(rules: &[Rule]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if rules.is_empty() {
@@ -76,7 +76,7 @@ pub(crate) fn check(rules: &[Rule]) -> Vec<Finding> {
             let (name, domain) = (quoted(&rule.name), quoted(&rule.domain));
             let other = RelatedKey { rule: first, element: None, text: "it is first used" };
             findings.push(
-                error(index, "name", format!("the name {name} is taken in domain {domain}"))
+                error(index, "name", format!("the name {name} is already used in domain {domain}"))
                     .hint("give one of them another name, or another domain")
                     .other(other),
             );
@@ -93,7 +93,7 @@ fn error(rule: usize, field: &'static str, message: String) -> Finding {
 fn check_name(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
     for (field, text) in [("name", &rule.name), ("domain", &rule.domain)] {
         let why = if text.is_empty() {
-            // In a file it has been reported, as something that is absent or empty.
+            // In a file it has been reported, as absent or empty.
             continue;
         } else if text.len() > LONGEST_NAME {
             format!("is longer than {LONGEST_NAME} bytes")
@@ -126,20 +126,20 @@ fn check_rule(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
 fn check_slots(index: usize, field: &'static str, limit: &Limit) -> Option<Finding> {
     let Limit::Slots(slots) = limit else { return None };
     if slots.max == 0 || slots.expires.is_zero() {
-        let message = "slots need a `max` of at least 1, and time until they expire".into();
+        let message = "slots need a `max` of at least 1, and `expires` above zero".into();
         return Some(error(index, field, message));
     }
     let is_zero = slots.wait.is_some_and(|wait| wait.is_zero());
     is_zero.then(|| {
-        error(index, field, "`wait` must be above zero".into())
-            .hint("use `queue = 0` if nobody waits")
+        error(index, field, "`wait` must be above zero".into()).hint("use `queue = 0` for no queue")
     })
 }
 
 fn check_overrides(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
     for (at, override_rule) in rule.overrides.iter().enumerate() {
         if rule.key.parts.is_empty() {
-            let message = "the rule has one key for all, so there is nothing to override".into();
+            let message =
+                "the rule has one key for all requests, so there is nothing to override".into();
             let hint = "give the rule a `key`, or write a rule with `match`";
             findings.push(error(index, "override", message).element(at).hint(hint));
             continue;
@@ -165,7 +165,7 @@ fn check_overrides(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
             findings.push(error(index, "override", message).element(at));
         } else if !limit.is_like(&rule.limit) {
             let message = "an override cannot change `align`, a quota's `per` or `priority`".into();
-            let hint = "give it the rule's own";
+            let hint = "use the rule's value";
             findings.push(error(index, "override", message).element(at).hint(hint));
         }
     }
@@ -173,8 +173,8 @@ fn check_overrides(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
 
 fn check_cost(index: usize, rule: &Rule, cost: &CostTable, findings: &mut Vec<Finding>) {
     if matches!(rule.limit, Limit::Slots(_)) {
-        let message = "a place in flight is one place, whatever the request costs".into();
-        findings.push(error(index, "cost", message).hint("leave `cost` out of a slots rule"));
+        let message = "a request takes one slot, whatever it costs".into();
+        findings.push(error(index, "cost", message).hint("remove `cost` from a slots rule"));
     }
     if cost.rows.is_empty() {
         findings.push(error(index, "cost", "the cost table has no rows".into()));
@@ -184,11 +184,11 @@ fn check_cost(index: usize, rule: &Rule, cost: &CostTable, findings: &mut Vec<Fi
     }
     for (first, second) in overlaps(&cost.rows) {
         let message = format!("{} and {} overlap", quoted(&first), quoted(&second));
-        findings.push(error(index, "cost", message).hint("a value has one cost"));
+        findings.push(error(index, "cost", message).hint("each value needs exactly one cost"));
     }
 }
 
-/// Rows that one value could meet: equal ones, and ranges that overlap.
+/// Rows that match the same value: equal ones, and ranges that overlap.
 fn overlaps(rows: &[(Pattern, u64)]) -> Vec<(String, String)> {
     let mut ranges: Vec<(i64, i64)> = rows.iter().filter_map(|(row, _)| as_range(row)).collect();
     ranges.sort_unstable();

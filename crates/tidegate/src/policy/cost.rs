@@ -1,16 +1,16 @@
 use super::Pattern;
 use crate::request::Attributes;
 
-/// What a request costs, by the value of an attribute, or always the same.
+/// The cost of a request: by the value of an attribute, or fixed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostTable {
-    /// The attribute; empty where the cost is always the same (no attribute has an empty name).
+    /// The attribute; empty where the cost is fixed (no attribute has an empty name).
     pub(crate) by: Box<str>,
     pub(crate) rows: Vec<(Pattern, u64)>,
 }
 
 impl CostTable {
-    /// The same cost for every request, whatever it says itself.
+    /// The same cost for every request, in place of the request's own.
     #[must_use]
     pub fn fixed(cost: u64) -> Self {
         Self { by: "".into(), rows: vec![(Pattern::Glob("*".into()), cost)] }
@@ -29,7 +29,7 @@ impl CostTable {
         self
     }
 
-    /// The attribute that decides; `None` where the cost is always the same.
+    /// The attribute that decides; `None` where the cost is fixed.
     #[must_use]
     pub fn attribute(&self) -> Option<&str> {
         Some(&*self.by).filter(|by| !by.is_empty())

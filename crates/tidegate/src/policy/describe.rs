@@ -1,4 +1,4 @@
-//! What a rule means, in plain words.
+//! Descriptions of rules as text.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,31 +9,31 @@ use super::text::format_duration;
 use super::{Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Pattern, Rule, Slots};
 
 impl Rule {
-    /// What the rule means, in plain words: whom it is for, how much passes, what happens else.
+    /// A description of the rule: what it applies to, how much it allows, what happens beyond.
     #[must_use]
     pub fn describe(&self) -> String {
-        let mut words = format!("`{}` applies to {}.", self.name, requests(self));
-        let _ = write!(words, " {}.", keys(self));
-        let _ = write!(words, " {}", limit(&self.limit));
+        let mut text = format!("`{}` applies to {}.", self.name, requests(self));
+        let _ = write!(text, " {}.", keys(self));
+        let _ = write!(text, " {}", limit(&self.limit));
         if let Some(table) = &self.cost {
-            let _ = write!(words, " {}.", cost(table));
+            let _ = write!(text, " {}.", cost(table));
         }
         for override_rule in self.overrides.iter().take(MOST_OVERRIDES) {
-            let _ = write!(words, " {}", override_text(override_rule));
+            let _ = write!(text, " {}", override_text(override_rule));
         }
         match self.overrides.len().saturating_sub(MOST_OVERRIDES) {
             0 => {}
             more => {
-                let _ = write!(words, " And {more} more overrides.");
+                let _ = write!(text, " And {more} more overrides.");
             }
         }
         if let Some(group) = &self.group {
-            let _ = write!(words, " It applies only if no earlier rule of group `{group}` does.");
+            let _ = write!(text, " It applies only if no earlier rule of group `{group}` does.");
         }
         if self.mode == Mode::Shadow {
-            words += " It is only watched: a denial is counted, and the request goes on.";
+            text += " It is in shadow mode: a denial is counted, and the request is allowed.";
         }
-        words
+        text
     }
 }
 
@@ -48,12 +48,12 @@ fn requests(rule: &Rule) -> String {
 
 fn condition(condition: &Condition) -> String {
     const MOST: usize = 5;
-    let mut said: Vec<_> = condition.any_of.iter().take(MOST).map(pattern).collect();
+    let mut patterns: Vec<_> = condition.any_of.iter().take(MOST).map(pattern).collect();
     match condition.any_of.len().saturating_sub(MOST) {
         0 => {}
-        more => said.push(format!("{more} more")),
+        more => patterns.push(format!("{more} more")),
     }
-    format!("{} {}", condition.attribute, said.join(" or "))
+    format!("{} {}", condition.attribute, patterns.join(" or "))
 }
 
 fn pattern(pattern: &Pattern) -> String {
@@ -72,10 +72,10 @@ fn keys(rule: &Rule) -> String {
         return "All of them share one limit".into();
     }
     let parts: Vec<_> = rule.key.parts.iter().map(ToString::to_string).collect();
-    format!("Each {} has a limit of its own", parts.join(" and "))
+    format!("Each {} has its own limit", parts.join(" and "))
 }
 
-/// The sentences about an algorithm and its numbers.
+/// The description of an algorithm and its numbers.
 fn limit(limit: &Limit) -> String {
     match limit {
         Limit::Bucket(of) => bucket(of),
@@ -89,7 +89,7 @@ fn limit(limit: &Limit) -> String {
             let twice = u128::from(max) * 2;
             format!(
                 "At most {max} in each window of {per}; {opens}. \
-                 Around the end of a window up to {twice} can pass within {per}. \
+                 Around the end of a window up to {twice} can be allowed within {per}. \
                  It is full again when the window ends, {per} after it opened at most."
             )
         }
@@ -97,7 +97,7 @@ fn limit(limit: &Limit) -> String {
             let (max, per, parts) = (sliding.max(), sliding.per(), sliding.parts());
             let steady = per.saturating_add(per / parts);
             format!(
-                "At most {max} in any {}. A steady {max} per {} always passes \
+                "At most {max} in any {}. A steady {max} per {} is always allowed \
                  (it is counted in {parts} parts). From empty it is full again after {} at most.",
                 format_duration(per),
                 format_duration(steady),
@@ -122,16 +122,16 @@ fn bucket(bucket: &Bucket) -> String {
     let window = rate.period().max(Duration::from_secs(60));
     let in_window = u128::from(burst) + count * window.as_nanos() / period_ns;
     let full_ns = (u128::from(burst) * period_ns).div_ceil(count);
-    let mut words = format!(
+    let mut text = format!(
         "{pace}; at most {burst} at once and {in_window} in any {}. \
          From empty it is full again after {}.",
         format_duration(window),
         format_duration(nanos(full_ns)),
     );
     if bucket.debt() > 0 {
-        let _ = write!(words, " Commits may overdraw it by {}.", bucket.debt());
+        let _ = write!(text, " Commits may overdraw it by {}.", bucket.debt());
     }
-    words
+    text
 }
 
 fn quota(quota: Quota, cycle: &Cycle) -> String {
@@ -140,15 +140,16 @@ fn quota(quota: Quota, cycle: &Cycle) -> String {
         Cycle::Round => "round that the host closes".into(),
     };
     let max = quota.max();
-    let edge = |most: u128| format!("up to {most} can pass in a row around the end of a period");
+    let edge =
+        |most: u128| format!("up to {most} can be allowed in a row around the end of a period");
     let carry = match quota.carry() {
-        Carry::Nothing => format!("what is not spent lapses. So {}", edge(u128::from(max) * 2)),
+        Carry::Nothing => format!("unused units lapse. So {}", edge(u128::from(max) * 2)),
         Carry::UpTo(most) => format!(
-            "up to {most} that are not spent are added to the next. So {}",
+            "up to {most} unused units are added to the next. So {}",
             edge(u128::from(max) * 2 + u128::from(most))
         ),
         Carry::All => {
-            "what is not spent is added to the next, without a bound, from a key's first request on"
+            "unused units are added to the next, without a bound, from a key's first request on"
                 .into()
         }
     };
@@ -160,9 +161,9 @@ fn quota(quota: Quota, cycle: &Cycle) -> String {
 }
 
 fn slots(slots: &Slots) -> String {
-    let mut words = format!("At most {} in flight at once.", slots.max);
+    let mut text = format!("At most {} in flight at once.", slots.max);
     if slots.queue == 0 {
-        words += " Nobody waits for a place.";
+        text += " There is no queue.";
     } else {
         let order = match &slots.priority {
             Some(attribute) => format!("the higher `{attribute}` first, then in order of arrival"),
@@ -172,14 +173,11 @@ fn slots(slots: &Slots) -> String {
             Some(wait) => format!("for at most {}", format_duration(wait)),
             None => "without a deadline".into(),
         };
-        let _ = write!(words, " Up to {} wait, {order}, {wait}.", slots.queue);
+        let _ = write!(text, " Up to {} wait in the queue, {order}, {wait}.", slots.queue);
     }
-    let _ = write!(
-        words,
-        " A place that is not renewed for {} is lost.",
-        format_duration(slots.expires)
-    );
-    words
+    let _ =
+        write!(text, " A slot that is not renewed for {} expires.", format_duration(slots.expires));
+    text
 }
 
 fn cost(table: &CostTable) -> String {
@@ -194,7 +192,7 @@ fn cost(table: &CostTable) -> String {
     if table.rows.len() > MOST {
         rows.push("…".into());
     }
-    format!("A request costs {}; others are refused as invalid", rows.join(", "))
+    format!("A request costs {}; others are rejected as invalid", rows.join(", "))
 }
 
 fn override_text(override_rule: &Override) -> String {
@@ -204,14 +202,14 @@ fn override_text(override_rule: &Override) -> String {
             .ok()
             .map(|time| format!(" (until {time})"))
     });
-    let words = match &override_rule.grant {
+    let text = match &override_rule.grant {
         Grant::Unlimited => "No limit.".into(),
         Grant::Limit(other) => limit(other),
     };
-    format!("For {}{}: {words}", keys.join(", "), until.unwrap_or_default())
+    format!("For {}{}: {text}", keys.join(", "), until.unwrap_or_default())
 }
 
-/// A duration of so many nanoseconds; the longest one if they are too many.
+/// A duration of this many nanoseconds, saturating.
 fn nanos(ns: u128) -> Duration {
     let secs = u64::try_from(ns / 1_000_000_000).unwrap_or(u64::MAX);
     let rest = u32::try_from(ns % 1_000_000_000).unwrap_or(0);

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 /// Names and values of the attributes of one descriptor: an ordered list of keys with values.
 ///
-/// Rules find an entry by its key. Those that come from a tree of descriptors, where the order matters,
-/// find it by its place, as `2.path`, and how many there are as [`ENTRIES`](Self::ENTRIES). All
-/// descriptors of one call but the first also say their number, as [`NUMBER`](Self::NUMBER). A key that
-/// looks like one of these names hides none of them, and of entries with the same key the last counts.
+/// Rules find an entry by its key. Rules from a tree of descriptors, where the order matters, find
+/// it by its position, as `2.path`, and the number of entries as [`ENTRIES`](Self::ENTRIES). All
+/// descriptors of one call but the first also have their number, as [`NUMBER`](Self::NUMBER). A key
+/// that equals one of these names hides none of them, and of entries with the same key the last
+/// counts.
 ///
 /// ```
 /// use tidegate::policy::DescriptorNames;
@@ -21,24 +22,24 @@ use std::fmt::Write;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct DescriptorNames {
-    /// All names by place, one after the other.
+    /// All names by position, one after the other.
     names: String,
     /// Where each of them ends.
     ends: Vec<usize>,
 }
 
 impl DescriptorNames {
-    /// The attribute that says how many entries a descriptor has.
+    /// The attribute with the number of entries of a descriptor.
     pub const ENTRIES: &'static str = "entries of the descriptor";
 
-    /// The attribute that says which descriptor of a call it is, from 1; the first one does not say so.
+    /// The attribute with the number of a descriptor in its call, from 1; the first one has none.
     pub const NUMBER: &'static str = "number of the descriptor";
 
     /// The names for the keys of a descriptor.
     pub fn new<'k>(keys: impl IntoIterator<Item = &'k str>) -> Self {
         let mut made = Self::default();
-        for (place, key) in (1..).zip(keys) {
-            Self::write(&mut made.names, place, key);
+        for (position, key) in (1..).zip(keys) {
+            Self::write(&mut made.names, position, key);
             made.ends.push(made.names.len());
         }
         made
@@ -56,35 +57,35 @@ impl DescriptorNames {
         let keys = entries.into_iter();
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let names = starts.zip(&self.ends).map(|(start, end)| &self.names[start..*end]);
-        let places = names.zip(keys.clone()).map(|(name, (_, value))| (name, value));
+        let by_position = names.zip(keys.clone()).map(|(name, (_, value))| (name, value));
         let number = (number > 0).then(|| (Self::NUMBER, small(number)));
         // Of attributes with the same name the first counts.
         std::iter::once((Self::ENTRIES, small(self.ends.len())))
             .chain(number)
-            .chain(places)
+            .chain(by_position)
             .chain(keys.rev().filter(|(key, _)| *key != Self::NUMBER))
     }
 
-    /// The name of an entry by its place, from 1.
+    /// The name of an entry by its position, from 1.
     #[cfg(feature = "yaml")]
-    pub(crate) fn at(place: usize, key: &str) -> String {
+    pub(crate) fn at(position: usize, key: &str) -> String {
         let mut name = String::new();
-        Self::write(&mut name, place, key);
+        Self::write(&mut name, position, key);
         name
     }
 
-    fn write(name: &mut String, place: usize, key: &str) {
-        // Writing to a text does not fail.
-        let _ = write!(name, "{place}.{key}");
+    fn write(name: &mut String, position: usize, key: &str) {
+        // Writing to a string does not fail.
+        let _ = write!(name, "{position}.{key}");
     }
 }
 
-/// A number as text; above the most that any rule can be about they are all the same.
+/// A number as text; all numbers above the largest that rules distinguish are the same.
 pub(crate) fn small(number: usize) -> &'static str {
     NUMBERS.get(number).unwrap_or(&"more")
 }
 
-/// The most entries that a rule can tell apart.
+/// The most entries that rules distinguish.
 pub(crate) const MOST_ENTRIES: usize = 16;
 
 const NUMBERS: [&str; MOST_ENTRIES + 1] =

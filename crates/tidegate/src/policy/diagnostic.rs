@@ -1,28 +1,28 @@
-//! What is wrong with a policy file: where, what, and what to do about it.
+//! Diagnostics of a policy file: where, what, and what to do about it.
 
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The policy can be used, but probably says something else than was meant.
+    /// The policy can be used, but probably has a mistake.
     Warning,
     /// The policy cannot be used.
     Error,
 }
 
-/// One thing that is wrong with a policy.
+/// One error or warning in a policy.
 ///
-/// Shown as text it has the place, the line, marks under the text, and a hint.
+/// As text it has the position, the line, carets under the span, and a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The name of the file, as it was given.
+    /// The name of the file, as given to the parser.
     pub file: Arc<str>,
     /// The line, from 1; 0 where there is no file, because the rules were built in code.
     pub line: usize,
@@ -34,12 +34,12 @@ pub struct Diagnostic {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
-    /// Another place that has to do with it.
+    /// Another position that it refers to.
     pub note: Option<String>,
     excerpt: Option<Excerpt>,
 }
 
-/// The part of a line that is shown, and where the marks go; both in characters.
+/// The excerpt of a line, and the position of the carets; both in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Excerpt {
     text: String,
@@ -47,7 +47,7 @@ struct Excerpt {
     marks: usize,
 }
 
-/// Everything that is wrong with a policy, in the order of the file. At least one is an error.
+/// All errors and warnings of a policy, in the order of the file. At least one is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyErrors {
     diagnostics: Vec<Diagnostic>,
@@ -55,14 +55,14 @@ pub struct PolicyErrors {
 }
 
 impl PolicyErrors {
-    /// How many are reported at most; the others are counted.
+    /// The maximum that is reported; the others are counted.
     pub const MOST: usize = 100;
 
     pub(crate) const fn new(diagnostics: Vec<Diagnostic>, left_out: usize) -> Self {
         Self { diagnostics, left_out }
     }
 
-    /// What is wrong: errors and warnings.
+    /// The errors and warnings.
     #[must_use]
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
@@ -124,7 +124,7 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Diagnostic {
-    /// A diagnostic about a part of a text, for other files that go with a policy. The span is in
+    /// A diagnostic about a part of a text, for other files that belong to a policy. The span is in
     /// bytes of the text.
     #[must_use]
     pub fn in_text(
@@ -140,7 +140,7 @@ impl Diagnostic {
     }
 }
 
-/// A problem as it is found: in bytes of the text.
+/// A diagnostic as it is found: in bytes of the text.
 #[derive(Clone, Debug)]
 pub(crate) struct RawDiagnostic {
     pub(crate) severity: Severity,
@@ -151,23 +151,23 @@ pub(crate) struct RawDiagnostic {
     pub(crate) origin: Origin,
 }
 
-/// Another place that a problem has to do with.
+/// Another position that a diagnostic refers to.
 #[derive(Clone, Debug)]
 pub(crate) struct RelatedSpan {
     pub(crate) span: Range<usize>,
     pub(crate) text: &'static str,
 }
 
-/// How a problem was found, which tells whether it may be the echo of another one.
+/// How a diagnostic was found, which shows whether it may follow from another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The text is not TOML.
     Syntax,
     /// The text is not TOML from here on.
     Unclosed,
-    /// Something says what it should not.
+    /// A value is wrong.
     Meaning,
-    /// Something is not there. Where the text is not TOML it may just not have been read.
+    /// Something is missing. Where the text is not TOML it may just not have been parsed.
     Absence,
 }
 
@@ -233,7 +233,7 @@ impl<'a> Source<'a> {
         (line + 1, self.text[self.line_starts[line]..at].chars().count() + 1)
     }
 
-    /// The line around a place, cut to what fits a screen.
+    /// The line around a position, cut to the width of a screen.
     fn excerpt(&self, start: usize, end: usize) -> Excerpt {
         const BEFORE: usize = 60;
         const WIDTH: usize = 100;
@@ -276,7 +276,7 @@ pub(crate) fn without_position(
     }
 }
 
-/// A message, of which a part may have come from the file: bounded, and safe for a terminal.
+/// A message, of which a part may have come from the file: bounded, and harmless on a terminal.
 fn clean(message: &str) -> String {
     const LONGEST: usize = 600;
     let mut clean: String = message.chars().take(LONGEST).map(visible).collect();

@@ -1,13 +1,13 @@
-//! Every key of the policy file: the one table that the parser, the hints and the schema share.
+//! Every field of the policy file: the one table that the parser, the hints and the schema share.
 
-/// A table of the file: its keys.
+/// A table of the file: its fields.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) name: &'static str,
     pub(crate) fields: &'static [Field],
 }
 
-/// One key.
+/// One field.
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
@@ -16,14 +16,14 @@ pub(crate) struct Field {
     pub(crate) about: &'static str,
 }
 
-/// Whether a key has to be there.
+/// Whether a field is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Required,
     Optional,
 }
 
-/// What the value of a key may be.
+/// What the value of a field may be.
 #[derive(Debug)]
 pub(crate) enum ValueKind {
     /// Text that is not empty.
@@ -52,9 +52,9 @@ pub(crate) enum ValueKind {
     Cost,
     /// A time: text as in RFC 3339, or a date-time of TOML.
     Time,
-    /// A table with keys of its own.
+    /// A table with its own fields.
     Table(&'static Section),
-    /// A list of tables with keys of their own.
+    /// A list of tables with their own fields.
     Tables(&'static Section),
 }
 
@@ -72,10 +72,10 @@ const fn optional(name: &'static str, kind: ValueKind, about: &'static str) -> F
     Field { name, kind, need: Presence::Optional, about }
 }
 
-/// The largest count. TOML promises half of it, but code can build limits of as much, and every policy
-/// can be written down.
+/// The largest count. TOML promises half of it, but limits built in code may have as much, and
+/// every policy can be written.
 pub(crate) const MOST: u64 = u64::MAX;
-/// The longest queue that a file can say.
+/// The longest queue in a file.
 pub(crate) const MOST_QUEUE: u64 = u32::MAX as u64;
 const COUNT: ValueKind = ValueKind::Integer { min: 1, max: MOST };
 /// Windows keep their counts in 32 bits.
@@ -87,7 +87,11 @@ const QUEUE: ValueKind = ValueKind::Integer { min: 0, max: MOST_QUEUE };
 pub(crate) static FILE: Section = Section {
     name: "the file",
     fields: &[
-        optional("rule", ValueKind::Tables(&RULE), "A rule: who is limited, and how."),
+        optional(
+            "rule",
+            ValueKind::Tables(&RULE),
+            "A rule: which requests it matches, their key, and the limit.",
+        ),
         optional(
             "server",
             ValueKind::Table(&SERVER),
@@ -101,41 +105,61 @@ pub(crate) static RULE: Section = Section {
     fields: &[
         required("name", ValueKind::Text, "Unique in its domain; shown in decisions and metrics."),
         optional("domain", ValueKind::Text, "The area that a request names. Default: \"default\"."),
-        optional("match", ValueKind::Patterns, "What a request must look like: all of these."),
-        optional("key", ValueKind::Texts, "Whose bucket: attributes. Default: [], one for all."),
+        optional(
+            "match",
+            ValueKind::Patterns,
+            "Conditions on attributes of the request; all must hold.",
+        ),
+        optional(
+            "key",
+            ValueKind::Texts,
+            "Attributes that the limit counts by. Default: [], one key for all.",
+        ),
         optional("bucket", ValueKind::Table(&BUCKET), "A token bucket."),
         optional("window", ValueKind::Table(&WINDOW), "A fixed window."),
         optional("sliding", ValueKind::Table(&SLIDING), "A sliding window."),
-        optional("cooldown", ValueKind::Duration, "The least time between two admissions."),
+        optional("cooldown", ValueKind::Duration, "The minimum time between two allowed requests."),
         optional("quota", ValueKind::Table(&QUOTA), "An amount per calendar period or round."),
-        optional("slots", ValueKind::Table(&SLOTS), "So many in flight at once."),
-        optional("cost", ValueKind::Cost, "What a request costs, instead of what it says itself."),
-        optional("deny", ValueKind::Text, "The reason that a refusal gives."),
-        optional("mode", ValueKind::Choice(&["enforce", "shadow"]), "Whether a denial bites."),
-        optional("group", ValueKind::Text, "Of the rules of a group only the first that matches."),
+        optional("slots", ValueKind::Table(&SLOTS), "A maximum in flight at once."),
+        optional("cost", ValueKind::Cost, "What a request costs, in place of its own cost."),
+        optional("deny", ValueKind::Text, "The reason in denials."),
+        optional(
+            "mode",
+            ValueKind::Choice(&["enforce", "shadow"]),
+            "Whether denials are enforced.",
+        ),
+        optional(
+            "group",
+            ValueKind::Text,
+            "Of the rules of a group only the first that matches applies.",
+        ),
         optional("override", ValueKind::Tables(&OVERRIDE), "Other limits for some keys."),
         optional(
             "on_error",
             ValueKind::Choice(&["allow", "deny"]),
-            "When the store has no answer.",
+            "The decision when the store is unavailable.",
         ),
         optional(
             "missing",
             ValueKind::Choice(&["refuse", "skip", "share"]),
-            "When an attribute of the key is absent. Default: \"refuse\".",
+            "What happens when an attribute of the key is absent. Default: \"refuse\".",
         ),
         optional(
             "durability",
             ValueKind::Choice(&["memory", "flush", "fsync"]),
-            "How safe a charge is when the answer is given.",
+            "How durable a charge is before the response.",
         ),
-        optional("reserve_for", ValueKind::Duration, "How long units are held. Default: \"10m\"."),
-        optional("charge_refused", ValueKind::Bool, "Charge what is refused, too."),
-        optional("effective", ValueKind::Choice(&["now", "next"]), "When an edit begins to count."),
+        optional(
+            "reserve_for",
+            ValueKind::Duration,
+            "How long a reservation holds units. Default: \"10m\".",
+        ),
+        optional("charge_refused", ValueKind::Bool, "Also charge denied requests."),
+        optional("effective", ValueKind::Choice(&["now", "next"]), "When an edit takes effect."),
     ],
 };
 
-/// The keys of a rule of which it has exactly one.
+/// The fields of a rule of which it has exactly one.
 pub(crate) const ALGORITHMS: [&str; 6] =
     ["bucket", "window", "sliding", "cooldown", "quota", "slots"];
 
@@ -171,7 +195,7 @@ pub(crate) static QUOTA: Section = Section {
     fields: &[
         required("max", COUNT, "Units per period."),
         required("per", ValueKind::Text, "\"day\", \"month in Europe/Helsinki\", … or \"round\"."),
-        optional("carry", CARRY, "What becomes of unspent units. Default: \"none\"."),
+        optional("carry", CARRY, "What happens to unused units. Default: \"none\"."),
     ],
 };
 
@@ -182,13 +206,13 @@ const WAIT: ValueKind = ValueKind::DurationOr(&["none"]);
 pub(crate) static SLOTS: Section = Section {
     name: "slots",
     fields: &[
-        required("max", COUNT, "How many may be in flight."),
-        optional("queue", QUEUE, "How many may wait. Default: 1024."),
-        optional("wait", WAIT, "How long anybody waits. Default: \"none\", no deadline."),
+        required("max", COUNT, "The maximum in flight."),
+        optional("queue", QUEUE, "The length of the queue. Default: 1024."),
+        optional("wait", WAIT, "The longest wait in the queue. Default: \"none\", no deadline."),
         optional(
             "expires",
             ValueKind::Duration,
-            "When an unrenewed place is lost. Default: \"10m\".",
+            "When an unrenewed slot expires. Default: \"10m\".",
         ),
         optional("priority", ValueKind::Text, "An attribute: the higher integer goes first."),
     ],
@@ -237,78 +261,94 @@ pub(crate) static SERVER: Section = Section {
         optional("resp", ValueKind::Text, "Address of the Redis protocol listener, or \"off\"."),
         optional("unix", ValueKind::Text, "Path of the local socket, or \"off\"."),
         optional("admin", ValueKind::Text, "Address of the admin listener, or \"off\"."),
-        optional("admin_token", ValueKind::Text, "What callers of the admin listener must show."),
+        optional("admin_token", ValueKind::Text, "The token for the admin listener."),
         optional(
             "admin_read_token",
             ValueKind::Text,
-            "What those must show who may only look there.",
+            "The token for read-only access to the admin listener.",
         ),
-        optional("resp_password", ValueKind::Text, "What callers of the Redis listener must show."),
+        optional("resp_password", ValueKind::Text, "The password for the Redis protocol listener."),
         optional(
             "unix_users",
             ValueKind::Texts,
-            "Who may use the local socket, besides its owner and root.",
+            "Users allowed on the local socket, besides its owner and root.",
         ),
-        optional("unix_groups", ValueKind::Texts, "Groups whose members may use it."),
+        optional(
+            "unix_groups",
+            ValueKind::Texts,
+            "Groups whose members are allowed on the local socket.",
+        ),
         optional(
             "unix_user_rate",
             ValueKind::Rate,
-            "Requests of one user there. Default: \"100/s\".",
+            "Requests of one user on the local socket. Default: \"100/s\".",
         ),
-        optional("unix_rate", ValueKind::Rate, "Requests of all users there. Default: \"1000/s\"."),
+        optional(
+            "unix_rate",
+            ValueKind::Rate,
+            "Requests of all users on the local socket. Default: \"1000/s\".",
+        ),
         optional("store", ValueKind::Text, "\"memory\", \"file:PATH\" or \"redis://…\"."),
         optional(
             "trusted_proxies",
             ValueKind::Texts,
-            "Networks whose word about addresses counts.",
+            "Networks of proxies whose forwarded client addresses are trusted.",
         ),
         optional(
             "headers",
             ValueKind::Choice(&["ietf-11", "ietf-06", "x-ratelimit", "envoy-03", "none"]),
-            "Which headers tell a client about its limits. Default: \"ietf-11\".",
+            "Which rate-limit headers responses have. Default: \"ietf-11\".",
         ),
         optional(
             "user_header",
             ValueKind::Text,
-            "The header with the attribute \"user\", for proxies.",
+            "The header with the attribute \"user\", set by proxies.",
         ),
         optional(
             "log_keys",
             ValueKind::Choice(&["plain", "hashed"]),
             "How keys are shown in logs. Default: \"plain\".",
         ),
-        optional("max_connections", COUNT, "Connections at a time. Default: 10000."),
+        optional("max_connections", COUNT, "Maximum concurrent connections. Default: 10000."),
         optional(
             "max_connections_per_peer",
             COUNT,
-            "Connections at a time from one address or user. Default: half of all.",
+            "Maximum concurrent connections of one address or user. Default: half of all.",
         ),
-        optional("max_keys", COUNT, "How many keys are kept at most. Default: 16777216."),
+        optional("max_keys", COUNT, "Maximum number of keys. Default: 16777216."),
         optional(
             "when_full",
             ValueKind::Choice(&["share", "deny", "allow"]),
-            "What happens to new keys beyond that. Default: \"share\".",
+            "What happens to new keys beyond max_keys. Default: \"share\".",
         ),
-        optional("unmatched", ValueKind::Choice(&["allow", "deny"]), "When no rule matches."),
+        optional(
+            "unmatched",
+            ValueKind::Choice(&["allow", "deny"]),
+            "The decision when no rule matches.",
+        ),
         optional(
             "enforce",
             ValueKind::FractionOr(&["all", "none"]),
-            "Which part of the keys is enforced. Default: \"all\".",
+            "For which share of the keys denials are enforced. Default: \"all\".",
         ),
     ],
 };
 
-/// Edits over a policy, as they are kept.
+/// Edits over a policy, as they are stored.
 pub(crate) static OVERLAY: Section = Section {
     name: "the overlay",
     fields: &[
         optional("rule", ValueKind::Tables(&RULE), "A rule, over the policy's rule of that name."),
         optional("override", ValueKind::Tables(&OVERLAY_OVERRIDE), "Another limit for some keys."),
-        optional("ban", ValueKind::Tables(&BAN), "Somebody who is refused."),
+        optional(
+            "ban",
+            ValueKind::Tables(&BAN),
+            "Requests that are denied whatever the limits are.",
+        ),
     ],
 };
 
-/// An override of a rule that is somewhere else, so it says its limit in full.
+/// An override of a rule in another file, so it has its limit in full.
 pub(crate) static OVERLAY_OVERRIDE: Section = Section {
     name: "an override",
     fields: &[
@@ -320,18 +360,18 @@ pub(crate) static OVERLAY_OVERRIDE: Section = Section {
         optional("bucket", ValueKind::Table(&BUCKET), "A token bucket."),
         optional("window", ValueKind::Table(&WINDOW), "A fixed window."),
         optional("sliding", ValueKind::Table(&SLIDING), "A sliding window."),
-        optional("cooldown", ValueKind::Duration, "The least time between two admissions."),
+        optional("cooldown", ValueKind::Duration, "The minimum time between two allowed requests."),
         optional("quota", ValueKind::Table(&QUOTA), "An amount per calendar period or round."),
-        optional("slots", ValueKind::Table(&SLOTS), "So many in flight at once."),
+        optional("slots", ValueKind::Table(&SLOTS), "A maximum in flight at once."),
     ],
 };
 
 pub(crate) static BAN: Section = Section {
     name: "a ban",
     fields: &[
-        required("domain", ValueKind::Text, "Where they are refused."),
-        required("who", ValueKind::Patterns, "Whose requests: all that look so. {} is everybody."),
+        required("domain", ValueKind::Text, "The domain in which it applies."),
+        required("match", ValueKind::Patterns, "Which requests: conditions. {} is every request."),
         optional("until", ValueKind::Time, "When the ban ends."),
-        optional("reason", ValueKind::Text, "Words for those who are refused."),
+        optional("reason", ValueKind::Text, "The reason that denied clients get."),
     ],
 };

@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::text::{TextError, quoted};
 
-/// Whose bucket: attributes of the request. None of them means one for all.
+/// The key of a rule: attributes of the request. Without any, all requests share one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Key {
     pub(crate) parts: Vec<KeyPart>,
@@ -31,10 +31,10 @@ impl Key {
         &self.parts
     }
 
-    /// Adds a part as a policy file has it: a name, `ip`, `ip/N` (IPv6), `ip4/N` (IPv4), or `ip/text`
-    /// for an address that counts as it is written.
+    /// Adds a part as a policy file has it: a name, `ip`, `ip/N` (IPv6), `ip4/N` (IPv4), or
+    /// `ip/text` for an address that counts as it is written.
     ///
-    /// `ip/N` and `ip4/N` together are one part. Anything else that is there twice is an error.
+    /// `ip/N` and `ip4/N` make one part. Any other repetition is an error.
     pub(crate) fn add(&mut self, text: &str) -> Result<(), TextError> {
         let part = match text.split_once('/') {
             None if text == "ip" => AddressPrefix::Whole,
@@ -55,14 +55,14 @@ impl Key {
     }
 
     fn add_text(&mut self, attribute: &str, text: &str) -> Result<(), TextError> {
-        let is_there = self.parts.iter().any(|part| part.attribute() == attribute);
+        let is_known = self.parts.iter().any(|part| part.attribute() == attribute);
         self.parts.push(KeyPart::Text(attribute.into()));
-        if is_there { Err(is_there_twice(text)) } else { Ok(()) }
+        if is_known { Err(is_repeated(text)) } else { Ok(()) }
     }
 
     fn add_address(&mut self, text: &str, cut: AddressPrefix) -> Result<(), TextError> {
         if self.parts.iter().any(|part| *part == KeyPart::Text("ip".into())) {
-            return Err(is_there_twice(text));
+            return Err(is_repeated(text));
         }
         let known = self.parts.iter_mut().find_map(|part| match part {
             KeyPart::Address { v4_bits, v6_bits, .. } => Some((v4_bits, v6_bits)),
@@ -79,14 +79,14 @@ impl Key {
             }
             (Some((v4_bits, _)), AddressPrefix::V4(bits)) if *v4_bits == V4_BITS => *v4_bits = bits,
             (Some((_, v6_bits)), AddressPrefix::V6(bits)) if *v6_bits == V6_BITS => *v6_bits = bits,
-            (Some(_), _) => return Err(is_there_twice(text)),
+            (Some(_), _) => return Err(is_repeated(text)),
         }
         Ok(())
     }
 }
 
 impl KeyPart {
-    /// The attribute that it takes.
+    /// Its attribute.
     #[must_use]
     pub fn attribute(&self) -> &str {
         match self {
@@ -107,7 +107,7 @@ impl fmt::Display for KeyPart {
     }
 }
 
-/// What one text of a key says about an address.
+/// The part of an address that a key names.
 #[derive(Clone, Copy)]
 enum AddressPrefix {
     Whole,
@@ -115,7 +115,7 @@ enum AddressPrefix {
     V6(u8),
 }
 
-/// Refuses what cannot be the name of an attribute.
+/// Rejects invalid names of attributes.
 pub(crate) fn attribute_name(name: &str) -> Result<(), TextError> {
     if name.is_empty() {
         return Err(TextError::new("the name of an attribute is empty"));
@@ -131,13 +131,13 @@ fn bits_of(text: &str, bits: &str, most: u8) -> Result<u8, TextError> {
     number.filter(|bits| (1..=most).contains(bits)).ok_or_else(|| {
         TextError::new(format!("{} has no number of bits from 1 to {most}", quoted(text))).hint(
             "\"ip/56\" cuts IPv6 addresses, \"ip4/24\" cuts IPv4 addresses, \"ip/text\" takes them as \
-             they are written, [] is one for all",
+             they are written, [] is one key for all",
         )
     })
 }
 
-fn is_there_twice(text: &str) -> TextError {
-    TextError::new(format!("{} is in the key twice", quoted(text)))
+fn is_repeated(text: &str) -> TextError {
+    TextError::new(format!("{} appears twice in the key", quoted(text)))
 }
 
 pub(crate) const V4_BITS: u8 = 32;

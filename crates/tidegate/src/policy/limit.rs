@@ -16,11 +16,11 @@ pub enum Limit {
     Window(Window),
     /// A sliding window.
     Sliding(Sliding),
-    /// A minimum gap between admissions.
+    /// A minimum gap between allowed requests.
     Cooldown(Cooldown),
     /// An amount per calendar period, or per round that the host closes.
     Quota(Quota, Cycle),
-    /// So many in flight at once.
+    /// A maximum in flight at once.
     Slots(Slots),
 }
 
@@ -33,7 +33,7 @@ pub enum Cycle {
     Round,
 }
 
-/// At most so many in flight, and a queue for those who wait for a place.
+/// A maximum in flight, and a queue for the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
     pub(crate) max: u64,
@@ -57,8 +57,7 @@ impl Limit {
         }
     }
 
-    /// Whether one can stand for the other in an override: the same algorithm, with other numbers at
-    /// most.
+    /// Whether one can override the other: the same algorithm, differing in numbers only.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Window(a), Self::Window(b)) => a.is_aligned() == b.is_aligned(),
@@ -70,33 +69,32 @@ impl Limit {
 }
 
 impl Slots {
-    /// How many may wait where nobody says otherwise.
+    /// The default length of the queue.
     pub const DEFAULT_QUEUE: usize = 1_024;
 
-    /// How long a place is kept for a holder that does not renew, where nobody says otherwise.
+    /// The default time after which an unrenewed slot expires.
     pub const DEFAULT_EXPIRES: Duration = Duration::from_secs(600);
 
-    /// At most `max` in flight. Zero is refused when the policy is built.
+    /// At most `max` in flight. Zero is rejected when the policy is built.
     #[must_use]
     pub const fn new(max: u64) -> Self {
         let (queue, expires) = (Self::DEFAULT_QUEUE, Self::DEFAULT_EXPIRES);
         Self { max, queue, wait: None, expires, priority: None }
     }
 
-    /// The same slots with another length of the queue; 0: nobody waits.
+    /// The same slots with another length of the queue; 0: no queue.
     #[must_use]
     pub fn queue(self, queue: usize) -> Self {
         Self { queue, ..self }
     }
 
-    /// The same slots, for which nobody waits longer than this; 584 years at most.
+    /// The same slots with a longest wait in the queue; 584 years at most.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait: Some(wait.min(LONGEST)), ..self }
     }
 
-    /// The same slots, whose holders lose their place when they do not renew it for so long; 584
-    /// years at most.
+    /// The same slots, which expire when they are not renewed for this long; 584 years at most.
     #[must_use]
     pub fn expires(self, expires: Duration) -> Self {
         Self { expires: expires.min(LONGEST), ..self }
@@ -108,31 +106,31 @@ impl Slots {
         Self { priority: Some(attribute.into()), ..self }
     }
 
-    /// How many may be in flight.
+    /// The maximum in flight.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
     }
 
-    /// How many may wait.
+    /// The length of the queue.
     #[must_use]
     pub const fn queue_len(&self) -> usize {
         self.queue
     }
 
-    /// How long anybody waits at most, unless the caller says so.
+    /// The longest wait in the queue, unless the caller sets one.
     #[must_use]
     pub const fn longest_wait(&self) -> Option<Duration> {
         self.wait
     }
 
-    /// How long a place is kept for a holder that does not renew.
+    /// The time after which an unrenewed slot expires.
     #[must_use]
     pub const fn expiry(&self) -> Duration {
         self.expires
     }
 
-    /// The attribute whose integer says who goes first.
+    /// The attribute whose higher integer goes first.
     #[must_use]
     pub fn priority_attribute(&self) -> Option<&str> {
         self.priority.as_deref()

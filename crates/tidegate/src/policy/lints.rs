@@ -1,4 +1,4 @@
-//! What a policy says that was probably not meant.
+//! Warnings about probable mistakes in a policy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use super::subsumption::{Subsumption, WorkBudget};
 use super::text::quoted;
 use super::{Effective, Limit, Rule};
 
-/// All warnings. Rules that are too many to compare are left alone rather than compared slowly.
+/// All warnings. When there are too many rules to compare, some warnings are left out.
 pub(crate) fn lint(rules: &[Rule]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut effort = WorkBudget::new(MOST_STEPS);
@@ -26,7 +26,7 @@ fn warning(rule: usize, field: &'static str, message: String) -> Finding {
     Finding::new(Severity::Warning, rule, field, message)
 }
 
-/// Rules of a group that never apply, because an earlier one takes all that they would take.
+/// Rules of a group that never apply, because an earlier one matches all their requests.
 fn shadowed_in_groups(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Vec<Finding>) {
     let mut groups = BTreeMap::<_, Vec<usize>>::new();
     for (index, rule) in rules.iter().enumerate() {
@@ -42,13 +42,13 @@ fn shadowed_in_groups(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Ve
             let (rule, first) = (&rules[*index], members[first]);
             let name = quoted(&rules[first].name);
             let message = format!(
-                "{} never applies: {name} comes first in the group and takes all of its requests",
+                "{} never applies: {name} comes first in the group and matches all of its requests",
                 quoted(&rule.name),
             );
             let other = RelatedKey { rule: first, element: None, text: "the earlier rule is" };
             findings.push(
                 warning(*index, "name", message)
-                    .hint("put the more special rule first, or take it out of the group")
+                    .hint("put the more specific rule first, or remove it from the group")
                     .other(other),
             );
         }
@@ -64,15 +64,14 @@ fn duplicates(rules: &[Rule], findings: &mut Vec<Finding>) {
         let first = *seen.entry(all).or_insert(index);
         if first != index {
             let names = (quoted(&rule.name), quoted(&rules[first].name));
-            let message = format!("{} says the same as {}", names.0, names.1);
+            let message = format!("{} duplicates {}", names.0, names.1);
             let other = RelatedKey { rule: first, element: None, text: "the earlier rule is" };
-            findings
-                .push(warning(index, "name", message).hint("leave out one of them").other(other));
+            findings.push(warning(index, "name", message).hint("remove one of them").other(other));
         }
     }
 }
 
-/// Limits for all that leave less than a limit for one key would.
+/// Limits for all keys that allow less than a limit for one key does.
 fn below_a_key(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Vec<Finding>) {
     let mut domains = BTreeMap::<_, (Vec<usize>, Vec<usize>)>::new();
     for (index, rule) in rules.iter().enumerate() {
@@ -103,16 +102,16 @@ fn below_a_key(rules: &[Rule], effort: &mut WorkBudget, findings: &mut Vec<Findi
 fn below(all_at: usize, all: &Rule, key_at: usize, key: &Rule) -> Finding {
     let names = (quoted(&all.name), quoted(&key.name));
     let message = format!(
-        "{} lets less through for all together than {} does for a single key",
+        "{} allows less for all keys together than {} allows for a single key",
         names.0, names.1,
     );
     let other = RelatedKey { rule: key_at, element: None, text: "the limit per key is" };
     warning(all_at, "name", message)
-        .hint("raise the limit for all, or lower the one per key")
+        .hint("raise the limit for all keys, or lower the one per key")
         .other(other)
 }
 
-/// Whether the first limit leaves less than the second, as far as the two can be compared.
+/// Whether the first limit allows less than the second, as far as the two can be compared.
 fn is_below(all: &Limit, key: &Limit) -> bool {
     match (all, key) {
         (Limit::Slots(all), Limit::Slots(key)) => all.max < key.max,
@@ -130,7 +129,7 @@ fn is_below(all: &Limit, key: &Limit) -> bool {
     }
 }
 
-/// What a limit lets through in the long run. Both numbers are below 2^64.
+/// What a limit allows in the long run. Both numbers are below 2^64.
 struct Pace {
     count: u128,
     period_ns: u128,
@@ -149,7 +148,7 @@ impl Pace {
     }
 }
 
-/// Overrides that never apply, because an earlier one takes all of their keys for as long.
+/// Overrides that never apply, because an earlier one covers all of their keys for as long.
 fn shadowed_overrides(
     index: usize,
     rule: &Rule,
@@ -166,36 +165,37 @@ fn shadowed_overrides(
             *first < at && until_ns(*first) >= until_ns(at)
         };
         if let Some(first) = coverage.of(&later.key, effort).into_iter().find(lasts) {
-            let message = "the override never applies: an earlier one takes all of its keys".into();
+            let message =
+                "the override never applies: an earlier one covers all of its keys".into();
             let other =
                 RelatedKey { rule: index, element: Some(first), text: "the earlier override is" };
             found.push(
                 warning(index, "override", message)
                     .element(at)
-                    .hint("put the more special override first")
+                    .hint("put the more specific override first")
                     .other(other),
             );
         }
     }
 }
 
-/// Settings that do nothing, and costs that never fit.
+/// Settings without effect, and costs that are never allowed.
 fn without_effect(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
     let has_windows = matches!(rule.limit, Limit::Window(_) | Limit::Quota(..));
     if rule.effective == Effective::Next && !has_windows {
         let message = format!("a {} has no next window to wait for", rule.limit.algorithm());
-        let hint = "leave `effective` out; an edit counts at once";
+        let hint = "remove `effective`; an edit applies at once";
         findings.push(warning(index, "effective", message).hint(hint));
     }
     let Some(capacity) = capacity(&rule.limit) else { return };
     let dear = rule.cost.iter().flat_map(|table| &table.rows).find(|(_, cost)| *cost > capacity);
     if let Some((_, cost)) = dear {
-        let message = format!("a request of cost {cost} never passes: the limit is {capacity}");
+        let message = format!("a request of cost {cost} is never allowed: the limit is {capacity}");
         findings.push(warning(index, "cost", message).hint("raise the limit, or lower the cost"));
     }
 }
 
-/// The most that can ever pass at once, where there is such a bound.
+/// The most that can ever be allowed at once, where there is such a bound.
 fn capacity(limit: &Limit) -> Option<u64> {
     match limit {
         Limit::Bucket(bucket) => Some(bucket.burst()),
@@ -208,5 +208,5 @@ fn capacity(limit: &Limit) -> Option<u64> {
     }
 }
 
-/// A tenth of a second or so.
+/// About a tenth of a second.
 const MOST_STEPS: u64 = 10_000_000;

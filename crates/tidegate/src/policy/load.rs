@@ -1,4 +1,4 @@
-//! Policies in whatever form they come: our own file, or the files of others.
+//! Loading policies in any format: TOML, or the YAML of envoyproxy/ratelimit and Limitador.
 
 use std::path::Path;
 use std::{fs, io};
@@ -8,21 +8,21 @@ use super::diagnostic::{Diagnostic, PolicyErrors};
 use super::parse::{self, FileScope, MOST_BYTES, whole_file};
 use super::{Parsed, Policy, ServerConfig, diagnostic};
 
-/// A file of a policy: what it is called, and what is in it.
+/// A file of a policy: its name and its bytes.
 #[derive(Clone, Debug)]
 pub struct PolicyFile {
-    /// Its name, for messages, and for what its ending says about it.
+    /// Its name, for messages; the ending gives its format.
     pub name: String,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
 impl PolicyFile {
-    /// The files at a path: the file itself, or all policies in a folder, by name (`*.toml`, `*.yaml`,
-    /// `*.yml`). In a folder, names that begin with a dot are not looked at: editors and deployments
-    /// leave such files behind. Neither are tests of policies (`*.test.toml`).
+    /// The files at a path: the file itself, or all policies in a folder, by name (`*.toml`,
+    /// `*.yaml`, `*.yml`). In a folder, names that begin with a dot are skipped: editors and
+    /// deployments leave such files behind. So are tests of policies (`*.test.toml`).
     ///
-    /// Of each file a bit more is read than a policy may have, so that it is the parser who refuses.
+    /// Of each file one byte more is read than a policy may have, so that the parser rejects it.
     pub fn read(path: &Path) -> io::Result<Vec<Self>> {
         if !path.is_dir() {
             return Ok(vec![Self::read_one(path)?]);
@@ -47,7 +47,7 @@ impl PolicyFile {
         if paths.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                "the folder has no policy: no file that ends in .toml, .yaml or .yml",
+                "the folder has no policy: no file ends in .toml, .yaml or .yml",
             ));
         }
         paths.sort();
@@ -62,7 +62,7 @@ impl PolicyFile {
     }
 }
 
-/// What a file is written in.
+/// The format of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileFormat {
     Toml,
@@ -79,7 +79,7 @@ impl FileFormat {
         }
     }
 
-    /// By the name, or else by how the text begins: no TOML begins like these.
+    /// By the ending, or else by how the text begins: no TOML begins like these.
     fn of(name: &str, bytes: &[u8]) -> Self {
         let is_significant = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#");
         let mut lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
@@ -91,19 +91,19 @@ impl FileFormat {
 }
 
 impl Policy {
-    /// Reads a policy file, whatever it is: our own, one of envoyproxy/ratelimit, or one of Limitador.
-    /// The name is for messages, and its ending tells what it is written in.
+    /// Parses a policy file of any format: TOML, or the YAML of envoyproxy/ratelimit or Limitador.
+    /// The name is for messages, and its ending gives the format.
     ///
-    /// Files of others are in YAML, and need the feature `yaml`.
+    /// YAML needs the feature `yaml`.
     pub fn load(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
         load_as(file_name, bytes, FileScope::Whole)
     }
 
-    /// Reads several files as one policy. A domain is in one file only, and so are the daemon's settings;
-    /// a file may have nothing but those.
+    /// Parses several files as one policy. A domain is in one file only, and so are the daemon's
+    /// settings; a file may have nothing but those.
     pub fn load_files(files: &[PolicyFile]) -> Result<Parsed, PolicyErrors> {
         let [first, rest @ ..] = files else {
-            return Err(whole_file("", 0..0, "there is no file".into(), None));
+            return Err(whole_file("", 0..0, "no policy file".into(), None));
         };
         let extent = if rest.is_empty() { FileScope::Whole } else { FileScope::Part };
         let mut whole = load_as(&first.name, &first.bytes, extent);
@@ -129,7 +129,7 @@ fn load_as(file_name: &str, bytes: &[u8], extent: FileScope) -> Result<Parsed, P
     }
 }
 
-/// Two files as one; what is wrong with either is wrong with both.
+/// Two files as one, with the errors of both.
 fn joined(
     whole: Result<Parsed, PolicyErrors>,
     next: Result<Parsed, PolicyErrors>,
@@ -146,17 +146,17 @@ fn joined(
     };
     let rules = &whole.policy.rules;
     let twice = next.policy.rules.iter().find_map(|rule| {
-        let place = rules.iter().position(|known| known.domain == rule.domain)?;
-        Some((&rule.domain, of_rules.get(place)?))
+        let index = rules.iter().position(|known| known.domain == rule.domain)?;
+        Some((&rule.domain, of_rules.get(index)?))
     });
     if let Some((domain, other)) = twice {
-        let message = format!("the domain `{domain}` is in `{other}` already");
+        let message = format!("domain `{domain}` is already in `{other}`");
         let hint = "put all rules of a domain into one file".into();
         return Err(whole_file(name, 0..0, message, Some(hint)));
     }
     if next.policy.server != ServerConfig::default() {
         if whole.policy.server != ServerConfig::default() {
-            let message = "another file has settings of the daemon already".into();
+            let message = "another file already has a `[server]` table".into();
             let hint = "put `[server]` into one file".into();
             return Err(whole_file(name, 0..0, message, Some(hint)));
         }
@@ -175,13 +175,13 @@ fn yaml(file_name: &str, bytes: &[u8], extent: FileScope) -> Result<Parsed, Poli
 
 #[cfg(not(feature = "yaml"))]
 fn yaml(file_name: &str, _bytes: &[u8], _extent: FileScope) -> Result<Parsed, PolicyErrors> {
-    let message = "files in YAML are not understood here".into();
+    let message = "this build does not read YAML".into();
     let hint = "build tidegate with the feature `yaml`, or write the policy in TOML".into();
     Err(whole_file(file_name, 0..0, message, Some(hint)))
 }
 
-/// How the first line of a policy in YAML begins that is not called so.
+/// How the first line of a policy in YAML begins, for files without an ending.
 const YAML_BEGINS: [&[u8]; 6] = [b"---", b"- ", b"domain:", b"descriptors:", b"limits:", b"%YAML"];
 
-/// A folder with more files than this was hardly meant.
+/// The most files in a folder.
 const MOST_FILES: usize = 10_000;

@@ -1,8 +1,9 @@
-//! Which rules of a domain a request meets, in a time that does not grow with their number.
+//! Finds the rules of a domain that a request matches, in a time that does not grow with their
+//! number.
 //!
-//! Each rule is filed under one of its conditions: the one that the fewest other rules share. A
-//! request looks up the values of its attributes, so it only meets rules that are filed under what
-//! it has; those are then checked in full. Rules that cannot be filed are looked at every time.
+//! Each rule is indexed by one of its conditions: the one that the fewest other rules share. The
+//! values of a request's attributes are looked up, which finds only rules that are indexed by them;
+//! those are then checked in full. Rules that cannot be indexed are checked every time.
 
 use std::collections::HashMap;
 
@@ -18,42 +19,42 @@ use prefixes::Prefixes;
 mod networks;
 mod prefixes;
 
-/// Finds the rules of one domain that a request meets. Rules go by their place in the list that
+/// Finds the rules of one domain that a request matches. Rules go by their index in the list that
 /// it was made from.
 #[derive(Debug)]
 pub struct Matcher {
     entries: Box<[MatcherRule]>,
-    /// Those of all rules, each once: what many rules share stays in the cache.
+    /// The conditions of all rules, each once: shared ones stay in the cache.
     conditions: Box<[Condition]>,
     indexes: Vec<Index>,
-    /// Which index an attribute has.
+    /// The index of an attribute.
     by_name: HashMap<Box<str>, usize, KeyedHash>,
-    /// Whether any index is about the place of an entry in a descriptor.
-    is_by_place: bool,
-    /// Rules that are not filed anywhere.
+    /// Whether any index is for the position of an entry in a descriptor.
+    is_by_position: bool,
+    /// Rules that are not indexed.
     residual: Vec<u32>,
 }
 
-/// The rules that a request meets, in their order.
+/// The rules that a request matches, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matches(SmallVec<[u32; 8]>);
 
-/// The most rules that one request can make a [`Matcher`] look at.
+/// The most rules that one request can make a [`Matcher`] check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorstCase {
-    /// Which rules, in their order.
+    /// The rules, in their order.
     pub rules: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct MatcherRule {
-    /// The conditions that are still open when the rule is found.
+    /// The conditions that are left to check when the rule is found.
     open: SmallVec<[u32; 4]>,
     group: Option<u32>,
 }
 
-/// Where the rules are that are filed under one attribute.
+/// The rules that are indexed by one attribute.
 #[derive(Debug)]
 struct Index {
     attribute: Box<str>,
@@ -62,7 +63,7 @@ struct Index {
     prefixes: Prefixes,
 }
 
-/// Rules in one place of an index.
+/// Rules under one term of an index.
 pub(super) type Ids = SmallVec<[u32; 4]>;
 
 impl Matcher {
@@ -85,8 +86,8 @@ impl Matcher {
     fn of(lists: Vec<(&[Condition], Option<u32>)>) -> Self {
         let mut crowds = HashMap::new();
         for condition in lists.iter().flat_map(|(conditions, _)| *conditions) {
-            for place in condition.any_of.iter().filter_map(IndexTerm::of) {
-                *crowds.entry((&*condition.attribute, place)).or_insert(0) += 1;
+            for term in condition.any_of.iter().filter_map(IndexTerm::of) {
+                *crowds.entry((&*condition.attribute, term)).or_insert(0) += 1;
             }
         }
         let (hash, mut indexes) = (KeyedHash::new(), Vec::new());
@@ -94,8 +95,8 @@ impl Matcher {
         let (mut residual, mut entries) = (Vec::new(), Vec::with_capacity(lists.len()));
         let mut known = KnownConditions::default();
         for (id, (conditions, group)) in (0_u32..).zip(&lists) {
-            let filed = best(conditions, &crowds);
-            match filed {
+            let indexed = best(conditions, &crowds);
+            match indexed {
                 None => residual.push(id),
                 Some(at) => {
                     let attribute = &conditions[at].attribute;
@@ -103,10 +104,10 @@ impl Matcher {
                         indexes.push(Index::new(attribute, &hash));
                         indexes.len() - 1
                     });
-                    indexes[index].file(id, &conditions[at]);
+                    indexes[index].insert(id, &conditions[at]);
                 }
             }
-            let proven = filed.filter(|at| is_proven(&conditions[*at]));
+            let proven = indexed.filter(|at| is_proven(&conditions[*at]));
             let ids = conditions.iter().map(|condition| known.id(condition)).enumerate();
             let open = ids.filter(|(at, _)| Some(*at) != proven).map(|(_, id)| id).collect();
             entries.push(MatcherRule { open, group: *group });
@@ -115,16 +116,16 @@ impl Matcher {
             index.prefixes.finish();
         }
         let conditions = known.conditions.into_iter().cloned().collect();
-        let is_by_place = indexes.iter().any(|index| is_of_descriptors(&index.attribute));
-        Self { entries: entries.into(), conditions, indexes, by_name, is_by_place, residual }
+        let is_by_position = indexes.iter().any(|index| is_of_descriptors(&index.attribute));
+        Self { entries: entries.into(), conditions, indexes, by_name, is_by_position, residual }
     }
 
-    /// The rules that a request meets. Of the rules of one group only the first.
+    /// The rules that a request matches. Of the rules of one group only the first.
     ///
     /// Up to eight are found without allocating.
     #[must_use]
     pub fn find(&self, attributes: &Attributes<'_>) -> Matches {
-        if self.is_by_place && !attributes.are_of_descriptor() {
+        if self.is_by_position && !attributes.are_of_descriptor() {
             return self.find_as_descriptor(attributes);
         }
         let mut found = SmallVec::new();
@@ -152,7 +153,7 @@ impl Matcher {
         Matches(found)
     }
 
-    /// The rules that attributes meet that are taken for a descriptor.
+    /// The rules for attributes that are taken for a descriptor.
     #[cold]
     fn find_as_descriptor(&self, attributes: &Attributes<'_>) -> Matches {
         let names = DescriptorNames::new(attributes.0.iter().map(|(name, _)| *name));
@@ -161,7 +162,7 @@ impl Matcher {
         self.find(&Attributes(&all))
     }
 
-    /// Those of the rules whose conditions hold.
+    /// Keeps the rules whose conditions hold.
     fn retain_matching(
         &self,
         ids: &[u32],
@@ -176,7 +177,7 @@ impl Matcher {
         }
     }
 
-    /// Leaves out all but the first rule of each group. The rules are in order.
+    /// Drops all but the first rule of each group. The rules are in order.
     fn first_of_groups(&self, found: &mut SmallVec<[u32; 8]>) {
         let group_of = |id: u32| self.entries[id as usize].group;
         if found.len() <= found.inline_size() {
@@ -194,16 +195,16 @@ impl Matcher {
         }
     }
 
-    /// The most rules that one request can make it look at, and which.
+    /// The most rules that one request can make it check, and which.
     #[must_use]
     pub fn worst_case(&self) -> WorstCase {
         let mut worst = vec![(Vec::new(), Vec::new()); self.indexes.len()];
         for condition in &self.conditions {
             let Some(at) = self.by_name.get(&condition.attribute) else { continue };
             let (texts, addresses) = &mut worst[*at];
-            for place in condition.any_of.iter().filter_map(IndexTerm::of) {
+            for term in condition.any_of.iter().filter_map(IndexTerm::of) {
                 let mut met = Vec::new();
-                let most = match place {
+                let most = match term {
                     IndexTerm::Equal(text) | IndexTerm::Prefix(text) => {
                         self.indexes[*at].look_up(text, |ids| met.extend_from_slice(ids));
                         &mut *texts
@@ -241,7 +242,7 @@ impl Matches {
 }
 
 impl WorstCase {
-    /// How many rules that is.
+    /// How many rules they are.
     #[must_use]
     pub fn candidates(&self) -> usize {
         self.rules.len()
@@ -258,13 +259,13 @@ impl Index {
         }
     }
 
-    fn file(&mut self, id: u32, condition: &Condition) {
+    fn insert(&mut self, id: u32, condition: &Condition) {
         for pattern in &condition.any_of {
             let ids = match IndexTerm::of(pattern) {
                 Some(IndexTerm::Equal(text)) => self.equal.entry(text.into()).or_default(),
                 Some(IndexTerm::Network(address, bits)) => self.networks.at(address, bits),
                 Some(IndexTerm::Prefix(prefix)) => self.prefixes.at(prefix),
-                None => unreachable!("a condition is filed if all of its patterns can be"),
+                None => unreachable!("a condition is indexed only if all of its patterns can be"),
             };
             if ids.last() != Some(&id) {
                 ids.push(id);
@@ -272,7 +273,7 @@ impl Index {
         }
     }
 
-    /// All places in which rules can be for which this value is right.
+    /// All rules that this value finds.
     fn look_up(&self, value: &str, mut met: impl FnMut(&[u32])) {
         if !self.equal.is_empty()
             && let Some(ids) = self.equal.get(value)
@@ -288,7 +289,7 @@ impl Index {
     }
 }
 
-/// Where a pattern can be filed.
+/// What a pattern is indexed by.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum IndexTerm<'p> {
     Equal(&'p str),
@@ -318,14 +319,14 @@ impl<'p> IndexTerm<'p> {
     }
 }
 
-/// The condition to file a rule under: the one with the smallest crowd in its fullest place.
+/// The condition to index a rule by: the one whose fullest term is the least crowded.
 fn best(conditions: &[Condition], crowds: &HashMap<(&str, IndexTerm<'_>), u32>) -> Option<usize> {
     let crowd_of = |condition: &Condition| {
         let mut worst = (0, 0);
         for pattern in &condition.any_of {
-            let place = IndexTerm::of(pattern)?;
-            let crowd = crowds.get(&(&*condition.attribute, place)).copied().unwrap_or(0);
-            worst = worst.max((crowd, place.rank()));
+            let term = IndexTerm::of(pattern)?;
+            let crowd = crowds.get(&(&*condition.attribute, term)).copied().unwrap_or(0);
+            worst = worst.max((crowd, term.rank()));
         }
         Some(worst)
     };
@@ -334,9 +335,9 @@ fn best(conditions: &[Condition], crowds: &HashMap<(&str, IndexTerm<'_>), u32>) 
     crowds.min().map(|(_, at)| at)
 }
 
-/// Whether a rule that was found under this condition meets it without a further look.
+/// Whether a rule that was found by this condition meets it without a further check.
 ///
-/// A beginning is found by its hash alone, see [`prefixes`].
+/// A prefix is found by its hash alone, see [`prefixes`].
 fn is_proven(condition: &Condition) -> bool {
     condition.any_of.iter().all(|pattern| match pattern {
         Pattern::Equals(_) | Pattern::Network(..) => true,
@@ -363,7 +364,8 @@ impl<'r> KnownConditions<'r> {
     }
 }
 
-/// So many attributes are looked for in the request; of more, those of the request are looked up.
+/// Up to this many indexes are all tried; with more, only the attributes of the request are looked
+/// up.
 const FEW_INDEXES: usize = 8;
 
 #[cfg(test)]

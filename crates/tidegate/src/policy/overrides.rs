@@ -1,7 +1,7 @@
 use super::{Condition, Limit};
 use crate::request::Attributes;
 
-/// Another limit for some keys of a rule. Each of them keeps a bucket of its own.
+/// Another limit for some keys of a rule. Each of them keeps its own state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
     pub(crate) key: Vec<Condition>,
@@ -10,10 +10,10 @@ pub struct Override {
     pub(crate) until_ns: Option<u64>,
 }
 
-/// What an override gives.
+/// What an override grants.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Grant {
-    /// Everything.
+    /// No limit.
     Unlimited,
     /// Another limit of the same algorithm.
     Limit(Limit),
@@ -32,13 +32,13 @@ impl Override {
         Self { until_ns: Some(unix_ns), ..self }
     }
 
-    /// Which keys it is for.
+    /// The keys that it applies to.
     #[must_use]
     pub fn key(&self) -> &[Condition] {
         &self.key
     }
 
-    /// What they get.
+    /// What these keys get.
     #[must_use]
     pub const fn grant(&self) -> &Grant {
         &self.grant
@@ -50,7 +50,7 @@ impl Override {
         self.until_ns
     }
 
-    /// Whether it is for this request, at this time.
+    /// Whether it applies to this request, at this time.
     #[must_use]
     pub fn applies(&self, attributes: &Attributes<'_>, unix_ns: u64) -> bool {
         self.until_ns.is_none_or(|until_ns| unix_ns < until_ns)

@@ -1,4 +1,4 @@
-//! From the bytes of a file to a policy, or to everything that is wrong with them.
+//! From the bytes of a file to a policy, or to all of its errors.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -27,17 +27,17 @@ mod shape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileScope {
     Whole,
-    /// Others have the rest of it, and perhaps all rules.
+    /// Other files have the rest of it, and perhaps all rules.
     Part,
 }
 
-/// The bytes of a file, read and checked.
+/// The bytes of a file, parsed and checked.
 pub(crate) fn parse(file: &str, bytes: &[u8], extent: FileScope) -> Result<Parsed, PolicyErrors> {
     let BoundedText { text, skipped, shape } = readable(file, bytes)?;
     parse_text(&Source::new(file, text, skipped), text, &shape, extent)
 }
 
-/// Text that is safe to be read as TOML.
+/// Text within the bounds for parsing it as TOML.
 pub(crate) struct BoundedText<'b> {
     pub(crate) text: &'b str,
     /// Bytes in front of the text that are not part of it.
@@ -89,29 +89,24 @@ fn parse_text(
     let table = read_toml(text, shape, &mut report);
     let mut file = TableReader::new(&mut report, table.get_ref(), 0..0, &fields::FILE);
     let server = file.table("server").map(|mut reader| server::read(&mut reader));
-    let places = tables(&mut file, "rule");
-    let rules: Vec<_> = places
+    let spans = tables(&mut file, "rule");
+    let rules: Vec<_> = spans
         .iter()
-        .map(|place| {
-            rule::read(&mut TableReader::new(
-                &mut report,
-                place.table,
-                place.span.clone(),
-                &fields::RULE,
-            ))
+        .map(|it| {
+            rule::read(&mut TableReader::new(&mut report, it.table, it.span.clone(), &fields::RULE))
         })
         .collect();
     let server = server.unwrap_or_default();
     let policy = Policy { server, rules, takes_own_limits: false };
     for finding in check::check(&policy.rules) {
-        // A file whose rules could not be read has been told why, and others may have rules.
+        // Rules that could not be parsed have been reported, and other files may have rules.
         if finding.rule.is_some() || !report.has_errors() && extent == FileScope::Whole {
-            report.push(located(finding, &places));
+            report.push(located(finding, &spans));
         }
     }
     if !report.has_errors() {
         for finding in lints::lint(&policy.rules) {
-            report.push(located(finding, &places));
+            report.push(located(finding, &spans));
         }
     }
     let has_errors = report.has_errors();
@@ -136,7 +131,7 @@ fn read_toml<'t>(
         });
     }
     let (table, errors) = DeTable::parse_recoverable(text);
-    // Behind a brace that is not closed nothing is read as it was meant.
+    // After an unclosed brace nothing parses as it was meant.
     let unclosed = shape.unclosed.filter(|_| !errors.is_empty()).unwrap_or(usize::MAX);
     for error in &errors {
         let problem = syntax(error, text);
@@ -146,7 +141,7 @@ fn read_toml<'t>(
     }
     if unclosed < text.len() {
         let problem = report.error(unclosed..unclosed + 1, "this `{` is not closed");
-        problem.hint = Some("what comes after it was not looked at".into());
+        problem.hint = Some("the rest of the file was not checked".into());
         problem.origin = Origin::Unclosed;
     }
     table
@@ -159,13 +154,13 @@ fn syntax(error: &toml::de::Error, text: &str) -> RawDiagnostic {
     problem
 }
 
-/// Where a rule, or another table of a list, stands in the file.
+/// A rule, or another table of a list, and its span in the file.
 struct TableSpan<'t, 'i> {
     table: &'t DeTable<'i>,
     span: Range<usize>,
 }
 
-/// The tables of a key that has a list of them.
+/// The tables of a field that is a list of them.
 fn tables<'t, 'i>(file: &mut TableReader<'_, 't, 'i>, name: &str) -> Vec<TableSpan<'t, 'i>> {
     let Some(value) = file.value(name) else { return Vec::new() };
     let hint = || Some(format!("write `[[{name}]]`"));
@@ -174,10 +169,10 @@ fn tables<'t, 'i>(file: &mut TableReader<'_, 't, 'i>, name: &str) -> Vec<TableSp
         file.report.error(value.span(), message).hint = hint();
         return Vec::new();
     };
-    let mut places = Vec::new();
+    let mut spans = Vec::new();
     for item in list.iter() {
         match item.get_ref() {
-            DeValue::Table(table) => places.push(TableSpan { table, span: item.span() }),
+            DeValue::Table(table) => spans.push(TableSpan { table, span: item.span() }),
             other => {
                 let a = if name.starts_with('o') { "an" } else { "a" };
                 let message = format!("{a} {name} is a table, not {}", reader::kind_of(other));
@@ -185,14 +180,14 @@ fn tables<'t, 'i>(file: &mut TableReader<'_, 't, 'i>, name: &str) -> Vec<TableSp
             }
         }
     }
-    places
+    spans
 }
 
-/// What was found about rules, at the place of the key that it is about.
-fn located(finding: Finding, places: &[TableSpan<'_, '_>]) -> RawDiagnostic {
+/// A finding about rules, with the span of the field that it is about.
+fn located(finding: Finding, spans: &[TableSpan<'_, '_>]) -> RawDiagnostic {
     let span = |rule: Option<usize>, field: &str, element: Option<usize>| {
-        let Some(place) = rule.and_then(|rule| places.get(rule)) else { return 0..0 };
-        let Some(value) = place.table.get(field) else { return place.span.clone() };
+        let Some(it) = rule.and_then(|rule| spans.get(rule)) else { return 0..0 };
+        let Some(value) = it.table.get(field) else { return it.span.clone() };
         match (value.get_ref(), element) {
             (DeValue::Array(array), Some(at)) => array.get(at).unwrap_or(value).span(),
             _ => value.span(),
@@ -208,7 +203,7 @@ fn located(finding: Finding, places: &[TableSpan<'_, '_>]) -> RawDiagnostic {
     problem
 }
 
-/// The problems in the order of the file, without the echoes of syntax errors.
+/// The diagnostics in the order of the file, without those that follow from syntax errors.
 fn render(source: &Source<'_>, report: DiagnosticSink) -> (Vec<Diagnostic>, usize) {
     let (mut problems, mut left_out) = report.into_parts();
     let unclosed = problems.iter().find(|problem| problem.origin == Origin::Unclosed);
@@ -256,7 +251,7 @@ pub(super) fn whole_file(
     PolicyErrors::new(vec![Source::new(file, "", 0).diagnostic(problem)], 0)
 }
 
-/// The largest file that is read.
+/// The largest file that is parsed.
 pub(crate) const MOST_BYTES: usize = 16 << 20;
 /// In a larger file only the first syntax error is reported, because each mark can make one or two
 /// of them, of two hundred bytes.

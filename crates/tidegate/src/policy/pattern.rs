@@ -1,4 +1,4 @@
-//! What an attribute must look like.
+//! Conditions on the values of attributes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,17 +10,17 @@ use super::key::attribute_name;
 use super::text::{TextError, quoted};
 use crate::request::Attributes;
 
-/// What one attribute must be: one of some patterns.
+/// A condition on one attribute: its value matches one of some patterns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
     pub(crate) attribute: Box<str>,
     pub(crate) any_of: Vec<Pattern>,
 }
 
-/// What a value must look like.
+/// A pattern for values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
-    /// This very text.
+    /// This exact text.
     Equals(Box<str>),
     /// Text with `*` for any bytes.
     Glob(Box<str>),
@@ -38,7 +38,7 @@ pub struct Network {
 }
 
 impl Condition {
-    /// A condition that an attribute looks like one of the patterns, which are written as in a policy
+    /// A condition that an attribute matches one of the patterns, which are written as in a policy
     /// file.
     ///
     /// ```
@@ -56,7 +56,7 @@ impl Condition {
         Ok(Self { attribute: attribute.into(), any_of })
     }
 
-    /// The attribute and its value, if only one will do.
+    /// The attribute and its value, if only one matches.
     pub(crate) fn only_value(&self) -> Option<(&str, String)> {
         let value = match &*self.any_of {
             [Pattern::Equals(text)] => text.to_string(),
@@ -72,7 +72,7 @@ impl Condition {
         &self.attribute
     }
 
-    /// What the attribute may look like; one of them is enough.
+    /// The patterns; one of them has to match.
     #[must_use]
     pub fn any_of(&self) -> &[Pattern] {
         &self.any_of
@@ -98,7 +98,7 @@ impl Condition {
 }
 
 impl Pattern {
-    /// Whether a value looks like this. Case matters; the time is linear in the value's length.
+    /// Whether a value matches. Case matters; the time is linear in the value's length.
     #[must_use]
     pub fn matches(&self, value: &str) -> bool {
         match self {
@@ -113,7 +113,7 @@ impl Pattern {
         }
     }
 
-    /// Reads a pattern as a policy file has it.
+    /// Parses a pattern as a policy file has it.
     pub(crate) fn read(text: &str) -> Result<Self, TextError> {
         if let Some(text) = text.strip_prefix('=') {
             return Ok(Self::Equals(text.into()));
@@ -131,8 +131,8 @@ impl Pattern {
 impl FromStr for Pattern {
     type Err = RuleError;
 
-    /// A range (`1..=9`), a network (`10.0.0.0/8`), a glob (`/search/*`), or else a text. With `=` in
-    /// front it is always a text: the rest of it.
+    /// A range (`1..=9`), a network (`10.0.0.0/8`), a glob (`/search/*`), or else a text. With `=`
+    /// in front it is always a text: the rest of it.
     fn from_str(text: &str) -> Result<Self, RuleError> {
         Self::read(text).map_err(RuleError::from)
     }
@@ -142,7 +142,7 @@ impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Equals(text) => {
-                // What would be read as something else is marked.
+                // Text that would parse as another pattern is marked.
                 let is_plain = Self::read(text).is_ok_and(|read| read == *self);
                 f.write_str(if is_plain { "" } else { "=" })?;
                 f.write_str(text)
@@ -196,12 +196,12 @@ impl fmt::Display for Network {
     }
 }
 
-/// The integer that a text is: an optional minus and digits, nothing else.
+/// The integer in a text: an optional minus and digits, nothing else.
 pub(crate) fn integer(text: &str) -> Option<i64> {
     if text.starts_with('+') { None } else { text.parse().ok() }
 }
 
-/// The address that a text is. `::ffff:a.b.c.d` is `a.b.c.d`.
+/// The address in a text. `::ffff:a.b.c.d` is `a.b.c.d`.
 pub(crate) fn address_of(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
@@ -234,7 +234,7 @@ pub(crate) fn is_within(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     address.is_ipv4() == network.is_ipv4() && masked(address, bits) == network
 }
 
-/// The network that a text is: `None` if it is something else, an error if it nearly is one.
+/// The network in a text: `None` if it is something else, an error if it nearly is one.
 pub(crate) fn read_network(text: &str) -> Result<Option<Network>, TextError> {
     let (address_text, bits_text) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
@@ -253,7 +253,7 @@ pub(crate) fn read_network(text: &str) -> Result<Option<Network>, TextError> {
         return Ok(Some(Network { address, bits: width(address) }));
     };
     let given = bits_text.parse::<u8>().ok().filter(|_| bits_text.bytes().all(is_digit));
-    // A v4 address in v6 clothes has 96 bits in front.
+    // An IPv4-mapped IPv6 address has 96 bits in front.
     let bits = given.and_then(|bits| bits.checked_sub(width(raw) - width(address)));
     let Some(bits) = bits.filter(|bits| *bits <= width(address)) else {
         return Err(TextError::new(format!("{} is not a network", quoted(text)))
@@ -261,7 +261,7 @@ pub(crate) fn read_network(text: &str) -> Result<Option<Network>, TextError> {
     };
     let network = Network { address: masked(address, bits), bits };
     if network.address != address {
-        return Err(TextError::new(format!("{} has bits behind its prefix", quoted(text)))
+        return Err(TextError::new(format!("{} has bits set after its prefix", quoted(text)))
             .hint(format!("did you mean `{network}`, or the single address `{address}`?")));
     }
     Ok(Some(network))
@@ -278,7 +278,7 @@ fn looks_like_network(text: &str) -> bool {
     (is_v4 || is_v6) && bits.bytes().all(is_digit)
 }
 
-/// The range that a text is: `None` if it is something else, an error if it nearly is one.
+/// The range in a text: `None` if it is something else, an error if it nearly is one.
 fn read_range(text: &str) -> Result<Option<RangeInclusive<i64>>, TextError> {
     let Some((first_text, last_text)) = text.split_once("..") else { return Ok(None) };
     let (is_closed, last_text) = match last_text.strip_prefix('=') {
@@ -297,7 +297,7 @@ fn read_range(text: &str) -> Result<Option<RangeInclusive<i64>>, TextError> {
         return Err(bad("both ends are integers of 64 bits, or left out"));
     }
     if is_closed && last.is_none() {
-        return Err(bad("after `..=` there is an integer"));
+        return Err(bad("`..=` needs an integer after it"));
     }
     let last = match last {
         None => i64::MAX,
@@ -308,7 +308,7 @@ fn read_range(text: &str) -> Result<Option<RangeInclusive<i64>>, TextError> {
     if first > last { Err(bad("it is empty")) } else { Ok(Some(first..=last)) }
 }
 
-/// The text in front of the first `*`, then each piece at its earliest place, then the end.
+/// The text before the first `*`, then each piece at its earliest position, then the end.
 fn glob_matches(glob: &str, value: &str) -> bool {
     let Some((head, tail)) = glob.split_once('*') else { return glob == value };
     let Some(mut rest) = value.strip_prefix(head) else { return false };

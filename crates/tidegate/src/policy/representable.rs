@@ -1,11 +1,11 @@
-//! What a rule that was built in code can have and a policy file cannot say.
+//! Rules built in code that a policy file cannot express.
 //!
-//! It is refused, so that every policy can be written down and read again.
+//! They are rejected, so that every policy can be written and parsed again.
 
 use super::fields::MOST_QUEUE;
 use super::{Condition, CostTable, Grant, KeyPart, Limit, Override, Pattern, Rule};
 
-/// What is wrong with a rule that the parser would not have let through.
+/// The error of a rule that the parser would have rejected.
 pub(crate) fn problem(rule: &Rule) -> Option<&'static str> {
     let is_blank_part =
         |part: &KeyPart| matches!(part, KeyPart::Text(name) if name.trim().is_empty());
@@ -16,8 +16,8 @@ pub(crate) fn problem(rule: &Rule) -> Option<&'static str> {
         Some("the reason or the group is empty")
     } else if rule.key.parts.iter().any(is_blank_part) {
         Some("the name of an attribute in the key is empty")
-    } else if !can_be_something(&rule.conditions) {
-        Some("an attribute can be nothing")
+    } else if !have_values(&rule.conditions) {
+        Some("a condition has no patterns")
     } else {
         let cost = rule.cost.as_ref().and_then(of_cost);
         let limit = || of_limit(&rule.limit);
@@ -29,8 +29,8 @@ pub(crate) fn problem(rule: &Rule) -> Option<&'static str> {
 fn of_override(given: &Override) -> Option<&'static str> {
     let is_known =
         |at: usize| given.key[..at].iter().any(|other| other.attribute == given.key[at].attribute);
-    if !can_be_something(&given.key) {
-        return Some("an attribute can be nothing");
+    if !have_values(&given.key) {
+        return Some("a condition has no patterns");
     }
     if (0..given.key.len()).any(is_known) {
         return Some("an override names an attribute of its key twice");
@@ -51,29 +51,29 @@ fn of_limit(limit: &Limit) -> Option<&'static str> {
             priority.map(|_| "the name of the attribute for `priority` is empty")
         }
         Limit::Cooldown(cooldown) if *cooldown == cooldown.extended_by_refusals() => {
-            Some("a refused attempt extends a cooldown where the rule has `charge_refused`")
+            Some("use `charge_refused` for a cooldown that denials extend")
         }
-        // Their numbers are in bounds by themselves.
+        // Their types bound their numbers.
         _ => None,
     }
 }
 
 fn of_cost(costs: &CostTable) -> Option<&'static str> {
-    // Without `by` it is one number, and a row for the value `by` would say which attribute.
+    // Without `by` it is one number; a row for the value `by` would be read as the attribute.
     let is_number = || matches!(&*costs.rows, [(Pattern::Glob(all), _)] if &**all == "*");
-    let is_sayable = |pattern: &Pattern| {
+    let is_writable = |pattern: &Pattern| {
         let text = pattern.to_string();
         text != "by" && Pattern::read(&text).is_ok_and(|read| read == *pattern)
     };
     if costs.by.is_empty() && !is_number() {
         Some("a cost table does not say by which attribute")
-    } else if !costs.rows.iter().all(|(pattern, _)| is_sayable(pattern)) {
+    } else if !costs.rows.iter().all(|(pattern, _)| is_writable(pattern)) {
         Some("a cost table has a pattern that cannot be written")
     } else {
         None
     }
 }
 
-fn can_be_something(conditions: &[Condition]) -> bool {
+fn have_values(conditions: &[Condition]) -> bool {
     conditions.iter().all(|condition| !condition.any_of.is_empty())
 }

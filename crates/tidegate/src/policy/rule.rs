@@ -6,12 +6,12 @@ use super::text::{LONGEST, TextError};
 use super::{Condition, CostTable, Grant, Key, Limit, Override};
 use crate::request::Attributes;
 
-/// Who is limited, and how: match, key, limit.
+/// A rule: which requests it matches, their key, and the limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     pub(crate) name: Box<str>,
     pub(crate) domain: Box<str>,
-    /// All of them must hold; none means that the rule applies to its whole domain.
+    /// All of them must hold; without any the rule applies to its whole domain.
     pub(crate) conditions: Vec<Condition>,
     pub(crate) key: Key,
     pub(crate) limit: Limit,
@@ -22,7 +22,7 @@ pub struct Rule {
     pub(crate) overrides: Vec<Override>,
     pub(crate) on_error: OnError,
     pub(crate) missing: Missing,
-    /// `None`: what the store considers right for the limit.
+    /// `None`: the store's default for the limit.
     pub(crate) durability: Option<Durability>,
     pub(crate) reserve_for: Duration,
     pub(crate) charge_refused: bool,
@@ -30,10 +30,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// How long units are held for a reservation where nobody says otherwise.
+    /// The default time for which a reservation holds units.
     pub const DEFAULT_RESERVE_FOR: Duration = Duration::from_secs(600);
 
-    /// The domain of rules and requests that name none.
+    /// The domain of rules and requests without one.
     pub const DEFAULT_DOMAIN: &str = "default";
 
     /// A rule for all requests of the domain `default`, with one key for all.
@@ -79,7 +79,7 @@ impl Rule {
         Self { domain: domain.into(), ..self }
     }
 
-    /// The same rule, only for requests whose attribute looks like one of the patterns, which are
+    /// The same rule, only for requests whose attribute matches one of the patterns, which are
     /// written as in a policy file.
     pub fn matching<'p>(
         mut self,
@@ -99,19 +99,19 @@ impl Rule {
         Ok(self)
     }
 
-    /// The same rule with a cost of its own, which replaces what a request says.
+    /// The same rule with its own costs, which replace the request's.
     #[must_use]
     pub fn cost(self, cost: CostTable) -> Self {
         Self { cost: Some(cost), ..self }
     }
 
-    /// The same rule, which gives this reason when it refuses.
+    /// The same rule with this reason in its denials.
     #[must_use]
     pub fn deny(self, reason: &str) -> Self {
         Self { deny: Some(reason.into()), ..self }
     }
 
-    /// The same rule, enforced or only watched.
+    /// The same rule, enforced or in shadow mode.
     #[must_use]
     pub fn mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
@@ -123,53 +123,53 @@ impl Rule {
         Self { group: Some(group.into()), ..self }
     }
 
-    /// The same rule with one more override. The first that applies counts.
+    /// The same rule with one more override. The first that matches applies.
     #[must_use]
     pub fn overridden(mut self, override_rule: Override) -> Self {
         self.overrides.push(override_rule);
         self
     }
 
-    /// The same rule with another answer for when the store has none.
+    /// The same rule with another decision for outages of the store.
     #[must_use]
     pub fn on_error(self, on_error: OnError) -> Self {
         Self { on_error, ..self }
     }
 
-    /// The same rule with another answer for requests that lack an attribute of the key.
+    /// The same rule with another treatment of requests that lack an attribute of the key.
     #[must_use]
     pub fn missing(self, missing: Missing) -> Self {
         Self { missing, ..self }
     }
 
-    /// The same rule with charges that are so safe.
+    /// The same rule with another durability of its charges.
     #[must_use]
     pub fn durability(self, durability: Durability) -> Self {
         Self { durability: Some(durability), ..self }
     }
 
-    /// The same rule, whose reservations hold units for so long; 584 years at most, which is as long as
-    /// a policy file can say.
+    /// The same rule, whose reservations hold units for this long; 584 years at most, the longest
+    /// duration of a policy file.
     #[must_use]
     pub fn reserve_for(self, reserve_for: Duration) -> Self {
         Self { reserve_for: reserve_for.min(LONGEST), ..self }
     }
 
-    /// The same rule, which charges what is refused, too, by itself or by another rule: a window counts
-    /// all of it, past its maximum, and other limits what is left.
+    /// The same rule, which also charges requests that it or another rule denies: a window counts
+    /// all of their cost, past its maximum, and other limits what remains.
     #[must_use]
     pub fn charge_refused(self) -> Self {
         Self { charge_refused: true, ..self }
     }
 
-    /// The same rule with another time from which an edit counts.
+    /// The same rule, whose edits apply from another time.
     #[must_use]
     pub fn effective(self, effective: Effective) -> Self {
         Self { effective, ..self }
     }
 
-    /// Whether an override fits the rule: it is about attributes of its key, and its limit has
-    /// other numbers at most.
+    /// Whether an override fits the rule: it names attributes of its key, and its limit differs in
+    /// numbers only.
     pub(crate) fn takes(&self, given: &Override) -> bool {
         let is_in_key = |condition: &Condition| {
             self.key.parts.iter().any(|part| part.attribute() == condition.attribute())
@@ -193,13 +193,13 @@ impl Rule {
         &self.domain
     }
 
-    /// What a request must look like: all of these.
+    /// The conditions on a request; all must hold.
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {
         &self.conditions
     }
 
-    /// Whose bucket.
+    /// The key.
     #[must_use]
     pub const fn key_parts(&self) -> &Key {
         &self.key
@@ -211,13 +211,13 @@ impl Rule {
         &self.limit
     }
 
-    /// What requests cost, if the rule says so.
+    /// The costs of requests, if the rule has its own.
     #[must_use]
     pub const fn cost_table(&self) -> Option<&CostTable> {
         self.cost.as_ref()
     }
 
-    /// The reason it gives when it refuses.
+    /// The reason in its denials.
     #[must_use]
     pub fn deny_reason(&self) -> Option<&str> {
         self.deny.as_deref()
@@ -229,25 +229,25 @@ impl Rule {
         self.group.as_deref()
     }
 
-    /// Other limits for some keys; the first that applies counts.
+    /// Other limits for some keys; the first that matches applies.
     #[must_use]
     pub fn overrides(&self) -> &[Override] {
         &self.overrides
     }
 
-    /// Whether a denial bites.
+    /// Whether denials are enforced.
     #[must_use]
     pub const fn mode_of(&self) -> Mode {
         self.mode
     }
 
-    /// Whether it is only watched.
+    /// Whether it is in shadow mode.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.mode == Mode::Shadow
     }
 
-    /// What happens when the store cannot answer.
+    /// The decision when the store is unavailable.
     #[must_use]
     pub const fn without_store(&self) -> OnError {
         self.on_error
@@ -259,14 +259,14 @@ impl Rule {
         self.missing
     }
 
-    /// How safe charges are; `None`: as the store considers right for the limit.
+    /// How durable charges are; `None`: the store's default for the limit.
     #[must_use]
     pub const fn how_durable(&self) -> Option<Durability> {
         self.durability
     }
 
-    /// How safe its charges are on a store that keeps them: quotas as safe as can be, unless the rule
-    /// says otherwise.
+    /// How durable its charges are on a durable store: quotas are synced, unless the rule sets
+    /// another durability.
     pub(crate) fn durability_on_disk(&self) -> Durability {
         self.durability.unwrap_or(match self.limit {
             Limit::Quota(..) => Durability::Fsync,
@@ -280,13 +280,13 @@ impl Rule {
         self.reserve_for
     }
 
-    /// Whether it charges what is refused, too.
+    /// Whether it also charges denied requests.
     #[must_use]
     pub const fn charges_refused(&self) -> bool {
         self.charge_refused
     }
 
-    /// From when an edit counts.
+    /// From when an edit applies.
     #[must_use]
     pub const fn effective_from(&self) -> Effective {
         self.effective
@@ -335,30 +335,30 @@ impl fmt::Display for RuleError {
 
 impl Error for RuleError {}
 
-/// Whether a denial bites.
+/// Whether denials are enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A denial is a denial.
+    /// A denial denies the request.
     #[default]
     Enforce,
-    /// A denial is counted and reported, and the request goes on.
+    /// A denial is counted and reported, and the request is allowed.
     Shadow,
 }
 
-/// What happens to a request when the store cannot answer.
+/// The decision on a request when the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// It passes.
+    /// It is allowed.
     #[default]
     Allow,
-    /// It is refused.
+    /// It is denied.
     Deny,
 }
 
 /// What happens to a request without an attribute that the key needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
-    /// It is refused.
+    /// It is denied.
     #[default]
     Refuse,
     /// The rule does not apply to it.
@@ -367,7 +367,7 @@ pub enum Missing {
     Share,
 }
 
-/// How safe a charge is when the answer is given.
+/// How durable a charge is before the decision is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// It is in memory.
@@ -378,7 +378,7 @@ pub enum Durability {
     Fsync,
 }
 
-/// When an edit of the limit begins to count.
+/// When an edit of the limit takes effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effective {
     /// At once.

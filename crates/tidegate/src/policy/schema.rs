@@ -1,4 +1,4 @@
-//! The JSON schema of the policy file, made from the table of options that the parser uses.
+//! The JSON schema of the policy file, generated from the table of fields that the parser uses.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use super::fields::{self, Field, MOST, Presence, Section, ValueKind};
 
 /// The schema of the policy file: JSON Schema, draft 2020-12.
 ///
-/// For editors that complete and check TOML while it is written. It says less than the parser: the
-/// parser knows more about numbers, names and patterns.
+/// For editors that complete and check TOML. The parser checks more: numbers, names and
+/// patterns.
 #[must_use]
 pub fn schema() -> String {
     let mut file = vec![
@@ -18,7 +18,7 @@ pub fn schema() -> String {
     format!("{}\n", Json::Object(file))
 }
 
-/// A table with exactly the keys of a section.
+/// A table with exactly the fields of a section.
 fn members(section: &Section) -> Vec<(String, Json)> {
     let fields = section.fields.iter().map(|field| (field.name.into(), property(field)));
     let mut members = vec![

@@ -5,7 +5,7 @@ use tidegate_core::Rate;
 use super::Network;
 use crate::table::WhenFull;
 
-/// What a policy file says about the daemon that loads it.
+/// The settings in a policy file for the daemon that loads it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ServerConfig {
@@ -31,53 +31,53 @@ pub struct ServerConfig {
     pub(crate) max_keys: u64,
     pub(crate) when_full: WhenFull,
     pub(crate) unmatched: Unmatched,
-    /// Which part of the keys is enforced, in millionths.
+    /// The share of the keys for which denials are enforced, in millionths.
     pub(crate) enforce_ppm: u32,
 }
 
-/// Where a listener listens.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Nowhere.
+    /// Not served.
     Off,
     /// At this address, or path of a socket.
     At(Box<str>),
 }
 
-/// What happens to a request that no rule matches.
+/// The decision on a request that no rule matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unmatched {
-    /// It passes, and is counted.
+    /// It is allowed, and counted.
     #[default]
     Allow,
-    /// It is refused.
+    /// It is denied.
     Deny,
 }
 
-/// A text that is not shown.
+/// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub(crate) Box<str>);
 
 impl ServerConfig {
-    /// How many keys are kept at most where nobody says otherwise.
+    /// The default maximum number of keys.
     pub const DEFAULT_MAX_KEYS: u64 = 1 << 24;
 
-    /// All requests are enforced.
+    /// Denials are enforced for all keys.
     pub const ENFORCE_ALL_PPM: u32 = 1_000_000;
 
-    /// Where HTTP is served; `None`: where the daemon thinks best.
+    /// The HTTP listener; `None`: the daemon's default.
     #[must_use]
     pub const fn http(&self) -> Option<&Listen> {
         self.http.as_ref()
     }
 
-    /// Where gRPC is served.
+    /// The gRPC listener.
     #[must_use]
     pub const fn grpc(&self) -> Option<&Listen> {
         self.grpc.as_ref()
     }
 
-    /// Where the Redis protocol is served.
+    /// The listener for the Redis protocol.
     #[must_use]
     pub const fn resp(&self) -> Option<&Listen> {
         self.resp.as_ref()
@@ -89,120 +89,120 @@ impl ServerConfig {
         self.unix.as_ref()
     }
 
-    /// Where the admin interface is served.
+    /// The admin listener.
     #[must_use]
     pub const fn admin(&self) -> Option<&Listen> {
         self.admin.as_ref()
     }
 
-    /// What callers of the admin interface must show.
+    /// The token for the admin listener.
     #[must_use]
     pub const fn admin_token(&self) -> Option<&Secret> {
         self.admin_token.as_ref()
     }
 
-    /// What those must show who may only look.
+    /// The token for read-only access to the admin listener.
     #[must_use]
     pub const fn admin_read_token(&self) -> Option<&Secret> {
         self.admin_read_token.as_ref()
     }
 
-    /// What callers of the Redis protocol must show.
+    /// The password for the Redis protocol.
     #[must_use]
     pub const fn resp_password(&self) -> Option<&Secret> {
         self.resp_password.as_ref()
     }
 
-    /// Who may use the local socket, besides its owner and root.
+    /// Users allowed on the local socket, besides its owner and root.
     pub fn unix_users(&self) -> impl Iterator<Item = &str> {
         self.unix_users.iter().map(|name| &**name)
     }
 
-    /// Groups whose members may use the local socket.
+    /// Groups whose members are allowed on the local socket.
     pub fn unix_groups(&self) -> impl Iterator<Item = &str> {
         self.unix_groups.iter().map(|name| &**name)
     }
 
-    /// How often one user may ask over the local socket.
+    /// The request rate of one user on the local socket.
     #[must_use]
     pub const fn unix_user_rate(&self) -> Option<Rate> {
         self.unix_user_rate
     }
 
-    /// How often all users together may.
+    /// The request rate of all users on the local socket.
     #[must_use]
     pub const fn unix_rate(&self) -> Option<Rate> {
         self.unix_rate
     }
 
-    /// Which headers tell a client about its limits.
+    /// Which rate-limit headers responses have.
     #[must_use]
     pub fn headers(&self) -> Option<&str> {
         self.headers.as_deref()
     }
 
-    /// The header with the attribute `user`, for proxies that ask.
+    /// The header with the attribute `user`, set by proxies.
     #[must_use]
     pub fn user_header(&self) -> Option<&str> {
         self.user_header.as_deref()
     }
 
-    /// Whether logs show hashes in place of keys.
+    /// Whether logs have hashes in place of keys.
     #[must_use]
     pub const fn hides_keys(&self) -> bool {
         self.hides_keys
     }
 
-    /// Connections at a time.
+    /// The maximum of concurrent connections.
     #[must_use]
     pub const fn max_connections(&self) -> Option<u64> {
         self.max_connections
     }
 
-    /// Connections at a time from one address, or of one user of this machine.
+    /// The maximum of concurrent connections of one address, or of one user of this machine.
     #[must_use]
     pub const fn max_connections_per_peer(&self) -> Option<u64> {
         self.max_connections_per_peer
     }
 
-    /// Where state is kept: `memory`, `file:PATH` or `redis://…`.
+    /// The store: `memory`, `file:PATH` or `redis://…`.
     #[must_use]
     pub fn store(&self) -> Option<&str> {
         self.store.as_deref()
     }
 
-    /// Whose word about the client's address counts.
+    /// Networks of proxies whose forwarded client addresses are trusted.
     #[must_use]
     pub fn trusted_proxies(&self) -> &[Network] {
         &self.trusted_proxies
     }
 
-    /// How many keys are kept at most.
+    /// The maximum number of keys.
     #[must_use]
     pub const fn max_keys(&self) -> u64 {
         self.max_keys
     }
 
-    /// What happens to keys beyond that.
+    /// What happens to keys beyond [`max_keys`](Self::max_keys).
     #[must_use]
     pub const fn when_full(&self) -> WhenFull {
         self.when_full
     }
 
-    /// What happens to a request that no rule matches.
+    /// The decision on a request that no rule matches.
     #[must_use]
     pub const fn unmatched(&self) -> Unmatched {
         self.unmatched
     }
 
-    /// Which part of the keys is enforced, in millionths.
+    /// The share of the keys for which denials are enforced, in millionths.
     #[must_use]
     pub const fn enforce_ppm(&self) -> u32 {
         self.enforce_ppm
     }
 }
 
-/// What holds where the file says nothing.
+/// The defaults.
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
@@ -234,7 +234,7 @@ impl Default for ServerConfig {
 }
 
 impl Secret {
-    /// A text that is not to be shown.
+    /// A text that is never printed.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.into())

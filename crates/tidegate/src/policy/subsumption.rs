@@ -1,10 +1,10 @@
-//! Whether one rule takes everything that another one would take.
+//! Whether one rule matches everything that another one matches.
 
 use super::pattern::is_within;
 use super::{Condition, Matcher, Pattern};
 use crate::request::Attributes;
 
-/// How much work the questions of one policy may still take. Beyond it the answer is no.
+/// The work left for the comparisons of one policy. Beyond it the result is no.
 #[derive(Debug)]
 pub(crate) struct WorkBudget(u64);
 
@@ -13,7 +13,7 @@ impl WorkBudget {
         Self(steps)
     }
 
-    /// Takes some steps; false if there are not enough left.
+    /// Uses some steps; false if there are not enough left.
     pub(crate) const fn spend(&mut self, steps: u64) -> bool {
         match self.0.checked_sub(steps) {
             Some(left) => {
@@ -61,7 +61,7 @@ fn pattern_covers(wide: &Pattern, narrow: &Pattern) -> bool {
 pub(crate) struct Subsumption<'r> {
     lists: Vec<&'r [Condition]>,
     matcher: Matcher,
-    /// What one look takes at most.
+    /// The most steps of one lookup.
     steps: u64,
 }
 
@@ -90,7 +90,7 @@ impl<'r> Subsumption<'r> {
     }
 }
 
-/// A value that looks like the pattern.
+/// A value that matches the pattern.
 fn example(pattern: &Pattern) -> String {
     match pattern {
         Pattern::Equals(text) => text.to_string(),

@@ -1,10 +1,10 @@
-//! Durations and rates, as people write them: `1h30m`, `15 min`, `100 per 15m`, `5/day`.
+//! Durations and rates as text: `1h30m`, `15 min`, `100 per 15m`, `5/day`.
 
 use std::time::Duration;
 
 use tidegate_core::Rate;
 
-/// What is wrong with a piece of text, and what to write instead.
+/// What is wrong with a text, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextError {
     pub(crate) message: String,
@@ -21,7 +21,7 @@ impl TextError {
     }
 }
 
-/// A piece of somebody else's text for a message: short, and without control characters.
+/// A piece of untrusted text for a message: short, and without control characters.
 pub(crate) fn quoted(text: &str) -> String {
     const MOST: usize = 60;
     let mut shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
@@ -32,7 +32,7 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("`{shown}`")
 }
 
-/// The duration that a text says: numbers with units, the largest unit first.
+/// The duration in a text: numbers with units, the largest unit first.
 ///
 /// Decimals are fine where the result is a whole number of nanoseconds. Zero is not a duration.
 pub(crate) fn duration(text: &str) -> Result<Duration, TextError> {
@@ -60,7 +60,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, TextError> {
         if unit.is_empty() {
             let plain = quoted(number.trim_end_matches('.'));
             let hint =
-                format!("say which unit: \"{0}s\", \"{0}m\", \"{0}ms\"", plain.trim_matches('`'));
+                format!("add a unit: \"{0}s\", \"{0}m\", \"{0}ms\"", plain.trim_matches('`'));
             return Err(bad("a unit is missing").hint(hint));
         }
         let unit_ns = unit_ns(unit).ok_or_else(|| unknown_unit(text, unit))?;
@@ -78,14 +78,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, TextError> {
     Ok(Duration::from_nanos(total_ns))
 }
 
-/// The rate that a text says: a count, `/` or `per`, and a duration or just its unit.
+/// The rate in a text: a count, `/` or `per`, and a duration or just its unit.
 pub(crate) fn rate(text: &str) -> Result<Rate, TextError> {
     let bad = |why: &str| {
         TextError::new(format!("{} is not a rate: {why}", quoted(text)))
             .hint("write a count per time: \"10/s\", \"100 per 15m\", \"5/day\"")
     };
     let split = text.split_once('/').or_else(|| text.split_once(" per "));
-    let (count, period) = split.ok_or_else(|| bad("it does not say per what time"))?;
+    let (count, period) = split.ok_or_else(|| bad("it has no period"))?;
     let (count, period) = (count.trim(), period.trim());
     let digits = digits(count).ok_or_else(|| match count.contains(['.', ',']) {
         true => bad("the count is not a whole number")
@@ -107,30 +107,30 @@ pub(crate) fn rate(text: &str) -> Result<Rate, TextError> {
     Rate::new(count, period).map_err(|error| bad(&error.to_string()))
 }
 
-/// A duration in the words of the policy file, exact: `1h30m`, `250ms`.
+/// A duration as in the policy file, exact: `1h30m`, `250ms`.
 pub(crate) fn format_duration(duration: Duration) -> String {
     let mut rest_ns = duration.as_nanos();
     if rest_ns == 0 {
         return "0s".into();
     }
-    let mut said = String::new();
+    let mut text = String::new();
     for (unit, ns) in [("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", 1_000_000)] {
         let whole = rest_ns / u128::from(ns);
         if whole > 0 {
-            said += &format!("{whole}{unit}");
+            text += &format!("{whole}{unit}");
             rest_ns %= u128::from(ns);
         }
     }
     for (unit, ns) in [("us", 1_000), ("ns", 1)] {
         if rest_ns / ns > 0 {
-            said += &format!("{}{unit}", rest_ns / ns);
+            text += &format!("{}{unit}", rest_ns / ns);
             rest_ns %= ns;
         }
     }
-    said
+    text
 }
 
-/// A rate in the words of the policy file, exact: `10/s`, `100 per 15m`.
+/// A rate as in the policy file, exact: `10/s`, `100 per 15m`.
 pub(crate) fn format_rate(rate: Rate) -> String {
     let period = format_duration(rate.period());
     match period.strip_prefix('1') {
@@ -157,12 +157,13 @@ fn times(number: &str, unit_ns: u64) -> Result<u64, &'static str> {
     let whole: u64 = whole.parse().map_err(|_| TOO_LONG)?;
     let whole_ns = whole.checked_mul(unit_ns).ok_or(TOO_LONG)?;
     let fraction = fraction.trim_end_matches('0');
-    let Ok(places) = u32::try_from(fraction.len()) else { return Err(TOO_LONG) };
-    if places == 0 {
+    let Ok(decimals) = u32::try_from(fraction.len()) else { return Err(TOO_LONG) };
+    if decimals == 0 {
         return Ok(whole_ns);
     }
-    // 18 places fit 64 bits; no unit has a whole number of nanoseconds with more.
-    let (Ok(numerator), Some(denominator)) = (fraction.parse::<u64>(), 10_u64.checked_pow(places))
+    // 18 decimals fit 64 bits; no unit has a whole number of nanoseconds with more.
+    let (Ok(numerator), Some(denominator)) =
+        (fraction.parse::<u64>(), 10_u64.checked_pow(decimals))
     else {
         return Err("it is not a whole number of nanoseconds");
     };
@@ -179,7 +180,7 @@ fn is_number(c: char) -> bool {
 }
 
 fn unknown_unit(text: &str, unit: &str) -> TextError {
-    let error = TextError::new(format!("{} has no unit that is known", quoted(text)));
+    let error = TextError::new(format!("{} has an unknown unit", quoted(text)));
     match unit {
         "M" | "mo" | "month" | "months" | "y" | "year" | "years" => error
             .hint("months and years differ in length: use `quota = { max = …, per = \"month\" }`"),
@@ -201,7 +202,7 @@ fn unit_ns(unit: &str) -> Option<u64> {
     })
 }
 
-/// The longest duration that can be said.
+/// The longest duration in a policy file.
 pub(crate) const LONGEST: Duration = Duration::from_nanos(u64::MAX);
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;

@@ -1,4 +1,4 @@
-//! Policies as text, which reads as the same policy again.
+//! Policies as text, which parses as the same policy again.
 
 use super::{
     Durability, Effective, Grant, Listen, Missing, Mode, OnError, Override, Pattern, Policy, Rule,
@@ -13,15 +13,15 @@ pub(crate) mod limits;
 pub(crate) mod values;
 
 impl Policy {
-    /// The policy as a file says it. Read again, the text is an equal policy.
+    /// The policy as a file. Parsed again, it is an equal policy.
     ///
-    /// Only what differs from the default is written. Comments of the file that the policy came from
-    /// are not kept. A text that has become larger than a file may be (16 MiB, 250 000 tables) is
-    /// written, but not read again.
+    /// Only what differs from the default is written. Comments of the file that the policy came
+    /// from are lost. A text larger than a file may be (16 MiB, 250 000 tables) is written, but
+    /// cannot be parsed again.
     ///
-    /// **Secrets**: whatever stood plainly in the file stands plainly in the text, which is what a
-    /// copy of the file is for: the admin token, and a password in the address of the store. To show
-    /// a policy, write it [without secrets](Self::without_secrets).
+    /// **Secrets** are written in plain text, as in the file: the admin tokens, passwords, and a
+    /// password in the address of the store. To print a policy, write it
+    /// [without secrets](Self::without_secrets).
     ///
     /// ```
     /// use tidegate::policy::{Limit, Policy, Rule};
@@ -47,8 +47,8 @@ impl Policy {
         server.into_iter().chain(rules).collect::<Vec<_>>().join("\n")
     }
 
-    /// The same policy without what must not be shown: the admin token, and the user and password in
-    /// the address of the store.
+    /// The same policy without secrets: the admin tokens, the password of the Redis protocol, and
+    /// the user and password in the address of the store.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         let mut policy = self.clone();
@@ -61,9 +61,9 @@ impl Policy {
 }
 
 impl Rule {
-    /// The rule as a policy file says it: one `[[rule]]` table, with what differs from the default.
+    /// The rule as in a policy file: one `[[rule]]` table, with what differs from the default.
     ///
-    /// Read again it is an equal rule, if it is one that a [`Policy`] takes.
+    /// Parsed again it is an equal rule, if it is one that a [`Policy`] accepts.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut lines = TableWriter::default();
@@ -126,7 +126,7 @@ const fn mode(mode: Mode) -> &'static str {
     }
 }
 
-/// An override in the list of its rule: which keys, and the numbers that differ from the rule's.
+/// An override in the list of its rule: its keys, and the numbers that differ from the rule's.
 fn override_table(rule: &Rule, given: &Override) -> String {
     let mut entries = vec![("key", conditions(&given.key))];
     match &given.grant {
@@ -151,7 +151,7 @@ fn server(server: &ServerConfig) -> TableWriter {
             name,
             listen.as_ref().map(|listen| match listen {
                 Listen::Off => word("off"),
-                Listen::At(place) => text(place),
+                Listen::At(address) => text(address),
             }),
         );
     }
@@ -207,12 +207,12 @@ fn server(server: &ServerConfig) -> TableWriter {
     lines
 }
 
-/// A word of the file's own, which has nothing to escape.
+/// A keyword of the file, which has nothing to escape.
 fn word(word: &str) -> String {
     format!("\"{word}\"")
 }
 
-/// The address of a store without what is in front of its host.
+/// The address of a store without its user and password.
 fn without_user(store: &str) -> Box<str> {
     let Some((kind, rest)) = store.split_once("://") else { return store.into() };
     let host_ends = rest.find(['/', '?', '#']).unwrap_or(rest.len());

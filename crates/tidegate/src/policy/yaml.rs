@@ -1,4 +1,4 @@
-//! Files of others, in YAML: those of envoyproxy/ratelimit and of Limitador. They become rules like any
+//! Policies in YAML: the files of envoyproxy/ratelimit and of Limitador. They become rules like any
 //! other, and appear nowhere else.
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ mod names;
 mod node;
 mod number;
 
-/// Whose file it is.
+/// The format of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum YamlDialect {
     Envoy,
@@ -34,8 +34,8 @@ struct ImportedRule {
 }
 
 impl Policy {
-    /// The policy that files of envoyproxy/ratelimit say, one domain each (or several, as documents).
-    /// They behave as they do there: windows aligned to the epoch, refused requests charged too.
+    /// The policy of files of envoyproxy/ratelimit, one domain each (or several, as documents).
+    /// They behave as they do there: windows aligned to the epoch, denied requests charged too.
     ///
     /// ```
     /// use tidegate::policy::{Policy, PolicyFile};
@@ -57,14 +57,14 @@ impl Policy {
         Self::load_files(files)
     }
 
-    /// The policy that a file of Limitador says. Conditions and variables may be about the values of
+    /// The policy of a file of Limitador. Conditions and variables may refer to the values of
     /// descriptors: equality, comparison, and several of them joined by `&&`.
     pub fn from_limitador_yaml(file_name: &str, bytes: &[u8]) -> Result<Parsed, PolicyErrors> {
         parse_as(file_name, bytes, Some(YamlDialect::Limitador), FileScope::Whole)
     }
 }
 
-/// Reads a file of either kind.
+/// Parses a file of either format.
 pub(super) fn parse(
     file_name: &str,
     bytes: &[u8],
@@ -108,7 +108,7 @@ fn parse_as(
     Ok(Parsed { policy, warnings: diagnostics, left_out })
 }
 
-/// The rules of all documents; each is of one kind or the other.
+/// The rules of all documents, each in one of the formats.
 fn read_documents(
     documents: &[Node],
     wanted: Option<YamlDialect>,
@@ -124,7 +124,7 @@ fn read_documents(
             }
             Some(YamlDialect::Limitador) => limitador::read(document, &mut names, report, found),
             None => {
-                let problem = report.error(document.span.clone(), "this is no policy");
+                let problem = report.error(document.span.clone(), "this is not a policy");
                 problem.hint = Some(
                     "a file of envoyproxy/ratelimit has `domain:` and `descriptors:`, a file of \
                      Limitador is a list of limits, or has one under `limits:`"
@@ -148,7 +148,7 @@ fn dialect_of(document: &Node) -> Option<YamlDialect> {
     }
 }
 
-/// What is wrong with the rules themselves, told where they come from.
+/// Reports errors of the rules, where they come from.
 fn check_rules(found: &[ImportedRule], extent: FileScope, report: &mut DiagnosticSink) {
     if report.has_errors() {
         return;
@@ -176,5 +176,5 @@ fn check_rules(found: &[ImportedRule], extent: FileScope, report: &mut Diagnosti
     }
 }
 
-/// The largest file that is read: its nodes take about twenty times as much memory.
+/// The largest file that is parsed: its nodes take about twenty times as much memory.
 const MOST_BYTES: usize = 4 << 20;

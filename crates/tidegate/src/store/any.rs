@@ -1,4 +1,4 @@
-//! A store that is chosen when the program starts.
+//! A store chosen when the program starts.
 
 use std::io;
 use std::path::Path;
@@ -22,16 +22,16 @@ use crate::policy::Policy;
 
 /// One of the stores, chosen when the program starts.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "a process has one, and every decision looks into it")]
+#[allow(clippy::large_enum_variant, reason = "a process has one, and every decision uses it")]
 pub enum AnyStore {
-    /// States that end with the process.
+    /// States in memory.
     Memory(MemoryStore),
     /// States in a folder.
     File(FileStore),
 }
 
 impl Engine<AnyStore> {
-    /// An engine that keeps its states in memory, or in a folder if there is one.
+    /// An engine with its states in a folder, or in memory if there is none.
     pub fn open_any(policy: Policy, folder: Option<&Path>) -> Result<Self, OpenError> {
         let server = policy.server();
         let max_keys = usize::try_from(server.max_keys).unwrap_or(usize::MAX);
@@ -53,7 +53,7 @@ impl Engine<AnyStore> {
         Ok(Self::with_store(policy, store, clock))
     }
 
-    /// The store on disk, if that is where states are kept.
+    /// The file store, if the engine has one.
     #[must_use]
     pub fn on_disk(&self) -> Option<&FileStore> {
         match self.store() {
@@ -62,13 +62,13 @@ impl Engine<AnyStore> {
         }
     }
 
-    /// Makes everything safe that was done so far, as far as anything is kept.
+    /// Makes everything so far durable, if the store is on disk.
     pub fn sync_any(&self) -> NowOrLater<'_, Result<(), Outage>> {
         self.on_disk().map_or(NowOrLater::Now(Ok(())), FileStore::sync)
     }
 }
 
-/// The same call to whichever store it is.
+/// The same call on either store.
 macro_rules! either {
     ($store:expr, $it:ident => $call:expr) => {
         match $store {

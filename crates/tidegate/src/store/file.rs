@@ -1,8 +1,8 @@
-//! States on disk: decided in memory, written down before they are told.
+//! The file store: decides in memory, and writes before it acknowledges.
 //!
-//! Everything is decided by a [`MemoryStore`]. What rules want to be kept goes through its side mutex, is
-//! written into a log in that order, and is answered when the log is as safe as the rule wants. Rules
-//! that want nothing kept do not come near the log.
+//! A [`MemoryStore`] decides everything. Charges of durable rules go through the mutex of its hold
+//! tables, are written to a log in that order, and are acknowledged when the log is as durable as
+//! the rule demands. Other rules never touch the log.
 
 use std::io;
 use std::path::Path;
@@ -56,10 +56,10 @@ mod segments;
 mod snapshot;
 mod writer;
 
-/// Keeps states in a folder of the file system, and in memory for deciding.
+/// Stores states in a folder, with a copy in memory for decisions.
 ///
-/// One process at a time can have the folder. Clones are not to be had: an [`Engine`](crate::Engine)
-/// owns its store.
+/// One process at a time can use the folder. It cannot be cloned: an
+/// [`Engine`](crate::Engine) owns its store.
 #[derive(Debug)]
 pub struct FileStore {
     shared: Arc<FileStoreInner>,
@@ -73,18 +73,18 @@ struct FileStoreInner {
     recorder: Arc<Recorder>,
     disk: Arc<dyn Disk>,
     least_durability: Durability,
-    /// Edits that are in force, for the next snapshot.
-    kept: Mutex<StoredEdits>,
+    /// Edits in force, for the next snapshot.
+    edits: Mutex<StoredEdits>,
     snapshots: Mutex<()>,
     growth: Arc<SnapshotSchedule>,
     recovered_last: Timestamp,
     is_torn: bool,
 }
 
-/// Tells when a snapshot is due.
+/// Decides when a snapshot is due.
 #[derive(Debug, Default)]
 struct SnapshotSchedule {
-    /// Bytes of log that there are, and that there were at the last snapshot.
+    /// Bytes of log now.
     written_len: AtomicU64,
     state: Mutex<ScheduleState>,
     changed: Condvar,
@@ -116,57 +116,56 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    /// How many keys there may be of each width of state. A million if nothing is said.
+    /// The maximum of keys of each width of state. Default: a million.
     #[must_use]
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.room.max_keys = max_keys;
         self
     }
 
-    /// What happens to new keys when there are as many as there may be. Those that are kept are
-    /// refused then, unless they are allowed: they cannot be counted together with others.
+    /// What happens to new keys beyond the maximum. Keys of durable rules are denied then, unless
+    /// they are allowed: they cannot share counters.
     #[must_use]
     pub const fn when_full(mut self, when_full: WhenFull) -> Self {
         self.room.when_full = when_full;
         self
     }
 
-    /// Keeps what all rules charge, at least as safe as this, whatever they say themselves.
+    /// The least durability of all charges, whatever their rules demand.
     #[must_use]
     pub const fn least_durability(mut self, least: Durability) -> Self {
         self.least_durability = least;
         self
     }
 
-    /// After how many bytes of log a snapshot is taken, and another segment begun. 64 MiB if nothing
-    /// is said.
+    /// How many bytes of log precede a snapshot and a new segment. Default: 64 MiB.
     #[must_use]
     pub const fn snapshot_every(mut self, bytes: u64) -> Self {
         (self.sizes.snapshot_after_len, self.sizes.segment_len) = (bytes, bytes);
         self
     }
 
-    /// How many bytes of space are taken ahead of what is written, up to 1 GiB. 1 MiB if nothing is said.
+    /// How many bytes of space are allocated ahead of what is written, up to 1 GiB. Default: 1 MiB.
     #[must_use]
     pub const fn fill_ahead(mut self, bytes: u64) -> Self {
         self.sizes.fill_len = if bytes < MOST_AHEAD { bytes } else { MOST_AHEAD };
         self
     }
 
-    /// Opens the states in a folder; an empty or missing one begins anew.
+    /// Opens the store in a folder; an empty or missing one starts a new store.
     pub fn open(self, path: &Path) -> Result<FileStore, OpenError> {
         self.open_on(Arc::new(own(path)?))
     }
 
-    /// Opens the states on a disk of one's own.
+    /// Opens the store on another [`Disk`].
     pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<FileStore, OpenError> {
         let Recovered { memory, keys, edits, finish, last, is_new, log_len } =
             recover(&*disk, self.room)?;
         let growth = Arc::new(SnapshotSchedule::default());
         lock(&growth.state).is_due = log_len > self.sizes.snapshot_after_len;
         let (of_log, sizes) = (Arc::clone(&growth), self.sizes);
-        let tail = SegmentWriter::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
-        let log = Log::new(tail, move |len| of_log.note(len, sizes.snapshot_after_len))
+        let writer = SegmentWriter::new(Arc::clone(&disk), sizes, finish.from, finish.unproven);
+        let log = Log::new(writer, move |len| of_log.note(len, sizes.snapshot_after_len))
             .map_err(|error| OpenError::disk("start a thread", error))?;
         let recorder = Arc::new(Recorder {
             log,
@@ -181,14 +180,14 @@ impl FileOptions {
             recorder,
             disk,
             least_durability: self.least_durability,
-            kept: Mutex::new(edits),
+            edits: Mutex::new(edits),
             snapshots: Mutex::new(()),
             growth,
             recovered_last: last,
             is_torn: finish.is_torn,
         });
         if is_new {
-            shared.begin_anew()?;
+            shared.begin()?;
         }
         shared.finish_erasing(Times { now: last, wall: last })?;
         let of_thread = Arc::clone(&shared);
@@ -200,7 +199,7 @@ impl FileOptions {
     }
 }
 
-/// Takes a folder into possession.
+/// Locks a folder for this process.
 fn own(path: &Path) -> Result<Folder, OpenError> {
     Folder::own(path).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => {
@@ -211,43 +210,43 @@ fn own(path: &Path) -> Result<Folder, OpenError> {
 }
 
 impl FileStore {
-    /// Opens the states in a folder; an empty or missing one begins anew.
+    /// Opens the store in a folder; an empty or missing one starts a new store.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         FileOptions::default().open(path.as_ref())
     }
 
-    /// The latest time at which anything happened. The clock has to go on from there: see
+    /// The latest time in the log. The clock has to continue from there: see
     /// [`SystemClock::no_earlier_than`](crate::SystemClock::no_earlier_than).
     #[must_use]
     pub fn last_time(&self) -> Timestamp {
         self.shared.recovered_last
     }
 
-    /// Whether the last process stopped in the middle of writing something, which was cut off. Nobody
-    /// had been told about it.
+    /// Whether the last process stopped in the middle of a write, which was cut off.
+    /// It had not been acknowledged.
     #[must_use]
     pub fn was_torn(&self) -> bool {
         self.shared.is_torn
     }
 
-    /// What the disk said, if it takes nothing at the moment.
+    /// The error of the disk, during an outage.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<io::Error>> {
         self.shared.recorder.log.failure()
     }
 
-    /// Blocks until the disk takes what has to be written.
+    /// Blocks until the disk works again.
     pub fn wait_until_it_works(&self) {
         self.shared.recorder.log.wait_until_it_works();
     }
 
-    /// What the log has done so far.
+    /// The counts of the log.
     #[must_use]
     pub fn counts(&self) -> LogCounts {
         self.shared.recorder.log.counts()
     }
 
-    /// Everything that was written down.
+    /// The ledger.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         Ledger::on(Arc::clone(&self.shared.disk))
@@ -258,7 +257,7 @@ impl FileStore {
         self.shared.take_snapshot()
     }
 
-    /// Writes down something that the host wants to remember, and tells when it is safe.
+    /// Writes a note of the host; it resolves when the note is durable.
     pub(crate) fn write_note(
         &self,
         domain: &str,
@@ -269,11 +268,11 @@ impl FileStore {
             return NowOrLater::Now(Err(Outage));
         }
         let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
-        self.shared.recorder.take(&record, Durability::Fsync);
+        self.shared.recorder.append(&record, Durability::Fsync);
         NowOrLater::Later(Box::pin(self.wait_durable(Durability::Fsync)))
     }
 
-    /// Makes everything safe that was written down so far.
+    /// Makes everything so far durable.
     pub(crate) fn sync(&self) -> NowOrLater<'_, Result<(), Outage>> {
         NowOrLater::Later(Box::pin(self.wait_durable(Durability::Fsync)))
     }
@@ -286,7 +285,7 @@ impl FileStore {
         self.shared.recorder.log.is_refusing()
     }
 
-    /// How safe a plan has to be before it is answered.
+    /// How durable a plan has to be before it is acknowledged.
     #[inline]
     fn durability(&self, plan: &Plan<'_>) -> Durability {
         let of_charge = |charge: &Charge<'_>| charge.durability;
@@ -294,18 +293,18 @@ impl FileStore {
         most.max(self.shared.least_durability)
     }
 
-    /// Gives back what was taken, should it not become safe.
+    /// Undoes the charge, should it not become durable.
     async fn durable_or_undone(
         &self,
         durable: WaitDurable,
         undo: Undo,
         times: Times,
     ) -> Result<(), Outage> {
-        let kept = durable.await;
-        if kept.is_err() {
+        let synced = durable.await;
+        if synced.is_err() {
             self.shared.memory.undo(&undo, times);
         }
-        kept
+        synced
     }
 
     #[cold]
@@ -323,13 +322,13 @@ impl FileStore {
         let decided = match self.shared.memory.decide_with_holds(plan, times, decisions) {
             Ok(decided) if decided.is_allowed => decided,
             Ok(decided) if plan.charges.iter().any(|charge| charge.charge_refused) => decided,
-            // Nothing was charged, so nothing has to be safe.
+            // Nothing was charged, so nothing has to be durable.
             other => return Deciding::Now(other),
         };
         let undo = self.undo_of(plan, &decided, decisions);
         let durable: Durable<'s> =
             Box::pin(self.durable_or_undone(self.wait_durable(durability), undo, times));
-        Deciding::WhenSafe(decided, durable)
+        Deciding::WhenDurable(decided, durable)
     }
 
     fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {
@@ -342,7 +341,7 @@ impl FileStore {
             durability: self.shared.memory.durability(charge),
             charged: None,
         };
-        // Whoever asks again has taken nothing, so there is nothing to give back.
+        // A repeated request has charged nothing, so there is nothing to undo.
         let is_new = !decided.is_repeat;
         let is_charged = plan.act == Operation::Charge && decided.is_allowed && is_new;
         Undo {
@@ -360,21 +359,21 @@ impl Drop for FileStore {
         self.shared.growth.changed.notify_all();
         drop(state);
         if let Some(thread) = self.thread.take() {
-            // It ends by itself; a panic there has been told.
+            // It ends by itself; a panic there has been reported.
             let _ = thread.join();
         }
     }
 }
 
 impl FileStoreInner {
-    /// Writes down by which hash states are named; nothing else makes sense without it.
-    fn begin_anew(&self) -> Result<(), OpenError> {
+    /// Writes the seed of the key hash, which everything else depends on.
+    fn begin(&self) -> Result<(), OpenError> {
         let seed = Record::Seed(sealed::Store::hash(&self.memory).to_words());
-        self.recorder.take(&seed, Durability::Fsync);
+        self.recorder.append(&seed, Durability::Fsync);
         let durable = self.recorder.log.wait_durable(Durability::Fsync);
         block_on(Box::pin(durable)).map_err(|Outage| {
             let error = self.recorder.log.failure();
-            let error = error.unwrap_or_else(|| Arc::new(io::Error::other("it took nothing")));
+            let error = error.unwrap_or_else(|| Arc::new(io::Error::other("the write failed")));
             OpenError::Disk { doing: "begin the log".into(), error }
         })
     }
@@ -382,7 +381,8 @@ impl FileStoreInner {
     /// Takes a snapshot whenever one is due.
     fn take_snapshots(&self) {
         while self.growth.wait_until_due() {
-            // If it fails the log is complete without it; the next one is tried when it has grown.
+            // If it fails the log is complete without it; the next one is tried when the log has
+            // grown.
             let _ = self.take_snapshot();
             self.growth.note_snapshot();
         }
@@ -405,7 +405,7 @@ impl SnapshotSchedule {
         state.is_due = false;
     }
 
-    /// Whether a snapshot is due; `false` at the end.
+    /// Waits until a snapshot is due; `false` at the end.
     fn wait_until_due(&self) -> bool {
         let mut state = lock(&self.state);
         while !state.is_due && !state.is_closing {
@@ -509,12 +509,12 @@ impl sealed::Store for FileStore {
         if self.is_failing() {
             return NowOrLater::Now(Err(Outage));
         }
-        // In the log it comes where it came among decisions.
-        let closed = self.shared.memory.with_side(|_| {
+        // Its order in the log is its order among decisions.
+        let closed = self.shared.memory.with_hold_tables(|_| {
             let closed = self.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1;
             let (at, domain, note) = (times.now, domain.into(), note.map(Into::into));
             let record = Record::Round(RoundRecord { at, domain, closed, note });
-            self.shared.recorder.take(&record, Durability::Fsync);
+            self.shared.recorder.append(&record, Durability::Fsync);
             closed
         });
         let durable = self.wait_durable(Durability::Fsync);
@@ -522,22 +522,22 @@ impl sealed::Store for FileStore {
     }
 
     fn store_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
-        let mut kept = lock(&self.shared.kept);
-        kept.overlay = overlay.clone();
-        kept.changes.extend(changes.iter().cloned());
-        let excess = kept.changes.len().saturating_sub(MOST_CHANGES);
-        kept.changes.drain(..excess);
+        let mut edits = lock(&self.shared.edits);
+        edits.overlay = overlay.clone();
+        edits.changes.extend(changes.iter().cloned());
+        let excess = edits.changes.len().saturating_sub(MOST_CHANGES);
+        edits.changes.drain(..excess);
         let edit = EditRecord {
             overlay: overlay.to_toml().into(),
             changes: changes.iter().map(Into::into).collect(),
         };
-        self.shared.recorder.take(&Record::Edit(Box::new(edit)), Durability::Fsync);
-        drop(kept);
+        self.shared.recorder.append(&Record::Edit(Box::new(edit)), Durability::Fsync);
+        drop(edits);
         block_on(Box::pin(self.wait_durable(Durability::Fsync)))
     }
 
     fn stored_edits(&self) -> StoredEdits {
-        lock(&self.shared.kept).clone()
+        lock(&self.shared.edits).clone()
     }
 
     fn hash(&self) -> &KeyedHash {
@@ -557,5 +557,5 @@ impl sealed::Store for FileStore {
     }
 }
 
-/// How much space is taken ahead at most.
+/// The most space that is allocated ahead.
 const MOST_AHEAD: u64 = 1 << 30;

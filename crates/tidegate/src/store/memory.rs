@@ -1,10 +1,10 @@
-//! States in memory: one table per width of state, keyed by rule and key.
+//! The in-memory store: one table per width of state, keyed by rule and key.
 //!
-//! A decision about keys that have nothing on hold and whose limits have not changed reads their
-//! lines without a lock. A refusal then checks that nothing has changed and writes nothing; an
-//! admission locks the lines in the order of their addresses by swapping the headers that it read.
-//! Everything else goes the slow way, which locks first and looks then. Whatever concerns holds,
-//! names or shared counters happens under one mutex, taken before any line.
+//! A decision about keys without holds whose limits have not changed reads their lines without a
+//! lock. A denial then checks that nothing has changed and writes nothing; an admission locks the
+//! lines in the order of their addresses by swapping the headers that it read. Everything else
+//! takes the slow path, which locks before it reads. Holds, idempotency keys and overflow counters
+//! are under one mutex, locked before any line.
 
 use std::cmp;
 use std::collections::HashMap;
@@ -64,35 +64,35 @@ mod unlocked;
 
 pub use snapshot::SnapshotError;
 
-/// Keeps states in memory, within a ceiling.
+/// Stores states in memory, up to a capacity.
 ///
-/// Every answer is given at once.
+/// Every result is ready at once.
 #[derive(Debug)]
 pub struct MemoryStore {
     narrow: SlotTable<TaggedLine>,
     wide: SlotTable<WideLine>,
     limits: RwLock<LimitRegistry>,
     tables: Mutex<HoldTables>,
-    /// Whether some key may be in shared counters. Read under the lock of a key's home line.
+    /// Whether some key may be in overflow counters. Read under the lock of a key's home line.
     is_sharing: AtomicBool,
-    /// The newest rule set that anybody decides by.
+    /// The newest rule set in use.
     version: AtomicU64,
     /// Rounds that were closed, by domain.
     rounds: Mutex<HashMap<Box<str>, Arc<AtomicU64>>>,
     hash: KeyedHash,
-    /// Makes names of holds. They are told to everybody, so the hash of the keys must not.
+    /// Makes ids of holds. Clients see them, so the hash of the keys cannot be used.
     ids: RandomState,
-    /// Writes changes down, where they are to outlive the process.
+    /// Records changes, where they have to survive the process.
     sink: Option<Arc<dyn Sink>>,
-    /// What rules that want less get all the same.
+    /// The least durability of every rule.
     least_durability: Durability,
 }
 
-/// Why a decision cannot be made this way.
+/// Why a decision cannot be made on this path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fallback {
-    /// It concerns holds or shared counters.
-    NeedsSide,
+    /// It needs holds or overflow counters.
+    NeedsHoldTables,
     Superseded,
 }
 
@@ -183,13 +183,13 @@ impl MemoryStore {
                     return Ok(Decided { is_allowed, hold: None, is_repeat: false });
                 }
                 Err(Fallback::Superseded) => return Err(self.undecided(plan)),
-                Err(Fallback::NeedsSide) => {}
+                Err(Fallback::NeedsHoldTables) => {}
             }
         }
         self.decide_with_holds(plan, times, decisions)
     }
 
-    /// Makes one whole decision with the side tables locked.
+    /// Makes one whole decision with the hold tables locked.
     pub(crate) fn decide_with_holds(
         &self,
         plan: &Plan<'_>,
@@ -201,15 +201,15 @@ impl MemoryStore {
         self.expire_holds(&mut tables, times);
         if let Some(named) = plan.name {
             match tables.recall(named, times.now) {
-                Ok(Some(answered)) => {
-                    // The rules may be others by now; each is told what it said itself.
+                Ok(Some(cached)) => {
+                    // The rules may have changed; each gets its own earlier decision.
                     decisions.clear();
                     decisions.extend(plan.charges.iter().map(|charge| {
-                        let place = answered.hashes.iter().position(|hash| *hash == charge.hash);
-                        let said = place.and_then(|place| answered.decisions.get(place));
-                        said.copied().unwrap_or_else(|| charge.peek_fresh(times.now))
+                        let index = cached.hashes.iter().position(|hash| *hash == charge.hash);
+                        let decision = index.and_then(|index| cached.decisions.get(index));
+                        decision.copied().unwrap_or_else(|| charge.peek_fresh(times.now))
                     }));
-                    return Ok(Decided { is_repeat: true, ..answered.decided });
+                    return Ok(Decided { is_repeat: true, ..cached.decided });
                 }
                 Ok(None) => {}
                 Err(BodyMismatch) => return Err(DecideError::OtherBody),
@@ -236,13 +236,13 @@ impl MemoryStore {
             }
             if let Some(named) = plan.name {
                 let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
-                let answer = CachedDecisions {
+                let result = CachedDecisions {
                     decided,
                     decisions: decisions.clone(),
                     hashes,
                     refunded: None,
                 };
-                tables.cache_result(named, answer, times.now);
+                tables.cache_result(named, result, times.now);
             }
             happened.note = plan.note.map(Into::into);
         }
@@ -251,12 +251,12 @@ impl MemoryStore {
         Ok(decided)
     }
 
-    /// The side tables, locked.
+    /// The hold tables, locked.
     fn tables(&self) -> HoldTablesGuard<'_> {
         HoldTablesGuard::new(self, lock(&self.tables))
     }
 
-    /// Tells whoever writes it down whose states the charges of a plan are about.
+    /// Adds the names of a plan's new keys to the journal.
     fn name_keys(&self, tables: &mut HoldTables, plan: &Plan<'_>) {
         let (Some(sink), Some(names)) = (&self.sink, plan.key_names) else { return };
         let Some(journal) = &mut tables.journal else { return };
@@ -276,7 +276,7 @@ impl MemoryStore {
     }
 }
 
-/// What all ways have in common.
+/// Shared by all paths.
 impl MemoryStore {
     fn uncount(&self, limit: &AnyLimit) {
         match Width::of(limit) {
@@ -286,7 +286,7 @@ impl MemoryStore {
         }
     }
 
-    /// Does something with a key's slot, under its lock, if it has one.
+    /// Calls a function with a key's slot, under its lock, if it has one.
     fn with_slot<R>(
         &self,
         limit: &AnyLimit,
@@ -308,7 +308,7 @@ impl MemoryStore {
         }
     }
 
-    /// How many shared counters a rule may have.
+    /// How many overflow counters a rule may have.
     fn shared_cells(&self) -> usize {
         self.narrow.capacity().max_keys / 8
     }
@@ -333,7 +333,7 @@ impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
         }
     }
 
-    /// Every slot says which limit it counts under.
+    /// Every slot has the number of its limit.
     fn level(&self, _lines: &mut [Locked<'_, L>], _now: Timestamp) {}
 }
 
@@ -429,7 +429,7 @@ impl sealed::Store for MemoryStore {
     }
 }
 
-/// How often decisions are tried on lines that are not locked.
+/// How often decisions are tried on unlocked lines.
 const UNLOCKED_TRIES: usize = 2;
 
 #[cfg(test)]

@@ -7,30 +7,30 @@ use tidegate_core::{Decision, Period, Timestamp};
 use crate::any_limit::{AnyLimit, DecisionTime, INLINE, LimitRequest, Operation};
 use crate::policy::{Durability, Mode};
 
-/// What one request comes down to: which limits it is charged to, under which names, how much.
+/// The plan of one request: which limits are charged, under which keys, how much.
 ///
-/// Overrides, bans, groups, shadow mode and costs are resolved; what is left is one decision.
+/// Overrides, bans, groups, shadow mode and costs are resolved; one decision is left.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    /// The number of the rule set that it was made from. Later ones have larger numbers.
+    /// The version of the rules that it was made from. Later ones have larger numbers.
     pub(crate) version: u64,
     pub(crate) act: Operation,
     pub(crate) charges: SmallVec<[Charge<'a>; INLINE]>,
     pub(crate) hold: Option<HoldFor>,
     pub(crate) name: Option<IdempotencyKey>,
-    /// What the caller wants to be written down with it.
+    /// The caller's note, to be written with it.
     pub(crate) note: Option<&'a str>,
-    /// Tells whose states these are, to a store that writes it down.
+    /// The names of the keys, for a store that writes them.
     pub(crate) key_names: Option<&'a dyn KeyNames>,
 }
 
-/// Tells whose state a charge is about.
+/// Gives the name of a charge's key.
 pub(crate) trait KeyNames: fmt::Debug {
     /// The name of a charge's key.
     fn key_name(&self, charge: &Charge<'_>) -> KeyName;
 }
 
-/// Whose state it is: the rule, and the attributes of its key with their values.
+/// The name of a key: the rule, and the attributes of its key with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyName {
     pub(crate) domain: Box<str>,
@@ -62,24 +62,24 @@ impl KeyName {
 pub struct Charge<'a> {
     /// The number of the rule in its rule set.
     pub(crate) rule: u32,
-    /// The number of the limit: another one for every edit.
+    /// The number of the limit: a new one for every edit.
     pub(crate) tag: u32,
     pub(crate) mode: Mode,
-    /// Whether a refused request is charged as well.
+    /// Whether a denied request is charged as well.
     pub(crate) charge_refused: bool,
     pub(crate) durability: Durability,
-    /// The rule that the state belongs to, as long as its key and algorithm stay the same.
+    /// The rule that the state belongs to, as long as its key and algorithm are unchanged.
     pub(crate) family: u64,
-    /// The name of the state: a hash of the family and the key.
+    /// The hash of the family and the key, which identifies the state.
     pub(crate) hash: u64,
     pub(crate) cost: u64,
-    /// Whether the cost is the request's, and not a price that the rule names.
+    /// Whether the cost is the request's, and not the rule's.
     pub(crate) is_by_request: bool,
     pub(crate) limit: &'a AnyLimit,
     pub(crate) period: Period,
 }
 
-/// How long units are set aside.
+/// How long units are on hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldFor {
     pub(crate) length: Duration,
@@ -89,12 +89,12 @@ pub(crate) struct HoldFor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
     pub(crate) name: [u64; 2],
-    /// A hash of everything else about the request.
+    /// A hash of the rest of the request.
     pub(crate) body: u64,
 }
 
 impl Plan<'_> {
-    /// Whether it is just about charging limits.
+    /// Whether it only charges limits.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.act == Operation::Charge && self.name.is_none() && self.hold.is_none()
@@ -102,7 +102,7 @@ impl Plan<'_> {
 }
 
 impl<'a> Charge<'a> {
-    /// What the limit would say to a key that was never seen.
+    /// What the limit would decide for a new key.
     pub(crate) fn peek_fresh(&self, now: Timestamp) -> Decision {
         let LimitRequest { limit, cost, decided_at, .. } = self.limit_request(now);
         limit.peek(&limit.fresh(self.period), cost, decided_at)

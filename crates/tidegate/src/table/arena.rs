@@ -1,4 +1,4 @@
-//! Memory for lines: taken from the system in pieces, zeroed by it, given back all at once.
+//! Memory for lines: allocated in pieces, zeroed by the system, freed all at once.
 
 #![allow(unsafe_code, reason = "owns raw memory")]
 
@@ -7,10 +7,10 @@ use super::sync::{Mutex, lock};
 
 /// Owns lines. They never move and live as long as the arena.
 ///
-/// Pieces grow with what there is already, so that a small table is small and a large one consists
-/// of few pieces. The first piece is the whole of a presized table: it is made of huge pages, if the
+/// Pieces grow with the arena, so that a small table is small and a large one consists of few
+/// pieces. The first piece is the whole of a presized table: it is made of huge pages, if the
 /// system has them, because much of the time of a decision about one of many keys goes into finding
-/// its page. Later pieces are not: whoever touches a huge page first may wait for milliseconds.
+/// its page. Later pieces are not: the first access to a huge page may take milliseconds.
 #[derive(Debug)]
 pub(crate) struct Arena<L: Line> {
     pieces: Mutex<Pieces<L>>,
@@ -19,7 +19,7 @@ pub(crate) struct Arena<L: Line> {
 #[derive(Debug)]
 struct Pieces<L: Line> {
     owned: Vec<Piece<L>>,
-    /// Lines at the end of the newest piece that nobody has yet.
+    /// Unused lines at the end of the newest piece.
     free: usize,
     /// Lines in all pieces.
     total: usize,
@@ -48,7 +48,7 @@ impl<L: Line> Arena<L> {
         let newest = pieces.owned.last()?;
         let first = newest.len - pieces.free;
         // SAFETY: the piece has that many lines; all-zero memory is a valid line; a line is made of
-        // atomics only, so shared access is all anybody needs; and a piece is neither moved nor
+        // atomics only, so shared access is enough for every use; and a piece is neither moved nor
         // freed before the arena is dropped, which the borrow of `self` outlasts.
         let lines = unsafe { std::slice::from_raw_parts(newest.first.as_ptr().add(first), len) };
         pieces.free -= len;
@@ -56,7 +56,7 @@ impl<L: Line> Arena<L> {
     }
 }
 
-/// As much again while that is little, then an eighth, in whole huge pages.
+/// Doubles while that is little, then adds an eighth, in whole huge pages.
 fn next_piece_bytes(total_bytes: usize) -> usize {
     if total_bytes < HUGE_PAGE {
         return total_bytes;
@@ -106,7 +106,7 @@ impl<L: Line> Piece<L> {
             return;
         }
         ask_for_huge_pages(self.first.as_ptr().cast(), bytes);
-        // SAFETY: the piece has that many lines, and nobody else has them yet.
+        // SAFETY: the piece has that many lines, and no other code has them yet.
         let lines = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) };
         for line in lines.iter().step_by(PAGE / size_of::<L>()) {
             line.header().store(0, super::sync::Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl<L: Line> Drop for Piece<L> {
     }
 }
 
-/// A wish; the system may not grant it, and it changes nothing but speed.
+/// A hint; the system may ignore it, and it changes nothing but speed.
 #[cfg(all(not(loom), target_os = "linux"))]
 fn ask_for_huge_pages(start: *mut u8, bytes: usize) {
     unsafe extern "C" {
@@ -162,7 +162,7 @@ const MALLOC_ALIGN: usize = 16;
 #[cfg(not(loom))]
 const PAGE: usize = 4_096;
 
-/// Asks the processor to bring a line near.
+/// Asks the processor to fetch a line into its cache.
 #[inline(always)]
 pub(super) fn prefetch<L>(line: &L) {
     #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,7 @@
-//! Which segment a hash belongs to.
+//! The directory: which segment a hash belongs to.
 //!
-//! The low bits of a hash pick an entry, the entry names a segment, the high bits pick the home
-//! line in it. A segment of depth `d` is named by all entries that agree in their lowest `d` bits.
+//! The low bits of a hash pick an entry, the entry points to a segment, the high bits pick the home
+//! line in it. All entries that agree in their lowest `d` bits point to a segment of depth `d`.
 //! Segments and old directories are kept until the table is dropped, so a reader may follow a
 //! stale entry without harm: what it does not find there, it looks up again under a lock.
 
@@ -20,8 +20,8 @@ pub(crate) struct Directory<L: Line> {
     arena: Arena<L>,
 }
 
-/// A segment as the directory names it: where its lines are, how many of them are homes, and its
-/// depth, in one word.
+/// A pointer to a segment: where its lines are, how many of them are homes, and its depth, in one
+/// word.
 #[derive(Debug)]
 pub(crate) struct DirectoryEntry<L>(*mut L);
 
@@ -127,8 +127,8 @@ impl<L: Line> Directory<L> {
     #[inline(always)]
     pub(crate) fn lines(&self, entry: DirectoryEntry<L>) -> &[L] {
         let first = entry.first();
-        // SAFETY: made by `Entry::new` from that many lines of `arena`, which neither moves nor
-        // frees them before `self` is dropped.
+        // SAFETY: made by `DirectoryEntry::new` from that many lines of `arena`, which neither
+        // moves nor frees them before `self` is dropped.
         unsafe { std::slice::from_raw_parts(first, entry.homes() + PROBE - 1) }
     }
 
@@ -167,9 +167,9 @@ impl<L: Line> Directory<L> {
         &lines[number / entries.len() % lines.len()]
     }
 
-    /// Names a new segment in place of `old`, or in place of its upper half.
+    /// Points the entries of `old`, or of its upper half, to a new segment.
     ///
-    /// The caller holds the locks of all lines of `old`, so nobody else changes its entries.
+    /// The caller holds the locks of all lines of `old`, so no other thread changes its entries.
     pub(crate) fn publish(&self, hash: u64, old: DirectoryEntry<L>, new: NewSegment<'_, L>) {
         let mut owned = lock(&self.owned);
         let depth = old.depth();
@@ -200,14 +200,14 @@ impl<L: Line> Directory<L> {
     }
 }
 
-/// A segment that is ready to be named.
+/// A segment that is ready to be published.
 pub(crate) struct NewSegment<'a, L: Line> {
     pub(crate) lines: &'a [L],
     pub(crate) homes: usize,
     pub(crate) instead_of: SplitHalf,
 }
 
-/// What a new segment takes over from an old one.
+/// The part of an old segment that a new one takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitHalf {
     /// Everything.

@@ -1,6 +1,6 @@
 //! How the table grows: one segment at a time, where a new key found its chain full.
 //!
-//! The idle keys of the segment are dropped. If that made room, the others are moved together in
+//! The idle keys of the segment are dropped. If that made room, the others are compacted in
 //! the same lines. Else a new segment takes the keys whose next hash bit is set. Segments differ in
 //! size, so that they do not all split at the same time, which would let the bytes per key swing by
 //! a factor of two.
@@ -24,7 +24,7 @@ impl<L: Line> SlotTable<L> {
         let idle_since = now.saturating_sub(KEPT_IDLE);
         let mut lines = lock_all(self.directory.lines(entry));
         if self.directory.entry(hash) != entry {
-            // Somebody else has made room.
+            // Another thread has made room.
             return true;
         }
         policy.level(&mut lines, now);
@@ -32,7 +32,7 @@ impl<L: Line> SlotTable<L> {
         let dropped: usize = lines.iter_mut().map(drop_idle).sum();
         let keys: usize = lines.iter().map(|line| line.occupied().count()).sum();
         if dropped > keys / 8 {
-            move_together(&mut lines, entry.homes(), |_| true);
+            compact(&mut lines, entry.homes(), |_| true);
             return true;
         }
         let rooms = if entry.depth() == 0 && entry.homes() < MIN_HOMES {
@@ -41,7 +41,8 @@ impl<L: Line> SlotTable<L> {
                 SegmentDraft::whole(MIN_HOMES),
             ]
         } else {
-            // Only a freak distribution of hashes does not fit into two halves: it is spread out.
+            // Only a very uneven distribution of hashes does not fit into two halves: it is spread
+            // out.
             let number = self.counters.segments.fetch_add(1, Ordering::Relaxed);
             let least = keys * 100 / (2 * L::SLOTS * SPLIT_LOAD_PERCENT);
             [
@@ -53,7 +54,8 @@ impl<L: Line> SlotTable<L> {
         grown || dropped > 0
     }
 
-    /// Moves keys to a new segment and names it; false when they do not fit or it may not be had.
+    /// Moves keys to a new segment and publishes it; false when they do not fit or there is no
+    /// memory.
     fn split(
         &self,
         hash: u64,
@@ -75,16 +77,16 @@ impl<L: Line> SlotTable<L> {
             !moves(key.hash) || insert_moved(&mut new, homes, key)
         };
         if !old.iter().flat_map(keys_of).all(fits) || moved == 0 {
-            // Nothing has been taken out yet. The new lines are out of reach, and count as lines.
+            // Nothing has been removed yet. The new lines are unreachable, but count as lines.
             return false;
         }
-        move_together(old, entry.homes(), |hash| !moves(hash));
+        compact(old, entry.homes(), |hash| !moves(hash));
         drop(new);
         self.directory.publish(hash, entry, NewSegment { lines, homes, instead_of });
         true
     }
 
-    /// Counts more lines, unless there would be more than there may be.
+    /// Counts more lines, unless that exceeds the capacity.
     fn count_lines(&self, more: usize) -> bool {
         let max_lines = self.capacity().max_lines(L::SLOTS);
         let fits = |lines| (lines + more <= max_lines).then_some(lines + more);
@@ -93,7 +95,7 @@ impl<L: Line> SlotTable<L> {
     }
 }
 
-/// A segment to come.
+/// The plan of a new segment.
 #[derive(Clone, Copy, Debug)]
 struct SegmentDraft {
     homes: usize,
@@ -131,7 +133,7 @@ pub(super) fn keys_of<L: Line>(line: &Locked<'_, L>) -> impl Iterator<Item = Mov
     })
 }
 
-/// Puts a key into the first line of its chain that has a free slot; false if none has.
+/// Inserts a key into the first line of its chain that has a free slot; false if none has.
 pub(super) fn insert_moved<L: Line>(
     lines: &mut [Locked<'_, L>],
     homes: usize,
@@ -152,9 +154,9 @@ pub(super) fn insert_moved<L: Line>(
 
 /// Drops the keys that are not kept, and moves the others as near to their homes as they fit.
 ///
-/// Line by line, in ascending order: no key goes further than it was, because whatever is before it
-/// has come from there or from further on. So each one finds a place.
-pub(super) fn move_together<L: Line>(
+/// Line by line, in ascending order: no key moves away from its home, because whatever is before it
+/// has come from there or from further on. So each one finds a slot.
+pub(super) fn compact<L: Line>(
     lines: &mut [Locked<'_, L>],
     homes: usize,
     keeps: impl Fn(u64) -> bool,
@@ -169,12 +171,12 @@ pub(super) fn move_together<L: Line>(
         line.header.set_overflowed(false);
         for key in keys.into_iter().flatten() {
             let placed = insert_moved(lines, homes, key);
-            assert!(placed, "a key fits where it was");
+            assert!(placed, "a key fits into its old line");
         }
     }
 }
 
-/// The directory bits and home lines for a table that is to hold `keys` without growing.
+/// The directory bits and home lines of a table for `keys` keys without growth.
 pub(super) fn presized<L: Line>(keys: usize) -> (u32, usize) {
     let homes =
         keys.saturating_mul(100).div_ceil(L::SLOTS * PRESIZED_LOAD_PERCENT).max(FIRST_HOMES);
@@ -182,8 +184,8 @@ pub(super) fn presized<L: Line>(keys: usize) -> (u32, usize) {
     (segments.trailing_zeros(), homes.div_ceil(segments))
 }
 
-/// Sizes from `MIN_HOMES` to twice as many, as evenly spread on a logarithmic scale as one can
-/// have them without knowing how many there will be.
+/// Sizes from `MIN_HOMES` to twice as many, spread evenly on a logarithmic scale however many
+/// segments there will be.
 pub(super) fn staggered_homes(number: usize) -> usize {
     // The fractional part of number · golden ratio, in 1/2^16.
     let fraction = (number.wrapping_mul(GOLDEN) >> 16) & 0xffff;
@@ -200,11 +202,11 @@ pub(super) const FIRST_HOMES: usize = if cfg!(loom) { 1 } else { 16 };
 /// Home lines of the smallest segment after the first ones.
 const MIN_HOMES: usize = if cfg!(loom) { 1 } else { 768 };
 
-/// How full a new segment is at most.
+/// The highest load of a new segment.
 const SPLIT_LOAD_PERCENT: usize = 70;
 
-/// Home lines of a segment of a table that was made for a known number of keys, at most.
+/// The most home lines of a segment in a presized table.
 const PRESIZED_HOMES: usize = 4096;
 
-/// How full a table is that was made for a known number of keys and has them.
+/// The load of a presized table that has all of its keys.
 const PRESIZED_LOAD_PERCENT: usize = 62;

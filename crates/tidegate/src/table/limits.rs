@@ -5,19 +5,19 @@ use tidegate_core::Timestamp;
 use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock};
 use crate::keyed::KeyedLimit;
 
-/// Two limits as words. Every line says under which of the two its states are counted.
+/// Two limits as words. Every line has the index of the one that its states count under.
 ///
-/// An edit writes the words that no line uses, makes them current, and then moves every line over.
-/// A reader that meets half-written words has read a line that has been moved since, so the
-/// check of that line's header throws its decision away.
+/// An edit writes the words that no line uses, makes them current, and then migrates every line.
+/// A reader of half-written words has read a line that has been migrated since, so the
+/// check of that line's header discards its decision.
 #[derive(Debug)]
 pub(crate) struct LimitPair<A> {
     words: [[AtomicU64; 4]; 2],
     current: AtomicUsize,
-    /// When the current limit came into force.
+    /// When the current limit took effect.
     edited_at_ns: AtomicU64,
     in_force: Mutex<A>,
-    /// Held by an edit until every line has been moved.
+    /// Held by an edit until every line has been migrated.
     edit: Mutex<()>,
 }
 
@@ -40,17 +40,18 @@ impl<A: KeyedLimit> LimitPair<A> {
         A::from_words(std::array::from_fn(|word| words[word].load(Ordering::Relaxed)))
     }
 
-    /// Which of the two is in force. Read it under the lock of a line to compare with the line's.
+    /// The index of the limit in force. Read it under the lock of a line to compare with the
+    /// line's.
     pub(crate) fn current_index(&self) -> usize {
         self.current.load(Ordering::Acquire)
     }
 
-    /// The limit in force, as it was given.
+    /// The limit in force, as it was set.
     pub(crate) fn in_force(&self) -> A {
         *lock(&self.in_force)
     }
 
-    /// A state that counts under the limit that is not `to`, moved to `to` at `now`, or at the
+    /// A state that counts under the limit that is not `to`, migrated to `to` at `now`, or at the
     /// time of the edit if that is later.
     pub(crate) fn carry_over(&self, state: &A::State, to: usize, now: Timestamp) -> A::State {
         let edited_at = Timestamp::from_nanos(self.edited_at_ns.load(Ordering::Relaxed));
@@ -63,7 +64,7 @@ impl<A: KeyedLimit> LimitPair<A> {
         *lock(&self.in_force) = limit;
         let old = self.current_index();
         let limit = limit.succeeding(&self.get(old));
-        // Whoever sees one of these words also sees what the edit before has done to the lines.
+        // A reader of one of these words also sees what the edit before has done to the lines.
         fence(Ordering::Release);
         for (word, value) in self.words[1 - old].iter().zip(limit.to_words()) {
             word.store(value, Ordering::Relaxed);

@@ -1,12 +1,12 @@
 //! A line: a few slots behind one header word, read without a lock, written under it.
 //!
-//! The types are public only so that the sealed trait of limits can name them.
+//! The types are public only because the sealed trait of limits refers to them.
 
 #![allow(unreachable_pub, missing_docs, reason = "public for a sealed trait, not for callers")]
 
 use super::sync::{AtomicU32, AtomicU64, Backoff, Ordering, fence};
 
-/// The header of a line, and what it says about the slots.
+/// The header of a line.
 ///
 /// The lowest bit is the lock. The bits above it are facts about the line. The rest counts
 /// writes: a header that has not changed between two reads means that nothing else has.
@@ -17,9 +17,9 @@ impl LineHeader {
     const LOCKED: u32 = 1;
     /// Some key that belongs to this line, or passed it, is in a later one.
     const OVERFLOWED: u32 = 1 << 1;
-    /// Which of the two limits the states in this line are counted under.
+    /// The index of the limit that the states in this line count under.
     const LIMIT: u32 = 1 << 2;
-    /// One bit per slot: there is more to know about its key than the slot says.
+    /// One bit per slot: its key has a hold, an override, or is being inserted.
     const PINNED: u32 = 1 << 3;
     const WRITES: u32 = 1 << (3 + MAX_SLOTS);
 
@@ -258,8 +258,8 @@ impl Line for WideLine {
     }
 }
 
-/// The header once nobody holds the lock. What is read afterwards counts only if
-/// [`is_unchanged`] says so.
+/// The header once the line is unlocked. What is read afterwards is valid only if
+/// [`is_unchanged`] returns true.
 #[inline(always)]
 pub(crate) fn read_header<L: Line>(line: &L) -> LineHeader {
     let header = LineHeader(line.header().load(Ordering::Acquire));
@@ -278,7 +278,7 @@ fn wait_unlocked<L: Line>(line: &L) -> LineHeader {
     }
 }
 
-/// Whether everything read since `header` was read belongs together.
+/// Whether everything read since `header` was read is consistent.
 #[inline(always)]
 pub(crate) fn is_unchanged<L: Line>(line: &L, header: LineHeader) -> bool {
     fence(Ordering::Acquire);
@@ -287,7 +287,7 @@ pub(crate) fn is_unchanged<L: Line>(line: &L, header: LineHeader) -> bool {
 
 /// The slot that holds the fingerprint.
 ///
-/// Without a branch per slot: which slot it is cannot be predicted, and a wrong guess would be
+/// Without a branch per slot: the slot cannot be predicted, and a wrong guess would be
 /// noticed only when the line has come from memory, with nothing useful fetched meanwhile.
 #[inline(always)]
 pub(crate) fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
@@ -295,7 +295,7 @@ pub(crate) fn find<L: Line>(line: &L, fingerprint: u64) -> Option<usize> {
         |slot: usize| usize::from(line.fingerprints()[slot].load(Ordering::Relaxed) == fingerprint);
     let bits = (0..L::SLOTS).fold(0, |bits, slot| bits | (is_at(slot) << slot));
     // More than one bit is set only if the key was moved meanwhile; then any slot will do, since
-    // what is read there does not count.
+    // what is read there is discarded.
     (bits != 0).then_some(bits.trailing_zeros() as usize)
 }
 
@@ -309,7 +309,7 @@ pub(crate) struct Locked<'a, L: Line> {
 }
 
 impl<'a, L: Line> Locked<'a, L> {
-    /// Locks the line, waiting for whoever holds it.
+    /// Locks the line; waits for the current holder.
     pub(crate) fn new(line: &'a L) -> Self {
         loop {
             if let Some(locked) = Self::if_unchanged(line, read_header(line)) {

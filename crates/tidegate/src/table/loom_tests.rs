@@ -73,7 +73,7 @@ fn loom_a_known_key_is_charged_once_per_admission() {
 }
 
 #[test]
-fn loom_a_refusal_never_sees_half_a_write() {
+fn loom_a_denial_never_sees_half_a_write() {
     // A unit has 86 400 · 10^9 ticks, so unit number 213 504 crosses from the low word of the state
     // into the high one. The new high word with the old low one would be far overdrawn.
     model(|| {
@@ -90,7 +90,7 @@ fn loom_a_refusal_never_sees_half_a_write() {
 }
 
 #[test]
-fn loom_a_reused_slot_forgets_nothing_that_a_slow_thread_could_spend_again() {
+fn loom_a_slow_thread_cannot_charge_again_what_a_reused_slot_dropped() {
     // Room for one key. Key 7 is drained at time 1 000 and idle two seconds later, when key 8 takes
     // its slot, while a slow thread still believes that it is time 1 000.
     model_with_preemptions(2, || {
@@ -103,7 +103,7 @@ fn loom_a_reused_slot_forgets_nothing_that_a_slow_thread_could_spend_again() {
         };
         let reused = charge(&table, 8, 1, later).is_allowed();
         let revived = slow.join().unwrap();
-        // If 7 was given another unit, it was as of two seconds later, so it has none left then.
+        // If 7 was allowed another unit, it was as of two seconds later, so it has none left then.
         if revived {
             table.forget(8);
             assert!(!charge(&table, 7, 1, later).is_allowed());

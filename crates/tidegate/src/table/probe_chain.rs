@@ -5,9 +5,9 @@ use super::line::{Line, Locked, find, read_header};
 
 /// The lines where a key can be: its home, which stays locked, and one further line at a time.
 ///
-/// Whoever inserts a key holds its home, so nobody can insert it twice, and whoever moves keys to
-/// another segment holds all lines, so none of them moves away. A further line is always locked
-/// after the home that comes before it, so nobody waits for ever.
+/// An insertion holds the lock of the key's home, so no key is inserted twice, and a move of keys
+/// to another segment holds all locks, so no key moves away meanwhile. A further line is always
+/// locked after the home before it, so there is no deadlock.
 pub(crate) struct ProbeChain<'a, L: Line> {
     lines: &'a [L; PROBE],
     home: Locked<'a, L>,
@@ -37,7 +37,7 @@ impl<'a, L: Line> ProbeChain<'a, L> {
         &mut self.further.insert(held).1
     }
 
-    /// One of the lines, locked, and the others not.
+    /// One of the lines, locked, with the others unlocked.
     pub(crate) fn take_line(mut self, line: usize) -> Locked<'a, L> {
         self.line(line);
         match self.further {
@@ -46,7 +46,7 @@ impl<'a, L: Line> ProbeChain<'a, L> {
         }
     }
 
-    /// Where the key is.
+    /// The position of the key.
     ///
     /// Further lines are searched without their locks: with its home locked, a key may leave its
     /// slot, but it cannot come to another.
@@ -63,7 +63,8 @@ impl<'a, L: Line> ProbeChain<'a, L> {
                 if let Some(slot) = self.line(line).find(fingerprint) {
                     return Some(Position { line, slot });
                 }
-                // It has just left. A header is waited for, so this line must not stay locked.
+                // It has just left. Reading a header waits for its lock, so this line must not stay
+                // locked.
                 self.further = None;
             }
             is_overflowed = read_header(&self.lines[line]).is_overflowed();
@@ -72,7 +73,7 @@ impl<'a, L: Line> ProbeChain<'a, L> {
     }
 
     /// The first slot that `slot_in` finds in a line. The lines before it are marked as overflowed,
-    /// for the key that will be put there.
+    /// for the key that will be inserted there.
     pub(crate) fn first_slot(
         &mut self,
         slot_in: impl Fn(&Locked<'_, L>) -> Option<usize>,

@@ -1,7 +1,7 @@
 //! The counters that new keys share while the table is full.
 //!
 //! Each key has two cells, one in each row. A cell is at least as restrictive as every key that
-//! uses it, so the better of a key's two cells is a safe estimate of what the key has spent.
+//! uses it, so the better of a key's two cells is a safe estimate of what the key was charged.
 
 use tidegate_core::{Decision, Timestamp};
 
@@ -15,7 +15,7 @@ pub(crate) struct Sketch<A: KeyedLimit> {
     rows: [Directory<A::Line>; 2],
 }
 
-/// What the shared counters say about one key.
+/// The estimate of the shared counters for one key.
 pub(crate) struct Estimate<A: KeyedLimit> {
     pub(crate) state: A::State,
     pub(crate) limit_index: usize,
@@ -35,7 +35,7 @@ struct Cells<'a, L: Line> {
 }
 
 impl<A: KeyedLimit> Sketch<A> {
-    /// Counters for a table: one cell for every eight keys of its ceiling, within bounds.
+    /// Counters for a table: one cell for every eight keys of its capacity, within bounds.
     ///
     /// `None` if there is no memory for them.
     pub(crate) fn new(table: &Table<A>) -> Option<Self> {
@@ -44,14 +44,14 @@ impl<A: KeyedLimit> Sketch<A> {
         Some(Self { rows: [Directory::new(bits, homes)?, Directory::new(bits, homes)?] })
     }
 
-    /// What the key has spent at most.
+    /// An upper bound of what the key was charged.
     pub(crate) fn estimate(&self, table: &Table<A>, hash: u64, now: Timestamp) -> Estimate<A> {
         self.best(table, &mut self.cells(table, hash, now), now)
     }
 
     /// Charges `cost` to the key's cells, if it fits.
     ///
-    /// The caller holds the lock of the key's home line, so the key cannot leave meanwhile.
+    /// The caller holds the lock of the key's home line, so the key does not get a slot meanwhile.
     pub(crate) fn check(
         &self,
         table: &Table<A>,
@@ -87,7 +87,7 @@ impl<A: KeyedLimit> Sketch<A> {
 
     /// Locks the key's two cells, counted under the same limit.
     fn cells(&self, table: &Table<A>, hash: u64, now: Timestamp) -> Cells<'_, A::Line> {
-        // Other bits than those that chose the key's own segment and line, anew for each row.
+        // Other bits than those that chose the key's own segment and line, different for each row.
         let spread = |hash: u64| (hash ^ (hash >> 29)).wrapping_mul(SPREAD);
         let hashes = [spread(hash), spread(spread(hash).rotate_left(32))];
         let line = |row: usize| {
@@ -110,7 +110,7 @@ impl<A: KeyedLimit> Sketch<A> {
         let limit_index = cells.lines[0].header.limit_index();
         let limit = table.limits.get(limit_index);
         for (line, slot) in cells.lines.iter_mut().zip(cells.slots) {
-            // What is idle is forgotten, as it would be with a slot of its own.
+            // An idle cell is cleared, like an idle slot.
             if limit.is_idle(&A::unpack(line.load(slot)), now) {
                 table.table.note_reuse(now);
                 line.store(slot, Default::default());

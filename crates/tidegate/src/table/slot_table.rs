@@ -1,4 +1,4 @@
-//! Lines, and which keys are in them: everything about a table but what its states mean.
+//! Lines and the keys in them, independent of what states mean.
 
 use std::time::Duration;
 
@@ -25,22 +25,22 @@ pub(crate) struct SlotTable<L: Line> {
 pub(super) struct Counters {
     keys: AtomicUsize,
     pub(super) lines: AtomicUsize,
-    /// No slot was reused on account of a later time than this.
+    /// The latest time for which a slot was reused.
     watermark_ns: AtomicU64,
     sweeps: AtomicUsize,
     pub(super) segments: AtomicUsize,
 }
 
-/// Who knows what the states on a shelf mean.
+/// Knows what the states in a table mean.
 pub(crate) trait SlotPolicy<L: Line> {
-    /// Whether the key in a slot was idle at `since`, so that nothing is lost with it.
+    /// Whether the key in a slot was idle at `since`, so that it can be dropped.
     fn is_idle(&self, line: &Locked<'_, L>, slot: usize, since: Timestamp) -> bool;
 
-    /// Puts lines that are all locked under the same limit, before keys move between them.
+    /// Migrates locked lines to one limit, before keys move between them.
     fn level(&self, lines: &mut [Locked<'_, L>], now: Timestamp);
 }
 
-/// A key whose home line is on its way from memory.
+/// A key whose home line is being prefetched.
 #[derive(Debug)]
 pub(crate) struct Fetched<'a, L> {
     pub(crate) hash: u64,
@@ -55,7 +55,7 @@ impl<L> Clone for Fetched<'_, L> {
 
 impl<L> Copy for Fetched<'_, L> {}
 
-/// Where a key is, with its home line locked.
+/// The location of a key, with its home line locked.
 pub(crate) enum KeyLocation<'a, L: Line> {
     /// In a slot.
     Known(ProbeChain<'a, L>, Position),
@@ -70,12 +70,12 @@ pub(crate) enum KeyLocation<'a, L: Line> {
 enum NoSlot {
     /// The lines where it could be are full of live keys.
     ChainFull,
-    /// The table has as many keys as it may.
+    /// The table is at its capacity.
     AtCeiling,
 }
 
 impl<L: Line> SlotTable<L> {
-    /// An empty shelf; `None` if there is no memory for it.
+    /// An empty table; `None` if there is no memory for it.
     pub(crate) fn new(capacity: Capacity, capacity_hint: Option<usize>) -> Option<Self> {
         let (bits, homes) = match capacity_hint {
             Some(keys) => grow::presized::<L>(keys.min(capacity.max_keys)),
@@ -108,9 +108,9 @@ impl<L: Line> SlotTable<L> {
         self.capacity
     }
 
-    /// Asks the processor for the home line of a hash, to be there when it is decided about.
+    /// Prefetches the home line of a hash.
     ///
-    /// Reading a clock waits for earlier reads of memory on some processors, so this comes first.
+    /// On some processors reading a clock waits for earlier reads of memory, so this comes first.
     #[inline(always)]
     pub(crate) fn fetch(&self, hash: u64) -> Fetched<'_, L> {
         let home = &self.directory.chain(self.directory.entry(hash), hash)[0];
@@ -118,26 +118,26 @@ impl<L: Line> SlotTable<L> {
         Fetched { hash, home }
     }
 
-    /// The lines where a hash can be, as things stand.
+    /// The lines where a hash can be, at the moment.
     pub(crate) fn chain(&self, hash: u64) -> &[L; PROBE] {
         self.directory.chain(self.directory.entry(hash), hash)
     }
 
-    /// Every line. Lines that are added meanwhile may be missing; what moves there comes from
-    /// lines that are locked.
+    /// Every line. Lines that are added meanwhile may be missing; keys move there only from
+    /// locked lines.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &L> {
         self.directory.segments().flat_map(|entry| self.directory.lines(entry))
     }
 
-    /// Visits every line, with all lines of its segment locked: no key that is there when this begins
-    /// is missed, also if it moves meanwhile.
+    /// Visits every line, with all lines of its segment locked: no key that is present when this
+    /// begins is missed, even if it moves meanwhile.
     pub(crate) fn for_each_line(&self, mut visit: impl FnMut(&mut Locked<'_, L>)) {
         for entry in self.directory.segments() {
             grow::lock_all(self.directory.lines(entry)).iter_mut().for_each(&mut visit);
         }
     }
 
-    /// Locks the home of a key, in the segment that it belongs to for as long as the lock is held.
+    /// Locks the home of a key, in the segment that it belongs to while the lock is held.
     pub(crate) fn lock_chain(&self, hash: u64) -> (DirectoryEntry<L>, ProbeChain<'_, L>) {
         loop {
             let entry = self.directory.entry(hash);
@@ -195,14 +195,14 @@ impl<L: Line> SlotTable<L> {
         Ok(at)
     }
 
-    /// Counts one more key, unless there are as many as there may be.
+    /// Counts one more key, unless the table is at its capacity.
     fn count_key(&self) -> bool {
         let keys = &self.counters.keys;
         let fits = |keys| (keys < self.capacity.max_keys).then_some(keys + 1);
         keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Counts a key less: its slot was cleared, or not taken after all.
+    /// Counts fewer keys: their slots were cleared, or not used.
     pub(crate) fn uncount_keys(&self, keys: usize) {
         self.counters.keys.fetch_sub(keys, Ordering::Relaxed);
     }
@@ -224,7 +224,7 @@ impl<L: Line> SlotTable<L> {
         (first..first + SWEPT_LINES).map(sweep).sum::<usize>() > 0
     }
 
-    /// Frees the slots of a line whose keys have been idle, and reports how many.
+    /// Frees the slots of idle keys in a line, and returns how many.
     pub(super) fn free_idle(
         &self,
         line: &mut Locked<'_, L>,
@@ -243,23 +243,23 @@ impl<L: Line> SlotTable<L> {
         freed
     }
 
-    /// The time at which to decide about a key without a slot. It may have had one: that was
+    /// The time for a decision about a key without a slot. It may have had one that was
     /// reused because the key was idle at the watermark, so it is not decided at an earlier time.
     ///
-    /// Read under the lock of the key's home line, after the key was not found.
+    /// Read it under the lock of the key's home line, after the key was not found.
     pub(crate) fn no_earlier_than_reuse(&self, now: Timestamp) -> Timestamp {
         now.max(Timestamp::from_nanos(self.counters.watermark_ns.load(Ordering::Relaxed)))
     }
 
-    /// Remembers that a state was forgotten because it was idle at this time.
+    /// Raises the watermark: a state is dropped because it was idle at this time.
     ///
-    /// Before the state is overwritten, under its lock.
+    /// Call it before the state is overwritten, under its lock.
     pub(crate) fn note_reuse(&self, idle_at: Timestamp) {
         self.counters.watermark_ns.fetch_max(idle_at.as_nanos(), Ordering::Relaxed);
     }
 }
 
-/// The first slot whose key has been idle: nothing is lost with it.
+/// The first slot whose key is idle and can be dropped.
 fn idle_slot<L: Line>(
     line: &Locked<'_, L>,
     idle_since: Timestamp,
@@ -269,8 +269,8 @@ fn idle_slot<L: Line>(
         .find(|&slot| !line.header.is_pinned(slot) && policy.is_idle(line, slot, idle_since))
 }
 
-/// How long an idle key is left alone while the table may still grow: it may well come back.
+/// How long an idle key keeps its slot while the table may still grow: it may well return.
 pub(super) const KEPT_IDLE: Duration = Duration::from_secs(10);
 
-/// How many lines an insertion looks at for idle keys when the table is at its ceiling.
+/// How many lines an insertion searches for idle keys when the table is at its capacity.
 const SWEPT_LINES: usize = if cfg!(loom) { 2 } else { 8 };

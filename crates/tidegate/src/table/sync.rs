@@ -14,15 +14,15 @@ pub(crate) use std::sync::{Mutex, RwLock};
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, RwLock};
 
-/// Locks a mutex. Nothing that runs under the table's mutexes leaves data half-changed when it
-/// panics, so poison is no reason to stop.
+/// Locks a mutex, and ignores poisoning: no code that runs under the table's mutexes leaves data
+/// half-changed when it panics.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What a thread does while another one holds a lock for a few instructions.
+/// Waits while another thread holds a lock for a few instructions.
 ///
-/// The holder may have lost its processor, so a long wait gives ours away.
+/// The holder may have been descheduled, so a long wait yields the processor.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     spins: u32,

@@ -1,4 +1,4 @@
-//! What can only be seen from inside: sizes, layouts, and counts of lines.
+//! What is visible only from inside: sizes, layouts, and counts of lines.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
@@ -10,9 +10,7 @@ use tidegate_core::{Bucket, Rate, Sliding, Timestamp, Window};
 
 use super::arena::Arena;
 use super::directory::{PROBE, home_of};
-use super::grow::{
-    MovingKey, insert_moved, keys_of, lock_all, move_together, presized, staggered_homes,
-};
+use super::grow::{MovingKey, compact, insert_moved, keys_of, lock_all, presized, staggered_homes};
 use super::line::{Line, Locked, Narrow, NarrowLine};
 use super::sync::Ordering;
 use super::{Capacity, Table, WhenFull};
@@ -58,7 +56,7 @@ fn a_small_table_is_small() {
 }
 
 #[test]
-fn a_presized_table_takes_what_it_was_made_for_without_growing() {
+fn a_presized_table_does_not_grow() {
     for keys in [1, 100, 10_000, 1_000_000] {
         let (table, hash) = (table(1 << 24, Some(keys)), KeyedHash::new());
         let before = table.table.counters.lines.load(Ordering::Relaxed);
@@ -70,7 +68,7 @@ fn a_presized_table_takes_what_it_was_made_for_without_growing() {
 }
 
 #[test]
-fn the_ceiling_can_be_reached_within_the_lines_that_it_allows() {
+fn the_capacity_is_reachable_within_its_lines() {
     for max_keys in [1, 10, 1_000, 50_000, 300_000] {
         let (table, hash) = (table(max_keys, None), KeyedHash::new());
         (0..max_keys).for_each(|key| insert(&table, &hash, key));
@@ -108,22 +106,22 @@ fn some_keys(count: u64) -> Vec<MovingKey<Narrow>> {
 }
 
 #[test]
-fn keys_are_placed_where_a_search_finds_them_and_moved_together_there() {
+fn keys_are_inserted_and_compacted_where_a_search_finds_them() {
     let arena = Arena::<NarrowLine>::new(100 + PROBE - 1).unwrap();
     let mut lines = lock_all(arena.allocate(100 + PROBE - 1).unwrap());
     let mut keys = some_keys(230);
     assert!(keys.iter().all(|key| insert_moved(&mut lines, 100, *key)));
     all_are_found(&lines, 100, &keys);
     keys.retain(|key| key.hash % 2 == 0);
-    move_together(&mut lines, 100, |hash| hash % 2 == 0);
+    compact(&mut lines, 100, |hash| hash % 2 == 0);
     all_are_found(&lines, 100, &keys);
-    move_together(&mut lines, 100, |_| false);
+    compact(&mut lines, 100, |_| false);
     all_are_found(&lines, 100, &[]);
     assert!(lines.iter().all(|line| !line.header.is_overflowed()));
 }
 
 #[test]
-fn a_key_whose_chain_is_full_is_not_placed() {
+fn a_key_is_not_inserted_into_a_full_chain() {
     let arena = Arena::<NarrowLine>::new(100 + PROBE - 1).unwrap();
     let mut lines = lock_all(arena.allocate(100 + PROBE - 1).unwrap());
     let same = |low| MovingKey { hash: 7, packed: Narrow { high: 0, low }, is_pinned: false };

@@ -1,4 +1,4 @@
-//! A disk in memory that can crash: it knows what is safe, and loses or mangles any of the rest.
+//! A disk in memory that can crash: it knows what is durable, and loses or mangles any of the rest.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,9 +15,9 @@ mod file;
 
 /// A folder in memory, for stores that are to be crashed. Clones are handles of the same one.
 ///
-/// Writes are safe once their file was synced, names once the folder was. What a crash leaves of the
-/// rest is for the dice: all, nothing, a part, a later write without an earlier one. Data whose sync
-/// has failed is never safe again, whatever later syncs say.
+/// Writes are durable once their file was synced, names once the folder was. What a crash leaves of
+/// the rest is random: all, nothing, a part, a later write without an earlier one. Data whose sync
+/// has failed is never durable again, whatever later syncs return.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct CrashDisk {
 #[derive(Clone, Debug, Default)]
 struct DiskState {
     files: Vec<File>,
-    /// Names as programs see them, and as they are after a crash at least.
+    /// Names as programs see them, and those that survive any crash.
     names: BTreeMap<String, usize>,
     safe_names: BTreeMap<String, usize>,
     renamings: Vec<Renaming>,
@@ -55,15 +55,15 @@ struct DiskState {
     dice: Dice,
 }
 
-/// A change of names that is not safe yet.
+/// A change of names that is not durable yet.
 #[derive(Clone, Debug)]
 struct Renaming {
     gone: Option<String>,
-    /// A name, and the file that it is for.
+    /// A name, and its file.
     come: Option<(String, usize)>,
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The device fails.
@@ -95,18 +95,18 @@ impl CrashDisk {
         lock(&self.state).calls
     }
 
-    /// Lets the call with this number fail; the first one is 1. A write that fails may have written
-    /// a part.
+    /// Makes the call with this number fail; the first one is 1. A write that fails may have
+    /// written a part.
     pub fn fail_call(&self, number: u64, fault: Fault) {
         lock(&self.state).faults.insert(number, fault);
     }
 
-    /// Lets every call from the one with this number on fail.
+    /// Makes every call from the one with this number on fail.
     pub fn die_at(&self, number: u64) {
         lock(&self.state).dead_from = Some(number);
     }
 
-    /// Whether it has come to that.
+    /// Whether that call has come.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         let state = lock(&self.state);
@@ -129,21 +129,21 @@ impl CrashDisk {
         self.resumed.notify_all();
     }
 
-    /// How often a file was synced after a sync of it had failed. Such a sync says nothing.
+    /// How often a file was synced after a sync of it had failed. Such a sync proves nothing.
     #[must_use]
     pub fn distrusted_syncs(&self) -> u64 {
         lock(&self.state).distrusted_syncs
     }
 
-    /// One of the disks that a loss of power now could leave. Everything on it is safe.
+    /// One of the disks that a loss of power now could leave. Everything on it is durable.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let before = lock(&self.state).clone();
         let mut names = before.safe_names;
         let cut = CrashCut::any(&mut dice);
-        for (place, renaming) in before.renamings.iter().enumerate() {
-            if cut.keeps(place, before.renamings.len(), &mut dice) {
+        for (index, renaming) in before.renamings.iter().enumerate() {
+            if cut.keeps(index, before.renamings.len(), &mut dice) {
                 renaming.apply(&mut names);
             }
         }
@@ -158,8 +158,8 @@ impl CrashDisk {
         })
     }
 
-    /// The disk after the process was killed: everything that it wrote is there, and as unsafe as it
-    /// was.
+    /// The disk after the process was killed: everything that it wrote is there, and no more
+    /// durable than it was.
     #[must_use]
     pub fn kill(&self) -> Self {
         let before = lock(&self.state).clone();
@@ -176,7 +176,7 @@ impl CrashDisk {
         })
     }
 
-    /// What is in all files, by their names.
+    /// The contents of all files, by their names.
     #[must_use]
     pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let state = lock(&self.state);
@@ -185,7 +185,7 @@ impl CrashDisk {
         state.names.iter().map(content).collect()
     }
 
-    /// A disk with these files, all of them safe.
+    /// A disk with these files, all of them durable.
     #[must_use]
     pub fn with_contents(contents: BTreeMap<String, Vec<u8>>) -> Self {
         let mut state = DiskState::default();
@@ -201,14 +201,14 @@ impl CrashDisk {
         Self { state: Arc::new(Mutex::new(state)), resumed: Arc::default() }
     }
 
-    /// The state, as soon as calls may go on.
+    /// The state, as soon as calls are not paused.
     fn enter(&self) -> MutexGuard<'_, DiskState> {
         let state = lock(&self.state);
         let going_on = self.resumed.wait_while(state, |state| state.is_paused);
         going_on.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and tells whether it is to fail.
+    /// Counts a call, and returns whether it has to fail.
     fn call<R>(&self, then: impl FnOnce(&mut DiskState) -> io::Result<R>) -> io::Result<R> {
         let mut state = self.enter();
         state.count_call()?;
@@ -338,7 +338,7 @@ impl Disk for CrashDisk {
     }
 }
 
-/// A file of the disk that is written.
+/// A file for writing.
 #[derive(Debug)]
 struct OpenFile {
     disk: CrashDisk,

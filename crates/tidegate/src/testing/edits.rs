@@ -1,4 +1,4 @@
-//! Limits that change while they are in use.
+//! Edits of limits in use.
 
 use super::{ADA, BOB, Make, TestEngine, rule};
 use crate::Store;
@@ -44,8 +44,8 @@ pub(super) fn buckets_refill_at_each_rate_in_turn<S: Store>(make: Make<'_, S>) {
             assert!(desk.allows(ADA, 6));
         }
         desk.at(20_000).edit(&bucket("1/7s"));
-        let spent = if touches > 1 { 6 } else { 0 };
-        assert_eq!(desk.at(34_000).left(ADA, "r"), 10 + 30 + 2 - spent);
+        let charged = if touches > 1 { 6 } else { 0 };
+        assert_eq!(desk.at(34_000).left(ADA, "r"), 10 + 30 + 2 - charged);
         assert_eq!(desk.left(BOB, "r"), 100);
     }
 }
@@ -101,7 +101,7 @@ pub(super) fn next_waits_for_the_round<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &rule("quota = { max = 5, per = \"round\" }"));
     assert!(desk.allows(ADA, 3));
     desk.edit(&rule("quota = { max = 4, per = \"round\" }"));
-    assert_eq!(desk.left(ADA, "r"), 1, "now, where the rule does not say otherwise");
+    assert_eq!(desk.left(ADA, "r"), 1, "now, unless the rule sets another time");
 }
 
 pub(super) fn edits_reach_holds<S: Store>(make: Make<'_, S>) {
@@ -115,7 +115,7 @@ pub(super) fn edits_reach_holds<S: Store>(make: Make<'_, S>) {
         let (first, second) = (desk.hold(ADA, 5), desk.hold(ADA, 3));
         desk.edit(&rule(after));
         assert_eq!(desk.left(ADA, "r"), 0, "{before}");
-        assert_eq!(desk.commit(first, 5), 5, "what was held is there: {before}");
+        assert_eq!(desk.commit(first, 5), 5, "held units are charged: {before}");
         assert_eq!(desk.left(ADA, "r"), 0, "{before}");
         desk.cancel(second);
         assert_eq!(desk.engine.refund_hold(first, 3).wait(), Ok(3), "{before}");
@@ -127,8 +127,8 @@ pub(super) fn edits_reach_holds<S: Store>(make: Make<'_, S>) {
     }
 }
 
-/// More edits than are kept apart, while a key waits for its window to end.
-pub(super) fn many_edits_lose_nobody<S: Store>(make: Make<'_, S>) {
+/// More edits than are kept, while a key waits for its window to end.
+pub(super) fn many_edits_lose_no_key<S: Store>(make: Make<'_, S>) {
     let policy = |max: u64| {
         format!(
             "[[rule]]\nname = \"next\"\nkey = [\"user\"]\nwindow = {{ max = {max}, per = \"10s\" }}\n\

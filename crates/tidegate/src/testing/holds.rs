@@ -1,9 +1,9 @@
-//! Reservations, names of requests, and places in flight.
+//! Reservations, idempotency keys, and slots.
 
 use super::{ADA, BOB, Make, TestEngine, ms, rule};
 use crate::{CheckError, Request, SettleError, Store, Timestamp, Wait, WaitError};
 
-/// Limits of ten units that do not come back while a test runs.
+/// Limits of ten units that do not refill while a test runs.
 const TEN: [&str; 6] = [
     "bucket = { rate = \"1/day\", burst = 10 }",
     "window = { max = 10, per = \"1h\" }",
@@ -23,7 +23,7 @@ pub(super) fn holds_shrink_capacity<S: Store>(make: Make<'_, S>) {
         assert_eq!(desk.admits(ADA), 3, "{limit}");
         assert!(desk.reserve(ADA, 1).hold().is_none(), "{limit}");
     }
-    // A bucket refills up to what is not held, and not beyond when it is given back.
+    // A bucket refills up to what is not held, and not beyond when the hold is released.
     let desk = TestEngine::new(make, &rule("bucket = { rate = \"1/s\", burst = 10 }"));
     let id = desk.at(0).hold(ADA, 6);
     assert_eq!(desk.at(60_000).left(ADA, "r"), 4);
@@ -35,8 +35,8 @@ pub(super) fn holds_shrink_capacity<S: Store>(make: Make<'_, S>) {
 pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
-        for (now, spent) in [(0, 0), (1_000, 3), (2_000, 3), (3_000, 4)] {
-            desk.at(now).allows(ADA, spent);
+        for (now, charged) in [(0, 0), (1_000, 3), (2_000, 3), (3_000, 4)] {
+            desk.at(now).allows(ADA, charged);
             let before = desk.peek(ADA, 1);
             let Some(id) = desk.reserve(ADA, 2).hold() else { continue };
             desk.cancel(id);
@@ -80,7 +80,7 @@ pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
         assert!(desk.at(31_000).allows(ADA, 9), "{limit}");
         assert_eq!(desk.engine.commit(id, None).wait(), Err(SettleError::Gone), "{limit}");
         assert_eq!(desk.left(ADA, "r"), 1, "{limit}");
-        // Renewed, it lasts as long again.
+        // Renewed, it lasts its full length again.
         let id = desk.hold(BOB, 10);
         desk.at(50_000).engine.renew(id).wait().unwrap();
         assert!(!desk.at(79_999).allows(BOB, 1), "{limit}");
@@ -95,7 +95,7 @@ pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.at(30_000).left(ADA, "r"), 5);
     assert_eq!(desk.at(39_999).commit(second, 5), 5);
     assert_eq!(desk.at(90_000).left(ADA, "r"), 5);
-    // What comes back when the rate has changed since: the bucket was full before the change.
+    // The rate has changed since: the bucket was full before the change.
     let desk = TestEngine::new(
         make,
         &rule("bucket = { rate = \"1/s\", burst = 10 }\nreserve_for = \"5s\""),
@@ -105,7 +105,7 @@ pub(super) fn expiry_comes_at_its_own_time<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.at(7_000).left(ADA, "r"), 10);
 }
 
-pub(super) fn refunds_are_never_more_than_taken<S: Store>(make: Make<'_, S>) {
+pub(super) fn refunds_are_never_more_than_charged<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));
         assert_eq!(desk.refund(ADA, 5), 0, "{limit}");
@@ -113,7 +113,7 @@ pub(super) fn refunds_are_never_more_than_taken<S: Store>(make: Make<'_, S>) {
         assert_eq!((desk.refund(ADA, 1), desk.left(ADA, "r")), (1, 7), "{limit}");
         assert_eq!((desk.refund(ADA, 9), desk.left(ADA, "r")), (3, 10), "{limit}");
         let id = desk.hold(ADA, 6);
-        assert_eq!(desk.refund(ADA, 9), 0, "what is held was not spent: {limit}");
+        assert_eq!(desk.refund(ADA, 9), 0, "held units were not charged: {limit}");
         assert_eq!(desk.engine.refund_hold(id, 1).wait(), Err(SettleError::Gone), "{limit}");
         assert_eq!(desk.commit(id, 5), 5);
         let refund = |units| desk.engine.refund_hold(id, units).wait().unwrap();
@@ -135,7 +135,7 @@ pub(super) fn refunds_are_never_more_than_taken<S: Store>(make: Make<'_, S>) {
     }
 }
 
-pub(super) fn closed_windows_give_nothing_back_to_holds<S: Store>(make: Make<'_, S>) {
+pub(super) fn closed_windows_refund_nothing_to_holds<S: Store>(make: Make<'_, S>) {
     for (limit, later) in [
         ("window = { max = 10, per = \"10s\" }", 10_000),
         ("window = { max = 10, per = \"10s\", align = \"epoch\" }", 10_000),
@@ -154,7 +154,7 @@ pub(super) fn closed_windows_give_nothing_back_to_holds<S: Store>(make: Make<'_,
     }
 }
 
-pub(super) fn names_make_repeats_free<S: Store>(make: Make<'_, S>) {
+pub(super) fn idempotency_keys_make_repeats_free<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"1d\" }"));
     let check = |name: &str, cost| {
         let request = Request::new("default", ADA).cost(cost).idempotency_key(name);
@@ -165,12 +165,12 @@ pub(super) fn names_make_repeats_free<S: Store>(make: Make<'_, S>) {
     for _ in 0..3 {
         let again = check("one", 2).unwrap();
         assert!(again.is_allowed());
-        assert_eq!(again.remaining(), Some(1), "the same answer");
+        assert_eq!(again.remaining(), Some(1), "the same decision");
     }
     assert!(matches!(check("one", 1), Err(CheckError::OtherRequest)));
     assert!(!check("two", 1).unwrap().is_allowed());
     assert_eq!(desk.refund(ADA, 1), 1);
-    assert!(check("two", 1).unwrap().is_allowed(), "denials are not remembered");
+    assert!(check("two", 1).unwrap().is_allowed(), "denials are not cached");
     assert!(check("two", 1).unwrap().is_allowed());
     let day = 24 * 3_600_000;
     assert!(check("three", 1).is_ok_and(|report| !report.is_allowed()));
@@ -179,7 +179,7 @@ pub(super) fn names_make_repeats_free<S: Store>(make: Make<'_, S>) {
     let fresh =
         desk.at(day + 1).engine.check(&Request::new("default", ADA).cost(3).idempotency_key("one"));
     assert!(fresh.wait().unwrap().is_allowed(), "and no longer, so another request may have it");
-    // Reservations have names too.
+    // Reservations have idempotency keys, too.
     let reserve = || {
         let request = Request::new("default", BOB).cost(2).idempotency_key("four");
         desk.engine.reserve(&request).wait().unwrap()
@@ -189,19 +189,19 @@ pub(super) fn names_make_repeats_free<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(BOB, "r"), 1);
 }
 
-pub(super) fn names_make_refunds_happen_once<S: Store>(make: Make<'_, S>) {
+pub(super) fn idempotency_keys_make_refunds_happen_once<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &rule("window = { max = 10, per = \"1d\" }"));
     let refund = |name: &str, units| {
         let request = Request::new("default", ADA).cost(units).idempotency_key(name);
         desk.engine.refund(&request).wait()
     };
-    assert_eq!(refund("early", 2), Ok(0), "nothing was taken");
+    assert_eq!(refund("early", 2), Ok(0), "nothing was charged");
     assert!(desk.at(0).check(ADA, 8).is_allowed());
     for _ in 0..3 {
         assert_eq!(refund("one", 2), Ok(2));
         assert_eq!(desk.left(ADA, "r"), 4);
     }
-    assert_eq!(refund("early", 2), Ok(2), "what gave nothing is not remembered");
+    assert_eq!(refund("early", 2), Ok(2), "an empty refund is not cached");
     assert_eq!(refund("one", 3), Err(CheckError::OtherRequest));
     let check = Request::new("default", ADA).cost(2).idempotency_key("one");
     assert!(matches!(desk.engine.check(&check).wait(), Err(CheckError::OtherRequest)));
@@ -226,15 +226,15 @@ pub(super) fn repeats_survive_edits<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, both);
     let request = Request::new("default", ADA).idempotency_key("one");
     let first = desk.engine.check(&request).wait().unwrap();
-    let told = |report: &crate::Report| -> Vec<(String, u64)> {
+    let limits = |report: &crate::Report| -> Vec<(String, u64)> {
         report.rules().map(|it| (it.rule.into(), it.decision.limit())).collect()
     };
-    assert_eq!(told(&first), [("a".into(), 9), ("b".into(), 5)]);
+    assert_eq!(limits(&first), [("a".into(), 9), ("b".into(), 5)]);
     desk.edit("[[rule]]\nname = \"b\"\nkey = [\"user\"]\nwindow = { max = 5, per = \"1m\" }\n");
     let again = desk.engine.check(&request).wait().unwrap();
     assert!(again.is_allowed());
-    for (rule, limit) in told(&again) {
-        assert!(told(&first).contains(&(rule.clone(), limit)), "`{rule}` never said {limit}");
+    for (rule, limit) in limits(&again) {
+        assert!(limits(&first).contains(&(rule.clone(), limit)), "`{rule}` never had {limit}");
     }
     assert_eq!(desk.left(ADA, "b"), 4);
 }
@@ -251,7 +251,7 @@ pub(super) fn slots_are_never_more_than_there_are<S: Store>(make: Make<'_, S>) {
     let (first, second) = (acquire().unwrap(), acquire().unwrap());
     assert!(second.fence() > first.fence());
     assert!(matches!(acquire(), Err(WaitError::QueueFull)));
-    assert_eq!(desk.left(ADA, "all"), 3, "who got no place was not charged");
+    assert_eq!(desk.left(ADA, "all"), 3, "a request without a slot was not charged");
     drop(first);
     let mut third = acquire().unwrap();
     let (second, fence) = (second.into_id(), third.fence());
@@ -271,7 +271,7 @@ pub(super) fn slots_are_never_more_than_there_are<S: Store>(make: Make<'_, S>) {
     drop((fourth, fifth));
     assert_eq!(desk.left(ADA, "places"), 2, "at rest all are free");
     assert_eq!(desk.left(ADA, "all"), 0);
-    assert!(matches!(acquire(), Err(WaitError::Denied(_))), "the other rule refuses");
+    assert!(matches!(acquire(), Err(WaitError::Denied(_))), "the other rule denies");
     assert_eq!(desk.left(ADA, "places"), 2);
 }
 
@@ -302,7 +302,7 @@ pub(super) fn all_rules_are_held_or_none<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.commit(id, 1), 1);
     assert_eq!(left(), (8, 4));
     desk.at(2_000).hold(ADA, 4);
-    assert_eq!(desk.check(ADA, 1).rule(), Some("b"), "nobody knows is longer than a second");
+    assert_eq!(desk.check(ADA, 1).rule(), Some("b"), "unknown is longer than a second");
     assert_eq!(desk.at(12_000).left(ADA, "a"), 8, "the shortest time counts for all");
     assert_eq!(left(), (8, 4));
 }

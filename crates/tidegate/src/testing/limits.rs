@@ -65,18 +65,18 @@ pub(super) fn cooldowns_keep_their_gap<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &rule("cooldown = \"60s\"\ncharge_refused = true"));
     assert!(desk.at(0).allows(ADA, 1));
     assert!(!desk.at(40_000).allows(ADA, 1));
-    assert!(!desk.at(60_000).allows(ADA, 1), "a refusal begins the gap anew");
+    assert!(!desk.at(60_000).allows(ADA, 1), "a denial restarts the gap");
     assert!(desk.at(120_000).allows(ADA, 1));
 }
 
-pub(super) fn looks_change_nothing<S: Store>(make: Make<'_, S>) {
+pub(super) fn peeks_change_nothing<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"10s\" }"));
     for _ in 0..5 {
         assert_eq!(desk.peek(ADA, 1).remaining(), Some(3));
-        assert!(desk.allows(ADA, 0), "a cost of nothing is a look");
+        assert!(desk.allows(ADA, 0), "a cost of 0 is a peek");
         assert!(!desk.allows(ADA, 4));
     }
-    assert!(desk.engine.is_empty(), "nobody has been charged");
+    assert!(desk.engine.is_empty(), "no key has been charged");
     assert_eq!(desk.admits(ADA), 3);
     assert_eq!(desk.engine.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Other limits for some keys, for a while.
+//! Overrides, with and without an end.
 
 use super::{ADA, BOB, Make, TestEngine, read, rule};
 use crate::Store;
@@ -21,7 +21,7 @@ pub(super) fn first_match_counts<S: Store>(make: Make<'_, S>) {
         "window = { max = 2, per = \"10s\" }",
         "{ key = { user = \"bob\" }, max = 4 }",
     );
-    assert_eq!(desk.admits(BOB), 3, "one of the four was spent before");
+    assert_eq!(desk.admits(BOB), 3, "one of the four was charged before");
 }
 
 pub(super) fn they_end_by_themselves<S: Store>(make: Make<'_, S>) {
@@ -35,7 +35,7 @@ pub(super) fn they_end_by_themselves<S: Store>(make: Make<'_, S>) {
     );
     assert!(desk.at(9_999).allows(ADA, 4));
     assert_eq!(desk.admits(BOB), 10_000);
-    assert!(!desk.at(10_000).allows(ADA, 1), "what was spent under it stays spent");
+    assert!(!desk.at(10_000).allows(ADA, 1), "charges under it stay");
     assert_eq!(desk.admits(BOB), 2);
 }
 
@@ -75,11 +75,11 @@ pub(super) fn ended_ones_stop_refilling_at_their_end<S: Store>(make: Make<'_, S>
     let fast = "override = [{ key = { user = \"ada\" }, rate = \"5/s\", \
                 until = \"1970-01-01T00:00:10Z\" }]";
     let left_at_20 = 10 * 5 + 10;
-    // Nobody comes until after its end.
+    // No request comes until after its end.
     let desk = TestEngine::new(make, &rule(&format!("{slow}\n{fast}")));
     assert!(desk.at(0).allows(ADA, 100));
     assert_eq!(desk.at(20_000).left(ADA, "r"), left_at_20);
-    // Nor until it was taken out of the file.
+    // Nor until it was removed from the file.
     let desk = TestEngine::new(make, &rule(&format!("{slow}\n{fast}")));
     assert!(desk.at(0).allows(ADA, 100));
     desk.at(20_000).edit(&rule(slow));
@@ -134,7 +134,7 @@ pub(super) fn stacked_ones_refill_nothing<S: Store>(make: Make<'_, S>) {
     desk.engine.drop_override("test", ("default", "r"), given.key()).unwrap();
     assert_eq!(desk.left(ADA, "r"), 0, "nothing comes of dropping it");
     assert_eq!(desk.at(121_000).left(ADA, "r"), 10);
-    // Nor of putting two that are for the same key in another order.
+    // Nor of reordering two that are for the same key.
     let two = [
         "{ key = { user = \"a*\" }, rate = \"1/day\" }",
         "{ key = { user = \"ada\" }, rate = \"1/s\" }",

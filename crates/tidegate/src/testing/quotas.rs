@@ -40,8 +40,8 @@ pub(super) fn rounds_carry_over<S: Store>(make: Make<'_, S>) {
             make,
             &rule(&format!("quota = {{ max = 10, per = \"round\"{carry} }}")),
         );
-        for who in [ADA, BOB] {
-            assert!(desk.allows(who, 3));
+        for user in [ADA, BOB] {
+            assert!(desk.allows(user, 3));
         }
         assert_eq!(desk.engine.close_round("default").wait().unwrap(), 1);
         desk.engine.close_round("elsewhere").wait().unwrap();
@@ -51,7 +51,7 @@ pub(super) fn rounds_carry_over<S: Store>(make: Make<'_, S>) {
         desk.engine.close_round("default").wait().unwrap();
         assert_eq!(desk.engine.close_round("default").wait().unwrap(), 3);
         assert_eq!(desk.admits(BOB), after_three, "{carry}");
-        assert_eq!(desk.refund(ADA, 5), 0, "a closed round gives nothing back: {carry}");
+        assert_eq!(desk.refund(ADA, 5), 0, "a closed round refunds nothing: {carry}");
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) fn cost_tables_price<S: Store>(make: Make<'_, S>) {
         assert!(matches!(error, Err(CheckError::CostNotCovered { .. })), "{bad}");
     }
     assert!(matches!(desk.try_check(ADA, 1), Err(CheckError::CostNotCovered { .. })));
-    // A price stays what it was, whatever the commit says.
+    // A cost of the rule stays, whatever the commit reports.
     let id = desk.hold(&of("7"), 1);
     assert_eq!(desk.commit(id, 1), 3);
     assert_eq!(desk.left(&of("1"), "r"), 1);

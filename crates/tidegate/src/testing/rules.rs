@@ -20,35 +20,36 @@ const THREE: &str = r#"
 
 pub(super) fn all_or_nothing<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, THREE);
-    let who: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
-    let left = || ["user", "org", "all"].map(|rule| desk.left(who, rule));
-    assert!(desk.allows(who, 2));
+    let attributes: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
+    let left = || ["user", "org", "all"].map(|rule| desk.left(attributes, rule));
+    assert!(desk.allows(attributes, 2));
     assert_eq!(left(), [3, 2, 1]);
     for _ in 0..3 {
-        let refused = desk.check(who, 2);
-        assert_eq!((refused.is_allowed(), refused.rule()), (false, Some("all")));
-        let told: Vec<_> = refused.rules().map(|it| (it.rule, it.decision.remaining())).collect();
-        assert_eq!(told, [("user", 3), ("org", 2), ("all", 1)]);
-        assert_eq!(left(), [3, 2, 1], "a refusal by the last costs the others nothing");
+        let denied = desk.check(attributes, 2);
+        assert_eq!((denied.is_allowed(), denied.rule()), (false, Some("all")));
+        let remaining: Vec<_> =
+            denied.rules().map(|it| (it.rule, it.decision.remaining())).collect();
+        assert_eq!(remaining, [("user", 3), ("org", 2), ("all", 1)]);
+        assert_eq!(left(), [3, 2, 1], "a denial by the last charges the others nothing");
     }
     // New keys at the first two rules leave nothing behind either.
     let keys = desk.engine.len();
     assert!(!desk.allows(&[("user", "eve"), ("org", "y")], 2));
     assert_eq!(desk.engine.len(), keys);
-    assert!(desk.allows(who, 1));
+    assert!(desk.allows(attributes, 1));
     assert_eq!(left(), [2, 1, 0]);
-    // The refusal by the second, and by the first.
+    // The denial by the second, and by the first.
     let desk = TestEngine::new(make, THREE);
-    let left = || ["user", "org", "all"].map(|rule| desk.left(who, rule));
-    assert!(desk.at(0).allows(who, 3));
-    assert!(desk.at(19_000).allows(who, 0));
+    let left = || ["user", "org", "all"].map(|rule| desk.left(attributes, rule));
+    assert!(desk.at(0).allows(attributes, 3));
+    assert!(desk.at(19_000).allows(attributes, 0));
     assert_eq!(left(), [5, 1, 0]);
-    assert_eq!(desk.at(19_500).check(who, 2).rule(), Some("all"));
-    assert_eq!(desk.at(19_500).check(who, 6).rule(), Some("user"), "never is longest");
+    assert_eq!(desk.at(19_500).check(attributes, 2).rule(), Some("all"));
+    assert_eq!(desk.at(19_500).check(attributes, 6).rule(), Some("user"), "never is longest");
     assert_eq!(left(), [5, 1, 0]);
 }
 
-pub(super) fn longest_wait_is_told<S: Store>(make: Make<'_, S>) {
+pub(super) fn longest_wait_is_reported<S: Store>(make: Make<'_, S>) {
     let policy = |first: &str, second: &str| {
         format!(
             "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = {{ max = 1, per = \"{first}\" }}\n\
@@ -60,15 +61,15 @@ pub(super) fn longest_wait_is_told<S: Store>(make: Make<'_, S>) {
     {
         let desk = TestEngine::new(make, &policy(first, second));
         assert!(desk.allows(ADA, 1));
-        let refused = desk.check(ADA, 1);
-        assert_eq!((refused.rule(), refused.wait()), (Some(rule), Some(Wait::After(ms(wait)))));
+        let denied = desk.check(ADA, 1);
+        assert_eq!((denied.rule(), denied.wait()), (Some(rule), Some(Wait::After(ms(wait)))));
         assert!(!desk.at(wait - 1).allows(ADA, 1));
         assert!(desk.at(wait).allows(ADA, 1));
         assert_eq!(desk.at(wait).check(ADA, 2).wait(), Some(Wait::Never));
     }
 }
 
-pub(super) fn shadow_rules_only_watch<S: Store>(make: Make<'_, S>) {
+pub(super) fn shadow_rules_deny_nothing<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(
         make,
         r#"
@@ -86,8 +87,8 @@ pub(super) fn shadow_rules_only_watch<S: Store>(make: Make<'_, S>) {
     assert!(desk.allows(ADA, 1));
     assert_eq!(desk.left(ADA, "shadow"), 1);
     assert!(!desk.allows(ADA, 5));
-    assert!(desk.allows(ADA, 2), "a shadow does not refuse");
-    assert_eq!(desk.left(ADA, "shadow"), 1, "what it would refuse it does not count");
+    assert!(desk.allows(ADA, 2), "a rule in shadow mode does not deny");
+    assert_eq!(desk.left(ADA, "shadow"), 1, "what it would deny it does not charge");
     let report = desk.check(ADA, 1);
     assert!(report.is_allowed());
     assert_eq!(report.rule(), Some("real"));
@@ -95,12 +96,12 @@ pub(super) fn shadow_rules_only_watch<S: Store>(make: Make<'_, S>) {
     assert_eq!(modes, [Mode::Enforce, Mode::Shadow]);
     assert_eq!(desk.left(ADA, "shadow"), 0);
     assert!(!desk.allows(ADA, 1));
-    // Where the enforced rule refuses, the shadow is not charged.
+    // Where the enforced rule denies, the rule in shadow mode is not charged.
     assert!(desk.at(10_000).allows(ADA, 3));
     assert_eq!(desk.left(ADA, "shadow"), 2);
     assert!(!desk.allows(ADA, 2));
     assert_eq!(desk.left(ADA, "shadow"), 2);
-    // A hold sets aside only what the shadow has room for.
+    // A hold holds only what the rule in shadow mode has room for.
     let id = desk.at(20_000).hold(ADA, 3);
     assert_eq!(desk.left(ADA, "shadow"), 2);
     desk.cancel(id);
@@ -110,7 +111,7 @@ pub(super) fn shadow_rules_only_watch<S: Store>(make: Make<'_, S>) {
     assert_eq!((desk.left(ADA, "real"), desk.left(ADA, "shadow")), (3, 1));
 }
 
-pub(super) fn groups_take_the_first<S: Store>(make: Make<'_, S>) {
+pub(super) fn groups_apply_the_first<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(
         make,
         r#"
@@ -140,13 +141,13 @@ pub(super) fn missing_attributes<S: Store>(make: Make<'_, S>) {
         )
     };
     let desk = TestEngine::new(make, &policy("refuse"));
-    let refused = desk.check(&[], 1);
-    assert_eq!((refused.rule(), refused.wait()), (Some("r"), Some(Wait::Never)));
-    assert_eq!(desk.left(ADA, "all"), 9, "nobody was charged");
+    let denied = desk.check(&[], 1);
+    assert_eq!((denied.rule(), denied.wait()), (Some("r"), Some(Wait::Never)));
+    assert_eq!(desk.left(ADA, "all"), 9, "nothing was charged");
     let desk = TestEngine::new(make, &policy("skip"));
     assert_eq!(desk.admits(&[]), 9);
     let desk = TestEngine::new(make, &policy("share"));
-    assert_eq!(desk.admits(&[]), 2, "those without share one");
+    assert_eq!(desk.admits(&[]), 2, "requests without it share one key");
     assert_eq!(desk.admits(&[("user", "")]), 2, "an empty one is another");
     assert_eq!(desk.admits(ADA), 2);
 }
@@ -165,10 +166,10 @@ pub(super) fn enforcement_can_be_switched_off<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.admits(ADA), 0);
     let desk = TestEngine::new(make, &policy("0.25"));
     let names: Vec<String> = (0..400).map(|name| format!("user-{name}")).collect();
-    let refused = names.iter().filter(|name| !desk.allows(&[("user", name)], 3)).count();
-    assert!((50..150).contains(&refused), "{refused} of 400");
+    let denied = names.iter().filter(|name| !desk.allows(&[("user", name)], 3)).count();
+    assert!((50..150).contains(&denied), "{denied} of 400");
     let again = names.iter().filter(|name| !desk.allows(&[("user", name)], 3)).count();
-    assert_eq!(again, refused, "the same keys every time");
+    assert_eq!(again, denied, "the same keys every time");
 }
 
 pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
@@ -188,7 +189,7 @@ pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
     );
     assert!(desk.allows(ADA, 1));
     assert!(!desk.allows(ADA, 1));
-    assert_eq!(desk.left(ADA, "counts"), 3, "charged though refused");
+    assert_eq!(desk.left(ADA, "counts"), 3, "charged though denied");
     assert!(!desk.allows(ADA, 4));
     assert_eq!(desk.left(ADA, "counts"), 0, "a window counts past its maximum");
     assert_eq!(desk.left(ADA, "refuses"), 0);
@@ -198,15 +199,15 @@ pub(super) fn charge_refused_charges<S: Store>(make: Make<'_, S>) {
          charge_refused = true",
     );
     assert!(desk.allows(ADA, 3));
-    let refused = desk.check(ADA, 3);
-    assert!(!refused.is_allowed());
-    assert_eq!(refused.remaining(), Some(0), "what is left after the charge");
+    let denied = desk.check(ADA, 3);
+    assert!(!denied.is_allowed());
+    assert_eq!(denied.remaining(), Some(0), "what is left after the charge");
     assert_eq!(desk.left(ADA, "r"), 0);
     assert!(!desk.peek(ADA, 0).is_allowed(), "6 of 5 are used, so not even nothing fits");
     desk.engine.refund(&Request::new("default", ADA)).wait().unwrap();
     assert!(desk.peek(ADA, 0).is_allowed() && !desk.allows(ADA, 1));
     let _ = desk.peek(BOB, 9);
-    assert_eq!(desk.left(BOB, "r"), 5, "a look charges nothing");
+    assert_eq!(desk.left(BOB, "r"), 5, "a peek charges nothing");
 }
 
 pub(super) fn unmatched_can_be_denied<S: Store>(make: Make<'_, S>) {
@@ -221,47 +222,47 @@ pub(super) fn unmatched_can_be_denied<S: Store>(make: Make<'_, S>) {
     assert!(!desk.engine.check(&elsewhere).wait().unwrap().is_allowed());
 }
 
-pub(super) fn bans_refuse<S: Store>(make: Make<'_, S>) {
+pub(super) fn bans_deny<S: Store>(make: Make<'_, S>) {
     let rule = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 9, per = \"1m\" }\n\
                 override = [{ key = { user = \"ada\" }, unlimited = true }]";
     let desk = TestEngine::new(make, rule);
-    let who = super::read(rule).rules()[0].overrides()[0].key().to_vec();
+    let ada = super::read(rule).rules()[0].overrides()[0].key().to_vec();
     let until = Timestamp::from_secs(10);
-    desk.engine.ban("test", Ban::new("default", who.clone()).until(until).reason("spam"));
-    let refused = desk.check(ADA, 1);
-    assert_eq!(refused.reason().as_deref(), Some("spam"));
-    assert_eq!(refused.wait(), Some(Wait::After(ms(10_000))));
+    desk.engine.ban("test", Ban::new("default", ada.clone()).until(until).reason("spam"));
+    let denied = desk.check(ADA, 1);
+    assert_eq!(denied.reason().as_deref(), Some("spam"));
+    assert_eq!(denied.wait(), Some(Wait::After(ms(10_000))));
     assert!(desk.allows(BOB, 1));
     assert!(!desk.at(9_999).allows(ADA, 1));
     assert!(desk.at(10_000).allows(ADA, 1));
-    desk.engine.ban("test", Ban::new("default", who.clone()));
+    desk.engine.ban("test", Ban::new("default", ada.clone()));
     assert_eq!(desk.check(ADA, 1).wait(), Some(Wait::Never));
-    desk.engine.unban("test", "default", &who);
+    desk.engine.unban("test", "default", &ada);
     assert!(desk.allows(ADA, 1));
-    desk.engine.ban("test", Ban::new("no rules here", who));
+    desk.engine.ban("test", Ban::new("no rules here", ada));
     let elsewhere = desk.engine.check(&Request::new("no rules here", ADA)).wait().unwrap();
     assert!(!elsewhere.is_allowed(), "a ban needs no rule");
 }
 
-pub(super) fn together_is_one_decision<S: Store>(make: Make<'_, S>) {
+pub(super) fn several_requests_are_one_decision<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, THREE);
     let requests = [
         Request::new("default", &[("user", "ada"), ("org", "x")]).cost(1),
         Request::new("default", &[("user", "bob"), ("org", "x")]).cost(1),
     ];
-    let who: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
+    let attributes: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
     assert!(desk.engine.check_together(&requests).wait().unwrap().is_allowed());
-    assert_eq!(["user", "org", "all"].map(|rule| desk.left(who, rule)), [4, 2, 1]);
+    assert_eq!(["user", "org", "all"].map(|rule| desk.left(attributes, rule)), [4, 2, 1]);
     assert!(!desk.engine.check_together(&requests).wait().unwrap().is_allowed());
-    assert_eq!(["user", "org", "all"].map(|rule| desk.left(who, rule)), [4, 2, 1]);
+    assert_eq!(["user", "org", "all"].map(|rule| desk.left(attributes, rule)), [4, 2, 1]);
 }
 
 pub(super) fn forgetting<S: Store>(make: Make<'_, S>) {
     let desk = TestEngine::new(make, THREE);
-    let who: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
-    assert!(desk.allows(who, 3));
-    assert!(desk.engine.forget(&Request::new("default", who)).wait().unwrap());
-    assert_eq!(["user", "org", "all"].map(|rule| desk.left(who, rule)), [5, 4, 3]);
+    let attributes: &[(&str, &str)] = &[("user", "ada"), ("org", "x")];
+    assert!(desk.allows(attributes, 3));
+    assert!(desk.engine.forget(&Request::new("default", attributes)).wait().unwrap());
+    assert_eq!(["user", "org", "all"].map(|rule| desk.left(attributes, rule)), [5, 4, 3]);
     assert!(desk.engine.is_empty());
-    assert!(!desk.engine.forget(&Request::new("default", who)).wait().unwrap());
+    assert!(!desk.engine.forget(&Request::new("default", attributes)).wait().unwrap());
 }

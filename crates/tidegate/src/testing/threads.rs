@@ -1,4 +1,4 @@
-//! Many at once, on a clock that stands still.
+//! Many threads, on a clock that stands still.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -19,9 +19,10 @@ pub(super) fn exactly_the_least_limit<S: Store>(make: Make<'_, S>) {
             for number in 0..THREADS {
                 let (desk, admitted) = (&desk, &admitted);
                 scope.spawn(move || {
-                    let who = [("user", "ada"), ("org", if number % 2 == 0 { "x" } else { "y" })];
+                    let attributes =
+                        [("user", "ada"), ("org", if number % 2 == 0 { "x" } else { "y" })];
                     for _ in 0..300 {
-                        if desk.allows(&who, 1) {
+                        if desk.allows(&attributes, 1) {
                             admitted.fetch_add(1, Ordering::Relaxed);
                         }
                     }
@@ -29,10 +30,10 @@ pub(super) fn exactly_the_least_limit<S: Store>(make: Make<'_, S>) {
             }
         });
         assert_eq!(admitted.into_inner(), 700, "in round {round}");
-        let who = [("user", "ada"), ("org", "x")];
-        assert_eq!((desk.left(&who, "a"), desk.left(&who, "b")), (200, 0));
+        let attributes = [("user", "ada"), ("org", "x")];
+        assert_eq!((desk.left(&attributes, "a"), desk.left(&attributes, "b")), (200, 0));
         let other = [("user", "ada"), ("org", "y")];
-        assert_eq!(desk.left(&who, "c") + desk.left(&other, "c"), 900);
+        assert_eq!(desk.left(&attributes, "c") + desk.left(&other, "c"), 900);
     }
 }
 
@@ -139,7 +140,7 @@ pub(super) fn edits_lose_nothing<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(&[("user", "user-0")], "b"), 1_000_000 - admitted);
 }
 
-/// Every thread comes to every key, so each key is inserted by several of them at once.
+/// Every thread uses every key, so each key is inserted by several of them at once.
 pub(super) fn new_keys_while_it_grows<S: Store>(make: Make<'_, S>) {
     let policy = "[[rule]]\nname = \"a\"\nkey = [\"user\"]\nwindow = { max = 3, per = \"1h\" }\n\
                   [[rule]]\nname = \"b\"\nkey = [\"user\"]\nsliding = { max = 2, per = \"1h\" }";

@@ -10,14 +10,14 @@ use crate::{
     Store, Timestamp, Wait, Window,
 };
 
-/// Replays test vectors of `tidegate-core`, one file's text at a time, and reports how many cases.
+/// Replays test vectors of `tidegate-core`, one file's text at a time, and returns how many cases.
 ///
 /// Only cases in whole microseconds, and no quotas whose periods are not rounds. A step that has no
 /// counterpart ends its case, such as a commit of units that were held by two reservations.
 ///
 /// # Panics
 ///
-/// If a store that was made gives another answer, or the text is not of that form.
+/// If a store makes another decision, or the text is not of that form.
 pub fn vectors<S: Store>(make: impl Fn() -> S, json: &str) -> usize {
     let cases: Vec<Value> = serde_json::from_str(json).unwrap();
     let can_replay = |case: &&Value| case["whole_us"] == true && first_round(case) == Some(0);
@@ -51,7 +51,7 @@ fn replay<S: Store>(store: S, case: &Value) {
             rounds = index;
         }
         let request = |field: &str| Request::new("default", &[]).cost(number(&step[field]));
-        let place = || format!("{step} in {}", case["name"]);
+        let position = || format!("{step} in {}", case["name"]);
         let (op, expect) = (step["op"].as_str().unwrap(), &step["expect"]);
         match op {
             "check" | "peek" | "hold" => {
@@ -63,11 +63,11 @@ fn replay<S: Store>(store: S, case: &Value) {
                 };
                 let report = report.unwrap();
                 if op == "hold" && !report.is_allowed() && case["limit"]["kind"] == "cooldown" {
-                    // A store does not charge what it refuses to set aside.
+                    // A store does not charge a hold that it denies.
                     return;
                 }
                 holds.extend(report.hold().map(|id| (number(&step["units"]), id)));
-                meets(report.decision().unwrap(), expect, &place());
+                meets(report.decision().unwrap(), expect, &position());
             }
             "commit" | "cancel" => {
                 let units = number(&step["units"]);
@@ -77,12 +77,12 @@ fn replay<S: Store>(store: S, case: &Value) {
                     engine.cancel(id).wait().unwrap();
                 } else {
                     let charged = engine.commit(id, Some(number(&step["actual"]))).wait();
-                    assert_eq!(charged, Ok(number(&expect["charged"])), "{}", place());
+                    assert_eq!(charged, Ok(number(&expect["charged"])), "{}", position());
                 }
             }
             "refund" => {
                 let given = engine.refund(&request("units")).wait().unwrap();
-                assert_eq!(given, number(&expect["given"]), "{}", place());
+                assert_eq!(given, number(&expect["given"]), "{}", position());
             }
             "edit" => drop(engine.replace_policy("test", policy(&step["limit"]))),
             other => panic!("no such operation: {other}"),
@@ -90,7 +90,7 @@ fn replay<S: Store>(store: S, case: &Value) {
     }
 }
 
-fn meets(decision: &Decision, expect: &Value, place: &str) {
+fn meets(decision: &Decision, expect: &Value, position: &str) {
     let wait = match decision.wait() {
         None => Value::Null,
         Some(Wait::Never) => "never".into(),
@@ -101,9 +101,9 @@ fn meets(decision: &Decision, expect: &Value, place: &str) {
         Duration::MAX => Value::Null,
         reset => reset.as_nanos().to_string().into(),
     };
-    assert_eq!(expect["allowed"], decision.is_allowed(), "{place}");
-    assert_eq!(number(&expect["remaining"]), decision.remaining(), "{place}");
-    assert_eq!((&expect["wait"], &expect["reset_ns"]), (&wait, &reset), "{place}");
+    assert_eq!(expect["allowed"], decision.is_allowed(), "{position}");
+    assert_eq!(number(&expect["remaining"]), decision.remaining(), "{position}");
+    assert_eq!((&expect["wait"], &expect["reset_ns"]), (&wait, &reset), "{position}");
 }
 
 fn rule(limit: &Value) -> Rule {

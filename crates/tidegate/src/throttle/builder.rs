@@ -33,7 +33,7 @@ impl<K: ?Sized> ThrottleBuilder<K> {
 }
 
 impl<K: ?Sized, C, S> ThrottleBuilder<K, C, S> {
-    /// The most keys that are remembered at a time; 2^24 unless said.
+    /// The most keys that are stored at a time. Default: 2^24.
     ///
     /// Memory is at most 48 bytes times this and 128 KiB; shared counters may add an eighth.
     pub fn max_keys(mut self, keys: usize) -> Self {
@@ -41,41 +41,40 @@ impl<K: ?Sized, C, S> ThrottleBuilder<K, C, S> {
         self
     }
 
-    /// What happens to new keys when all keys that may be remembered are live;
-    /// [`Share`](WhenFull::Share) unless said.
+    /// What happens to new keys when all stored keys are live. Default: [`Share`](WhenFull::Share).
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.capacity.when_full = when_full;
         self
     }
 
-    /// Makes room for this many keys at once, instead of growing as they come.
+    /// Allocates room for this many keys at once, instead of growing as they come.
     pub fn capacity_hint(mut self, keys: usize) -> Self {
         self.capacity_hint = Some(keys);
         self
     }
 
-    /// Takes time from another clock.
+    /// Uses another clock.
     pub fn clock<D: Clock>(self, clock: D) -> ThrottleBuilder<K, D, S> {
         let Self { capacity, capacity_hint, hasher, key, .. } = self;
         ThrottleBuilder { capacity, capacity_hint, clock, hasher, key }
     }
 
-    /// Hashes keys with another hash. Two keys with the same hash share one bucket, so this is for
-    /// keys that nobody can choose.
+    /// Uses another hash. Two keys with the same hash share one bucket, so this is for keys that
+    /// clients cannot choose.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> ThrottleBuilder<K, C, T> {
         let Self { capacity, capacity_hint, clock, key, .. } = self;
         ThrottleBuilder { capacity, capacity_hint, clock, hasher, key }
     }
 
-    /// The throttle, or which setting is wrong.
+    /// The throttle, or the setting that is invalid.
     pub fn build(self) -> Result<Throttle<K, C, S>, BuildError> {
         self.capacity.check()?;
         self.finish().ok_or(BuildError::CapacityHint)
     }
 
-    /// The throttle, from settings that are known to be right; `None` if there is no memory for it.
+    /// The throttle, from valid settings; `None` if there is no memory for it.
     pub(super) fn finish(self) -> Option<Throttle<K, C, S>> {
-        // Calls bring their limits; this one says what a state means, and which of two is the worse.
+        // Calls bring their limits; this one only defines what a state means, and compares two.
         let limit = Rate::per_second(1).and_then(|rate| Bucket::in_common_ticks(rate, 1)).ok()?;
         Some(Throttle {
             table: Table::new(limit, self.capacity, self.capacity_hint)?,
@@ -89,7 +88,7 @@ impl<K: ?Sized, C, S> ThrottleBuilder<K, C, S> {
 impl<K: ?Sized, C, S> fmt::Debug for ThrottleBuilder<K, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ThrottleBuilder")
-            .field("ceiling", &self.capacity)
+            .field("capacity", &self.capacity)
             .field("capacity_hint", &self.capacity_hint)
             .finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! How a thread sleeps where a task would return to its executor.
+//! How a thread sleeps in a blocking wait.
 
 use std::sync::Arc;
 use std::task::Wake;
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use super::sync::{Condvar, Mutex, Woken, lock, sleep_on};
 
-/// One thread's bed. A ring that comes before the thread lies down is kept.
+/// Parks one thread. A wake-up that comes before the thread sleeps is kept.
 pub(super) struct Parker {
-    rung: Mutex<bool>,
+    is_woken: Mutex<bool>,
     waker: Condvar,
 }
 
 impl Parker {
     pub(super) fn new() -> Self {
-        Self { rung: Mutex::new(false), waker: Condvar::new() }
+        Self { is_woken: Mutex::new(false), waker: Condvar::new() }
     }
 
-    /// Sleeps until it is rung, at most for `timeout`.
+    /// Sleeps until it is woken, at most for `timeout`.
     pub(super) fn park(&self, timeout: Option<Duration>) -> Woken {
-        let mut rung = lock(&self.rung);
-        if !*rung {
-            // Waking too early is harmless: the caller looks at the list again.
-            let slept = sleep_on(&self.waker, rung, timeout);
-            rung = slept.guard;
-            if !*rung {
+        let mut is_woken = lock(&self.is_woken);
+        if !*is_woken {
+            // Waking too early is harmless: the caller checks the queue again.
+            let slept = sleep_on(&self.waker, is_woken, timeout);
+            is_woken = slept.guard;
+            if !*is_woken {
                 return slept.woken;
             }
         }
-        *rung = false;
+        *is_woken = false;
         Woken::Early
     }
 }
@@ -39,7 +39,7 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        *lock(&self.rung) = true;
+        *lock(&self.is_woken) = true;
         self.waker.notify_one();
     }
 }

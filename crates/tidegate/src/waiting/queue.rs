@@ -1,5 +1,5 @@
-//! The order of those who wait: who is first, whose turn it is, who is due. No lock, no thread and
-//! no clock; `B` is what wakes a waiter, which this file keeps and never calls.
+//! The order of waiters: which is first, whose turn it is, which is due. No lock, no thread and
+//! no clock; `B` is a waker, which this file stores and never calls.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_core::Timestamp;
 
-/// On which terms somebody waits.
+/// A request to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitRequest {
     /// The queue to wait in.
@@ -33,35 +33,35 @@ impl Ticket {
     }
 }
 
-/// What somebody who waits does next.
+/// What a waiter does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Attempt: it is first, and something may have changed since the last attempt.
     Attempt,
     /// Attempt and then leave in any case: it is first, and its deadline has come.
     LastAttempt,
-    /// Sleep, until this time if nobody rings: somebody else is first, or nothing has changed.
+    /// Sleep, until this time unless woken: another waiter is first, or nothing has changed.
     Sleep { until: Option<Timestamp> },
-    /// Leave: the deadline has come, and somebody else is first.
+    /// Leave: the deadline has come, and another waiter is first.
     TooLate,
-    /// Leave: the lines are closed.
+    /// Leave: the queues are closed.
     Closed,
 }
 
-/// The bells that a departure leaves behind.
+/// The wakers after a departure.
 #[derive(Debug)]
 pub(super) struct Departure<B> {
-    /// The bell of the one who left. Dropping it may run foreign code: not under a lock.
+    /// The waker of the waiter that left. Dropping it may run foreign code: not under a lock.
     pub(super) own: Option<B>,
-    /// To be rung: somebody has become first.
+    /// To be woken: the new head.
     pub(super) next: Option<B>,
 }
 
-/// All lines that somebody waits in. A line exists while it is not empty.
+/// All queues with waiters. A queue exists while it is not empty.
 #[derive(Debug)]
 pub(super) struct Queues<B> {
     queues: HashMap<u64, Queue<B>>,
-    /// Who sleeps until when. The number of the arrival tells those of one instant apart.
+    /// Sleeping waiters by due time. The number of the arrival distinguishes those of one instant.
     due: BTreeMap<(Timestamp, u64), Ticket>,
     arrivals: u64,
     closed: bool,
@@ -85,72 +85,73 @@ impl<B> Queues<B> {
         self.closed
     }
 
-    /// Whether a newcomer would be first, so that it overtakes nobody when it attempts at once.
-    pub(super) fn would_be_first(&self, terms: &WaitRequest) -> bool {
-        let first = self.queues.get(&terms.queue).and_then(Queue::first);
-        first.is_none_or(|first| Reverse(terms.rank) < first.rank)
+    /// Whether a new waiter would be first, so that it overtakes none when it attempts at once.
+    pub(super) fn would_be_first(&self, request: &WaitRequest) -> bool {
+        let first = self.queues.get(&request.queue).and_then(Queue::first);
+        first.is_none_or(|first| Reverse(request.rank) < first.rank)
     }
 
-    /// Takes a place behind all of the same rank, or none if the line is full.
+    /// Joins behind all of the same rank; `None` if the queue is full.
     ///
-    /// Who would be first must have attempted already; `retry_at` is what it was told. It is not
-    /// woken for a change that came before.
+    /// A waiter that would be first must have attempted already; `retry_at` is the result. It is
+    /// not woken for an earlier change.
     pub(super) fn join(
         &mut self,
-        terms: &WaitRequest,
+        request: &WaitRequest,
         retry_at: Option<Timestamp>,
     ) -> Option<Ticket> {
-        if self.queues.get(&terms.queue).map_or(0, |queue| queue.waiters.len()) >= terms.max_waiters
+        if self.queues.get(&request.queue).map_or(0, |queue| queue.waiters.len())
+            >= request.max_waiters
         {
             return None;
         }
-        let order = Order { rank: Reverse(terms.rank), arrival: self.arrivals };
+        let order = Order { rank: Reverse(request.rank), arrival: self.arrivals };
         // 2^64 arrivals take longer than the clock lasts.
         self.arrivals += 1;
-        let queue = self.queues.entry(terms.queue).or_insert_with(Queue::new);
-        let waiter = Waiter { deadline: terms.deadline, retry_at, ..Waiter::new() };
+        let queue = self.queues.entry(request.queue).or_insert_with(Queue::new);
+        let waiter = Waiter { deadline: request.deadline, retry_at, ..Waiter::new() };
         queue.waiters.insert(order, waiter);
         if queue.is_first(order) {
-            queue.stirred = false;
+            queue.may_have_changed = false;
         }
-        Some(Ticket { queue: terms.queue, order })
+        Some(Ticket { queue: request.queue, order })
     }
 
-    /// What the one at `place` does at the time `now`. An answer that lets it attempt uses up what
-    /// there was to look at.
+    /// What a waiter does at the time `now`. A turn to attempt consumes the change that was the
+    /// reason for it.
     pub(super) fn turn(&mut self, ticket: Ticket, now: Timestamp) -> Turn {
         if self.closed {
             return Turn::Closed;
         }
         let queue = self.queue_of(ticket);
         let is_first = queue.is_first(ticket.order);
-        let stirred = queue.stirred;
+        let may_have_changed = queue.may_have_changed;
         let waiter = queue.waiter(ticket.order);
         let expired = waiter.expired || has_come(waiter.deadline, now);
-        let has_reason = stirred || has_come(waiter.retry_at, now);
+        let has_reason = may_have_changed || has_come(waiter.retry_at, now);
         match (is_first, expired) {
             (true, true) => Turn::LastAttempt,
             (false, true) => Turn::TooLate,
             (true, false) if has_reason => {
                 waiter.retry_at = None;
-                queue.stirred = false;
+                queue.may_have_changed = false;
                 Turn::Attempt
             }
             (true, false) => Turn::Sleep { until: waiter.due() },
             (false, false) => {
-                // A higher rank came between. It looks anew when it is first again.
+                // A higher rank came between. It attempts again when it is first again.
                 waiter.retry_at = None;
                 Turn::Sleep { until: waiter.due() }
             }
         }
     }
 
-    /// Notes what an attempt was told.
+    /// Stores the retry time of an attempt.
     pub(super) fn put_off(&mut self, ticket: Ticket, retry_at: Option<Timestamp>) {
         self.queue_of(ticket).waiter(ticket.order).retry_at = retry_at;
     }
 
-    /// Hangs up the bell of somebody who goes to sleep, and returns the one that hung there.
+    /// Registers the waker of a waiter that goes to sleep, and returns the previous one.
     pub(super) fn listen(&mut self, ticket: Ticket, waker: B) -> Option<B> {
         let waiter = self.queue_of(ticket).waiter(ticket.order);
         let old = waiter.waker.replace(waker);
@@ -167,13 +168,13 @@ impl<B> Queues<B> {
         old
     }
 
-    /// Gives the place back. If that makes somebody else first, it is its turn to look: there may
-    /// be more than the one who left has taken, or it may need less.
+    /// Leaves the queue. A new head gets a turn: there may be more than the old one has taken, or
+    /// it may need less.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Departure<B> {
         let queue = self.queue_of(ticket);
         let was_first = queue.is_first(ticket.order);
         let waiter = queue.waiters.remove(&ticket.order);
-        let next = if was_first { queue.stir() } else { None };
+        let next = if was_first { queue.mark_changed() } else { None };
         if queue.waiters.is_empty() {
             self.queues.remove(&ticket.queue);
         }
@@ -183,17 +184,17 @@ impl<B> Queues<B> {
         Departure { own: waiter.and_then(|waiter| waiter.waker), next }
     }
 
-    /// Makes the first of a line look again, and returns its bell, to be rung.
+    /// Marks a queue as changed, and returns the waker of its head, to be woken.
     pub(super) fn wake(&mut self, queue: u64) -> Option<B> {
-        self.queues.get_mut(&queue).and_then(Queue::stir)
+        self.queues.get_mut(&queue).and_then(Queue::mark_changed)
     }
 
-    /// Makes the first of every line look again, and returns their bells, to be rung.
+    /// Marks every queue as changed, and returns the wakers of their heads, to be woken.
     pub(super) fn wake_all(&mut self) -> Vec<B> {
-        self.queues.values_mut().filter_map(Queue::stir).collect()
+        self.queues.values_mut().filter_map(Queue::mark_changed).collect()
     }
 
-    /// Makes all look again whose deadline or time to retry has come, and returns their bells.
+    /// Handles all waiters whose deadline or retry time has come, and returns their wakers.
     pub(super) fn tick(&mut self, now: Timestamp) -> Vec<B> {
         let mut wakers = Vec::new();
         while let Some(entry) = self.due.first_entry() {
@@ -208,17 +209,17 @@ impl<B> Queues<B> {
             waiter.expired |= has_come(waiter.deadline, now);
             let retries = is_first && has_come(waiter.retry_at, now);
             wakers.extend(waiter.waker.take());
-            queue.stirred |= retries;
+            queue.may_have_changed |= retries;
         }
         wakers
     }
 
-    /// When the next one is due.
+    /// When the next waiter is due.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Sends everybody home, and returns their bells.
+    /// Closes all queues, and returns the wakers of all waiters.
     pub(super) fn close(&mut self) -> Vec<B> {
         self.closed = true;
         let waiters = self.queues.values_mut().flat_map(|queue| queue.waiters.values_mut());
@@ -226,18 +227,18 @@ impl<B> Queues<B> {
     }
 
     fn queue_of(&mut self, ticket: Ticket) -> &mut Queue<B> {
-        self.queues.get_mut(&ticket.queue).expect("a place is in its line until it is left")
+        self.queues.get_mut(&ticket.queue).expect("a ticket is in its queue until it leaves")
     }
 }
 
-/// When an attempt at the time `now` that was told `retry_at` is made again.
+/// When to repeat an attempt that failed at `now` with `retry_at`.
 ///
-/// A time that had already come would be an attempt without end.
+/// A time in the past would repeat it without end.
 pub(super) fn next_attempt(retry_at: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     retry_at.map(|at| if at > now { at } else { now.saturating_add(PAUSE) })
 }
 
-/// The order in a line.
+/// The order in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Order {
     rank: Reverse<i64>,
@@ -247,13 +248,13 @@ struct Order {
 #[derive(Debug)]
 struct Queue<B> {
     waiters: BTreeMap<Order, Waiter<B>>,
-    /// Something may have changed since the first one attempted.
-    stirred: bool,
+    /// Something may have changed since the head attempted.
+    may_have_changed: bool,
 }
 
 impl<B> Queue<B> {
     fn new() -> Self {
-        Self { waiters: BTreeMap::new(), stirred: false }
+        Self { waiters: BTreeMap::new(), may_have_changed: false }
     }
 
     fn first(&self) -> Option<Order> {
@@ -265,11 +266,11 @@ impl<B> Queue<B> {
     }
 
     fn waiter(&mut self, order: Order) -> &mut Waiter<B> {
-        self.waiters.get_mut(&order).expect("a place is in its line until it is left")
+        self.waiters.get_mut(&order).expect("a ticket is in its queue until it leaves")
     }
 
-    fn stir(&mut self) -> Option<B> {
-        self.stirred = true;
+    fn mark_changed(&mut self) -> Option<B> {
+        self.may_have_changed = true;
         self.waiters.first_entry().and_then(|mut first| first.get_mut().waker.take())
     }
 }
@@ -278,11 +279,11 @@ impl<B> Queue<B> {
 struct Waiter<B> {
     deadline: Option<Timestamp>,
     retry_at: Option<Timestamp>,
-    /// Under which time `due` has it, if it does.
+    /// Its time in `due`, if it is there.
     scheduled: Option<Timestamp>,
-    /// A tick has found that the deadline has come, whatever the clock says later.
+    /// Whether a tick has found that the deadline has come, whatever the clock shows later.
     expired: bool,
-    /// Absent before the first sleep, and from being rung to the next sleep.
+    /// Absent before the first sleep, and from a wake-up to the next sleep.
     waker: Option<B>,
 }
 
@@ -300,7 +301,7 @@ fn has_come(time: Option<Timestamp>, now: Timestamp) -> bool {
     time.is_some_and(|time| time <= now)
 }
 
-/// The least time between two looks at something that should have come but has not.
+/// The least time between two attempts whose retry time has passed.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 
 #[cfg(all(test, not(shuttle)))]

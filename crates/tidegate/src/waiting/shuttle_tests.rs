@@ -1,7 +1,7 @@
-//! The list as shipped, under schedules that shuttle chooses. A lost wake-up is a deadlock, which
+//! The queues as shipped, under schedules that shuttle chooses. A lost wake-up is a deadlock, which
 //! shuttle reports, as no sleep times out by itself here.
 //!
-//! Run with `RUSTFLAGS="--cfg shuttle"`; `TIDEGATE_SCHEDULES` says how many schedules per test.
+//! Run with `RUSTFLAGS="--cfg shuttle"`; `TIDEGATE_SCHEDULES` is the number of schedules per test.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -13,7 +13,7 @@ use super::sync::{Condvar, thread};
 use super::*;
 use crate::clock::ManualClock;
 
-const LINE: u64 = 7;
+const QUEUE: u64 = 7;
 const THREADS: usize = 6;
 
 /// Explores schedules: half at random, half with few switches at unlikely points.
@@ -27,31 +27,31 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || same(), schedules / 2, 3);
 }
 
-/// A semaphore whose places come back when they are given back or when their lease expires.
+/// A semaphore whose slots are freed by a release or by the expiry of their lease.
 struct World {
-    list: WaitQueues,
+    queues: WaitQueues,
     clock: ManualClock,
-    max_waiters: usize,
+    slots: usize,
     leases: Mutex<Leases>,
-    /// All who called `wait`, in that order, by rank.
+    /// All callers of `wait`, in that order, by rank.
     arrivals: Mutex<BTreeMap<i64, Vec<usize>>>,
     finished: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Leases {
-    /// Who holds a place, until when.
+    /// The holders of slots, and until when.
     held: BTreeMap<usize, Timestamp>,
     served: BTreeMap<i64, Vec<usize>>,
 }
 
 impl World {
-    fn new(max_waiters: usize) -> Self {
+    fn new(slots: usize) -> Self {
         let clock = ManualClock::default();
         Self {
-            list: WaitQueues::new(Arc::new(clock.clone())),
+            queues: WaitQueues::new(Arc::new(clock.clone())),
             clock,
-            max_waiters,
+            slots,
             leases: Mutex::new(Leases::default()),
             arrivals: Mutex::new(BTreeMap::new()),
             finished: AtomicUsize::new(0),
@@ -62,19 +62,19 @@ impl World {
         self.clock.now().saturating_add(Duration::from_secs(secs))
     }
 
-    /// Arrives, so that it is known who came first.
+    /// Arrives, and records the order of arrival.
     fn arrive(
         &self,
         name: usize,
-        terms: WaitRequest,
+        request: WaitRequest,
         lease: Timestamp,
     ) -> QueueWait<'_, (), impl FnMut(Timestamp) -> Attempt<()>> {
         let mut arrivals = lock(&self.arrivals);
-        arrivals.entry(terms.rank).or_default().push(name);
-        self.list.wait(terms, move |now| {
+        arrivals.entry(request.rank).or_default().push(name);
+        self.queues.wait(request, move |now| {
             let attempt = self.take(name, lease, now);
             if attempt == Attempt::Done(()) {
-                lock(&self.leases).served.entry(terms.rank).or_default().push(name);
+                lock(&self.leases).served.entry(request.rank).or_default().push(name);
             }
             attempt
         })
@@ -83,7 +83,7 @@ impl World {
     fn take(&self, name: usize, lease: Timestamp, now: Timestamp) -> Attempt<()> {
         let mut leases = lock(&self.leases);
         leases.held.retain(|_, expiry| *expiry > now);
-        if leases.held.len() == self.max_waiters {
+        if leases.held.len() == self.slots {
             let expiry = leases.held.values().min().copied();
             return Attempt::NotYet { retry_at: expiry.filter(|at| *at < Timestamp::MAX) };
         }
@@ -91,18 +91,18 @@ impl World {
         Attempt::Done(())
     }
 
-    fn give_back(&self, name: usize) {
+    fn release(&self, name: usize) {
         let held = lock(&self.leases).held.remove(&name);
         if held.is_some() {
-            self.list.wake(LINE);
+            self.queues.wake(QUEUE);
         }
     }
 
-    /// What holds when everybody has gone.
+    /// What holds when all threads have ended.
     fn check_at_rest(&self) {
-        assert_eq!(self.list.queue_count(), 0);
-        assert_eq!(self.list.next_due(), None);
-        assert!(self.list.shared.is_unused());
+        assert_eq!(self.queues.queue_count(), 0);
+        assert_eq!(self.queues.next_due(), None);
+        assert!(self.queues.shared.is_unused());
         let leases = lock(&self.leases);
         assert!(leases.held.values().all(|expiry| *expiry < Timestamp::MAX), "{:?}", leases.held);
         let arrivals = lock(&self.arrivals);
@@ -114,11 +114,11 @@ impl World {
     }
 }
 
-fn terms() -> WaitRequest {
-    WaitRequest { queue: LINE, max_waiters: THREADS, rank: 0, deadline: None }
+fn request() -> WaitRequest {
+    WaitRequest { queue: QUEUE, max_waiters: THREADS, rank: 0, deadline: None }
 }
 
-/// Waits in one of the ways that there are, and reports whether it holds a place at the end.
+/// Waits in one of several ways, and returns whether it has a slot at the end.
 fn wait_somehow<F>(wait: QueueWait<'_, (), F>) -> Result<(), QueueError>
 where
     F: FnMut(Timestamp) -> Attempt<()>,
@@ -136,7 +136,7 @@ where
     F: FnMut(Timestamp) -> Attempt<()>,
 {
     if let WaitStage::Settled(Ok(())) = wait.stage {
-        // Dropped, this would be a lease that nobody has; a real lease gives itself back.
+        // Dropped, this would be a lease without a holder; a real lease releases itself.
         return wait.block();
     }
     let mut wait = pin!(wait);
@@ -164,15 +164,15 @@ fn run_threads(world: &Arc<World>, body: fn(&World, usize)) {
 }
 
 #[test]
-fn no_wake_up_is_lost_and_nobody_overtakes() {
+fn no_wake_up_is_lost_and_no_waiter_is_overtaken() {
     explore(|| {
         let world = Arc::new(World::new(3));
         run_threads(&world, |world, name| {
             let rank = thread_rng().gen_range(0..2);
-            let wait = world.arrive(name, WaitRequest { rank, ..terms() }, Timestamp::MAX);
+            let wait = world.arrive(name, WaitRequest { rank, ..request() }, Timestamp::MAX);
             if wait_somehow(wait).is_ok() {
                 thread::yield_now();
-                world.give_back(name);
+                world.release(name);
             }
         });
         world.check_at_rest();
@@ -180,21 +180,21 @@ fn no_wake_up_is_lost_and_nobody_overtakes() {
     });
 }
 
-/// Half of them do not wait, so the count of waiters is often none, and nobody takes the lock.
+/// Half of them do not wait, so the count of waiters is often none, and the lock is not taken.
 #[test]
-fn giving_back_sees_those_who_are_about_to_wait() {
+fn a_release_sees_waiters_that_are_about_to_join() {
     explore(|| {
         let world = Arc::new(World::new(1));
         run_threads(&world, |world, name| {
-            let has_place = if name % 2 == 0 {
-                world.arrive(name, terms(), Timestamp::MAX).block().is_ok()
+            let has_slot = if name % 2 == 0 {
+                world.arrive(name, request(), Timestamp::MAX).block().is_ok()
             } else {
                 let take = || world.take(name, Timestamp::MAX, world.clock.now());
-                world.list.is_empty(LINE) && take() == Attempt::Done(())
+                world.queues.is_empty(QUEUE) && take() == Attempt::Done(())
             };
-            assert!(has_place || name % 2 == 1, "who waits without a deadline is served");
-            if has_place {
-                world.give_back(name);
+            assert!(has_slot || name % 2 == 1, "a waiter without a deadline is served");
+            if has_slot {
+                world.release(name);
             }
         });
         world.check_at_rest();
@@ -203,7 +203,7 @@ fn giving_back_sees_those_who_are_about_to_wait() {
 }
 
 #[test]
-fn deadlines_and_dead_holders_free_what_they_held() {
+fn deadlines_and_dead_holders_release_their_slots() {
     explore(|| {
         let world = Arc::new(World::new(3));
         let time = {
@@ -211,7 +211,7 @@ fn deadlines_and_dead_holders_free_what_they_held() {
             thread::spawn(move || {
                 while world.finished.load(Ordering::SeqCst) < THREADS {
                     world.clock.advance(Duration::from_secs(1));
-                    world.list.tick(world.clock.now());
+                    world.queues.tick(world.clock.now());
                     thread::yield_now();
                 }
             })
@@ -222,51 +222,52 @@ fn deadlines_and_dead_holders_free_what_they_held() {
             let dies = thread_rng().gen_bool(0.3);
             let lease = if dies { world.in_secs(2) } else { Timestamp::MAX };
             let max_waiters = thread_rng().gen_range(1..=THREADS);
-            let wait = world.arrive(name, WaitRequest { deadline, max_waiters, ..terms() }, lease);
+            let wait =
+                world.arrive(name, WaitRequest { deadline, max_waiters, ..request() }, lease);
             if wait_somehow(wait).is_ok() && !dies {
-                world.give_back(name);
+                world.release(name);
             }
         });
         time.join().unwrap();
         world.check_at_rest();
-        world.list.close();
+        world.queues.close();
     });
 }
 
 #[test]
-fn closing_sends_everybody_home_at_any_point() {
+fn closing_ends_all_waits_at_any_point() {
     explore(|| {
         let world = Arc::new(World::new(3));
         let closer = {
             let world = Arc::clone(&world);
-            thread::spawn(move || world.list.close())
+            thread::spawn(move || world.queues.close())
         };
         run_threads(&world, |world, name| {
             let deadline = thread_rng().gen_bool(0.5).then(|| world.in_secs(1));
-            let wait = world.arrive(name, WaitRequest { deadline, ..terms() }, Timestamp::MAX);
+            let wait = world.arrive(name, WaitRequest { deadline, ..request() }, Timestamp::MAX);
             let outcome = if thread_rng().gen_bool(0.5) {
                 wait.block()
             } else {
                 shuttle::future::block_on(wait)
             };
-            // Those who hold a place keep it, so that the others can only be sent home.
+            // Slots are never released, so the other waits can only be closed.
             assert!(matches!(outcome, Ok(()) | Err(QueueError::Closed)));
         });
         closer.join().unwrap();
-        world.list.close();
-        assert_eq!(world.list.queue_count(), 0);
+        world.queues.close();
+        assert_eq!(world.queues.queue_count(), 0);
     });
 }
 
 /// Alarms that count how many of them have fired.
-struct Bells {
+struct CountingAlarms {
     timer: Timer,
     pending: Mutex<Vec<Timestamp>>,
     fired: Mutex<usize>,
     all_fired: Condvar,
 }
 
-impl Alarms for Bells {
+impl Alarms for CountingAlarms {
     fn timer(&self) -> &Timer {
         &self.timer
     }
@@ -289,7 +290,7 @@ impl Alarms for Bells {
 fn an_alarm_that_is_set_at_any_point_fires() {
     const ALARMS: usize = 3;
     explore(|| {
-        let wakers = Arc::new(Bells {
+        let alarms = Arc::new(CountingAlarms {
             timer: Timer::new(),
             // The one that the thread sleeps for, and that never comes.
             pending: Mutex::new(vec![Timestamp::from_secs(20)]),
@@ -297,19 +298,19 @@ fn an_alarm_that_is_set_at_any_point_fires() {
             all_fired: Condvar::new(),
         });
         let setters = [(); ALARMS].map(|()| {
-            let wakers = Arc::clone(&wakers);
+            let alarms = Arc::clone(&alarms);
             thread::spawn(move || {
                 let due = Timestamp::from_secs(5);
-                lock(&wakers.pending).push(due);
-                assert_eq!(Timer::arm(&wakers, due), Armed::Yes);
+                lock(&alarms.pending).push(due);
+                assert_eq!(Timer::arm(&alarms, due), Armed::Yes);
             })
         });
-        let mut fired = lock(&wakers.fired);
+        let mut fired = lock(&alarms.fired);
         while *fired < ALARMS {
-            fired = sync::sleep_on(&wakers.all_fired, fired, None).guard;
+            fired = sync::sleep_on(&alarms.all_fired, fired, None).guard;
         }
         drop(fired);
         setters.into_iter().for_each(|setter| setter.join().unwrap());
-        wakers.timer.close();
+        alarms.timer.close();
     });
 }

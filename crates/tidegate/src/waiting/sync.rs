@@ -1,4 +1,4 @@
-//! The locks and threads of the waiting list: std's, or shuttle's when the list is model-checked.
+//! The locks and threads of the queues: std's, or shuttle's when the queues are model-checked.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub(super) use shuttle::{
     thread,
 };
 
-/// Locks a mutex. An attempt that panics under a lock has changed nothing of what the lock guards,
-/// so poison is no reason to stop.
+/// Locks a mutex, and ignores poisoning: an attempt that panics under a lock has not changed what
+/// the lock guards.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -25,13 +25,13 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Woken {
-    /// Somebody rang, or nobody knows why.
+    /// By a wake-up, or spuriously.
     Early,
-    /// The time is over.
+    /// By the timeout.
     TimedOut,
 }
 
-/// Sleeps until somebody rings, at most for `timeout`. In the model no time passes by itself.
+/// Sleeps until a wake-up, at most for `timeout`. In the model no time passes by itself.
 pub(super) fn sleep_on<'a, T>(
     waker: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -46,15 +46,15 @@ pub(super) fn sleep_on<'a, T>(
     Slept { guard, woken: if result.timed_out() { Woken::TimedOut } else { Woken::Early } }
 }
 
-/// The lock, taken again after a sleep.
+/// The lock, locked again after a sleep.
 pub(super) struct Slept<'a, T> {
     pub(super) guard: MutexGuard<'a, T>,
     pub(super) woken: Woken,
 }
 
-/// A mark that this thread is inside an attempt, which holds a lock of the list.
+/// Marks that this thread is inside an attempt, which holds a lock of the queues.
 ///
-/// The model has many threads on one of the system's, so there it marks nothing.
+/// The model runs many threads on one of the system's, so there it marks nothing.
 pub(super) struct Attempting(());
 
 impl Attempting {
@@ -63,12 +63,12 @@ impl Attempting {
         Self(())
     }
 
-    /// Stops a call of the list that would wait for its own thread for ever.
+    /// Panics on a call of the queues that would deadlock.
     pub(super) fn assert_not() {
         #[cfg(not(shuttle))]
         assert!(
             !ATTEMPTING.get(),
-            "an attempt must not call the waiting list, nor drop anything that does"
+            "an attempt must not call the wait queues, nor drop anything that does"
         );
     }
 }

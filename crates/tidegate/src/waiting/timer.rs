@@ -19,11 +19,11 @@ pub(super) trait Alarms: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;
 
-    /// Fires all that is due, and reports when the next one is.
+    /// Fires all that is due, and returns when the next one is.
     fn fire(&self, now: Timestamp) -> Option<Timestamp>;
 }
 
-/// Whether somebody sees to it that an alarm fires.
+/// Whether an alarm is going to fire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Armed {
     Yes,
@@ -41,14 +41,14 @@ impl Timer {
     pub(super) fn new() -> Self {
         let state = TimerState {
             phase: TimerPhase::Idle,
-            news: AlarmAdded::None,
+            added: AlarmAdded::No,
             sleeps_until: None,
             thread: None,
         };
         Self { state: Mutex::new(state), waker: Condvar::new() }
     }
 
-    /// Sees to it that an alarm at `at`, which has been added, fires. Starts the thread if it does
+    /// Makes sure that an alarm at `at`, which has been added, fires. Starts the thread if it does
     /// not run.
     pub(super) fn arm<A: Alarms>(alarms: &Arc<A>, at: Timestamp) -> Armed {
         let timer = alarms.timer();
@@ -57,7 +57,7 @@ impl Timer {
             TimerPhase::Closed => Armed::No,
             TimerPhase::Running => {
                 if state.sleeps_until.is_none_or(|until| until > at) {
-                    state.news = AlarmAdded::Look;
+                    state.added = AlarmAdded::Yes;
                     drop(state);
                     timer.waker.notify_one();
                 }
@@ -89,7 +89,7 @@ impl Timer {
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
-            // An alarm does not panic, so there is nothing to be told.
+            // An alarm does not panic, so there is nothing to report.
             let _ = thread.join();
         }
     }
@@ -100,26 +100,26 @@ impl Timer {
     }
 
     fn run(&self, alarms: &impl Alarms) {
-        let mut patience = SleepBudget::new();
+        let mut budget = SleepBudget::new();
         loop {
             {
                 let mut state = lock(&self.state);
-                state.news = AlarmAdded::None;
+                state.added = AlarmAdded::No;
                 state.sleeps_until = None;
             }
             let next = alarms.fire(alarms.now());
-            let timeout = next.map(|next| patience.timeout(next, alarms.now()));
+            let timeout = next.map(|next| budget.timeout(next, alarms.now()));
             let mut state = lock(&self.state);
             if state.phase == TimerPhase::Closed {
                 return;
             }
-            if state.news == AlarmAdded::Look {
+            if state.added == AlarmAdded::Yes {
                 continue;
             }
             state.sleeps_until = next;
             let woken = self.sleep(state, timeout.unwrap_or(LINGER));
             match next {
-                Some(next) => patience.note(next, woken),
+                Some(next) => budget.note(next, woken),
                 None if woken == Woken::TimedOut && self.retire() => return,
                 None => {}
             }
@@ -130,10 +130,10 @@ impl Timer {
         sleep_on(&self.waker, state, Some(timeout)).woken
     }
 
-    /// Whether the thread may end: nobody has asked for it meanwhile.
+    /// Whether the thread may end: no alarm was added meanwhile.
     fn retire(&self) -> bool {
         let mut state = lock(&self.state);
-        if state.news == AlarmAdded::None && state.phase == TimerPhase::Running {
+        if state.added == AlarmAdded::No && state.phase == TimerPhase::Running {
             state.phase = TimerPhase::Idle;
         }
         state.phase != TimerPhase::Running
@@ -142,7 +142,7 @@ impl Timer {
 
 /// How long to sleep until a time on a clock that may stand or lag.
 ///
-/// Who has slept for long enough and finds that the time has still not come must not spin.
+/// A sleeper that has slept long enough, but whose time has not come, must not spin.
 pub(super) struct SleepBudget {
     overslept: Option<Timestamp>,
 }
@@ -158,7 +158,7 @@ impl SleepBudget {
         if self.overslept == Some(until) { left.max(PAUSE) } else { left }
     }
 
-    /// Notes how the sleep until that time has ended.
+    /// Records how the sleep until that time ended.
     pub(super) fn note(&mut self, until: Timestamp, woken: Woken) {
         self.overslept = (woken == Woken::TimedOut).then_some(until);
     }
@@ -166,8 +166,8 @@ impl SleepBudget {
 
 struct TimerState {
     phase: TimerPhase,
-    news: AlarmAdded,
-    /// For which alarm the thread sleeps. Absent while it is awake or has none.
+    added: AlarmAdded,
+    /// The alarm for which the thread sleeps. Absent while it is awake or has none.
     sleeps_until: Option<Timestamp>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -179,14 +179,14 @@ enum TimerPhase {
     Closed,
 }
 
-/// Whether an alarm has been added since the thread last looked.
+/// Whether an alarm has been added since the thread last fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AlarmAdded {
-    None,
-    Look,
+    No,
+    Yes,
 }
 
 const THREAD_NAME: &str = "tidegate-timer";
 
-/// How long the thread stays without anything to wait for.
+/// How long the thread stays without an alarm.
 const LINGER: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 10_000 });

@@ -11,7 +11,7 @@ use tidegate::{
 use crate::{ms, one_per_second, seconds, secs};
 
 #[test]
-fn a_bucket_allows_its_burst_and_says_how_long_to_wait() {
+fn a_bucket_allows_its_burst_and_reports_the_wait() {
     let limiter: Limiter<String> = Limiter::new(one_per_second(2));
     assert_eq!(limiter.check_at("a", secs(9)).verdict(), Verdict::Allow { remaining: 1 });
     assert_eq!(limiter.check_at("a", secs(9)).verdict(), Verdict::Allow { remaining: 0 });
@@ -55,7 +55,7 @@ fn peek_changes_nothing() {
 }
 
 #[test]
-fn a_refund_gives_back_at_most_what_was_taken() {
+fn a_refund_returns_at_most_what_was_charged() {
     let limiter: Limiter<u64> = Limiter::new(one_per_second(10));
     assert_eq!(limiter.refund_at(&1, 5, secs(1)), 0, "nothing was taken");
     assert!(limiter.check_n_at(&1, 4, secs(1)).is_allowed());
@@ -140,7 +140,7 @@ fn a_sliding_window_of_many_units_keeps_counts_in_its_slot() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_by_name() {
+fn invalid_settings_are_rejected_by_name() {
     let builder = || Limiter::<u64>::builder(one_per_second(1));
     let error = |builder: LimiterBuilder<u64, _>| builder.build().unwrap_err();
     assert_eq!(error(builder().max_keys(0)), BuildError::MaxKeys { given: 0 });

@@ -1,4 +1,4 @@
-//! The ceiling: what a full table does to those inside and outside.
+//! The capacity: how a full table treats stored and new keys.
 
 use tidegate::{FullError, KeyedLimit, Limiter, Sliding, Wait, WhenFull, Window};
 
@@ -27,16 +27,16 @@ fn known_keys_keep_exactly_their_budget_through_a_scan() {
 }
 
 #[test]
-fn new_keys_are_refused_for_an_unknown_time_when_told_to_deny() {
+fn new_keys_are_denied_for_an_unknown_time_under_when_full_deny() {
     let limiter = limiter(one_per_day(3), 100, WhenFull::Deny);
     (0..100).for_each(|key| assert!(limiter.allow_at(&key, secs(1))));
-    let refused = limiter.check_at(&100, secs(1));
-    assert_eq!((refused.wait(), refused.remaining()), (Some(Wait::Unknown), 0));
+    let denied = limiter.check_at(&100, secs(1));
+    assert_eq!((denied.wait(), denied.remaining()), (Some(Wait::Unknown), 0));
     assert_eq!(limiter.check_n_at(&100, 4, secs(1)).wait(), Some(Wait::Never));
 }
 
 #[test]
-fn new_keys_pass_uncounted_when_told_to_allow() {
+fn new_keys_are_allowed_uncounted_under_when_full_allow() {
     let limiter = limiter(one_per_day(3), 100, WhenFull::Allow);
     (0..100).for_each(|key| assert!(limiter.allow_at(&key, secs(1))));
     assert_eq!((0..10).filter(|_| limiter.allow_at(&100, secs(1))).count(), 10);
@@ -51,8 +51,8 @@ fn shares_never_too_much(limit: impl KeyedLimit, burst: usize) {
         assert!(admitted <= burst, "key {key} was admitted {admitted} times");
         passed += usize::from(admitted > 0);
     }
-    assert!(passed > 50, "{passed} of 100 new keys got through the shared counters");
-    // What neighbours spend later gives nothing back to those who have spent all they had.
+    assert!(passed > 50, "{passed} of 100 new keys were allowed by the shared counters");
+    // Later charges of neighbours refill nothing for keys that have used up their limit.
     let drained = 300..310;
     drained.clone().for_each(|key| while limiter.allow_at(&key, secs(1)) {});
     for key in 310..500 {
@@ -70,7 +70,7 @@ fn new_keys_share_counters_that_never_allow_one_of_them_too_much() {
 }
 
 #[test]
-fn a_key_leaves_the_shared_counters_with_what_it_spent_there() {
+fn a_key_leaves_the_shared_counters_with_its_charges() {
     let limiter = limiter(one_per_day(5), 100, WhenFull::Share);
     (0..100).for_each(|key| assert!(limiter.allow_at(&key, secs(1))));
     assert_eq!((0..9).filter(|_| limiter.allow_at(&500, secs(1))).count(), 5);
@@ -80,7 +80,7 @@ fn a_key_leaves_the_shared_counters_with_what_it_spent_there() {
 }
 
 #[test]
-fn idle_keys_make_place_at_the_ceiling() {
+fn idle_keys_free_slots_at_the_capacity() {
     let limiter = limiter(one_per_second(1), 1_000, WhenFull::Deny);
     for round in 0..5_u64 {
         let now = secs(1 + 2 * round);
@@ -92,7 +92,7 @@ fn idle_keys_make_place_at_the_ceiling() {
 }
 
 #[test]
-fn keys_that_stay_idle_make_place_below_the_ceiling_too() {
+fn keys_that_stay_idle_free_slots_below_the_capacity_too() {
     // One key per millisecond for ten minutes, each idle after a second: memory follows the live
     // ones, not all that ever came.
     let limiter: Limiter<u64> = Limiter::new(one_per_second(1));
@@ -103,7 +103,7 @@ fn keys_that_stay_idle_make_place_below_the_ceiling_too() {
 }
 
 #[test]
-fn a_ceiling_of_one_key() {
+fn a_capacity_of_one_key() {
     let limiter = limiter(one_per_second(2), 1, WhenFull::Share);
     assert!(limiter.allow_at(&1, secs(1)) && limiter.allow_at(&1, secs(1)));
     for key in 2..100 {
@@ -115,7 +115,7 @@ fn a_ceiling_of_one_key() {
 }
 
 #[test]
-fn an_override_needs_a_slot_and_says_so() {
+fn an_override_without_a_slot_is_an_error() {
     let limiter = limiter(one_per_day(1), 2, WhenFull::Share);
     assert!(limiter.allow_at(&1, secs(1)) && limiter.allow_at(&2, secs(1)));
     assert_eq!(limiter.set_override_at(&3, one_per_day(9), secs(1)), Err(FullError));
@@ -124,7 +124,7 @@ fn an_override_needs_a_slot_and_says_so() {
 }
 
 #[test]
-fn a_capacity_hint_changes_no_answer() {
+fn a_capacity_hint_changes_no_decision() {
     let (hinted, growing) = (
         Limiter::<u64>::builder(one_per_day(2)).capacity_hint(50_000).build().unwrap(),
         Limiter::<u64>::new(one_per_day(2)),
@@ -197,7 +197,7 @@ fn an_override_does_not_revive_what_was_forgotten_at_a_later_time() {
     assert!(limiter.check_n_at(&1, 10, secs(0)).is_allowed());
     limiter.evict_idle_at(secs(100));
     limiter.set_override_at(&1, one_per_second(10), secs(1)).unwrap();
-    // Forgotten as of 100 s, so what it is given counts from there.
+    // Forgotten as of 100 s, so its limit counts from there.
     assert!(limiter.check_n_at(&1, 10, secs(1)).is_allowed());
     assert!(!limiter.allow_at(&1, secs(100)));
     assert!(limiter.remove_override_at(&1, secs(200)));

@@ -1,4 +1,4 @@
-//! Limits that change while keys have spent some of them.
+//! Edits of limits that keys have been charged under.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -85,11 +85,11 @@ fn sliding_windows_keep_what_was_used_in_them() {
 }
 
 #[test]
-fn one_key_can_have_a_limit_of_its_own() {
+fn one_key_can_have_its_own_limit() {
     let limiter: Limiter<u64> = Limiter::new(one_per_day(2));
     assert!(limiter.check_n_at(&1, 2, secs(1)).is_allowed());
     limiter.set_override_at(&1, one_per_day(10), secs(1)).unwrap();
-    assert_eq!(remaining(&limiter, 1), 8, "what was spent stays spent");
+    assert_eq!(remaining(&limiter, 1), 8, "charges stay");
     assert!(limiter.check_n_at(&1, 8, secs(1)).is_allowed());
     assert!(!limiter.allow_at(&1, secs(1)));
     assert_eq!(limiter.check_at(&2, secs(1)).limit(), 2, "others are not concerned");
@@ -143,7 +143,7 @@ impl Clock for Late {
 }
 
 #[test]
-fn what_was_charged_while_an_edit_was_under_way_is_not_given_back() {
+fn charges_during_an_edit_are_not_refilled() {
     // The edit begins 50 ms before the key is drained, and comes to its line afterwards.
     let clock = Late(AtomicBool::new(false));
     let limiter = Limiter::<u64>::builder(one_per_second(10)).clock(clock).build().unwrap();

@@ -13,7 +13,7 @@ fn the_default_clock_never_runs_backwards_in_any_thread() {
         .map(|_| {
             thread::spawn(|| {
                 let (mut last, start) = (Timestamp::ZERO, MonotonicClock.now());
-                // Long enough for the interpolation to begin and to be set anew.
+                // Long enough for the interpolation to begin and to be anchored again.
                 while last < start.saturating_add(std::time::Duration::from_millis(400)) {
                     let now = MonotonicClock.now();
                     assert!(now >= last, "{now} after {last}");
@@ -44,7 +44,7 @@ fn the_default_clock_keeps_pace_with_the_systems() {
 }
 
 #[test]
-fn a_manual_clock_moves_when_told() {
+fn a_manual_clock_moves_only_when_it_is_moved() {
     let clock = ManualClock::new(secs(7));
     let limiter = Limiter::<u64>::builder(one_per_second(1)).clock(clock.clone()).build().unwrap();
     assert!(limiter.allow(&1) && !limiter.allow(&1));

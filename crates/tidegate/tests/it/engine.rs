@@ -34,26 +34,26 @@ const TWO_LIMITS: &str = r#"
 "#;
 
 #[test]
-fn a_refusal_costs_nobody_anything_and_names_the_refuser() {
+fn denied_request_charges_no_limit_and_names_the_rule() {
     let (engine, clock) = engine(TWO_LIMITS);
     let (ada, bob) = (&[("user", "ada")], &[("user", "bob")]);
     let (ada, bob) = (Request::new("default", ada), Request::new("default", bob));
     assert!(allows(&engine, &ada) && allows(&engine, &ada));
-    let refused = engine.check(&ada).wait().unwrap();
-    assert_eq!((refused.rule(), refused.remaining()), (Some("user"), Some(0)));
-    assert_eq!(refused.wait(), Some(Wait::After(Duration::from_secs(10))));
-    let all = refused.rules().nth(1).unwrap();
+    let denied = engine.check(&ada).wait().unwrap();
+    assert_eq!((denied.rule(), denied.remaining()), (Some("user"), Some(0)));
+    assert_eq!(denied.wait(), Some(Wait::After(Duration::from_secs(10))));
+    let all = denied.rules().nth(1).unwrap();
     assert_eq!((all.rule, all.decision.remaining()), ("all", 1));
     assert!(allows(&engine, &bob));
-    let refused = engine.check(&bob).wait().unwrap();
-    assert_eq!(refused.rule(), Some("all"));
-    assert_eq!(refused.rules().next().unwrap().decision.remaining(), 1);
+    let denied = engine.check(&bob).wait().unwrap();
+    assert_eq!(denied.rule(), Some("all"));
+    assert_eq!(denied.rules().next().unwrap().decision.remaining(), 1);
     clock.advance(Duration::from_secs(20));
     assert!(allows(&engine, &bob) && allows(&engine, &bob));
 }
 
 #[test]
-fn a_reservation_shrinks_the_capacity_and_comes_back_when_it_expires() {
+fn a_reservation_shrinks_the_capacity_until_it_expires() {
     let (engine, clock) = engine(
         "[[rule]]\nname = \"tokens\"\nkey = [\"user\"]\nreserve_for = \"1m\"\n\
          bucket = { rate = \"1/s\", burst = 10 }\n",
@@ -110,26 +110,26 @@ fn three_in_flight_and_the_rest_wait_in_order() {
 }
 
 #[test]
-fn waiting_for_a_bucket_takes_as_long_as_it_says() {
+fn waiting_for_a_bucket_takes_the_reported_wait() {
     let (engine, clock) =
         engine("[[rule]]\nname = \"slow\"\nbucket = { rate = \"1/s\", burst = 1 }\n");
     let request = Request::new("default", &[]);
     assert!(engine.until_ready(&request, Some(Duration::ZERO)).block().unwrap().is_allowed());
-    let refused = engine.until_ready(&request, Some(Duration::ZERO)).block();
-    assert!(matches!(refused, Err(WaitError::TimedOut)));
+    let denied = engine.until_ready(&request, Some(Duration::ZERO)).block();
+    assert!(matches!(denied, Err(WaitError::TimedOut)));
     clock.advance(Duration::from_secs(1));
     assert!(engine.until_ready(&request, Some(Duration::ZERO)).block().is_ok());
 }
 
 #[test]
-fn an_edit_keeps_what_was_spent_and_is_told() {
+fn an_edit_keeps_charges_and_is_reported() {
     let (engine, clock) = engine(TWO_LIMITS);
     let ada = Request::new("default", &[("user", "ada")]);
     assert!(allows(&engine, &ada) && allows(&engine, &ada));
     let raised = TWO_LIMITS.replace("max = 2", "max = 3");
     let changes = engine.replace_policy("ops", Policy::from_toml(&raised).unwrap());
     assert_eq!(changes.len(), 1);
-    assert_eq!(&*changes[0].who, "ops");
+    assert_eq!(&*changes[0].actor, "ops");
     assert!(changes[0].before != changes[0].after);
     assert!(allows(&engine, &ada) && !allows(&engine, &ada), "one more, not three");
     clock.advance(Duration::from_secs(20));
@@ -138,7 +138,7 @@ fn an_edit_keeps_what_was_spent_and_is_told() {
 }
 
 #[test]
-fn a_cap_that_is_changed_for_the_next_round_bites_then() {
+fn a_max_that_is_changed_for_the_next_round_applies_from_it() {
     let policy = |max: u64| {
         format!(
             "[[rule]]\nname = \"cap\"\nkey = [\"governor\"]\neffective = \"next\"\n\
@@ -151,7 +151,10 @@ fn a_cap_that_is_changed_for_the_next_round_bites_then() {
     assert!(allows(&engine, &ada));
     engine.replace_policy("a vote", Policy::from_toml(&policy(1)).unwrap());
     assert!(allows(&engine, &ada) && allows(&engine, &ada) && !allows(&engine, &ada));
-    assert!(allows(&engine, &bob) && allows(&engine, &bob), "also who comes first after the vote");
+    assert!(
+        allows(&engine, &bob) && allows(&engine, &bob),
+        "also a key that is new after the vote"
+    );
     engine.close_round("default").wait().unwrap();
     for request in [ada, bob] {
         assert!(allows(&engine, &request) && !allows(&engine, &request));
@@ -159,7 +162,7 @@ fn a_cap_that_is_changed_for_the_next_round_bites_then() {
 }
 
 #[test]
-fn a_snapshot_goes_on_where_it_was_made() {
+fn a_restored_snapshot_continues() {
     let (engine, clock) = engine(
         "[[rule]]\nname = \"bucket\"\nkey = [\"user\"]\nbucket = { rate = \"1/m\", burst = 5 }\n\
          [[rule]]\nname = \"month\"\nkey = [\"user\"]\nquota = { max = 100, per = \"month\" }\n",
@@ -181,12 +184,12 @@ fn a_snapshot_goes_on_where_it_was_made() {
     }
 }
 
-/// Polled in the worst order, with a waker that wakes nobody: only their own order counts.
+/// Polled in the worst order, with a waker that does nothing: only their own order counts.
 #[test]
-fn a_thousand_who_wait_for_three_places_are_served_in_the_order_of_their_arrival() {
+fn a_thousand_waiters_for_three_slots_are_served_in_arrival_order() {
     let (engine, _) = engine("[[rule]]\nname = \"calls\"\nslots = { max = 3, queue = 1000 }\n");
     let request = Request::new("default", &[]);
-    let mut places: VecDeque<_> =
+    let mut leases: VecDeque<_> =
         (0..3).map(|_| engine.acquire(&request, None).block().unwrap()).collect();
     let mut waiting: Vec<_> =
         (0..1_000).map(|number| (number, engine.acquire(&request, None))).collect();
@@ -195,9 +198,9 @@ fn a_thousand_who_wait_for_three_places_are_served_in_the_order_of_their_arrival
     let mut context = Context::from_waker(Waker::noop());
     let (mut served, mut given_up) = (Vec::new(), 0);
     while !waiting.is_empty() {
-        places.pop_front();
+        leases.pop_front();
         if waiting.len() % 7 == 0 {
-            // Somebody in the middle gives up.
+            // A waiter in the middle leaves.
             drop(waiting.remove(waiting.len() / 2));
             given_up += 1;
         }
@@ -211,17 +214,17 @@ fn a_thousand_who_wait_for_three_places_are_served_in_the_order_of_their_arrival
         if let Some((number, lease)) = ready {
             served.push(number);
             waiting.retain(|(waits, _)| *waits != number);
-            places.push_back(lease);
+            leases.push_back(lease);
         }
     }
     assert_eq!(served.len() + given_up, 1_000);
     assert!(served.is_sorted(), "in order");
-    drop(places);
+    drop(leases);
     assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(3), "at rest all are free");
 }
 
 #[test]
-fn everything_goes_from_thread_to_thread() {
+fn public_types_are_send() {
     fn travels<T: Send>() {}
     fn is_shared<T: Send + Sync>() {}
     is_shared::<Engine>();

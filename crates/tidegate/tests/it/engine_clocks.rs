@@ -64,9 +64,9 @@ fn quotas_follow_the_time_of_day() {
     }
 }
 
-/// A key whose slot was given to another is not decided about at a time before that.
+/// A key whose slot was reused is not decided at a time before that.
 #[test]
-fn a_step_back_gives_nothing_to_keys_that_were_forgotten() {
+fn a_step_back_refills_no_key_that_was_forgotten() {
     for limit in ["window = { max = 1, per = \"10s\" }", "sliding = { max = 1, per = \"10s\" }"] {
         let policy = format!(
             "[server]\nmax_keys = 4\nwhen_full = \"allow\"\n\
@@ -75,8 +75,8 @@ fn a_step_back_gives_nothing_to_keys_that_were_forgotten() {
         let clock = ManualClock::default();
         let engine = Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock.clone());
         let decided_at = |user: &str| {
-            let who = [("user", user)];
-            let report = engine.check(&Request::new("default", &who)).wait().unwrap();
+            let attributes = [("user", user)];
+            let report = engine.check(&Request::new("default", &attributes)).wait().unwrap();
             report.decision().unwrap().decided_at()
         };
         for user in 0..4 {

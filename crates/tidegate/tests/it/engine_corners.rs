@@ -60,14 +60,14 @@ fn an_override_that_does_not_fit_the_new_policy_waits_until_it_does() {
         "reload",
         policy("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"10s\" }"),
     );
-    assert_eq!(engine.peek(&request).wait().unwrap().limit(), Some(1), "not everybody's");
+    assert_eq!(engine.peek(&request).wait().unwrap().limit(), Some(1), "not the common limit");
     engine.replace_policy("reload", policy(&window));
     assert_eq!(engine.peek(&request).wait().unwrap().remaining(), Some(6), "it is back");
     assert_eq!(engine.overlay().overrides().count(), 1);
 }
 
 #[test]
-fn a_place_is_one_place_whatever_the_request_costs() {
+fn a_request_takes_one_slot_whatever_it_costs() {
     let (engine, _) = engine("[[rule]]\nname = \"calls\"\nslots = { max = 2 }\n");
     let request = Request::new("default", &[]);
     let now = Some(Duration::ZERO);
@@ -79,7 +79,7 @@ fn a_place_is_one_place_whatever_the_request_costs() {
 }
 
 #[test]
-fn a_name_does_not_multiply_a_place_and_dies_with_its_reservation() {
+fn an_idempotency_key_does_not_share_a_slot_and_ends_with_its_reservation() {
     let (slots, _) = engine(SLOTS);
     let request = Request::new("default", &[]).idempotency_key("k");
     let _first = slots.acquire(&request, None).block().unwrap();
@@ -92,7 +92,7 @@ fn a_name_does_not_multiply_a_place_and_dies_with_its_reservation() {
     assert_eq!(first, again);
     engine.cancel(first).wait().unwrap();
     let second = reserve();
-    assert_ne!(first, second, "what was cancelled is asked for anew");
+    assert_ne!(first, second, "a cancelled reservation is not cached");
     clock.advance(Duration::from_secs(60));
     let third = reserve();
     assert_ne!(second, third, "and what has expired");
@@ -102,7 +102,7 @@ fn a_name_does_not_multiply_a_place_and_dies_with_its_reservation() {
 }
 
 #[test]
-fn those_who_wait_hear_of_whatever_may_help_them() {
+fn waiters_are_woken_by_every_change_that_may_help() {
     let two = "[[rule]]\nname = \"user\"\nkey = [\"user\"]\nslots = { max = 1 }\n\
                [[rule]]\nname = \"all\"\nslots = { max = 1 }\n";
     let (engine, _) = engine(two);
@@ -111,7 +111,7 @@ fn those_who_wait_hear_of_whatever_may_help_them() {
     let mut waits = engine.acquire(&Request::new("default", bob), None);
     assert!(!is_ready(&mut waits));
     drop(lease);
-    assert!(is_ready(&mut waits), "a place of another key");
+    assert!(is_ready(&mut waits), "a slot of another key");
 
     let round = "[[rule]]\nname = \"r\"\nquota = { max = 1, per = \"round\" }\n";
     let (engine, _) = self::engine(round);
@@ -120,7 +120,7 @@ fn those_who_wait_hear_of_whatever_may_help_them() {
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
     engine.cancel(held).wait().unwrap();
-    assert!(is_ready(&mut waits), "what was given back");
+    assert!(is_ready(&mut waits), "refunded units");
     let mut waits = engine.until_ready(&request, None);
     assert!(!is_ready(&mut waits));
     engine.close_round("default").wait().unwrap();
@@ -133,7 +133,7 @@ fn those_who_wait_hear_of_whatever_may_help_them() {
 }
 
 #[test]
-fn who_is_not_limited_is_not_unmatched() {
+fn an_unlimited_request_is_not_unmatched() {
     let unlimited = "override = [{ key = { user = \"vip\" }, unlimited = true }]";
     let (engine, _) = engine(&format!(
         "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = {{ max = 1, per = \"1h\" }}\n{unlimited}\n\
@@ -159,19 +159,19 @@ fn keys_of_closed_rounds_make_room() {
          [server]\nmax_keys = 1000\n",
     );
     for round in 0..6 {
-        let mut refused = 0;
+        let mut denied = 0;
         for governor in 0..900 {
             let name = format!("{round} {governor}");
             let attributes = [("governor", name.as_str())];
-            refused += usize::from(!allows(&engine, &Request::new("default", &attributes)));
+            denied += usize::from(!allows(&engine, &Request::new("default", &attributes)));
         }
-        assert!(refused <= 20, "{refused} in round {round}");
+        assert!(denied <= 20, "{denied} in round {round}");
         engine.close_round("default").wait().unwrap();
     }
 }
 
 #[test]
-fn what_is_only_watched_refuses_nothing() {
+fn a_rule_in_shadow_mode_denies_nothing() {
     let rules = "[[rule]]\nname = \"missing\"\nkey = [\"user\"]\nwindow = { max = 1, per = \"1h\" }\nMODE\n\
                  [[rule]]\nname = \"cost\"\ncost = { by = \"tier\", \"1..=4\" = 1 }\n\
                  window = { max = 1, per = \"1h\" }\nMODE\n\
@@ -196,7 +196,7 @@ fn what_is_only_watched_refuses_nothing() {
 }
 
 #[test]
-fn an_observer_may_look_at_the_engine() {
+fn a_change_observer_may_call_the_engine() {
     let (engine, _) = engine(SLOTS);
     let seen = Arc::new(std::sync::Mutex::new(0));
     let (inner, count) = (engine.clone(), Arc::clone(&seen));
@@ -238,10 +238,10 @@ fn of_many_overrides_and_bans_the_first_that_applies_counts() {
     clock.set(Timestamp::from_secs(1_200));
     assert_eq!(limit("u7"), Some(17), "the first one has ended");
     for user in 0..50 {
-        let who = Condition::new("user", [format!("u{user}").as_str()]).unwrap();
+        let condition = Condition::new("user", [format!("u{user}").as_str()]).unwrap();
         engine.ban(
             "ops",
-            tidegate::Ban::new("default", vec![who]).until(Timestamp::from_secs(1_300)),
+            tidegate::Ban::new("default", vec![condition]).until(Timestamp::from_secs(1_300)),
         );
     }
     let is_allowed = |user: &str| allows(&engine, &Request::new("default", &[("user", user)]));
@@ -251,7 +251,7 @@ fn of_many_overrides_and_bans_the_first_that_applies_counts() {
 }
 
 #[test]
-fn every_rule_tells_over_what_time_its_capacity_comes_back() {
+fn every_rule_reports_the_span_of_its_capacity() {
     let rules = [
         ("bucket = { rate = \"10/s\", burst = 25 }", Some(2_500)),
         ("bucket = { rate = \"3/s\", burst = 1 }", Some(334)),
@@ -278,7 +278,7 @@ fn every_rule_tells_over_what_time_its_capacity_comes_back() {
 }
 
 #[test]
-fn what_is_on_hold_for_keys_that_have_spent_nothing_survives_a_restore() {
+fn holds_of_keys_without_charges_survive_a_restore() {
     let policy =
         "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\nquota = { max = 10, per = \"day\" }";
     let policy = Policy::from_toml(policy).unwrap();

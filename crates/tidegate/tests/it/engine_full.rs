@@ -12,19 +12,19 @@ fn engine(
     (Engine::with_clock(Policy::from_toml(&policy).unwrap(), clock.clone()), clock)
 }
 
-/// Fills the table with others, and reports how many were let in.
+/// Fills the table with other keys, and returns how many were allowed.
 fn crowd(engine: &Engine<tidegate::MemoryStore, ManualClock>) -> usize {
     let others: Vec<String> = (0..40).map(|other| format!("other-{other}")).collect();
     let allows = |other: &&String| {
-        let who = [("user", other.as_str())];
-        engine.check(&Request::new("default", &who)).wait().unwrap().is_allowed()
+        let attributes = [("user", other.as_str())];
+        engine.check(&Request::new("default", &attributes)).wait().unwrap().is_allowed()
     };
     others.iter().filter(allows).count()
 }
 
 /// A reservation of a key that has no slot must not be counted for ever.
 #[test]
-fn reservations_that_are_not_kept_leave_nothing_behind() {
+fn reservations_that_fail_leave_nothing_behind() {
     for (when_full, mode) in [("allow", "enforce"), ("deny", "shadow"), ("share", "shadow")] {
         let (engine, clock) = engine(
             when_full,
@@ -37,7 +37,7 @@ fn reservations_that_are_not_kept_leave_nothing_behind() {
         let ada = Request::new("default", &[("user", "ada")]);
         assert!(engine.reserve(&ada.cost(7)).wait().unwrap().is_allowed(), "{when_full}");
         clock.set(Timestamp::from_secs(60));
-        // Each newcomer looks at a few lines for keys that are idle.
+        // Each new key searches a few lines for idle keys.
         for _ in 0..20 {
             let hold = engine.reserve(&ada).wait().unwrap().hold();
             hold.into_iter().for_each(|id| assert_eq!(engine.cancel(id).wait(), Ok(0)));
@@ -70,7 +70,7 @@ fn known_keys_stay_exact_when_the_table_is_full() {
     }
 }
 
-/// Who shares a counter never gets more than a counter of its own would give.
+/// A key that shares a counter never gets more than its own counter would allow.
 #[test]
 fn shared_counters_only_ever_count_too_much() {
     let (engine, clock) = engine(
@@ -82,8 +82,8 @@ fn shared_counters_only_ever_count_too_much() {
         clock.set(Timestamp::from_secs(second));
         for name in 0..20 {
             let name = format!("late-{name}");
-            let who = [("user", name.as_str())];
-            let request = Request::new("default", &who);
+            let attributes = [("user", name.as_str())];
+            let request = Request::new("default", &attributes);
             let mut admitted = 0;
             while engine.check(&request).wait().unwrap().is_allowed() {
                 admitted += 1;

@@ -1,8 +1,10 @@
-//! The engine against a naive one: states in a map, everything asked first, then all charged or none.
+//! The engine against a naive one: states in a map, everything decided first, then all charged or
+//! none.
 //!
-//! The model has no locks, no numbers of limits and no lazy edits: an edit goes through all states at
-//! once. What it shares with the engine is the arithmetic of the core, which has models of its own.
-//! It is one long file because it is one thing: a whole engine, small enough to be read at once.
+//! The model has no locks, no numbers of limits and no lazy edits: an edit goes through all states
+//! at once. What it shares with the engine is the arithmetic of the core, which has models of its
+//! own. It is one long file because it is one thing: a whole engine, small enough to be read at
+//! once.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -93,7 +95,7 @@ impl Any {
         each!(self, state, l, s => l.peek(s, cost, at.now), q, _r => q.peek(s, cost, period, at.now))
     }
 
-    /// A window counts all of what it refuses, other limits what is left.
+    /// A window counts all of what it denies, other limits what remains.
     fn charge_refused(&self, state: &mut State, cost: u64, at: At) {
         if let (Self::Window(limit), State::Window(state)) = (self, &mut *state) {
             limit.count(state, cost, at.now);
@@ -159,7 +161,7 @@ impl Any {
     }
 }
 
-/// A rule of the model, which also says how it looks in a policy.
+/// A rule of the model, which can also be written as policy text.
 #[derive(Clone, Debug)]
 struct Given {
     limit: Any,
@@ -259,7 +261,7 @@ enum Verb {
     Reserve,
 }
 
-struct Answer {
+struct Expected {
     is_allowed: bool,
     rules: Vec<(usize, bool, Decision)>,
     hold: Option<usize>,
@@ -282,10 +284,10 @@ impl Model {
         }
     }
 
-    fn decide(&mut self, verb: Verb, (user, org): (&str, &str), cost: u64, at: At) -> Answer {
+    fn decide(&mut self, verb: Verb, (user, org): (&str, &str), cost: u64, at: At) -> Expected {
         self.expire(at);
         let verb = if cost == 0 { Verb::Peek } else { verb };
-        let mut asked: Vec<(usize, Key, Entry, Entry, u64, Decision)> = Vec::new();
+        let mut decided: Vec<(usize, Key, Entry, Entry, u64, Decision)> = Vec::new();
         let mut is_grouped = false;
         let mut is_allowed = true;
         for (number, rule) in self.rules.iter().enumerate() {
@@ -305,11 +307,11 @@ impl Model {
                 Verb::Peek => before.limit.peek(&after.state, cost, at),
             };
             is_allowed &= decision.is_allowed() || rule.given.is_shadow;
-            asked.push((number, key, before, after, cost, decision));
+            decided.push((number, key, before, after, cost, decision));
         }
-        let mut answer = Answer { is_allowed, rules: Vec::new(), hold: None };
+        let mut expected = Expected { is_allowed, rules: Vec::new(), hold: None };
         let mut items = Vec::new();
-        for (number, key, before, mut after, cost, mut decision) in asked {
+        for (number, key, before, mut after, cost, mut decision) in decided {
             let rule = &self.rules[number].given;
             if verb != Verb::Peek && before.limit.carries() {
                 // What is carried over counts from the first request on, be it allowed or not.
@@ -330,16 +332,16 @@ impl Model {
             if decision.is_allowed() {
                 items.push((key, cost, rule.fixed_cost.is_none(), None));
             }
-            answer.rules.push((number, rule.is_shadow, decision));
+            expected.rules.push((number, rule.is_shadow, decision));
         }
-        if is_allowed && verb == Verb::Reserve && !answer.rules.is_empty() {
-            let lengths = answer.rules.iter().map(|(rule, ..)| self.rules[*rule].given.reserve_s);
+        if is_allowed && verb == Verb::Reserve && !expected.rules.is_empty() {
+            let lengths = expected.rules.iter().map(|(rule, ..)| self.rules[*rule].given.reserve_s);
             let length = Duration::from_secs(lengths.min().unwrap());
-            answer.hold = Some(self.holds.len());
+            expected.hold = Some(self.holds.len());
             let expires = at.now.saturating_add(length);
             self.holds.push(ModelHold { items, expires, is_open: true });
         }
-        answer
+        expected
     }
 
     fn commit(&mut self, hold: usize, actual: Option<u64>, at: At) -> Option<u64> {
@@ -547,7 +549,7 @@ fn given() -> impl Strategy<Value = (u8, Given)> {
     let flags = (any::<bool>(), any::<bool>(), 0..5_u8, 0..5_u8, 0..4_u8, any::<bool>());
     let numbers = (numbers(), proptest::option::of(numbers()), 0..6_u8, 1_u64..60, 1_u64..4);
     (flags, numbers).prop_map(|(flags, (common, override_rule, algorithm, reserve_s, cost))| {
-        let (by_user, by_org, shadow, refused, fixed, group) = flags;
+        let (by_user, by_org, shadow, charges, fixed, group) = flags;
         let own = limit(algorithm, common);
         let override_rule =
             override_rule.map(|numbers| like_its_rule(limit(algorithm, numbers), own));
@@ -558,7 +560,7 @@ fn given() -> impl Strategy<Value = (u8, Given)> {
                 by_user,
                 by_org,
                 is_shadow: shadow == 0,
-                charges_refused: refused == 0,
+                charges_refused: charges == 0,
                 fixed_cost: (fixed == 0).then_some(cost),
                 group,
                 override_rule: override_rule.filter(|_| by_user),
@@ -622,8 +624,8 @@ impl Run {
         At { now: tidegate::Clock::now(&self.clock), rounds: self.rounds }
     }
 
-    /// The engine's answer; `None` if it has as many reservations as it may.
-    fn ask(&self, verb: Verb, (user, org): (&str, &str), cost: u64) -> Option<Report> {
+    /// The engine's report; `None` if it has no room for another reservation.
+    fn send(&self, verb: Verb, (user, org): (&str, &str), cost: u64) -> Option<Report> {
         let attributes = [("user", user), ("org", org)];
         let request = Request::new("default", &attributes).cost(cost);
         let report = match verb {
@@ -640,15 +642,15 @@ impl Run {
     fn edit(&mut self, rule: usize, numbers: Numbers, override_rule: Option<Numbers>) {
         let number = rule % self.rules.len();
         let (algorithm, given) = &mut self.rules[number];
-        // Which end a window has, and what ends a quota's period, stays.
-        // So does whether a quota carries over, as keys that have spent nothing may be forgotten.
+        // Whether a window is aligned, and what ends a quota's period, stays.
+        // So does whether a quota carries over, as keys without charges may be forgotten.
         let like = |numbers: Numbers, old: Any| {
             let flavour = numbers.flavour % 60 / 3 * 3 + u8::from(old.carries());
             limit(*algorithm, if *algorithm < 4 { numbers } else { Numbers { flavour, ..numbers } })
         };
         given.limit = like(numbers, given.limit);
-        // Whether there is an exception stays as well: what is on hold or given back goes by the
-        // limit that the key was last charged under.
+        // Whether there is an override stays as well: holds and refunds use the limit that the key
+        // was last charged under.
         if let (Some(override_rule), Some(numbers)) = (&mut given.override_rule, override_rule) {
             *override_rule = like(numbers, *override_rule);
         }
@@ -656,7 +658,7 @@ impl Run {
             given.override_rule.map(|override_rule| like_its_rule(override_rule, given.limit));
         let rules: Vec<Given> = self.rules.iter().map(|(_, given)| given.clone()).collect();
         let at = self.at();
-        // A hold that is over by now comes back under the limit before.
+        // An expired hold is released under the limit before.
         self.model.expire(at);
         self.model.edit(&rules, at);
         self.engine.replace_policy("test", policy(&self.rules));
@@ -668,9 +670,9 @@ impl Run {
         match *op {
             Op::Decide(verb, user, org, cost) => {
                 let cost = if verb == Verb::Reserve { cost.max(1) } else { cost };
-                let who = (USERS[user], ORGS[org]);
-                let expected = self.model.decide(verb, who, cost, at);
-                let report = self.ask(verb, who, cost).unwrap();
+                let caller = (USERS[user], ORGS[org]);
+                let expected = self.model.decide(verb, caller, cost, at);
+                let report = self.send(verb, caller, cost).unwrap();
                 compare(&report, &expected)?;
                 if let (Some(id), Some(hold)) = (report.hold(), expected.hold) {
                     self.holds.push((id, hold));
@@ -705,20 +707,20 @@ impl Run {
                 }
             }
             Op::Refund(user, org, units) => {
-                let who = (USERS[user], ORGS[org]);
-                let attributes = [("user", who.0), ("org", who.1)];
+                let caller = (USERS[user], ORGS[org]);
+                let attributes = [("user", caller.0), ("org", caller.1)];
                 let request = Request::new("default", &attributes).cost(units);
-                let expected = self.model.refund(who, units, at);
+                let expected = self.model.refund(caller, units, at);
                 prop_assert_eq!(self.engine.refund(&request).wait().unwrap(), expected);
             }
             Op::Forget(user, org) => {
-                let who = (USERS[user], ORGS[org]);
-                let attributes = [("user", who.0), ("org", who.1)];
+                let caller = (USERS[user], ORGS[org]);
+                let attributes = [("user", caller.0), ("org", caller.1)];
                 let request = Request::new("default", &attributes);
-                // A hold that is over but has not been noticed would still be kept.
+                // An expired hold that has not been released would still be held.
                 self.engine.tick();
                 self.model.expire(at);
-                let expected = self.model.forget(who, at);
+                let expected = self.model.forget(caller, at);
                 prop_assert_eq!(self.engine.forget(&request).wait().unwrap(), expected);
             }
             Op::CloseRound => {
@@ -736,17 +738,17 @@ impl Run {
         Ok(())
     }
 
-    /// Asks the engine; whatever it lets in, the model must let in as well.
+    /// Sends the step to the engine; whatever it allows, the model must allow as well.
     fn step_safely(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let at = self.at();
         match *op {
             Op::Decide(verb, user, org, cost) => {
                 let cost = if verb == Verb::Reserve { cost.max(1) } else { cost };
-                let who = (USERS[user], ORGS[org]);
-                let Some(report) = self.ask(verb, who, cost) else { return Ok(()) };
+                let caller = (USERS[user], ORGS[org]);
+                let Some(report) = self.send(verb, caller, cost) else { return Ok(()) };
                 if report.is_allowed() {
-                    let expected = self.model.decide(verb, who, cost, at);
-                    prop_assert!(expected.is_allowed, "{:?} is let in: {:?}", op, report);
+                    let expected = self.model.decide(verb, caller, cost, at);
+                    prop_assert!(expected.is_allowed, "{:?} is allowed: {:?}", op, report);
                     if let (Some(id), Some(hold)) = (report.hold(), expected.hold) {
                         self.holds.push((id, hold));
                     }
@@ -787,9 +789,9 @@ impl Run {
     }
 }
 
-fn compare(report: &Report, expected: &Answer) -> Result<(), TestCaseError> {
+fn compare(report: &Report, expected: &Expected) -> Result<(), TestCaseError> {
     prop_assert_eq!(report.is_allowed(), expected.is_allowed, "{:?}", report);
-    let told: Vec<(String, bool, Decision)> = report
+    let reported: Vec<(String, bool, Decision)> = report
         .rules()
         .map(|it| (it.rule.to_owned(), it.mode == Mode::Shadow, *it.decision))
         .collect();
@@ -798,8 +800,9 @@ fn compare(report: &Report, expected: &Answer) -> Result<(), TestCaseError> {
         .iter()
         .map(|(rule, shadow, it)| (format!("rule-{rule}"), *shadow, *it))
         .collect();
-    prop_assert_eq!(told, wanted);
-    // Which of them is told: the refuser with the longest wait, else the one with the least left.
+    prop_assert_eq!(reported, wanted);
+    // The decisive rule: the denying one with the longest wait, else the one with the least
+    // remaining.
     let rank = |wait: Option<Wait>| match wait {
         None => (0, Duration::ZERO),
         Some(Wait::After(wait)) => (1, wait),
@@ -825,7 +828,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn engine_does_what_the_model_does(
+    fn engine_agrees_with_the_model(
         rules in prop::collection::vec(given(), 1..5),
         ops in prop::collection::vec(op(), 1..80),
     ) {
@@ -835,16 +838,16 @@ proptest! {
         }
     }
 
-    /// With fewer slots than keys it may refuse more, but never let in more.
+    /// With fewer slots than keys it may deny more, but never allow more.
     #[test]
-    fn small_engine_lets_in_no_more_than_the_model(
+    fn small_engine_allows_no_more_than_the_model(
         rules in prop::collection::vec(given(), 1..4),
         ops in prop::collection::vec(op(), 1..80),
         max_keys in 4_usize..16,
         is_sharing: bool,
     ) {
         let plain = |(algorithm, rule): (u8, Given)| {
-            // What an engine that refuses more charges to others is another story.
+            // What an engine that denies more charges to other keys is not compared.
             let (is_shadow, charges_refused) = (false, false);
             (algorithm, Given { is_shadow, charges_refused, ..rule })
         };

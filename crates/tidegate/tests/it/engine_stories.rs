@@ -1,4 +1,4 @@
-//! Systems that had limiters of their own: what their tests asked, of policies.
+//! The tests of systems with their own limiters, as policies.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -44,10 +44,10 @@ mod local_service {
     fn ten_of_twenty_pings_succeed() {
         let desk = desk(POLICY);
         assert_eq!(pings(&desk, "ada", 20), 10);
-        let refused = ping(&desk, "ada");
-        assert_eq!(refused.rule(), Some("user"));
+        let denied = ping(&desk, "ada");
+        assert_eq!(denied.rule(), Some("user"));
         let reason = "Rate limit exceeded. Please wait before retrying.";
-        assert_eq!(refused.reason().as_deref(), Some(reason));
+        assert_eq!(denied.reason().as_deref(), Some(reason));
     }
 
     #[test]
@@ -62,7 +62,7 @@ mod local_service {
     }
 
     #[test]
-    fn users_are_apart_and_names_are_what_they_are() {
+    fn users_have_separate_keys_and_names_are_compared_exactly() {
         let desk = desk(POLICY);
         assert_eq!(pings(&desk, "ada", 10), 10);
         for odd in ["Ada", "ada ", "дa", "a\0da", &"x".repeat(5_000)] {
@@ -71,16 +71,16 @@ mod local_service {
     }
 
     #[test]
-    fn all_together_get_thirty_and_refusals_cost_nothing() {
+    fn all_users_together_get_thirty_and_denials_charge_nothing() {
         let desk = desk(POLICY);
         for user in ["a", "b", "c"] {
             assert_eq!(pings(&desk, user, 15), 10);
         }
-        let refused = ping(&desk, "d");
-        assert_eq!((refused.is_allowed(), refused.rule()), (false, Some("global")));
+        let denied = ping(&desk, "d");
+        assert_eq!((denied.is_allowed(), denied.rule()), (false, Some("global")));
         assert_eq!(pings(&desk, "d", 100), 0);
         desk.1.set(Timestamp::from_secs(10));
-        assert_eq!(pings(&desk, "d", 20), 10, "none of the refusals was charged");
+        assert_eq!(pings(&desk, "d", 20), 10, "none of the denials was charged");
         assert_eq!(pings(&desk, "e", 20), 10);
     }
 
@@ -98,7 +98,7 @@ mod local_service {
     }
 
     #[test]
-    fn nonsense_is_refused_when_it_is_loaded() {
+    fn an_invalid_policy_is_rejected_at_load() {
         for (from, to) in [
             ("max = 10,", "max = 0,"),
             ("max = 10,", "max = -1,"),
@@ -136,10 +136,10 @@ mod webhook {
             let report = message(&desk, "7");
             assert_eq!((report.is_allowed(), report.remaining()), (true, Some(left)));
         }
-        let refused = message(&desk, "7");
-        assert_eq!((refused.is_allowed(), refused.remaining()), (false, Some(0)));
+        let denied = message(&desk, "7");
+        assert_eq!((denied.is_allowed(), denied.remaining()), (false, Some(0)));
         desk.1.set(Timestamp::from_secs(3_600));
-        assert_eq!(message(&desk, "7").remaining(), Some(19), "refused messages do not count");
+        assert_eq!(message(&desk, "7").remaining(), Some(19), "denied messages do not count");
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod webhook {
     }
 
     #[test]
-    fn some_users_have_limits_of_their_own() {
+    fn some_users_have_their_own_limits() {
         let limit = "window = { max = 2, per = \"1h\" }\n\
                      override = [{ key = { user = \"7\" }, max = 5 }]";
         let desk = desk(&policy(limit));
@@ -222,13 +222,13 @@ mod proposals {
     }
 
     #[test]
-    fn a_cap_of_one_refuses_the_second_despite_tokens() {
+    fn a_max_of_one_denies_the_second_despite_tokens() {
         let desk = desk(&policy(1, "60s"));
         confirm(&desk, propose(&desk, "ada", "1").hold().unwrap());
         minute(&desk, 1);
-        let refused = propose(&desk, "ada", "1");
-        assert_eq!(refused.rule(), Some("cap"));
-        let tokens = refused.rules().find(|it| it.rule == "tokens").unwrap();
+        let denied = propose(&desk, "ada", "1");
+        assert_eq!(denied.rule(), Some("cap"));
+        let tokens = denied.rules().find(|it| it.rule == "tokens").unwrap();
         assert_eq!(tokens.decision.remaining(), 1, "it is charged by none");
         desk.0.close_round("proposals").wait().unwrap();
         minute(&desk, 2);
@@ -236,22 +236,22 @@ mod proposals {
     }
 
     #[test]
-    fn the_cooldown_refuses_and_passes_after_a_minute() {
+    fn the_cooldown_denies_and_allows_after_a_minute() {
         let desk = desk(&policy(3, "60s"));
         let id = propose(&desk, "ada", "1").hold().unwrap();
         assert_eq!(propose(&desk, "ada", "1").rule(), Some("cooldown"));
         assert!(propose(&desk, "bob", "1").is_allowed());
         desk.0.cancel(id).wait().unwrap();
-        assert!(!propose(&desk, "ada", "1").is_allowed(), "the gap is not given back");
+        assert!(!propose(&desk, "ada", "1").is_allowed(), "the gap stays");
         desk.1.set(Timestamp::from_millis(59_999));
         assert!(!propose(&desk, "ada", "1").is_allowed());
         minute(&desk, 1);
         let report = propose(&desk, "ada", "5");
-        assert!(report.is_allowed(), "tokens and place were: {report:?}");
+        assert!(report.is_allowed(), "tokens and slot were released: {report:?}");
     }
 
     #[test]
-    fn an_unconfirmed_proposal_gives_its_tokens_back() {
+    fn an_unconfirmed_proposal_releases_its_tokens() {
         let desk = desk(&policy(3, "60s"));
         assert!(propose(&desk, "ada", "5").is_allowed());
         minute(&desk, 5);
@@ -261,7 +261,7 @@ mod proposals {
     }
 
     #[test]
-    fn a_changed_cap_counts_from_the_next_window() {
+    fn a_changed_max_applies_from_the_next_window() {
         let desk = desk(&policy(1, "60s"));
         confirm(&desk, propose(&desk, "ada", "1").hold().unwrap());
         desk.0.replace_policy("governance", Policy::from_toml(&policy(2, "60s")).unwrap());

@@ -34,8 +34,8 @@ fn policy(max: u64) -> Policy {
 const MAX: u64 = 1_000_000;
 const RULES: [&str; 4] = ["user", "org", "all", "bucket"];
 
-fn left(engine: &Engine<MemoryStore, ManualClock>, who: &[(&str, &str)]) -> Vec<u64> {
-    let report = engine.peek(&Request::new("default", who).cost(0)).wait().unwrap();
+fn left(engine: &Engine<MemoryStore, ManualClock>, attributes: &[(&str, &str)]) -> Vec<u64> {
+    let report = engine.peek(&Request::new("default", attributes).cost(0)).wait().unwrap();
     assert_eq!(report.rules().map(|it| it.rule).collect::<Vec<_>>(), RULES);
     report.rules().map(|it| it.decision.remaining()).collect()
 }
@@ -46,8 +46,8 @@ fn work(engine: &Engine<MemoryStore, ManualClock>, number: u64, steps: u64) -> u
     let mut charged = 0;
     for step in 0..steps {
         let user = ((step * 7 + number) % 5).to_string();
-        let who = [("user", user.as_str()), ("org", org.as_str())];
-        let request = Request::new("default", &who);
+        let attributes = [("user", user.as_str()), ("org", org.as_str())];
+        let request = Request::new("default", &attributes);
         match step % 6 {
             0 | 1 => charged += u64::from(engine.check(&request).wait().unwrap().is_allowed()),
             2 => {
@@ -93,11 +93,11 @@ fn everything_at_once_adds_up() {
                         break;
                     }
                     let user = format!("other-{}", name % 3_000);
-                    let who = [("user", user.as_str()), ("org", user.as_str())];
-                    let other = Request::new("crowd", &who);
+                    let attributes = [("user", user.as_str()), ("org", user.as_str())];
+                    let other = Request::new("crowd", &attributes);
                     let _ = engine.check(&other).wait().unwrap();
-                    let other = Request::new("default", &who);
-                    // Looks, refusals and what is forgotten again.
+                    let other = Request::new("default", &attributes);
+                    // Peeks, denials and keys that are forgotten again.
                     let _ = engine.peek(&other).wait().unwrap();
                     let _ = engine.check(&other.cost(u64::MAX)).wait().unwrap();
                     let _ = engine.refund(&other.cost(0)).wait().unwrap();
@@ -116,20 +116,22 @@ fn everything_at_once_adds_up() {
             is_over.store(true, Ordering::Relaxed);
         });
         engine.replace_policy("test", policy(MAX));
-        let spent = |who: &[(&str, &str)], rule: usize| MAX - left(&engine, who)[rule];
+        let charged_to =
+            |attributes: &[(&str, &str)], rule: usize| MAX - left(&engine, attributes)[rule];
         let charged = charged.map(AtomicU64::into_inner);
         for (org, charged) in ["0", "1"].iter().zip(charged) {
-            assert_eq!(spent(&[("user", "0"), ("org", org)], 1), charged, "by organisation");
+            assert_eq!(charged_to(&[("user", "0"), ("org", org)], 1), charged, "by organisation");
             let users = ["0", "1", "2", "3", "4"];
-            let by_both: u64 = users.iter().map(|it| spent(&[("user", it), ("org", org)], 3)).sum();
+            let by_both: u64 =
+                users.iter().map(|it| charged_to(&[("user", it), ("org", org)], 3)).sum();
             assert_eq!(by_both, charged, "by user and organisation");
         }
         let by_user: u64 = ["0", "1", "2", "3", "4"]
             .iter()
-            .map(|it| spent(&[("user", it), ("org", "0")], 0))
+            .map(|it| charged_to(&[("user", it), ("org", "0")], 0))
             .sum();
         assert_eq!(by_user, charged[0] + charged[1]);
-        assert_eq!(spent(&[("user", "0"), ("org", "0")], 2), charged[0] + charged[1]);
+        assert_eq!(charged_to(&[("user", "0"), ("org", "0")], 2), charged[0] + charged[1]);
         // Five users, two organisations, one for all, ten pairs; no claimed slot is left over.
         assert_eq!(engine.len(), 5 + 2 + 1 + 10);
     }
@@ -145,8 +147,8 @@ fn forgetting_and_growing_leave_the_count_right() {
             scope.spawn(move || {
                 for step in 0..3_000_u64 {
                     let user = ((step * 31 + number * 17) % 400).to_string();
-                    let who = [("user", user.as_str()), ("org", user.as_str())];
-                    let request = Request::new("default", &who);
+                    let attributes = [("user", user.as_str()), ("org", user.as_str())];
+                    let request = Request::new("default", &attributes);
                     match (step + number) % 4 {
                         0 => drop(engine.forget(&request).wait().unwrap()),
                         1 => {
@@ -161,9 +163,9 @@ fn forgetting_and_growing_leave_the_count_right() {
     });
     for user in 0..400 {
         let user = user.to_string();
-        let who = [("user", user.as_str()), ("org", user.as_str())];
-        let _ = engine.forget(&Request::new("default", &who)).wait().unwrap();
-        assert_eq!(left(&engine, &who), [MAX; 4], "all holds are settled");
+        let attributes = [("user", user.as_str()), ("org", user.as_str())];
+        let _ = engine.forget(&Request::new("default", &attributes)).wait().unwrap();
+        assert_eq!(left(&engine, &attributes), [MAX; 4], "all holds are settled");
     }
     assert!(engine.is_empty(), "{} keys are left", engine.len());
 }

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidegate::policy::Policy;
 use tidegate::{Engine, ManualClock, Request};
 
-/// Two limits under 32 threads: what passes is exactly what the tighter one allows, per user and in all.
+/// Two limits under 32 threads: exactly what the tighter one allows is allowed, per user and in
+/// all.
 #[test]
-fn two_limits_under_32_threads_admit_exactly_what_they_say() {
+fn two_limits_under_32_threads_admit_exactly_their_maximum() {
     let policy = "[[rule]]\nname = \"user\"\nkey = [\"user\"]\nwindow = { max = 10, per = \"10s\" }\n\
                   [[rule]]\nname = \"all\"\nbucket = { rate = \"1/day\", burst = 55 }\n";
     for _ in 0..20 {

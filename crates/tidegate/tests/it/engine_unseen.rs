@@ -1,10 +1,10 @@
-//! Keys that nobody has charged yet, and what an edit means for them.
+//! Keys without charges, and what an edit means for them.
 
 use tidegate::policy::Policy;
 use tidegate::{Engine, ManualClock, Request};
 
-/// A governor who could not afford anything yet must be able to one day: who was refused is known, and
-/// saves up from then on.
+/// A governor who cannot afford anything yet must be able to one day: a denied key is stored, and
+/// carries units over from then on.
 #[test]
 fn unseen_keys_collect_what_is_carried() {
     let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\

@@ -33,20 +33,20 @@ impl Drop for Folders {
 }
 
 #[test]
-fn files_conform() {
+fn file_store_conforms() {
     let folders = Folders::new("conform");
     testing::conformance(|| folders.store(Durability::Memory));
 }
 
 #[test]
-fn files_conform_when_everything_is_kept() {
+fn file_store_conforms_when_everything_is_durable() {
     let folders = Folders::new("conform-flush");
     testing::conformance(|| folders.store(Durability::Flush));
 }
 
-/// Whoever commits first does what was asked for; in another life, nobody does it again.
+/// The first commit takes effect; after a restart it is not repeated.
 #[test]
-fn what_no_rule_limits_is_kept_where_everything_is() {
+fn reservations_that_no_rule_limits_are_durable_when_everything_is() {
     let folders = Folders::new("unlimited");
     let policy = Policy::from_toml(
         r#"

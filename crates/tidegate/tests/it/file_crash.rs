@@ -1,5 +1,5 @@
-//! Crashes: whatever a loss of power leaves of a disk, what was answered is there, and what was under
-//! way is there wholly or not at all.
+//! Crashes: whatever a loss of power leaves of a disk, acknowledged operations are there, and those
+//! in progress are there wholly or not at all.
 
 mod script;
 mod world;
@@ -30,13 +30,13 @@ enum UnderWay {
     Unclear,
 }
 
-/// Several lives of one store, determined by a number.
+/// Several runs of one store, determined by a seed.
 struct Run {
     durability: &'static str,
     options: FileOptions,
     story: Story,
-    /// Reservations that somebody was told of, by the step that made them.
-    told: HashMap<usize, HoldId>,
+    /// Acknowledged reservations, by the step that made them.
+    acknowledged: HashMap<usize, HoldId>,
 }
 
 impl Run {
@@ -47,13 +47,13 @@ impl Run {
         let options = FileOptions::default().snapshot_every(size).fill_ahead(fill);
         let twin = Twin::after(durability, &[]);
         let story = Story { history: Vec::new(), now: START, twin, dice };
-        Self { durability, options, story, told: HashMap::new() }
+        Self { durability, options, story, acknowledged: HashMap::new() }
     }
 
     fn open(&self, disk: &CrashDisk) -> Result<World<FileStore>, OpenError> {
         let disk = Arc::new(disk.clone());
         let mut world = World::open(self.durability, self.options, disk, self.story.now)?;
-        world.holds = self.told.clone();
+        world.holds = self.acknowledged.clone();
         Ok(world)
     }
 
@@ -62,7 +62,7 @@ impl Run {
         match self.open(disk) {
             Ok(mut world) => {
                 let under_way = self.story.go_on(&mut world, steps);
-                self.told = std::mem::take(&mut world.holds);
+                self.acknowledged = std::mem::take(&mut world.holds);
                 under_way
             }
             Err(OpenError::Disk { .. }) if disk.is_dead() => None,
@@ -70,14 +70,15 @@ impl Run {
         }
     }
 
-    /// Fails unless everything that was answered is on a disk, and what was under way wholly or not.
+    /// Fails unless everything acknowledged is on a disk, and operations in progress wholly or not
+    /// at all.
     fn verify(&mut self, disk: &CrashDisk, under_way: Option<Step>) -> UnderWay {
         let world = self.open(disk).unwrap_or_else(|error| panic!("{error}"));
         world.audit();
         let story = &mut self.story;
         story.twin.set_time(story.now);
         let (seen, expected) = (world.look(), story.twin.look());
-        let wrong = || format!("{}\n{}", story.told(), differ(&expected, &seen));
+        let wrong = || format!("{}\n{}", story.describe(), differ(&expected, &seen));
         let Some(step) = under_way else {
             assert!(seen == expected, "{}", wrong());
             return UnderWay::Lost;
@@ -118,7 +119,7 @@ fn differ(expected: &str, seen: &str) -> String {
     format!("what was answered is not what is there:\n{}", lines.collect::<String>())
 }
 
-/// Lives after one another, the first of which ends at a given call of the disk.
+/// Successive runs, the first of which ends at a given call of the disk.
 fn lives(seed: u64, durability: &'static str, ends: (u64, &[End]), crash: u64) -> u64 {
     let (first_end, ends) = ends;
     let mut run = Run::new(seed, durability);
@@ -132,7 +133,7 @@ fn lives(seed: u64, durability: &'static str, ends: (u64, &[End]), crash: u64) -
         let copy = disk.kill();
         images += 1;
         match run.verify(&copy, under_way) {
-            // Somebody has seen it, so it has to stay.
+            // It has been seen, so it has to stay.
             UnderWay::Kept => disk = copy,
             UnderWay::Lost => {}
             UnderWay::Unclear => break,
@@ -144,7 +145,7 @@ fn lives(seed: u64, durability: &'static str, ends: (u64, &[End]), crash: u64) -
     images
 }
 
-/// How many calls there are in a first life.
+/// How many calls there are in a first run.
 fn calls(seed: u64, durability: &'static str) -> u64 {
     let (mut run, disk) = (Run::new(seed, durability), CrashDisk::new());
     assert!(run.live(&disk, 25).is_none());
@@ -172,12 +173,12 @@ fn at_every_call(durability: &'static str, ends: &[End], share: u64) {
 }
 
 #[test]
-fn what_was_answered_survives_a_loss_of_power_at_every_call_of_the_disk() {
+fn acknowledged_operations_survive_a_loss_of_power_at_every_call_of_the_disk() {
     at_every_call("fsync", &[End::PowerLoss, End::PowerLoss, End::Kill], 75);
 }
 
 #[test]
-fn what_was_flushed_survives_the_end_of_the_process_at_every_call_of_the_disk() {
+fn flushed_operations_survive_the_end_of_the_process_at_every_call_of_the_disk() {
     at_every_call("flush", &[End::Kill], 25);
 }
 

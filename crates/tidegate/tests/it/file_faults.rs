@@ -1,5 +1,4 @@
-//! Disks that fail, fill up or rot: nothing that was answered is lost, and nobody is charged for what
-//! was not.
+//! Disks that fail, fill up or rot: nothing acknowledged is lost, and nothing else is charged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,10 +35,10 @@ fn check(engine: &Durable) -> Report {
     engine.check(&Request::new("default", &[("user", "ada")])).wait().unwrap()
 }
 
-/// What was spent, which both rules have to agree about.
-fn spent(engine: &Durable) -> u64 {
+/// What was used, which both rules have to agree about.
+fn used(engine: &Durable) -> u64 {
     let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).wait().unwrap();
-    let left: Vec<u64> = report.rules().map(|said| said.decision.remaining()).collect();
+    let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();
     assert_eq!(left[0], left[1], "all or nothing");
     1_000 - left[0]
 }
@@ -50,7 +49,7 @@ fn work(engine: &Durable, times: u64) -> u64 {
 }
 
 #[test]
-fn one_failure_at_every_call_loses_nothing_and_charges_nobody() {
+fn one_failure_at_every_call_loses_nothing_and_charges_nothing() {
     let whole = CrashDisk::new();
     work(&open(&whole, "allow").unwrap(), 12);
     let mut outages = 0;
@@ -67,19 +66,19 @@ fn one_failure_at_every_call_loses_nothing_and_charges_nobody() {
             outages += 12 - charged;
             engine.file_store().wait_until_it_works();
             charged += work(&engine, 3);
-            assert_eq!(spent(&engine), charged, "{fault:?} at call {call}");
+            assert_eq!(used(&engine), charged, "{fault:?} at call {call}");
             assert_eq!(disk.distrusted_syncs(), 0, "{fault:?} at call {call}");
             for seed in 0..3 {
                 let after = open(&disk.crash(seed), "allow").unwrap();
-                assert_eq!(spent(&after), charged, "{fault:?} at call {call}, crash {seed}");
+                assert_eq!(used(&after), charged, "{fault:?} at call {call}, crash {seed}");
             }
         }
     }
-    assert!(outages > 0, "somebody has noticed");
+    assert!(outages > 0, "there are outages");
 }
 
 #[test]
-fn a_full_disk_is_an_outage_that_costs_nobody_anything_and_ends() {
+fn a_full_disk_is_an_outage_that_charges_nothing_and_ends() {
     for on_error in ["allow", "deny"] {
         let disk = CrashDisk::new();
         let engine = open(&disk, on_error).unwrap();
@@ -92,20 +91,20 @@ fn a_full_disk_is_an_outage_that_costs_nobody_anything_and_ends() {
         assert!(report.is_outage());
         assert_eq!(report.is_allowed(), on_error == "allow");
         assert!(engine.file_store().failure().is_some());
-        assert_eq!(spent(&engine), charged, "refused attempts are not charged");
+        assert_eq!(used(&engine), charged, "error attempts are not charged");
         disk.set_full(false);
         engine.file_store().wait_until_it_works();
         assert_eq!(work(&engine, 5), 5);
-        assert_eq!(spent(&engine), charged + 5);
+        assert_eq!(used(&engine), charged + 5);
         let after = open(&disk.crash(1), on_error).unwrap();
-        assert_eq!(spent(&after), charged + 5);
+        assert_eq!(used(&after), charged + 5);
     }
 }
 
-/// A request that is repeated while its first answer is on its way, and one that was answered long
-/// ago; then the disk takes nothing.
+/// A request that is repeated while its first result is pending, and one that was acknowledged long
+/// ago; then the disk fails.
 #[test]
-fn a_repeat_in_an_outage_gives_nothing_back_twice() {
+fn a_repeat_in_an_outage_releases_nothing_twice() {
     let disk = CrashDisk::new();
     let engine = open(&disk, "deny").unwrap();
     assert_eq!(work(&engine, 10), 10);
@@ -114,19 +113,19 @@ fn a_repeat_in_an_outage_gives_nothing_back_twice() {
     assert!(!engine.check(&old).wait().unwrap().is_outage());
     let new = Request::new("default", &attributes).cost(3).idempotency_key("new");
     disk.pause();
-    let answers = [engine.check(&new), engine.check(&new), engine.check(&old)];
+    let results = [engine.check(&new), engine.check(&new), engine.check(&old)];
     disk.set_full(true);
     disk.resume();
-    let outages: Vec<bool> = answers.map(|it| it.wait().unwrap().is_outage()).to_vec();
+    let outages: Vec<bool> = results.map(|it| it.wait().unwrap().is_outage()).to_vec();
     disk.set_full(false);
     engine.file_store().wait_until_it_works();
     let kept = if outages[0] { 0 } else { 3 };
-    assert_eq!(spent(&engine), 12 + kept, "{outages:?}");
+    assert_eq!(used(&engine), 12 + kept, "{outages:?}");
     assert!(!engine.check(&old).wait().unwrap().is_outage());
-    assert_eq!(spent(&engine), 12 + kept, "the old one is still known");
+    assert_eq!(used(&engine), 12 + kept, "the old one is still known");
 }
 
-/// A closed store with so many answered checks.
+/// A closed store with this many acknowledged checks.
 fn closed(checks: u64, size: u64) -> BTreeMap<String, Vec<u8>> {
     let disk = CrashDisk::new();
     let engine = open_sized(&disk, "allow", size).unwrap();
@@ -136,7 +135,7 @@ fn closed(checks: u64, size: u64) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_flipped_bit_is_found_or_was_never_safe() {
+fn a_flipped_bit_is_detected_or_was_never_durable() {
     for size in [500, 2_000, 1 << 30] {
         let whole = closed(25, size);
         let mut damaged = 0;
@@ -151,12 +150,12 @@ fn a_flipped_bit_is_found_or_was_never_safe() {
     }
 }
 
-/// Whether damage is told, rather than being where nobody has ever relied on it.
+/// Whether damage is reported, or is where nothing was ever durable.
 fn is_found(contents: BTreeMap<String, Vec<u8>>, what: &str) -> bool {
     match open(&CrashDisk::with_contents(contents.clone()), "allow") {
         Ok(engine) => {
             // The last batch is the only one that nothing later proves.
-            assert!(spent(&engine) >= 24, "{what}: {}", spent(&engine));
+            assert!(used(&engine) >= 24, "{what}: {}", used(&engine));
             false
         }
         Err(OpenError::Damaged { file, .. }) => {
@@ -169,13 +168,13 @@ fn is_found(contents: BTreeMap<String, Vec<u8>>, what: &str) -> bool {
 }
 
 #[test]
-fn foreign_files_are_left_alone_and_other_versions_refused() {
+fn foreign_files_are_ignored_and_other_versions_rejected() {
     let mut contents = closed(5, 2_000);
     for foreign in ["notes.txt", "1.log", "0000000001.log.bak", "snapshot.tmp", "x.snapshot"] {
         contents.insert(foreign.into(), b"not ours".to_vec());
     }
     let disk = CrashDisk::with_contents(contents.clone());
-    assert_eq!(spent(&open(&disk, "allow").unwrap()), 5);
+    assert_eq!(used(&open(&disk, "allow").unwrap()), 5);
     assert!(disk.contents().contains_key("notes.txt"));
     let log = contents.get_mut("0000000001.log").unwrap();
     log.truncate(200);
@@ -183,11 +182,11 @@ fn foreign_files_are_left_alone_and_other_versions_refused() {
     let cut = open(&CrashDisk::with_contents(contents.clone()), "allow");
     assert!(matches!(cut, Ok(_) | Err(OpenError::Damaged { .. })));
     let empty = BTreeMap::from([(String::from("0000000001.log"), Vec::new())]);
-    assert_eq!(spent(&open(&CrashDisk::with_contents(empty), "allow").unwrap()), 0);
+    assert_eq!(used(&open(&CrashDisk::with_contents(empty), "allow").unwrap()), 0);
     let mut future = closed(1, 2_000);
     future.get_mut("0000000001.log").unwrap()[16] = 99;
-    let refused = open(&CrashDisk::with_contents(future), "allow").unwrap_err();
-    assert!(matches!(refused, OpenError::Version { version: 99, .. }), "{refused}");
+    let error = open(&CrashDisk::with_contents(future), "allow").unwrap_err();
+    assert!(matches!(error, OpenError::Version { version: 99, .. }), "{error}");
 }
 
 #[test]
@@ -217,6 +216,6 @@ fn a_store_that_has_seen_more_keys_than_it_has_room_for_can_be_opened() {
     let last = *allowed.last().unwrap();
     drop(engine);
     let engine = open();
-    assert!(!check(&engine, last).is_allowed(), "the last one has spent it");
+    assert!(!check(&engine, last).is_allowed(), "the last one has used it");
     assert!((0..10).any(|user| check(&engine, user).is_allowed()));
 }

@@ -24,23 +24,23 @@ fn open(folder: &Path) -> Result<Engine<FileStore, ManualClock>, OpenError> {
     Ok(Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock))
 }
 
-fn spent(engine: &Engine<FileStore, ManualClock>, thread: &str) -> [u64; 2] {
+fn used(engine: &Engine<FileStore, ManualClock>, thread: &str) -> [u64; 2] {
     let attributes = [("thread", thread)];
     let report = engine.peek(&Request::new("default", &attributes).cost(0)).wait().unwrap();
-    let left: Vec<u64> = report.rules().map(|said| said.decision.remaining()).collect();
+    let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();
     [1_000_000 - left[0], 1_000_000 - left[1]]
 }
 
-/// The process that is killed: works, and says what it was answered. Nothing to do if it was not
+/// The process that is killed: works, and prints what was acknowledged. Does nothing if it was not
 /// started for that.
 #[test]
 fn works_until_it_is_killed() {
     let Ok(folder) = env::var(FOLDER) else { return };
     let engine = open(Path::new(&folder)).unwrap();
-    let said = Mutex::new(());
+    let stdout = Mutex::new(());
     thread::scope(|scope| {
         for number in 0..THREADS {
-            let (engine, said) = (&engine, &said);
+            let (engine, stdout) = (&engine, &stdout);
             scope.spawn(move || {
                 let name = number.to_string();
                 loop {
@@ -48,7 +48,7 @@ fn works_until_it_is_killed() {
                     let report =
                         engine.check(&Request::new("default", &attributes)).wait().unwrap();
                     assert!(report.is_allowed() && !report.is_outage());
-                    let _one_at_a_time = said.lock().unwrap();
+                    let _one_at_a_time = stdout.lock().unwrap();
                     // Straight to the pipe: the test harness would keep what is printed.
                     use std::io::Write as _;
                     let line = format!("answered {name}\n");
@@ -81,7 +81,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn what_was_answered_survives_kill_9() {
+fn acknowledged_operations_survive_kill_9() {
     let cycles = env::var("TIDEGATE_KILL_CYCLES").map_or(20, |it| it.parse().unwrap());
     let folder = Folder(env::temp_dir().join(format!("tidegate-kill-{}", process::id())));
     let mut dice = Dice::new(1);
@@ -105,13 +105,13 @@ fn what_was_answered_survives_kill_9() {
             assert!(text.contains(&child.id().to_string()), "{text}");
         }
         child.kill().unwrap();
-        // What was said before the end counts, a line that was cut off does not.
+        // What was printed before the end counts, a line that was cut off does not.
         lines.map_while(Result::ok).filter(|line| line.len() == 10).for_each(count);
         child.wait().unwrap();
         let engine = open(&folder.0).unwrap();
         let mut all = 0;
         for (number, answered) in (0..).zip(&mut answered) {
-            let [own, of_all] = spent(&engine, &u64::to_string(&number));
+            let [own, of_all] = used(&engine, &u64::to_string(&number));
             assert!((*answered..=*answered + 1).contains(&own), "{cycle}: {answered}, {own}");
             *answered = own;
             all += own;

@@ -1,4 +1,4 @@
-//! What a store on disk knows after a restart, and what its ledger says.
+//! What survives a restart of a file store, and what its ledger lists.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn left(desk: &Desk, request: &Request<'_>) -> u64 {
 }
 
 #[test]
-fn what_was_spent_is_spent_after_a_restart() {
+fn charges_survive_a_restart() {
     let (folder, clock) = (TempFolder::new("spent"), ManualClock::new(Timestamp::from_secs(100)));
     let desk = folder.open(QUOTA, &clock);
     assert!(desk.check(&ada(4)).wait().unwrap().is_allowed());
@@ -87,7 +87,7 @@ fn what_was_spent_is_spent_after_a_restart() {
 }
 
 #[test]
-fn reservations_expire_at_their_own_time_whoever_is_there() {
+fn reservations_expire_at_their_own_time_across_a_restart() {
     let (folder, clock) = (TempFolder::new("expiry"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     let held = desk.reserve(&ada(10)).wait().unwrap().hold().unwrap();
@@ -105,7 +105,7 @@ fn reservations_expire_at_their_own_time_whoever_is_there() {
 }
 
 #[test]
-fn names_of_requests_are_known_after_a_restart() {
+fn idempotency_keys_survive_a_restart() {
     let (folder, clock) = (TempFolder::new("names"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     let named = ada(4).idempotency_key("once");
@@ -140,7 +140,7 @@ fn refunds_happen_once_over_restarts() {
 }
 
 #[test]
-fn restarts_leave_no_space_behind_that_was_taken_ahead() {
+fn restarts_cut_off_space_that_was_allocated_ahead() {
     let (folder, clock) = (TempFolder::new("space"), ManualClock::default());
     for _ in 0..5 {
         let store = FileOptions::default().max_keys(100).open(folder.path()).unwrap();
@@ -162,7 +162,7 @@ fn restarts_leave_no_space_behind_that_was_taken_ahead() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_written_down_is_for_its_owner() {
+fn files_are_private_to_their_owner() {
     use std::os::unix::fs::PermissionsExt;
 
     let (folder, clock) = (TempFolder::new("modes"), ManualClock::default());
@@ -178,7 +178,7 @@ fn what_is_written_down_is_for_its_owner() {
 }
 
 #[test]
-fn rules_say_what_is_kept() {
+fn the_durability_of_a_rule_decides_what_survives() {
     let policy = |durability: &str| {
         format!(
             "[[rule]]\nname = \"w\"\nkey = [\"user\"]\nwindow = {{ max = 10, per = \"1h\" }}\n{durability}"
@@ -197,7 +197,7 @@ fn rules_say_what_is_kept() {
 }
 
 #[test]
-fn rounds_edits_and_bans_are_known_after_a_restart() {
+fn rounds_edits_and_bans_survive_a_restart() {
     const CAP: &str = r#"
         [[rule]]
         name      = "cap"
@@ -237,7 +237,7 @@ fn rounds_edits_and_bans_are_known_after_a_restart() {
 }
 
 #[test]
-fn snapshots_say_what_the_log_says() {
+fn snapshots_agree_with_the_log() {
     let (folder, clock) = (TempFolder::new("snapshots"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     let users: Vec<String> = (0..3_000).map(|user| format!("user-{user}")).collect();
@@ -269,7 +269,7 @@ fn snapshots_say_what_the_log_says() {
 }
 
 #[test]
-fn the_ledger_tells_what_happened() {
+fn the_ledger_lists_what_happened() {
     let (folder, clock) = (TempFolder::new("ledger"), ManualClock::new(Timestamp::from_secs(1)));
     let desk = folder.open(QUOTA, &clock);
     let held = desk.reserve(&ada(5).note("a draft")).wait().unwrap().hold().unwrap();
@@ -282,10 +282,10 @@ fn the_ledger_tells_what_happened() {
     assert!(desk.check(&bob).wait().unwrap().is_allowed());
     let ledger = desk.ledger().unwrap();
     let all: Vec<_> = ledger.entries(&Filter::new()).unwrap().collect::<Result<_, _>>().unwrap();
-    let told: Vec<_> =
+    let entries: Vec<_> =
         all.iter().map(|entry| (entry.what.clone(), entry.note.as_deref())).collect();
     assert_eq!(
-        told,
+        entries,
         [
             (EntryKind::Reserve, Some("a draft")),
             (EntryKind::Commit, Some("longer than thought")),
@@ -313,7 +313,7 @@ fn the_ledger_tells_what_happened() {
 }
 
 #[test]
-fn a_person_can_be_erased_and_the_sums_stay() {
+fn an_erased_key_loses_its_name_and_keeps_its_totals() {
     let (folder, clock) = (TempFolder::new("erase"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     let secret = "ada.lovelace@example.org";
@@ -329,7 +329,7 @@ fn a_person_can_be_erased_and_the_sums_stay() {
     assert_eq!((totals.granted, totals.committed, totals.refunded), (7, 5, 2));
     let of_person = desk.ledger().unwrap().totals(&Filter::new().key("user", secret)).unwrap();
     assert_eq!(of_person.granted, 0);
-    assert_eq!(left(&desk, &person), 10, "whoever comes again is new");
+    assert_eq!(left(&desk, &person), 10, "a returning key is new");
     drop(desk);
     for file in folder.files("") {
         let bytes = std::fs::read(folder.path().join(&file)).unwrap();
@@ -341,7 +341,7 @@ fn a_person_can_be_erased_and_the_sums_stay() {
 }
 
 #[test]
-fn one_process_has_the_folder() {
+fn one_process_at_a_time_locks_the_folder() {
     let (folder, clock) = (TempFolder::new("lock"), ManualClock::default());
     let _desk = folder.open(QUOTA, &clock);
     let error = FileStore::open(folder.path()).unwrap_err();
@@ -351,7 +351,7 @@ fn one_process_has_the_folder() {
 }
 
 #[test]
-fn damage_stops_the_start_and_can_be_cut_off() {
+fn damage_stops_the_start_and_can_be_repaired() {
     let (folder, clock) = (TempFolder::new("damage"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);
     for _ in 0..6 {
@@ -361,20 +361,23 @@ fn damage_stops_the_start_and_can_be_cut_off() {
     let file = folder.path().join(&folder.files("log")[0]);
     let mut bytes = std::fs::read(&file).unwrap();
     // The third of the charges.
-    let places: Vec<usize> = (0..bytes.len() / 8)
+    let offsets: Vec<usize> = (0..bytes.len() / 8)
         .map(|word| word * 8)
         .filter(|at| bytes[at + 8..].starts_with(&[5, 0, 0, 0, 0, 0, 0, 0]))
         .collect();
-    let at = *places.first().unwrap();
+    let at = *offsets.first().unwrap();
     bytes[at + 30] ^= 1;
     std::fs::write(&file, &bytes).unwrap();
     let error = FileStore::open(folder.path()).unwrap_err();
-    let OpenError::Damaged { at: told, .. } = &error else { panic!("{error}") };
-    assert_eq!(*told, at as u64);
+    let OpenError::Damaged { at: reported, .. } = &error else { panic!("{error}") };
+    assert_eq!(*reported, at as u64);
     assert!(error.to_string().contains("tidegate ledger FOLDER repair"), "{error}");
     assert!(durable::check(folder.path()).unwrap().start.is_some());
     let done = durable::repair(folder.path()).unwrap();
-    assert!(matches!(&done[..], [RepairAction::Cut { at: cut, .. }] if *cut == *told), "{done:?}");
+    assert!(
+        matches!(&done[..], [RepairAction::Cut { at: cut, .. }] if *cut == *reported),
+        "{done:?}"
+    );
     let desk = folder.open(QUOTA, &clock);
     assert!(left(&desk, &ada(1)) > 4, "what came after is forgotten");
     drop(desk);
@@ -382,7 +385,7 @@ fn damage_stops_the_start_and_can_be_cut_off() {
 }
 
 #[test]
-fn a_least_durability_keeps_all_rules() {
+fn a_least_durability_applies_to_all_rules() {
     let (folder, clock) = (TempFolder::new("least"), ManualClock::default());
     let policy = "[[rule]]\nname = \"b\"\nkey = [\"user\"]\nbucket = { rate = \"1/s\", burst = 5 }";
     let open = || {
@@ -422,7 +425,7 @@ fn a_restart_refills_no_bucket_because_of_an_override() {
 }
 
 #[test]
-fn an_override_is_nobody_elses_after_restarts() {
+fn an_override_applies_to_no_other_key_after_restarts() {
     let policy = r#"
         [[rule]]
         name      = "calls"
@@ -470,7 +473,7 @@ fn a_good_snapshot_is_enough_for_a_repair() {
 }
 
 #[test]
-fn segments_that_lie_about_their_order_are_told() {
+fn segments_with_a_wrong_order_are_reported() {
     let header = |number: u64, after: u64| {
         let folder = TempFolder::new("lying");
         let clock = ManualClock::default();
@@ -487,7 +490,7 @@ fn segments_that_lie_about_their_order_are_told() {
     };
     assert!(matches!(header(1, 1), Err(OpenError::Damaged { .. })), "it follows itself");
     assert!(matches!(header(3, 7), Err(OpenError::Damaged { .. })), "it follows a later one");
-    assert!(header(u64::MAX, 0).is_ok(), "no log has come so far, so it is nobody's");
+    assert!(header(u64::MAX, 0).is_ok(), "no log is that long, so it is not part of one");
 }
 
 /// One bit at a time: not fast, and not the code that it checks.
@@ -503,7 +506,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn notes_about_somebody_erased_are_gone_also_where_nothing_was_booked() {
+fn notes_of_an_erased_key_are_gone_even_without_bookings() {
     let policy =
         "[[rule]]\nname = \"gap\"\nkey = [\"user\"]\ncooldown = \"1s\"\ndurability = \"fsync\"";
     let (folder, clock) = (TempFolder::new("erase-notes"), ManualClock::default());
@@ -519,7 +522,7 @@ fn notes_about_somebody_erased_are_gone_also_where_nothing_was_booked() {
 }
 
 #[test]
-fn what_was_settled_a_day_ago_is_forgotten_with_or_without_a_restart() {
+fn settled_holds_are_dropped_after_a_day_with_or_without_a_restart() {
     for restarts in [false, true] {
         let (folder, clock) = (TempFolder::new("a-day"), ManualClock::default());
         let mut desk = folder.open(QUOTA, &clock);

@@ -1,4 +1,5 @@
-//! Many threads on one disk that crashes: whoever was answered is there, and nobody who did not ask.
+//! Many threads on one disk that crashes: everything acknowledged is there, and nothing that was
+//! not requested.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,23 +23,24 @@ fn open(disk: &CrashDisk, size: u64) -> Engine<FileStore, ManualClock> {
     Engine::with_store(policy.unwrap(), store, ManualClock::new(Timestamp::from_secs(1_000_000)))
 }
 
-/// What a user has spent, and all of them together.
-fn spent(engine: &Engine<FileStore, ManualClock>, user: &str) -> (u64, u64) {
+/// What a user has used, and all of them together.
+fn used(engine: &Engine<FileStore, ManualClock>, user: &str) -> (u64, u64) {
     let report = engine.peek(&Request::new("default", &[("user", user)]).cost(0)).wait().unwrap();
-    let left: Vec<u64> = report.rules().map(|said| said.decision.remaining()).collect();
+    let left: Vec<u64> = report.rules().map(|it| it.decision.remaining()).collect();
     (100_000 - left[0], 100_000 - left[1])
 }
 
-/// Reserves, commits and checks until the disk dies; counts what was answered and what was asked.
+/// Reserves, commits and checks until the disk dies; counts what was acknowledged and what was
+/// sent.
 fn work(engine: &Engine<FileStore, ManualClock>, seed: u64, sums: &[[AtomicU64; 2]; 3]) {
     let mut dice = Dice::new(seed);
     loop {
         let user = dice.below(3) as usize;
-        let (answered, asked) = (&sums[user][0], &sums[user][1]);
+        let (acknowledged, sent) = (&sums[user][0], &sums[user][1]);
         let cost = 1 + dice.below(3);
         let attributes = [("user", USERS[user])];
         let request = Request::new("default", &attributes).cost(cost);
-        asked.fetch_add(cost, Ordering::SeqCst);
+        sent.fetch_add(cost, Ordering::SeqCst);
         if dice.once_in(2) {
             if engine.check(&request).wait().unwrap().is_outage() {
                 return;
@@ -46,18 +48,18 @@ fn work(engine: &Engine<FileStore, ManualClock>, seed: u64, sums: &[[AtomicU64; 
         } else {
             let report = engine.reserve(&request).wait().unwrap();
             let Some(hold) = report.hold() else { return };
-            // It may fail, and then it is still held, or spent.
+            // It may fail, and then it is still held, or used.
             if engine.commit(hold, None).wait().is_err() {
-                answered.fetch_add(cost, Ordering::SeqCst);
+                acknowledged.fetch_add(cost, Ordering::SeqCst);
                 return;
             }
         }
-        answered.fetch_add(cost, Ordering::SeqCst);
+        acknowledged.fetch_add(cost, Ordering::SeqCst);
     }
 }
 
 #[test]
-fn whoever_was_answered_is_there_after_a_crash_among_threads() {
+fn acknowledged_operations_of_all_threads_survive_a_crash() {
     for seed in 0..40 {
         let disk = CrashDisk::new();
         let engine = open(&disk, 3_000);
@@ -74,13 +76,16 @@ fn whoever_was_answered_is_there_after_a_crash_among_threads() {
             let after = open(&disk.crash(crash), 3_000);
             let mut all = 0;
             for (user, sums) in USERS.iter().zip(&sums) {
-                let (spent, of_all) = spent(&after, user);
-                let [answered, asked] = [&sums[0], &sums[1]].map(|it| it.load(Ordering::SeqCst));
-                assert!((answered..=asked).contains(&spent), "{seed}: {answered} {spent} {asked}");
+                let (used, of_all) = used(&after, user);
+                let [acknowledged, sent] = [&sums[0], &sums[1]].map(|it| it.load(Ordering::SeqCst));
+                assert!(
+                    (acknowledged..=sent).contains(&used),
+                    "{seed}: {acknowledged} {used} {sent}"
+                );
                 let totals = after.ledger().unwrap().totals(&Filter::new().key("user", user));
                 let totals = totals.unwrap();
-                assert_eq!(totals.committed + totals.held, spent, "{seed}: {totals:?}");
-                all += spent;
+                assert_eq!(totals.committed + totals.held, used, "{seed}: {totals:?}");
+                all += used;
                 if *user == "eve" {
                     assert_eq!(all, of_all, "{seed}: all rules or none");
                 }

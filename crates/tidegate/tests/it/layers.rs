@@ -34,7 +34,8 @@ fn crates_depend_on_each_other_in_one_direction_only() {
     }
 }
 
-/// What the recipes may use: what everybody can, and the server that one of them offers to the others.
+/// What the recipes may use: the public crates, and the server that one of them offers to the
+/// others.
 const RECIPES_MAY_USE: [&str; 5] = [
     "tidegate",
     "tidegate-proto",
@@ -62,13 +63,13 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     names.map(|line| line.split(['.', ' ', '=']).next().unwrap_or("").to_owned()).collect()
 }
 
-/// The log on disk and its snapshots, and the timer of those who wait.
+/// The log on disk and its snapshots, and the timer of the queues.
 const START_THREADS: [&str; 3] =
     ["src/store/file/log.rs", "src/store/file.rs", "src/waiting/timer.rs"];
 
 /// Nothing else runs in the background, so there is nothing that `close` could leave running.
 #[test]
-fn only_the_timer_and_the_store_on_disk_start_threads() {
+fn only_the_timer_and_the_file_store_start_threads() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![package.join("src")];
     let mut start_threads = Vec::new();

@@ -1,4 +1,4 @@
-//! The limiter from outside: what it promises to those who use it.
+//! The limiter from outside: its promises to callers.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers in tests are small")]

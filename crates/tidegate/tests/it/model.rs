@@ -1,6 +1,6 @@
-//! A limiter against a plain map of states: the same answers to any sequence of calls.
+//! A limiter against a plain map of states: the same decisions on any sequence of calls.
 //!
-//! That the states themselves are right is the core's own proof.
+//! That the states themselves are right is proven by the tests of the core.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use tidegate::{
 
 use crate::seconds;
 
-/// What somebody does with a limiter.
+/// A call of a limiter.
 #[derive(Clone, Debug)]
 enum Step<A> {
     Pass { ns: u64 },
@@ -193,22 +193,22 @@ fn cooldown() -> impl Strategy<Value = Cooldown> + Clone {
 
 proptest! {
     #[test]
-    fn a_limiter_of_buckets_answers_like_a_map(limit in bucket(), steps in steps(bucket(), 300)) {
+    fn a_limiter_of_buckets_decides_like_a_map(limit in bucket(), steps in steps(bucket(), 300)) {
         agree(limit, steps);
     }
 
     #[test]
-    fn a_limiter_of_few_buckets_answers_like_a_map(limit in bucket(), steps in steps(bucket(), 4)) {
+    fn a_limiter_of_few_buckets_decides_like_a_map(limit in bucket(), steps in steps(bucket(), 4)) {
         agree(limit, steps);
     }
 
     #[test]
-    fn a_limiter_of_windows_answers_like_a_map(limit in window(), steps in steps(window(), 20)) {
+    fn a_limiter_of_windows_decides_like_a_map(limit in window(), steps in steps(window(), 20)) {
         agree(limit, steps);
     }
 
     #[test]
-    fn a_limiter_of_sliding_windows_answers_like_a_map(
+    fn a_limiter_of_sliding_windows_decides_like_a_map(
         limit in sliding(),
         steps in steps(sliding(), 20),
     ) {
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn a_limiter_of_cooldowns_answers_like_a_map(
+    fn a_limiter_of_cooldowns_decides_like_a_map(
         limit in cooldown(),
         steps in steps(cooldown(), 20),
     ) {

@@ -1,4 +1,4 @@
-//! Edits that were made while running, written down and read again.
+//! Edits made at run time, written and parsed again.
 
 use tidegate::policy::{Condition, Grant, Limit, Override, Policy, PolicyErrors, Rule};
 use tidegate::{Ban, Bucket, Cooldown, Engine, Overlay, Rate, Timestamp};
@@ -26,17 +26,17 @@ unlimited = true
 
 [[ban]]
 domain = "default"
-who    = { user = "eve", ip = "198.51.100.0/24" }
+match  = { user = "eve", ip = "198.51.100.0/24" }
 until  = "2030-01-01T00:00:00Z"
 reason = "said \"no\"\r\n"
 
 [[ban]]
 domain = ""
-who    = [{ ip = "10.*", a = [] }, { ip = "*.1" }]
+match  = [{ ip = "10.*", a = [] }, { ip = "*.1" }]
 
 [[ban]]
 domain = "default"
-who    = {}
+match  = {}
 reason = ""
 "#;
 
@@ -64,18 +64,18 @@ fn an_overlay_looks_like_this() {
 }
 
 #[test]
-fn edits_of_an_engine_are_kept_over_a_restart() {
+fn edits_of_an_engine_survive_a_restart() {
     let policy = || Policy::from_toml(SAMPLE).unwrap();
     let engine = Engine::new(policy());
-    let who = |name, value| vec![Condition::new(name, [value]).unwrap()];
+    let condition = |name, value| vec![Condition::new(name, [value]).unwrap()];
     let gap = Limit::Cooldown(Cooldown::new(seconds(2)).unwrap());
     engine.replace_rule("ada", Rule::new("new", gap).domain("api")).unwrap();
     let more = Bucket::new(Rate::per_second(9).unwrap(), 10).unwrap();
-    let given = Override::new(who("connection", "7"), Grant::Limit(Limit::Bucket(more)));
+    let given = Override::new(condition("connection", "7"), Grant::Limit(Limit::Bucket(more)));
     engine.set_override("ada", ("relay", "relay-messages"), given.until(u64::MAX)).unwrap();
-    let given = Override::new(who("user", "root"), Grant::Unlimited);
+    let given = Override::new(condition("user", "root"), Grant::Unlimited);
     engine.set_override("ada", ("ipc", "ipc-user"), given).unwrap();
-    engine.ban("ada", Ban::new("ipc", who("user", "eve")).until(Timestamp::MAX).reason("\0"));
+    engine.ban("ada", Ban::new("ipc", condition("user", "eve")).until(Timestamp::MAX).reason("\0"));
     let other = Engine::new(policy());
     other.replace_overlay("start", Overlay::from_toml(&kept(&engine.overlay())).unwrap());
     assert_eq!(other.overlay(), engine.overlay());
@@ -83,11 +83,11 @@ fn edits_of_an_engine_are_kept_over_a_restart() {
 }
 
 #[test]
-fn errors_of_an_overlay_have_their_places() {
+fn errors_of_an_overlay_have_their_positions() {
     let errors = |text: &str| -> PolicyErrors { Overlay::from_toml(text).unwrap_err() };
     let head = "[[override]]\ndomain = 'd'\nrule = 'r'\nkey = { a = 'x' }\n";
     for (text, line, column, what) in [
-        ("[[rules]]", 1, 3, "unknown key `rules` in the overlay"),
+        ("[[rules]]", 1, 3, "unknown field `rules` in the overlay"),
         ("ban = 1", 1, 7, "`ban` is not a list of bans"),
         ("override = [1]", 1, 13, "an override is a table, not a whole number"),
         ("[[rule]]\nname = 'a'\ncooldown = '0s'", 3, 12, "it is zero"),
@@ -95,7 +95,7 @@ fn errors_of_an_overlay_have_their_places() {
             "rule = [{ name = 'a', cooldown = '1s' }, { name = 'a', cooldown = '1s' }]",
             1,
             51,
-            "taken",
+            "already used",
         ),
         (
             "[[override]]\nrule = 'r'\nkey = { a = 'x' }\nunlimited = true",
@@ -110,7 +110,7 @@ fn errors_of_an_overlay_have_their_places() {
             "for which keys",
         ),
         (head, 1, 1, "changes nothing"),
-        (&format!("{head}unlimited = false"), 5, 13, "says nothing"),
+        (&format!("{head}unlimited = false"), 5, 13, "has no effect"),
         (&format!("{head}unlimited = 'x'"), 5, 13, "true or false"),
         (&format!("{head}unlimited = true\ncooldown = '1s'"), 6, 12, "two limits"),
         (
@@ -120,14 +120,19 @@ fn errors_of_an_overlay_have_their_places() {
             "two limits",
         ),
         (&format!("{head}bucket = {{ rate = '1/s', burst = 0 }}"), 5, 34, "at least 1"),
-        (&format!("{head}unlimited = true\nmax = 5"), 6, 1, "unknown key `max`"),
-        (&format!("{head}cooldown = '1s'\nuntil = 'soon'"), 6, 9, "not a time"),
-        ("[[ban]]\ndomain = 'd'", 1, 1, "a ban needs `who`"),
-        ("[[ban]]\ndomain = 'd'\nwho = 'eve'", 3, 7, "`who` must be a table, not text"),
-        ("[[ban]]\ndomain = 'd'\nwho = []", 3, 7, "`who` says nothing"),
-        ("[[ban]]\ndomain = 'd'\nwho = { ip = '10.0.0.1/8' }", 3, 14, "bits behind its prefix"),
-        ("[[ban]]\ndomain = 5\nwho = {}", 2, 10, "must be text"),
-        ("[[ban]]\ndomain = 'd'\nwho = {", 3, 7, "not closed"),
+        (&format!("{head}unlimited = true\nmax = 5"), 6, 1, "unknown field `max`"),
+        (&format!("{head}cooldown = '1s'\nuntil = 'soon'"), 6, 9, "not an RFC 3339 time"),
+        ("[[ban]]\ndomain = 'd'", 1, 1, "a ban needs `match`"),
+        ("[[ban]]\ndomain = 'd'\nmatch = 'eve'", 3, 9, "`match` must be a table, not text"),
+        ("[[ban]]\ndomain = 'd'\nmatch = []", 3, 9, "`match` is empty"),
+        (
+            "[[ban]]\ndomain = 'd'\nmatch = { ip = '10.0.0.1/8' }",
+            3,
+            16,
+            "bits set after its prefix",
+        ),
+        ("[[ban]]\ndomain = 5\nmatch = {}", 2, 10, "must be text"),
+        ("[[ban]]\ndomain = 'd'\nmatch = {", 3, 9, "not closed"),
     ] {
         let errors = errors(text);
         let first = &errors.diagnostics()[0];

@@ -1,4 +1,4 @@
-//! Policy files: what they say, and what is said about them when they are wrong.
+//! Policy files: what they contain, and the errors of invalid ones.
 
 use tidegate::policy::{
     CostTable, Cycle, Durability, Effective, Grant, KeyPart, Limit, Listen, Missing, Mode,
@@ -11,7 +11,7 @@ use crate::seconds;
 pub(crate) const SAMPLE: &str = include_str!("policy/sample.toml");
 
 #[test]
-fn the_sample_says_what_it_says() {
+fn the_sample_parses_into_its_limits() {
     let parsed = Policy::parse("sample.toml", SAMPLE.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(parsed.warnings, []);
     let rules = parsed.policy.rules();
@@ -32,7 +32,7 @@ fn the_sample_says_what_it_says() {
 }
 
 #[test]
-fn the_sample_has_its_details() {
+fn the_sample_parses_into_its_details() {
     let policy = Policy::from_toml(SAMPLE).unwrap();
     let [relay, _, search, propose, _, _, rest] = policy.rules() else { panic!() };
     assert_eq!(relay.deny_reason(), Some("per-connection rate limit exceeded"));
@@ -61,7 +61,7 @@ fn the_sample_has_its_details() {
 }
 
 #[test]
-fn the_server_table_says_what_it_says() {
+fn the_server_table_parses_into_its_settings() {
     let policy = Policy::from_toml(SAMPLE).unwrap();
     let server = policy.server();
     assert_eq!(server.http(), Some(&Listen::At("127.0.0.1:8080".into())));
@@ -86,16 +86,16 @@ fn rules_that_are_built_in_code_are_checked_as_well() {
     let ip = || condition(rule());
     for (rules, what) in [
         (vec![], "no rule"),
-        (vec![rule(), rule()], "rule `a` of domain `default`: the name `a` is taken"),
+        (vec![rule(), rule()], "rule `a` of domain `default`: the name `a` is already used"),
         (vec![Rule::new("", cooldown())], "empty"),
         (vec![rule().domain("")], "empty"),
         (vec![Rule::new(&"x".repeat(129), cooldown())], "longer than 128 bytes"),
-        (vec![rule().matching("a", []).unwrap()], "can be nothing"),
+        (vec![rule().matching("a", []).unwrap()], "has no patterns"),
         (vec![rule().matching("a", ["x"]).unwrap().matching("a", ["y"]).unwrap()], "twice"),
         (vec![rule().cost(CostTable::fixed(0))], "at least 1"),
         (vec![rule().cost(CostTable::by("tier"))], "no rows"),
         (vec![slots(0)], "at least 1"),
-        (vec![slots(1).cost(CostTable::fixed(2))], "one place"),
+        (vec![slots(1).cost(CostTable::fixed(2))], "one slot"),
         (vec![rule().reserve_for(seconds(0))], "above zero"),
         (vec![rule().overridden(Override::new(ip(), Grant::Unlimited))], "nothing to override"),
         (

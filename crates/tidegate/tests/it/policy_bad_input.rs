@@ -1,11 +1,11 @@
-//! Whatever bytes a policy file has: a policy, or errors with places; never a panic, never more time
-//! or memory than a good file of that size.
+//! Whatever bytes a policy file has: a policy, or errors with positions; never a panic, never more
+//! time or memory than a valid file of that size.
 
 use tidegate::policy::{Policy, PolicyErrors};
 
 use crate::policy::SAMPLE;
 
-/// The errors, if any, after a look at their places.
+/// The errors, if any, after a check of their positions.
 fn parse(bytes: &[u8]) -> Option<PolicyErrors> {
     let errors = Policy::parse("bad.toml", bytes).err()?;
     assert!(!errors.diagnostics().is_empty());
@@ -168,7 +168,7 @@ fn marks_and_line_ends_of_other_systems_are_fine() {
 }
 
 #[test]
-fn names_that_are_taken_many_times() {
+fn names_that_are_used_many_times() {
     let text = "[[rule]]\nname = 'a'\ncooldown = '1s'\n".repeat(10_000);
     let errors = parse(text.as_bytes()).unwrap();
     assert_eq!(errors.diagnostics().len() + errors.left_out(), 9_999);
@@ -177,7 +177,7 @@ fn names_that_are_taken_many_times() {
 }
 
 #[test]
-fn many_rules_of_every_kind_are_looked_through_in_bounded_time() {
+fn many_rules_of_every_kind_are_checked_in_bounded_time() {
     let rule = |n: usize, rest: &str| format!("[[rule]]\nname = '{n}'\ncooldown = '1s'\n{rest}\n");
     let same_group: String = (0..10_000).map(|n| rule(n, "group = 'g'")).collect();
     let ranges: String = (0..10_000)

@@ -1,4 +1,4 @@
-//! What is said about a policy file that is wrong.
+//! The errors of an invalid policy file.
 
 use tidegate::policy::{Diagnostic, Policy, Severity};
 
@@ -9,12 +9,12 @@ fn errors(text: &str) -> Vec<Diagnostic> {
     }
 }
 
-/// A rule that is right, but for what is given.
+/// A rule that is valid, but for this line.
 fn with(line: &str) -> String {
     format!("[[rule]]\nname = 'a'\nkey = ['ip', 'user']\nbucket = {{ rate = '1/s' }}\n{line}\n")
 }
 
-/// A rule whose limit is given.
+/// A rule with this limit.
 fn limit(line: &str) -> String {
     format!("[[rule]]\nname = 'a'\n{line}\n")
 }
@@ -24,7 +24,7 @@ fn an_error_shows_where_and_what_and_what_to_do() {
     let text = limit("bucket = { rate = '1/s', burts = 5 }");
     let shown = errors(&text)[0].to_string();
     let expected = "\
-p.toml:3:26: error: unknown key `burts` in a bucket
+p.toml:3:26: error: unknown field `burts` in a bucket
   |
 3 | bucket = { rate = '1/s', burts = 5 }
   |                          ^^^^^
@@ -50,7 +50,7 @@ key = 'ip'
 }
 
 #[test]
-fn a_name_that_is_taken_points_to_both() {
+fn a_duplicate_name_points_to_both_rules() {
     let found = errors("rule = [\n {name='a',cooldown='1s'},\n {name='a',cooldown='1s'}]");
     assert_eq!((found.len(), found[0].line, found[0].column), (1, 3, 8));
     assert_eq!(found[0].note.as_deref(), Some("it is first used at p.toml:2:8"));
@@ -79,8 +79,8 @@ fn limits_that_are_wrong() {
         ("bucket = { rate = '1/s' }\ncooldown = '1s'", 12, "two limits, `bucket` and `cooldown`"),
         ("bucket = {}", 10, "a bucket needs `rate`"),
         ("bucket = 5", 10, "must be a table, not a whole number"),
-        ("bucket = { rate = 10 }", 19, "does not say per what time"),
-        ("bucket = { rate = '10' }", 19, "does not say per what time"),
+        ("bucket = { rate = 10 }", 19, "has no period"),
+        ("bucket = { rate = '10' }", 19, "has no period"),
         ("bucket = { rate = '0/s' }", 19, "zero"),
         ("bucket = { rate = '1/s', burst = 0 }", 34, "zero does not mean unlimited"),
         ("bucket = { rate = '1/s', burst = -3 }", 34, "at least 1"),
@@ -93,7 +93,7 @@ fn limits_that_are_wrong() {
         ("window = { max = 5 }", 10, "a window needs `per`"),
         ("window = { max = 5, per = 10 }", 27, "no unit"),
         ("window = { max = 5, per = '10' }", 27, "a unit is missing"),
-        ("window = { max = 5, per = '1month' }", 27, "no unit that is known"),
+        ("window = { max = 5, per = '1month' }", 27, "an unknown unit"),
         ("window = { max = 4294967296, per = '1s' }", 18, "at most 4294967295"),
         ("window = { max = 5, per = '1s', align = 'noon' }", 41, "cannot be `noon`"),
         ("window = { max = inf, per = '1s' }", 18, "number with a fraction"),
@@ -110,7 +110,7 @@ fn limits_that_are_wrong() {
         ("slots = { max = 1, queue = -1 }", 28, "at least 0"),
         ("slots = { max = 1, expires = '0s' }", 30, "zero"),
         ("slots = { max = 1, priority = '' }", 31, "empty"),
-        ("slots = { max = 1 }\ncost = 5", 8, "one place"),
+        ("slots = { max = 1 }\ncost = 5", 8, "one slot"),
     ] {
         let found = errors(&limit(line));
         assert_eq!(found.len(), 1, "{line}: {found:?}");
@@ -123,9 +123,9 @@ fn limits_that_are_wrong() {
 #[test]
 fn rules_that_are_wrong() {
     for (line, column, what) in [
-        ("match = { ip = '10.0.0.1/8' }", 16, "bits behind its prefix"),
+        ("match = { ip = '10.0.0.1/8' }", 16, "bits set after its prefix"),
         ("match = { tier = '5..5' }", 18, "empty"),
-        ("match = { tier = [] }", 18, "can be nothing"),
+        ("match = { tier = [] }", 18, "has no patterns"),
         ("match = { tier = [1.5] }", 19, "must be text or a whole number"),
         ("match = { tier = { a = 1 } }", 18, "must be text or a whole number"),
         ("match = { '' = 'x' }", 11, "empty"),
@@ -147,12 +147,12 @@ fn rules_that_are_wrong() {
         ("cost = { by = 'tier', '5..5' = 1 }", 23, "empty"),
         ("cost = { by = 'tier', '1..' = 0 }", 31, "at least 1"),
         ("override = [{}]", 13, "needs `key`"),
-        ("override = [{ max = 5 }]", 21, "an override of `bucket` has no `max`"),
+        ("override = [{ max = 5 }]", 21, "an override of `bucket` cannot set `max`"),
         ("override = [{ key = { ip = '10.0.0.1' } }]", 13, "changes nothing"),
         ("override = [{ key = {}, burst = 5 }]", 13, "for which keys"),
         ("override = [{ key = { plan = 'x' }, burst = 5 }]", 13, "`plan` is not in the key"),
         ("override = [{ key = { ip = '*' }, burst = 0 }]", 43, "zero"),
-        ("override = [{ key = { ip = '*' }, unlimited = false }]", 47, "says nothing"),
+        ("override = [{ key = { ip = '*' }, unlimited = false }]", 47, "has no effect"),
         ("override = [{ key = { ip = '*' }, unlimited = true, burst = 1 }]", 47, "has numbers"),
         ("override = [{ key = { ip = '*' }, burst = 1, until = 'soon' }]", 54, "RFC 3339"),
         ("override = [{ key = { ip = '*' }, burst = 1, until = 2027-01-01 }]", 54, "RFC 3339"),
@@ -164,7 +164,7 @@ fn rules_that_are_wrong() {
         ("override = [5]", 13, "must be a table"),
         ("override = { key = { ip = '*' }, burst = 1 }", 12, "must be a list"),
         ("group = 5", 9, "must be text"),
-        ("nmae = 'b'", 1, "unknown key"),
+        ("nmae = 'b'", 1, "unknown field"),
     ] {
         let found = errors(&with(line));
         let about = found.iter().find(|error| error.message.contains(what));
@@ -195,31 +195,31 @@ fn keys_that_are_wrong() {
 
 #[test]
 fn files_that_are_wrong_as_a_whole() {
-    for (text, place, what) in [
+    for (text, position, what) in [
         ("", (1, 1), "no rule"),
         ("[server]\n", (1, 1), "no rule"),
         ("rule = []", (1, 1), "no rule"),
         ("[rule]\nname = 'a'", (1, 1), "not a list"),
         ("rule = [5]", (1, 9), "a rule is a table"),
-        ("rules = []", (1, 1), "unknown key `rules`"),
-        ("[server]\nhttps = ''", (2, 1), "unknown key `https`"),
+        ("rules = []", (1, 1), "unknown field `rules`"),
+        ("[server]\nhttps = ''", (2, 1), "unknown field `https`"),
         ("[server]\nhttp = 'localhost'", (2, 8), "not an address with a port"),
         ("[server]\nhttp = ':8080'", (2, 8), "not an address with a port"),
         ("[server]\nstore = 'disk'", (2, 9), "not a store"),
-        ("[server]\ntrusted_proxies = ['10.0.0.1/8']", (2, 20), "bits behind"),
+        ("[server]\ntrusted_proxies = ['10.0.0.1/8']", (2, 20), "bits set after"),
         ("[server]\ntrusted_proxies = ['proxy']", (2, 20), "not an address or network"),
         ("[server]\nmax_keys = 0", (2, 12), "at least 1"),
         ("[server]\nwhen_full = 'shar'", (2, 13), "cannot be `shar`"),
-        ("[server]\nenforce = 1.5", (2, 11), "not a part"),
-        ("[server]\nenforce = -0.5", (2, 11), "not a part"),
-        ("[server]\nenforce = 0.1234567", (2, 11), "not a part"),
-        ("[server]\nenforce = nan", (2, 11), "not a part"),
+        ("[server]\nenforce = 1.5", (2, 11), "not a share"),
+        ("[server]\nenforce = -0.5", (2, 11), "not a share"),
+        ("[server]\nenforce = 0.1234567", (2, 11), "not a share"),
+        ("[server]\nenforce = nan", (2, 11), "not a share"),
         ("[server]\nenforce = 'some'", (2, 11), "cannot be `some`"),
     ] {
         let found = errors(text);
         let about = found.iter().find(|error| error.message.contains(what));
         let about = about.unwrap_or_else(|| panic!("{text}: {found:?}"));
-        assert_eq!((about.line, about.column), place, "{text}: {about}");
+        assert_eq!((about.line, about.column), position, "{text}: {about}");
     }
 }
 
@@ -234,12 +234,12 @@ fn a_brace_that_is_not_closed_is_found_where_it_is() {
     ] {
         for next in [rule, "", "  [server]\nunmatched = 'deny'\n"] {
             let found = errors(&format!("[[rule]]\nname = 'a'\nmode = 'x'\n{line}\n{next}"));
-            let places: Vec<_> = found.iter().map(|error| (error.line, error.column)).collect();
-            assert_eq!(places, [(3, 8), (4, column)], "{line}: {found:?}");
+            let positions: Vec<_> = found.iter().map(|error| (error.line, error.column)).collect();
+            assert_eq!(positions, [(3, 8), (4, column)], "{line}: {found:?}");
             assert!(found[1].message.contains("not closed"), "{}", found[1]);
         }
     }
-    // Lists may go over lines, and so may tables.
+    // Lists may span lines, and so may tables.
     let fine = "[[rule]]\nname = 'a'\nkey = [\n'ip',\n]\nbucket = {\n  rate = '1/s',\n}\n\
                 override = [\n  { key = { ip = [\n '10.0.0.1',\n '10.0.0.2' ] }, burst = 5 },\n]";
     assert!(Policy::from_toml(fine).is_ok());

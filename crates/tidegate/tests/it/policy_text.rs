@@ -1,4 +1,4 @@
-//! Policies that are written down and read again: the same, whatever they say.
+//! Policies as TOML: what is written parses to the same policy.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tidegate::{Bucket, Carry, Cooldown, Quota, Rate, Window};
 use crate::policy::SAMPLE;
 use crate::seconds;
 
-/// The text of a policy, which reads as the same policy and is written the same way again.
+/// The TOML of a policy, which parses to the same policy and is written the same way again.
 fn written(policy: &Policy) -> String {
     let text = policy.to_toml();
     let read = Policy::from_toml(&text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
@@ -25,7 +25,7 @@ fn reread(text: &str) -> String {
 }
 
 #[test]
-fn a_rich_rule_looks_like_this() {
+fn a_rule_with_every_field_is_written_in_this_form() {
     const RICH: &str = r#"[server]
 http            = "127.0.0.1:8080"
 grpc            = "off"
@@ -61,9 +61,9 @@ cooldown = "250ms"
     assert_eq!(reread(RICH), RICH);
 }
 
-/// Each key of a rule, alone, as it is written; `None` where it is the default and is left out.
+/// Each field of a rule, alone, as it is written; `None` where it is the default and is omitted.
 #[test]
-fn every_key_of_a_rule_is_written_unless_it_is_the_default() {
+fn every_field_of_a_rule_is_written_unless_it_is_the_default() {
     for (line, expected) in [
         ("domain = 'default'", None),
         ("domain = 'api'", Some(r#"domain = "api""#)),
@@ -115,7 +115,7 @@ fn every_key_of_a_rule_is_written_unless_it_is_the_default() {
     }
 }
 
-/// A line without what aligns it.
+/// A line without its alignment.
 fn plain(line: &str) -> String {
     let (name, value) = line.split_once(" = ").unwrap();
     format!("{} = {value}", name.trim())
@@ -176,7 +176,7 @@ fn an_override_is_written_as_what_it_changes() {
         ("bucket = { rate = '1/s', burst = 9 }", "burst = 9", r#"rate = "1/s""#),
         ("bucket = { rate = '1/s' }", "rate = '7/s'", r#"rate = "7/s""#),
         ("bucket = { rate = '1/s' }", "rate = '60/m'", r#"rate = "60/m""#),
-        // The rule gave its burst, which is not to be seen any more.
+        // The rule has an explicit burst, which cannot be distinguished from the default.
         ("bucket = { rate = '1/s', burst = 1 }", "rate = '7/s'", r#"rate = "7/s", burst = 1"#),
         ("bucket = { rate = '1/s', debt = 2 }", "debt = 0", "debt = 0"),
         ("bucket = { rate = '1/s' }", "debt = 2", "debt = 2"),
@@ -208,7 +208,7 @@ fn an_override_is_written_as_what_it_changes() {
 }
 
 #[test]
-fn every_key_of_the_server_is_written_unless_it_is_the_default() {
+fn every_field_of_the_server_is_written_unless_it_is_the_default() {
     let with = |line: &str| format!("[server]\n{line}\n[[rule]]\nname = 'n'\ncooldown = '1s'\n");
     for (line, expected) in [
         ("when_full = 'share'\nunmatched = 'allow'\nenforce = 1.0\nmax_keys = 16777216", None),
@@ -251,11 +251,11 @@ fn every_key_of_the_server_is_written_unless_it_is_the_default() {
 }
 
 #[test]
-fn what_must_not_be_shown_can_be_left_out() {
+fn secrets_can_be_omitted() {
     let secret = "[server]\nadmin_token = 'horse'\nadmin_read_token = 'h'\nresp_password = 'h'\nstore = 'redis://u:p@ss@h:1/0@x'\n\
                   [[rule]]\nname = 'n'\ncooldown = '1s'\n";
     let policy = Policy::from_toml(secret).unwrap();
-    assert!(policy.to_toml().contains("horse"), "it was plainly in the file");
+    assert!(policy.to_toml().contains("horse"), "the policy itself has its secrets");
     let text = written(&policy.without_secrets());
     assert!(text.starts_with("[server]\nstore = \"redis://h:1/0@x\"\n\n[[rule]]"), "{text}");
     let file = Policy::from_toml(&secret.replace("redis://u:p@ss@h:1/0@x", "file:a@b")).unwrap();
@@ -263,7 +263,7 @@ fn what_must_not_be_shown_can_be_left_out() {
 }
 
 #[test]
-fn all_policies_at_hand_are_written_and_read_again() {
+fn all_example_policies_survive_writing_and_parsing() {
     reread(SAMPLE);
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/policies");
     let mut count = 0;
@@ -279,7 +279,7 @@ fn all_policies_at_hand_are_written_and_read_again() {
 }
 
 #[test]
-fn strings_survive() {
+fn strings_with_special_characters_survive() {
     let odd = "\0\u{1}\u{8}\t\n\u{b}\u{c}\r\r\n\u{1b}\u{7f}\u{85}\u{9f}\"\\'''\"\"\"\u{ad}\u{61c}\
                \u{200b}\u{202e}\u{2028}\u{2069}\u{feff}\u{e0001}\u{10ffff}é\u{301}\u{1f600}#{}[]=,. ";
     let rule = || Rule::new("ünï\u{202e}", cooldown(1)).domain("\u{feff}\"\\");
@@ -291,16 +291,16 @@ fn strings_survive() {
     assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
     assert!(!text.contains(['\u{202e}', '\u{200b}', '\u{feff}', '\u{2028}', '\u{e0001}']));
     assert!(text.contains(r"\u0000\u0001\u0008\t\n\u000B\u000C\r\r\n\u001B\u007F"), "{text}");
-    assert!(text.contains("é\u{301}\u{1f600}"), "what can be seen stays as it is: {text}");
+    assert!(text.contains("é\u{301}\u{1f600}"), "printable characters are not escaped: {text}");
 }
 
 fn cooldown(secs: u64) -> Limit {
     Limit::Cooldown(Cooldown::new(seconds(secs)).unwrap())
 }
 
-/// What code can build and no file can say is refused, so it is in no policy.
+/// Rules that code can build but no file can express are rejected.
 #[test]
-fn what_cannot_be_written_is_not_a_policy() {
+fn rules_that_cannot_be_written_are_rejected() {
     let rule = || Rule::new("a", cooldown(1)).key(["u"]).unwrap();
     let of = |limit| Rule::new("a", limit).key(["u"]).unwrap();
     let u = || Condition::new("u", ["x"]).unwrap();
@@ -344,9 +344,9 @@ fn what_cannot_be_written_is_not_a_policy() {
     }
 }
 
-/// With `=` in front, a text is a text, whatever it looks like.
+/// A leading `=` makes any text a literal.
 #[test]
-fn texts_that_look_like_other_patterns_are_written() {
+fn literals_that_look_like_other_patterns_are_written() {
     for text in ["1..=9", "10.0.0.1", "10.0.0.0/8", "10.0.0/8", "a*", "=", "=a", ""] {
         let pattern = Pattern::Equals(text.into());
         assert_eq!(pattern.to_string().parse(), Ok(pattern.clone()), "{text}");
@@ -358,7 +358,7 @@ fn texts_that_look_like_other_patterns_are_written() {
 }
 
 #[test]
-fn forever_is_as_long_as_a_file_can_say() {
+fn infinite_durations_are_written_as_the_longest_of_a_file() {
     let forever = Slots::new(1).wait(Duration::MAX).expires(Duration::MAX);
     let rule = Rule::new("a", Limit::Slots(forever)).reserve_for(Duration::MAX);
     let text = written(&Policy::new([rule]).unwrap());
@@ -366,7 +366,7 @@ fn forever_is_as_long_as_a_file_can_say() {
 }
 
 #[test]
-fn numbers_beyond_what_toml_promises_are_written() {
+fn numbers_beyond_the_range_of_toml_are_written() {
     const MOST: u64 = u64::MAX;
     let bucket = |count, burst, debt| {
         let rate = Rate::new(count, Duration::from_nanos(1)).unwrap();

@@ -1,4 +1,4 @@
-//! Any policy and any overlay that code can build is written down and read again as the same.
+//! Any policy and any overlay that code can build is written and parsed again as the same.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn name() -> impl Strategy<Value = String> {
     not_blank().prop_map(|text| text.chars().filter(|c| !c.is_control()).collect::<String>() + "n")
 }
 
-/// A whole number that a file can say, often a special one.
+/// A whole number of a file, often a special one.
 fn number() -> impl Strategy<Value = u64> {
     let special = select(vec![1, 2, 9, 10, 15, 1_024, 1 << 32, 1 << 63, u64::MAX]);
     prop_oneof![2 => special, 1 => 1..100_u64, 1 => 1..=u64::MAX]
@@ -268,7 +268,8 @@ fn rule() -> impl Strategy<Value = Rule> {
     );
     let built = (texts, matched, limited, of(costs()), choices).prop_map(
         |((name, domain, deny, group), matched, (parts, own, overrides), costs, choices)| {
-            let (mode, on_error, missing, durability, reserve_for, refused, effective) = choices;
+            let (mode, on_error, missing, durability, reserve_for, charges_refused, effective) =
+                choices;
             let mut rule = Rule::new(&name, own)
                 .mode(mode)
                 .on_error(on_error)
@@ -288,10 +289,10 @@ fn rule() -> impl Strategy<Value = Rule> {
             rule = costs.map_or(rule.clone(), |costs| rule.cost(costs));
             rule = durability.map_or(rule.clone(), |durability| rule.durability(durability));
             rule = reserve_for.map_or(rule.clone(), |reserve_for| rule.reserve_for(reserve_for));
-            if refused { rule.charge_refused() } else { rule }
+            if charges_refused { rule.charge_refused() } else { rule }
         },
     );
-    // What is left has costs for slots, rows that overlap, or a row that says `by`.
+    // What is left has costs for slots, rows that overlap, or a row named `by`.
     built.prop_filter("a rule that a policy takes", |rule| Policy::new([rule.clone()]).is_ok())
 }
 
@@ -314,8 +315,8 @@ fn ban() -> impl Strategy<Value = Ban> {
         Condition::new(name, list.iter().map(String::as_str)).unwrap()
     });
     (odd(), vec(condition, 0..5), of(any::<u64>()), of(odd())).prop_map(
-        |(domain, who, until, reason)| {
-            let ban = Ban::new(&domain, who);
+        |(domain, conditions, until, reason)| {
+            let ban = Ban::new(&domain, conditions);
             let ban = until.map_or(ban.clone(), |until| ban.until(Timestamp::from_nanos(until)));
             reason.map_or(ban.clone(), |reason| ban.reason(&reason))
         },
@@ -324,7 +325,7 @@ fn ban() -> impl Strategy<Value = Ban> {
 
 proptest! {
     #[test]
-    fn a_policy_is_read_as_it_was_written(rules in rules()) {
+    fn a_policy_round_trips(rules in rules()) {
         let policy = Policy::new(rules).unwrap();
         let text = policy.to_toml();
         let read = Policy::from_toml(&text);
@@ -333,7 +334,7 @@ proptest! {
     }
 
     #[test]
-    fn an_overlay_is_read_as_it_was_written(rules in rules(), bans in vec(ban(), 0..4)) {
+    fn an_overlay_round_trips(rules in rules(), bans in vec(ban(), 0..4)) {
         let file = "rule = [{ name = 'a', cooldown = '1s' }]";
         let engine = Engine::new(Policy::from_toml(file).unwrap());
         for rule in &rules {

@@ -1,4 +1,4 @@
-//! What is said about a policy that is right but probably not meant, and what it means in words.
+//! Warnings about valid policies with probable mistakes, and descriptions of rules.
 
 use tidegate::policy::{Diagnostic, Policy, Severity};
 
@@ -18,7 +18,7 @@ fn two(first: &str, second: &str) -> String {
 }
 
 #[test]
-fn a_rule_that_an_earlier_one_of_its_group_takes_over() {
+fn a_rule_that_an_earlier_one_of_its_group_shadows() {
     for (first, second, is_covered) in [
         ("", "", true),
         ("", "match = { plan = 'free' }", true),
@@ -57,7 +57,7 @@ fn a_rule_that_an_earlier_one_of_its_group_takes_over() {
 fn a_rule_that_repeats_another() {
     let found = warnings(&two("key = ['ip']\ncooldown = '1s'", "key = ['ip']\ncooldown = '1s'"));
     assert_eq!(found.len(), 1);
-    assert!(found[0].message.contains("`b` says the same as `a`"), "{}", found[0]);
+    assert!(found[0].message.contains("`b` duplicates `a`"), "{}", found[0]);
     assert!(
         warnings(&two("key = ['ip']\ncooldown = '1s'", "key = ['u']\ncooldown = '1s'")).is_empty()
     );
@@ -90,13 +90,13 @@ fn a_limit_for_all_that_is_below_one_per_key() {
         let found = warnings(&two(all, &format!("key = ['ip']\n{key}")));
         assert_eq!(found.len(), usize::from(is_below), "{all} | {key}: {found:?}");
         for warning in found {
-            assert!(warning.message.contains("`a` lets less through for all"), "{warning}");
+            assert!(warning.message.contains("`a` allows less for all"), "{warning}");
         }
     }
 }
 
 #[test]
-fn an_override_that_an_earlier_one_takes_over() {
+fn an_override_that_an_earlier_one_shadows() {
     for (first, second, is_covered) in [
         ("ip = '10.0.0.0/8' }", "ip = '10.0.0.1' }", true),
         ("ip = '10.0.0.1' }", "ip = '10.0.0.0/8' }", false),
@@ -124,9 +124,12 @@ fn an_override_that_an_earlier_one_takes_over() {
 fn settings_that_do_nothing_and_costs_that_never_fit() {
     for (line, what) in [
         ("bucket = { rate = '1/s' }\neffective = 'next'", "no next window"),
-        ("bucket = { rate = '1/s', burst = 4 }\ncost = 5", "cost 5 never passes"),
-        ("window = { max = 4, per = '1s' }\ncost = { by = 't', '1' = 1, '2' = 5 }", "cost 5 never"),
-        ("quota = { max = 4, per = 'day' }\ncost = 5", "cost 5 never passes"),
+        ("bucket = { rate = '1/s', burst = 4 }\ncost = 5", "cost 5 is never allowed"),
+        (
+            "window = { max = 4, per = '1s' }\ncost = { by = 't', '1' = 1, '2' = 5 }",
+            "cost 5 is never",
+        ),
+        ("quota = { max = 4, per = 'day' }\ncost = 5", "cost 5 is never allowed"),
     ] {
         let found = warnings(&format!("[[rule]]\nname = 'a'\n{line}\n"));
         assert_eq!(found.len(), 1, "{line}: {found:?}");
@@ -135,13 +138,13 @@ fn settings_that_do_nothing_and_costs_that_never_fit() {
 }
 
 #[test]
-fn rules_in_plain_words() {
+fn descriptions_of_rules() {
     for (lines, words) in [
         (
             "key = ['ip']\nbucket = { rate = '10/s', burst = 20 }",
-            "`a` applies to all requests of domain `default`. Each ip (IPv4 whole, IPv6 /64) has a \
-             limit of its own. One every 100ms; at most 20 at once and 620 in any 1m. From empty \
-             it is full again after 2s.",
+            "`a` applies to all requests of domain `default`. Each ip (IPv4 whole, IPv6 /64) has its \
+             own limit. One every 100ms; at most 20 at once and 620 in any 1m. From empty it is \
+             full again after 2s.",
         ),
         (
             "match = { plan = ['free', 'trial'], size = '..=9' }\nbucket = { rate = '3/day' }",
@@ -152,14 +155,14 @@ fn rules_in_plain_words() {
         (
             "sliding = { max = 100, per = '1m' }\nmode = 'shadow'",
             "`a` applies to all requests of domain `default`. All of them share one limit. At most \
-             100 in any 1m. A steady 100 per 1m6s always passes (it is counted in 10 parts). From \
-             empty it is full again after 1m6s at most. It is only watched: a denial is counted, \
-             and the request goes on.",
+             100 in any 1m. A steady 100 per 1m6s is always allowed (it is counted in 10 parts). \
+             From empty it is full again after 1m6s at most. It is in shadow mode: a denial is \
+             counted, and the request is allowed.",
         ),
         (
             "quota = { max = 2, per = 'day' }",
             "`a` applies to all requests of domain `default`. All of them share one limit. At most 2 \
-             per day; what is not spent lapses. So up to 4 can pass in a row around the end of a \
+             per day; unused units lapse. So up to 4 can be allowed in a row around the end of a \
              period. It is full again when the period ends.",
         ),
     ] {

@@ -15,14 +15,14 @@ impl Desk {
     fn new(text: &str) -> Self {
         let parsed = Policy::load("limits.yaml", text.as_bytes());
         let policy = parsed.unwrap_or_else(|errors| panic!("{errors}")).policy;
-        let again = Policy::from_toml(&policy.to_toml()).expect("it can be written down");
+        let again = Policy::from_toml(&policy.to_toml()).expect("it can be written");
         assert_eq!(again.rules(), policy.rules(), "{}", policy.to_toml());
         let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
         Self { engine: Engine::with_clock(policy, clock.clone()), clock }
     }
 
     /// Which rule has spoken about a descriptor, and whether it is allowed.
-    fn ask(&self, domain: &str, entries: Entries<'_>) -> (Option<String>, bool) {
+    fn check(&self, domain: &str, entries: Entries<'_>) -> (Option<String>, bool) {
         let names = DescriptorNames::new(entries.iter().map(|(key, _)| *key));
         let attributes: Vec<_> = names.attributes(entries.iter().copied(), 0).collect();
         let report = self.engine.check(&Request::new(domain, &attributes)).wait().unwrap();
@@ -32,7 +32,7 @@ impl Desk {
 
     /// How many requests pass in a row.
     fn passes(&self, domain: &str, entries: Entries<'_>) -> usize {
-        (0..1_000).take_while(|_| self.ask(domain, entries).1).count()
+        (0..1_000).take_while(|_| self.check(domain, entries).1).count()
     }
 }
 
@@ -65,9 +65,9 @@ descriptors:
         &[("message_type", "transactional"), ("to_number", "2061111111")],
         &[],
     ] {
-        assert_eq!(desk.ask("messaging", unmatched), (None, true), "{unmatched:?}");
+        assert_eq!(desk.check("messaging", unmatched), (None, true), "{unmatched:?}");
     }
-    assert_eq!(desk.ask("other", marketing), (None, true));
+    assert_eq!(desk.check("other", marketing), (None, true));
     // The day ends for all at the same time.
     desk.clock.set(Timestamp::from_secs(12 * 86_400 - 1));
     assert_eq!(desk.passes("messaging", marketing), 0);
@@ -103,9 +103,9 @@ descriptors:
     assert_eq!(passes("50.0.0.7"), 1_000);
     assert_eq!(passes("10.0.0.0/8"), 3, "a text that looks like a network is a text");
     assert_eq!(passes("10.1.2.3"), 10);
-    let ask = |value| desk.ask("edge_proxy_per_ip", &[("remote_address", value)]).0;
-    assert_eq!(ask("50.0.0.7").as_deref(), Some("unlimited"));
-    assert_eq!(ask("50.0.0.6"), None);
+    let check = |value| desk.check("edge_proxy_per_ip", &[("remote_address", value)]).0;
+    assert_eq!(check("50.0.0.7").as_deref(), Some("unlimited"));
+    assert_eq!(check("50.0.0.6"), None);
 }
 
 #[test]
@@ -133,13 +133,13 @@ descriptors:
     assert_eq!(passes("/api/v1/b"), 2, "each value has its own count");
     assert_eq!(passes("/api/x"), 4);
     assert_eq!(passes("/api/y"), 0, "unless they share it");
-    assert_eq!(desk.ask("d", &[("path", "/api/z")]), (Some("shared".into()), false));
-    assert_eq!(passes("/api/v1/free"), 1_000, "a shadow refuses nothing");
+    assert_eq!(desk.check("d", &[("path", "/api/z")]), (Some("shared".into()), false));
+    assert_eq!(passes("/api/v1/free"), 1_000, "shadow mode denies nothing");
     assert_eq!(passes("/other"), 9);
 }
 
 #[test]
-fn there_is_no_way_back() {
+fn a_request_never_backtracks_in_the_tree() {
     let desk = Desk::new(
         "domain: d
 descriptors:
@@ -157,7 +157,7 @@ descriptors:
     );
     assert_eq!(desk.passes("d", &[("a", "x"), ("b", "y")]), 1);
     assert_eq!(desk.passes("d", &[("a", "z"), ("b", "y")]), 2);
-    assert_eq!(desk.ask("d", &[("a", "x"), ("b", "z")]), (None, true), "a dead end");
+    assert_eq!(desk.check("d", &[("a", "x"), ("b", "z")]), (None, true), "a dead end");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn several_documents_and_files_are_several_domains() {
     assert_eq!(Policy::load_files(&files).expect("two domains").policy.rules().len(), 2);
     let twice = [file("a.yaml", one("a", 1)), file("b.yml", one("a", 1))];
     let error = Policy::load_files(&twice).expect_err("twice").to_string();
-    assert!(error.contains("b.yml:1:1: error: the domain `a` is in `a.yaml` already"), "{error}");
+    assert!(error.contains("b.yml:1:1: error: domain `a` is already in `a.yaml`"), "{error}");
 }
 
 #[test]
@@ -234,20 +234,20 @@ fn errors_say_where_and_what() {
     let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
     let envoy = |rest: &str| format!("domain: d\ndescriptors:\n{rest}");
     for (text, expected) in [
-        ("descriptors: []".to_owned(), "1:1: error: the file does not say its `domain`"),
+        ("descriptors: []".to_owned(), "1:1: error: the file has no `domain`"),
         ("# nothing".to_owned(), "1:1: error: the file has no limit"),
         (envoy(&format!("  - {{value: v, {limit}}}")), "3:5: error: the descriptor has no `key`"),
         (
             envoy(&format!("  - {{key: k, {limit}}}\n  - {{key: k, {limit}}}")),
-            "4:5: error: the descriptor `k` is there twice at this level",
+            "4:5: error: descriptor `k` appears twice at this level",
         ),
         (
             envoy("  - key: k\n    rate_limits: {}\n"),
-            "4:5: error: unknown key `rate_limits` in a descriptor",
+            "4:5: error: unknown field `rate_limits` in a descriptor",
         ),
         (
             envoy("  - key: k\n    rate_limit: {unlimited: true, unit: day}"),
-            "4:41: error: what is unlimited has no `unit`",
+            "4:41: error: an unlimited rate limit has no `unit`",
         ),
         (
             envoy("  - key: k\n    rate_limit: {unit: fortnight, requests_per_unit: 1}"),
@@ -257,9 +257,9 @@ fn errors_say_where_and_what() {
             envoy("  - key: k\n    rate_limit: {unit: day, requests_per_unit: -1}"),
             "4:48: error: `requests_per_unit` is a whole number",
         ),
-        (envoy("  - key: k\n    key: k"), "4:5: error: the key `key` is there twice"),
-        (envoy("  - {key: [}"), "error: this is not YAML"),
-        ("just a text".to_owned(), "1:1: error: this is no policy"),
+        (envoy("  - key: k\n    key: k"), "4:5: error: field `key` appears twice"),
+        (envoy("  - {key: [}"), "error: not valid YAML"),
+        ("just a text".to_owned(), "1:1: error: this is not a policy"),
         ("- {namespace: n, seconds: 1}".to_owned(), "1:3: error: the limit has no `max_value`"),
         (
             "- {namespace: n, max_value: 1, seconds: 0}".to_owned(),
@@ -267,7 +267,7 @@ fn errors_say_where_and_what() {
         ),
         (
             "- {namespace: n, max_value: 1, seconds: 1, conditions: [\"a || b\"]}".to_owned(),
-            "1:57: error: the condition `a || b` is not understood",
+            "1:57: error: the condition `a || b` is not supported",
         ),
         (
             "- {namespace: n, max_value: 1, seconds: 1, conditions: [[\"a == 'b'\"]]}".to_owned(),
@@ -330,7 +330,7 @@ descriptors:
 }
 
 #[test]
-fn what_go_reads_is_read_here() {
+fn yaml_of_go_parses() {
     let desk = Desk::new(
         "domain: d
 descriptors:
@@ -391,23 +391,23 @@ descriptors:
 #[test]
 fn a_domain_without_limits_is_one() {
     let text = "domain: d\n";
-    let parsed = Policy::load("f.yaml", text.as_bytes()).expect("it is understood");
+    let parsed = Policy::load("f.yaml", text.as_bytes()).expect("a warning only");
     let warning = parsed.warnings[0].to_string();
-    assert!(warning.contains("1:1: warning: the domain `d` has no limit of its own"), "{warning}");
-    let engine = Engine::with_clock(parsed.policy.with_own_limits(), ManualClock::default());
+    assert!(warning.contains("1:1: warning: domain `d` has no limits"), "{warning}");
+    let engine = Engine::with_clock(parsed.policy.with_request_limits(), ManualClock::default());
     let limit = RequestLimit::new(1, WindowUnit::Year);
     let check = |domain| {
         let request = Request::new(domain, &[("user", "ada")]);
         let report = engine.check(&request).wait().unwrap();
         assert!(report.is_allowed() && report.rule().is_none());
-        engine.check(&request.own_limit(&limit)).wait().unwrap().is_allowed()
+        engine.check(&request.request_limit(&limit)).wait().unwrap().is_allowed()
     };
     assert_eq!((check("d"), check("d")), (true, false));
     assert_eq!((check("other"), check("other")), (true, true));
 }
 
 #[test]
-fn settings_may_have_a_file_of_their_own() {
+fn the_server_table_may_have_its_own_file() {
     let file = |name: &str, text: &str| PolicyFile { name: name.into(), bytes: text.into() };
     let server = file("server.toml", "[server]\nheaders = 'x-ratelimit'\n");
     let limit = file("a.yaml", "[{namespace: n, max_value: 1, seconds: 9}]\n");
@@ -420,13 +420,13 @@ fn settings_may_have_a_file_of_their_own() {
         assert_eq!(policy.rules().len(), 2);
     }
     for files in [&[server.clone()][..], &[server, nothing]] {
-        let error = Policy::load_files(files).expect_err("nobody has rules").to_string();
+        let error = Policy::load_files(files).expect_err("no file has rules").to_string();
         assert!(error.contains("the policy has no rule"), "{error}");
     }
 }
 
 #[test]
-fn files_whose_names_begin_with_a_dot_are_not_looked_at() {
+fn files_whose_names_begin_with_a_dot_are_skipped() {
     let folder = std::env::temp_dir().join(format!("tidegate-dots-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     for name in [".hidden.yaml", ".#a.yaml", "a.yaml", "a.yaml~", "readme.md"] {
@@ -447,8 +447,8 @@ descriptors:
   - key: k
     rate_limit: {unit: day, requests_per_unit: 1, name: a, replaces: [{name: b}]}
 ";
-    let parsed = Policy::load("f.yaml", text.as_bytes()).expect("it is understood");
-    assert!(parsed.warnings[0].to_string().contains("4:70: warning: `replaces` is not followed"));
+    let parsed = Policy::load("f.yaml", text.as_bytes()).expect("a warning only");
+    assert!(parsed.warnings[0].to_string().contains("4:70: warning: `replaces` is not supported"));
 }
 
 #[test]
@@ -478,10 +478,10 @@ descriptors:
         wide += &format!("x{level}: &x{level} [{aliases}]\n");
     }
     let error = Policy::load("f.yaml", wide.as_bytes()).expect_err("too much").to_string();
-    assert!(error.contains("6:") && error.contains("too many things, aliases counted"), "{error}");
+    assert!(error.contains("6:") && error.contains("too large up to here; each alias"), "{error}");
     let text = format!("- &t {}\n{}", "x".repeat(1 << 20), "- *t\n".repeat(100));
     let error = Policy::load("f.yaml", text.as_bytes()).expect_err("too much").to_string();
-    assert!(error.contains("too many things, aliases counted"), "{error}");
+    assert!(error.contains("too large up to here; each alias"), "{error}");
     let mut deep = String::new();
     for level in 1..100_000 {
         deep += &format!("- &a{level} [*a{}]\n", level - 1);

@@ -93,7 +93,7 @@ fn request() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
 
 proptest! {
     #[test]
-    fn requests_find_what_a_walk_finds(
+    fn requests_find_what_a_walk_of_the_tree_finds(
         trees in level(),
         requests in proptest::collection::vec(request(), 1..20),
     ) {

@@ -1,4 +1,4 @@
-//! Any file of others, however odd: it is read or refused, and the names of its rules are unique.
+//! Any YAML file, however odd: it is parsed or rejected, and the names of its rules are unique.
 
 use std::collections::HashSet;
 
@@ -78,19 +78,24 @@ fn limitador() -> impl Strategy<Value = String> {
     })
 }
 
-/// It is a policy that can be written down, or it is refused; names are never why.
+/// It is a policy that can be written, or it is rejected; names are never the reason.
 fn is_read_or_refused(text: &str) -> Result<(), TestCaseError> {
     match Policy::load("f.yaml", text.as_bytes()) {
         Err(errors) => {
-            let said = errors.to_string();
-            prop_assert!(!said.contains(" is taken in domain "), "{}\n{}", said, text);
+            let text_of_errors = errors.to_string();
+            prop_assert!(
+                !text_of_errors.contains(" is already used in domain "),
+                "{}\n{}",
+                text_of_errors,
+                text
+            );
         }
         Ok(parsed) => {
             let rules = parsed.policy.rules();
             let names: HashSet<_> = rules.iter().map(|it| (it.domain_name(), it.name())).collect();
             prop_assert_eq!(names.len(), rules.len(), "{}", text);
             let again = Policy::from_toml(&parsed.policy.to_toml());
-            let again = again.expect("it can be written down");
+            let again = again.expect("it can be written");
             prop_assert_eq!(again.rules(), rules, "{}", text);
         }
     }
@@ -111,12 +116,12 @@ proptest! {
     #[test]
     fn descriptors_that_were_cut_and_spoilt(
         level in vec(descriptor(), 1..4),
-        places in vec((any::<prop::sample::Index>(), any::<char>()), 1..4),
+        positions in vec((any::<prop::sample::Index>(), any::<char>()), 1..4),
     ) {
         let text = format!("domain: d\ndescriptors: [{}]\n", level.join(",\n  "));
         let mut letters: Vec<char> = text.chars().collect();
-        for (place, letter) in places {
-            let at = place.index(letters.len());
+        for (position, letter) in positions {
+            let at = position.index(letters.len());
             letters[at] = letter;
         }
         is_read_or_refused(&letters.iter().collect::<String>())?;

@@ -1,4 +1,4 @@
-//! What went wrong in other limiters, told as tests.
+//! Bugs of other limiters, as tests.
 
 use std::time::Duration;
 
@@ -71,11 +71,12 @@ fn times_out_of_order_mint_nothing() {
 
 #[test]
 fn a_full_table_neither_resets_an_attacker_nor_locks_known_keys_out() {
-    // Evicting the oldest frees whoever fills the table; refusing everybody blocks everybody.
+    // Evicting the oldest frees a client that fills the table; denying all keys blocks every
+    // client.
     let builder = Limiter::<u64>::builder(one_per_day(10)).max_keys(1_000);
     let limiter = builder.when_full(WhenFull::Share).build().unwrap();
     assert_eq!((0..20).filter(|_| limiter.allow_at(&0, secs(1))).count(), 10, "the attacker");
-    assert!(limiter.allow_at(&1, secs(1)), "somebody known");
+    assert!(limiter.allow_at(&1, secs(1)), "a stored key");
     for key in 2..50_000 {
         let _ = limiter.allow_at(&key, secs(1));
     }
@@ -120,7 +121,7 @@ fn a_clock_far_from_its_origin_counts_as_exactly_as_near_it() {
 }
 
 #[test]
-fn rates_say_what_they_mean() {
+fn rates_are_counts_per_period() {
     // per_second(n) that means one per n seconds; true that means limited; zero that means all.
     let limiter: Limiter<u64> = Limiter::new(Bucket::of(Rate::per_second(5).unwrap()).unwrap());
     assert_eq!((0..9).filter(|_| limiter.allow_at(&1, secs(1))).count(), 5);

@@ -119,7 +119,7 @@ fn edits_against_parallel_calls_admit_what_the_largest_limit_allows() {
     let done = AtomicBool::new(false);
     let admitted = thread::scope(|scope| {
         scope.spawn(|| {
-            // Down and up again: the spent units stay spent.
+            // Down and up again: charges stay.
             while !done.load(Ordering::Relaxed) {
                 limiter.set_limit_at(one_per_day(5), secs(1));
                 limiter.set_limit_at(Bucket::new(Rate::per_day(7).unwrap(), 10).unwrap(), secs(1));
@@ -135,7 +135,7 @@ fn edits_against_parallel_calls_admit_what_the_largest_limit_allows() {
 }
 
 #[test]
-fn the_ceiling_holds_under_threads() {
+fn the_capacity_holds_under_threads() {
     let limiter = Limiter::<usize>::builder(one_per_day(1)).max_keys(1_000).build().unwrap();
     count(4, 50_000, |call| limiter.allow_at(&call, secs(1)));
     assert_eq!(limiter.len(), 1_000);

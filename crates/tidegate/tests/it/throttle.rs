@@ -27,23 +27,23 @@ fn the_example_of_redis_cell() {
     for _ in 0..15 {
         assert!(throttle.check("user123", limit, 1).is_allowed());
     }
-    let refused = throttle.check("user123", limit, 1);
-    assert_eq!((refused.remaining(), refused.reset()), (0, seconds(32)));
-    assert_eq!(refused.wait(), Some(Wait::After(seconds(2))));
+    let denied = throttle.check("user123", limit, 1);
+    assert_eq!((denied.remaining(), denied.reset()), (0, seconds(32)));
+    assert_eq!(denied.wait(), Some(Wait::After(seconds(2))));
     assert_eq!(throttle.check("user123", limit, 17).wait(), Some(Wait::Never));
 }
 
 #[test]
-fn other_numbers_go_on_from_what_was_spent() {
+fn other_numbers_continue_from_the_same_state() {
     let throttle: Throttle<str> = Throttle::new();
     // Ten units of one second each.
     assert!(throttle.check_at("k", limit(10, 1, 1), 10, secs(1)).is_allowed());
     // Ten seconds are twenty units of half a second: of thirty, ten are left.
     assert_eq!(throttle.peek_at("k", limit(30, 2, 1), 1, secs(1)).remaining(), 10);
-    // And more than five units of one second: refused, also to those who only look.
+    // And more than five units of one second: denied, also for a peek.
     let look = throttle.check_at("k", limit(5, 1, 1), 0, secs(1));
     assert_eq!(look.wait(), Some(Wait::After(seconds(5))));
-    // Whoever comes back with the old numbers finds nothing changed.
+    // A call with the old numbers finds nothing changed.
     assert_eq!(throttle.peek_at("k", limit(10, 1, 1), 1, secs(3)).remaining(), 2);
 }
 
@@ -84,7 +84,7 @@ fn a_full_table_never_admits_more_than_the_limit_of_the_call() {
             assert!(admitted <= 3, "{admitted} of key {key}");
         }
         assert!(throttle.len() <= throttle.capacity());
-        // When all is as good as new, everybody is welcome again.
+        // When all is as good as fresh, every key is allowed again.
         throttle.evict_idle_at(secs(1_000));
         assert!(throttle.is_empty());
         assert!(throttle.check_at(&1_999, limit(3, 1, 100), 3, secs(1_000)).is_allowed());
@@ -141,7 +141,7 @@ struct Model {
 }
 
 impl Model {
-    /// Whether it is allowed, what remains, and the time that a refused call lacks.
+    /// Whether it is allowed, what remains, and the time that a denied call lacks.
     fn check(&mut self, key: u8, limit: usize, cost: u64, charge: bool) -> (bool, i128, i128) {
         let (burst, count, period_ns) = LIMITS[limit];
         let per_unit = (i128::from(period_ns) * 256 + i128::from(count) - 1) / i128::from(count);
@@ -164,7 +164,7 @@ impl Model {
             None => 0,
             Some(Wait::After(wait)) => i128::try_from(wait.as_nanos()).unwrap(),
             Some(Wait::Never) => return assert!(cost > LIMITS[limit].0),
-            Some(Wait::Unknown) => panic!("nobody holds anything"),
+            Some(Wait::Unknown) => panic!("nothing is held"),
         };
         assert_eq!(wait, (lack + 255) / 256, "{call:?}");
     }
@@ -192,16 +192,16 @@ proptest! {
                     model.compare((key, limit, cost), false, &decision);
                 }
                 Step::Many { calls } => {
-                    let mut told = calls.iter();
-                    let asked = calls.iter().map(|(key, limit, cost)| Call {
+                    let mut expected = calls.iter();
+                    let batch = calls.iter().map(|(key, limit, cost)| Call {
                         key, limit: limits[*limit], cost: *cost,
                     });
                     throttle.check_many_at(
-                        asked,
-                        |decision| model.compare(*told.next().unwrap(), true, &decision),
+                        batch,
+                        |decision| model.compare(*expected.next().unwrap(), true, &decision),
                         now,
                     );
-                    prop_assert!(told.next().is_none());
+                    prop_assert!(expected.next().is_none());
                 }
                 Step::Forget { key } => {
                     throttle.forget(&key);

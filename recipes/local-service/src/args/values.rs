@@ -1,4 +1,4 @@
-//! What a value on the command line says.
+//! Parsers of command line values.
 
 use tidegate::policy::duration_from_text;
 
@@ -7,10 +7,10 @@ use crate::{Grant, UserOverride};
 /// A number of at least 1.
 pub(super) fn positive(text: &str) -> Result<u64, String> {
     match text.trim().parse::<i128>() {
-        Ok(0) => Err("it must be at least 1 (zero does not mean unlimited)".into()),
-        Ok(number) if number < 0 => Err("it is negative; it must be at least 1".into()),
-        Ok(number) => u64::try_from(number).map_err(|_| "it is too large".into()),
-        Err(_) => Err("it is not a whole number".into()),
+        Ok(0) => Err("must be at least 1 (zero does not mean unlimited)".into()),
+        Ok(number) if number < 0 => Err("must be at least 1, not negative".into()),
+        Ok(number) => u64::try_from(number).map_err(|_| "too large".into()),
+        Err(_) => Err("not a whole number".into()),
     }
 }
 
@@ -18,17 +18,17 @@ pub(super) fn positive(text: &str) -> Result<u64, String> {
 pub(super) fn mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
-        _ => Err("it is not a mode in octal, such as 0600".into()),
+        _ => Err("not an octal mode such as 0600".into()),
     }
 }
 
-/// An exception: `NAME=MAX`, `NAME=MAX/TIME`, `NAME=MAX/TIME:BURST`, `NAME=MAX:BURST` or
+/// An override: `NAME=MAX`, `NAME=MAX/TIME`, `NAME=MAX/TIME:BURST`, `NAME=MAX:BURST` or
 /// `NAME=unlimited`.
 pub(super) fn exception(text: &str) -> Result<UserOverride, String> {
-    // A name may have a `=`, numbers have none.
-    let (users, numbers) = text.rsplit_once('=').ok_or("there is no `=`; write NAME=MAX")?;
+    // A name may contain `=`, numbers do not.
+    let (users, numbers) = text.rsplit_once('=').ok_or("missing `=`; write NAME=MAX")?;
     if users.is_empty() {
-        return Err("there is no name before the `=`".into());
+        return Err("missing name before the `=`".into());
     }
     let users = users.to_owned();
     if numbers == "unlimited" {

@@ -1,4 +1,4 @@
-//! The command that pings.
+//! The `ping` command.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -8,7 +8,7 @@ use tidegate_proto::ipc::encode_text;
 use crate::harness::{Folder, InProcess, command};
 
 #[test]
-fn twenty_pings_by_hand() {
+fn ping_command_prints_twenty_responses() {
     let server = InProcess::usual();
     let mut ping = command();
     ping.args(["ping", "--count", "20", "--socket"]).arg(server.folder.socket());
@@ -20,14 +20,14 @@ fn twenty_pings_by_hand() {
     assert_eq!(lines[0], format!("1: ok: version {version}, 2026-01-31T23:59:59.000Z"));
     assert_eq!(
         lines[19],
-        "20: refused: Rate limit exceeded. Please wait before retrying. \
+        "20: denied: Rate limit exceeded. Please wait before retrying. \
          (limit user, retry in 10000 ms)"
     );
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "10 succeeded, 10 refused\n");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "10 succeeded, 10 denied\n");
 }
 
 #[test]
-fn a_ping_that_succeeds_ends_with_0() {
+fn successful_ping_exits_with_0() {
     let server = InProcess::usual();
     let mut ping = command();
     let output = ping.arg("ping").env("TIDEGATE_LOCAL_SOCKET", server.folder.socket()).output();
@@ -35,7 +35,7 @@ fn a_ping_that_succeeds_ends_with_0() {
 }
 
 #[test]
-fn no_answer_ends_with_2() {
+fn no_response_exits_with_2() {
     let folder = Folder::new();
     let mut ping = command();
     let output = ping.args(["ping", "--socket"]).arg(folder.socket()).output().unwrap();
@@ -43,9 +43,9 @@ fn no_answer_ends_with_2() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("No such file"));
 }
 
-/// A service that answers with nonsense does the caller no harm either.
+/// Invalid responses of a service do the client no harm.
 #[test]
-fn strange_answers_end_with_2() {
+fn invalid_responses_exit_with_2() {
     for response in [
         Vec::new(),
         b"\xff\xff\xff\xff".to_vec(),
@@ -71,7 +71,7 @@ fn strange_answers_end_with_2() {
 }
 
 #[test]
-fn a_service_that_does_not_answer_is_not_waited_for_for_ever() {
+fn ping_times_out_without_a_response() {
     let folder = Folder::new();
     let _listener = UnixListener::bind(folder.socket()).unwrap();
     let mut ping = command();

@@ -1,4 +1,4 @@
-//! Many connections: bounded for all and for each, and nothing is left of those that have gone.
+//! Concurrent connections: bounded in total and per user, without leaks.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -15,23 +15,23 @@ use crate::harness::{
 };
 
 #[test]
-fn a_user_has_so_many_connections_and_no_more() {
+fn connections_per_user_are_bounded() {
     let server = InProcess::start(Setup { limits: (8, 3), policy: None, ..Setup::default() });
     let mut callers: Vec<Caller> = (0..3).map(|_| server.call()).collect();
     assert!(callers.iter_mut().all(Caller::ping));
     let mut fourth = server.call();
-    let told: serde_json::Value = serde_json::from_str(&fourth.next().unwrap()).unwrap();
+    let response: serde_json::Value = serde_json::from_str(&fourth.next().unwrap()).unwrap();
     let error = "Too many connections.";
-    assert_eq!(told, json!({ "ok": false, "error": error, "protocolVersion": 1 }));
+    assert_eq!(response, json!({ "ok": false, "error": error, "protocolVersion": 1 }));
     assert_eq!(fourth.next(), None);
-    // A place is free again when its connection has ended.
+    // A slot is free again when its connection has ended.
     drop(callers.pop());
     while !server.call().is_served() {}
-    assert!(callers.iter_mut().all(Caller::ping), "the others have noticed nothing");
+    assert!(callers.iter_mut().all(Caller::ping), "the others are not affected");
 }
 
 #[test]
-fn a_user_who_takes_all_places_leaves_the_others_theirs() {
+fn user_at_the_maximum_leaves_slots_for_others() {
     if !can_be_others() {
         return;
     }
@@ -39,20 +39,22 @@ fn a_user_who_takes_all_places_leaves_the_others_theirs() {
     let server = InProcess::start(setup);
     let mut callers: Vec<Caller> = (0..8).map(|_| server.call()).collect();
     assert!(callers.iter_mut().all(Caller::ping));
-    assert!(server.call().next().is_some_and(|told| told.contains("Too many connections.")));
+    assert!(
+        server.call().next().is_some_and(|response| response.contains("Too many connections."))
+    );
     let other = ping_as(&server.folder, 20_001, 20_001, 10);
     assert_eq!(pongs(&other), 10, "{other:?}");
 }
 
 #[test]
-fn there_are_so_many_places_in_all() {
+fn connections_are_bounded_in_total() {
     if !can_be_others() {
         return;
     }
     let server = InProcess::start(Setup { limits: (4, 3), policy: None, ..Setup::default() });
     let mut callers: Vec<Caller> = (0..3).map(|_| server.call()).collect();
     assert!(callers.iter_mut().all(Caller::ping));
-    // Somebody else takes the last one, and keeps it: nobody reads what the command prints.
+    // Another user takes the last slot and keeps it: the command's output is not read.
     let mut command = command_as(&server.folder, 20_001, 20_001);
     command.args(["--count", "1000000"]).stdout(std::process::Stdio::piped());
     let mut last = command.spawn().unwrap();
@@ -60,23 +62,23 @@ fn there_are_so_many_places_in_all() {
     let mut stdout = BufReader::new(last.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
     assert!(line.starts_with(r#"{"ok":true,"#), "{line}");
-    let refused = ping_as(&server.folder, 20_002, 20_002, 1);
-    assert!(String::from_utf8_lossy(&refused.stdout).contains("Too many connections."));
+    let denied = ping_as(&server.folder, 20_002, 20_002, 1);
+    assert!(String::from_utf8_lossy(&denied.stdout).contains("Too many connections."));
     last.kill().unwrap();
     last.wait().unwrap();
 }
 
 #[test]
-fn a_slow_reader_does_not_keep_others_waiting() {
+fn slow_reader_delays_no_other() {
     let server = InProcess::start(Setup { policy: None, ..Setup::default() });
     let mut slow = server.call();
     slow.stream.set_nonblocking(true).unwrap();
-    // Requests until neither the service nor the socket takes any more, and no answer is read.
+    // Requests until neither the service nor the socket accepts more, and no response is read.
     let frames = encode_text(PING).unwrap().repeat(100);
     while slow.stream.write(&frames).is_ok() {}
     let mut quick = server.call();
     assert_eq!(quick.pings(100), 100);
-    // It is dropped: there is nobody any more who would take a request.
+    // It is dropped: the service reads no more requests.
     slow.stream.set_nonblocking(false).unwrap();
     let refused = |written: io::Result<usize>| {
         written.err().filter(|error| error.kind() != ErrorKind::Interrupted)
@@ -87,7 +89,7 @@ fn a_slow_reader_does_not_keep_others_waiting() {
 }
 
 #[test]
-fn ten_thousand_who_come_and_go_leave_nothing_behind() {
+fn ten_thousand_connections_leave_nothing_behind() {
     let running = Running::start(&["--no-limit"]);
     let socket = running.folder.socket();
     let whole = encode_text(PING).unwrap();
@@ -95,7 +97,7 @@ fn ten_thousand_who_come_and_go_leave_nothing_behind() {
         let mut caller = Caller::connect(&socket);
         match number % 4 {
             0 => {}
-            // There may be no place yet for one more who does not wait for an answer.
+            // There may be no slot yet for a connection that does not wait for a response.
             1 => drop(caller.stream.write_all(&whole[..7])),
             2 => {
                 drop(caller.stream.write_all(&[whole.clone(), b"\xff\xff\xff\xff".into()].concat()))
@@ -122,25 +124,25 @@ fn ten_thousand_who_come_and_go_leave_nothing_behind() {
 }
 
 #[test]
-fn connections_that_say_nothing_cost_little() {
+fn silent_connections_cost_little() {
     let running =
         Running::start(&["--max-connections", "600", "--max-connections-per-user", "500"]);
     let before_kb = rss_kb(running.pid());
     let mut callers: Vec<UnixStream> = Vec::new();
     for _ in 0..500 {
         let mut stream = UnixStream::connect(running.folder.socket()).unwrap();
-        // The largest frame, of which nothing comes.
+        // The length of the largest frame, without its bytes.
         stream.write_all(&65_536_u32.to_le_bytes()).unwrap();
         callers.push(stream);
     }
-    assert!(Caller::connect(&running.folder.socket()).next().is_some(), "all places are taken");
+    assert!(Caller::connect(&running.folder.socket()).next().is_some(), "all slots are taken");
     let after_kb = rss_kb(running.pid());
-    // A buffer of the announced size for each would be 32 MB.
+    // A buffer of the stated size for each would be 32 MB.
     assert!(after_kb < before_kb + 16_000, "{before_kb} kB before, {after_kb} kB after");
 }
 
 #[test]
-fn signals_end_it_in_order() {
+fn signals_shut_it_down_gracefully() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let running = Running::start(&[]);
         let mut idle = running.call();
@@ -157,9 +159,9 @@ fn signals_end_it_in_order() {
     }
 }
 
-/// Somebody who asks and asks, and never takes an answer, is cut off.
+/// A client that sends requests and never reads a response is cut off.
 #[test]
-fn a_caller_cannot_keep_it_from_ending() {
+fn client_cannot_delay_the_shutdown() {
     let running =
         Running::start(&["--no-limit", "--close-timeout", "50ms", "--write-timeout", "2s"]);
     let mut stuck = running.call();
@@ -172,9 +174,9 @@ fn a_caller_cannot_keep_it_from_ending() {
     assert!(log.iter().any(|line| line.contains("did not end in time")), "{log:#?}");
 }
 
-/// Out of descriptors is a bad day, not the end.
+/// Running out of file descriptors does not stop the service.
 #[test]
-fn running_out_of_descriptors_does_not_end_it() {
+fn running_out_of_descriptors_does_not_stop_it() {
     let folder = Folder::new();
     let mut limited = std::process::Command::new("sh");
     limited.args(["-c", "ulimit -n 24; exec \"$0\" \"$@\""]);

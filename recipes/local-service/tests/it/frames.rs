@@ -1,4 +1,4 @@
-//! Frames of every wrong shape and size, and good ones in every kind of pieces.
+//! Invalid frames of every kind and size, and valid ones in pieces.
 
 use std::io::{Read, Write};
 
@@ -13,7 +13,7 @@ fn frame(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn each_wrong_frame_is_answered_with_what_is_wrong_and_then_closed() {
+fn invalid_frame_gets_an_error_and_is_closed() {
     let server = InProcess::usual();
     let too_long = u32::try_from(FRAME_BYTES_MAX + 1).unwrap();
     let huge_text =
@@ -23,9 +23,9 @@ fn each_wrong_frame_is_answered_with_what_is_wrong_and_then_closed() {
         (frame(b""), "the frame is empty"),
         (too_long.to_le_bytes().into(), "the frame is too long: 65537 bytes, 65536 at most"),
         (u32::MAX.to_le_bytes().into(), "the frame is too long: 4294967295 bytes, 65536 at most"),
-        // The length of somebody who thinks that it is big-endian.
+        // A length in big-endian.
         ([&35_u32.to_be_bytes()[..], PING.as_bytes()].concat(), "the frame is too long"),
-        // A caller who thinks that this is HTTP.
+        // A client that speaks HTTP.
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "the frame is too long"),
         (frame(b"\xff\xfe{}"), "the frame is not UTF-8"),
         (frame(b"\xed\xa0\x80"), "the frame is not UTF-8"),
@@ -50,28 +50,28 @@ fn each_wrong_frame_is_answered_with_what_is_wrong_and_then_closed() {
         let mut caller = server.call();
         caller.send_bytes(&bytes);
         let response: Value = serde_json::from_str(&caller.next().unwrap()).unwrap();
-        let told = response["error"].as_str().unwrap();
-        assert!(told.starts_with(&format!("Bad request: {error}")), "{told}");
+        let text = response["error"].as_str().unwrap();
+        assert!(text.starts_with(&format!("Bad request: {error}")), "{text}");
         assert_eq!(response["ok"], false);
         assert_eq!(response["protocolVersion"], 1);
         assert_eq!(caller.next(), None, "{error}");
     }
-    assert_eq!(server.call().pings(20), 10, "none of that has cost anything");
+    assert_eq!(server.call().pings(20), 10, "none of that was charged");
 }
 
 #[test]
-fn a_frame_of_the_largest_size_is_served() {
+fn largest_frame_is_served() {
     let server = InProcess::usual();
     let mut caller = server.call();
     let padding = "x".repeat(FRAME_BYTES_MAX - PING.len() - r#","padding":"""#.len());
     let largest = PING.replace('}', &format!(r#","padding":"{padding}"}}"#));
     assert_eq!(largest.len(), FRAME_BYTES_MAX);
-    assert!(is_ok(&caller.ask(&largest)));
+    assert!(is_ok(&caller.send_request(&largest)));
     assert!(caller.ping());
 }
 
 #[test]
-fn a_frame_may_come_byte_by_byte() {
+fn frame_may_arrive_byte_by_byte() {
     let server = InProcess::usual();
     let mut caller = server.call();
     for byte in encode_text(PING).unwrap() {
@@ -82,30 +82,30 @@ fn a_frame_may_come_byte_by_byte() {
 }
 
 #[test]
-fn many_frames_at_once_are_answered_one_after_another() {
+fn many_frames_at_once_are_served_in_order() {
     let server = InProcess::usual();
     let mut caller = server.call();
     caller.send_bytes(&encode_text(PING).unwrap().repeat(20));
-    let answers: Vec<Value> =
+    let responses: Vec<Value> =
         (0..20).map(|_| serde_json::from_str(&caller.next().unwrap()).unwrap()).collect();
-    assert!(answers[..10].iter().all(is_ok));
-    assert!(!answers[10..].iter().any(is_ok));
+    assert!(responses[..10].iter().all(is_ok));
+    assert!(!responses[10..].iter().any(is_ok));
 }
 
 #[test]
-fn the_answers_before_a_wrong_frame_arrive() {
+fn responses_before_an_invalid_frame_arrive() {
     let server = InProcess::usual();
     let mut caller = server.call();
     let good = encode_text(PING).unwrap();
     caller.send_bytes(&[good.clone(), good.clone(), frame(b"{"), good].concat());
-    let answers: Vec<Value> =
+    let responses: Vec<Value> =
         (0..3).map(|_| serde_json::from_str(&caller.next().unwrap()).unwrap()).collect();
-    assert_eq!(answers.iter().map(is_ok).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(responses.iter().map(is_ok).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(caller.next(), None);
 }
 
 #[test]
-fn half_a_frame_and_a_goodbye_harm_nobody() {
+fn closing_within_a_frame_affects_no_other() {
     let server = InProcess::usual();
     let whole = encode_text(PING).unwrap();
     for end in 0..whole.len() {
@@ -113,14 +113,14 @@ fn half_a_frame_and_a_goodbye_harm_nobody() {
         caller.send_bytes(&whole[..end]);
         if end % 2 == 0 {
             caller.stream.shutdown(std::net::Shutdown::Write).unwrap();
-            assert_eq!(caller.next(), None, "there is nothing to answer");
+            assert_eq!(caller.next(), None, "there is no request to respond to");
         }
     }
     assert_eq!(server.call().pings(20), 10);
 }
 
 #[test]
-fn who_leaves_without_reading_harms_nobody() {
+fn leaving_without_reading_affects_no_other() {
     let server = InProcess::usual();
     for _ in 0..5 {
         let mut caller = server.call();
@@ -130,9 +130,9 @@ fn who_leaves_without_reading_harms_nobody() {
     assert!(caller.pings(20) <= 10);
 }
 
-/// Whatever bytes come, the service answers the next caller.
+/// Whatever bytes arrive, the service serves the next client.
 #[test]
-fn noise_harms_nobody() {
+fn random_bytes_affect_no_other() {
     let server = InProcess::usual();
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     for round in 0..300 {
@@ -144,11 +144,11 @@ fn noise_harms_nobody() {
             *byte = state.to_le_bytes()[0];
         }
         if round % 2 == 0 {
-            // A length that is believed, so that the rest is looked at.
+            // A valid length, so that the rest is parsed.
             noise = frame(&noise);
         }
         let mut caller = server.call();
-        // The service may have had enough before all is sent.
+        // The service may close before all is sent.
         let _ = caller.stream.write_all(&noise);
         let _ = caller.stream.shutdown(std::net::Shutdown::Write);
         let _ = caller.stream.read_to_end(&mut Vec::new());

@@ -1,4 +1,4 @@
-//! The guide, as somebody follows it. Its Rust code is tested as documentation of the library.
+//! The guide's commands and outputs. Its Rust code is tested as documentation of the library.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ mod run;
 use run::Guide;
 
 #[test]
-fn the_commands_of_the_guide_do_what_it_says() {
+fn guide_commands_print_what_it_shows() {
     let folder = Folder::new();
     let built = Path::new(env!("CARGO_BIN_EXE_tidegate-local-service")).parent().unwrap();
     let mut shell = cleared(Command::new("sh"));
@@ -19,14 +19,14 @@ fn the_commands_of_the_guide_do_what_it_says() {
     let guide = Guide {
         text: include_str!("../../../../docs/guides/local-service.md"),
         folder: folder.path(),
-        // What cargo would build is what is tested here. Everything else is as in the guide.
+        // The built commands are tested; everything else is as in the guide.
         prelude: "cargo() { :; }",
         without_varying: without_numbers,
     };
     guide.run(shell);
 }
 
-/// A line without what is different each time: times of day, and how long to wait.
+/// A line without its varying parts: times of day, and waits.
 fn without_numbers(line: &str) -> String {
     let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     for at in 0..words.len() {

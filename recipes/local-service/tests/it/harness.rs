@@ -23,14 +23,14 @@ use tidegate_local_service::{
 use tidegate_proto::ipc::{Decoder, encode_text};
 use tokio::sync::oneshot;
 
-/// The request that everybody makes.
+/// The usual request.
 pub(crate) const PING: &str = r#"{"type":"ping","protocolVersion":1}"#;
 
 /// A time in the clock of tests: the last second of January 2026.
 pub(crate) const START: Timestamp = Timestamp::from_secs(1_769_903_999);
 
-/// A folder that everybody may enter and that is gone after the test. Paths of sockets are short, so
-/// it is not among the build's files.
+/// A temporary folder that all users may enter. Paths of sockets are short, so it is not in the
+/// build's folder.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -81,7 +81,7 @@ pub(crate) fn peer(name: &str) -> PeerCredentials {
     PeerCredentials { uid: 4_000_000, name: name.into(), gids: Vec::new() }
 }
 
-/// A server in this process, by a clock that stands still.
+/// A server in this process, with a stopped clock.
 pub(crate) struct InProcess {
     pub(crate) folder: Folder,
     pub(crate) clock: ManualClock,
@@ -89,7 +89,7 @@ pub(crate) struct InProcess {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How a server in this process is different from the usual one.
+/// The settings of a server in this process.
 pub(crate) struct Setup {
     pub(crate) policy: Option<Policy>,
     pub(crate) access: Access,
@@ -145,11 +145,11 @@ impl Drop for InProcess {
     fn drop(&mut self) {
         drop(self.stop.take());
         let ended = self.thread.take().unwrap().join();
-        assert!(ended.is_ok() || std::thread::panicking(), "the server has panicked");
+        assert!(ended.is_ok() || std::thread::panicking(), "the server panicked");
     }
 }
 
-/// Somebody who calls the service.
+/// A client of the service.
 pub(crate) struct Caller {
     pub(crate) stream: UnixStream,
     decoder: Decoder,
@@ -159,8 +159,8 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn connect(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         Self { stream, decoder: Decoder::new(), unread: Vec::new() }
     }
 
@@ -172,7 +172,7 @@ impl Caller {
         self.send_bytes(&encode_text(text).unwrap());
     }
 
-    /// The next answer; `None` if the service has closed the connection.
+    /// The next response; `None` if the service has closed the connection.
     pub(crate) fn next(&mut self) -> Option<String> {
         loop {
             let mut input = &self.unread[..];
@@ -185,39 +185,39 @@ impl Caller {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return None,
                 Ok(count) => self.unread.extend(&buffer[..count]),
-                // It was closed before all was read that this side has sent.
+                // It was closed before the service had read everything.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => panic!("no answer: {error}"),
+                Err(error) => panic!("no response: {error}"),
             }
         }
     }
 
-    pub(crate) fn ask(&mut self, text: &str) -> Value {
+    pub(crate) fn send_request(&mut self, text: &str) -> Value {
         self.send(text);
-        serde_json::from_str(&self.next().expect("an answer")).unwrap()
+        serde_json::from_str(&self.next().expect("a response")).unwrap()
     }
 
-    /// Whether a ping was answered with a pong.
+    /// Whether a ping got a pong.
     pub(crate) fn ping(&mut self) -> bool {
-        is_ok(&self.ask(PING))
+        is_ok(&self.send_request(PING))
     }
 
-    /// Whether there was a place for this connection.
+    /// Whether there was a slot for this connection.
     pub(crate) fn is_served(&mut self) -> bool {
-        // Who has no place may be gone before this is written.
+        // A connection without a slot may be closed before this is written.
         let _ = self.stream.write_all(&encode_text(PING).unwrap());
-        self.next().is_some_and(|told| !told.contains("Too many connections."))
+        self.next().is_some_and(|response| !response.contains("Too many connections."))
     }
 
-    /// How many of so many pings in a row succeed.
+    /// How many of this many pings in a row succeed.
     pub(crate) fn pings(&mut self, count: usize) -> usize {
         (0..count).filter(|_| self.ping()).count()
     }
 }
 
 pub(crate) fn is_ok(response: &Value) -> bool {
-    response["ok"].as_bool().expect("every answer says whether it is one")
+    response["ok"].as_bool().expect("every response has `ok`")
 }
 
 /// The real command, serving.
@@ -266,23 +266,23 @@ impl Running {
         self.child.id()
     }
 
-    /// The log once it has so many lines with this text, and how many those are.
+    /// The log once it has this many lines with this text, and their number.
     pub(crate) fn wait_for(&self, text: &str, count: usize) -> (Vec<String>, usize) {
         let (log, changed) = &*self.log;
         let found = |log: &Log| log.lines.iter().filter(|line| line.contains(text)).count();
         let log = log.lock().unwrap();
         let is_missing = |log: &mut Log| found(log) < count && !log.is_over;
-        let (log, _) = changed.wait_timeout_while(log, PATIENCE, is_missing).unwrap();
+        let (log, _) = changed.wait_timeout_while(log, TIMEOUT, is_missing).unwrap();
         assert!(found(&log) >= count, "no {count} × {text:?} in {:#?}", log.lines);
         (log.lines.clone(), found(&log))
     }
 
-    /// Ends it by a signal; how it ended, and its whole log.
+    /// Stops it by a signal; returns its exit status and whole log.
     pub(crate) fn stop(self, signal: Signal) -> (ExitStatus, Vec<String>) {
         self.stop_keeping(signal, |_| {})
     }
 
-    /// Ends it by a signal, and looks at what it has left.
+    /// Stops it by a signal, and calls this with its folder.
     pub(crate) fn stop_keeping(
         mut self,
         signal: Signal,
@@ -296,7 +296,7 @@ impl Running {
         (status, log.lines.clone())
     }
 
-    /// Kills it, so that it cannot tidy up; the folder is left.
+    /// Kills it, so that it cannot clean up; the folder is left.
     pub(crate) fn kill(mut self) -> Folder {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -311,7 +311,7 @@ impl Drop for Running {
     }
 }
 
-/// The real command, without the variables of the one who runs the tests.
+/// The real command, without the environment of the tests.
 pub(crate) fn command() -> Command {
     cleared(Command::new(env!("CARGO_BIN_EXE_tidegate-local-service")))
 }
@@ -325,7 +325,7 @@ pub(crate) fn cleared(mut command: Command) -> Command {
     command
 }
 
-/// Whether this can be other users. In continuous integration it has to.
+/// Whether this process can act as other users. In continuous integration it has to.
 #[expect(clippy::print_stdout, reason = "a test that tests nothing says so")]
 pub(crate) fn can_be_others() -> bool {
     let has_tools = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
@@ -340,8 +340,8 @@ pub(crate) fn can_be_others() -> bool {
 
 /// A copy of the command for users who cannot enter the build's folder.
 ///
-/// Another process makes it: a file that this one has open for writing could not be run while a child
-/// that another test starts has it open too.
+/// Another process makes it: a file open for writing in this one could not be executed while a
+/// child of another test has it open too.
 pub(crate) fn copy_of_the_command(folder: &Folder) -> PathBuf {
     let copy = folder.path().join("tidegate-local-service");
     if !copy.exists() {
@@ -352,7 +352,7 @@ pub(crate) fn copy_of_the_command(folder: &Folder) -> PathBuf {
     copy
 }
 
-/// Pings as another user, who has a group and no others.
+/// Pings as another user, with one group only.
 pub(crate) fn ping_as(folder: &Folder, uid: u32, gid: u32, count: u32) -> Output {
     command_as(folder, uid, gid).arg("--count").arg(count.to_string()).output().unwrap()
 }
@@ -366,16 +366,16 @@ pub(crate) fn command_as(folder: &Folder, uid: u32, gid: u32) -> Command {
     command
 }
 
-/// The answers that a ping command has printed.
-pub(crate) fn answers(output: &Output) -> Vec<Value> {
+/// The responses that a ping command has printed.
+pub(crate) fn responses(output: &Output) -> Vec<Value> {
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
-/// How many answers are pongs.
+/// How many responses are pongs.
 pub(crate) fn pongs(output: &Output) -> usize {
-    answers(output).iter().filter(|response| is_ok(response)).count()
+    responses(output).iter().filter(|response| is_ok(response)).count()
 }
 
-/// Longer than anything here takes: a test that gets here has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any step takes: a test that waits this long has failed.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! What is allowed and what is refused, by a clock that moves when told.
+//! Allowed and denied requests, with a manual clock.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -34,50 +34,50 @@ fn pings(service: &Service<ManualClock>, peer: &PeerCredentials, count: usize) -
 }
 
 #[test]
-fn of_twenty_rapid_pings_ten_succeed_and_ten_are_refused() {
+fn of_twenty_rapid_pings_ten_are_allowed_and_ten_denied() {
     let server = InProcess::usual();
     let mut caller = server.call();
-    let answers: Vec<Value> = (0..20).map(|_| caller.ask(PING)).collect();
+    let responses: Vec<Value> = (0..20).map(|_| caller.send_request(PING)).collect();
     let pong = json!({
         "ok": true,
         "serviceVersion": env!("CARGO_PKG_VERSION"),
         "time": "2026-01-31T23:59:59.000Z",
         "protocolVersion": 1,
     });
-    let refused = json!({
+    let denied = json!({
         "ok": false,
         "error": "Rate limit exceeded. Please wait before retrying.",
         "retryAfterMs": 10_000,
         "limit": "user",
         "protocolVersion": 1,
     });
-    assert!(answers[..10].iter().all(|response| *response == pong), "{answers:#?}");
-    assert!(answers[10..].iter().all(|response| *response == refused), "{answers:#?}");
+    assert!(responses[..10].iter().all(|response| *response == pong), "{responses:#?}");
+    assert!(responses[10..].iter().all(|response| *response == denied), "{responses:#?}");
 }
 
 #[test]
-fn the_window_opens_with_the_first_request_and_is_new_after_ten_seconds() {
+fn window_opens_with_the_first_request_and_lasts_ten_seconds() {
     let server = InProcess::usual();
     let mut caller = server.call();
-    // Nothing has begun before the first request.
+    // The window opens with the first request, not before.
     server.clock.advance(7 * SECOND);
     assert!(caller.ping());
     server.clock.advance(9 * SECOND);
     assert_eq!(caller.pings(20), 9);
     server.clock.advance(SECOND - Duration::from_nanos(1));
-    let refused = caller.ask(PING);
-    assert_eq!(refused["retryAfterMs"], 1, "a nanosecond is a millisecond, rounded up");
+    let denied = caller.send_request(PING);
+    assert_eq!(denied["retryAfterMs"], 1, "a nanosecond is a millisecond, rounded up");
     server.clock.advance(Duration::from_nanos(1));
     assert_eq!(caller.pings(20), 10);
 }
 
 #[test]
-fn who_waits_as_long_as_the_answer_says_gets_through() {
+fn retry_after_the_reported_wait_is_allowed() {
     let server = InProcess::usual();
     let mut caller = server.call();
     assert_eq!(caller.pings(10), 10);
     server.clock.advance(Duration::from_nanos(1_234_567_891));
-    let wait_ms = caller.ask(PING)["retryAfterMs"].as_u64().unwrap();
+    let wait_ms = caller.send_request(PING)["retryAfterMs"].as_u64().unwrap();
     assert_eq!(wait_ms, 8_766);
     server.clock.advance(Duration::from_millis(wait_ms));
     assert!(caller.ping());
@@ -89,11 +89,11 @@ fn connections_of_a_user_share_one_budget() {
     let mut callers: Vec<_> = (0..4).map(|_| server.call()).collect();
     let passed: usize = callers.iter_mut().map(|caller| caller.pings(4)).sum();
     assert_eq!(passed, 10);
-    assert!(!server.call().ping(), "a new connection is no new budget");
+    assert!(!server.call().ping(), "a new connection has no new budget");
 }
 
 #[test]
-fn users_do_not_spend_each_others_budget() {
+fn users_have_separate_budgets() {
     let clock = ManualClock::new(START);
     let service = service(policy(10, 30), &clock);
     assert_eq!(pings(&service, &peer("ada"), 20), 10);
@@ -101,34 +101,34 @@ fn users_do_not_spend_each_others_budget() {
 }
 
 #[test]
-fn all_users_together_have_a_limit_too() {
+fn global_limit_applies_across_users() {
     let clock = ManualClock::new(START);
     let service = service(policy(10, 30), &clock);
     for name in ["a", "b", "c"] {
         assert_eq!(pings(&service, &peer(name), 10), 10);
     }
-    let refused = ping(&service, &peer("d")).unwrap_err();
-    assert_eq!(refused.limit.as_deref(), Some("global"));
-    assert_eq!(refused.retry_after_ms, Some(10_000));
+    let denied = ping(&service, &peer("d")).unwrap_err();
+    assert_eq!(denied.limit.as_deref(), Some("global"));
+    assert_eq!(denied.retry_after_ms, Some(10_000));
     clock.advance(10 * SECOND);
     assert_eq!(pings(&service, &peer("d"), 20), 10);
 }
 
 #[test]
-fn a_refusal_by_the_global_limit_costs_the_user_nothing() {
+fn denial_by_the_global_limit_costs_the_user_nothing() {
     let clock = ManualClock::new(START);
     let service = service(policy(10, 10), &clock);
     assert_eq!(pings(&service, &peer("ada"), 10), 10);
-    // Grace is refused by the limit for all, again and again …
+    // Grace is denied by the global limit, again and again …
     clock.advance(9 * SECOND);
     assert_eq!(pings(&service, &peer("grace"), 50), 0);
-    // … and has her whole budget when there is room.
+    // … and has her whole budget when it allows her.
     clock.advance(SECOND);
     assert_eq!(pings(&service, &peer("grace"), 20), 10);
 }
 
 #[test]
-fn a_refusal_by_a_users_limit_costs_the_others_nothing() {
+fn denial_by_the_user_limit_costs_the_global_limit_nothing() {
     let clock = ManualClock::new(START);
     let service = service(policy(10, 30), &clock);
     assert_eq!(pings(&service, &peer("ada"), 1_000), 10);
@@ -137,22 +137,22 @@ fn a_refusal_by_a_users_limit_costs_the_others_nothing() {
 }
 
 #[test]
-fn when_both_refuse_the_longer_wait_is_told() {
+fn longer_wait_is_reported_when_both_deny() {
     let clock = ManualClock::new(START);
     let service = service(policy(10, 10), &clock);
     assert!(ping(&service, &peer("grace")).is_ok());
     clock.advance(5 * SECOND);
     assert_eq!(pings(&service, &peer("ada"), 9), 9);
     clock.advance(5 * SECOND);
-    // A new window for all; Ada's own has 5 seconds to go, and one request left.
+    // A new global window; Ada's own lasts 5 more seconds, with one request left.
     assert_eq!(pings(&service, &peer("grace"), 9), 9);
     assert!(ping(&service, &peer("ada")).is_ok());
-    let refused = ping(&service, &peer("ada")).unwrap_err();
-    assert_eq!((refused.limit.as_deref(), refused.retry_after_ms), (Some("global"), Some(10_000)));
+    let denied = ping(&service, &peer("ada")).unwrap_err();
+    assert_eq!((denied.limit.as_deref(), denied.retry_after_ms), (Some("global"), Some(10_000)));
 }
 
 #[test]
-fn threads_get_exactly_as_much_as_there_is() {
+fn threads_get_exactly_the_limit() {
     for _ in 0..20 {
         let clock = ManualClock::new(START);
         let service = service(policy(100, 250), &clock);
@@ -179,7 +179,7 @@ fn threads_get_exactly_as_much_as_there_is() {
 }
 
 #[test]
-fn connections_at_the_same_time_get_exactly_as_much_as_there_is() {
+fn concurrent_connections_get_exactly_the_limit() {
     let setup = Setup { policy: Some(policy(100, 100)), ..Setup::default() };
     let server = InProcess::start(setup);
     let callers: Vec<_> = (0..16).map(|_| server.call()).collect();
@@ -201,7 +201,7 @@ fn connections_at_the_same_time_get_exactly_as_much_as_there_is() {
 }
 
 #[test]
-fn numbers_that_are_zero_are_refused_and_named() {
+fn zero_is_an_error_that_names_the_setting() {
     let per_zero = LimitNumbers { max: 10, per: Duration::ZERO, burst: None };
     let burst_zero = LimitNumbers { max: 10, per: SECOND, burst: Some(0) };
     let usual = limits(10, 30);
@@ -219,7 +219,7 @@ fn numbers_that_are_zero_are_refused_and_named() {
 }
 
 #[test]
-fn a_global_limit_below_that_of_a_user_is_refused() {
+fn global_limit_below_the_user_limit_is_an_error() {
     let numbers = |max, seconds, burst| LimitNumbers { max, per: seconds * SECOND, burst };
     for (user, global, setting) in [
         (numbers(10, 10, None), numbers(9, 10, None), "--global-max"),
@@ -231,14 +231,14 @@ fn a_global_limit_below_that_of_a_user_is_refused() {
         (numbers(10, 10, None), numbers(30, 10, Some(9)), "--global-burst"),
     ] {
         let limits = Limits { user, global, overrides: Vec::new() };
-        let refused = limits.policy().expect_err(&format!("{limits:?}"));
-        assert_eq!(refused.setting(), setting, "{limits:?}: {refused}");
+        let denied = limits.policy().expect_err(&format!("{limits:?}"));
+        assert_eq!(denied.setting(), setting, "{limits:?}: {denied}");
     }
     assert!(limits(30, 30).policy().is_ok(), "equal is not below");
 }
 
 #[test]
-fn large_limits_are_as_exact_as_small_ones() {
+fn large_limits_are_exact() {
     let most = u64::from(u32::MAX);
     let clock = ManualClock::new(START);
     let large = service(policy(most, most), &clock);
@@ -250,7 +250,7 @@ fn large_limits_are_as_exact_as_small_ones() {
 }
 
 #[test]
-fn names_with_odd_characters_are_names() {
+fn names_with_odd_characters_are_distinct() {
     let clock = ManualClock::new(START);
     let service = service(policy(2, 1_000), &clock);
     let long = "x".repeat(10_000);
@@ -283,12 +283,12 @@ fn names_with_odd_characters_are_names() {
         &long[1..],
     ];
     for name in names {
-        assert_eq!(pings(&service, &peer(name), 5), 2, "{name:?} has a budget of its own");
+        assert_eq!(pings(&service, &peer(name), 5), 2, "{name:?} has its own budget");
     }
 }
 
 #[test]
-fn users_who_stay_away_are_forgotten_as_others_come() {
+fn idle_users_are_evicted_as_others_arrive() {
     let clock = ManualClock::new(START);
     let service = service(policy(1, 1_000_000), &clock);
     let mut bytes_after_first = 0;
@@ -303,14 +303,14 @@ fn users_who_stay_away_are_forgotten_as_others_come() {
     }
     assert!(
         service.limiter().len() < 20_000,
-        "{} of 80 000 users are remembered",
+        "{} of 80 000 users are in the table",
         service.limiter().len()
     );
     assert!(service.limiter().bytes() <= 2 * bytes_after_first);
 }
 
 #[test]
-fn a_bucket_allows_a_burst_and_refills_steadily() {
+fn bucket_allows_a_burst_and_refills_steadily() {
     let user = LimitNumbers { max: 1, per: SECOND, burst: Some(5) };
     let global = LimitNumbers { max: 100, per: SECOND, burst: Some(100) };
     let clock = ManualClock::new(START);
@@ -322,7 +322,7 @@ fn a_bucket_allows_a_burst_and_refills_steadily() {
 }
 
 #[test]
-fn some_users_have_other_numbers() {
+fn overrides_change_the_limit_of_some_users() {
     let numbers = |max, per, burst| Grant::Numbers { max, per, burst };
     let exception = |users: &str, grant| UserOverride { users: users.into(), grant };
     let overrides = vec![
@@ -336,13 +336,13 @@ fn some_users_have_other_numbers() {
     assert_eq!(pings(&service, &peer("backup"), 30), 25);
     assert_eq!(pings(&service, &peer("ci-1"), 30), 3);
     assert_eq!(pings(&service, &peer("ci-2"), 30), 3);
-    assert_eq!(pings(&service, &peer("root"), 100), 59, "the limit for all is for all");
+    assert_eq!(pings(&service, &peer("root"), 100), 59, "the global limit applies to all users");
     clock.advance(5 * SECOND);
     assert_eq!(ping(&service, &peer("ci-1")).unwrap_err().limit.as_deref(), Some("global"));
 }
 
 #[test]
-fn exceptions_that_make_no_sense_are_refused() {
+fn invalid_overrides_are_errors() {
     let numbers = |max, burst| Grant::Numbers { max, per: None, burst };
     for (users, grant) in [
         ("ada", numbers(31, None)),
@@ -351,17 +351,17 @@ fn exceptions_that_make_no_sense_are_refused() {
         ("9..1", numbers(5, None)),
     ] {
         let overrides = vec![UserOverride { users: users.into(), grant }];
-        let refused = Limits { overrides, ..limits(10, 30) }.policy().unwrap_err();
-        assert_eq!(refused.setting(), "--user-override", "{users} {grant:?}");
+        let denied = Limits { overrides, ..limits(10, 30) }.policy().unwrap_err();
+        assert_eq!(denied.setting(), "--user-override", "{users} {grant:?}");
     }
     let twice =
         ["a*", "ada"].map(|users| UserOverride { users: users.into(), grant: Grant::Unlimited });
-    let refused = Limits { overrides: twice.into(), ..limits(10, 30) }.policy().unwrap_err();
-    assert_eq!(refused.setting(), "--user-override");
+    let denied = Limits { overrides: twice.into(), ..limits(10, 30) }.policy().unwrap_err();
+    assert_eq!(denied.setting(), "--user-override");
 }
 
 #[test]
-fn without_limits_everything_passes() {
+fn everything_is_allowed_without_limits() {
     let server = InProcess::start(Setup { policy: None, ..Setup::default() });
     assert_eq!(server.call().pings(500), 500);
 }

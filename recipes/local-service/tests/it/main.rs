@@ -1,7 +1,7 @@
-//! The local service as its callers see it: over real sockets, in this process by a clock that
-//! stands still, and as the real command with real users.
+//! The local service from outside: over real sockets, in this process with a stopped clock, and as
+//! the real command with real users.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod callers;
 mod connections;

@@ -1,4 +1,4 @@
-//! The order of the steps: read, authorise, version, limit, process, answer. What fails before the
+//! The order of the steps: read, authorise, version, limit, process, respond. What fails before the
 //! limit costs nothing.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::harness::{InProcess, PING, START, Setup, is_ok, peer};
 
 const OTHER_VERSION: &str = r#"{"type":"ping","protocolVersion":2}"#;
 
-fn nobody() -> Access {
+fn no_access() -> Access {
     Access::Only { uids: BTreeSet::new(), gids: BTreeSet::new() }
 }
 
@@ -25,7 +25,7 @@ fn service(access: Access) -> Service<ManualClock> {
 fn error(service: &Service<ManualClock>, peer: &PeerCredentials, text: &str) -> String {
     match service.handle(peer, Ok(text)).response {
         Response::Error(failure) => failure.error,
-        Response::Ok(_) => panic!("{text} was answered"),
+        Response::Ok(_) => panic!("{text} succeeded"),
     }
 }
 
@@ -33,35 +33,35 @@ fn error(service: &Service<ManualClock>, peer: &PeerCredentials, text: &str) -> 
 fn what_fails_before_the_limit_costs_nothing() {
     let server = InProcess::usual();
     for _ in 0..50 {
-        assert!(!is_ok(&server.call().ask("{")));
-        assert!(!is_ok(&server.call().ask("{}")));
-        assert!(!is_ok(&server.call().ask(OTHER_VERSION)));
+        assert!(!is_ok(&server.call().send_request("{")));
+        assert!(!is_ok(&server.call().send_request("{}")));
+        assert!(!is_ok(&server.call().send_request(OTHER_VERSION)));
     }
     assert_eq!(server.call().pings(20), 10);
 }
 
 #[test]
-fn who_is_not_on_the_list_costs_nobody_anything() {
+fn user_who_is_not_listed_is_not_charged() {
     let service = service(Access::Only { uids: BTreeSet::from([1]), gids: BTreeSet::new() });
     for _ in 0..100 {
         assert!(error(&service, &peer("mallory"), PING).starts_with("Access denied"));
     }
-    assert!(service.limiter().is_empty(), "the limits have not been touched");
+    assert!(service.limiter().is_empty(), "the limits are untouched");
     let ada = PeerCredentials { uid: 1, ..peer("ada") };
     assert!((0..10).all(|_| matches!(service.handle(&ada, Ok(PING)).response, Response::Ok(_))));
 }
 
 #[test]
-fn an_empty_identity_is_refused_without_touching_the_limits() {
+fn empty_identity_is_denied_without_touching_the_limits() {
     let service = service(Access::Everybody);
     assert!(error(&service, &peer(""), PING).starts_with("Access denied"));
     assert!(service.limiter().is_empty());
 }
 
-/// Each request fails at two steps; the answer is that of the earlier one.
+/// Each request fails at two steps; the error is that of the earlier one.
 #[test]
-fn the_steps_come_in_their_order() {
-    let closed = service(nobody());
+fn steps_run_in_order() {
+    let closed = service(no_access());
     // Reading comes before authorising …
     assert!(error(&closed, &peer("ada"), "{").starts_with("Bad request: the frame is not JSON"));
     assert_eq!(closed.handle(&peer("ada"), Err(&IpcError::Empty)).next, Next::Close);
@@ -79,13 +79,13 @@ fn the_steps_come_in_their_order() {
     assert!(error(&open, &peer("grace"), unknown).starts_with("Unknown type of request"));
 }
 
-/// The limit comes before processing, so what cannot be processed is charged.
+/// The limit comes before processing, so an unknown request is charged.
 #[test]
-fn a_request_that_nobody_knows_is_charged() {
+fn unknown_request_is_charged() {
     let server = InProcess::usual();
     let mut caller = server.call();
     for _ in 0..10 {
-        let response = caller.ask(r#"{"type":"shutdown","protocolVersion":1}"#);
+        let response = caller.send_request(r#"{"type":"shutdown","protocolVersion":1}"#);
         let error = "Unknown type of request. Known is: ping.";
         assert_eq!(response, json!({ "ok": false, "error": error, "protocolVersion": 1 }));
     }
@@ -93,7 +93,7 @@ fn a_request_that_nobody_knows_is_charged() {
 }
 
 #[test]
-fn old_callers_without_a_version_are_answered() {
+fn clients_without_a_version_are_served() {
     let server = InProcess::usual();
     let mut caller = server.call();
     for request in [
@@ -102,21 +102,21 @@ fn old_callers_without_a_version_are_answered() {
         r#"{"type":"ping","protocolVersion":null}"#,
         PING,
     ] {
-        let response = caller.ask(request);
+        let response = caller.send_request(request);
         assert!(is_ok(&response), "{request}");
         assert_eq!(response["protocolVersion"], 1);
     }
     for version in ["2", "-1", "100", "9223372036854775807"] {
         let request = format!(r#"{{"type":"ping","protocolVersion":{version}}}"#);
-        let response = caller.ask(&request);
+        let response = caller.send_request(&request);
         let error = "Unsupported protocol version. Send 1.";
         assert_eq!(response, json!({ "ok": false, "error": error, "protocolVersion": 1 }));
     }
-    assert!(caller.ping(), "the connection goes on");
+    assert!(caller.ping(), "the connection stays open");
 }
 
 #[test]
-fn an_identity_in_the_request_is_not_one() {
+fn identity_in_the_request_is_ignored() {
     let server = InProcess::usual();
     let mut caller = server.call();
     let forged = |number: usize| {
@@ -126,30 +126,31 @@ fn an_identity_in_the_request_is_not_one() {
             "client": { "name": user }, "limit": "none", "key": user, "domain": "other",
         })
     };
-    let passed = (0..20).filter(|number| is_ok(&caller.ask(&forged(*number).to_string()))).count();
+    let passed =
+        (0..20).filter(|number| is_ok(&caller.send_request(&forged(*number).to_string()))).count();
     assert_eq!(passed, 10);
 }
 
 #[test]
-fn who_is_denied_is_told_and_dismissed() {
-    let server = InProcess::start(Setup { access: nobody(), ..Setup::default() });
+fn denied_client_gets_an_error_and_is_closed() {
+    let server = InProcess::start(Setup { access: no_access(), ..Setup::default() });
     let mut caller = server.call();
-    let response: Value = caller.ask(PING);
+    let response: Value = caller.send_request(PING);
     let error = "Access denied. You are not on the list of this service.";
     assert_eq!(response, json!({ "ok": false, "error": error, "protocolVersion": 1 }));
     assert_eq!(caller.next(), None);
 }
 
 #[test]
-fn groups_count_whether_first_or_further() {
+fn primary_and_supplementary_groups_count() {
     let access = Access::Only { uids: BTreeSet::from([1]), gids: BTreeSet::from([50]) };
     let of = |uid, gids: &[u32]| PeerCredentials { uid, name: "ada".into(), gids: gids.into() };
     assert!(access.admits(&of(1, &[])));
     assert!(access.admits(&of(2, &[50])));
     assert!(access.admits(&of(2, &[7, 8, 50])));
-    assert!(!access.admits(&of(50, &[1])), "a user is no group");
+    assert!(!access.admits(&of(50, &[1])), "a user id is no group id");
     assert!(!access.admits(&of(2, &[7, 8])));
     assert!(!access.admits(&of(2, &[])));
     assert!(!access.admits(&PeerCredentials { name: String::new(), ..of(1, &[50]) }));
-    assert!(!nobody().admits(&of(0, &[0])), "root is on the list, or not");
+    assert!(!no_access().admits(&of(0, &[0])), "root must be listed too");
 }

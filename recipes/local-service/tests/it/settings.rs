@@ -1,11 +1,11 @@
-//! Settings: by flags, by environment, by a policy file; and those that stop the start.
+//! Settings from flags, environment and policy file, and those that prevent the start.
 
 use std::process::Output;
 
 use crate::harness::{Folder, Running, command};
 
-/// A start that does not happen: what is said, without having listened.
-fn refused(args: &[&str], environment: &[(&str, &str)]) -> String {
+/// The output of a start that fails before listening.
+fn failed_start(args: &[&str], environment: &[(&str, &str)]) -> String {
     let folder = Folder::new();
     let mut command = command();
     command.arg("serve").arg("--socket").arg(folder.socket()).args(args);
@@ -17,7 +17,7 @@ fn refused(args: &[&str], environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn zero_and_negative_values_stop_the_start_and_are_named() {
+fn zero_and_negative_values_prevent_the_start_and_are_named() {
     for setting in [
         "--user-max",
         "--user-burst",
@@ -27,8 +27,8 @@ fn zero_and_negative_values_stop_the_start_and_are_named() {
         "--max-connections-per-user",
     ] {
         for value in ["0", "-1", "-10", "1.5", "", "ten", "99999999999999999999999"] {
-            let said = refused(&[setting, value], &[]);
-            assert!(said.contains(&format!("'{setting} <N>'")), "{setting} {value}: {said}");
+            let message = failed_start(&[setting, value], &[]);
+            assert!(message.contains(&format!("'{setting} <N>'")), "{setting} {value}: {message}");
         }
     }
     for setting in [
@@ -40,30 +40,33 @@ fn zero_and_negative_values_stop_the_start_and_are_named() {
         "--close-timeout",
     ] {
         for value in ["0s", "-1s", "0", "10", "", "soon"] {
-            let said = refused(&[setting, value], &[]);
-            assert!(said.contains(&format!("'{setting} <TIME>'")), "{setting} {value}: {said}");
+            let message = failed_start(&[setting, value], &[]);
+            assert!(
+                message.contains(&format!("'{setting} <TIME>'")),
+                "{setting} {value}: {message}"
+            );
         }
     }
 }
 
 #[test]
-fn a_wrong_value_of_the_environment_is_named_too() {
-    let said = refused(&[], &[("TIDEGATE_LOCAL_USER_MAX", "0")]);
-    assert!(said.contains("'--user-max <N>'"), "{said}");
-    assert!(said.contains("the environment has TIDEGATE_LOCAL_USER_MAX=\"0\""), "{said}");
+fn invalid_value_of_the_environment_is_named_too() {
+    let message = failed_start(&[], &[("TIDEGATE_LOCAL_USER_MAX", "0")]);
+    assert!(message.contains("'--user-max <N>'"), "{message}");
+    assert!(message.contains("the environment has TIDEGATE_LOCAL_USER_MAX=\"0\""), "{message}");
 }
 
 #[test]
-fn settings_that_do_not_fit_together_stop_the_start() {
-    for (args, said) in [
-        (&["--global-max", "9"][..], "--global-max: the limit for all is below"),
-        (&["--user-max", "31"], "--global-max: the limit for all is below"),
+fn contradictory_settings_prevent_the_start() {
+    for (args, message) in [
+        (&["--global-max", "9"][..], "--global-max: the limit for all users is below"),
+        (&["--user-max", "31"], "--global-max: the limit for all users is below"),
         (&["--global-per", "1m"], "--global-per: "),
-        (&["--user-override", "ada=31"], "--user-override: \"ada\": it is more than"),
+        (&["--user-override", "ada=31"], "--user-override: \"ada\": exceeds"),
         (&["--user-override", "ada=5:5"], "--user-override: \"ada\": a burst needs --user-burst"),
         (&["--user-max", "4294967296", "--global-max", "4294967296"], "--user-max: max must be"),
-        (&["--max-connections", "128"], "--max-connections-per-user: one user could take all"),
-        (&["--allow-user", "nobody-of-this-name"], "--allow-user: the system does not know"),
+        (&["--max-connections", "128"], "--max-connections-per-user: one user could hold all"),
+        (&["--allow-user", "no-such-user"], "--allow-user: the system does not know"),
         (&["--allow-group", "no-such-group"], "--allow-group: the system does not know"),
         (&["--allow-user", "uid:x"], "--allow-user: \"uid:x\" is not uid: and a number"),
         (&["--policy", "/nowhere.toml"], "--policy: /nowhere.toml: No such file"),
@@ -75,8 +78,8 @@ fn settings_that_do_not_fit_together_stop_the_start() {
         (&["--user-override", "ada=0"], "'--user-override <NAME=…>'"),
         (&["--user-override", "ada=5/0s"], "'--user-override <NAME=…>'"),
     ] {
-        let text = refused(args, &[]);
-        assert!(text.contains(said), "{args:?}: {text}");
+        let text = failed_start(args, &[]);
+        assert!(text.contains(message), "{args:?}: {text}");
     }
 }
 
@@ -106,7 +109,7 @@ fn flags_change_the_limits() {
 }
 
 #[test]
-fn the_environment_changes_them_and_flags_come_first() {
+fn environment_changes_the_limits_and_flags_take_precedence() {
     let start = |args: &[&str]| {
         let mut command = command();
         command.envs([
@@ -125,7 +128,7 @@ fn the_environment_changes_them_and_flags_come_first() {
 }
 
 #[test]
-fn some_users_have_other_numbers() {
+fn user_override_flag_changes_the_limit() {
     let me = nix::unistd::geteuid();
     let known = nix::unistd::User::from_uid(me).unwrap();
     let name = known.map_or(format!("uid:{me}"), |user| user.name);
@@ -140,7 +143,7 @@ fn some_users_have_other_numbers() {
 }
 
 #[test]
-fn a_policy_file_can_say_it_all() {
+fn policy_file_replaces_the_limits() {
     let folder = Folder::new();
     let file = folder.write(
         "policy.toml",
@@ -167,40 +170,40 @@ fn a_policy_file_can_say_it_all() {
     let running = Running::start_in(folder, command(), &["--policy", file.to_str().unwrap()]);
     let mut caller = running.call();
     let report = r#"{"type":"report"}"#;
-    assert!(caller.ask(report)["error"].as_str().unwrap().starts_with("Unknown type"));
-    let refused = caller.ask(report);
-    assert_eq!(refused["limit"], "one-report-an-hour");
+    assert!(caller.send_request(report)["error"].as_str().unwrap().starts_with("Unknown type"));
+    let failed_start = caller.send_request(report);
+    assert_eq!(failed_start["limit"], "one-report-an-hour");
     assert_eq!(caller.pings(10), 4);
 }
 
 #[test]
-fn a_policy_file_that_would_not_do_stops_the_start() {
+fn invalid_policy_file_prevents_the_start() {
     let rule = |domain: &str, rest: &str| {
         format!("[[rule]]\nname = \"user\"\ndomain = \"{domain}\"\n{rest}\n")
     };
     let window = "window = { max = 10, per = \"10s\" }";
     let below = rule("ipc", &format!("key = [\"user\"]\n{window}"))
         + "[[rule]]\nname = \"global\"\ndomain = \"ipc\"\nwindow = { max = 9, per = \"10s\" }\n";
-    for (text, said) in [
+    for (text, message) in [
         (String::new(), "the policy has no rule"),
-        (rule("icp", window), "rule `user` is not of domain `ipc`"),
+        (rule("icp", window), "rule `user` is not in domain `ipc`"),
         (rule("ipc", "slots = { max = 3 }"), "use --max-connections"),
-        (rule("ipc", &format!("key = [\"ip\"]\n{window}")), "needs `ip`; a request here has"),
+        (rule("ipc", &format!("key = [\"ip\"]\n{window}")), "needs `ip`; requests have"),
         (rule("ipc", &format!("match = {{ path = \"/\" }}\n{window}")), "needs `path`"),
         (rule("ipc", "window = { max = 0, per = \"10s\" }"), "policy.toml:4:"),
-        (below, "lets less through for all together"),
+        (below, "allows less for all keys together"),
     ] {
         let folder = Folder::new();
         let file = folder.write("policy.toml", &text);
-        let said_here = refused(&["--policy", file.to_str().unwrap()], &[]);
-        assert!(said_here.contains("--policy: ") && said_here.contains(said), "{said_here}");
+        let output = failed_start(&["--policy", file.to_str().unwrap()], &[]);
+        assert!(output.contains("--policy: ") && output.contains(message), "{output}");
     }
-    let said = refused(&["--policy", "x.toml", "--user-max", "5"], &[]);
-    assert!(said.contains("cannot be used with"), "{said}");
+    let message = failed_start(&["--policy", "x.toml", "--user-max", "5"], &[]);
+    assert!(message.contains("cannot be used with"), "{message}");
 }
 
 #[test]
-fn help_tells_every_setting() {
+fn help_lists_every_setting() {
     let output = command().args(["serve", "--help"]).output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     let readme = include_str!("../../README.md");

@@ -1,4 +1,4 @@
-//! The file of the socket: its mode, who may have it, what is left of it.
+//! The socket's file: its mode, its owner, its removal.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -21,15 +21,15 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// What a command that does not get to serve says.
-fn refusal(socket: &Path) -> String {
+/// The error output of a command that fails to listen.
+fn bind_error(socket: &Path) -> String {
     let output = command().arg("serve").arg("--socket").arg(socket).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
-fn the_file_has_its_final_mode_from_the_first_moment() {
+fn file_has_its_final_mode_from_the_start() {
     let folder = Folder::new();
     let socket = folder.socket();
     let is_over = AtomicBool::new(false);
@@ -52,9 +52,9 @@ fn the_file_has_its_final_mode_from_the_first_moment() {
     assert_eq!(folder.names(), Vec::<String>::new());
 }
 
-/// While it is being made it is where nobody else can get at it.
+/// While it is created it is in a folder that other users cannot enter.
 #[test]
-fn the_place_where_it_is_made_is_private() {
+fn folder_of_the_new_socket_is_private() {
     let folder = Folder::new();
     let socket = folder.socket();
     let is_over = AtomicBool::new(false);
@@ -86,7 +86,7 @@ fn the_place_where_it_is_made_is_private() {
 }
 
 #[test]
-fn the_mode_follows_who_is_allowed_unless_it_is_given() {
+fn default_mode_depends_on_the_access_list() {
     for (args, mode) in [
         (&[][..], 0o600),
         (&["--allow-everybody"], 0o666),
@@ -102,7 +102,7 @@ fn the_mode_follows_who_is_allowed_unless_it_is_given() {
 }
 
 #[test]
-fn the_socket_of_a_dead_process_is_replaced() {
+fn socket_of_a_dead_process_is_replaced() {
     let folder = Running::start(&[]).kill();
     let socket = folder.socket();
     let dead = fs::symlink_metadata(&socket).unwrap();
@@ -115,23 +115,23 @@ fn the_socket_of_a_dead_process_is_replaced() {
 }
 
 #[test]
-fn the_socket_of_a_live_process_is_left_to_it() {
+fn socket_of_a_live_process_is_kept() {
     let running = Running::start(&[]);
-    let said = refusal(&running.folder.socket());
-    assert!(said.contains("another process listens at"), "{said}");
+    let message = bind_error(&running.folder.socket());
+    assert!(message.contains("another process listens on"), "{message}");
     assert!(running.call().ping());
-    // A program that knows nothing of locks.
+    // A program that uses no lock.
     let folder = Folder::new();
     let _listener = UnixListener::bind(folder.socket()).unwrap();
-    let said = refusal(&folder.socket());
-    assert!(said.contains("another process listens at"), "{said}");
+    let message = bind_error(&folder.socket());
+    assert!(message.contains("another process listens on"), "{message}");
     assert!(folder.socket().exists());
 }
 
 #[test]
-fn of_many_that_start_over_a_dead_socket_one_gets_it() {
+fn one_of_many_concurrent_starts_replaces_a_dead_socket() {
     for _ in 0..20 {
-        // One of this process might live on in children that other tests start.
+        // A socket of this process might stay open in children of other tests.
         let folder = Running::start(&[]).kill();
         let socket = folder.socket();
         let barrier = Barrier::new(8);
@@ -156,20 +156,20 @@ fn of_many_that_start_over_a_dead_socket_one_gets_it() {
 }
 
 #[test]
-fn what_is_not_a_socket_is_left_alone() {
+fn files_that_are_no_sockets_are_kept() {
     let folder = Folder::new();
     let file = folder.write("s.sock", "precious");
-    assert!(refusal(&file).contains("not a socket"));
+    assert!(bind_error(&file).contains("not a socket"));
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
     let link = folder.path().join("link");
     symlink(&file, &link).unwrap();
-    assert!(refusal(&link).contains("not a socket"));
-    assert!(refusal(folder.path()).contains("not a socket"));
+    assert!(bind_error(&link).contains("not a socket"));
+    assert!(bind_error(folder.path()).contains("not a socket"));
     assert_eq!(folder.names().len(), 2);
 }
 
 #[test]
-fn a_file_that_is_somebody_elses_by_now_is_not_removed() {
+fn file_replaced_by_another_process_is_not_removed() {
     let folder = Folder::new();
     let socket = folder.socket();
     let (_listener, file) = bind(&socket, 0o600).unwrap();
@@ -180,11 +180,11 @@ fn a_file_that_is_somebody_elses_by_now_is_not_removed() {
 }
 
 #[test]
-fn a_path_that_cannot_be_is_an_error_that_says_so() {
+fn invalid_path_is_reported() {
     let folder = Folder::new();
     let long = folder.path().join("x".repeat(120));
-    assert!(refusal(&long).contains("choose a shorter path"));
+    assert!(bind_error(&long).contains("choose a shorter path"));
     let missing = folder.path().join("missing").join("s.sock");
-    assert!(refusal(&missing).contains("--socket: cannot open"));
-    assert_eq!(folder.names(), Vec::<String>::new(), "nothing is left behind");
+    assert!(bind_error(&missing).contains("--socket: cannot open"));
+    assert_eq!(folder.names(), Vec::<String>::new(), "no files are left");
 }

@@ -1,4 +1,4 @@
-//! Callers who take their time. Here time moves when nothing else does, so nobody waits.
+//! Time-outs of slow clients, in paused time.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::harness::{PING, Running, START, peer, service};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A connection with a service at its other end; `room` is how many bytes of an answer fit.
-struct Line {
+/// A connection to a service; `room` is how many bytes of a response fit.
+struct TestConnection {
     stream: DuplexStream,
     ended: JoinHandle<Ended>,
     closing: watch::Sender<bool>,
     began: Instant,
 }
 
-impl Line {
+impl TestConnection {
     fn new(room: usize) -> Self {
         let (stream, other) = duplex(room);
         let (closing, is_closing) = watch::channel(false);
@@ -50,7 +50,7 @@ impl Line {
         self.stream.read_exact(&mut body).await.unwrap();
     }
 
-    /// How it ended, and how long that took.
+    /// How the connection ended, and after how long.
     async fn ended(self) -> (Ended, Duration) {
         let ended = self.ended.await.unwrap();
         (ended, self.began.elapsed())
@@ -58,8 +58,8 @@ impl Line {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_has_thirty_seconds() {
-    let mut line = Line::new(1 << 20);
+async fn frame_has_thirty_seconds() {
+    let mut line = TestConnection::new(1 << 20);
     line.send(&encode_text(PING).unwrap()[..7]).await;
     let (ended, after) = line.ended().await;
     assert!(matches!(ended, Ended::SlowFrame), "{ended:?}");
@@ -67,11 +67,11 @@ async fn a_frame_has_thirty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sending_byte_by_byte_does_not_make_the_time_longer() {
-    let mut line = Line::new(1 << 20);
+async fn sending_byte_by_byte_does_not_extend_the_time() {
+    let mut line = TestConnection::new(1 << 20);
     line.send(&u32::try_from(FRAME_BYTES_MAX).unwrap().to_le_bytes()).await;
     while !line.ended.is_finished() {
-        // It may just have been closed.
+        // It may have been closed already.
         let _ = line.stream.write_all(b" ").await;
         sleep(SECOND).await;
     }
@@ -81,8 +81,8 @@ async fn sending_byte_by_byte_does_not_make_the_time_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_that_takes_a_little_less_is_served() {
-    let mut line = Line::new(1 << 20);
+async fn frame_within_the_time_is_served() {
+    let mut line = TestConnection::new(1 << 20);
     let frame = encode_text(PING).unwrap();
     sleep(29 * SECOND).await;
     line.send(&frame[..3]).await;
@@ -92,16 +92,16 @@ async fn a_frame_that_takes_a_little_less_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_says_nothing_is_closed() {
-    let line = Line::new(1 << 20);
+async fn silent_connection_is_closed() {
+    let line = TestConnection::new(1 << 20);
     let (ended, after) = line.ended().await;
     assert!(matches!(ended, Ended::Idle), "{ended:?}");
     assert_eq!(after, 30 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_pings_now_and_then_stays() {
-    let mut line = Line::new(1 << 20);
+async fn connection_with_occasional_pings_stays() {
+    let mut line = TestConnection::new(1 << 20);
     for _ in 0..100 {
         line.ping().await;
         sleep(29 * SECOND).await;
@@ -114,8 +114,8 @@ async fn a_connection_that_pings_now_and_then_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_does_not_read_is_dropped() {
-    let mut line = Line::new(64);
+async fn client_that_does_not_read_is_dropped() {
+    let mut line = TestConnection::new(64);
     line.send(&encode_text(PING).unwrap()).await;
     let (ended, after) = line.ended().await;
     assert!(matches!(ended, Ended::SlowReader), "{ended:?}");
@@ -123,8 +123,8 @@ async fn a_caller_who_does_not_read_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_of_the_service_who_says_nothing_is_closed_at_once() {
-    let mut line = Line::new(1 << 20);
+async fn shutdown_closes_idle_connections_at_once() {
+    let mut line = TestConnection::new(1 << 20);
     line.ping().await;
     line.closing.send_replace(true);
     let (ended, after) = line.ended().await;
@@ -133,8 +133,8 @@ async fn at_the_end_of_the_service_who_says_nothing_is_closed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_of_the_service_a_request_that_has_arrived_is_answered() {
-    let mut line = Line::new(1 << 20);
+async fn shutdown_serves_requests_that_have_arrived() {
+    let mut line = TestConnection::new(1 << 20);
     line.send(&encode_text(PING).unwrap().repeat(3)).await;
     line.closing.send_replace(true);
     for _ in 0..3 {
@@ -146,10 +146,10 @@ async fn at_the_end_of_the_service_a_request_that_has_arrived_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_has_left_or_left_halfway() {
+async fn close_within_a_frame_is_distinguished() {
     let frame = encode_text(PING).unwrap();
     for (bytes, is_halfway) in [(&frame[..0], false), (&frame[..2], true), (&frame[..9], true)] {
-        let mut line = Line::new(1 << 20);
+        let mut line = TestConnection::new(1 << 20);
         line.send(bytes).await;
         line.stream.shutdown().await.unwrap();
         let (ended, _) = line.ended().await;
@@ -158,9 +158,9 @@ async fn who_leaves_has_left_or_left_halfway() {
     }
 }
 
-/// The same over a real socket, with times short enough to wait for.
+/// The same over a real socket, with short times.
 #[test]
-fn the_settings_of_the_times_are_those_that_count() {
+fn time_settings_are_applied() {
     let running = Running::start(&["--frame-timeout", "50ms", "--idle-timeout", "60ms"]);
     let mut slow = running.call();
     slow.send_bytes(&encode_text(PING).unwrap()[..7]);

@@ -1,4 +1,4 @@
-//! Real users: the kernel says who they are.
+//! Real users, identified by the kernel.
 
 use std::fs;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::{
-    Folder, InProcess, Running, answers, can_be_others, cleared, copy_of_the_command, ping_as,
-    pongs,
+    Folder, InProcess, Running, can_be_others, cleared, copy_of_the_command, ping_as, pongs,
+    responses,
 };
 
-/// Numbers that no system gives to anybody.
+/// Ids that no system assigns.
 const ADA: u32 = 20_001;
 const GRACE: u32 = 20_002;
 const EDSGER: u32 = 20_003;
@@ -24,31 +24,31 @@ fn each_user_has_a_budget_and_its_processes_share_it() {
     let server = InProcess::usual();
     assert_eq!(pongs(&ping_as(&server.folder, ADA, ADA, 6)), 6);
     let second = ping_as(&server.folder, ADA, ADA, 6);
-    assert_eq!(pongs(&second), 4, "another process is no other user");
+    assert_eq!(pongs(&second), 4, "another process is the same user");
     assert_eq!(second.status.code(), Some(1));
-    assert_eq!(pongs(&ping_as(&server.folder, ADA, GRACE, 6)), 0, "nor is another group");
+    assert_eq!(pongs(&ping_as(&server.folder, ADA, GRACE, 6)), 0, "so is another group");
     assert_eq!(pongs(&ping_as(&server.folder, GRACE, GRACE, 20)), 10);
-    assert_eq!(server.call().pings(20), 10, "nor does root spend theirs");
+    assert_eq!(server.call().pings(20), 10, "root has a separate budget");
     let last = ping_as(&server.folder, EDSGER, EDSGER, 1);
-    assert_eq!(answers(&last)[0]["limit"], "global");
+    assert_eq!(responses(&last)[0]["limit"], "global");
     server.clock.advance(std::time::Duration::from_secs(10));
     assert_eq!(pongs(&ping_as(&server.folder, EDSGER, EDSGER, 20)), 10);
 }
 
 #[test]
-fn by_default_only_root_and_the_services_own_user_are_answered() {
+fn default_access_is_root_and_the_services_own_user() {
     if !can_be_others() {
         return;
     }
-    // The file lets everybody connect, so that the list has its say.
+    // The file lets all users connect, so that the access list decides.
     let mut running = Running::start(&["--mode", "0666"]);
     let denied = ping_as(&running.folder, ADA, ADA, 1);
-    assert!(answers(&denied)[0]["error"].as_str().unwrap().starts_with("Access denied"));
+    assert!(responses(&denied)[0]["error"].as_str().unwrap().starts_with("Access denied"));
     assert_eq!(denied.status.code(), Some(1));
     assert!(running.call().ping());
     running.wait_for(&format!("Access denied for client: uid:{ADA}"), 1);
 
-    // A service of Ada's: she and root, but not Grace.
+    // A service of Ada's: for her and root, but not for Grace.
     let folder = Folder::new();
     std::os::unix::fs::chown(folder.path(), Some(ADA), Some(ADA)).unwrap();
     let mut command = cleared(Command::new("setpriv"));
@@ -61,18 +61,18 @@ fn by_default_only_root_and_the_services_own_user_are_answered() {
 }
 
 #[test]
-fn the_mode_of_the_file_keeps_others_out_by_default() {
+fn default_mode_excludes_other_users() {
     if !can_be_others() {
         return;
     }
     let running = Running::start(&[]);
-    let refused = ping_as(&running.folder, ADA, ADA, 1);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("Permission denied"));
+    let denied = ping_as(&running.folder, ADA, ADA, 1);
+    assert_eq!(denied.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&denied.stderr).contains("Permission denied"));
 }
 
 #[test]
-fn users_and_groups_on_the_list_are_answered() {
+fn listed_users_and_groups_are_served() {
     if !can_be_others() {
         return;
     }
@@ -85,7 +85,7 @@ fn users_and_groups_on_the_list_are_answered() {
 }
 
 #[test]
-fn one_warning_for_each_refusal_and_none_for_success() {
+fn one_warning_per_denial_and_none_per_success() {
     if !can_be_others() {
         return;
     }
@@ -99,12 +99,12 @@ fn one_warning_for_each_refusal_and_none_for_success() {
     assert_eq!(log.iter().filter(|it| it.ends_with(&line)).count(), 3, "{log:#?}");
 }
 
-/// A service among other users: the files that say who is who are those of a test.
-struct Town {
+/// A service with its own user database.
+struct UserDatabase {
     running: Running,
 }
 
-impl Town {
+impl UserDatabase {
     fn new(passwd: &str, group: &str, args: &[&str]) -> Self {
         let folder = Folder::new();
         folder.write("passwd", &format!("root:x:0:0::/:/bin/sh\n{passwd}"));
@@ -122,56 +122,56 @@ impl Town {
     }
 
     fn error(&self, uid: u32) -> String {
-        let answers: Vec<Value> = answers(&ping_as(&self.running.folder, uid, uid, 1));
-        answers[0]["error"].as_str().unwrap_or_default().to_owned()
+        let responses: Vec<Value> = responses(&ping_as(&self.running.folder, uid, uid, 1));
+        responses[0]["error"].as_str().unwrap_or_default().to_owned()
     }
 }
 
 #[test]
-fn names_come_from_the_user_database_and_case_counts() {
+fn names_come_from_the_user_database_and_are_case_sensitive() {
     if !can_be_others() {
         return;
     }
-    let town = Town::new(
+    let database = UserDatabase::new(
         "ada:x:20001:20001::/:/bin/sh\nAda:x:20002:20002::/:/bin/sh\n",
         "",
         &["--allow-everybody", "--user-override", "ada=3"],
     );
-    assert_eq!(town.pongs(ADA, 10), 3, "ada has numbers of her own");
-    assert_eq!(town.pongs(GRACE, 12), 10, "Ada is somebody else");
-    assert_eq!(town.pongs(EDSGER, 12), 10, "and who has no name is somebody too");
-    town.running.wait_for("Rate limit exceeded for client: ada", 7);
-    town.running.wait_for("Rate limit exceeded for client: Ada", 2);
-    town.running.wait_for("Rate limit exceeded for client: uid:20003", 2);
+    assert_eq!(database.pongs(ADA, 10), 3, "ada has an override");
+    assert_eq!(database.pongs(GRACE, 12), 10, "Ada is another user");
+    assert_eq!(database.pongs(EDSGER, 12), 10, "a user without a name counts too");
+    database.running.wait_for("Rate limit exceeded for client: ada", 7);
+    database.running.wait_for("Rate limit exceeded for client: Ada", 2);
+    database.running.wait_for("Rate limit exceeded for client: uid:20003", 2);
 }
 
 #[test]
-fn two_numbers_of_one_name_are_one_user() {
+fn two_uids_of_one_name_are_one_user() {
     if !can_be_others() {
         return;
     }
     let passwd = "ada:x:20001:20001::/:/bin/sh\nada:x:20002:20002::/:/bin/sh\n";
-    let town = Town::new(passwd, "", &["--allow-everybody"]);
-    assert_eq!(town.pongs(ADA, 6), 6);
-    assert_eq!(town.pongs(GRACE, 6), 4);
+    let database = UserDatabase::new(passwd, "", &["--allow-everybody"]);
+    assert_eq!(database.pongs(ADA, 6), 6);
+    assert_eq!(database.pongs(GRACE, 6), 4);
 }
 
 #[test]
-fn odd_names_have_budgets_and_lines_of_their_own() {
+fn odd_names_have_separate_budgets_and_escaped_log_lines() {
     if !can_be_others() {
         return;
     }
     let passwd = "o'brien \\n two:x:20001:20001::/:/bin/sh\n\
                   \u{202e}łukasz\u{1b}[31m🦀:x:20002:20002::/:/bin/sh\n";
-    let town = Town::new(passwd, "", &["--allow-everybody"]);
-    assert_eq!(town.pongs(ADA, 11), 10);
-    assert_eq!(town.pongs(GRACE, 11), 10);
-    town.running.wait_for(r"Rate limit exceeded for client: o\'brien \\n two", 1);
-    town.running.wait_for(r"Rate limit exceeded for client: \u{202e}łukasz\u{1b}[31m🦀", 1);
+    let database = UserDatabase::new(passwd, "", &["--allow-everybody"]);
+    assert_eq!(database.pongs(ADA, 11), 10);
+    assert_eq!(database.pongs(GRACE, 11), 10);
+    database.running.wait_for(r"Rate limit exceeded for client: o\'brien \\n two", 1);
+    database.running.wait_for(r"Rate limit exceeded for client: \u{202e}łukasz\u{1b}[31m🦀", 1);
 }
 
 #[test]
-fn members_of_a_group_are_answered_however_they_are_members() {
+fn primary_and_listed_group_members_are_served() {
     if !can_be_others() {
         return;
     }
@@ -181,21 +181,23 @@ fn members_of_a_group_are_answered_however_they_are_members() {
                   alan:x:20004:20004::/:/bin/sh\n";
     let group = "operators:x:30000:ada\nothers:x:30001:edsger\n";
     let args = ["--allow-group", "operators", "--allow-user", "alan"];
-    let town = Town::new(passwd, group, &args);
-    assert_eq!(town.pongs(ADA, 1), 1, "the group file says so");
-    assert_eq!(town.pongs(GRACE, 1), 1, "her own group");
-    assert_eq!(town.pongs(ALAN, 1), 1, "by name");
-    assert!(town.error(EDSGER).starts_with("Access denied"), "of another group");
+    let database = UserDatabase::new(passwd, group, &args);
+    assert_eq!(database.pongs(ADA, 1), 1, "a member in the group file");
+    assert_eq!(database.pongs(GRACE, 1), 1, "her own group");
+    assert_eq!(database.pongs(ALAN, 1), 1, "by name");
+    assert!(database.error(EDSGER).starts_with("Access denied"), "of another group");
 }
 
 #[test]
-fn a_user_without_a_name_in_the_database_is_nobody() {
+fn user_with_an_empty_name_is_denied() {
     if !can_be_others() {
         return;
     }
-    let town = Town::new("", "", &["--allow-everybody", "--user-override", "uid:20001=4"]);
-    assert_eq!(town.pongs(ADA, 10), 4, "a number is a name as well");
-    fs::write(town.running.folder.path().join("passwd"), ":x:20002:20002::/:/bin/sh\n").unwrap();
-    let error = town.error(GRACE);
-    assert!(error.starts_with("Access denied"), "an empty name is nobody's: {error}");
+    let database =
+        UserDatabase::new("", "", &["--allow-everybody", "--user-override", "uid:20001=4"]);
+    assert_eq!(database.pongs(ADA, 10), 4, "the uid is used as the name");
+    fs::write(database.running.folder.path().join("passwd"), ":x:20002:20002::/:/bin/sh\n")
+        .unwrap();
+    let error = database.error(GRACE);
+    assert!(error.starts_with("Access denied"), "an empty name is denied: {error}");
 }

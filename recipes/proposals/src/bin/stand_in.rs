@@ -1,4 +1,4 @@
-//! An interpreter to try the desk with: it takes everybody at their word.
+//! A simulated interpreter to try the desk with: it accepts every proposal as stated.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ async fn main() -> ExitCode {
     match run(std::env::args().nth(1)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // There is nobody else to tell if this cannot be written.
+            // If stderr fails too, there is nowhere else to report it.
             let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
@@ -21,7 +21,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(address: Option<String>) -> Result<(), Box<dyn std::error::Error>> {
-    let address = address.ok_or("say where to listen, such as 127.0.0.1:9000")?;
+    let address = address.ok_or("expected an address to listen on, such as 127.0.0.1:9000")?;
     let listener = TcpListener::bind(&address)
         .await
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
@@ -30,9 +30,9 @@ async fn run(address: Option<String>) -> Result<(), Box<dyn std::error::Error>> 
     Ok(())
 }
 
-/// `proposals_per_window = 5` in a text changes the cap. Everything else is just said again.
-async fn interpret(Json(question): Json<Value>) -> Json<Value> {
-    let text = question["text"].as_str().unwrap_or_default();
+/// `proposals_per_window = 5` in a text changes the cap. Any other text is repeated.
+async fn interpret(Json(request): Json<Value>) -> Json<Value> {
+    let text = request["text"].as_str().unwrap_or_default();
     let mut words = text.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
     let cap = words
         .find(|word| *word == "proposals_per_window")
@@ -41,9 +41,9 @@ async fn interpret(Json(question): Json<Value>) -> Json<Value> {
         Some(cap) => format!("set proposals_per_window to {cap}"),
         None => text.to_owned(),
     };
-    let mut answer = json!({ "summary": summary, "tier": question["tier"] });
+    let mut response = json!({ "summary": summary, "tier": request["tier"] });
     if let Some(cap) = cap {
-        answer["proposals_per_window"] = cap.into();
+        response["proposals_per_window"] = cap.into();
     }
-    Json(answer)
+    Json(response)
 }

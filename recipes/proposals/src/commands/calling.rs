@@ -1,4 +1,4 @@
-//! Asks the desk, and shows what it answers.
+//! Sends a request to the desk, and prints the response.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -16,17 +16,17 @@ use crate::audit::Audit;
 use crate::client::{Client, client};
 use crate::settings::address;
 
-/// Where the desk is, and who asks.
+/// The desk's URL and the client's credentials.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ClientArgs {
-    /// The desk
+    /// The desk's URL
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", env = "PROPOSALS_URL",
           value_parser = address)]
     url: Uri,
     /// Your secret
     #[arg(long, value_name = "SECRET", env = "PROPOSALS_SECRET", hide_env_values = true)]
     secret: String,
-    /// How to print the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -37,7 +37,7 @@ enum Format {
     Json,
 }
 
-/// What the desk is asked for.
+/// A request to the desk.
 #[derive(Debug)]
 pub(super) enum DeskRequest {
     Propose { tier: u64, text: String },
@@ -51,47 +51,49 @@ pub(super) enum DeskRequest {
     Audit { governor: Option<String> },
 }
 
-/// A request, before anybody knows where it goes.
+/// The HTTP form of a request, without the base URL.
 struct HttpCall {
     method: Method,
     path: String,
     body: Option<Value>,
 }
 
-/// Asks, and prints the answer; refusals go to standard error.
-pub(super) fn run(ask: &DeskRequest, args: &ClientArgs) -> Result<ExitCode, Box<dyn Error>> {
+/// Sends the request and prints the response; denials go to standard error.
+pub(super) fn run(request: &DeskRequest, args: &ClientArgs) -> Result<ExitCode, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = client(&args.url)?;
-        match answered(ask, args, &client).await? {
-            Ok(answer) => {
+        match respond(request, args, &client).await? {
+            Ok(response) => {
                 let mut out = io::stdout().lock();
                 match args.format {
-                    Format::Json => writeln!(out, "{answer:#}")?,
-                    Format::Text => out.write_all(showing::text(ask, &answer).as_bytes())?,
+                    Format::Json => writeln!(out, "{response:#}")?,
+                    Format::Text => out.write_all(showing::text(request, &response).as_bytes())?,
                 }
                 Ok(ExitCode::SUCCESS)
             }
             Err(problem) => {
                 let why =
                     problem["detail"].as_str().map_or_else(|| problem.to_string(), Into::into);
-                writeln!(io::stderr(), "refused: {why}")?;
+                writeln!(io::stderr(), "denied: {why}")?;
                 Ok(ExitCode::FAILURE)
             }
         }
     })
 }
 
-/// What the desk answers, over all pages: an answer, or a problem.
-async fn answered(
-    ask: &DeskRequest,
+/// The response over all pages, or a problem.
+async fn respond(
+    request: &DeskRequest,
     args: &ClientArgs,
     client: &Client,
 ) -> Result<Result<Value, Value>, Box<dyn Error>> {
-    let DeskRequest::Audit { .. } = ask else { return sent(call(ask, 0), args, client).await };
+    let DeskRequest::Audit { .. } = request else {
+        return sent(call(request, 0), args, client).await;
+    };
     let (mut whole, mut after) = (Audit::default(), 0);
     loop {
-        let page = match sent(call(ask, after), args, client).await? {
+        let page = match sent(call(request, after), args, client).await? {
             Ok(page) => serde_json::from_value::<Audit>(page)?,
             problem => return Ok(problem),
         };
@@ -103,10 +105,10 @@ async fn answered(
     }
 }
 
-fn call(ask: &DeskRequest, after: u64) -> HttpCall {
+fn call(request: &DeskRequest, after: u64) -> HttpCall {
     let get = |path: String| HttpCall { method: Method::GET, path, body: None };
     let post = |path: String, body| HttpCall { method: Method::POST, path, body };
-    match ask {
+    match request {
         DeskRequest::Propose { tier, text } => {
             post("/v1/proposals".into(), Some(json!({ "tier": tier, "text": text })))
         }
@@ -129,7 +131,7 @@ fn call(ask: &DeskRequest, after: u64) -> HttpCall {
     }
 }
 
-/// A text that means nothing else in an address: what would is left out, and then names nothing.
+/// A text without special characters in a URL: they are replaced, so that it matches nothing.
 fn plain(text: &str) -> String {
     let is_plain = |it: &char| it.is_ascii_alphanumeric() || "-_.".contains(*it);
     text.chars().map(|it| if is_plain(&it) { it } else { '_' }).collect()
@@ -157,11 +159,11 @@ async fn sent(
         .await
         .map_err(|error| format!("the desk at {base} cannot be reached: {error}"))?;
     let is_done = response.status().is_success();
-    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-    let body = body.map_err(|error| format!("the answer of {base} broke off: {error}"))?;
-    let answer = serde_json::from_slice(&body.to_bytes())
-        .map_err(|error| format!("{base} does not answer as the desk does: {error}"))?;
-    Ok(if is_done { Ok(answer) } else { Err(answer) })
+    let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
+    let body = body.map_err(|error| format!("the response of {base} is incomplete: {error}"))?;
+    let response = serde_json::from_slice(&body.to_bytes())
+        .map_err(|error| format!("unexpected response of {base}: {error}"))?;
+    Ok(if is_done { Ok(response) } else { Err(response) })
 }
 
-const MAX_ANSWER_BYTES: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;

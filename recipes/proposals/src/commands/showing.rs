@@ -1,4 +1,4 @@
-//! Answers of the desk in words, one line each.
+//! Responses of the desk as text, one line each.
 
 use std::fmt::Write;
 
@@ -6,19 +6,19 @@ use serde_json::Value;
 
 use super::calling::DeskRequest;
 
-/// What to print.
-pub(super) fn text(ask: &DeskRequest, answer: &Value) -> String {
+/// The text to print.
+pub(super) fn text(request: &DeskRequest, response: &Value) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
-    let _ = match ask {
+    let _ = match request {
         DeskRequest::Propose { .. } | DeskRequest::Act { .. } | DeskRequest::Vote { .. } => {
-            proposal(&mut out, answer)
+            proposal(&mut out, response)
         }
-        DeskRequest::Round { .. } | DeskRequest::Window => window(&mut out, answer),
-        DeskRequest::Tally => tally(&mut out, answer),
-        DeskRequest::Proposals { .. } => each(&mut out, &answer["proposals"], proposal),
-        DeskRequest::Balances => each(&mut out, &answer["balances"], balance),
-        DeskRequest::Audit { .. } => each(&mut out, &answer["events"], event),
+        DeskRequest::Round { .. } | DeskRequest::Window => window(&mut out, response),
+        DeskRequest::Tally => tally(&mut out, response),
+        DeskRequest::Proposals { .. } => each(&mut out, &response["proposals"], proposal),
+        DeskRequest::Balances => each(&mut out, &response["balances"], balance),
+        DeskRequest::Audit { .. } => each(&mut out, &response["events"], event),
     };
     out
 }
@@ -66,9 +66,9 @@ fn tally(out: &mut String, it: &Value) -> std::fmt::Result {
         let (yes, no) = (display(&counted["yes"]), display(&counted["no"]));
         writeln!(out, "{}  {outcome}  {yes} yes {no} no", display(&counted["proposal"]))?;
     }
-    write!(out, "window {} is closed", display(&it["window"]))?;
+    write!(out, "window {} closed", display(&it["window"]))?;
     match it["proposals_per_window"].as_u64() {
-        Some(cap) => writeln!(out, ", and the next ones take {cap} proposals each"),
+        Some(cap) => writeln!(out, "; the cap is {cap} from the next window on"),
         None => writeln!(out),
     }
 }
@@ -101,7 +101,7 @@ fn display(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), one_line)
 }
 
-/// A text that somebody else wrote, so that it cannot play tricks with a terminal.
+/// Text from another user, escaped so that it cannot control the terminal.
 fn one_line(text: &str) -> String {
     text.chars().map(|it| if it.is_control() { ' ' } else { it }).collect()
 }

@@ -13,23 +13,23 @@ use crate::proposal::{Draft, Interpretation, Proposal, ProposalId, Status};
 use crate::state::{Fact, FactKind};
 
 impl Desk {
-    /// A governor hands in a proposal: its tokens are set aside, and it is interpreted, as soon as
-    /// it is its turn.
+    /// Submits a proposal: holds its tokens, waits in the queue for the interpreter, and interprets
+    /// it.
     ///
-    /// Whoever drops this gives up: the tokens come back, and the next in line moves up.
+    /// Dropping the future cancels it: the tokens are released, and the queue moves up.
     pub async fn propose(&self, governor: &str, draft: Draft) -> Result<Proposal, DeskError> {
         check(&draft)?;
         let (desk, governor) = (self.clone(), governor.to_owned());
-        // In a task of its own, so that nobody can stop between the reservation and its guard.
+        // In its own task, so that it cannot be cancelled between the reservation and its guard.
         let submitting = tokio::spawn(async move { desk.submitted(governor, draft).await });
         let submitted = submitting.await.unwrap_or(Err(DeskError::Outage))?;
-        match submitted.while_kept(submitted.interpreted()).await {
+        match submitted.while_held(submitted.interpreted()).await {
             Ok(interpretation) => submitted.accepted(interpretation).await,
-            Err(refused) => Err(submitted.refused(refused).await),
+            Err(failed) => Err(submitted.failed(failed).await),
         }
     }
 
-    /// Asks all limits, in one decision.
+    /// Checks all limits in one decision.
     async fn submitted(self, governor: String, draft: Draft) -> Result<Submitted, DeskError> {
         let tier = draft.tier.to_string();
         let note = Note::Proposed { governor: governor.clone(), draft: draft.clone() };
@@ -52,33 +52,33 @@ impl Desk {
     }
 }
 
-/// A proposal that is being interpreted. Dropping it gives it up.
+/// A proposal that is being interpreted. Dropping it cancels it.
 struct Submitted {
     desk: Desk,
     id: ProposalId,
     governor: String,
     draft: Draft,
-    /// Whether somebody has decided what becomes of it.
+    /// Whether its outcome is settled.
     is_over: bool,
 }
 
 impl Submitted {
-    /// Waits in line for a place at the interpreter, and asks it.
+    /// Waits in the queue for a slot of the interpreter, and calls it.
     async fn interpreted(&self) -> Result<Interpretation, DeskError> {
         let Parts { engine, interpreter, .. } = &*self.desk.parts;
-        let place = engine.acquire(&Request::new(INTERPRETER, &[]), None).await;
-        let _place = place.map_err(|error| {
+        let slot = engine.acquire(&Request::new(INTERPRETER, &[]), None).await;
+        let _slot = slot.map_err(|error| {
             let reason = match error {
-                WaitError::QueueFull => "too many proposals wait for the interpreter",
-                _ => "the desk stops",
+                WaitError::QueueFull => "the interpreter's queue is full",
+                _ => "the desk is stopping",
             };
             DeskError::NotInterpreted { status: 503, reason: reason.into() }
         })?;
         interpreter.interpret((self.id, &self.governor), &self.draft).await
     }
 
-    /// Keeps tokens set aside for as long as something takes.
-    async fn while_kept(
+    /// Renews the hold on the tokens while the work runs.
+    async fn while_held(
         &self,
         work: impl Future<Output = Result<Interpretation, DeskError>>,
     ) -> Result<Interpretation, DeskError> {
@@ -94,7 +94,7 @@ impl Submitted {
 
     async fn renew(&self) -> Result<(), DeskError> {
         let expires = self.desk.parts.engine.renew(self.id.0).await;
-        // In an outage they may come back too early. Then whoever confirms is told so.
+        // In an outage the hold may expire too early. Then the confirmation fails.
         let expires = match expires {
             Ok(expires) => expires,
             Err(tidegate::SettleError::Gone) => return Err(gone()),
@@ -104,14 +104,14 @@ impl Submitted {
         Ok(())
     }
 
-    /// The interpreter has answered: now it is the governor's turn.
+    /// Records the interpretation; the governor confirms next.
     async fn accepted(mut self, interpretation: Interpretation) -> Result<Proposal, DeskError> {
         self.renew().await?;
         let note = Note::Interpreted { proposal: self.id, interpretation };
         let noted = {
             let mut state = self.desk.state();
             if state.get(self.id).is_none_or(|known| known.status != Status::Interpreting) {
-                // Its governor has cancelled it meanwhile.
+                // Its governor has cancelled it in the meantime.
                 self.is_over = true;
                 return Err(gone());
             }
@@ -123,59 +123,58 @@ impl Submitted {
         self.desk.proposal(self.id)
     }
 
-    /// There is no interpretation: the tokens come back, and the ledger says why.
-    async fn refused(mut self, refused: DeskError) -> DeskError {
-        let DeskError::NotInterpreted { reason, .. } = &refused else { return refused };
-        let given_up = self.give_up(reason);
-        match given_up {
-            Some(answer) => match answer.await {
-                Ok(_) => refused,
+    /// Without an interpretation the tokens are released, and the ledger records the reason.
+    async fn failed(mut self, failed: DeskError) -> DeskError {
+        let DeskError::NotInterpreted { reason, .. } = &failed else { return failed };
+        let cancelled = self.cancel_hold(reason);
+        match cancelled {
+            Some(result) => match result.await {
+                Ok(_) => failed,
                 Err(_) => DeskError::Outage,
             },
-            None => refused,
+            None => failed,
         }
     }
 
-    fn give_up(
+    fn cancel_hold(
         &mut self,
         reason: &str,
     ) -> Option<tidegate::NowOrLater<'_, Result<u64, tidegate::SettleError>>> {
         self.is_over = true;
         let mut state = self.desk.state();
         let is_open = state.get(self.id).is_some_and(|known| known.status.is_pending());
-        // If it is not, somebody has given them back; in an outage they come back when they expire.
-        if is_open { self.desk.give_up(&mut state, self.id, reason).ok() } else { None }
+        // If not, they are already released; in an outage they are released when they expire.
+        if is_open { self.desk.cancel_hold(&mut state, self.id, reason).ok() } else { None }
     }
 }
 
 impl Drop for Submitted {
     fn drop(&mut self) {
         if !self.is_over {
-            // It is done, and written down in its order. Nobody is there who waits until it is
-            // safe.
-            drop(self.give_up(GAVE_UP));
+            // It is applied and written in order. Waiting until it is durable is not needed.
+            drop(self.cancel_hold(DISCONNECTED));
         }
     }
 }
 
 fn check(draft: &Draft) -> Result<(), DeskError> {
     if draft.tier == 0 {
-        return Err(DeskError::invalid("`tier` is 1 or more."));
+        return Err(DeskError::invalid("`tier` must be at least 1."));
     }
     if draft.text.trim().is_empty() || draft.text.len() > MAX_TEXT_BYTES {
-        return Err(DeskError::invalid(format!("`text` has 1 to {MAX_TEXT_BYTES} bytes.")));
+        return Err(DeskError::invalid(format!("`text` must have 1 to {MAX_TEXT_BYTES} bytes.")));
     }
     Ok(())
 }
 
 fn gone() -> DeskError {
     DeskError::Conflict(
-        "The proposal was cancelled or has expired before it was interpreted, and its tokens are \
-         back."
+        "The proposal was cancelled or expired before it was interpreted, and its tokens were \
+         released."
             .into(),
     )
 }
 
-const GAVE_UP: &str = "its governor did not wait for the interpreter";
+const DISCONNECTED: &str = "its governor disconnected before it was interpreted";
 
 const MAX_TEXT_BYTES: usize = 4_096;

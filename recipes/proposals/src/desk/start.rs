@@ -1,4 +1,4 @@
-//! The desk opens: it reads what was written down, and finishes what was begun.
+//! The start of the desk: reads the ledger, and finishes what was interrupted.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -17,13 +17,13 @@ use crate::proposal::Status;
 use crate::state::{Fact, FactKind, State};
 
 impl Desk {
-    /// Opens the desk, on the system's clock. It blocks until everything is safe that it has to
-    /// write.
+    /// Opens the desk with the system's clock. It blocks until everything that it writes is
+    /// durable.
     pub fn open(settings: &Settings) -> Result<Self, StartError> {
         Self::open_by(settings, |last| Arc::new(SystemClock::no_earlier_than(last)))
     }
 
-    /// Opens the desk on another clock.
+    /// Opens the desk with another clock.
     pub fn open_with_clock(
         settings: &Settings,
         clock: Arc<dyn Clock + Send + Sync>,
@@ -37,12 +37,12 @@ impl Desk {
     ) -> Result<Self, StartError> {
         let Settings { governors, limits, interval, .. } = settings.clone();
         let policy = limits.policy().map_err(StartError::Policy)?;
-        let interpreter = Interpreter::new(settings.interpreter.clone(), limits.answer_within)
+        let interpreter = Interpreter::new(settings.interpreter.clone(), limits.call_timeout)
             .map_err(StartError::Trust)?;
         let store = FileOptions::default().open(&settings.store)?;
         let clock = clock(store.last_time());
         let engine = Engine::with_store(policy, store, Arc::clone(&clock));
-        // What has expired meanwhile is in the ledger before it is read.
+        // Holds that have expired are in the ledger before it is read.
         engine.tick();
         let (state, closing) = (Mutex::new(State::default()), Mutex::new(()));
         let parts =
@@ -67,9 +67,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Lets the engine know every governor, so that each has tokens from the same window on,
-    /// whether or not they propose anything. A token is set aside and given back: that is all it
-    /// takes.
+    /// Makes every governor known to the engine, so that each gets tokens from the same window on,
+    /// whether or not they propose: it holds a token and releases it.
     fn enrol_all(&self) -> Result<(), StartError> {
         let Parts { engine, governors, .. } = &*self.parts;
         let mut state = self.state();
@@ -94,14 +93,14 @@ impl Desk {
         Ok(())
     }
 
-    /// Proposals whose interpretation was interrupted are given back; those that wait for their
-    /// governor have as long as ever, from now.
+    /// Cancels proposals whose interpretation was interrupted; those that wait for confirmation get
+    /// the full time again.
     fn resume_proposals(&self) -> Result<(), StartError> {
         let pending = |status| self.proposals_that_are(status);
         for id in pending(Status::Interpreting) {
-            let given_up = self.give_up(&mut self.state(), id, RESTARTED);
-            match given_up {
-                Ok(answer) => drop(answer.wait().map_err(|_| StartError::Outage)?),
+            let cancelled = self.cancel_hold(&mut self.state(), id, RESTARTED);
+            match cancelled {
+                Ok(result) => drop(result.wait().map_err(|_| StartError::Outage)?),
                 Err(DeskError::Conflict(_)) => {}
                 Err(_) => return Err(StartError::Outage),
             }
@@ -132,26 +131,26 @@ impl Desk {
     }
 }
 
-/// Why the desk cannot open.
+/// Why the desk cannot start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The numbers make no policy.
+    /// The limits are not a valid policy.
     Policy(PolicyErrors),
     /// The folder cannot be opened or read.
     Open(OpenError),
-    /// The interpreter's address needs certificates that cannot be read.
+    /// The interpreter's URL needs certificates that cannot be read.
     Trust(TrustError),
-    /// An entry of the ledger cannot be understood.
+    /// An entry of the ledger cannot be parsed.
     Entry {
         /// Its number.
         number: u64,
-        /// Why.
+        /// The reason.
         error: NoteError,
     },
     /// A governor could not be enrolled.
     Enrol(CheckError),
-    /// The disk takes nothing.
+    /// The disk accepts no writes.
     Outage,
 }
 
@@ -163,7 +162,7 @@ impl fmt::Display for StartError {
             Self::Trust(error) => error.fmt(f),
             Self::Entry { number, error } => write!(
                 f,
-                "entry {number} of the ledger cannot be understood: {error}. Was it written by a \
+                "entry {number} of the ledger cannot be parsed: {error}. Was it written by a \
                  newer version?"
             ),
             Self::Enrol(error) => write!(f, "a governor cannot be enrolled: {error}"),
@@ -180,4 +179,4 @@ impl From<OpenError> for StartError {
     }
 }
 
-const RESTARTED: &str = "the desk was restarted before it was interpreted";
+const RESTARTED: &str = "the desk restarted before it was interpreted";

@@ -10,19 +10,19 @@ use crate::state::{Fact, FactKind};
 use crate::tally::Tally;
 
 impl Desk {
-    /// The game has played a round, the next one by number. To tell it again changes nothing.
+    /// Records that a round was played, the next by number. Repeating it changes nothing.
     pub async fn round(&self, round: u64) -> Result<Window, DeskError> {
         let noted = {
             let mut state = self.state();
             let last = state.rounds().last;
-            // Games that have been played before may begin with any number.
+            // A game that was already running may start with any number.
             let is_next = last == 0 || Some(round) == last.checked_add(1);
             match round {
                 0 => return Err(DeskError::invalid("Rounds are numbered from 1.")),
                 _ if round == last => None,
                 _ if is_next => Some(self.noted(&mut state, Note::RoundPlayed { round })?),
                 _ => {
-                    let why = format!("Round {last} was the last one: round {round} is not next.");
+                    let why = format!("Round {round} does not follow round {last}.");
                     return Err(DeskError::Conflict(why));
                 }
             }
@@ -33,16 +33,16 @@ impl Desk {
         self.window()
     }
 
-    /// Counts the votes and closes the window, if as many rounds have been played as it spans.
+    /// Counts the votes and closes the window, if enough rounds were played.
     pub async fn tally(&self) -> Result<Tally, DeskError> {
         let desk = self.clone();
-        // Once begun it is done to its end, whoever waits for it.
+        // Once begun it runs to its end, even if the caller is gone.
         let tallied = tokio::task::spawn_blocking(move || desk.tally_now());
         tallied.await.unwrap_or(Err(DeskError::Outage))
     }
 
-    /// First it is written down what the votes say and what follows from that, then it is done.
-    /// Whoever finds it half done does the rest.
+    /// First writes the result and its consequences, then applies them. An interrupted tally is
+    /// finished by the next one.
     fn tally_now(&self) -> Result<Tally, DeskError> {
         let Parts { closing, governors, interval, .. } = &*self.parts;
         let _closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl Desk {
                 let played = state.rounds().in_window;
                 if played < *interval {
                     let why = format!(
-                        "The window spans {interval} rounds of the game, and {played} of them were \
+                        "The window spans {interval} rounds of the game; {played} of them were \
                          played."
                     );
                     return Err(DeskError::Conflict(why));
@@ -71,20 +71,20 @@ impl Desk {
         Ok(tally)
     }
 
-    /// Does what follows from a tally, as far as it is not done: the new cap, which counts from the
-    /// next window on, and the end of the window, which gives everybody tokens.
+    /// Applies what is left of a tally: the new cap, from the next window on, and the end of the
+    /// window, which gives each governor tokens.
     pub(super) fn close_window(&self, tally: &Tally) -> Result<(), DeskError> {
         let Parts { engine, limits, .. } = &*self.parts;
         let window = tally.window;
         if self.window_number() == window {
-            // This window's own, whatever the next one has.
+            // The cap of this window, whatever the next one has.
             let proposals_per_window = self.window()?.proposals_per_window;
             if let Some(cap) = tally.proposals_per_window {
                 let changed = limits.cap_rule(cap).and_then(|rule| {
                     engine.replace_rule(&format!("the tally of window {window}"), rule)
                 });
                 changed.map_err(|errors| {
-                    tracing::error!("the cap cannot be {cap}: {errors}");
+                    tracing::error!("cannot set the cap to {cap}: {errors}");
                     DeskError::Outage
                 })?;
             }
@@ -92,9 +92,9 @@ impl Desk {
             let note = Note::WindowClosed { window, proposals_per_window, tokens };
             let closed = engine.close_round_noting(DOMAIN, &note.to_text());
             closed.wait().map_err(|_| DeskError::Outage)?;
-            let fact = Fact { deed: FactKind::WindowClosed, hold: None, note: Some(note) };
+            let fact = Fact { kind: FactKind::WindowClosed, hold: None, note: Some(note) };
             self.state().apply(fact);
-            tracing::info!(window, "closed a governance window");
+            tracing::info!(window, "governance window closed");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What there is to see: proposals, balances, the window, the log.
+//! Views: proposals, balances, the window, the log.
 
 use std::fmt;
 
@@ -16,43 +16,43 @@ use crate::state::{ClosedWindow, Rounds};
 /// What a governor has left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Balance {
-    /// Whose it is.
+    /// The governor's name.
     pub governor: String,
-    /// PROPOSE tokens that are neither spent nor set aside.
+    /// PROPOSE tokens that are neither spent nor held.
     pub tokens: u64,
-    /// How many more proposals this window takes.
+    /// Proposals left in this window.
     pub proposals_left: u64,
-    /// How many it takes in all.
+    /// The cap of this window.
     pub proposals_per_window: u64,
-    /// How long until the next one may come, rounded up.
+    /// The wait until the next proposal, rounded up.
     pub cooldown_ms: u64,
 }
 
-/// The governance window that is open.
+/// The open governance window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
     /// Its number, from 1.
     pub window: u64,
-    /// How many proposals it allows each governor.
+    /// The cap per governor.
     pub proposals_per_window: u64,
     /// Rounds of the game.
     pub rounds: Rounds,
-    /// How many rounds a window spans.
+    /// The number of rounds in a window.
     pub interval: u64,
-    /// Whether it is time for the tally.
+    /// Whether the tally is due.
     pub due: bool,
-    /// Windows that are over, the latest ones.
+    /// Closed windows, the latest ones.
     pub closed: Vec<ClosedWindow>,
 }
 
-/// What there is to see.
+/// The views.
 impl Desk {
     /// A proposal.
     pub fn proposal(&self, id: ProposalId) -> Result<Proposal, DeskError> {
         self.state().get(id).cloned().ok_or(DeskError::NoSuchProposal)
     }
 
-    /// Proposals that have come so far, or all; the latest of those that are over.
+    /// Proposals with this status, or all; of final ones the latest.
     #[must_use]
     pub fn proposals(&self, status: Option<Status>) -> Vec<Proposal> {
         let state = self.state();
@@ -63,7 +63,7 @@ impl Desk {
         listed
     }
 
-    /// What every governor has left, by the engine.
+    /// The balance of each governor, by the engine.
     pub fn balances(&self) -> Result<Vec<Balance>, DeskError> {
         self.parts.governors.names().map(|name| self.balance(name)).collect()
     }
@@ -83,11 +83,11 @@ impl Desk {
         })
     }
 
-    /// The window that is open.
+    /// The open window.
     pub fn window(&self) -> Result<Window, DeskError> {
         let Parts { governors, interval, .. } = &*self.parts;
-        let anybody = governors.names().next().unwrap_or_default();
-        let proposals_per_window = self.balance(anybody)?.proposals_per_window;
+        let any_governor = governors.names().next().unwrap_or_default();
+        let proposals_per_window = self.balance(any_governor)?.proposals_per_window;
         let state = self.state();
         let rounds = state.rounds();
         Ok(Window {
@@ -104,7 +104,7 @@ impl Desk {
     pub async fn audit(&self, page: Page) -> Result<Audit, DeskError> {
         let desk = self.clone();
         let read = move || {
-            // What has expired is in the log before it is read.
+            // Holds that have expired are in the log before it is read.
             desk.parts.engine.tick();
             desk.entries().map(|entries| Audit::of(entries, &page))
         };
@@ -116,28 +116,28 @@ impl Desk {
         }
     }
 
-    /// Who may take part.
+    /// The governors and their secrets.
     #[must_use]
     pub fn governors(&self) -> &Governors {
         &self.parts.governors
     }
 
-    /// Whether the disk takes what is written.
+    /// Whether the disk accepts writes.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.parts.engine.file_store().failure().is_none()
     }
 
-    /// Sends home those who wait for the interpreter: the desk stops.
+    /// Cancels the waits for the interpreter, because the desk stops.
     pub fn close(&self) {
         self.parts.engine.close();
     }
 }
 
 fn unreadable(error: &dyn fmt::Display) -> DeskError {
-    tracing::error!("the ledger cannot be read: {error}");
+    tracing::error!("cannot read the ledger: {error}");
     DeskError::Outage
 }
 
-/// How many proposals are listed at most.
+/// The maximum number of listed proposals.
 const MOST_LISTED: usize = 1_000;

@@ -5,7 +5,7 @@ fn governors(list: &str, host: &str) -> Result<Governors, String> {
 }
 
 #[test]
-fn a_secret_tells_who_it_is() {
+fn secret_identifies_the_caller() {
     let governors = governors("ada:one, bob:two:three", "four").unwrap();
     assert_eq!(governors.caller("one"), Some(Caller::Governor("ada".into())));
     assert_eq!(governors.caller("two:three"), Some(Caller::Governor("bob".into())));
@@ -13,11 +13,11 @@ fn a_secret_tells_who_it_is() {
     for wrong in ["", "on", "one ", "ada", "two"] {
         assert_eq!(governors.caller(wrong), None, "{wrong:?}");
     }
-    assert!(!format!("{governors:?}").contains("one"), "secrets are not shown");
+    assert!(!format!("{governors:?}").contains("one"), "secrets are not printed");
 }
 
 #[test]
-fn lists_that_mean_nothing_are_errors_that_show_no_secret() {
+fn invalid_lists_are_errors_without_secrets() {
     for (list, host, why) in [
         ("", "h", "entry 1 has no colon"),
         ("s3cret", "h", "entry 1 has no colon"),
@@ -25,8 +25,8 @@ fn lists_that_mean_nothing_are_errors_that_show_no_secret() {
         (":s3cret", "h", "the name of entry 1"),
         ("a b:s3cret", "h", "the name of entry 1"),
         ("ada:", "h", "the secret of `ada`"),
-        ("ada:s3cret,ada:b", "h", "`ada` is there twice"),
-        ("ada:s3cret,bob:s3cret", "h", "`bob` has the secret of somebody else"),
+        ("ada:s3cret,ada:b", "h", "`ada` is listed twice"),
+        ("ada:s3cret,bob:s3cret", "h", "`bob` has the secret of another governor"),
         ("ada:s3cret", "s3cret", "the host has the secret of a governor"),
     ] {
         let error = governors(list, host).unwrap_err();

@@ -54,10 +54,10 @@ fn facts_add_up_to_a_proposal() {
     state.apply(Fact::noted(Note::Tallied(tally.clone())));
     assert_eq!((state.unfinished(), state.ballot().count()), (Some(&tally), 0));
     assert_eq!((get(&state, 1).status, get(&state, 1).window), (Status::Passed, Some(1)));
-    // A round that is played between the tally and the end of its window is the next window's.
+    // A round played between the tally and the end of its window belongs to the next window.
     state.apply(Fact::noted(Note::RoundPlayed { round: 9 }));
     let note = Note::WindowClosed { window: 1, proposals_per_window: 3, tokens: 2 };
-    state.apply(Fact { deed: FactKind::WindowClosed, hold: None, note: Some(note) });
+    state.apply(Fact { kind: FactKind::WindowClosed, hold: None, note: Some(note) });
     assert_eq!(state.unfinished(), None);
     assert_eq!(state.rounds(), Rounds { last: 9, in_window: 1 });
     let closed = ClosedWindow { window: 1, proposals_per_window: 3 };
@@ -66,7 +66,7 @@ fn facts_add_up_to_a_proposal() {
 }
 
 #[test]
-fn a_vote_that_is_changed_counts_once() {
+fn changed_vote_counts_once() {
     let vote = |vote| {
         let proposal = ProposalId(hold(1));
         Fact::noted(Note::Voted { proposal, governor: "bob".into(), vote })
@@ -76,7 +76,7 @@ fn a_vote_that_is_changed_counts_once() {
 }
 
 #[test]
-fn what_is_given_back_is_over() {
+fn released_proposals_are_final() {
     let reason = Note::Cancelled { reason: "because".into() };
     let state = sum([
         proposed(1),
@@ -105,7 +105,7 @@ fn enrolling_is_no_proposal() {
 }
 
 #[test]
-fn only_what_is_pending_can_be_overdue() {
+fn only_pending_proposals_can_be_overdue() {
     let mut state = sum([proposed(1), proposed(2), interpreted(2), confirmed(2), proposed(3)]);
     for number in [1, 2] {
         state.set_expiry(ProposalId(hold(number)), Some(Timestamp::from_secs(10)));
@@ -115,19 +115,19 @@ fn only_what_is_pending_can_be_overdue() {
 }
 
 #[test]
-fn memory_is_bounded_by_what_is_open() {
+fn memory_is_bounded_by_open_proposals() {
     let many = MOST_KEPT as u64 + 100;
     let over = |number| [proposed(number), Fact::held(FactKind::Expire, hold(number), None)];
     let state = sum([proposed(0)].into_iter().chain((1..=many).flat_map(over)));
     assert_eq!(state.proposals().count(), MOST_KEPT + 1);
-    assert_eq!(get(&state, 0).status, Status::Interpreting, "what is open stays");
+    assert_eq!(get(&state, 0).status, Status::Interpreting, "open proposals stay");
     assert!(
         state.get(ProposalId(hold(1))).is_none() && state.get(ProposalId(hold(many))).is_some()
     );
 }
 
 #[test]
-fn notes_read_as_they_were_written() {
+fn notes_round_trip() {
     for fact in [proposed(1), interpreted(1), confirmed(1)] {
         let note = fact.note.unwrap();
         assert_eq!(Note::from_text(&note.to_text()), Ok(note));

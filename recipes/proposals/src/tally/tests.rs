@@ -1,7 +1,7 @@
 use super::Votes;
 
 #[test]
-fn half_must_vote_and_most_of_them_agree() {
+fn quorum_and_majority_are_needed() {
     for (tier, yes, no, governors, passes) in [
         (1, 1, 0, 2, true),
         (1, 1, 0, 3, false),

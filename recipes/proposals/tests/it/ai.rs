@@ -1,4 +1,4 @@
-//! The AI: a real HTTP server that answers when the test says so.
+//! The AI: a real HTTP server that responds when the test says so.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-use crate::support::PATIENCE;
+use crate::support::TIMEOUT;
 
 pub(crate) struct Ai {
     pub(crate) address: SocketAddr,
@@ -20,9 +20,9 @@ pub(crate) struct Ai {
     in_flight: watch::Receiver<usize>,
 }
 
-/// Somebody who asks, and waits for an answer.
+/// A call that waits for its response.
 pub(crate) struct Call {
-    pub(crate) question: Value,
+    pub(crate) body: Value,
     reply: oneshot::Sender<(StatusCode, Value)>,
 }
 
@@ -32,7 +32,7 @@ struct Shared {
     in_flight: watch::Sender<usize>,
 }
 
-/// One call less when it is over, however it ends.
+/// A call in flight, counted down when dropped.
 struct InFlight(watch::Sender<usize>);
 
 impl Drop for InFlight {
@@ -42,19 +42,19 @@ impl Drop for InFlight {
 }
 
 impl Ai {
-    /// One that answers when it is told to.
+    /// One that responds when the test says so.
     pub(crate) async fn slow() -> Self {
         let (sender, calls) = unbounded_channel();
         let (in_flight, watched) = watch::channel(0);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Shared { calls: sender, in_flight };
-        let router = Router::new().route("/interpret", post(asked)).with_state(shared);
+        let router = Router::new().route("/interpret", post(called)).with_state(shared);
         tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
         Self { address, calls, in_flight: watched }
     }
 
-    /// The address of one that answers at once: `cap N` in a text changes the cap.
+    /// The address of one that responds at once: `cap N` in a text changes the cap.
     pub(crate) async fn quick() -> SocketAddr {
         let mut ai = Self::slow().await;
         let address = ai.address;
@@ -68,32 +68,32 @@ impl Ai {
 
     /// The next call.
     pub(crate) async fn next(&mut self) -> Call {
-        timeout(PATIENCE, self.calls.recv()).await.expect("a call in time").unwrap()
+        timeout(TIMEOUT, self.calls.recv()).await.expect("a call in time").unwrap()
     }
 
     pub(crate) fn has_more_calls(&mut self) -> bool {
         !self.calls.is_empty()
     }
 
-    /// Waits until so many calls are in flight.
+    /// Waits until this many calls are in flight.
     pub(crate) async fn until_in_flight(&mut self, wanted: usize) {
         let waiting = self.in_flight.wait_for(|count| *count == wanted);
-        timeout(PATIENCE, waiting).await.expect("it in time").unwrap();
+        timeout(TIMEOUT, waiting).await.expect("the calls in time").unwrap();
     }
 }
 
 impl Call {
     pub(crate) fn text(&self) -> &str {
-        self.question["text"].as_str().unwrap()
+        self.body["text"].as_str().unwrap()
     }
 
-    /// Understands the proposal as it was meant.
+    /// Interprets the proposal as stated.
     pub(crate) fn agree(self) {
         let text = self.text().to_owned();
         let cap = text.strip_prefix("cap ").map(|cap| cap.parse::<u64>().unwrap());
-        let tier = self.question["tier"].clone();
+        let tier = self.body["tier"].clone();
         let summary = format!("{text}, as I see it");
-        self.answer(
+        self.respond(
             StatusCode::OK,
             match cap {
                 Some(cap) => {
@@ -104,22 +104,22 @@ impl Call {
         );
     }
 
-    pub(crate) fn answer(self, status: StatusCode, body: Value) {
-        // Whoever asked may be gone.
+    pub(crate) fn respond(self, status: StatusCode, body: Value) {
+        // The client may be gone.
         let _ = self.reply.send((status, body));
     }
 }
 
-async fn asked(
+async fn called(
     State(shared): State<Shared>,
-    Json(question): Json<Value>,
+    Json(body): Json<Value>,
 ) -> (StatusCode, Json<Value>) {
     shared.in_flight.send_modify(|count| *count += 1);
     let in_flight = InFlight(shared.in_flight.clone());
-    let (reply, answer) = oneshot::channel();
-    // The test may be over.
-    let _ = shared.calls.send(Call { question, reply });
-    let (status, body) = answer.await.unwrap_or((StatusCode::GONE, Value::Null));
+    let (reply, response) = oneshot::channel();
+    // The test may have ended.
+    let _ = shared.calls.send(Call { body, reply });
+    let (status, body) = response.await.unwrap_or((StatusCode::GONE, Value::Null));
     drop(in_flight);
     (status, Json(body))
 }

@@ -1,4 +1,4 @@
-//! The event log: append-only, and what balances are the sum of.
+//! The event log: append-only, and the sum of it is the balance.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn brief(events: &[Value]) -> Vec<(String, i64, String)> {
 }
 
 #[tokio::test]
-async fn every_token_that_came_or_went_is_there_with_its_reason() {
+async fn every_token_change_is_logged_with_its_reason() {
     let scratch = Scratch::new();
     let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
     let http = &server.http;
@@ -27,7 +27,7 @@ async fn every_token_that_came_or_went_is_there_with_its_reason() {
     let expected = [
         ("token.regenerated", 2, "enrolled"),
         ("token.spent", -2, "proposed at tier 5"),
-        ("token.refunded", 2, "its governor cancelled it"),
+        ("token.refunded", 2, "cancelled by its governor"),
         ("token.spent", -1, "proposed at tier 1"),
         ("proposal.confirmed", 0, ""),
         ("vote.cast", 0, "yes"),
@@ -51,7 +51,7 @@ async fn every_token_that_came_or_went_is_there_with_its_reason() {
 }
 
 #[tokio::test]
-async fn pages_follow_each_other_without_gap_or_overlap() {
+async fn pages_have_no_gap_or_overlap() {
     let scratch = Scratch::new();
     let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
     let http = &server.http;

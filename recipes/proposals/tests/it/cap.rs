@@ -6,7 +6,7 @@ use crate::ai::Ai;
 use crate::support::{Scratch, easy, settings, started};
 
 #[tokio::test]
-async fn a_passed_proposal_changes_the_cap_of_the_next_window_and_of_no_other() {
+async fn passed_proposal_changes_the_cap_from_the_next_window_on() {
     let scratch = Scratch::new();
     let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
     let http = &server.http;
@@ -27,10 +27,10 @@ async fn a_passed_proposal_changes_the_cap_of_the_next_window_and_of_no_other() 
         ])
     );
     http.proposed("bob", 1, "the first").await;
-    let answer = http.propose("bob", 1, "the second").await;
-    assert_eq!(answer.status, 429, "{answer:?}");
+    let response = http.propose("bob", 1, "the second").await;
+    assert_eq!(response.status, 429, "{response:?}");
     assert_eq!(http.left("bob").await, (5, 0), "despite tokens");
-    // And up again, as far as it goes.
+    // And up again, to the maximum.
     http.carried("cy", 4, "cap 10").await;
     http.next_window().await;
     assert_eq!(http.left("cy").await, (7, 10));
@@ -40,7 +40,7 @@ async fn a_passed_proposal_changes_the_cap_of_the_next_window_and_of_no_other() 
 }
 
 #[tokio::test]
-async fn it_takes_a_supermajority() {
+async fn changing_the_cap_needs_a_supermajority() {
     let scratch = Scratch::new();
     let mut settings = settings(&scratch, Ai::quick().await, easy());
     let list = "ada:ada-secret,bob:bob-secret,cy:cy-secret,di:di-secret,ed:ed-secret";
@@ -58,7 +58,7 @@ async fn it_takes_a_supermajority() {
 }
 
 #[tokio::test]
-async fn of_two_changes_the_one_that_was_confirmed_last_stands() {
+async fn of_two_changes_the_one_confirmed_last_applies() {
     let scratch = Scratch::new();
     let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
     let http = &server.http;

@@ -1,4 +1,4 @@
-//! `kill -9`, at any point: what was answered is there, and nothing is there twice.
+//! `kill -9` at any point: acknowledged operations survive, and none happens twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use crate::ai::Ai;
 use crate::program::Program;
-use crate::support::{Http, PATIENCE, Scratch};
+use crate::support::{Http, Scratch, TIMEOUT};
 
 #[tokio::test]
-async fn after_propose_the_proposal_waits_for_its_governor() {
+async fn proposal_survives_a_kill_at_every_step() {
     let (scratch, ai) = (Scratch::new(), Ai::quick().await);
     let program = Program::started(&scratch, ai, &[]).await;
     let id = program.http.proposed("ada", 5, "a change").await;
@@ -44,13 +44,13 @@ async fn after_propose_the_proposal_waits_for_its_governor() {
 }
 
 #[tokio::test]
-async fn while_it_is_interpreted_the_tokens_come_back_and_so_do_the_places() {
+async fn kill_while_interpreting_releases_tokens_and_slots() {
     let (scratch, mut ai) = (Scratch::new(), Ai::slow().await);
     let program = Program::started(&scratch, ai.address, &[]).await;
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for who in ["ada", "ada", "bob", "bob", "cy"] {
         let http = program.http.clone();
-        asking.push(tokio::spawn(async move {
+        pending.push(tokio::spawn(async move {
             let body = json!({ "tier": 1, "text": "a change" });
             http.try_send(who, (axum::http::Method::POST, "/v1/proposals"), Some(body)).await
         }));
@@ -60,8 +60,8 @@ async fn while_it_is_interpreted_the_tokens_come_back_and_so_do_the_places() {
         program.http.until(who, "interpreting", count).await;
     }
     program.killed().await;
-    for one in asking {
-        assert!(one.await.unwrap().is_none(), "nobody is told anything");
+    for one in pending {
+        assert!(one.await.unwrap().is_none(), "there is no response");
     }
     drop(calls);
     let program = Program::started(&scratch, ai.address, &[]).await;
@@ -69,9 +69,9 @@ async fn while_it_is_interpreted_the_tokens_come_back_and_so_do_the_places() {
         assert_eq!((program.http.left(who).await, program.http.sum(who).await), ((2, 3), 2));
     }
     let events = program.http.events("?governor=cy").await;
-    let reason = "the desk was restarted before it was interpreted";
+    let reason = "the desk restarted before it was interpreted";
     assert_eq!(events.last().unwrap()["reason"], reason);
-    // All three places are free.
+    // All three slots are free.
     let proposals = ["ada", "bob", "cy"].map(|who| {
         let http = program.http.clone();
         tokio::spawn(async move { http.propose(who, 1, "again").await })
@@ -83,36 +83,36 @@ async fn while_it_is_interpreted_the_tokens_come_back_and_so_do_the_places() {
     }
 }
 
-/// What clients were told, and so has to be true after any crash.
+/// What clients got as responses, and so has to be true after any crash.
 #[derive(Default)]
-struct Told {
+struct Acknowledged {
     proposed: BTreeSet<String>,
     confirmed: BTreeSet<String>,
     cancelled: BTreeSet<String>,
     votes: BTreeSet<(String, String)>,
-    /// By window: the cap that its tally has set.
+    /// By window: the cap that its tally set.
     tallies: BTreeMap<u64, Option<u64>>,
 }
 
-/// Everything that clients do at the same time, until the desk is gone.
+/// Concurrent clients, until the desk is gone.
 #[derive(Clone)]
-struct Crowd {
+struct Clients {
     http: Http,
-    told: Arc<Mutex<Told>>,
-    answers: watch::Sender<u64>,
+    acknowledged: Arc<Mutex<Acknowledged>>,
+    responses: watch::Sender<u64>,
 }
 
-impl Crowd {
-    /// Asks, and counts the answer; `None` if the desk is gone.
-    async fn ask(&self, who: &str, path: &str, body: Value) -> Option<(u16, Value)> {
+impl Clients {
+    /// Sends a request and counts the response; `None` if the desk is gone.
+    async fn send(&self, who: &str, path: &str, body: Value) -> Option<(u16, Value)> {
         let post = (axum::http::Method::POST, path);
-        let answer = self.http.try_send(who, post, Some(body)).await?;
-        self.answers.send_modify(|count| *count += 1);
-        Some((answer.status, answer.body))
+        let response = self.http.try_send(who, post, Some(body)).await?;
+        self.responses.send_modify(|count| *count += 1);
+        Some((response.status, response.body))
     }
 
-    fn note(&self, change: impl FnOnce(&mut Told)) {
-        change(&mut self.told.lock().unwrap());
+    fn note(&self, change: impl FnOnce(&mut Acknowledged)) {
+        change(&mut self.acknowledged.lock().unwrap());
     }
 
     async fn governor(self, who: &'static str, mut random: Random) -> Option<()> {
@@ -122,16 +122,19 @@ impl Crowd {
                 other => (other * 2, "a change".to_owned()),
             };
             let draft = json!({ "tier": tier, "text": text });
-            let (status, body) = self.ask(who, "/v1/proposals", draft).await?;
+            let (status, body) = self.send(who, "/v1/proposals", draft).await?;
             if status == 201 {
                 let id = body["id"].as_str().unwrap().to_owned();
-                self.note(|told| told.proposed.extend([id.clone()]));
+                self.note(|acknowledged| acknowledged.proposed.extend([id.clone()]));
                 let act = if random.below(3) == 0 { "cancel" } else { "confirm" };
                 let path = format!("/v1/proposals/{id}/{act}");
-                if self.ask(who, &path, json!({})).await?.0 == 200 {
-                    self.note(|told| {
-                        let acted =
-                            if act == "cancel" { &mut told.cancelled } else { &mut told.confirmed };
+                if self.send(who, &path, json!({})).await?.0 == 200 {
+                    self.note(|acknowledged| {
+                        let acted = if act == "cancel" {
+                            &mut acknowledged.cancelled
+                        } else {
+                            &mut acknowledged.confirmed
+                        };
                         acted.insert(id);
                     });
                 }
@@ -142,8 +145,8 @@ impl Crowd {
                 if proposal["votes"][who].is_null() {
                     let id = proposal["id"].as_str().unwrap().to_owned();
                     let path = format!("/v1/proposals/{id}/vote");
-                    if self.ask(who, &path, json!({ "vote": "yes" })).await?.0 == 200 {
-                        self.note(|told| told.votes.extend([(id, who.to_owned())]));
+                    if self.send(who, &path, json!({ "vote": "yes" })).await?.0 == 200 {
+                        self.note(|acknowledged| acknowledged.votes.extend([(id, who.to_owned())]));
                     }
                 }
             }
@@ -153,68 +156,76 @@ impl Crowd {
     async fn host(self, mut round: u64) -> Option<()> {
         loop {
             round += 1;
-            assert_eq!(self.ask("host", "/v1/rounds", json!({ "round": round })).await?.0, 200);
-            let (status, tally) = self.ask("host", "/v1/tally", json!({})).await?;
+            assert_eq!(self.send("host", "/v1/rounds", json!({ "round": round })).await?.0, 200);
+            let (status, tally) = self.send("host", "/v1/tally", json!({})).await?;
             assert_eq!(status, 200, "{tally}");
             let window = tally["window"].as_u64().unwrap();
             let cap = tally["proposals_per_window"].as_u64();
-            self.note(|told| told.tallies.extend([(window, cap)]));
+            self.note(|acknowledged| acknowledged.tallies.extend([(window, cap)]));
         }
     }
 }
 
 #[tokio::test]
-async fn killed_again_and_again_it_never_forgets_what_it_has_answered() {
+async fn repeated_kills_lose_no_acknowledged_operation() {
     let (scratch, ai) = (Scratch::new(), Ai::quick().await);
-    let told = Arc::new(Mutex::new(Told::default()));
+    let acknowledged = Arc::new(Mutex::new(Acknowledged::default()));
     let mut random = Random(20_261_115);
     for cycle in 0..10 {
-        // Also while it starts.
+        // Also during the start.
         Program::spawned(&scratch, ai, &[]).killed().await;
         let program = Program::started(&scratch, ai, &[]).await;
-        let so_far = told.lock().unwrap().copy();
+        let so_far = acknowledged.lock().unwrap().copy();
         check(&program.http, &so_far).await;
         let last = program.http.get("host", "/v1/window").await.ok()["rounds"]["last"].as_u64();
-        let (answers, mut counted) = watch::channel(0);
-        let crowd = Crowd { http: program.http.clone(), told: Arc::clone(&told), answers };
-        let mut tasks = vec![tokio::spawn(crowd.clone().host(last.unwrap()))];
+        let (responses, mut counted) = watch::channel(0);
+        let clients = Clients {
+            http: program.http.clone(),
+            acknowledged: Arc::clone(&acknowledged),
+            responses,
+        };
+        let mut tasks = vec![tokio::spawn(clients.clone().host(last.unwrap()))];
         for who in ["ada", "bob", "cy"] {
-            tasks.push(tokio::spawn(crowd.clone().governor(who, Random(random.next()))));
+            tasks.push(tokio::spawn(clients.clone().governor(who, Random(random.next()))));
         }
         let enough = 5 + random.below(60);
         let waiting = counted.wait_for(|count| *count >= enough);
-        timeout(PATIENCE, waiting).await.expect("it in time").unwrap();
+        timeout(TIMEOUT, waiting).await.expect("the responses in time").unwrap();
         program.killed().await;
         for task in tasks {
             assert_eq!(task.await.unwrap(), None, "cycle {cycle}");
         }
     }
     let program = Program::started(&scratch, ai, &[]).await;
-    let told = told.lock().unwrap().copy();
-    check(&program.http, &told).await;
-    assert!(told.votes.len() > 10 && told.tallies.len() > 5 && told.cancelled.len() > 1);
+    let acknowledged = acknowledged.lock().unwrap().copy();
+    check(&program.http, &acknowledged).await;
+    assert!(
+        acknowledged.votes.len() > 10
+            && acknowledged.tallies.len() > 5
+            && acknowledged.cancelled.len() > 1
+    );
 }
 
-/// That everything is as clients were told, and adds up.
-async fn check(http: &Http, told: &Told) {
+/// Checks that everything is as acknowledged, and adds up.
+async fn check(http: &Http, acknowledged: &Acknowledged) {
     let listed = http.get("ada", "/v1/proposals").await.ok();
     let listed = listed["proposals"].as_array().unwrap();
     let known: BTreeMap<&str, &Value> =
         listed.iter().map(|it| (it["id"].as_str().unwrap(), it)).collect();
     let status = |id: &str| known[id]["status"].as_str().unwrap();
     assert!(known.keys().all(|id| status(id) != "interpreting"));
-    assert!(told.proposed.iter().all(|id| known.contains_key(id.as_str())));
-    for id in &told.confirmed {
+    assert!(acknowledged.proposed.iter().all(|id| known.contains_key(id.as_str())));
+    for id in &acknowledged.confirmed {
         assert!(
             matches!(status(id), "voting" | "passed" | "failed"),
             "{id}: {}",
             known[id.as_str()]
         );
     }
-    for id in &told.cancelled {
+    for id in &acknowledged.cancelled {
         assert_eq!(status(id), "cancelled");
     }
-    for (id, who) in &told.votes {
+    for (id, who) in &acknowledged.votes {
         assert_eq!(known[id.as_str()]["votes"][who], "yes");
     }
     let window = http.get("ada", "/v1/window").await.ok();
@@ -224,7 +235,7 @@ async fn check(http: &Http, told: &Told) {
         let before = caps.insert(number, it["proposals_per_window"].as_u64().unwrap());
         assert_eq!(before, None, "window {number} was closed once");
     }
-    for (number, cap) in &told.tallies {
+    for (number, cap) in &acknowledged.tallies {
         let expected = cap.unwrap_or(caps[number]);
         assert_eq!(caps[&(number + 1)], expected, "after the tally of window {number}: {caps:?}");
     }
@@ -234,7 +245,7 @@ async fn check(http: &Http, told: &Told) {
     }
 }
 
-impl Told {
+impl Acknowledged {
     fn copy(&self) -> Self {
         Self {
             proposed: self.proposed.clone(),
@@ -246,7 +257,7 @@ impl Told {
     }
 }
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same each time.
 struct Random(u64);
 
 impl Random {

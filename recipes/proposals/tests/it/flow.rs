@@ -9,7 +9,7 @@ use crate::ai::Ai;
 use crate::support::{Scratch, easy, settings, started};
 
 #[tokio::test]
-async fn the_whole_flow() {
+async fn whole_flow() {
     let scratch = Scratch::new();
     let mut settings = settings(&scratch, Ai::quick().await, easy());
     settings.interval = 2;
@@ -20,10 +20,9 @@ async fn the_whole_flow() {
     assert_eq!(proposal["interpretation"]["summary"], "three-point shots count four, as I see it");
     assert_eq!(proposal["governor"], "ada");
     let id = proposal["id"].as_str().unwrap();
-    http.vote("bob", id, "yes").await.refused(
-        409,
-        "The proposal cannot be voted about: it waits for its governor to confirm it.",
-    );
+    http.vote("bob", id, "yes")
+        .await
+        .denied(409, "The proposal cannot be voted on: it waits for its governor's confirmation.");
     let other = http.proposed("bob", 5, "games last an hour").await;
     for (who, id) in [("ada", id), ("bob", &other)] {
         assert_eq!(http.act(who, id, "confirm").await.ok()["status"], "voting");
@@ -32,17 +31,17 @@ async fn the_whole_flow() {
         http.vote(who, id, first).await.ok();
         http.vote(who, &other, second).await.ok();
     }
-    // Changing one's mind is allowed until the tally.
+    // Votes can change until the tally.
     http.vote("cy", id, "yes").await.ok();
     http.post("host", "/v1/tally", json!({}))
         .await
-        .refused(409, "The window spans 2 rounds of the game, and 0 of them were played.");
+        .denied(409, "The window spans 2 rounds of the game; 0 of them were played.");
     let window = http.post("host", "/v1/rounds", json!({ "round": 41 })).await.ok();
     assert_eq!((&window["due"], &window["rounds"]["in_window"]), (&json!(false), &json!(1)));
     http.post("host", "/v1/rounds", json!({ "round": 41 })).await.ok();
     http.post("host", "/v1/rounds", json!({ "round": 43 }))
         .await
-        .refused(409, "Round 41 was the last one: round 43 is not next.");
+        .denied(409, "Round 43 does not follow round 41.");
     let window = http.post("host", "/v1/rounds", json!({ "round": 42 })).await.ok();
     assert_eq!((&window["due"], &window["window"]), (&json!(true), &json!(1)));
     let tally = http.post("host", "/v1/tally", json!({})).await.ok();
@@ -65,13 +64,11 @@ async fn the_whole_flow() {
             "closed": [{ "window": 1, "proposals_per_window": 3 }] })
     );
     assert_eq!((http.left("ada").await, http.left("bob").await), ((3, 3), (2, 3)));
-    http.vote("cy", id, "no")
-        .await
-        .refused(409, "The proposal cannot be voted about: it has passed.");
+    http.vote("cy", id, "no").await.denied(409, "The proposal cannot be voted on: it has passed.");
 }
 
 #[tokio::test]
-async fn cancelling_gives_tokens_and_the_place_back_but_not_the_cooldown() {
+async fn cancel_releases_tokens_and_cap_but_not_the_cooldown() {
     let scratch = Scratch::new();
     let limits = Limits { proposals_per_window: 1, ..Limits::default() };
     let server = started(&settings(&scratch, Ai::quick().await, limits)).await;
@@ -80,19 +77,19 @@ async fn cancelling_gives_tokens_and_the_place_back_but_not_the_cooldown() {
     assert_eq!(http.left("ada").await, (0, 0));
     let cancelled = http.act("ada", &id, "cancel").await.ok();
     assert_eq!(cancelled["status"], "cancelled");
-    assert_eq!(cancelled["reason"], "its governor cancelled it");
+    assert_eq!(cancelled["reason"], "cancelled by its governor");
     assert_eq!(http.left("ada").await, (2, 1));
     http.propose("ada", 1, "another")
         .await
-        .refused(429, "Please wait 60 seconds before submitting another proposal.");
+        .denied(429, "Please wait 60 seconds before submitting another proposal.");
     for act in ["cancel", "confirm"] {
         assert_eq!(http.act("ada", &id, act).await.status, 409);
     }
-    assert_eq!(http.left("ada").await, (2, 1), "nothing comes back twice");
+    assert_eq!(http.left("ada").await, (2, 1), "nothing is released twice");
 }
 
 #[tokio::test]
-async fn what_nobody_confirms_comes_back() {
+async fn unconfirmed_proposal_expires() {
     let scratch = Scratch::new();
     let limits = Limits { confirm_within: Duration::from_secs(300), ..easy() };
     let server = started(&settings(&scratch, Ai::quick().await, limits)).await;
@@ -107,11 +104,11 @@ async fn what_nobody_confirms_comes_back() {
     let events = http.events("?governor=ada").await;
     let last = events.last().unwrap();
     assert_eq!(last["event"], "token.refunded");
-    assert_eq!(last["reason"], "nobody confirmed it in time");
+    assert_eq!(last["reason"], "not confirmed in time");
 }
 
 #[tokio::test]
-async fn confirmed_is_spent_for_good() {
+async fn confirmed_tokens_are_spent() {
     let scratch = Scratch::new();
     let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
     let http = &server.http;
@@ -119,16 +116,16 @@ async fn confirmed_is_spent_for_good() {
     http.act("ada", &id, "confirm").await.ok();
     http.act("ada", &id, "cancel")
         .await
-        .refused(409, "The proposal cannot be cancelled: it was confirmed, and is voted about.");
+        .denied(409, "The proposal cannot be cancelled: it was confirmed and is being voted on.");
     http.act("ada", &id, "confirm")
         .await
-        .refused(409, "The proposal cannot be confirmed: it was confirmed, and is voted about.");
+        .denied(409, "The proposal cannot be confirmed: it was confirmed and is being voted on.");
     server.clock.advance(Duration::from_secs(100_000));
     assert_eq!((http.left("ada").await, http.status(&id).await.as_str()), ((0, 2), "voting"));
 }
 
 #[tokio::test]
-async fn a_proposal_that_is_not_confirmed_by_the_tally_waits_for_the_next_one() {
+async fn proposal_not_confirmed_by_the_tally_waits_for_the_next() {
     let scratch = Scratch::new();
     let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
     let http = &server.http;

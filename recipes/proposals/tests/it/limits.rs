@@ -29,43 +29,43 @@ async fn desk(limits: Limits) -> (Scratch, Server) {
 async fn of_five_attempts_with_two_tokens_the_last_three_fail() {
     let (_scratch, server) = desk(easy()).await;
     for attempt in 0..5 {
-        let answer = server.http.propose("ada", 1, "more ice cream").await;
+        let response = server.http.propose("ada", 1, "more ice cream").await;
         if attempt < 2 {
-            answer.ok();
+            response.ok();
         } else {
-            assert_eq!(answer.body["violated-policies"], json!(["propose-tokens"]));
-            assert_eq!(answer.body["retry"], "unknown");
-            assert!(!answer.headers.contains_key("retry-after"));
-            answer.refused(402, &no_tokens(0));
+            assert_eq!(response.body["violated-policies"], json!(["propose-tokens"]));
+            assert_eq!(response.body["retry"], "unknown");
+            assert!(!response.headers.contains_key("retry-after"));
+            response.denied(402, &no_tokens(0));
         }
     }
     assert_eq!(server.http.left("ada").await, (0, 1));
-    assert_eq!(server.http.left("bob").await, (2, 3), "everybody has their own");
+    assert_eq!(server.http.left("bob").await, (2, 3), "each governor has separate tokens");
 }
 
 #[tokio::test]
-async fn the_same_with_the_cooldown_and_more_than_a_minute_between_them() {
+async fn same_attempts_with_the_cooldown_and_more_than_a_minute_apart() {
     let (_scratch, server) = desk(Limits::default()).await;
     for attempt in 0..5 {
-        let answer = server.http.propose("ada", 1, "more ice cream").await;
+        let response = server.http.propose("ada", 1, "more ice cream").await;
         if attempt < 2 {
-            drop(answer.ok())
+            drop(response.ok())
         } else {
-            answer.refused(402, &no_tokens(0))
+            response.denied(402, &no_tokens(0))
         }
         server.clock.advance(Duration::from_secs(61));
     }
 }
 
 #[tokio::test]
-async fn a_cap_of_one_refuses_the_second_despite_tokens() {
+async fn cap_of_one_denies_the_second_despite_tokens() {
     let (_scratch, server) = desk(Limits { proposals_per_window: 1, ..easy() }).await;
     server.http.proposed("ada", 1, "more ice cream").await;
-    server.http.propose("ada", 1, "even more").await.refused(429, CAP_REACHED);
+    server.http.propose("ada", 1, "even more").await.denied(429, CAP_REACHED);
     assert_eq!(server.http.left("ada").await, (1, 0));
     server.http.next_window().await;
-    // The first one was not confirmed yet, and goes on counting. Its governor gives it up.
-    server.http.propose("ada", 1, "even more").await.refused(429, CAP_REACHED);
+    // The first one is not confirmed yet, and still counts. Its governor cancels it.
+    server.http.propose("ada", 1, "even more").await.denied(429, CAP_REACHED);
     let open = server.http.get("ada", "/v1/proposals?status=interpreted").await.ok();
     let id = open["proposals"][0]["id"].as_str().unwrap();
     server.http.act("ada", id, "cancel").await.ok();
@@ -74,17 +74,17 @@ async fn a_cap_of_one_refuses_the_second_despite_tokens() {
 }
 
 #[tokio::test]
-async fn the_cooldown_refuses_and_passes_after_a_minute() {
+async fn cooldown_denies_until_a_minute_has_passed() {
     let (_scratch, server) = desk(Limits::default()).await;
     server.http.proposed("ada", 1, "more ice cream").await;
     let at_ms = |ms: u64| Timestamp::from_nanos((1_700_000_000_000 + ms) * 1_000_000);
     for (passed_ms, left) in [(0, 60), (1, 60), (1_000, 59), (58_999, 2), (59_000, 1), (59_999, 1)]
     {
         server.clock.set(at_ms(passed_ms));
-        let answer = server.http.propose("ada", 1, "even more").await;
-        assert_eq!(answer.headers["retry-after"], left.to_string(), "after {passed_ms} ms");
-        let told = format!("Please wait {left} seconds before submitting another proposal.");
-        answer.refused(429, &told);
+        let response = server.http.propose("ada", 1, "even more").await;
+        assert_eq!(response.headers["retry-after"], left.to_string(), "after {passed_ms} ms");
+        let detail = format!("Please wait {left} seconds before submitting another proposal.");
+        response.denied(429, &detail);
     }
     server.http.proposed("bob", 1, "less").await;
     server.clock.set(at_ms(60_000));
@@ -92,7 +92,7 @@ async fn the_cooldown_refuses_and_passes_after_a_minute() {
 }
 
 #[tokio::test]
-async fn tiers_have_prices() {
+async fn tiers_have_costs() {
     let (_scratch, server) = desk(Limits { proposals_per_window: 10, ..easy() }).await;
     for _ in 0..6 {
         server.http.next_window().await;
@@ -104,41 +104,41 @@ async fn tiers_have_prices() {
         left -= price;
         assert_eq!(server.http.left("ada").await.0, left, "tier {tier}");
     }
-    server.http.propose("ada", 7, "another one").await.refused(402, &no_tokens(2));
+    server.http.propose("ada", 7, "another one").await.denied(402, &no_tokens(2));
     server.http.proposed("ada", 5, "a smaller one").await;
 }
 
 #[tokio::test]
-async fn the_first_that_refuses_speaks_cooldown_then_tokens_then_cap() {
+async fn first_denial_is_reported_cooldown_then_tokens_then_cap() {
     let (_scratch, server) = desk(Limits { proposals_per_window: 1, ..Limits::default() }).await;
     server.http.proposed("ada", 5, "for all tokens").await;
     let again = async || server.http.propose("ada", 5, "again").await;
     let wait = "Please wait 60 seconds before submitting another proposal.";
-    again().await.refused(429, wait);
+    again().await.denied(429, wait);
     server.clock.advance(Duration::from_secs(60));
-    again().await.refused(402, &no_tokens(0));
-    // With tokens it is the cap's turn.
+    again().await.denied(402, &no_tokens(0));
+    // With tokens, the cap denies next.
     server.http.next_window().await;
-    again().await.refused(429, CAP_REACHED);
+    again().await.denied(429, CAP_REACHED);
 }
 
 #[tokio::test]
-async fn what_one_limit_refuses_is_charged_by_none() {
+async fn proposal_denied_by_one_limit_is_charged_by_none() {
     let (_scratch, server) = desk(Limits { proposals_per_window: 1, ..Limits::default() }).await;
-    // Refused for want of tokens: neither cap nor cooldown has noticed.
-    server.http.propose("ada", 7, "too dear").await.refused(402, &no_tokens(2));
+    // Denied by the tokens: neither cap nor cooldown is charged.
+    server.http.propose("ada", 7, "too dear").await.denied(402, &no_tokens(2));
     assert_eq!(server.http.left("ada").await, (2, 1));
     server.http.proposed("ada", 1, "cheaper").await;
-    // Refused by the cooldown, and then by the cap: no token is gone, and no cooldown begins.
+    // Denied by the cooldown, and then by the cap: no token is spent, and no cooldown begins.
     assert_eq!(server.http.propose("ada", 1, "again").await.status, 429);
     server.clock.advance(Duration::from_secs(60));
-    server.http.propose("ada", 1, "again").await.refused(429, CAP_REACHED);
-    server.http.propose("ada", 1, "again").await.refused(429, CAP_REACHED);
+    server.http.propose("ada", 1, "again").await.denied(429, CAP_REACHED);
+    server.http.propose("ada", 1, "again").await.denied(429, CAP_REACHED);
     assert_eq!(server.http.left("ada").await, (1, 0));
 }
 
 #[tokio::test]
-async fn a_window_adds_two_tokens_and_opens_the_cap_again() {
+async fn closing_a_window_adds_two_tokens_and_resets_the_cap() {
     let (_scratch, server) = desk(Limits { proposals_per_window: 1, ..easy() }).await;
     let id = server.http.proposed("ada", 1, "a change").await;
     server.http.act("ada", &id, "confirm").await.ok();
@@ -147,7 +147,7 @@ async fn a_window_adds_two_tokens_and_opens_the_cap_again() {
     assert_eq!(server.http.left("ada").await, (3, 1), "unspent tokens stay, the cap is new");
     server.http.next_window().await;
     assert_eq!(server.http.left("ada").await, (5, 1));
-    assert_eq!(server.http.left("cy").await, (6, 1), "also of those who never proposed");
+    assert_eq!(server.http.left("cy").await, (6, 1), "also of a governor who never proposed");
     server.clock.advance(Duration::from_secs(1_000_000));
     assert_eq!(server.http.left("ada").await, (5, 1), "time alone adds nothing");
 }
@@ -162,10 +162,10 @@ async fn of_two_at_once_with_one_token_exactly_one_succeeds() {
             server.http.propose("ada", 1, "two")
         );
         let mut both = [first, second];
-        both.sort_by_key(|answer| answer.status);
-        let [taken, refused] = both;
-        refused.refused(402, &no_tokens(0));
-        let id = taken.ok()["id"].as_str().unwrap().to_owned();
+        both.sort_by_key(|response| response.status);
+        let [accepted, denied] = both;
+        denied.denied(402, &no_tokens(0));
+        let id = accepted.ok()["id"].as_str().unwrap().to_owned();
         server.http.act("ada", &id, "cancel").await.ok();
         assert_eq!(server.http.left("ada").await, (1, 2));
     }

@@ -1,4 +1,4 @@
-//! The proposal desk: every promise, over real sockets.
+//! The proposal desk over real sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 

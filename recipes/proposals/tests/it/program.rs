@@ -1,4 +1,4 @@
-//! The program as its users start it, and its client.
+//! The program and its client.
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
@@ -11,7 +11,7 @@ use crate::support::{GOVERNORS, Http, Scratch};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_tidegate-proposals");
 
-/// The program, running.
+/// The running program.
 pub(crate) struct Program {
     child: Child,
     pub(crate) http: Http,
@@ -21,7 +21,7 @@ pub(crate) struct Program {
 pub(crate) struct Spawned(Child);
 
 impl Spawned {
-    /// Ends it as nothing else does.
+    /// Kills it with SIGKILL.
     pub(crate) async fn killed(mut self) {
         self.0.kill().await.unwrap();
     }
@@ -57,12 +57,12 @@ impl Program {
         Self { child, http: Http::new(address) }
     }
 
-    /// Ends it as nothing else does.
+    /// Kills it with SIGKILL.
     pub(crate) async fn killed(mut self) {
         self.child.kill().await.unwrap();
     }
 
-    /// Asks it to stop; what it has logged.
+    /// Stops it by a signal; returns its log.
     async fn stopped(mut self, signal: &str) -> String {
         let pid = self.child.id().unwrap().to_string();
         Command::new("kill").args([signal, &pid]).status().await.unwrap();
@@ -92,7 +92,7 @@ impl Program {
 }
 
 #[tokio::test]
-async fn the_whole_flow_by_the_client() {
+async fn whole_flow_by_the_client() {
     let (scratch, ai) = (Scratch::new(), Ai::quick().await);
     let program = Program::started(&scratch, ai, &[]).await;
     let printed = program.prints("ada", &["propose", "--tier", "4", "cap 1"]).await;
@@ -105,40 +105,40 @@ async fn the_whole_flow_by_the_client() {
     let other = program.prints("bob", &["propose", "--tier", "1", "another"]).await;
     let other = other.split("  ").next().unwrap();
     let cancelled = program.prints("bob", &["cancel", other]).await;
-    assert!(cancelled.ends_with("(its governor cancelled it)\n"), "{cancelled}");
+    assert!(cancelled.ends_with("(cancelled by its governor)\n"), "{cancelled}");
     let early = program.client("host", &["tally"]).await;
     assert_eq!(early.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(early.stderr).unwrap(),
-        "refused: The window spans 1 rounds of the game, and 0 of them were played.\n"
+        "denied: The window spans 1 rounds of the game; 0 of them were played.\n"
     );
     let round = program.prints("host", &["round", "1"]).await;
     assert_eq!(round, "window 1: 1 of 1 rounds, 3 proposals each, the tally is due\n");
     let tally = program.prints("host", &["tally"]).await;
     let expected = format!(
-        "{id}  passed  3 yes 0 no\nwindow 1 is closed, and the next ones take 1 proposals each\n"
+        "{id}  passed  3 yes 0 no\nwindow 1 closed; the cap is 1 from the next window on\n"
     );
     assert_eq!(tally, expected);
     let balances = program.prints("cy", &["balances"]).await;
     assert!(balances.starts_with("ada  3 tokens  1 of 1 proposals left\n"), "{balances}");
     let audit = program.prints("cy", &["audit", "--governor", "bob"]).await;
-    assert!(audit.contains("token.refunded  bob  +1  its governor cancelled it\n"), "{audit}");
+    assert!(audit.contains("token.refunded  bob  +1  cancelled by its governor\n"), "{audit}");
     let json = program.prints("cy", &["proposals", "--status", "passed", "--format", "json"]).await;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["proposals"][0]["id"], id);
     assert!(program.prints("cy", &["window"]).await.starts_with("window 2: 0 of 1 rounds"));
-    let nobody = program.client("nobody", &["balances"]).await;
-    assert_eq!(nobody.status.code(), Some(1));
+    let unknown = program.client("unknown", &["balances"]).await;
+    assert_eq!(unknown.status.code(), Some(1));
     let log = program.stopped("-TERM").await;
     assert!(log.ends_with("stopped\n"), "{log}");
 }
 
 #[tokio::test]
-async fn asked_to_stop_it_sends_home_who_waits_and_gives_tokens_back() {
+async fn stop_cancels_queued_proposals_and_releases_their_tokens() {
     let (scratch, mut ai) = (Scratch::new(), Ai::slow().await);
     let calls = [("INTERPRETER_CALLS", "1")];
     let program = Program::started(&scratch, ai.address, &calls).await;
-    let asking = ["ada", "bob"].map(|who| {
+    let pending = ["ada", "bob"].map(|who| {
         let http = program.http.clone();
         tokio::spawn(async move { http.propose(who, 1, "a change").await })
     });
@@ -147,24 +147,24 @@ async fn asked_to_stop_it_sends_home_who_waits_and_gives_tokens_back() {
         program.http.until(who, "interpreting", 1).await;
     }
     let stopping = tokio::spawn(program.stopped("-INT"));
-    let asked = call.question["governor"].as_str().unwrap().to_owned();
-    let [ada, bob] = asking;
-    let (first, second) = if asked == "ada" { (ada, bob) } else { (bob, ada) };
-    let sent_home = second.await.unwrap();
-    assert_eq!(sent_home.status, 503);
-    assert!(sent_home.detail().ends_with("the desk stops."), "{sent_home:?}");
-    // What has begun comes to its end.
+    let called = call.body["governor"].as_str().unwrap().to_owned();
+    let [ada, bob] = pending;
+    let (first, second) = if called == "ada" { (ada, bob) } else { (bob, ada) };
+    let cancelled = second.await.unwrap();
+    assert_eq!(cancelled.status, 503);
+    assert!(cancelled.detail().ends_with("the desk is stopping."), "{cancelled:?}");
+    // A call in progress completes.
     call.agree();
     first.await.unwrap().ok();
     stopping.await.unwrap();
     let program = Program::started(&scratch, ai.address, &[]).await;
-    let other = if asked == "ada" { "bob" } else { "ada" };
-    assert_eq!(program.http.left(&asked).await.0, 1);
+    let other = if called == "ada" { "bob" } else { "ada" };
+    assert_eq!(program.http.left(&called).await.0, 1);
     assert_eq!((program.http.left(other).await.0, program.http.sum(other).await), (2, 2));
 }
 
 #[tokio::test]
-async fn only_one_desk_at_a_time_has_the_folder() {
+async fn folder_belongs_to_one_desk_at_a_time() {
     let (scratch, ai) = (Scratch::new(), Ai::quick().await);
     let _program = Program::started(&scratch, ai, &[]).await;
     let Spawned(child) = Program::spawned(&scratch, ai, &[]);
@@ -174,7 +174,7 @@ async fn only_one_desk_at_a_time_has_the_folder() {
 }
 
 #[tokio::test]
-async fn wrong_settings_stop_the_start_and_are_named() {
+async fn invalid_settings_prevent_the_start_and_are_named() {
     let (scratch, ai) = (Scratch::new(), Ai::quick().await);
     for (name, value, named) in [
         ("PROPOSALS_GOVERNORS", "s3cret", "--governors"),
@@ -200,8 +200,8 @@ async fn wrong_settings_stop_the_start_and_are_named() {
             .output();
         let output = output.await.unwrap();
         assert_eq!(output.status.code(), Some(2), "{name}={value}: {output:?}");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(told.contains(named), "{name}={value}: {told}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains(named), "{name}={value}: {message}");
     }
     let output = Command::new(BINARY).args(["serve", "--help"]).output().await.unwrap();
     let help = String::from_utf8_lossy(&output.stdout);

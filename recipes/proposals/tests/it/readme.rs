@@ -1,4 +1,4 @@
-//! The README, as somebody follows it.
+//! The README's commands and outputs.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -11,7 +11,7 @@ mod run;
 use run::Guide;
 
 #[test]
-fn the_commands_of_the_readme_do_what_it_says() {
+fn readme_commands_print_what_it_shows() {
     let free = || TcpListener::bind("127.0.0.1:0").unwrap();
     let (desk, ai) = (free(), free());
     let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Who may ask what, and how it has to be asked.
+//! Authentication, authorisation and invalid requests.
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -9,32 +9,32 @@ use crate::ai::Ai;
 use crate::support::{Scratch, easy, settings, started};
 
 #[tokio::test]
-async fn nobody_is_believed_without_a_secret() {
+async fn callers_need_a_secret() {
     let scratch = Scratch::new();
     let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
     let http = &server.http;
     let body = json!({ "tier": 1, "text": "a change", "governor": "ada" });
-    for who in ["nobody", "", "ada:ada"] {
-        let answer = http.post(who, "/v1/proposals", body.clone()).await;
-        assert_eq!(answer.headers["www-authenticate"], "Bearer");
-        answer.refused(401, "Say who you are: `Authorization: Bearer` and your secret.");
+    for who in ["unknown", "", "ada:ada"] {
+        let response = http.post(who, "/v1/proposals", body.clone()).await;
+        assert_eq!(response.headers["www-authenticate"], "Bearer");
+        response.denied(401, "Authenticate with `Authorization: Bearer` and your secret.");
         assert_eq!(http.get(who, "/v1/balances").await.status, 401);
     }
-    // A name in the body is not believed either.
+    // A name in the body is not trusted either.
     assert_eq!(http.post("bob", "/v1/proposals", body).await.status, 422);
     let id = http.proposed("ada", 1, "a change").await;
     for act in ["confirm", "cancel"] {
-        http.act("bob", &id, act).await.refused(403, "The proposal is somebody else's.");
+        http.act("bob", &id, act).await.denied(403, "The proposal belongs to another governor.");
     }
-    http.act("host", &id, "confirm").await.refused(403, "Only governors may do that.");
+    http.act("host", &id, "confirm").await.denied(403, "Only governors may do that.");
     for path in ["/v1/rounds", "/v1/tally"] {
-        let answer = http.post("ada", path, json!({ "round": 1 })).await;
-        answer.refused(403, "Only the game itself may do that.");
+        let response = http.post("ada", path, json!({ "round": 1 })).await;
+        response.denied(403, "Only the game itself may do that.");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_told_and_costs_nothing() {
+async fn invalid_requests_are_errors_and_cost_nothing() {
     let scratch = Scratch::new();
     let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
     let http = &server.http;
@@ -63,22 +63,22 @@ async fn what_cannot_be_understood_is_told_and_costs_nothing() {
     assert_eq!(http.get("ada", "/v1/audit?limit=x").await.status, 422);
     assert_eq!(http.get("ada", "/v1/proposals?status=odd").await.status, 422);
     assert_eq!(http.get("ada", "/v1/nothing").await.status, 404);
-    let answer = http.try_send("ada", (Method::DELETE, "/v1/tally"), None).await.unwrap();
-    assert_eq!(answer.status, 405);
-    assert_eq!(http.get("nobody", "/healthz").await.ok(), json!({ "ok": true }));
+    let response = http.try_send("ada", (Method::DELETE, "/v1/tally"), None).await.unwrap();
+    assert_eq!(response.status, 405);
+    assert_eq!(http.get("unknown", "/healthz").await.ok(), json!({ "ok": true }));
     assert_eq!(http.post("host", "/v1/rounds", json!({ "round": 0 })).await.status, 422);
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_request_harm_nobody() {
+async fn garbage_affects_no_other() {
     let scratch = Scratch::new();
     let server = started(&settings(&scratch, Ai::quick().await, easy())).await;
     for bytes in [&b"\0\xff\r\n\r\n"[..], b"POST /v1/proposals HTTP/1.1\r\nHost: x\r\n\r\n"] {
         let mut stream = TcpStream::connect(server.http.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         stream.shutdown().await.unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer).await;
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response).await;
     }
     server.http.proposed("ada", 1, "a change").await;
 }

@@ -1,4 +1,4 @@
-//! A desk that stops and starts again knows everything that it knew, but the cooldown.
+//! A restarted desk has the same state, apart from the cooldown.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn seen(http: &Http) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn everything_is_as_it_was() {
+async fn state_survives_a_restart() {
     let scratch = Scratch::new();
     let settings = settings(&scratch, Ai::quick().await, easy());
     let server = started(&settings).await;
@@ -27,9 +27,9 @@ async fn everything_is_as_it_was() {
     http.carried("ada", 4, "cap 5").await;
     http.next_window().await;
     http.proposed("ada", 1, "waits to be confirmed").await;
-    let cancelled = http.proposed("bob", 5, "is given up").await;
+    let cancelled = http.proposed("bob", 5, "is cancelled").await;
     http.act("bob", &cancelled, "cancel").await.ok();
-    let voting = http.proposed("cy", 2, "is voted about").await;
+    let voting = http.proposed("cy", 2, "is voted on").await;
     http.act("cy", &voting, "confirm").await.ok();
     http.vote("ada", &voting, "no").await.ok();
     let before = seen(http).await;
@@ -41,7 +41,7 @@ async fn everything_is_as_it_was() {
 }
 
 #[tokio::test]
-async fn the_cooldown_is_gone_after_a_restart() {
+async fn cooldown_is_gone_after_a_restart() {
     let scratch = Scratch::new();
     let settings = settings(&scratch, Ai::quick().await, Limits::default());
     let server = started(&settings).await;
@@ -53,7 +53,7 @@ async fn the_cooldown_is_gone_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_has_expired_meanwhile_is_back_and_the_rest_has_its_time_again() {
+async fn expired_holds_are_released_and_the_rest_gets_the_full_time_again() {
     let scratch = Scratch::new();
     let settings = settings(&scratch, Ai::quick().await, easy());
     let server = started(&settings).await;
@@ -72,7 +72,7 @@ async fn what_has_expired_meanwhile_is_back_and_the_rest_has_its_time_again() {
 }
 
 #[tokio::test]
-async fn who_joins_later_begins_with_two_tokens() {
+async fn new_governor_begins_with_two_tokens() {
     let scratch = Scratch::new();
     let mut settings = settings(&scratch, Ai::quick().await, easy());
     let server = started(&settings).await;
@@ -90,10 +90,14 @@ async fn who_joins_later_begins_with_two_tokens() {
             (tokens, i64::try_from(tokens).unwrap())
         );
     }
-    assert_eq!(http.get("bob", "/v1/balances").await.status, 401, "who is not listed is nobody");
+    assert_eq!(
+        http.get("bob", "/v1/balances").await.status,
+        401,
+        "a governor who is not listed is unauthenticated"
+    );
 }
 
-/// What is written by the time somebody pulls the plug in the middle of a tally.
+/// How much of a tally is written when the process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Upto {
     Votes,
@@ -102,7 +106,7 @@ enum Upto {
 }
 
 #[tokio::test]
-async fn a_tally_that_was_interrupted_between_its_steps_is_finished_at_the_next_start() {
+async fn interrupted_tally_is_finished_at_the_next_start() {
     for upto in [Upto::Votes, Upto::Rule, Upto::End] {
         let scratch = Scratch::new();
         let settings = settings(&scratch, Ai::quick().await, easy());
@@ -110,7 +114,7 @@ async fn a_tally_that_was_interrupted_between_its_steps_is_finished_at_the_next_
         let id = server.http.carried("ada", 4, "cap 1").await;
         server.http.post("host", "/v1/rounds", json!({ "round": 1 })).await.ok();
         let clock = server.stopped().await;
-        // The steps of a tally by hand, as far as they came.
+        // The steps of a tally by hand, up to this point.
         let policy = settings.limits.policy().unwrap();
         let store = FileOptions::default().open(&settings.store).unwrap();
         let engine = Engine::with_store(policy, store, clock.clone());

@@ -19,12 +19,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Longer than anything takes that works.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any step takes.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const GOVERNORS: &str = "ada:ada-secret,bob:bob-secret,cy:cy-secret";
 
-/// A folder that is gone when the test is over.
+/// A temporary folder, removed on drop.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
@@ -48,7 +48,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A desk on a port of its own, by a clock that moves when told.
+/// A desk on its own port, with a manual clock.
 pub(crate) struct Server {
     pub(crate) http: Http,
     pub(crate) clock: ManualClock,
@@ -105,15 +105,15 @@ pub(crate) struct Http {
     client: Client,
 }
 
-/// What the desk answers.
+/// A response of the desk.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct DeskResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
 }
 
-impl Answer {
+impl DeskResponse {
     #[track_caller]
     pub(crate) fn ok(self) -> Value {
         assert!(matches!(self.status, 200 | 201), "{self:?}");
@@ -125,7 +125,7 @@ impl Answer {
     }
 
     #[track_caller]
-    pub(crate) fn refused(self, status: u16, detail: &str) {
+    pub(crate) fn denied(self, status: u16, detail: &str) {
         assert_eq!((self.status, self.detail()), (status, detail), "{self:?}");
         assert_eq!(self.headers[header::CONTENT_TYPE], "application/problem+json");
     }
@@ -137,13 +137,13 @@ impl Http {
         Self { address, client }
     }
 
-    /// One request, to its end; `None` if the desk has gone meanwhile.
+    /// One request; `None` if the desk is gone.
     pub(crate) async fn try_send(
         &self,
         who: &str,
         (method, path): (Method, &str),
         body: Option<Value>,
-    ) -> Option<Answer> {
+    ) -> Option<DeskResponse> {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let request = Request::builder()
             .method(method)
@@ -151,40 +151,40 @@ impl Http {
             .header(header::AUTHORIZATION, format!("Bearer {who}-secret"))
             .body(Full::new(Bytes::from(body)))
             .unwrap();
-        let answered = async {
+        let exchange = async {
             let response = self.client.request(request).await.ok()?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
             let body = response.into_body().collect().await.ok()?.to_bytes();
             let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            Some(Answer { status, headers, body })
+            Some(DeskResponse { status, headers, body })
         };
-        timeout(PATIENCE, answered).await.expect("an answer in time")
+        timeout(TIMEOUT, exchange).await.expect("a response in time")
     }
 
-    pub(crate) async fn get(&self, who: &str, path: &str) -> Answer {
+    pub(crate) async fn get(&self, who: &str, path: &str) -> DeskResponse {
         self.try_send(who, (Method::GET, path), None).await.unwrap()
     }
 
-    pub(crate) async fn post(&self, who: &str, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, who: &str, path: &str, body: Value) -> DeskResponse {
         self.try_send(who, (Method::POST, path), Some(body)).await.unwrap()
     }
 
-    pub(crate) async fn propose(&self, who: &str, tier: u64, text: &str) -> Answer {
+    pub(crate) async fn propose(&self, who: &str, tier: u64, text: &str) -> DeskResponse {
         self.post(who, "/v1/proposals", json!({ "tier": tier, "text": text })).await
     }
 
-    /// Hands in a proposal that is taken; its name.
+    /// Submits a proposal that is accepted; returns its id.
     pub(crate) async fn proposed(&self, who: &str, tier: u64, text: &str) -> String {
         let proposal = self.propose(who, tier, text).await.ok();
         assert_eq!(proposal["status"], "interpreted");
         proposal["id"].as_str().unwrap().to_owned()
     }
 
-    pub(crate) async fn act(&self, who: &str, id: &str, act: &str) -> Answer {
+    pub(crate) async fn act(&self, who: &str, id: &str, act: &str) -> DeskResponse {
         self.post(who, &format!("/v1/proposals/{id}/{act}"), json!({})).await
     }
 
-    pub(crate) async fn vote(&self, who: &str, id: &str, vote: &str) -> Answer {
+    pub(crate) async fn vote(&self, who: &str, id: &str, vote: &str) -> DeskResponse {
         self.post(who, &format!("/v1/proposals/{id}/vote"), json!({ "vote": vote })).await
     }
 
@@ -195,7 +195,7 @@ impl Http {
         self.post("host", "/v1/tally", json!({})).await.ok()
     }
 
-    /// Hands in a proposal, and lets all vote for it.
+    /// Submits a proposal, and lets all vote for it.
     pub(crate) async fn carried(&self, who: &str, tier: u64, text: &str) -> String {
         let id = self.proposed(who, tier, text).await;
         self.act(who, &id, "confirm").await.ok();
@@ -205,7 +205,7 @@ impl Http {
         id
     }
 
-    /// Tokens and places that a governor has left.
+    /// Tokens and proposals that a governor has left.
     pub(crate) async fn left(&self, who: &str) -> (u64, u64) {
         let balances = self.get(who, "/v1/balances").await.ok();
         let list = balances["balances"].as_array().unwrap().clone();
@@ -229,7 +229,7 @@ impl Http {
         proposal["status"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until a proposal of a governor has come so far.
+    /// Waits until a proposal of a governor has this status.
     pub(crate) async fn until(&self, who: &str, status: &str, count: usize) {
         let waiting = async {
             loop {
@@ -241,6 +241,6 @@ impl Http {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, waiting).await.expect("it in time");
+        timeout(TIMEOUT, waiting).await.expect("the status in time");
     }
 }

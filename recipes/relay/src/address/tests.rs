@@ -2,7 +2,7 @@ use super::{address_of, base58};
 
 /// The examples of the Internet draft on base58, and edges.
 #[test]
-fn base58_is_what_everybody_else_writes() {
+fn base58_matches_the_draft() {
     let cases: [(&[u8], &str); 7] = [
         (b"", ""),
         (b"\0", "1"),
@@ -21,7 +21,7 @@ fn base58_is_what_everybody_else_writes() {
 }
 
 #[test]
-fn an_address_is_a_key_and_a_host() {
+fn address_is_a_key_and_a_host() {
     let address = address_of(&[0; 32], "relay.example");
     assert!(address.starts_with(&format!("pinch:{}", "1".repeat(32))), "{address}");
     assert!(address.ends_with("@relay.example"), "{address}");

@@ -11,99 +11,99 @@ use crate::wire::{AuthResponse, Envelope, MessageType, Payload};
 const HOST: &str = "relay.example";
 
 #[test]
-fn what_is_signed_is_prefix_host_and_nonce() {
+fn signed_data_is_prefix_host_and_nonce() {
     assert_eq!(signed_bytes("a.b", &[1, 2]), b"pinch-auth-v1\0a.b\0\x01\x02");
 }
 
 #[test]
-fn the_right_answer_gives_the_keys_address() {
+fn valid_response_gives_the_keys_address() {
     let (challenge, clock) = challenge();
-    let answer = answer(&challenge);
+    let response = response(&challenge);
     assert_eq!(
-        challenge.judge(&wrapped(answer), HOST, clock.now()),
+        challenge.verify(&wrapped(response), HOST, clock.now()),
         Ok(address_of(key().verifying_key().as_bytes(), HOST))
     );
 }
 
 #[test]
-fn every_wrong_answer_is_disbelieved() {
+fn invalid_responses_are_rejected() {
     type Spoil = fn(&mut AuthResponse);
     let cases: [(Spoil, AuthFailure); 11] = [
-        (|answer| answer.version = 0, AuthFailure::Version),
-        (|answer| answer.version = 2, AuthFailure::Version),
-        (|answer| answer.public_key.clear(), AuthFailure::Lengths),
-        (|answer| answer.public_key.push(0), AuthFailure::Lengths),
-        (|answer| answer.signature.truncate(63), AuthFailure::Lengths),
-        (|answer| answer.signature.push(0), AuthFailure::Lengths),
-        (|answer| answer.nonce.truncate(31), AuthFailure::Lengths),
-        (|answer| answer.nonce[31] ^= 1, AuthFailure::Nonce),
-        (|answer| answer.signature[3] ^= 1, AuthFailure::Signature),
-        (|answer| answer.public_key = other_key(), AuthFailure::Signature),
-        (|answer| answer.public_key = vec![2; 32], AuthFailure::Key),
+        (|response| response.version = 0, AuthFailure::Version),
+        (|response| response.version = 2, AuthFailure::Version),
+        (|response| response.public_key.clear(), AuthFailure::Lengths),
+        (|response| response.public_key.push(0), AuthFailure::Lengths),
+        (|response| response.signature.truncate(63), AuthFailure::Lengths),
+        (|response| response.signature.push(0), AuthFailure::Lengths),
+        (|response| response.nonce.truncate(31), AuthFailure::Lengths),
+        (|response| response.nonce[31] ^= 1, AuthFailure::Nonce),
+        (|response| response.signature[3] ^= 1, AuthFailure::Signature),
+        (|response| response.public_key = other_key(), AuthFailure::Signature),
+        (|response| response.public_key = vec![2; 32], AuthFailure::Key),
     ];
-    for (spoil, disbelief) in cases {
+    for (spoil, failure) in cases {
         let (challenge, clock) = challenge();
-        let mut answer = answer(&challenge);
-        spoil(&mut answer);
-        assert_eq!(challenge.judge(&wrapped(answer), HOST, clock.now()), Err(disbelief));
+        let mut response = response(&challenge);
+        spoil(&mut response);
+        assert_eq!(challenge.verify(&wrapped(response), HOST, clock.now()), Err(failure));
     }
 }
 
-/// The point of order one is a valid encoding; every message has a signature under it that a
-/// lenient verifier takes.
+/// The point of order one is a valid encoding; a lenient verifier accepts a signature under it for
+/// every message.
 #[test]
-fn a_key_of_small_order_is_nobodys_key() {
+fn key_of_small_order_is_rejected() {
     let (challenge, clock) = challenge();
-    let mut answer = answer(&challenge);
-    answer.public_key = [[1].as_slice(), &[0; 31]].concat();
-    answer.signature = [[1].as_slice(), &[0; 63]].concat();
-    let verdict = challenge.judge(&wrapped(answer), HOST, clock.now());
+    let mut response = response(&challenge);
+    response.public_key = [[1].as_slice(), &[0; 31]].concat();
+    response.signature = [[1].as_slice(), &[0; 63]].concat();
+    let verdict = challenge.verify(&wrapped(response), HOST, clock.now());
     assert_eq!(verdict, Err(AuthFailure::Signature));
 }
 
 #[test]
-fn a_signature_for_another_host_is_disbelieved() {
+fn signature_for_another_host_is_rejected() {
     let (challenge, clock) = challenge();
-    let answer = answer(&challenge);
-    let verdict = challenge.judge(&wrapped(answer), "other.example", clock.now());
+    let response = response(&challenge);
+    let verdict = challenge.verify(&wrapped(response), "other.example", clock.now());
     assert_eq!(verdict, Err(AuthFailure::Signature));
 }
 
 #[test]
-fn an_answer_to_another_challenge_is_disbelieved() {
+fn response_to_another_challenge_is_rejected() {
     let (earlier, _) = challenge();
     let (later, clock) = challenge();
-    let answer = answer(&earlier);
-    assert_eq!(later.judge(&wrapped(answer), HOST, clock.now()), Err(AuthFailure::Nonce));
+    let response = response(&earlier);
+    assert_eq!(later.verify(&wrapped(response), HOST, clock.now()), Err(AuthFailure::Nonce));
 }
 
 #[test]
-fn a_challenge_is_good_until_it_expires_and_not_a_nanosecond_longer() {
+fn challenge_is_valid_until_it_expires_and_not_a_nanosecond_longer() {
     for (later_ns, is_believed) in [(10_000_000_000, true), (10_000_000_001, false)] {
         let (challenge, clock) = challenge();
-        let answer = answer(&challenge);
+        let response = response(&challenge);
         clock.advance(Duration::from_nanos(later_ns));
-        let verdict = challenge.judge(&wrapped(answer), HOST, clock.now());
+        let verdict = challenge.verify(&wrapped(response), HOST, clock.now());
         assert_eq!(verdict.is_ok(), is_believed, "{verdict:?}");
     }
 }
 
 #[test]
-fn other_envelopes_are_not_answers() {
+fn other_envelopes_are_rejected() {
     let (one, clock) = challenge();
-    let mut envelope = Envelope::decode(&*wrapped(answer(&one))).unwrap();
+    let mut envelope = Envelope::decode(&*wrapped(response(&one))).unwrap();
     envelope.r#type = MessageType::Message.into();
-    let verdict = one.judge(&envelope.encode_to_vec(), HOST, clock.now());
-    assert_eq!(verdict, Err(AuthFailure::NotAnAnswer));
-    for (bytes, disbelief) in
-        [(&b""[..], AuthFailure::NotAnAnswer), (&b"\xff\xff"[..], AuthFailure::Malformed)]
+    let verdict = one.verify(&envelope.encode_to_vec(), HOST, clock.now());
+    assert_eq!(verdict, Err(AuthFailure::NotAResponse));
+    for (bytes, failure) in
+        [(&b""[..], AuthFailure::NotAResponse), (&b"\xff\xff"[..], AuthFailure::Malformed)]
     {
-        assert_eq!(challenge().0.judge(bytes, HOST, clock.now()), Err(disbelief));
+        assert_eq!(challenge().0.verify(bytes, HOST, clock.now()), Err(failure));
     }
 }
 
 #[test]
-fn the_challenge_on_the_wire_says_when_it_expires() {
+fn challenge_envelope_contains_its_expiry() {
     let (challenge, _) = challenge();
     let envelope = challenge.envelope(HOST);
     assert_eq!((envelope.version, envelope.r#type()), (1, MessageType::AuthChallenge));
@@ -126,7 +126,7 @@ fn other_key() -> Vec<u8> {
     SigningKey::from_bytes(&[8; 32]).verifying_key().to_bytes().to_vec()
 }
 
-fn answer(challenge: &Challenge) -> AuthResponse {
+fn response(challenge: &Challenge) -> AuthResponse {
     AuthResponse {
         version: 1,
         public_key: key().verifying_key().to_bytes().to_vec(),
@@ -135,7 +135,7 @@ fn answer(challenge: &Challenge) -> AuthResponse {
     }
 }
 
-fn wrapped(answer: AuthResponse) -> Vec<u8> {
-    let payload = Payload::AuthResponse(answer);
+fn wrapped(response: AuthResponse) -> Vec<u8> {
+    let payload = Payload::AuthResponse(response);
     Envelope::from_relay(MessageType::AuthResponse, 0, payload).encode_to_vec()
 }

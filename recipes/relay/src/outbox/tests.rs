@@ -5,7 +5,7 @@ use tokio::sync::Semaphore;
 use super::{OutboxBounds, OutboxFull, outbox};
 
 #[test]
-fn a_queue_is_bounded_in_messages() {
+fn queue_is_bounded_in_messages() {
     let (outbox, mut waiting) = outbox(OutboxBounds { messages: 2, bytes: 100 }, room(100));
     assert_eq!(
         [outbox.offer(b"a"), outbox.offer(b""), outbox.offer(b"c")],
@@ -16,7 +16,7 @@ fn a_queue_is_bounded_in_messages() {
 }
 
 #[test]
-fn a_queue_is_bounded_in_bytes_and_room_comes_back_when_a_parcel_is_dropped() {
+fn queue_is_bounded_in_bytes_and_a_dropped_envelope_frees_its_room() {
     let (outbox, mut waiting) = outbox(OutboxBounds { messages: 9, bytes: 10 }, room(100));
     assert_eq!(outbox.offer(&[0; 7]), Ok(()));
     assert_eq!(outbox.offer(&[0; 4]), Err(OutboxFull));
@@ -35,8 +35,8 @@ fn all_queues_together_are_bounded_in_bytes() {
     assert_eq!(one.offer(&[0; 6]), Ok(()));
     assert_eq!(other.offer(&[0; 6]), Err(OutboxFull));
     drop(one_waiting);
-    assert_eq!(other.offer(&[0; 6]), Ok(()), "a queue that is gone holds nothing");
-    assert_eq!(one.offer(b"x"), Err(OutboxFull), "nobody takes from it any more");
+    assert_eq!(other.offer(&[0; 6]), Ok(()), "a dropped queue holds nothing");
+    assert_eq!(one.offer(b"x"), Err(OutboxFull), "its receiver is gone");
     assert_eq!(shared.available_permits(), 4);
 }
 

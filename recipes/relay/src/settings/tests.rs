@@ -14,7 +14,7 @@ fn with(name: &str, value: &str) -> Result<Settings, SettingError> {
 }
 
 #[test]
-fn what_is_not_set_has_a_default() {
+fn unset_variables_have_defaults() {
     let settings = with("UNRELATED", "x").unwrap();
     assert_eq!(settings.listen.to_string(), "0.0.0.0:8080");
     assert_eq!(settings.public_host, "relay.example");
@@ -33,14 +33,14 @@ fn rates_are_exact() {
 }
 
 #[test]
-fn the_host_is_required() {
+fn public_host_is_required() {
     let error = read(&[]).unwrap_err();
     assert_eq!(error.name(), "PINCH_RELAY_PUBLIC_HOST");
     assert!(error.to_string().starts_with("PINCH_RELAY_PUBLIC_HOST is not set: expected "));
 }
 
 #[test]
-fn every_value_that_is_not_right_is_named_with_its_variable() {
+fn invalid_values_are_reported_with_their_variable() {
     let cases: [(&str, &[&str]); 8] = [
         (
             "PINCH_RELAY_RATE_LIMIT",
@@ -96,7 +96,7 @@ fn every_value_that_is_not_right_is_named_with_its_variable() {
 
 /// An empty bucket of the largest burst at the lowest rate still fills within the range of ticks.
 #[test]
-fn any_burst_goes_with_any_rate() {
+fn any_burst_is_valid_with_any_rate() {
     for rate in ["1e-9", "1e9", "4.294967295", "0.999999937"] {
         for burst in ["1", "1000000000"] {
             let settings = read(&[
@@ -111,7 +111,7 @@ fn any_burst_goes_with_any_rate() {
 
 #[cfg(unix)]
 #[test]
-fn a_value_that_is_not_text_is_named_too() {
+fn values_that_are_not_utf8_are_reported_too() {
     use std::os::unix::ffi::OsStringExt;
     let error = Settings::from_env(|_| Some(OsString::from_vec(vec![0xff]))).unwrap_err();
     assert_eq!(error.name(), "PINCH_RELAY_HOST");

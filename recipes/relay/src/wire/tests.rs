@@ -4,7 +4,7 @@ use prost::Message;
 use super::{AuthResult, Envelope, MessageType, Payload, RateLimited};
 
 #[test]
-fn a_refusal_has_these_very_bytes() {
+fn denial_has_the_documented_bytes() {
     let mut denial = Envelope::from_relay(
         MessageType::RateLimited,
         300,
@@ -25,8 +25,8 @@ fn a_refusal_has_these_very_bytes() {
 }
 
 #[test]
-fn a_payload_that_is_only_passed_on_is_skipped() {
-    // Field 10 (encrypted) and a field that nobody knows.
+fn forwarded_payloads_are_not_decoded() {
+    // Field 10 (encrypted) and an unknown field.
     let bytes = [0x52, 2, 9, 9, 0x2a, 1, 7, 0x92, 0x3f, 1, 0];
     let envelope = Envelope::decode(&bytes[..]).unwrap();
     assert_eq!(envelope.message_id, [7]);
@@ -35,13 +35,13 @@ fn a_payload_that_is_only_passed_on_is_skipped() {
 }
 
 #[test]
-fn a_type_from_the_future_is_passed_on() {
+fn unknown_types_are_forwarded() {
     let envelope = Envelope { r#type: 99, ..Envelope::default() };
     assert!(!envelope.is_between_client_and_relay());
 }
 
 #[test]
-fn a_payload_of_the_relay_is_the_relays_whatever_the_type_says() {
+fn relay_payload_is_recognized_whatever_the_type() {
     let payload = Payload::AuthResult(AuthResult { success: true, ..AuthResult::default() });
     let envelope = Envelope::from_relay(MessageType::Message, 0, payload);
     assert!(envelope.is_between_client_and_relay());
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_envelope_never_panics(
+    fn damaged_envelope_never_panics(
         from in ".{0,40}", to in ".{0,40}", id: Vec<u8>, at: prop::sample::Index, bits: u8,
     ) {
         let payload = Payload::RateLimited(RateLimited { retry_after_ms: 5, reason: from.clone() });

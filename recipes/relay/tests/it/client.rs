@@ -14,9 +14,9 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use crate::server::PATIENCE;
+use crate::server::TIMEOUT;
 
-/// A client that is connected and let in.
+/// A connected and authenticated client.
 pub(crate) struct TestClient {
     pub(crate) socket: WebSocketStream<TcpStream>,
     pub(crate) address: String,
@@ -29,20 +29,20 @@ impl TestClient {
         Self { socket, address: result.assigned_address }
     }
 
-    /// A whole handshake, and what the relay says to it.
+    /// A whole handshake, and the relay's result.
     pub(crate) async fn try_join(
         relay: SocketAddr,
         number: u64,
     ) -> (WebSocketStream<TcpStream>, AuthResult) {
         let mut socket = connect(relay).await;
         let challenge = challenge(&mut socket).await;
-        let answer = answer(&key(number), &challenge);
-        socket.send(Message::binary(wrapped(answer))).await.unwrap();
+        let auth_response = auth_response(&key(number), &challenge);
+        socket.send(Message::binary(wrapped(auth_response))).await.unwrap();
         let result = result(&mut socket).await;
         (socket, result)
     }
 
-    /// An envelope from this client, with an encrypted payload and a field that nobody knows.
+    /// An envelope from this client, with an encrypted payload and an unknown field.
     pub(crate) fn envelope(&self, to: &str, message_id: &[u8]) -> Vec<u8> {
         let envelope = Envelope {
             version: 1,
@@ -73,28 +73,28 @@ impl TestClient {
         Envelope::decode(&*self.receive().await).unwrap()
     }
 
-    /// The next message, which must be a refusal; and which message it refuses.
-    pub(crate) async fn refused(&mut self) -> (RateLimited, Vec<u8>) {
+    /// The next message, which must be a denial, and the id of the denied message.
+    pub(crate) async fn denied(&mut self) -> (RateLimited, Vec<u8>) {
         let envelope = self.receive_envelope().await;
         assert_eq!((envelope.version, envelope.r#type()), (1, MessageType::RateLimited));
         match envelope.payload {
             Some(Payload::RateLimited(limited)) => (limited, envelope.message_id),
-            other => panic!("not a refusal: {other:?}"),
+            other => panic!("not a denial: {other:?}"),
         }
     }
 
-    /// Asserts that the relay has nothing to say to what was sent so far: it answers a ping next.
-    pub(crate) async fn hears_nothing(&mut self) {
+    /// Asserts that the relay has sent nothing so far: the pong of a ping comes next.
+    pub(crate) async fn receives_nothing(&mut self) {
         self.socket.send(Message::Ping("still there?".into())).await.unwrap();
-        let answer = timeout(PATIENCE, self.socket.next()).await.unwrap().unwrap().unwrap();
-        assert_eq!(answer, Message::Pong("still there?".into()));
+        let auth_response = timeout(TIMEOUT, self.socket.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(auth_response, Message::Pong("still there?".into()));
     }
 
-    /// Leaves in an orderly way; when this returns the relay has said goodbye too.
+    /// Closes the connection; returns when the relay has closed too.
     pub(crate) async fn leave(mut self) {
         self.socket.close(None).await.unwrap();
         let end = async { while self.socket.next().await.is_some() {} };
-        timeout(PATIENCE, end).await.expect("an end in time");
+        timeout(TIMEOUT, end).await.expect("a close in time");
     }
 }
 
@@ -115,7 +115,7 @@ pub(crate) async fn receive(socket: &mut WebSocketStream<TcpStream>) -> Vec<u8> 
             }
         }
     };
-    timeout(PATIENCE, next).await.expect("an answer in time")
+    timeout(TIMEOUT, next).await.expect("a message in time")
 }
 
 pub(crate) async fn challenge(socket: &mut WebSocketStream<TcpStream>) -> AuthChallenge {
@@ -140,7 +140,7 @@ pub(crate) async fn result(socket: &mut WebSocketStream<TcpStream>) -> AuthResul
 pub(crate) async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, String) {
     let end = async {
         loop {
-            match socket.next().await.expect("a farewell").expect("a farewell") {
+            match socket.next().await.expect("a close").expect("a close") {
                 Message::Close(Some(frame)) => {
                     return (frame.code.into(), frame.reason.to_string());
                 }
@@ -149,7 +149,7 @@ pub(crate) async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, Str
             }
         }
     };
-    timeout(PATIENCE, end).await.expect("an end in time")
+    timeout(TIMEOUT, end).await.expect("a close in time")
 }
 
 pub(crate) fn key(number: u64) -> SigningKey {
@@ -158,7 +158,7 @@ pub(crate) fn key(number: u64) -> SigningKey {
     SigningKey::from_bytes(&seed)
 }
 
-pub(crate) fn answer(key: &SigningKey, challenge: &AuthChallenge) -> AuthResponse {
+pub(crate) fn auth_response(key: &SigningKey, challenge: &AuthChallenge) -> AuthResponse {
     let signed = signed_bytes(&challenge.relay_host, &challenge.nonce);
     AuthResponse {
         version: 1,
@@ -168,8 +168,8 @@ pub(crate) fn answer(key: &SigningKey, challenge: &AuthChallenge) -> AuthRespons
     }
 }
 
-pub(crate) fn wrapped(answer: AuthResponse) -> Vec<u8> {
-    let payload = Payload::AuthResponse(answer);
+pub(crate) fn wrapped(auth_response: AuthResponse) -> Vec<u8> {
+    let payload = Payload::AuthResponse(auth_response);
     let envelope = Envelope {
         version: 1,
         r#type: MessageType::AuthResponse.into(),

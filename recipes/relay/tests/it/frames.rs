@@ -1,4 +1,4 @@
-//! Frames of every wrong shape and size, after a client has been let in.
+//! Malformed frames of every kind and size, after authentication.
 
 use std::net::SocketAddr;
 
@@ -21,37 +21,37 @@ fn sized(client: &TestClient, to: &str, len: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_envelope_of_65536_bytes_is_passed_on_and_one_more_byte_is_not() {
+async fn envelope_of_65536_bytes_is_forwarded_and_one_more_byte_is_not() {
     let server = Server::with_burst(3).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     let largest = sized(&ada, &bob.address, 65_536);
     ada.send(largest.clone()).await;
     assert_eq!(bob.receive().await, largest);
     ada.send(sized(&ada, &bob.address, 65_537)).await;
-    ada.hears_nothing().await;
-    bob.hears_nothing().await;
+    ada.receives_nothing().await;
+    bob.receives_nothing().await;
     // The connection stays, and the message was charged.
     ada.send_to(&bob.address, b"third").await;
     assert_eq!(bob.receive_envelope().await.message_id, b"third");
     ada.send_to(&bob.address, b"fourth").await;
-    assert_eq!(ada.refused().await.1, b"fourth");
+    assert_eq!(ada.denied().await.1, b"fourth");
 }
 
 #[tokio::test]
-async fn a_message_of_131072_bytes_is_dropped_and_one_more_byte_ends_the_connection() {
+async fn message_of_131072_bytes_is_dropped_and_one_more_byte_ends_the_connection() {
     let server = Server::with_burst(10).await;
     let mut ada = server.join(1).await;
-    ada.send(sized(&ada, "nobody", 131_072)).await;
-    ada.hears_nothing().await;
+    ada.send(sized(&ada, "absent", 131_072)).await;
+    ada.receives_nothing().await;
     let (mut raw, _) = Raw::join(server.address, 2).await;
     let _ = raw.stream.write_all(&frame(BINARY | FINAL, &[0; 131_073])).await;
     assert_eq!(raw.read().await.close_code(), 1009);
     server.until_connections(1).await;
-    ada.hears_nothing().await;
+    ada.receives_nothing().await;
 }
 
 #[tokio::test]
-async fn many_small_frames_that_make_too_large_a_message_end_the_connection() {
+async fn fragments_of_a_too_large_message_end_the_connection() {
     let server = Server::with_burst(10).await;
     let (mut raw, _) = Raw::join(server.address, 1).await;
     raw.write(BINARY, &[0; 65_536]).await;
@@ -60,9 +60,9 @@ async fn many_small_frames_that_make_too_large_a_message_end_the_connection() {
     assert_eq!(raw.read().await.close_code(), 1009);
 }
 
-/// A length that has not arrived is not allocated.
+/// A stated length alone allocates nothing.
 #[tokio::test]
-async fn a_frame_that_claims_to_be_huge_ends_the_connection_at_once() {
+async fn frame_with_a_huge_length_ends_the_connection_at_once() {
     let server = Server::with_burst(10).await;
     for claimed in [1_u64 << 20, 1 << 40, 1 << 62] {
         let (mut raw, _) = Raw::join(server.address, claimed).await;
@@ -75,7 +75,7 @@ async fn a_frame_that_claims_to_be_huge_ends_the_connection_at_once() {
 }
 
 #[tokio::test]
-async fn a_fragmented_message_is_one_message() {
+async fn fragmented_message_is_charged_once() {
     let server = Server::with_burst(2).await;
     let mut bob = server.join(2).await;
     let (mut raw, address) = Raw::join(server.address, 1).await;
@@ -93,7 +93,7 @@ async fn a_fragmented_message_is_one_message() {
 }
 
 #[tokio::test]
-async fn a_frame_that_comes_byte_by_byte_is_a_frame() {
+async fn frame_may_arrive_byte_by_byte() {
     let server = Server::with_burst(2).await;
     let mut bob = server.join(2).await;
     let (mut raw, address) = Raw::join(server.address, 1).await;
@@ -128,8 +128,8 @@ async fn malformed_envelopes_are_dropped_and_the_connection_stays() {
             ada.send(&good[..len.min(20)]).await;
         }
     }
-    ada.hears_nothing().await;
-    bob.hears_nothing().await;
+    ada.receives_nothing().await;
+    bob.receives_nothing().await;
     ada.send(good.clone()).await;
     assert_eq!(bob.receive().await, good);
 }
@@ -143,13 +143,13 @@ async fn text_and_empty_frames_are_dropped_and_the_connection_stays() {
     raw.write(TEXT | FINAL, b"").await;
     raw.write(TEXT | FINAL, b"hello").await;
     raw.write(BINARY | FINAL, b"").await;
-    raw.write(PONG | FINAL, b"nobody asked").await;
+    raw.write(PONG | FINAL, b"unexpected").await;
     raw.write(BINARY | FINAL, &envelope).await;
     assert_eq!(bob.receive().await, envelope);
 }
 
 #[tokio::test]
-async fn frames_against_the_protocol_end_that_connection_and_no_other() {
+async fn protocol_violations_end_that_connection_and_no_other() {
     let server = Server::with_burst(100).await;
     let mut ada = server.join(0).await;
     let cases: [(&[u8], u16); 8] = [
@@ -168,12 +168,12 @@ async fn frames_against_the_protocol_end_that_connection_and_no_other() {
         assert_eq!(raw.read().await.close_code(), code, "{bytes:02x?}");
     }
     server.until_connections(1).await;
-    ada.hears_nothing().await;
+    ada.receives_nothing().await;
 }
 
-/// Arbitrary bytes instead of frames, before and after the handshake; the relay lives on.
+/// Random bytes instead of frames, before and after the handshake; the relay keeps running.
 #[tokio::test]
-async fn noise_on_the_socket_kills_nobody() {
+async fn random_bytes_do_not_stop_the_relay() {
     let server = Server::with_burst(100).await;
     let mut ada = server.join(0).await;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -187,18 +187,18 @@ async fn noise_on_the_socket_kills_nobody() {
         (0..len).map(next).collect()
     };
     for round in 1..=100 {
-        let mut raw = one_of_both(server.address, round).await;
-        // The relay may close while this is being written.
+        let mut raw = new_or_authenticated(server.address, round).await;
+        // The relay may close while this is written.
         let _ = raw.stream.write_all(&noise(usize::from(round as u8) * 7)).await;
         let _ = raw.stream.shutdown().await;
         raw.read_to_end().await;
     }
     server.until_connections(1).await;
-    ada.hears_nothing().await;
+    ada.receives_nothing().await;
     assert_eq!(server.relay.buckets(), 0);
 }
 
-async fn one_of_both(relay: SocketAddr, round: u64) -> Raw {
+async fn new_or_authenticated(relay: SocketAddr, round: u64) -> Raw {
     if round.is_multiple_of(2) {
         Raw::connect(relay).await
     } else {

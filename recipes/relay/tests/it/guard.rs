@@ -1,4 +1,4 @@
-//! Coming back gives a full burst, so the guard in front limits how often.
+//! A reconnect gives a full burst, so the guard limits reconnects.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use tokio::time::timeout;
 
 use crate::client::TestClient;
 use crate::program::Program;
-use crate::server::{HOST, PATIENCE, bucket};
+use crate::server::{HOST, TIMEOUT, bucket};
 
-/// The head of the answer to a request for an upgrade.
+/// The head of the response to an upgrade request.
 async fn attempt(relay: SocketAddr, path: &str, more: &str) -> String {
     let mut stream = TcpStream::connect(relay).await.unwrap();
     let request = format!(
@@ -24,7 +24,7 @@ async fn attempt(relay: SocketAddr, path: &str, more: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        head.push(timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap());
+        head.push(timeout(TIMEOUT, stream.read_u8()).await.unwrap().unwrap());
     }
     String::from_utf8(head).unwrap().to_ascii_lowercase()
 }
@@ -48,30 +48,30 @@ async fn guarded() -> (SocketAddr, ManualClock) {
 }
 
 #[tokio::test]
-async fn a_reconnect_is_not_a_way_around_the_limit() {
+async fn reconnect_does_not_evade_the_limit() {
     let (relay, clock) = guarded().await;
     for _ in 0..2 {
         let mut ada = TestClient::join(relay, 1).await;
-        ada.send_to("nobody", b"passes").await;
-        ada.send_to("nobody", b"too early").await;
-        assert_eq!(ada.refused().await.1, b"too early");
+        ada.send_to("absent", b"allowed").await;
+        ada.send_to("absent", b"too early").await;
+        assert_eq!(ada.denied().await.1, b"too early");
         ada.leave().await;
     }
-    let refused = attempt(relay, "/ws", "").await;
-    assert!(refused.starts_with("http/1.1 429 ") && refused.contains("\r\nretry-after: 6\r\n"));
+    let denied = attempt(relay, "/ws", "").await;
+    assert!(denied.starts_with("http/1.1 429 ") && denied.contains("\r\nretry-after: 6\r\n"));
     assert_eq!(status(&attempt(relay, "/health", "").await), "200");
     clock.advance(Duration::from_secs(6));
     assert_eq!(status(&attempt(relay, "/ws", "").await), "101");
 }
 
 #[tokio::test]
-async fn the_program_has_its_guard_on_unless_told_otherwise() {
+async fn program_has_its_guard_on_by_default() {
     let guarded = Program::start(&[("PINCH_RELAY_GUARD", "on")]).await;
     for _ in 0..20 {
         assert_eq!(status(&attempt(guarded.address, "/ws", "").await), "101");
     }
     assert_eq!(status(&attempt(guarded.address, "/ws", "").await), "429");
-    // Nobody is taken at their word about who they are.
+    // Forwarding headers of untrusted peers are ignored.
     let forged = "X-Forwarded-For: 192.0.2.1\r\n";
     assert_eq!(status(&attempt(guarded.address, "/ws", forged).await), "429");
     let open = Program::start(&[("PINCH_RELAY_GUARD", "off")]).await;
@@ -81,7 +81,7 @@ async fn the_program_has_its_guard_on_unless_told_otherwise() {
 }
 
 #[tokio::test]
-async fn behind_a_trusted_proxy_its_clients_are_counted() {
+async fn clients_of_a_trusted_proxy_are_counted() {
     let variables =
         [("PINCH_RELAY_GUARD", "on"), ("PINCH_RELAY_TRUSTED_PROXIES", "10.0.0.0/8, 127.0.0.1")];
     let program = Program::start(&variables).await;

@@ -1,4 +1,4 @@
-//! Who are you? Right and wrong answers.
+//! The handshake: valid and invalid responses.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use futures_util::SinkExt;
 use tidegate_relay::address_of;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::client::{TestClient, answer, challenge, closed, connect, key, result, wrapped};
+use crate::client::{TestClient, auth_response, challenge, closed, connect, key, result, wrapped};
 use crate::raw::{BINARY, FINAL, PING, PONG, Raw};
-use crate::server::{HOST, PATIENCE, Server};
+use crate::server::{HOST, Server, TIMEOUT};
 
-const NOT_LET_IN: (u16, &str) = (1008, "authentication failed");
+const REJECTED: (u16, &str) = (1008, "authentication failed");
 
 #[tokio::test]
-async fn the_right_answer_gives_an_address() {
+async fn valid_response_gives_an_address() {
     let server = Server::with_burst(10).await;
     let client = server.join(1).await;
     assert_eq!(client.address, address_of(key(1).verifying_key().as_bytes(), HOST));
@@ -22,7 +22,7 @@ async fn the_right_answer_gives_an_address() {
 }
 
 #[tokio::test]
-async fn the_challenge_says_what_to_sign_and_until_when() {
+async fn challenge_contains_nonce_host_and_expiry() {
     let server = Server::with_burst(10).await;
     let mut socket = connect(server.address).await;
     let first = challenge(&mut socket).await;
@@ -33,21 +33,21 @@ async fn the_challenge_says_what_to_sign_and_until_when() {
     assert_ne!(first.nonce, second.nonce);
 }
 
-/// What is sent instead of a right answer.
-async fn is_not_let_in(server: &Server, message: Message) {
+/// Sends this instead of a valid response, and expects a rejection.
+async fn is_rejected(server: &Server, message: Message) {
     let mut socket = connect(server.address).await;
     challenge(&mut socket).await;
     let text = format!("{message:?}");
     socket.send(message).await.unwrap();
     let result = result(&mut socket).await;
-    assert_eq!((result.success, &*result.error_message), (false, NOT_LET_IN.1), "{text}");
+    assert_eq!((result.success, &*result.error_message), (false, REJECTED.1), "{text}");
     assert_eq!(result.assigned_address, "");
     let (code, reason) = closed(&mut socket).await;
-    assert_eq!((code, &*reason), NOT_LET_IN, "{text}");
+    assert_eq!((code, &*reason), REJECTED, "{text}");
 }
 
 #[tokio::test]
-async fn garbage_before_the_answer_is_told_off() {
+async fn garbage_instead_of_a_response_is_rejected() {
     let server = Server::with_burst(10).await;
     let garbage = [
         Message::binary(b"".as_slice()),
@@ -57,24 +57,24 @@ async fn garbage_before_the_answer_is_told_off() {
         Message::text("hello"),
     ];
     for message in garbage {
-        is_not_let_in(&server, message).await;
+        is_rejected(&server, message).await;
     }
     assert_eq!((server.relay.connections(), server.relay.buckets()), (0, 0));
 }
 
 #[tokio::test]
-async fn an_answer_for_another_connection_is_not_believed() {
+async fn response_for_another_connection_is_rejected() {
     let server = Server::with_burst(10).await;
     let mut socket = connect(server.address).await;
     let overheard = challenge(&mut socket).await;
-    is_not_let_in(&server, Message::binary(wrapped(answer(&key(1), &overheard)))).await;
+    is_rejected(&server, Message::binary(wrapped(auth_response(&key(1), &overheard)))).await;
 }
 
 #[tokio::test]
-async fn an_answer_signed_by_somebody_else_is_not_believed() {
+async fn response_signed_with_another_key_is_rejected() {
     let server = Server::with_burst(10).await;
     let mut socket = connect(server.address).await;
-    let mut forged = answer(&key(1), &challenge(&mut socket).await);
+    let mut forged = auth_response(&key(1), &challenge(&mut socket).await);
     forged.public_key = key(2).verifying_key().to_bytes().to_vec();
     socket.send(Message::binary(wrapped(forged))).await.unwrap();
     assert!(!result(&mut socket).await.success);
@@ -82,32 +82,32 @@ async fn an_answer_signed_by_somebody_else_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_challenge_expires() {
+async fn challenge_expires() {
     let server = Server::with_burst(10).await;
     for (millis, is_let_in) in [(10_000, true), (10_001, false)] {
         let mut socket = connect(server.address).await;
-        let answer = answer(&key(millis), &challenge(&mut socket).await);
+        let auth_response = auth_response(&key(millis), &challenge(&mut socket).await);
         server.advance_ms(millis);
-        socket.send(Message::binary(wrapped(answer))).await.unwrap();
+        socket.send(Message::binary(wrapped(auth_response))).await.unwrap();
         assert_eq!(result(&mut socket).await.success, is_let_in, "{millis}");
     }
 }
 
 #[tokio::test]
-async fn who_says_nothing_is_sent_away_in_time() {
+async fn silent_connection_is_closed_in_time() {
     let server =
         Server::start(|builder| builder.authenticate_within(Duration::from_millis(50))).await;
     let mut socket = connect(server.address).await;
     challenge(&mut socket).await;
     let result = result(&mut socket).await;
-    assert_eq!((result.success, &*result.error_message), (false, NOT_LET_IN.1));
+    assert_eq!((result.success, &*result.error_message), (false, REJECTED.1));
     let (code, reason) = closed(&mut socket).await;
-    assert_eq!((code, &*reason), NOT_LET_IN);
+    assert_eq!((code, &*reason), REJECTED);
 }
 
-/// Pings and half a frame are signs of life, but no answer.
+/// Pings and half a frame are signs of life, but no response.
 #[tokio::test]
-async fn who_only_stays_alive_is_sent_away_in_time() {
+async fn connection_with_pings_only_is_closed_in_time() {
     let server =
         Server::start(|builder| builder.authenticate_within(Duration::from_millis(200))).await;
     let mut raw = Raw::connect(server.address).await;
@@ -120,7 +120,7 @@ async fn who_only_stays_alive_is_sent_away_in_time() {
 }
 
 #[tokio::test]
-async fn the_same_address_twice_is_refused_and_the_first_one_stays() {
+async fn second_connection_of_an_address_is_refused_and_the_first_stays() {
     let server = Server::with_burst(10).await;
     let mut first = server.join(1).await;
     let (mut second, denial) = TestClient::try_join(server.address, 1).await;
@@ -132,9 +132,9 @@ async fn the_same_address_twice_is_refused_and_the_first_one_stays() {
     assert_eq!(first.receive_envelope().await.message_id, b"me");
 }
 
-/// Many arrive with one key at the same time: exactly one is let in.
+/// Many connect with one key at the same time: exactly one is admitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_at_once_with_one_address_one_is_let_in() {
+async fn one_of_many_concurrent_connections_of_an_address_is_admitted() {
     let server = Server::with_burst(10).await;
     let address = server.address;
     let tries: Vec<_> = (0..24).map(|_| tokio::spawn(TestClient::try_join(address, 7))).collect();
@@ -154,9 +154,9 @@ async fn handshakes_in_progress_are_bounded() {
     let (mut one, two) = (connect(server.address).await, connect(server.address).await);
     is_refused(&server).await;
     drop(two);
-    // Once one of them is let in, and the other is gone, there is room for two.
-    let answer = answer(&key(1), &challenge(&mut one).await);
-    one.send(Message::binary(wrapped(answer))).await.unwrap();
+    // Once one is authenticated and the other is gone, there are two free slots.
+    let auth_response = auth_response(&key(1), &challenge(&mut one).await);
+    one.send(Message::binary(wrapped(auth_response))).await.unwrap();
     assert!(result(&mut one).await.success);
     let _third = connect_when_there_is_room(&server).await;
     let _fourth = connect_when_there_is_room(&server).await;
@@ -181,10 +181,10 @@ async fn connect_when_there_is_room(server: &Server) -> Raw {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, attempts).await.expect("room in time")
+    tokio::time::timeout(TIMEOUT, attempts).await.expect("room in time")
 }
 
 async fn is_refused(server: &Server) {
-    let head = Raw::try_connect(server.address).await.err().expect("no place");
+    let head = Raw::try_connect(server.address).await.err().expect("no slot");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
 }

@@ -1,4 +1,4 @@
-//! One bucket per connection, on a clock that stands still.
+//! One bucket per connection, on a stopped clock.
 
 use std::time::Duration;
 
@@ -12,37 +12,37 @@ use crate::server::{Server, bucket};
 const REASON: &str = "per-connection rate limit exceeded";
 
 #[tokio::test]
-async fn the_first_message_is_allowed() {
+async fn first_message_is_allowed() {
     let server = Server::with_burst(1).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     ada.send_to(&bob.address, b"1").await;
     assert_eq!(bob.receive_envelope().await.message_id, b"1");
-    ada.hears_nothing().await;
+    ada.receives_nothing().await;
 }
 
 #[tokio::test]
-async fn one_more_than_the_burst_is_refused_and_not_delivered() {
+async fn one_more_than_the_burst_is_denied_and_not_delivered() {
     let server = Server::with_burst(10).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     for id in 0..11 {
         ada.send_to(&bob.address, &[id]).await;
     }
-    let (limited, id) = ada.refused().await;
+    let (limited, id) = ada.denied().await;
     assert_eq!((limited.retry_after_ms, &*limited.reason), (1_000, REASON));
     assert_eq!(id, [10]);
     for id in 0..10 {
         assert_eq!(bob.receive_envelope().await.message_id, [id]);
     }
-    bob.hears_nothing().await;
-    ada.hears_nothing().await;
+    bob.receives_nothing().await;
+    ada.receives_nothing().await;
 }
 
 #[tokio::test]
-async fn the_refusal_is_an_envelope_of_the_relay() {
+async fn denial_is_an_envelope_of_the_relay() {
     let server = Server::with_burst(1).await;
     let mut ada = server.join(1).await;
-    ada.send_to("nobody", b"1").await;
-    ada.send_to("nobody", b"a name of any length").await;
+    ada.send_to("absent", b"1").await;
+    ada.send_to("absent", b"a name of any length").await;
     let envelope = ada.receive_envelope().await;
     assert_eq!((envelope.version, envelope.r#type()), (1, MessageType::RateLimited));
     assert_eq!((&*envelope.from_address, &*envelope.to_address), ("", ""));
@@ -50,9 +50,9 @@ async fn the_refusal_is_an_envelope_of_the_relay() {
     assert_eq!(envelope.message_id, b"a name of any length");
 }
 
-/// The wait is true: a millisecond earlier it is refused, after it it passes.
+/// The wait is exact: a millisecond earlier the message is denied, after it it is allowed.
 #[tokio::test]
-async fn the_wait_is_the_true_wait_rounded_up() {
+async fn wait_is_the_true_wait_rounded_up() {
     // Three per two seconds: one every 666 666 666.6 ns.
     let limit = Bucket::new(Rate::per_second_decimal("1.5").unwrap(), 1).unwrap();
     let server = Server::with_limit(Some(limit)).await;
@@ -60,23 +60,23 @@ async fn the_wait_is_the_true_wait_rounded_up() {
     ada.send_to(&bob.address, b"1").await;
     assert_eq!(bob.receive_envelope().await.message_id, b"1");
     ada.send_to(&bob.address, b"2").await;
-    assert_eq!(ada.refused().await.0.retry_after_ms, 667);
+    assert_eq!(ada.denied().await.0.retry_after_ms, 667);
     server.advance_ms(600);
     ada.send_to(&bob.address, b"2").await;
-    assert_eq!(ada.refused().await.0.retry_after_ms, 67);
+    assert_eq!(ada.denied().await.0.retry_after_ms, 67);
     server.advance_ms(66);
     ada.send_to(&bob.address, b"2").await;
-    assert_eq!(ada.refused().await.0.retry_after_ms, 1);
+    assert_eq!(ada.denied().await.0.retry_after_ms, 1);
     server.clock.advance(Duration::from_nanos(666_666));
     ada.send_to(&bob.address, b"2").await;
-    assert_eq!(ada.refused().await.0.retry_after_ms, 1, "a nanosecond is left, never zero");
+    assert_eq!(ada.denied().await.0.retry_after_ms, 1, "a nanosecond is left, never zero");
     server.clock.advance(Duration::from_nanos(1));
     ada.send_to(&bob.address, b"2").await;
     assert_eq!(bob.receive_envelope().await.message_id, b"2");
 }
 
 #[tokio::test]
-async fn the_sustained_rate_is_met_after_the_burst() {
+async fn sustained_rate_is_met_after_the_burst() {
     let server = Server::with_burst(3).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     for id in 0..3 {
@@ -84,7 +84,7 @@ async fn the_sustained_rate_is_met_after_the_burst() {
     }
     for id in 3..10 {
         ada.send_to(&bob.address, b"too early").await;
-        assert_eq!(ada.refused().await.0.retry_after_ms, 1_000);
+        assert_eq!(ada.denied().await.0.retry_after_ms, 1_000);
         server.advance_ms(1_000);
         ada.send_to(&bob.address, &[id]).await;
     }
@@ -93,9 +93,9 @@ async fn the_sustained_rate_is_met_after_the_burst() {
     }
 }
 
-/// The limit comes before the size and before decoding: whatever arrives is charged.
+/// The limit comes before the size and before decoding: every message is charged.
 #[tokio::test]
-async fn everything_that_arrives_is_charged_first() {
+async fn every_message_is_charged_first() {
     let wrong: [Message; 7] = [
         Message::text("text"),
         Message::text(""),
@@ -110,9 +110,9 @@ async fn everything_that_arrives_is_charged_first() {
         let mut ada = server.join(number).await;
         ada.socket.send(message.clone()).await.unwrap();
         ada.socket.send(message).await.unwrap();
-        let (limited, id) = ada.refused().await;
+        let (limited, id) = ada.denied().await;
         assert_eq!((limited.retry_after_ms, id), (1_000, vec![]), "number {number}");
-        ada.hears_nothing().await;
+        ada.receives_nothing().await;
     }
 }
 
@@ -121,18 +121,18 @@ async fn pings_cost_nothing() {
     let server = Server::with_burst(1).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     for _ in 0..50 {
-        ada.hears_nothing().await;
+        ada.receives_nothing().await;
     }
     ada.send_to(&bob.address, b"1").await;
     assert_eq!(bob.receive_envelope().await.message_id, b"1");
 }
 
-/// A refused message of up to the socket's limit is read for its name.
+/// A denied message of up to the socket's limit is decoded for its id.
 #[tokio::test]
-async fn a_refusal_names_large_messages_too_but_is_never_large_itself() {
+async fn denial_echoes_ids_of_large_messages_but_is_never_too_large() {
     let server = Server::with_burst(1).await;
     let mut ada = server.join(1).await;
-    ada.send_to("nobody", b"1").await;
+    ada.send_to("absent", b"1").await;
     let padding = |len: usize| {
         // Field 10, encrypted.
         let mut bytes = vec![0x52, (len & 0x7f) as u8 | 0x80, (len >> 7 & 0x7f) as u8 | 0x80];
@@ -140,52 +140,52 @@ async fn a_refusal_names_large_messages_too_but_is_never_large_itself() {
         bytes.extend(vec![0; len]);
         bytes
     };
-    ada.send([ada.envelope("nobody", b"large"), padding(130_000)].concat()).await;
-    assert_eq!(ada.refused().await.1, b"large");
-    ada.send_to("nobody", &[9; 60_000]).await;
-    assert_eq!(ada.refused().await.1, [9; 60_000]);
-    ada.send_to("nobody", &[9; 100_000]).await;
-    assert_eq!(ada.refused().await.1, b"", "its own answer would be too large an envelope");
+    ada.send([ada.envelope("absent", b"large"), padding(130_000)].concat()).await;
+    assert_eq!(ada.denied().await.1, b"large");
+    ada.send_to("absent", &[9; 60_000]).await;
+    assert_eq!(ada.denied().await.1, [9; 60_000]);
+    ada.send_to("absent", &[9; 100_000]).await;
+    assert_eq!(ada.denied().await.1, b"", "its denial would be too large an envelope");
 }
 
 #[tokio::test]
-async fn clients_have_buckets_of_their_own() {
+async fn each_client_has_its_own_bucket() {
     let server = Server::with_burst(2).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     for _ in 0..3 {
-        ada.send_to("nobody", b"x").await;
+        ada.send_to("absent", b"x").await;
     }
-    ada.refused().await;
+    ada.denied().await;
     bob.send_to(&ada.address, b"hello").await;
     assert_eq!(ada.receive_envelope().await.message_id, b"hello");
 }
 
 #[tokio::test]
-async fn a_bucket_is_made_on_the_first_message() {
+async fn bucket_is_created_by_the_first_message() {
     let server = Server::with_burst(2).await;
     let mut ada = server.join(1).await;
-    ada.hears_nothing().await;
+    ada.receives_nothing().await;
     assert_eq!(server.relay.buckets(), 0);
-    ada.send_to("nobody", b"x").await;
-    ada.hears_nothing().await;
+    ada.send_to("absent", b"x").await;
+    ada.receives_nothing().await;
     assert_eq!(server.relay.buckets(), 1);
 }
 
 #[tokio::test]
-async fn a_relay_without_a_limiter_works_as_before() {
+async fn relay_without_a_limiter_forwards_everything() {
     let server = Server::with_limit(None).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     for id in 0..=200 {
         ada.send_to(&bob.address, &[id]).await;
         assert_eq!(bob.receive_envelope().await.message_id, [id]);
     }
-    ada.hears_nothing().await;
+    ada.receives_nothing().await;
     assert_eq!(server.relay.buckets(), 0);
 }
 
-/// Concurrent use is safe, and the counts are exact: the clock stands still.
+/// Concurrent use is safe and the counts are exact: the clock is stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_who_flood_at_once_get_exactly_their_burst_each() {
+async fn concurrent_floods_get_exactly_their_burst_each() {
     const BURST: u64 = 7;
     const SENDS: u64 = 40;
     let server = Server::with_limit(Some(bucket(BURST))).await;
@@ -198,10 +198,10 @@ async fn many_who_flood_at_once_get_exactly_their_burst_each() {
                 client.send_to(&to, &id.to_be_bytes()).await;
             }
             for id in BURST..SENDS {
-                let (limited, refused) = client.refused().await;
-                assert_eq!((limited.retry_after_ms, refused), (1_000, id.to_be_bytes().to_vec()));
+                let (limited, denied) = client.denied().await;
+                assert_eq!((limited.retry_after_ms, denied), (1_000, id.to_be_bytes().to_vec()));
             }
-            client.hears_nothing().await;
+            client.receives_nothing().await;
             client
         })
     });
@@ -212,6 +212,6 @@ async fn many_who_flood_at_once_get_exactly_their_burst_each() {
     for _ in 0..16 * BURST {
         sink.receive().await;
     }
-    sink.hears_nothing().await;
+    sink.receives_nothing().await;
     assert_eq!(server.relay.buckets(), 16);
 }

@@ -1,4 +1,4 @@
-//! Pings, slow readers, and those who flood and never read.
+//! Pings, slow readers, and floods without reading.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tokio::time::timeout;
 
 use crate::program::Program;
 use crate::raw::{BINARY, CLOSE, FINAL, PING, PONG, Raw, frame};
-use crate::server::{PATIENCE, Server, until};
+use crate::server::{Server, TIMEOUT, until};
 
 const SHORT: Duration = Duration::from_millis(40);
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test]
-async fn a_clients_ping_is_answered_with_its_payload() {
+async fn ping_gets_a_pong_with_its_payload() {
     let server = Server::with_burst(1).await;
     let (mut raw, _) = Raw::join(server.address, 1).await;
     raw.write(PING | FINAL, b"are you there").await;
@@ -23,7 +23,7 @@ async fn a_clients_ping_is_answered_with_its_payload() {
 }
 
 #[tokio::test]
-async fn who_answers_pings_stays() {
+async fn client_that_replies_to_pings_stays() {
     let server = Server::start(|builder| builder.ping(SHORT, LONG)).await;
     let (mut raw, _) = Raw::join(server.address, 1).await;
     let mut payloads = Vec::new();
@@ -39,7 +39,7 @@ async fn who_answers_pings_stays() {
 }
 
 #[tokio::test]
-async fn who_does_not_answer_a_ping_is_sent_away_and_forgotten() {
+async fn client_without_pong_is_disconnected_and_removed() {
     let server = Server::start(|builder| builder.ping(SHORT, SHORT)).await;
     let (mut raw, _) = Raw::join(server.address, 1).await;
     raw.write(BINARY | FINAL, b"x").await;
@@ -49,7 +49,7 @@ async fn who_does_not_answer_a_ping_is_sent_away_and_forgotten() {
 }
 
 #[tokio::test]
-async fn a_pong_that_answers_nothing_does_not_count() {
+async fn unexpected_pong_does_not_count() {
     let server = Server::start(|builder| builder.ping(SHORT, SHORT)).await;
     let (mut raw, _) = Raw::join(server.address, 1).await;
     raw.write(PONG | FINAL, b"early").await;
@@ -58,10 +58,10 @@ async fn a_pong_that_answers_nothing_does_not_count() {
     assert_eq!(raw.read().await.opcode, CLOSE);
 }
 
-/// One recipient reads nothing. Its sender is never held up, others get their messages, and what
-/// waits is bounded.
+/// One recipient does not read. Its sender never waits, others get their messages, and the queue is
+/// bounded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_slow_reader_holds_nobody_up() {
+async fn slow_reader_delays_no_other() {
     let server =
         Server::start(|builder| builder.limit(None).write_within(LONG).queue(8, 1 << 20)).await;
     let (mut ada, mut carol) = (server.join(1).await, server.join(3).await);
@@ -72,15 +72,15 @@ async fn a_slow_reader_holds_nobody_up() {
     for _ in 0..400 {
         ada.send(envelope.clone()).await;
     }
-    // All 24 MB have been taken from her; hardly any of it is kept.
-    ada.hears_nothing().await;
+    // All 24 MB were read from her; little of it is stored.
+    ada.receives_nothing().await;
     ada.send_to(&carol.address, b"quick").await;
     assert_eq!(carol.receive_envelope().await.message_id, b"quick");
-    // When it reads again, it gets the oldest ones, whole, and then what comes next.
+    // When it reads again, it gets the oldest ones, whole, and then the next.
     let mut received = 0;
     loop {
         ada.send_to(&slow_address, b"next").await;
-        ada.hears_nothing().await;
+        ada.receives_nothing().await;
         let frame = slow.read().await;
         if frame.envelope().message_id == b"next" {
             break;
@@ -91,12 +91,12 @@ async fn a_slow_reader_holds_nobody_up() {
     assert!((8..400).contains(&received), "{received}");
 }
 
-/// Refusals to somebody who never reads them: the relay stops reading, then gives up.
+/// Denials to a client that never reads them: the relay stops reading, then disconnects it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_floods_and_never_reads_is_held_up_and_then_disconnected() {
+async fn flood_without_reading_is_throttled_and_then_disconnected() {
     let server = Server::start(|builder| builder.write_within(Duration::from_millis(300))).await;
     let (mut raw, _) = Raw::join(server.address, 1).await;
-    // Names make the refusals large, so that the buffers between us are soon full.
+    // Long ids make the denials large, so that the buffers are soon full.
     let name = vec![7; 60_000];
     let envelope = prost::Message::encode_to_vec(&tidegate_relay::wire::Envelope {
         message_id: name,
@@ -107,14 +107,14 @@ async fn who_floods_and_never_reads_is_held_up_and_then_disconnected() {
         let bytes = frame(BINARY | FINAL, &envelope);
         while raw.stream.write_all(&bytes).await.is_ok() {}
     };
-    timeout(PATIENCE, flood).await.expect("the relay should have given up");
+    timeout(TIMEOUT, flood).await.expect("the relay should have disconnected");
     server.until_connections(0).await;
     assert_eq!(server.relay.buckets(), 0);
 }
 
-/// Pings from somebody who does not read the pongs: only so many pongs are kept.
+/// Pings from a client that does not read the pongs: the number of stored pongs is bounded.
 #[tokio::test]
-async fn who_floods_pings_and_does_not_read_fills_no_memory() {
+async fn flood_of_pings_without_reading_fills_no_memory() {
     let program = Program::start(&[]).await;
     let (mut raw, _) = Raw::join(program.address, 1).await;
     let before = program.peak_kib();
@@ -129,17 +129,17 @@ async fn who_floods_pings_and_does_not_read_fills_no_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_floods_pings_and_never_reads_is_sent_away() {
+async fn flood_of_pings_without_reading_is_disconnected() {
     let server = Server::start(|builder| builder.ping(SHORT, SHORT)).await;
     let (mut raw, _) = Raw::join(server.address, 1).await;
     let pings: Vec<u8> = (0..1_000).flat_map(|_| frame(PING | FINAL, &[0; 125])).collect();
     let flood = async { while raw.stream.write_all(&pings).await.is_ok() {} };
-    timeout(PATIENCE, flood).await.expect("the relay should have given up");
+    timeout(TIMEOUT, flood).await.expect("the relay should have disconnected");
     assert_eq!(server.relay.connections(), 0);
 }
 
 #[tokio::test]
-async fn half_a_message_and_no_pong_ends_in_time() {
+async fn half_a_message_without_pong_is_disconnected_in_time() {
     let server = Server::start(|builder| builder.ping(SHORT, SHORT)).await;
     let (mut raw, _) = Raw::join(server.address, 1).await;
     raw.stream.write_all(&frame(BINARY | FINAL, &[0; 60_000])[..30_000]).await.unwrap();

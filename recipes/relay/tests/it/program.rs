@@ -1,4 +1,4 @@
-//! The program itself: started with an environment, spoken to over sockets, stopped by signals.
+//! The program itself: configured by its environment, used over sockets, stopped by signals.
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::client::{TestClient, closed};
-use crate::server::PATIENCE;
+use crate::server::TIMEOUT;
 
 /// A running relay.
 pub(crate) struct Program {
@@ -19,7 +19,7 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) async fn start(variables: &[(&str, &str)]) -> Self {
-        // Tests come back more often than the guard lets anybody; some of them want it on.
+        // Tests reconnect more often than the guard allows; some of them enable it.
         let variables = [&[("PINCH_RELAY_GUARD", "off")], variables].concat();
         let mut child = command(&variables)
             .env("PINCH_RELAY_HOST", "127.0.0.1")
@@ -30,17 +30,17 @@ impl Program {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+        let line = timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
         let address = line.strip_prefix("listening on ").expect(&line).parse().unwrap();
         Self { child, address }
     }
 
-    /// What it has in memory.
+    /// Its resident memory.
     pub(crate) fn resident_kib(&self) -> u64 {
         self.status_kib("VmRSS:")
     }
 
-    /// The most that it ever had in memory.
+    /// Its peak resident memory.
     pub(crate) fn peak_kib(&self) -> u64 {
         self.status_kib("VmHWM:")
     }
@@ -58,11 +58,11 @@ impl Program {
     }
 
     async fn status(&mut self) -> Option<i32> {
-        timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap().code()
+        timeout(TIMEOUT, self.child.wait()).await.unwrap().unwrap().code()
     }
 }
 
-/// The program with nothing in its environment but this.
+/// The program with only this environment.
 fn command(variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-relay"));
     command.env_clear().envs(variables.iter().copied()).kill_on_drop(true);
@@ -70,31 +70,31 @@ fn command(variables: &[(&str, &str)]) -> Command {
 }
 
 async fn output(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
-    timeout(PATIENCE, command(variables).args(arguments).output()).await.unwrap().unwrap()
+    timeout(TIMEOUT, command(variables).args(arguments).output()).await.unwrap().unwrap()
 }
 
-/// The whole answer to a request.
+/// The whole response to a request.
 async fn http(address: SocketAddr, method: &str, path: &str, more: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request =
         format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n{more}Connection: close\r\n\r\n");
-    let mut answer = Vec::new();
-    // A relay that has heard enough may hang up on the rest of the request.
+    let mut response = Vec::new();
+    // The relay may close before it has read the whole request.
     let _ = stream.write_all(request.as_bytes()).await;
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("an end in time");
-    String::from_utf8(answer).unwrap()
+    let _ = timeout(TIMEOUT, stream.read_to_end(&mut response)).await.expect("an end in time");
+    String::from_utf8(response).unwrap()
 }
 
 async fn health(address: SocketAddr) -> serde_json::Value {
-    let answer = http(address, "GET", "/health", "").await;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let response = http(address, "GET", "/health", "").await;
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(head.contains("content-type: application/json"), "{head}");
     serde_json::from_str(body).unwrap()
 }
 
 #[tokio::test]
-async fn it_relays_limits_and_tells_its_health() {
+async fn program_forwards_limits_and_reports_health() {
     let mut program =
         Program::start(&[("PINCH_RELAY_RATE_LIMIT", "0.001"), ("PINCH_RELAY_RATE_BURST", "2")])
             .await;
@@ -108,9 +108,9 @@ async fn it_relays_limits_and_tells_its_health() {
     for id in 0..2 {
         assert_eq!(bob.receive_envelope().await.message_id, [id]);
     }
-    let (limited, id) = ada.refused().await;
+    let (limited, id) = ada.denied().await;
     assert_eq!(id, [2]);
-    // One per 1000 s, less what this test has taken so far.
+    // One per 1000 s, minus the time of this test so far.
     assert!((900_000..=1_000_000).contains(&limited.retry_after_ms), "{limited:?}");
     bob.leave().await;
     assert_eq!(health(program.address).await["connections"], 1);
@@ -121,19 +121,19 @@ async fn it_relays_limits_and_tells_its_health() {
 }
 
 #[tokio::test]
-async fn without_a_setting_it_is_one_per_second_and_ten_at_once() {
+async fn default_is_one_per_second_and_ten_at_once() {
     let program = Program::start(&[]).await;
     let mut ada = TestClient::join(program.address, 1).await;
     for id in 0..11 {
-        ada.send_to("nobody", &[id]).await;
+        ada.send_to("absent", &[id]).await;
     }
-    let (limited, id) = ada.refused().await;
+    let (limited, id) = ada.denied().await;
     assert_eq!(id, [10]);
     assert!((1..=1_000).contains(&limited.retry_after_ms), "{limited:?}");
 }
 
 #[tokio::test]
-async fn it_stops_on_an_interrupt_though_somebody_does_not_say_goodbye() {
+async fn interrupt_stops_the_program_though_a_client_does_not_close() {
     let mut program = Program::start(&[]).await;
     let _silent = TestClient::join(program.address, 1).await;
     let _half_a_request = {
@@ -146,7 +146,7 @@ async fn it_stops_on_an_interrupt_though_somebody_does_not_say_goodbye() {
 }
 
 #[tokio::test]
-async fn a_wrong_value_stops_the_start_and_is_named() {
+async fn invalid_value_prevents_the_start_and_is_named() {
     let host = ("PINCH_RELAY_PUBLIC_HOST", "relay.example");
     for (name, value) in [
         ("PINCH_RELAY_RATE_LIMIT", "fast"),
@@ -173,7 +173,7 @@ async fn a_wrong_value_stops_the_start_and_is_named() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told() {
+async fn port_in_use_is_reported() {
     let program = Program::start(&[]).await;
     let port = program.address.port().to_string();
     let variables = [
@@ -188,7 +188,7 @@ async fn a_port_that_is_taken_is_told() {
 }
 
 #[tokio::test]
-async fn help_names_every_setting() {
+async fn help_lists_every_setting() {
     let output = output(&[], &["--help"]).await;
     assert_eq!(output.status.code(), Some(0));
     let help = String::from_utf8(output.stdout).unwrap();
@@ -198,7 +198,7 @@ async fn help_names_every_setting() {
 }
 
 #[tokio::test]
-async fn other_requests_get_ordinary_answers() {
+async fn other_requests_get_ordinary_responses() {
     let program = Program::start(&[]).await;
     for (method, path, status) in [
         ("GET", "/ws", 400),
@@ -207,27 +207,30 @@ async fn other_requests_get_ordinary_answers() {
         ("POST", "/health", 405),
         ("GET", "/health/", 404),
     ] {
-        let answer = http(program.address, method, path, "").await;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {answer}");
+        let response = http(program.address, method, path, "").await;
+        assert!(
+            response.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{method} {path}: {response}"
+        );
     }
     let long = format!("X-Long: {}\r\n", "x".repeat(100_000));
-    let answer = http(program.address, "GET", "/health", &long).await;
-    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let response = http(program.address, "GET", "/health", &long).await;
+    assert!(response.starts_with("HTTP/1.1 431 "), "{response}");
     assert_eq!(health(program.address).await["connections"], 0);
 }
 
-/// Ten seconds for the head of a request, also for the next one on the same connection.
+/// Ten seconds for the head of a request, and for the next one on the same connection.
 #[tokio::test]
-async fn who_only_connects_or_never_finishes_a_request_is_disconnected() {
+async fn idle_or_unfinished_request_is_disconnected() {
     let program = Program::start(&[]).await;
     let beginnings =
         ["", "GET /ws HTTP/1.1\r\nHost: x\r\n", "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"];
     let ends = beginnings.map(|beginning| async move {
         let mut stream = TcpStream::connect(program.address).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
-        answer.len()
+        let mut response = Vec::new();
+        timeout(TIMEOUT, stream.read_to_end(&mut response)).await.unwrap().unwrap();
+        response.len()
     });
     let [nothing, half, whole] = ends;
     let (nothing, _half, whole) = tokio::join!(nothing, half, whole);

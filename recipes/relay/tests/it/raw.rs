@@ -1,4 +1,4 @@
-//! WebSocket frames by hand, for clients that do not keep to the rules.
+//! WebSocket frames by hand, for clients that violate the protocol.
 
 use std::net::SocketAddr;
 
@@ -8,15 +8,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::{answer, key, wrapped};
-use crate::server::PATIENCE;
+use crate::client::{auth_response, key, wrapped};
+use crate::server::TIMEOUT;
 
-/// A connection on which bytes are bytes.
+/// A connection of raw bytes.
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
 }
 
-/// One frame as it came.
+/// One frame as received.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) opcode: u8,
@@ -37,12 +37,12 @@ impl Frame {
 }
 
 impl Raw {
-    /// A WebSocket on which nothing has been said yet.
+    /// A WebSocket right after the upgrade.
     pub(crate) async fn connect(relay: SocketAddr) -> Self {
         Self::try_connect(relay).await.unwrap()
     }
 
-    /// A WebSocket, or the head of another answer.
+    /// A WebSocket, or the head of another response.
     pub(crate) async fn try_connect(relay: SocketAddr) -> Result<Self, String> {
         let mut stream = TcpStream::connect(relay).await.unwrap();
         let request = format!(
@@ -58,13 +58,13 @@ impl Raw {
         if head.starts_with("HTTP/1.1 101 ") { Ok(Self { stream }) } else { Err(head) }
     }
 
-    /// A client that has been let in, and its address.
+    /// An authenticated client, and its address.
     pub(crate) async fn join(relay: SocketAddr, number: u64) -> (Self, String) {
         let mut raw = Self::connect(relay).await;
         let Some(Payload::AuthChallenge(challenge)) = raw.read().await.envelope().payload else {
             panic!("no challenge");
         };
-        raw.write(BINARY | FINAL, &wrapped(answer(&key(number), &challenge))).await;
+        raw.write(BINARY | FINAL, &wrapped(auth_response(&key(number), &challenge))).await;
         let Some(Payload::AuthResult(result)) = raw.read().await.envelope().payload else {
             panic!("no result");
         };
@@ -78,7 +78,7 @@ impl Raw {
     }
 
     pub(crate) async fn read(&mut self) -> Frame {
-        timeout(PATIENCE, self.read_frame()).await.expect("a frame in time").expect("a frame")
+        timeout(TIMEOUT, self.read_frame()).await.expect("a frame in time").expect("a frame")
     }
 
     /// The next frame; `None` when the connection has ended.
@@ -103,7 +103,7 @@ impl Raw {
                 frames.push(frame);
             }
         };
-        timeout(PATIENCE, read).await.expect("an end in time");
+        timeout(TIMEOUT, read).await.expect("a close in time");
         frames
     }
 }

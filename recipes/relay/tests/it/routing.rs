@@ -1,4 +1,4 @@
-//! Who gets what, and who does not.
+//! Routing: which envelopes are delivered.
 
 use prost::Message as _;
 use tidegate_relay::wire::{
@@ -8,10 +8,10 @@ use tidegate_relay::wire::{
 use crate::server::Server;
 
 #[tokio::test]
-async fn an_envelope_is_passed_on_byte_for_byte() {
+async fn envelope_is_forwarded_byte_for_byte() {
     let server = Server::with_burst(10).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
-    // Fields out of order, one of them twice, one that nobody knows.
+    // Fields out of order, one of them twice, one unknown.
     let mut bytes = vec![0x90, 0x3f, 5, 0x12, 1, b'x'];
     bytes.extend(ada.envelope(&bob.address, b"id"));
     ada.send(bytes.clone()).await;
@@ -19,7 +19,7 @@ async fn an_envelope_is_passed_on_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn every_type_that_is_between_clients_is_passed_on() {
+async fn every_type_between_clients_is_forwarded() {
     let server = Server::with_burst(100).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     for kind in [0, 1, 4, 5, 6, 7, 8, 10, 16, 99, -1] {
@@ -30,7 +30,7 @@ async fn every_type_that_is_between_clients_is_passed_on() {
 }
 
 #[tokio::test]
-async fn notices_of_blocking_are_consumed_silently() {
+async fn block_notices_are_consumed_silently() {
     let server = Server::with_burst(100).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     for kind in [MessageType::BlockNotification, MessageType::UnblockNotification] {
@@ -38,15 +38,15 @@ async fn notices_of_blocking_are_consumed_silently() {
             ada.send(of_type(&ada.address, to, kind.into()).encode_to_vec()).await;
         }
     }
-    ada.hears_nothing().await;
-    bob.hears_nothing().await;
+    ada.receives_nothing().await;
+    bob.receives_nothing().await;
     ada.send_to(&bob.address, b"after").await;
     assert_eq!(bob.receive_envelope().await.message_id, b"after");
 }
 
-/// A client that believed these would take its neighbour for the relay.
+/// A client that trusted these would take its neighbour for the relay.
 #[tokio::test]
-async fn what_only_a_relay_says_is_not_passed_on() {
+async fn relay_messages_from_clients_are_not_forwarded() {
     let server = Server::with_burst(100).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     for kind in [2, 3, 9, 13, 14, 15] {
@@ -62,8 +62,8 @@ async fn what_only_a_relay_says_is_not_passed_on() {
         let message = of_type(&ada.address, &bob.address, MessageType::Message.into());
         ada.send(Envelope { payload: Some(payload), ..message }.encode_to_vec()).await;
     }
-    ada.hears_nothing().await;
-    bob.hears_nothing().await;
+    ada.receives_nothing().await;
+    bob.receives_nothing().await;
 }
 
 #[tokio::test]
@@ -75,46 +75,46 @@ async fn forged_senders_are_dropped_and_charged() {
     for from in [&*carol.address, &*bob.address, &*padded] {
         ada.send(of_type(from, &bob.address, 4).encode_to_vec()).await;
     }
-    ada.hears_nothing().await;
-    bob.hears_nothing().await;
+    ada.receives_nothing().await;
+    bob.receives_nothing().await;
     ada.send_to(&bob.address, b"fourth").await;
-    assert_eq!(ada.refused().await.1, b"fourth");
+    assert_eq!(ada.denied().await.1, b"fourth");
 }
 
 #[tokio::test]
-async fn who_claims_to_be_nobody_forges_nothing() {
+async fn empty_sender_is_accepted() {
     let server = Server::with_burst(1).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     ada.send(of_type("", &bob.address, 4).encode_to_vec()).await;
     assert_eq!(bob.receive_envelope().await.from_address, "");
 }
 
-/// The last of several `from_address` counts, as in every reader of the format.
+/// The last of several `from_address` counts, as in every decoder of the format.
 #[tokio::test]
-async fn a_sender_cannot_be_hidden_behind_another() {
+async fn sender_cannot_be_hidden_behind_another() {
     let server = Server::with_burst(4).await;
     let (mut ada, mut bob) = (server.join(1).await, server.join(2).await);
     let forged = Envelope { from_address: bob.address.clone(), ..Envelope::default() };
     let bytes = [ada.envelope(&bob.address, b"x"), forged.encode_to_vec()].concat();
     ada.send(bytes).await;
-    ada.hears_nothing().await;
-    bob.hears_nothing().await;
+    ada.receives_nothing().await;
+    bob.receives_nothing().await;
 }
 
 #[tokio::test]
-async fn what_is_for_nobody_is_dropped() {
+async fn envelope_without_a_recipient_is_dropped() {
     let server = Server::with_burst(10).await;
     let (mut ada, bob) = (server.join(1).await, server.join(2).await);
     let gone = bob.address.clone();
     bob.leave().await;
-    for to in ["", "nobody", &*gone] {
+    for to in ["", "absent", &*gone] {
         ada.send_to(to, b"x").await;
     }
-    ada.hears_nothing().await;
+    ada.receives_nothing().await;
 }
 
 #[tokio::test]
-async fn a_client_can_write_to_itself() {
+async fn client_can_write_to_itself() {
     let server = Server::with_burst(10).await;
     let mut ada = server.join(1).await;
     let own = ada.address.clone();

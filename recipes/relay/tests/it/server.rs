@@ -1,4 +1,4 @@
-//! A relay in this process, on a port of its own.
+//! A relay in this process, on its own port.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::client::TestClient;
 
 pub(crate) const HOST: &str = "relay.example";
 
-/// A relay whose clock stands still, and where it listens.
+/// A relay with a stopped clock, and its address.
 pub(crate) struct Server {
     pub(crate) relay: Relay<ManualClock>,
     pub(crate) clock: ManualClock,
@@ -41,7 +41,7 @@ impl Server {
         Self { relay, clock, address, task }
     }
 
-    /// A client that has been let in; the same number is the same key.
+    /// An authenticated client; the same number is the same key.
     pub(crate) async fn join(&self, number: u64) -> TestClient {
         TestClient::join(self.address, number).await
     }
@@ -67,16 +67,15 @@ pub(crate) fn bucket(burst: u64) -> Bucket {
     Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap()
 }
 
-/// Lets others work until something is true.
+/// Yields to other tasks until a condition holds.
 pub(crate) async fn until(mut is_true: impl FnMut() -> bool) {
     let poll = async {
         while !is_true() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, poll).await.expect("it should have become true by now");
+    tokio::time::timeout(TIMEOUT, poll).await.expect("the condition should hold by now");
 }
 
-/// Long enough for any machine; nothing that works takes this long. Less than a relay waits until it
-/// pings.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for any machine, and shorter than the relay's ping interval.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);

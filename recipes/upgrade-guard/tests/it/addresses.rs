@@ -1,4 +1,4 @@
-//! Whose attempt it is.
+//! The client address of an attempt.
 
 use tidegate_tower::{ClientIp, ForwardedHeader};
 
@@ -8,7 +8,7 @@ async fn server(client: ClientIp) -> Server {
     server_of(1, client, "127.0.0.1:0").await
 }
 
-async fn passes(server: &Server, headers: &[&str]) -> bool {
+async fn is_allowed(server: &Server, headers: &[&str]) -> bool {
     match status(&attempt(server.address, "/ws", headers).await) {
         "101" => true,
         "429" => false,
@@ -17,53 +17,55 @@ async fn passes(server: &Server, headers: &[&str]) -> bool {
 }
 
 #[tokio::test]
-async fn forged_headers_make_nobody_somebody_else() {
+async fn forged_headers_do_not_change_the_address() {
     let server = server(ClientIp::peer()).await;
-    assert!(passes(&server, &[]).await);
+    assert!(is_allowed(&server, &[]).await);
     for forged in [
         "X-Forwarded-For: 192.0.2.1",
         "Forwarded: for=192.0.2.2",
         "X-Real-IP: 192.0.2.3",
         "True-Client-IP: 192.0.2.4",
     ] {
-        assert!(!passes(&server, &[forged]).await, "{forged}");
+        assert!(!is_allowed(&server, &[forged]).await, "{forged}");
     }
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_is_read_from_the_right() {
+async fn header_of_a_trusted_proxy_is_read_from_the_right() {
     let server = server(ClientIp::behind(["127.0.0.0/8", "10.0.0.0/8"]).unwrap()).await;
-    assert!(passes(&server, &["X-Forwarded-For: 192.0.2.1"]).await);
-    assert!(!passes(&server, &["X-Forwarded-For: 203.0.113.9, 192.0.2.1, 10.0.0.7"]).await);
+    assert!(is_allowed(&server, &["X-Forwarded-For: 192.0.2.1"]).await);
+    assert!(!is_allowed(&server, &["X-Forwarded-For: 203.0.113.9, 192.0.2.1, 10.0.0.7"]).await);
     assert!(
-        !passes(&server, &["X-Forwarded-For: 203.0.113.9", "X-Forwarded-For: 192.0.2.1"]).await
+        !is_allowed(&server, &["X-Forwarded-For: 203.0.113.9", "X-Forwarded-For: 192.0.2.1"]).await
     );
-    assert!(passes(&server, &["X-Forwarded-For: 192.0.2.2"]).await);
-    // An entry that cannot be read ends the walk at the last good hop: the proxy itself.
-    assert!(passes(&server, &["X-Forwarded-For: 192.0.2.3, nonsense"]).await);
-    assert!(!passes(&server, &["X-Forwarded-For: 192.0.2.4, more nonsense"]).await);
+    assert!(is_allowed(&server, &["X-Forwarded-For: 192.0.2.2"]).await);
+    // An unreadable entry ends the walk at the last good hop: the proxy itself.
+    assert!(is_allowed(&server, &["X-Forwarded-For: 192.0.2.3, nonsense"]).await);
+    assert!(!is_allowed(&server, &["X-Forwarded-For: 192.0.2.4, more nonsense"]).await);
 }
 
 #[tokio::test]
 async fn only_the_chosen_header_counts() {
     let client = ClientIp::behind(["127.0.0.1"]).unwrap().header(ForwardedHeader::Forwarded);
     let server = server(client).await;
-    assert!(passes(&server, &["Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.8"]).await);
-    assert!(!passes(&server, &["Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.9"]).await);
+    assert!(is_allowed(&server, &["Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.8"]).await);
+    assert!(
+        !is_allowed(&server, &["Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.9"]).await
+    );
 }
 
 #[tokio::test]
-async fn v6_is_counted_by_64_bits_and_v4_in_disguise_as_v4() {
+async fn v6_is_counted_by_64_bits_and_mapped_v4_as_v4() {
     let server = server(ClientIp::behind(["127.0.0.1"]).unwrap()).await;
-    assert!(passes(&server, &["X-Forwarded-For: 2001:db8:1:2::1"]).await);
-    assert!(!passes(&server, &["X-Forwarded-For: 2001:db8:1:2:ffff::9"]).await);
-    assert!(passes(&server, &["X-Forwarded-For: 2001:db8:1:3::1"]).await);
-    assert!(passes(&server, &["X-Forwarded-For: 192.0.2.1"]).await);
-    assert!(!passes(&server, &["X-Forwarded-For: ::ffff:192.0.2.1"]).await);
+    assert!(is_allowed(&server, &["X-Forwarded-For: 2001:db8:1:2::1"]).await);
+    assert!(!is_allowed(&server, &["X-Forwarded-For: 2001:db8:1:2:ffff::9"]).await);
+    assert!(is_allowed(&server, &["X-Forwarded-For: 2001:db8:1:3::1"]).await);
+    assert!(is_allowed(&server, &["X-Forwarded-For: 192.0.2.1"]).await);
+    assert!(!is_allowed(&server, &["X-Forwarded-For: ::ffff:192.0.2.1"]).await);
 }
 
 #[tokio::test]
-async fn on_a_socket_for_both_families_a_v4_peer_is_v4() {
+async fn v4_peer_of_a_dual_stack_socket_is_v4() {
     let server = server_of(1, ClientIp::peer(), "[::]:0").await;
     let port = server.address.port();
     let v4 = std::net::SocketAddr::from(([127, 0, 0, 1], port));

@@ -1,4 +1,4 @@
-//! The guide about WebSockets, as somebody follows it.
+//! The commands and outputs of the guide about WebSockets.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -9,7 +9,7 @@ mod run;
 use run::Guide;
 
 #[test]
-fn the_commands_of_the_guide_do_what_it_says() {
+fn guide_commands_print_what_it_shows() {
     let text = include_str!("../../../../docs/guides/websockets.md");
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let folder = std::env::temp_dir().join(format!("tidegate-websockets-{}", std::process::id()));

@@ -1,10 +1,10 @@
-//! The guard around a WebSocket service: every promise, over real sockets.
+//! The guard around a WebSocket service, over real sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
 mod addresses;
+mod denials;
 mod guide;
 mod process;
-mod refusals;
 mod stopping;
 mod support;

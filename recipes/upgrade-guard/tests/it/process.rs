@@ -1,4 +1,4 @@
-//! The program as its users start it.
+//! The program itself.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -35,7 +35,7 @@ async fn started(arguments: &[&str]) -> Program {
 }
 
 impl Program {
-    /// Asks it to stop; what it has logged.
+    /// Stops it by a signal; returns its log.
     async fn stopped(self) -> String {
         self.stopped_by("-TERM").await
     }
@@ -59,7 +59,7 @@ impl Program {
 }
 
 #[tokio::test]
-async fn one_line_per_refusal_and_none_per_success() {
+async fn one_log_line_per_denial_and_none_per_success() {
     let program = started(&[]).await;
     for _ in 0..20 {
         assert_eq!(status(&attempt(program.address, "/ws", &[]).await), "101");
@@ -68,13 +68,13 @@ async fn one_line_per_refusal_and_none_per_success() {
         assert_eq!(status(&attempt(program.address, "/ws", &[]).await), "429");
     }
     let log = program.stopped().await;
-    let refusals = log.lines().filter(|line| line.ends_with(r#"rate_limited remote="127.0.0.1""#));
-    assert_eq!((refusals.count(), log.lines().count()), (3, 4), "{log}");
+    let denials = log.lines().filter(|line| line.ends_with(r#"rate_limited remote="127.0.0.1""#));
+    assert_eq!((denials.count(), log.lines().count()), (3, 4), "{log}");
     assert!(log.ends_with("stopped\n"));
 }
 
 #[tokio::test]
-async fn settings_are_flags_and_wrong_ones_stop_the_start() {
+async fn settings_are_flags_and_invalid_ones_prevent_the_start() {
     let program =
         started(&["--burst", "1", "--every", "1h", "--trusted-proxies", "127.0.0.1"]).await;
     let from = async |client: &str| {
@@ -115,27 +115,27 @@ async fn settings_are_flags_and_wrong_ones_stop_the_start() {
 }
 
 #[tokio::test]
-async fn from_the_first_line_on_it_stops_in_order_when_asked_to() {
+async fn signal_right_after_the_first_line_stops_it_gracefully() {
     for signal in ["-TERM", "-INT"] {
-        // Nothing has happened yet: that it listens is all that is known of it.
+        // Only the first line has been read.
         let log = started(&[]).await.stopped_by(signal).await;
         assert!(log.ends_with("stopped\n"), "{signal}: {log}");
     }
 }
 
 #[tokio::test]
-async fn open_sockets_are_told_goodbye() {
+async fn open_sockets_are_closed_with_1001() {
     let program = started(&[]).await;
     let (mut socket, _) = connect_async(format!("ws://{}/ws", program.address)).await.unwrap();
     let stopped = tokio::spawn(program.stopped());
-    let Some(Ok(Message::Close(Some(frame)))) = socket.next().await else { panic!("no goodbye") };
+    let Some(Ok(Message::Close(Some(frame)))) = socket.next().await else { panic!("no close") };
     assert_eq!(u16::from(frame.code), 1001);
     drop(socket);
     stopped.await.unwrap();
 }
 
 #[tokio::test]
-async fn behind_a_balancer_its_header_counts() {
+async fn proxy_header_determines_the_address() {
     let program = started(&["--proxy-protocol", "--burst", "1"]).await;
     let from = async |client: &str| {
         let mut stream = TcpStream::connect(program.address).await.unwrap();
@@ -150,7 +150,7 @@ async fn behind_a_balancer_its_header_counts() {
     assert_eq!(
         status(&attempt(program.address, "/ws", &[]).await),
         "none",
-        "no header, no service"
+        "closed without a header"
     );
 }
 

@@ -1,4 +1,4 @@
-//! How a server stops, and for how many it is there.
+//! Graceful stop, and the bound on plain HTTP connections.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[tokio::test]
-async fn a_request_that_has_begun_is_answered_and_nobody_else_is_let_in() {
+async fn request_in_progress_completes_and_no_other_is_accepted() {
     let (begun, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (begins, finished) = (Arc::clone(&begun), Arc::clone(&finish));
     let handler = async move || {
@@ -24,9 +24,9 @@ async fn a_request_that_has_begun_is_answered_and_nobody_else_is_let_in() {
     let app = Router::new().route("/", get(handler));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (stop, asked_to_stop) = oneshot::channel::<()>();
+    let (stop, stop_requested) = oneshot::channel::<()>();
     let stopping = async {
-        let _ = asked_to_stop.await;
+        let _ = stop_requested.await;
     };
     let server = tokio::spawn(serve(listener, app, stopping));
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -38,19 +38,19 @@ async fn a_request_that_has_begun_is_answered_and_nobody_else_is_let_in() {
         tokio::task::yield_now().await;
     }
     for _ in 0..100 {
-        assert!(!server.is_finished(), "somebody is still being served");
+        assert!(!server.is_finished(), "a request is in progress");
         tokio::task::yield_now().await;
     }
     finish.notify_one();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("done"), "{answer}");
-    assert!(answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with("done"), "{response}");
+    assert!(response.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{response}");
     server.await.unwrap();
 }
 
 #[tokio::test]
-async fn at_most_so_many_are_served_before_they_are_sockets() {
+async fn plain_http_connections_are_bounded() {
     let app = Router::new().route("/", get(async || "hello"));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -63,7 +63,7 @@ async fn at_most_so_many_are_served_before_they_are_sockets() {
     let _ = refused.write_all(GET).await;
     assert_eq!(refused.read(&mut [0; 8]).await.unwrap_or(0), 0, "closed unread");
     drop(silent);
-    // Places come back when the server has seen that they have gone.
+    // Slots are released when the server has seen the connections end.
     loop {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let _ = stream.write_all(GET).await;
@@ -75,11 +75,11 @@ async fn at_most_so_many_are_served_before_they_are_sockets() {
 }
 
 #[tokio::test]
-async fn a_signal_that_comes_before_anybody_waits_is_heard() {
+async fn signal_before_the_wait_is_not_lost() {
     for signal in ["-TERM", "-INT"] {
-        let asked_to_stop = stopped();
+        let signalled = stopped();
         let pid = std::process::id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
-        asked_to_stop.await;
+        signalled.await;
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A guarded echo service on a port of its own, by a clock that moves when told.
+/// A guarded echo service on its own port, with a manual clock.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) guard: UpgradeGuard<ManualClock>,
@@ -19,7 +19,7 @@ pub(crate) struct Server {
     _stopping: watch::Sender<bool>,
 }
 
-/// A server with the numbers that are the default.
+/// A server with the default numbers.
 pub(crate) async fn server(client: ClientIp) -> Server {
     server_of(20, client, "127.0.0.1:0").await
 }
@@ -39,7 +39,7 @@ pub(crate) async fn server_of(burst: u64, client: ClientIp, listen: &str) -> Ser
     Server { address, guard, clock, _stopping: stopping }
 }
 
-/// The head of the answer to an attempt to upgrade.
+/// The head of the response to an upgrade attempt.
 pub(crate) async fn attempt(server: SocketAddr, path: &str, headers: &[&str]) -> String {
     let mut stream = TcpStream::connect(server).await.unwrap();
     stream.write_all(upgrade(path, headers).as_bytes()).await.unwrap();
@@ -66,7 +66,7 @@ pub(crate) async fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// The status in the head of an answer.
+/// The status in the head of a response.
 pub(crate) fn status(head: &str) -> &str {
     head.split(' ').nth(1).unwrap_or("none")
 }

@@ -15,7 +15,7 @@ fn headers(values: &[&'static str]) -> HeaderMap {
 }
 
 #[test]
-fn only_the_secret_itself_opens() {
+fn only_the_exact_secret_is_accepted() {
     let access = with_secret();
     assert!(access.is_telegram(&headers(&["right"])));
     for wrong in ["", "righ", "right ", "rights", "wrong", "RIGHT"] {
@@ -25,27 +25,27 @@ fn only_the_secret_itself_opens() {
 }
 
 #[test]
-fn two_headers_are_none() {
+fn two_secret_headers_are_rejected() {
     assert!(!with_secret().is_telegram(&headers(&["right", "right"])));
     assert!(!with_secret().is_telegram(&headers(&["right", "wrong"])));
 }
 
 #[test]
-fn bytes_that_are_no_text_are_wrong_and_nothing_else() {
+fn bytes_that_are_not_utf8_are_rejected() {
     let mut headers = HeaderMap::new();
     headers.insert(SECRET_HEADER, HeaderValue::from_bytes(&[0xff, 0xfe]).unwrap());
     assert!(!with_secret().is_telegram(&headers));
 }
 
 #[test]
-fn without_a_list_everybody_is_welcome() {
-    assert!(Access::default().is_welcome(7));
+fn without_a_list_every_user_is_allowed() {
+    assert!(Access::default().is_allowed(7));
     let listed = Access { secret: None, users: Some([7, 9].into()) };
-    assert!(listed.is_welcome(7) && listed.is_welcome(9) && !listed.is_welcome(8));
+    assert!(listed.is_allowed(7) && listed.is_allowed(9) && !listed.is_allowed(8));
 }
 
 #[test]
-fn a_secret_is_not_shown() {
+fn secret_is_not_printed() {
     assert_eq!(format!("{:?}", Secret::new("right")), "Secret(..)");
     assert!(!format!("{:?}", with_secret()).contains("right"));
 }

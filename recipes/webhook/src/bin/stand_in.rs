@@ -1,4 +1,4 @@
-//! An agent and a chat API to try the webhook with: tells what it is sent, and is content with it.
+//! A simulated agent and chat API to try the webhook with: prints every request and accepts it.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -13,10 +13,10 @@ use tokio::net::TcpListener;
 #[tokio::main]
 async fn main() -> ExitCode {
     let address =
-        Arg::new("address").required(true).help("Where to listen, such as 127.0.0.1:9000");
+        Arg::new("address").required(true).help("The address to listen on, such as 127.0.0.1:9000");
     let arguments = Command::new("tidegate-webhook-stand-in")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Plays the agent and the chat API of a webhook: prints what it is sent")
+        .about("Simulates the agent and the chat API of a webhook: prints every request")
         .arg(address)
         .get_matches();
     let address: &String = arguments.get_one("address").expect("it is required");
@@ -27,14 +27,14 @@ async fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            // There is nobody else to tell if this cannot be written.
+            // If stderr fails too, there is nowhere else to report it.
             let _ = writeln!(io::stderr(), "error: cannot listen on {address}: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// The chat API has methods of bots; everything else is for the agent.
+/// Bot methods belong to the chat API; everything else is for the agent.
 async fn called(OriginalUri(uri): OriginalUri, body: Option<Json<Value>>) -> Json<Value> {
     let body = body.map(|Json(body)| body).unwrap_or_default();
     let line = if uri.path().ends_with("/sendMessage") {
@@ -42,7 +42,7 @@ async fn called(OriginalUri(uri): OriginalUri, body: Option<Json<Value>>) -> Jso
     } else {
         format!("agent: {} from user {}", body["message"]["text"], body["message"]["from"]["id"])
     };
-    // Whoever reads it may be gone.
+    // The reader of stdout may be gone.
     let _ = writeln!(io::stdout(), "{line}");
     Json(json!({ "ok": true }))
 }

@@ -10,7 +10,7 @@ fn only_rule(policy: &Policy) -> &tidegate::policy::Rule {
 }
 
 #[test]
-fn without_a_word_it_is_twenty_per_hour_in_windows_since_1970() {
+fn default_is_twenty_per_hour_in_windows_since_1970() {
     let policy = Limits::default().policy().unwrap();
     let rule = only_rule(&policy);
     let Limit::Window(window) = rule.limit() else { panic!("a window") };
@@ -23,7 +23,7 @@ fn without_a_word_it_is_twenty_per_hour_in_windows_since_1970() {
 }
 
 #[test]
-fn algorithms_are_a_choice() {
+fn algorithm_can_be_chosen() {
     let with = |algorithm| {
         let policy = Limits { algorithm, ..Limits::default() }.policy().unwrap();
         only_rule(&policy).limit().clone()
@@ -36,7 +36,7 @@ fn algorithms_are_a_choice() {
 }
 
 #[test]
-fn users_have_numbers_of_their_own() {
+fn users_can_have_their_own_maximum() {
     let users = vec![UserLimit { user: 7, max: Some(3) }, UserLimit { user: 8, max: None }];
     for algorithm in [Algorithm::Window, Algorithm::Sliding, Algorithm::Bucket] {
         let limits = Limits { users: users.clone(), algorithm, ..Limits::default() };
@@ -48,7 +48,7 @@ fn users_have_numbers_of_their_own() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_told() {
+fn invalid_numbers_are_reported() {
     let zero = Limits { max: 0, ..Limits::default() }.policy().unwrap_err();
     assert_eq!(zero.user(), None);
     assert!(Limits { per: Duration::ZERO, ..Limits::default() }.policy().is_err());
@@ -57,5 +57,5 @@ fn numbers_that_make_no_sense_are_told() {
     assert_eq!(error.user(), Some(7));
     let users = vec![UserLimit { user: 7, max: Some(1) }, UserLimit { user: 7, max: None }];
     let error = Limits { users, ..Limits::default() }.policy().unwrap_err();
-    assert_eq!(error.to_string(), "user 7: the user is there twice");
+    assert_eq!(error.to_string(), "user 7: the user is listed twice");
 }

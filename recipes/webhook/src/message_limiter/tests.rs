@@ -21,7 +21,7 @@ fn message(user: u64, update_id: i64) -> Message {
     Message { update_id, user, chat: 1 }
 }
 
-/// What remains after a message that passes; `None` if it does not.
+/// What remains after an allowed message; `None` if it is denied or a duplicate.
 async fn pass<S, C>(limiter: &MessageLimiter<S, C>, message: Message) -> Option<u64>
 where
     S: Store,
@@ -33,26 +33,22 @@ where
 }
 
 #[tokio::test]
-async fn the_caller_learns_whether_and_how_many_more() {
+async fn check_returns_the_verdict_and_what_remains() {
     let limiter = limiter(&three(), &ManualClock::default());
     for (update, remaining) in [(1, 2), (2, 1), (3, 0)] {
         let checked = limiter.check(&message(7, update)).await;
         assert_eq!((checked.allowed, checked.remaining), (true, Some(remaining)));
         assert_eq!(limiter.claim(checked).await, Claimed::First);
     }
-    let refused = limiter.check(&message(7, 4)).await;
-    assert_eq!((refused.allowed, refused.remaining), (false, Some(0)));
-    assert_eq!(limiter.claim(refused).await, Claimed::Again, "nobody passes on what was refused");
-    assert_eq!(
-        pass(&limiter, message(8, 5)).await,
-        Some(2),
-        "another user has a count of their own"
-    );
+    let denied = limiter.check(&message(7, 4)).await;
+    assert_eq!((denied.allowed, denied.remaining), (false, Some(0)));
+    assert_eq!(limiter.claim(denied).await, Claimed::Again, "a denied message is not dispatched");
+    assert_eq!(pass(&limiter, message(8, 5)).await, Some(2), "another user has another count");
 }
 
 /// `windowKey = floor(now_ms / window_ms)`: the window begins by the clock, not with a message.
 #[tokio::test]
-async fn windows_are_cut_from_1970_on() {
+async fn windows_are_aligned_to_1970() {
     let hour_ms = 3_600_000;
     let clock = ManualClock::new(Timestamp::from_millis(480_000 * hour_ms + hour_ms - 1));
     let limiter = limiter(&three(), &clock);
@@ -69,7 +65,7 @@ async fn windows_are_cut_from_1970_on() {
 }
 
 #[tokio::test]
-async fn refused_messages_do_not_count() {
+async fn denied_messages_do_not_count() {
     let clock = ManualClock::default();
     for algorithm in [Algorithm::Window, Algorithm::Sliding, Algorithm::Bucket] {
         let limiter = limiter(&Limits { algorithm, ..three() }, &clock);
@@ -84,9 +80,9 @@ async fn refused_messages_do_not_count() {
     }
 }
 
-/// A window of their own lets 2 × 3 pass within a millisecond; the other two do not.
+/// A fixed window allows 2 × 3 within a millisecond; the other two do not.
 #[tokio::test]
-async fn there_is_no_double_burst_with_sliding_windows_and_buckets() {
+async fn sliding_windows_and_buckets_have_no_double_burst() {
     for (algorithm, passes) in
         [(Algorithm::Window, 6), (Algorithm::Sliding, 3), (Algorithm::Bucket, 3)]
     {
@@ -104,7 +100,7 @@ async fn there_is_no_double_burst_with_sliding_windows_and_buckets() {
 }
 
 #[tokio::test]
-async fn some_users_have_another_number_or_none() {
+async fn some_users_have_another_maximum_or_none() {
     let users = vec![UserLimit { user: 7, max: Some(1) }, UserLimit { user: 8, max: None }];
     let limiter = limiter(&Limits { users, ..three() }, &ManualClock::default());
     assert_eq!(pass(&limiter, message(7, 1)).await, Some(0));
@@ -114,18 +110,22 @@ async fn some_users_have_another_number_or_none() {
         assert_eq!((checked.allowed, checked.remaining), (true, None));
         assert_eq!(limiter.claim(checked).await, Claimed::First);
     }
-    assert_eq!(pass(&limiter, message(8, 99)).await, None, "twice is twice, limit or not");
+    assert_eq!(
+        pass(&limiter, message(8, 99)).await,
+        None,
+        "a duplicate is a duplicate, limit or not"
+    );
     assert_eq!(pass(&limiter, message(77, 1)).await, Some(2), "7 is not a part of 77");
 }
 
 #[tokio::test]
-async fn a_message_that_comes_twice_is_charged_and_claimed_once() {
+async fn duplicate_message_is_charged_and_claimed_once() {
     let clock = ManualClock::default();
     let limiter = limiter(&three(), &clock);
     let (first, second) =
         (limiter.check(&message(7, 1)).await, limiter.check(&message(7, 1)).await);
     assert_eq!((first.remaining, second.remaining), (Some(2), Some(2)));
-    // Whoever comes first, and whichever of them that is.
+    // Only the first claim succeeds, whichever of them that is.
     assert_eq!(limiter.claim(second).await, Claimed::First);
     assert_eq!(limiter.claim(first).await, Claimed::Again);
     clock.advance(Duration::from_secs(23 * 3_600));
@@ -139,20 +139,20 @@ async fn a_message_that_comes_twice_is_charged_and_claimed_once() {
 }
 
 #[tokio::test]
-async fn what_is_never_claimed_costs_nothing_and_can_come_again() {
+async fn unclaimed_message_costs_nothing_and_can_be_resent() {
     let clock = ManualClock::default();
     let limiter = limiter(&Limits { max: 1, ..Limits::default() }, &clock);
     let left = limiter.check(&message(7, 1)).await;
     assert!(left.allowed);
-    assert!(!limiter.check(&message(7, 2)).await.allowed, "it is set aside");
+    assert!(!limiter.check(&message(7, 2)).await.allowed, "it is held");
     clock.advance(Duration::from_secs(600));
     assert_eq!(limiter.claim(left).await, Claimed::Again, "too late");
-    assert_eq!(pass(&limiter, message(7, 1)).await, Some(0), "as if it had never been there");
+    assert_eq!(pass(&limiter, message(7, 1)).await, Some(0), "as if it had never been checked");
 }
 
-/// No store in memory ever fails, but one that has room for one reservation cannot make a second.
+/// A store in memory never fails, but one with room for one reservation cannot make a second.
 #[tokio::test]
-async fn a_reservation_that_cannot_be_made_lets_messages_through_and_the_log_says_so() {
+async fn failed_reservation_allows_messages_and_is_logged() {
     let store = MemoryStore::new(1, WhenFull::Share).unwrap();
     let engine = Engine::with_store(three().policy().unwrap(), store, ManualClock::default());
     let (log, _guard) = log::begun();
@@ -163,6 +163,9 @@ async fn a_reservation_that_cannot_be_made_lets_messages_through_and_the_log_say
     assert_eq!((checked.allowed, checked.remaining), (true, None));
     assert_eq!(limiter.claim(checked).await, Claimed::First);
     let text = log.text();
-    assert!(text.contains("WARN") && text.contains("not counted, and let through: "), "{text}");
+    assert!(
+        text.contains("WARN") && text.contains("message allowed without being counted: "),
+        "{text}"
+    );
     assert!(text.contains("user=7") && text.contains("update_id=2"), "{text}");
 }

@@ -3,11 +3,11 @@ use std::fmt;
 
 use super::variables::{Redaction, Variable};
 
-/// A setting that is wrong: which one, and what was expected.
+/// An invalid setting: its name, and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingError {
     name: &'static str,
-    /// As it may be shown; `None` if it is not set.
+    /// The value as it may be printed; `None` if it is not set.
     given: Option<String>,
     expected: String,
 }
@@ -32,13 +32,13 @@ impl fmt::Display for SettingError {
 
 impl std::error::Error for SettingError {}
 
-/// Reads variables.
+/// Reader of variables.
 pub(super) struct VariableReader<F> {
     pub(super) read: F,
 }
 
 impl<F: Fn(&str) -> Option<OsString>> VariableReader<F> {
-    /// The value of a variable, or of its default when it is not set.
+    /// The parsed value of a variable, or of its default if it is not set.
     pub(super) fn parsed<T>(
         &self,
         variable: Variable,
@@ -63,17 +63,17 @@ impl<F: Fn(&str) -> Option<OsString>> VariableReader<F> {
         }
     }
 
-    /// The variable is wrong as it is.
+    /// The error of an invalid variable.
     pub(super) fn wrong(&self, variable: Variable) -> SettingError {
-        let show = |raw: OsString| match variable.shown {
+        let show = |raw: OsString| match variable.redaction {
             Redaction::Value => format!("{:?}", raw.to_string_lossy()),
-            Redaction::NameOnly => "not right".to_owned(),
+            Redaction::NameOnly => "invalid".to_owned(),
         };
         let expected = variable.expected.to_owned();
         SettingError { name: variable.name, given: self.raw(variable).map(show), expected }
     }
 
-    /// The variable is wrong for a reason of its own.
+    /// The error of an invalid variable, with a reason.
     pub(super) fn wrong_because(
         &self,
         variable: Variable,

@@ -17,13 +17,13 @@ fn read(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
     Settings::from_env(|name| find(name).map(|variable| OsString::from(variable.1)))
 }
 
-/// The required settings with others, which come first.
+/// The required settings, after these.
 fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
     read(&[variables, &REQUIRED].concat())
 }
 
 #[test]
-fn what_is_not_set_has_a_default() {
+fn unset_variables_have_defaults() {
     let settings = with(&[]).unwrap();
     assert_eq!(settings.listen.to_string(), "127.0.0.1:8080");
     let Limit::Window(window) = settings.policy.rules()[0].limit() else { panic!("a window") };
@@ -39,15 +39,15 @@ fn what_is_not_set_has_a_default() {
 }
 
 #[test]
-fn defaults_are_what_help_says() {
-    let told: Vec<_> =
+fn defaults_match_the_help() {
+    let explicit: Vec<_> =
         VARIABLES.iter().filter_map(|variable| Some((variable.name, variable.default?))).collect();
-    let (told, silent) = (with(&told).unwrap(), with(&[]).unwrap());
-    assert_eq!(format!("{told:?}"), format!("{silent:?}"));
+    let (explicit, implicit) = (with(&explicit).unwrap(), with(&[]).unwrap());
+    assert_eq!(format!("{explicit:?}"), format!("{implicit:?}"));
 }
 
 #[test]
-fn three_have_to_be_set() {
+fn three_variables_are_required() {
     for missing in REQUIRED {
         let others: Vec<_> = REQUIRED.into_iter().filter(|other| *other != missing).collect();
         let error = read(&others).unwrap_err();
@@ -57,13 +57,13 @@ fn three_have_to_be_set() {
 }
 
 #[test]
-fn the_secret_can_be_switched_off_only_by_saying_so() {
+fn secret_can_only_be_disabled_explicitly() {
     let others = &REQUIRED[1..];
     let error = read(others).unwrap_err().to_string();
     assert!(error.contains("set TELEGRAM_WEBHOOK_AUTH=off"), "{error}");
     let off = [("TELEGRAM_WEBHOOK_AUTH", "off")];
     assert!(read(&[&off, others].concat()).unwrap().access.secret.is_none());
-    assert_eq!(with(&off).unwrap_err().name(), "TELEGRAM_WEBHOOK_AUTH", "with a secret: which?");
+    assert_eq!(with(&off).unwrap_err().name(), "TELEGRAM_WEBHOOK_AUTH", "a secret is set");
     let empty = [("TELEGRAM_WEBHOOK_SECRET", "")];
     assert_eq!(with(&empty).unwrap_err().name(), "TELEGRAM_WEBHOOK_SECRET");
 }
@@ -83,7 +83,7 @@ fn lists_of_users() {
 }
 
 #[test]
-fn the_chat_api_can_be_elsewhere() {
+fn chat_api_can_be_elsewhere() {
     for (base, address) in [
         ("http://127.0.0.1:1/", "http://127.0.0.1:1/bot123456:ABC-DEF_g/sendMessage"),
         ("http://[::1]:1/a/b", "http://[::1]:1/a/b/bot123456:ABC-DEF_g/sendMessage"),
@@ -95,7 +95,7 @@ fn the_chat_api_can_be_elsewhere() {
 }
 
 #[test]
-fn every_value_that_is_not_right_is_named_with_its_variable() {
+fn invalid_values_are_reported_with_their_variable() {
     let numbers = &["", " ", "0", "-1", "1.5", "1e3", "ten", "+1", " 1", "99999999999999999999"];
     let urls = &["", "localhost", "/x", "ftp://x/", "http://", "http://u:p@x/", "http://a b/"];
     let cases: [(&str, &[&str]); 17] = [
@@ -131,18 +131,18 @@ fn every_value_that_is_not_right_is_named_with_its_variable() {
 }
 
 #[test]
-fn secrets_are_never_told() {
+fn secrets_are_never_printed() {
     for name in ["TELEGRAM_WEBHOOK_SECRET", "TELEGRAM_BOT_TOKEN"] {
         let error = with(&[(name, "hush hush")]).unwrap_err();
         assert_eq!(error.name(), name);
-        assert!(error.to_string().starts_with(&format!("{name} is not right: expected ")));
+        assert!(error.to_string().starts_with(&format!("{name} is invalid: expected ")));
     }
     let settings = format!("{:?}", with(&[]).unwrap());
     assert!(!settings.contains("s3cret") && !settings.contains("ABC-DEF"), "{settings}");
 }
 
 #[test]
-fn any_number_goes_with_any_window_and_algorithm() {
+fn any_maximum_is_valid_with_any_window_and_algorithm() {
     for algorithm in ["window", "sliding", "bucket"] {
         for max in ["1", "7", "4294967295"] {
             for window in ["1", "3600000", "31622400000"] {
@@ -160,7 +160,7 @@ fn any_number_goes_with_any_window_and_algorithm() {
 
 #[cfg(unix)]
 #[test]
-fn a_value_that_is_not_text_is_named_too() {
+fn values_that_are_not_utf8_are_reported_too() {
     use std::os::unix::ffi::OsStringExt;
     let error = Settings::from_env(|_| Some(OsString::from_vec(vec![0xff]))).unwrap_err();
     assert_eq!(error.name(), "TELEGRAM_BOT_TOKEN");

@@ -1,20 +1,20 @@
-/// One variable, as `--help` shows it.
+/// One variable, as in `--help`.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it is when it is not set; `None` if it has none.
+    /// The value if it is not set; `None` if it has no default.
     pub default: Option<&'static str>,
-    /// What happens when it is not set and has no default.
+    /// What applies if it is not set and has no default.
     pub unset: &'static str,
-    /// What it means.
+    /// Its description.
     pub meaning: &'static str,
-    /// Whether its value may be shown.
-    pub shown: Redaction,
+    /// Whether its value may be printed.
+    pub redaction: Redaction,
     pub(super) expected: &'static str,
 }
 
-/// What an error may show of a variable.
+/// What an error may print of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redaction {
     /// Its name and its value.
@@ -23,7 +23,7 @@ pub enum Redaction {
     NameOnly,
 }
 
-/// Every variable that the webhook reads.
+/// All variables of the webhook.
 pub const VARIABLES: [Variable; 17] = [
     SECRET,
     AUTH,
@@ -50,7 +50,14 @@ const fn variable(
     meaning: &'static str,
     expected: &'static str,
 ) -> Variable {
-    Variable { name, default: Some(default), unset: "", meaning, shown: Redaction::Value, expected }
+    Variable {
+        name,
+        default: Some(default),
+        unset: "",
+        meaning,
+        redaction: Redaction::Value,
+        expected,
+    }
 }
 
 const fn without_default(
@@ -59,27 +66,27 @@ const fn without_default(
     meaning: &'static str,
     expected: &'static str,
 ) -> Variable {
-    Variable { name, default: None, unset, meaning, shown: Redaction::Value, expected }
+    Variable { name, default: None, unset, meaning, redaction: Redaction::Value, expected }
 }
 
 pub(super) const SECRET: Variable = Variable {
-    shown: Redaction::NameOnly,
+    redaction: Redaction::NameOnly,
     ..without_default(
         "TELEGRAM_WEBHOOK_SECRET",
         "required",
-        "the secret_token that setWebhook was told; Telegram sends it with every update",
-        "the secret_token that setWebhook was told: 1 to 256 of A-Z a-z 0-9 _ - (to let anybody \
+        "the secret_token given to setWebhook; Telegram sends it with every update",
+        "the secret_token given to setWebhook: 1 to 256 of A-Z a-z 0-9 _ - (to let any client \
          send updates, set TELEGRAM_WEBHOOK_AUTH=off)",
     )
 };
 pub(super) const AUTH: Variable = variable(
     "TELEGRAM_WEBHOOK_AUTH",
     "on",
-    "off lets anybody send updates; for trying things out",
+    "off accepts updates from any client; for experiments, and only without a secret",
     "on, or off if TELEGRAM_WEBHOOK_SECRET is not set",
 );
 pub(super) const TOKEN: Variable = Variable {
-    shown: Redaction::NameOnly,
+    redaction: Redaction::NameOnly,
     ..without_default(
         "TELEGRAM_BOT_TOKEN",
         "required",
@@ -95,14 +102,14 @@ pub(super) const API_BASE: Variable = variable(
 );
 pub(super) const ALLOWED: Variable = without_default(
     "ALLOWED_USER_IDS",
-    "everybody",
-    "whose messages are looked at, such as 123,456; all others are ignored",
-    "numbers of users such as 123,456 (leave it unset to look at everybody's messages)",
+    "all users",
+    "the users whose messages are processed, such as 123,456; all others are ignored",
+    "user ids such as 123,456 (leave it unset to process the messages of all users)",
 );
 pub(super) const MAX: Variable = variable(
     "RATE_LIMIT_MAX",
     "20",
-    "how many messages of a user reach the agent in a window",
+    "maximum number of messages per user and window",
     "a whole number from 1 to 4294967295",
 );
 pub(super) const WINDOW: Variable = variable(
@@ -120,54 +127,54 @@ pub(super) const ALGORITHM: Variable = variable(
 pub(super) const USERS: Variable = without_default(
     "RATE_LIMIT_USERS",
     "none",
-    "users with another number, such as 123=100,456=unlimited",
-    "users and their numbers such as 123=100,456=unlimited",
+    "users with another maximum, such as 123=100,456=unlimited",
+    "users and their maxima such as 123=100,456=unlimited",
 );
 pub(super) const STORE: Variable = variable(
     "RATE_LIMIT_STORE",
     "file:./webhook-state",
-    "where counts are kept: file: and a folder of its own, or memory (gone after a restart)",
+    "where counts are stored: file: and a dedicated folder, or memory (lost on a restart)",
     "file: and a folder, such as file:./webhook-state, or memory",
 );
 pub(super) const AGENT_URL: Variable = without_default(
     "AGENT_URL",
     "required",
-    "where messages go: each update is posted there as it came",
+    "the URL of the agent: each update is posted there unchanged",
     "the URL that updates are posted to, such as http://127.0.0.1:9000/message",
 );
 pub(super) const AGENT_CALLS: Variable = variable(
     "AGENT_CONCURRENCY",
     "4",
-    "how many messages the agent works on at a time",
+    "maximum number of concurrent calls of the agent",
     "a whole number from 1 to 10000",
 );
 pub(super) const AGENT_QUEUE: Variable = variable(
     "AGENT_QUEUE",
     "1000",
-    "how many more may wait for it; beyond them Telegram is asked to send again later",
+    "how many more may be queued; beyond that the response is a 503 and Telegram resends later",
     "a whole number from 1 to 1000000",
 );
 pub(super) const AGENT_TIMEOUT: Variable = variable(
     "AGENT_TIMEOUT_MS",
     "120000",
-    "how long the agent may take for one",
+    "time-out of one call",
     "milliseconds: a whole number from 1 to 31622400000",
 );
 pub(super) const REPLY_TIMEOUT: Variable = variable(
     "REPLY_TIMEOUT_MS",
     "5000",
-    "how long a reply may take to reach the chat API",
+    "time-out of a reply to the chat API",
     "milliseconds: a whole number from 1 to 31622400000",
 );
 pub(super) const GRACE: Variable = variable(
     "STOP_GRACE_MS",
     "10000",
-    "how long accepted messages may take once the process is asked to stop",
+    "how long accepted messages may take after a stop signal",
     "milliseconds: a whole number from 1 to 31622400000",
 );
 pub(super) const LISTEN: Variable = variable(
     "WEBHOOK_LISTEN",
     "127.0.0.1:8080",
-    "where to listen; port 0 is any that is free",
+    "the address to listen on; port 0 is any free port",
     "an address and a port such as 127.0.0.1:8080",
 );

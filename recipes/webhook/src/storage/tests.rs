@@ -1,7 +1,7 @@
 use super::Storage;
 
 #[test]
-fn a_folder_or_memory_and_nothing_else() {
+fn only_folders_and_memory_are_valid() {
     assert_eq!(Storage::from_text("memory"), Some(Storage::InMemory));
     let folder = Storage::InFolder("/var/lib/webhook".into());
     assert_eq!(Storage::from_text("file:/var/lib/webhook"), Some(folder));

@@ -9,7 +9,7 @@ fn updates_of_other_kinds_are_no_messages() {
         r#"{"update_id":1,"channel_post":{"chat":{"id":-1},"text":"x"}}"#,
         r#"{"update_id":1,"callback_query":{"id":"1","from":{"id":1}}}"#,
         r#"{"update_id":1,"something_new":[1,2,3]}"#,
-        // Without a user there is nobody whose messages could be counted.
+        // Without a user there is no key to count under.
         r#"{"update_id":1,"message":{"chat":{"id":-1},"text":"x"}}"#,
     ] {
         assert_eq!(message_of(other.as_bytes()).unwrap(), None, "{other}");
@@ -17,7 +17,7 @@ fn updates_of_other_kinds_are_no_messages() {
 }
 
 #[test]
-fn whatever_a_message_contains_it_is_one() {
+fn message_of_any_content_is_a_message() {
     for content in [r#""text":"x""#, r#""voice":{"file_id":"x"}"#, r#""photo":[]"#, r#""new":1"#] {
         let update = format!(
             r#"{{"message":{{{content},"chat":{{"id":-5}},"from":{{"id":6}}}},"update_id":-7}}"#
@@ -28,9 +28,9 @@ fn whatever_a_message_contains_it_is_one() {
 }
 
 #[test]
-fn what_is_no_update_is_an_error_that_says_where() {
+fn invalid_update_is_an_error_with_its_position() {
     let deep = format!(r#"{{"update_id":1,"x":{}"#, "[".repeat(100_000));
-    for (garbage, told) in [
+    for (garbage, expected) in [
         ("", "EOF while parsing a value at line 1 column 0"),
         ("hello", "expected value at line 1 column 1"),
         ("{}", "missing field `update_id`"),
@@ -42,12 +42,12 @@ fn what_is_no_update_is_an_error_that_says_where() {
         (&deep, "EOF while parsing a list"),
     ] {
         let error = message_of(garbage.as_bytes()).unwrap_err().to_string();
-        assert!(error.starts_with("this is not an update of Telegram: "), "{error}");
-        assert!(error.contains(told), "{error}");
+        assert!(error.starts_with("not a Telegram update: "), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn bytes_that_are_no_text_are_an_error() {
+fn bytes_that_are_not_utf8_are_an_error() {
     assert!(message_of(&[0xff, 0xfe, 0x00]).is_err());
 }

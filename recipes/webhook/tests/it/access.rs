@@ -1,15 +1,15 @@
-//! What comes before the limit: who sends, whose message it is, what it is.
+//! The steps before the limit: secret, user, kind of update.
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::http::{PATIENCE, SECRET, health, post, request, send, update};
+use crate::http::{SECRET, TIMEOUT, health, post, request, send, update};
 use crate::server::started;
 
 #[tokio::test]
-async fn without_the_secret_nothing_happens() {
+async fn wrong_secret_is_a_401_and_costs_nothing() {
     let mut server = started(&[("RATE_LIMIT_MAX", "1")]).await;
     let update = update(1, 7).to_string();
     for header in [
@@ -21,7 +21,7 @@ async fn without_the_secret_nothing_happens() {
         format!("Authorization: {SECRET}\r\n"),
     ] {
         post(server.address, &header, update.as_bytes()).await.is_problem(401);
-        // Not even what it is was looked at.
+        // The body was not even parsed.
         post(server.address, &header, b"garbage").await.is_problem(401);
     }
     // None of it was charged.
@@ -31,7 +31,7 @@ async fn without_the_secret_nothing_happens() {
 }
 
 #[tokio::test]
-async fn others_than_those_listed_are_silently_ignored() {
+async fn users_who_are_not_listed_are_silently_ignored() {
     let mut server = started(&[("ALLOWED_USER_IDS", "7,9"), ("RATE_LIMIT_MAX", "1")]).await;
     for update_id in 0..5 {
         server.send(update_id, 8).await.is_ok();
@@ -43,16 +43,16 @@ async fn others_than_those_listed_are_silently_ignored() {
 }
 
 #[tokio::test]
-async fn updates_of_other_kinds_are_answered_and_cost_nothing() {
+async fn updates_of_other_kinds_are_accepted_and_cost_nothing() {
     let mut server = started(&[("RATE_LIMIT_MAX", "1")]).await;
     let message = update(1, 7)["message"].clone();
-    let pressed = json!({ "id": "1", "from": { "id": 7 }, "message": message });
-    let of_nobody = json!({ "message_id": 1, "chat": { "id": -1 }, "text": "x" });
+    let button_press = json!({ "id": "1", "from": { "id": 7 }, "message": message });
+    let without_user = json!({ "message_id": 1, "chat": { "id": -1 }, "text": "x" });
     for other in [
         json!({ "update_id": 1, "edited_message": message }),
         json!({ "update_id": 2, "channel_post": message }),
-        json!({ "update_id": 3, "callback_query": pressed }),
-        json!({ "update_id": 4, "message": of_nobody }),
+        json!({ "update_id": 3, "callback_query": button_press }),
+        json!({ "update_id": 4, "message": without_user }),
         json!({ "update_id": 5 }),
     ] {
         send(server.address, &other).await.is_ok();
@@ -63,7 +63,7 @@ async fn updates_of_other_kinds_are_answered_and_cost_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_no_update_is_refused_and_costs_nothing() {
+async fn invalid_update_is_refused_and_costs_nothing() {
     let mut server = started(&[("RATE_LIMIT_MAX", "1")]).await;
     let secret = format!("X-Telegram-Bot-Api-Secret-Token: {SECRET}\r\n");
     for garbage in [&b""[..], b"hello", b"{}", b"{\"update_id\":", &[0xff, 0x00]] {
@@ -76,7 +76,7 @@ async fn what_is_no_update_is_refused_and_costs_nothing() {
 }
 
 #[tokio::test]
-async fn other_requests_get_ordinary_answers() {
+async fn other_requests_get_ordinary_responses() {
     let server = started(&[]).await;
     for (line, status) in [
         ("GET /telegram/webhook", 405),
@@ -84,17 +84,17 @@ async fn other_requests_get_ordinary_answers() {
         ("POST /", 404),
         ("POST /healthz", 405),
     ] {
-        let answer = request(server.address, &format!("{line} HTTP/1.1\r\n"), b"").await;
-        assert_eq!(answer.status, status, "{line}");
+        let response = request(server.address, &format!("{line} HTTP/1.1\r\n"), b"").await;
+        assert_eq!(response.status, status, "{line}");
     }
-    let told = health(server.address).await;
-    assert_eq!(told["ok"], true);
-    assert_eq!(told["agent"], json!({ "open": 0, "succeeded": 0, "failed": 0 }));
+    let report = health(server.address).await;
+    assert_eq!(report["ok"], true);
+    assert_eq!(report["agent"], json!({ "open": 0, "succeeded": 0, "failed": 0 }));
 }
 
-/// Ten seconds for all of it.
+/// Ten seconds for the whole update.
 #[tokio::test]
-async fn an_update_that_never_ends_is_given_up() {
+async fn endless_update_times_out() {
     let server = started(&[]).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let head = format!(
@@ -102,8 +102,8 @@ async fn an_update_that_never_ends_is_given_up() {
          X-Telegram-Bot-Api-Secret-Token: {SECRET}\r\n\r\n{{"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
-    let answer = String::from_utf8(answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    let mut response = Vec::new();
+    timeout(TIMEOUT, stream.read_to_end(&mut response)).await.unwrap().unwrap();
+    let response = String::from_utf8(response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
 }

@@ -1,4 +1,4 @@
-//! An agent that is slow, fails or hangs, and a webhook that stops.
+//! A slow, failing or hanging agent, and a webhook that stops.
 
 use axum::http::StatusCode;
 
@@ -7,7 +7,7 @@ use crate::server::{silent, started_with};
 use crate::stand_in::StandIn;
 
 #[tokio::test]
-async fn nobody_waits_for_the_agent_and_it_gets_so_many_at_a_time() {
+async fn telegram_does_not_wait_and_agent_calls_are_bounded() {
     let variables = [("AGENT_CONCURRENCY", "2"), ("AGENT_QUEUE", "3")];
     let mut server = started_with(&variables, silent().await, StandIn::new().await).await;
     for update_id in 0..5 {
@@ -16,20 +16,19 @@ async fn nobody_waits_for_the_agent_and_it_gets_so_many_at_a_time() {
     server.agent.next().await;
     server.agent.next().await;
     assert_eq!(health(server.address).await["agent"]["open"], 5);
-    assert!(server.agent.is_idle(), "the others wait");
-    server.agent.answer(1);
+    assert!(server.agent.is_idle(), "the others are queued");
+    server.agent.respond(1);
     server.agent.next().await;
-    server.agent.answer(4);
+    server.agent.respond(4);
     server.agent.next().await;
     server.agent.next().await;
     server.until(|health| health["agent"]["open"] == 0).await;
     assert_eq!(health(server.address).await["agent"]["succeeded"], 5);
 }
 
-/// Telegram sends again what was not answered with 200, so nothing is lost, and nothing is charged
-/// twice.
+/// Telegram resends every update that got no 200, so nothing is lost, and nothing is charged twice.
 #[tokio::test]
-async fn when_too_many_wait_telegram_is_asked_to_come_again() {
+async fn full_queue_makes_telegram_resend() {
     let variables = [("AGENT_CONCURRENCY", "1"), ("AGENT_QUEUE", "1"), ("RATE_LIMIT_MAX", "3")];
     let mut server = started_with(&variables, silent().await, StandIn::new().await).await;
     server.send(1, 7).await.is_ok();
@@ -37,24 +36,24 @@ async fn when_too_many_wait_telegram_is_asked_to_come_again() {
     for _ in 0..3 {
         server.send(3, 7).await.is_problem(503);
     }
-    // Its unit is set aside: three are three.
+    // Its unit is held: three messages use all three units.
     server.send(4, 7).await.is_ok();
     assert_eq!(server.chat.next().await.body["chat_id"], crate::http::chat_of(7));
-    server.agent.answer(2);
+    server.agent.respond(2);
     server.until(|health| health["agent"]["succeeded"] == 2).await;
     server.send(3, 7).await.is_ok();
     for _ in 0..3 {
         server.agent.next().await;
     }
-    server.agent.answer(1);
+    server.agent.respond(1);
     server.until(|health| health["agent"]["succeeded"] == 3).await;
     server.send(3, 7).await.is_ok();
     assert!(server.agent.is_idle(), "it was dispatched once");
 }
 
 #[tokio::test]
-async fn an_agent_that_fails_or_hangs_is_told_in_the_health() {
-    let failing = StandIn::answering(StatusCode::INTERNAL_SERVER_ERROR).await;
+async fn failing_or_hanging_agent_shows_in_the_health() {
+    let failing = StandIn::responding(StatusCode::INTERNAL_SERVER_ERROR).await;
     let server = started_with(&[], failing, StandIn::new().await).await;
     server.send(1, 7).await.is_ok();
     server.until(|health| health["agent"]["failed"] == 1).await;
@@ -65,7 +64,7 @@ async fn an_agent_that_fails_or_hangs_is_told_in_the_health() {
 }
 
 #[tokio::test]
-async fn what_was_accepted_is_delivered_before_it_stops() {
+async fn accepted_messages_are_delivered_before_the_stop() {
     let variables = [("AGENT_CONCURRENCY", "1")];
     let mut server = started_with(&variables, silent().await, StandIn::new().await).await;
     for update_id in 0..3 {
@@ -78,15 +77,15 @@ async fn what_was_accepted_is_delivered_before_it_stops() {
     }
     assert!(tokio::net::TcpStream::connect(agent).await.is_ok());
     for _ in 0..3 {
-        assert!(!server.stop().is_finished(), "messages wait");
+        assert!(!server.stop().is_finished(), "messages are queued");
         server.agent.next().await;
-        server.agent.answer(1);
+        server.agent.respond(1);
     }
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn it_does_not_wait_for_ever() {
+async fn stop_is_bounded_by_the_grace_period() {
     let variables = [("STOP_GRACE_MS", "20")];
     let mut server = started_with(&variables, silent().await, StandIn::new().await).await;
     server.send(1, 7).await.is_ok();

@@ -1,10 +1,10 @@
-//! Telegram sends an update again when the answer to it got lost.
+//! Telegram resends an update when the response got lost.
 
 use crate::http::health;
 use crate::server::started;
 
 #[tokio::test]
-async fn a_message_that_comes_twice_is_charged_and_dispatched_once() {
+async fn duplicate_message_is_charged_and_dispatched_once() {
     let mut server = started(&[("RATE_LIMIT_MAX", "2")]).await;
     for _ in 0..5 {
         server.send(1, 7).await.is_ok();
@@ -14,25 +14,25 @@ async fn a_message_that_comes_twice_is_charged_and_dispatched_once() {
     server.expect(2, true).await;
     server.send(3, 7).await.is_ok();
     server.expect(3, false).await;
-    // What passed stays what it was, also when the limit is reached.
+    // An allowed message stays allowed, even after the limit is reached.
     server.send(1, 7).await.is_ok();
     assert!(server.agent.is_idle() && server.chat.is_idle());
     assert_eq!(health(server.address).await["agent"]["succeeded"], 2);
 }
 
 #[tokio::test]
-async fn at_the_same_time_as_well() {
+async fn concurrent_duplicates_are_dispatched_once() {
     let mut server = started(&[]).await;
     let (a, b, c) = tokio::join!(server.send(1, 7), server.send(1, 7), server.send(1, 7));
-    [a, b, c].iter().for_each(crate::http::Answer::is_ok);
+    [a, b, c].iter().for_each(crate::http::HttpResponse::is_ok);
     server.expect(1, true).await;
     server.until(|health| health["agent"]["open"] == 0).await;
     assert!(server.agent.is_idle());
 }
 
-/// A refusal is not remembered: what comes again is decided again.
+/// A denial is not cached: a repeated message is decided again.
 #[tokio::test]
-async fn a_refused_message_that_comes_again_is_a_new_one() {
+async fn repeated_denied_message_is_decided_again() {
     let mut server = started(&[("RATE_LIMIT_MAX", "1")]).await;
     server.send(1, 7).await.is_ok();
     server.expect(1, true).await;

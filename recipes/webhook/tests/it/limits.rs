@@ -1,4 +1,4 @@
-//! The limit: how many messages reach the agent, and what the others get.
+//! The limit: which messages reach the agent, and the reply to the others.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::stand_in::StandIn;
 const TOO_MANY: &str = "You've reached the message limit. Please try again later.";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_of_fifty_at_once_reach_the_agent_and_thirty_are_told() {
+async fn twenty_of_fifty_at_once_reach_the_agent_and_thirty_get_a_reply() {
     let mut server = started(&[]).await;
     let address = server.address;
     let mut sent: JoinSet<_> = (0..50)
         .map(|update_id| async move { send(address, &update(update_id, 7)).await })
         .collect();
-    while let Some(answer) = sent.join_next().await {
-        answer.unwrap().is_ok();
+    while let Some(response) = sent.join_next().await {
+        response.unwrap().is_ok();
     }
     let mut dispatched = BTreeSet::new();
     for _ in 0..20 {
-        assert!(dispatched.insert(server.agent.next_text().await), "no message twice");
+        assert!(dispatched.insert(server.agent.next_text().await), "no duplicates");
     }
     for _ in 0..30 {
         let reply = server.chat.next().await;
@@ -38,7 +38,7 @@ async fn twenty_of_fifty_at_once_reach_the_agent_and_thirty_are_told() {
 }
 
 #[tokio::test]
-async fn the_agent_gets_the_update_as_it_came() {
+async fn agent_gets_the_update_unchanged() {
     let mut server = started(&[]).await;
     server.send(77, 7).await.is_ok();
     let call = server.agent.next().await;
@@ -50,7 +50,7 @@ async fn the_agent_gets_the_update_as_it_came() {
 }
 
 #[tokio::test]
-async fn the_next_window_begins_by_the_clock() {
+async fn next_window_begins_by_the_clock() {
     let mut server = started(&[("RATE_LIMIT_MAX", "2"), ("RATE_LIMIT_WINDOW_MS", "60000")]).await;
     // 1 700 000 000 s is 20 s into a minute.
     for (update_id, passes) in [(1, true), (2, true), (3, false), (4, false)] {
@@ -68,7 +68,7 @@ async fn the_next_window_begins_by_the_clock() {
 }
 
 #[tokio::test]
-async fn every_user_has_a_count_of_their_own_and_some_another_limit() {
+async fn each_user_has_a_count_and_some_another_limit() {
     let users = [("RATE_LIMIT_MAX", "1"), ("RATE_LIMIT_USERS", "8=2,9=unlimited")];
     let mut server = started(&users).await;
     let mut update_id = 0;
@@ -82,7 +82,7 @@ async fn every_user_has_a_count_of_their_own_and_some_another_limit() {
 }
 
 #[tokio::test]
-async fn a_sliding_window_has_no_double_burst() {
+async fn sliding_window_has_no_double_burst() {
     for (algorithm, passes) in [("window", true), ("sliding", false), ("bucket", false)] {
         let algorithm = [("RATE_LIMIT_ALGORITHM", algorithm), ("RATE_LIMIT_MAX", "1")];
         let mut server = started(&algorithm).await;
@@ -97,8 +97,8 @@ async fn a_sliding_window_has_no_double_burst() {
 }
 
 #[tokio::test]
-async fn a_reply_that_fails_changes_nothing() {
-    let chat = StandIn::answering(StatusCode::INTERNAL_SERVER_ERROR).await;
+async fn failed_reply_changes_nothing() {
+    let chat = StandIn::responding(StatusCode::INTERNAL_SERVER_ERROR).await;
     let mut server = started_with(&[("RATE_LIMIT_MAX", "1")], StandIn::new().await, chat).await;
     server.send(1, 7).await.is_ok();
     for update_id in 2..5 {
@@ -111,10 +111,10 @@ async fn a_reply_that_fails_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_chat_api_that_is_not_there_changes_nothing() {
-    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let base = format!("http://{}", nobody.local_addr().unwrap());
-    drop(nobody);
+async fn unreachable_chat_api_changes_nothing() {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
     let server = started(&[("RATE_LIMIT_MAX", "1"), ("TELEGRAM_API_BASE", &base)]).await;
     for update_id in 0..3 {
         server.send(update_id, 7).await.is_ok();
@@ -123,7 +123,7 @@ async fn a_chat_api_that_is_not_there_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_reply_that_hangs_is_given_up_and_nobody_waits_for_it() {
+async fn hanging_reply_times_out_and_delays_nothing() {
     let hanging = silent().await;
     let variables = [("RATE_LIMIT_MAX", "1"), ("REPLY_TIMEOUT_MS", "20")];
     let mut server = started_with(&variables, StandIn::new().await, hanging).await;

@@ -1,5 +1,5 @@
 //! The webhook over real sockets: Telegram, its chat API and the agent are servers and clients of
-//! the tests, and time moves when it is told to.
+//! the tests, with a manual clock.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 

@@ -1,4 +1,4 @@
-//! The program itself: started with an environment, spoken to over sockets, stopped by signals.
+//! The program itself: configured by its environment, used over sockets, stopped by signals.
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::http::{PATIENCE, SECRET, health, send, update};
+use crate::http::{SECRET, TIMEOUT, health, send, update};
 use crate::server::{as_strs, environment};
 use crate::stand_in::StandIn;
 
@@ -26,24 +26,24 @@ impl Program {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
-        let line = line.expect("it starts");
+        let line = timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap();
+        let line = line.expect("a first line");
         let address = line.strip_prefix("listening on ").and_then(|rest| rest.split(',').next());
         Self { child, address: address.expect(&line).parse().unwrap() }
     }
 
-    /// Sends a signal; what it has logged until it ended, and how it did.
+    /// Sends a signal; returns the exit code and the log.
     pub(crate) async fn ended_by(mut self, signal: &str) -> (Option<i32>, String) {
         let id = self.child.id().unwrap().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().await.unwrap().success());
         let mut log = String::new();
         let stderr = self.child.stderr.as_mut().unwrap();
-        timeout(PATIENCE, stderr.read_to_string(&mut log)).await.unwrap().unwrap();
-        (timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap().code(), log)
+        timeout(TIMEOUT, stderr.read_to_string(&mut log)).await.unwrap().unwrap();
+        (timeout(TIMEOUT, self.child.wait()).await.unwrap().unwrap().code(), log)
     }
 }
 
-/// The program with nothing in its environment but this.
+/// The program with only this environment.
 fn command(variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-webhook"));
     command.env_clear().envs(variables.iter().copied()).kill_on_drop(true);
@@ -51,14 +51,14 @@ fn command(variables: &[(&str, &str)]) -> Command {
 }
 
 pub(crate) async fn output(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
-    timeout(PATIENCE, command(variables).args(arguments).output()).await.unwrap().unwrap()
+    timeout(TIMEOUT, command(variables).args(arguments).output()).await.unwrap().unwrap()
 }
 
 #[tokio::test]
-async fn it_limits_tells_its_health_and_keeps_its_secrets() {
+async fn program_limits_reports_health_and_logs_no_secrets() {
     let (mut agent, mut chat) = (StandIn::new().await, StandIn::new().await);
     let environment = environment(&agent, &chat);
-    // An hour that begins while the test runs would let more pass.
+    // A new hour during the test would allow more.
     let variables =
         [&[("RATE_LIMIT_ALGORITHM", "bucket"), ("RUST_LOG", "debug")], &*as_strs(&environment)];
     let program = Program::start(&variables.concat()).await;
@@ -76,12 +76,12 @@ async fn it_limits_tells_its_health_and_keeps_its_secrets() {
     assert!(log.contains("stopped"), "{log}");
     assert!(agent.is_idle() && chat.is_idle());
     for secret in [SECRET, "123:token"] {
-        assert!(!log.contains(secret), "the log tells {secret}: {log}");
+        assert!(!log.contains(secret), "the log contains {secret}: {log}");
     }
 }
 
 #[tokio::test]
-async fn what_is_switched_off_is_told_at_the_start() {
+async fn insecure_settings_are_logged_at_the_start() {
     let (agent, chat) = (StandIn::new().await, StandIn::new().await);
     let mut environment = environment(&agent, &chat);
     environment.retain(|(name, _)| *name != "TELEGRAM_WEBHOOK_SECRET");
@@ -90,12 +90,12 @@ async fn what_is_switched_off_is_told_at_the_start() {
     crate::http::post(program.address, "", update(1, 7).to_string().as_bytes()).await.is_ok();
     let (status, log) = program.ended_by("-INT").await;
     assert_eq!(status, Some(0));
-    assert!(log.contains("anybody may send updates: TELEGRAM_WEBHOOK_AUTH is off"), "{log}");
+    assert!(log.contains("TELEGRAM_WEBHOOK_AUTH is off: any client may send updates"), "{log}");
     assert!(log.contains("TELEGRAM_API_BASE is not https"), "{log}");
 }
 
 #[tokio::test]
-async fn a_wrong_value_stops_the_start_and_is_named() {
+async fn invalid_value_prevents_the_start_and_is_named() {
     let (agent, chat) = (StandIn::new().await, StandIn::new().await);
     let environment = environment(&agent, &chat);
     for (name, value) in [
@@ -126,7 +126,7 @@ async fn a_wrong_value_stops_the_start_and_is_named() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told() {
+async fn port_in_use_is_reported() {
     let (agent, chat) = (StandIn::new().await, StandIn::new().await);
     let taken = agent.address.to_string();
     let environment = environment(&agent, &chat);
@@ -136,7 +136,7 @@ async fn a_port_that_is_taken_is_told() {
 }
 
 #[tokio::test]
-async fn help_and_the_readme_name_every_setting() {
+async fn help_and_readme_list_every_setting() {
     let output = output(&[], &["--help"]).await;
     assert_eq!(output.status.code(), Some(0));
     let help = String::from_utf8(output.stdout).unwrap();

@@ -12,13 +12,13 @@ use crate::server::{as_strs, environment};
 use crate::stand_in::StandIn;
 
 /// A folder for the counts, with an agent and a chat API that outlive the webhook.
-struct Place {
+struct Fixture {
     folder: PathBuf,
     agent: StandIn,
     chat: StandIn,
 }
 
-impl Place {
+impl Fixture {
     async fn new() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +31,7 @@ impl Place {
         let mut variables = environment(&self.agent, &self.chat);
         variables.retain(|(name, _)| *name != "RATE_LIMIT_STORE");
         variables.push(("RATE_LIMIT_STORE", format!("file:{}", self.folder.display())));
-        // An hour that begins while the test runs would let more pass.
+        // A new hour during the test would allow more.
         variables.push(("RATE_LIMIT_ALGORITHM", "sliding".to_owned()));
         variables.push(("RATE_LIMIT_USERS", "9=unlimited".to_owned()));
         variables
@@ -41,7 +41,7 @@ impl Place {
         Program::start(&as_strs(&self.variables())).await
     }
 
-    /// Sends messages of user 7, all of which pass.
+    /// Sends messages of user 7, all of which are allowed.
     async fn pass(&mut self, program: &Program, updates: std::ops::Range<i64>) {
         for update_id in updates {
             send(program.address, &update(update_id, 7)).await.is_ok();
@@ -50,41 +50,40 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
-        // What is left in the folder for temporary files is nobody's loss.
+        // A failure only leaves temporary files behind.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 #[tokio::test]
-async fn after_a_kill_the_count_goes_on() {
+async fn count_survives_a_kill() {
     for signal in ["-KILL", "-TERM"] {
-        let mut place = Place::new().await;
-        let program = place.start().await;
-        place.pass(&program, 0..12).await;
+        let mut fixture = Fixture::new().await;
+        let program = fixture.start().await;
+        fixture.pass(&program, 0..12).await;
         send(program.address, &update(100, 9)).await.is_ok();
-        assert_eq!(place.agent.next().await.body["update_id"], 100);
+        assert_eq!(fixture.agent.next().await.body["update_id"], 100);
         program.ended_by(signal).await;
-        let program = place.start().await;
-        place.pass(&program, 12..20).await;
+        let program = fixture.start().await;
+        fixture.pass(&program, 12..20).await;
         send(program.address, &update(20, 7)).await.is_ok();
-        assert_eq!(place.chat.next().await.path, "/bot123:token/sendMessage", "{signal}");
-        // What was passed on in another life is not passed on again, limit or not.
+        assert_eq!(fixture.chat.next().await.path, "/bot123:token/sendMessage", "{signal}");
+        // A message dispatched before the restart is not dispatched again, limit or not.
         send(program.address, &update(3, 7)).await.is_ok();
         send(program.address, &update(100, 9)).await.is_ok();
         let (_, log) = program.ended_by("-TERM").await;
-        assert!(place.agent.is_idle() && place.chat.is_idle(), "{signal}: {log}");
+        assert!(fixture.agent.is_idle() && fixture.chat.is_idle(), "{signal}: {log}");
     }
 }
 
-/// It ends in the middle of whatever it does, and Telegram sends everything again that it has no
-/// answer to.
+/// The process is killed at any point, and Telegram resends everything without a response.
 #[tokio::test(flavor = "multi_thread")]
-async fn whenever_it_is_killed_no_more_pass_and_nothing_passes_twice() {
-    for answers in [0, 1, 5, 10, 20, 29] {
-        let mut place = Place::new().await;
-        let program = place.start().await;
+async fn kill_at_any_point_allows_no_more_and_dispatches_nothing_twice() {
+    for responses in [0, 1, 5, 10, 20, 29] {
+        let mut fixture = Fixture::new().await;
+        let program = fixture.start().await;
         let address = program.address;
         let headers = format!("X-Telegram-Bot-Api-Secret-Token: {SECRET}\r\n");
         let mut sent = JoinSet::new();
@@ -92,51 +91,51 @@ async fn whenever_it_is_killed_no_more_pass_and_nothing_passes_twice() {
             let (headers, body) = (headers.clone(), update(update_id, 7).to_string());
             sent.spawn(async move { try_post(address, &headers, body.as_bytes()).await });
         }
-        for _ in 0..answers {
+        for _ in 0..responses {
             sent.join_next().await.unwrap().unwrap();
         }
         program.ended_by("-KILL").await;
         sent.join_all().await;
-        let program = place.start().await;
+        let program = fixture.start().await;
         for update_id in 0..30 {
             send(program.address, &update(update_id, 7)).await.is_ok();
         }
         program.ended_by("-TERM").await;
         let mut passed = BTreeSet::new();
-        while let Some(call) = place.agent.received() {
+        while let Some(call) = fixture.agent.received() {
             let update_id = call.body["update_id"].as_i64().unwrap();
-            assert!(passed.insert(update_id), "{update_id} twice, killed after {answers}");
+            assert!(passed.insert(update_id), "{update_id} twice, killed after {responses}");
         }
-        assert!(passed.len() <= 20, "{} passed, killed after {answers}", passed.len());
+        assert!(passed.len() <= 20, "{} passed, killed after {responses}", passed.len());
     }
 }
 
 #[tokio::test]
-async fn in_memory_a_restart_begins_anew() {
-    let mut place = Place::new().await;
-    let mut variables = place.variables();
+async fn restart_in_memory_begins_anew() {
+    let mut fixture = Fixture::new().await;
+    let mut variables = fixture.variables();
     variables.retain(|(name, _)| *name != "RATE_LIMIT_STORE");
     variables
         .extend([("RATE_LIMIT_STORE", "memory".to_owned()), ("RATE_LIMIT_MAX", "1".to_owned())]);
     for update_id in 0..2 {
         let program = Program::start(&as_strs(&variables)).await;
-        place.pass(&program, update_id..update_id + 1).await;
+        fixture.pass(&program, update_id..update_id + 1).await;
         program.ended_by("-TERM").await;
     }
-    assert!(!place.folder.exists());
+    assert!(!fixture.folder.exists());
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_had_stops_the_start_and_is_named() {
-    let place = Place::new().await;
-    let _program = place.start().await;
-    let second = output(&as_strs(&place.variables()), &[]).await;
+async fn unusable_folder_prevents_the_start_and_is_named() {
+    let fixture = Fixture::new().await;
+    let _program = fixture.start().await;
+    let second = output(&as_strs(&fixture.variables()), &[]).await;
     assert_eq!(second.status.code(), Some(1));
     let message = String::from_utf8(second.stderr).unwrap();
     assert!(message.starts_with("error: RATE_LIMIT_STORE: "), "{message}");
     assert!(message.contains("is in use"), "{message}");
 
-    let mut variables = place.variables();
+    let mut variables = fixture.variables();
     variables.retain(|(name, _)| *name != "RATE_LIMIT_STORE");
     variables.push(("RATE_LIMIT_STORE", "file:/dev/null/state".to_owned()));
     let message = String::from_utf8(output(&as_strs(&variables), &[]).await.stderr).unwrap();

@@ -1,4 +1,4 @@
-//! A webhook with everything around it.
+//! A webhook with its agent and chat API.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::http::{Answer, PATIENCE, SECRET, health, send, update};
+use crate::http::{HttpResponse, SECRET, TIMEOUT, health, send, update};
 use crate::stand_in::StandIn;
 
 /// A running webhook, with its agent and its chat API.
@@ -26,7 +26,7 @@ pub(crate) struct Server {
     serving: JoinHandle<()>,
 }
 
-/// A webhook whose agent and chat API answer at once.
+/// A webhook whose agent and chat API respond at once.
 pub(crate) async fn started(variables: &[(&str, &str)]) -> Server {
     started_with(variables, StandIn::new().await, StandIn::new().await).await
 }
@@ -48,29 +48,29 @@ pub(crate) async fn started_with(
     let address = listener.local_addr().unwrap();
     let (stop, stopping) = oneshot::channel::<()>();
     let serving = tokio::spawn(async move {
-        let asked_to_stop = async { drop(stopping.await) };
-        serve(listener, webhook.router(), asked_to_stop).await;
+        let stop_requested = async { drop(stopping.await) };
+        serve(listener, webhook.router(), stop_requested).await;
         webhook.finish().await;
     });
     Server { address, clock, agent, chat, stop: Some(stop), serving }
 }
 
 impl Server {
-    pub(crate) async fn send(&self, update_id: i64, user: u64) -> Answer {
+    pub(crate) async fn send(&self, update_id: i64, user: u64) -> HttpResponse {
         send(self.address, &update(update_id, user)).await
     }
 
-    /// Waits until the health tells so.
+    /// Waits until the health report fulfils a condition.
     pub(crate) async fn until(&self, is_so: impl Fn(&Value) -> bool) {
-        let asked = async {
+        let polled = async {
             while !is_so(&health(self.address).await) {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, asked).await.expect("it in time");
+        timeout(TIMEOUT, polled).await.expect("the condition in time");
     }
 
-    /// Asks it to stop. The task ends when it has.
+    /// Requests a stop. The task ends when it has stopped.
     pub(crate) fn stop(&mut self) -> &mut JoinHandle<()> {
         if let Some(stop) = self.stop.take() {
             stop.send(()).unwrap();
@@ -79,7 +79,7 @@ impl Server {
     }
 }
 
-/// What every webhook of these tests is told.
+/// The environment of every webhook in these tests.
 pub(crate) fn environment(agent: &StandIn, chat: &StandIn) -> Vec<(&'static str, String)> {
     vec![
         ("TELEGRAM_WEBHOOK_SECRET", SECRET.to_owned()),
@@ -94,13 +94,13 @@ pub(crate) fn as_strs<'a>(variables: &'a [(&'a str, String)]) -> Vec<(&'a str, &
     variables.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
-/// One that hears and never says anything.
+/// A server that receives and never responds.
 pub(crate) async fn silent() -> StandIn {
     StandIn::silent(StatusCode::OK).await
 }
 
 impl Server {
-    /// A message that was sent alone reaches the agent, or else the chat API gets a reply.
+    /// A message sent alone reaches the agent, or else the chat API gets a reply.
     pub(crate) async fn expect(&mut self, update_id: i64, passes: bool) {
         let (expected, other) = if passes {
             (&mut self.agent, &mut self.chat)

@@ -1,4 +1,4 @@
-//! A real server in the place of the chat API or the agent.
+//! A real server that simulates the chat API or the agent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
-use crate::http::PATIENCE;
+use crate::http::TIMEOUT;
 
-/// A server that tells what it was sent.
+/// A server that records what it receives.
 pub(crate) struct StandIn {
     pub(crate) address: SocketAddr,
     received: UnboundedReceiver<Call>,
-    answers: Arc<Semaphore>,
+    responses: Arc<Semaphore>,
 }
 
-/// What it was sent.
+/// A received request.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) path: String,
@@ -33,43 +33,43 @@ pub(crate) struct Call {
 #[derive(Clone)]
 struct Shared {
     calls: UnboundedSender<Call>,
-    answers: Arc<Semaphore>,
+    responses: Arc<Semaphore>,
     status: StatusCode,
 }
 
 impl StandIn {
-    /// One that answers at once.
+    /// One that responds at once.
     pub(crate) async fn new() -> Self {
-        Self::answering(StatusCode::OK).await
+        Self::responding(StatusCode::OK).await
     }
 
-    pub(crate) async fn answering(status: StatusCode) -> Self {
+    pub(crate) async fn responding(status: StatusCode) -> Self {
         let stand_in = Self::silent(status).await;
-        stand_in.answer(Semaphore::MAX_PERMITS);
+        stand_in.respond(Semaphore::MAX_PERMITS);
         stand_in
     }
 
-    /// One that receives, but does not answer before it is told to.
+    /// One that receives, but does not respond until `respond` is called.
     pub(crate) async fn silent(status: StatusCode) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (router, received, answers) = routes(status);
+        let (router, received, responses) = routes(status);
         tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
-        Self { address, received, answers }
+        Self { address, received, responses }
     }
 
-    /// Lets it answer so many times.
-    pub(crate) fn answer(&self, times: usize) {
-        self.answers.add_permits(times);
+    /// Lets it respond this many times.
+    pub(crate) fn respond(&self, times: usize) {
+        self.responses.add_permits(times);
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The next that it is sent.
+    /// The next request.
     pub(crate) async fn next(&mut self) -> Call {
-        timeout(PATIENCE, self.received.recv()).await.expect("a call in time").unwrap()
+        timeout(TIMEOUT, self.received.recv()).await.expect("a call in time").unwrap()
     }
 
     /// The text of the next message.
@@ -77,23 +77,23 @@ impl StandIn {
         self.next().await.body["message"]["text"].as_str().unwrap().to_owned()
     }
 
-    /// What it has been sent so far and nobody has asked for.
+    /// A request that has arrived and was not read yet.
     pub(crate) fn received(&mut self) -> Option<Call> {
         self.received.try_recv().ok()
     }
 
-    /// Whether it has been sent nothing else so far.
+    /// Whether no other request has arrived.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.received.try_recv().is_err()
     }
 }
 
-/// What a stand-in serves, and how to hear of it.
+/// The routes of a stand-in, the receiver of its requests, and the permits to respond.
 pub(crate) fn routes(status: StatusCode) -> (Router, UnboundedReceiver<Call>, Arc<Semaphore>) {
     let (calls, received) = unbounded_channel();
-    let answers = Arc::new(Semaphore::new(0));
-    let shared = Shared { calls, answers: Arc::clone(&answers), status };
-    (Router::new().fallback(called).with_state(shared), received, answers)
+    let responses = Arc::new(Semaphore::new(0));
+    let shared = Shared { calls, responses: Arc::clone(&responses), status };
+    (Router::new().fallback(called).with_state(shared), received, responses)
 }
 
 async fn called(
@@ -103,8 +103,8 @@ async fn called(
     body: Bytes,
 ) -> StatusCode {
     let body = serde_json::from_slice(&body).unwrap();
-    // The test may be over.
+    // The test may have ended.
     let _ = shared.calls.send(Call { path: uri.path().to_owned(), headers, body });
-    shared.answers.acquire().await.unwrap().forget();
+    shared.responses.acquire().await.unwrap().forget();
     shared.status
 }

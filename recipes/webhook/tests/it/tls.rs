@@ -1,5 +1,5 @@
-//! The chat API over TLS, as Telegram's is. The certificates are for `localhost` and good until
-//! 2100; nobody has the key of the authority that signed them any more.
+//! The chat API over TLS, as Telegram's is. The certificates are for `localhost` and valid until
+//! 2100; the key of the authority that signed them was discarded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 
-use crate::http::{PATIENCE, health, send, update};
+use crate::http::{TIMEOUT, health, send, update};
 use crate::process::{Program, output};
 use crate::server::{as_strs, environment};
 use crate::stand_in::{Call, StandIn, routes};
 
 const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/tls/ca.pem");
 
-/// Connections on which TLS is spoken.
+/// A listener of TLS connections.
 struct TlsListener {
     tcp: TcpListener,
     tls: TlsAcceptor,
@@ -37,7 +37,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, SocketAddr) {
         loop {
             let (stream, peer) = self.tcp.accept().await.unwrap();
-            // Who does not trust us hangs up.
+            // A client that does not trust the certificate disconnects.
             if let Ok(stream) = self.tls.accept(stream).await {
                 return (stream, peer);
             }
@@ -49,7 +49,7 @@ impl Listener for TlsListener {
     }
 }
 
-/// A chat API over TLS: its base, and what it is sent.
+/// A chat API over TLS: its base URL, and its received requests.
 async fn chat() -> (String, UnboundedReceiver<Call>) {
     let chain = CertificateDer::from_pem_slice(include_bytes!("tls/localhost.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/localhost.key")).unwrap();
@@ -61,14 +61,14 @@ async fn chat() -> (String, UnboundedReceiver<Call>) {
         .unwrap();
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("https://localhost:{}", tcp.local_addr().unwrap().port());
-    let (router, received, answers) = routes(StatusCode::OK);
-    answers.add_permits(Semaphore::MAX_PERMITS);
+    let (router, received, responses) = routes(StatusCode::OK);
+    responses.add_permits(Semaphore::MAX_PERMITS);
     let listener = TlsListener { tcp, tls: TlsAcceptor::from(Arc::new(config)) };
     tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
     (base, received)
 }
 
-/// Two messages where one may pass.
+/// Sends two messages where one is allowed.
 async fn started(base: &str, more: &[(&str, &str)]) -> Program {
     let agent = StandIn::new().await;
     let environment = environment(&agent, &agent);
@@ -82,19 +82,19 @@ async fn started(base: &str, more: &[(&str, &str)]) -> Program {
 }
 
 #[tokio::test]
-async fn replies_go_over_tls_to_whom_the_system_trusts() {
+async fn replies_go_over_tls_to_a_trusted_server() {
     let (base, mut received) = chat().await;
     let program = started(&base, &[("SSL_CERT_FILE", AUTHORITY)]).await;
-    let reply = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
+    let reply = timeout(TIMEOUT, received.recv()).await.unwrap().unwrap();
     assert_eq!(reply.path, "/bot123:token/sendMessage");
     let (_, log) = program.ended_by("-TERM").await;
     assert!(!log.contains("is not https"), "{log}");
 }
 
 #[tokio::test]
-async fn and_to_nobody_else() {
+async fn replies_do_not_go_to_an_untrusted_server() {
     let (base, mut received) = chat().await;
-    // Another name than the one in the certificate.
+    // Another name than the certificate's.
     let base = base.replace("localhost", "127.0.0.1");
     let program = started(&base, &[("SSL_CERT_FILE", AUTHORITY)]).await;
     let failed = async {
@@ -102,15 +102,15 @@ async fn and_to_nobody_else() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, failed).await.unwrap();
+    timeout(TIMEOUT, failed).await.unwrap();
     assert!(received.try_recv().is_err());
     let (_, log) = program.ended_by("-TERM").await;
-    assert!(log.contains("the chat API was not reached: "), "{log}");
+    assert!(log.contains("call to the chat API failed: "), "{log}");
     assert!(log.contains("certificate"), "{log}");
 }
 
 #[tokio::test]
-async fn without_certificates_to_trust_https_stops_the_start() {
+async fn https_without_trusted_certificates_prevents_the_start() {
     let agent = StandIn::new().await;
     let environment = environment(&agent, &agent);
     let https = [("TELEGRAM_API_BASE", "https://localhost"), ("SSL_CERT_FILE", "/nowhere")];
@@ -118,6 +118,6 @@ async fn without_certificates_to_trust_https_stops_the_start() {
     let output = output(&variables, &[]).await;
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("error: cannot read the certificates"), "{message}");
+    assert!(message.contains("error: cannot read the system's trusted certificates"), "{message}");
     assert!(message.contains("SSL_CERT_FILE"), "{message}");
 }

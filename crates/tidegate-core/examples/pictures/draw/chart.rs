@@ -1,17 +1,17 @@
-//! How a trace looks.
+//! Charts of traces.
 
 use super::svg::{Anchor, Px, Rect, Svg, px};
 use super::trace::{Arrival, Trace};
 
-/// One limit: its arrivals above, what is left below.
+/// One limit: its arrivals above, what remains below.
 pub(crate) struct Chart {
     pub(crate) title: &'static str,
     pub(crate) level_max: u64,
-    /// What dashed lines are, if there are any.
+    /// The meaning of dashed lines, if there are any.
     pub(crate) dashes: Option<&'static str>,
 }
 
-/// A stretch of time that something is said about.
+/// A stretch of time with a text.
 pub(crate) struct Bracket {
     pub(crate) from_milli: u64,
     pub(crate) to_milli: u64,
@@ -124,11 +124,11 @@ impl Comparison {
     }
 }
 
-/// Where times lie.
+/// The axis of time.
 struct Axis {
     left: Px,
     width_px: u64,
-    /// How broad an arrival is.
+    /// The width of an arrival.
     bar: Px,
     length_milli: u64,
 }
@@ -138,7 +138,7 @@ impl Axis {
         Px(self.left.0 + at_milli.min(self.length_milli) * self.width_px * 10 / self.length_milli)
     }
 
-    /// Admitted ones are tall and full, refused ones short and hollow.
+    /// Admitted ones are tall and full, denied ones short and hollow.
     fn arrivals(&self, svg: &mut Svg, arrivals: &[Arrival], base: Px) {
         svg.line([self.left, base], [self.x(self.length_milli), base], AXIS);
         for arrival in arrivals {
@@ -176,13 +176,13 @@ impl Axis {
     }
 }
 
-/// What the marks mean, at the right of the title.
+/// The legend, at the right of the title.
 fn legend(svg: &mut Svg, y: Px, dashes: Option<&str>) {
     let bar = |x, height: Px| Rect { x, y: Px(y.0 + 50 - height.0), width: BAR, height };
     svg.rect(&bar(px(578), px(15)), FULL);
     svg.text([px(588), Px(y.0 + 40)], Anchor::Start, SMALL, "admitted");
     svg.rect(&bar(px(668), px(10)), HOLLOW);
-    svg.text([px(678), Px(y.0 + 40)], Anchor::Start, SMALL, "refused");
+    svg.text([px(678), Px(y.0 + 40)], Anchor::Start, SMALL, "denied");
     if let Some(name) = dashes {
         let x = px(550 - width_px(name));
         svg.line([x, Px(y.0 - 100)], [x, Px(y.0 + 50)], DASHED);
@@ -190,7 +190,7 @@ fn legend(svg: &mut Svg, y: Px, dashes: Option<&str>) {
     }
 }
 
-/// About how wide a small text is: no font is much wider.
+/// The approximate width of a small text: no font is much wider.
 fn width_px(text: &str) -> u64 {
     text.chars().count() as u64 * 7
 }

@@ -1,4 +1,4 @@
-//! Which pictures there are.
+//! The pictures.
 
 mod chart;
 mod svg;
@@ -140,7 +140,7 @@ fn chart(title: &'static str, level_max: u64) -> Chart {
     Chart { title, level_max, dashes: None }
 }
 
-/// The stretch of this length with the most admissions, and what can be said about it.
+/// The stretch of this length with the most admissions, and its bound.
 fn busiest(trace: &Trace, span_milli: u64, span: &str, bound: &str) -> Bracket {
     let (from_milli, count) = trace.busiest(span_milli);
     let text = format!("busiest {span}: {count} admitted ({bound})");

@@ -18,7 +18,7 @@ pub(crate) struct Rect {
     pub(crate) height: Px,
 }
 
-/// Which end of a text is at its place.
+/// Which end of a text is at its position.
 #[derive(Clone, Copy)]
 pub(crate) enum Anchor {
     Start,
@@ -57,7 +57,7 @@ impl Svg {
         self.path(&format!("M{x} {y}L{to_x} {to_y}"), style);
     }
 
-    /// A text at a place, with its size and its weight in `style`.
+    /// A text at a position, with its size and its weight in `style`.
     pub(crate) fn text(&mut self, at: [Px; 2], anchor: Anchor, style: &str, text: &str) {
         let [x, y] = at;
         let anchor = match anchor {

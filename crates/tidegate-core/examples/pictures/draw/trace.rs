@@ -1,4 +1,4 @@
-//! Traffic, and what became of it.
+//! Traffic, and the decisions on it.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -12,12 +12,12 @@ pub(crate) struct Script {
     arrivals_milli: Vec<u64>,
 }
 
-/// What a limit answered to a script.
+/// The decisions of a limit on a script.
 pub(crate) struct Trace {
     pub(crate) unit: &'static str,
     pub(crate) length_milli: u64,
     pub(crate) arrivals: Vec<Arrival>,
-    /// From when on how many units were left.
+    /// How many units remained, and from when on.
     pub(crate) levels: Vec<Level>,
     /// Where windows begin and end.
     pub(crate) edges_milli: Vec<u64>,
@@ -58,7 +58,8 @@ impl Script {
 }
 
 impl Trace {
-    /// Runs a script, with one cost for all. `window` tells where a state's window begins and ends.
+    /// Runs a script, with one cost for all. `window` returns where a state's window begins and
+    /// ends.
     pub(crate) fn of<A: Algorithm>(
         script: &Script,
         limit: &A,
@@ -98,17 +99,21 @@ impl Trace {
         self
     }
 
-    /// Asks about every arrival with its cost, and looks with a cost of 0 all the time.
-    fn record(script: &Script, cost: u64, mut ask: impl FnMut(u64, Timestamp) -> Decision) -> Self {
+    /// Checks every arrival with its cost, and peeks with a cost of 0 all the time.
+    fn record(
+        script: &Script,
+        cost: u64,
+        mut check: impl FnMut(u64, Timestamp) -> Decision,
+    ) -> Self {
         let mut arrivals = Vec::new();
         let mut levels: Vec<Level> = Vec::new();
         let mut coming = script.arrivals_milli.iter().peekable();
         for at_milli in 0..script.length_milli {
             let now = Timestamp::from_nanos(at_milli * script.ns_per_milli);
             while coming.next_if_eq(&&at_milli).is_some() {
-                arrivals.push(Arrival { at_milli, is_admitted: ask(cost, now).is_allowed() });
+                arrivals.push(Arrival { at_milli, is_admitted: check(cost, now).is_allowed() });
             }
-            let left = ask(0, now).remaining();
+            let left = check(0, now).remaining();
             if levels.last().is_none_or(|level| level.left != left) {
                 levels.push(Level { since_milli: at_milli, left });
             }

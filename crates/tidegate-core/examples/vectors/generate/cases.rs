@@ -1,8 +1,8 @@
-//! The cases, as scripts to read.
+//! The cases, as readable scripts.
 //!
-//! A script is a list of operations, parted by semicolons: `check 3`, `commit 5 2`, or `edit 1` for
-//! the case's limit of that number. `@250ms` before an operation sets the time, `period 3 4000ms`
-//! the period that is open and when it ends (`host`: when the host closes it). Both stay until they
+//! A script is a list of operations, separated by semicolons: `check 3`, `commit 5 2`, or `edit 1`
+//! for the case's limit of that number. `@250ms` before an operation sets the time, `period 3
+//! 4000ms` the open period and when it ends (`host`: when the host closes it). Both stay until they
 //! are set again. `max` is 2^64 − 1, `end` the last moment of the clock.
 
 use tidegate_core::{Carry, Timestamp};
@@ -95,7 +95,7 @@ pub(crate) fn sliding() -> Vec<Case> {
 pub(crate) fn cooldown() -> Vec<Case> {
     let walks = [
         walk("walk in whole microseconds", PLAIN, 3, [4 * SECOND, US]),
-        walk("walk in whole microseconds, refusals extend", EXTENDED, 3, [6 * SECOND, US]),
+        walk("walk in whole microseconds, denials extend", EXTENDED, 3, [6 * SECOND, US]),
     ];
     read(COOLDOWN).chain(walks).collect()
 }
@@ -109,7 +109,7 @@ fn read(table: &'static [Raw]) -> impl Iterator<Item = Case> {
     table.iter().map(|(name, limits, text)| script::case(name, limits, text))
 }
 
-/// Numbers that look random and are the same everywhere.
+/// Pseudo-random numbers, the same everywhere.
 struct Dice(u64);
 
 impl Dice {
@@ -164,12 +164,12 @@ const BUCKET: &[Raw] = &[
         "check 0; check 11; check max; check 10; check 0; check 11",
     ),
     (
-        "looks change nothing",
+        "peeks change nothing",
         &[TEN],
         "peek 10; peek 11; peek 3; check 4; peek 7; peek 6; @500ms peek 7",
     ),
     (
-        "refund gives back no more than is outstanding",
+        "refund returns no more than is outstanding",
         &[TEN],
         "refund 1; check 4; refund 1; @1500ms refund 4; refund 1; check 10; check 1",
     ),
@@ -267,7 +267,7 @@ const WINDOW: &[Raw] = &[
         "@25000ms peek 1; check 10; check 1; @59999ms check 1; @60000ms check 1; peek 0",
     ),
     (
-        "a look opens nothing",
+        "a peek opens nothing",
         &[MINUTE],
         "@1000ms peek 10; check 0; @5000ms check 1; @61000ms check 10; @65000ms check 10",
     ),
@@ -306,7 +306,7 @@ const WINDOW: &[Raw] = &[
          commit 4 1",
     ),
     (
-        "hold in the way is unknown",
+        "wait for a hold is unknown",
         &[MINUTE],
         "hold 8; check 3; check 2; check 1; cancel 8; check 9; check 8",
     ),
@@ -463,38 +463,42 @@ const COOLDOWN: &[Raw] = &[
     ),
     ("cost does not matter", &[PLAIN], "check max; check 2; @5000ms check 1000"),
     (
-        "a look starts nothing",
+        "a peek starts nothing",
         &[PLAIN],
         "peek 1; check 0; peek 0; check 1; check 0; @5000ms check 0; peek 1",
     ),
     (
-        "refusals do not extend",
+        "denials do not extend",
         &[PLAIN],
         "check 1; @3000ms check 1; @4000ms check 1; @5000ms check 1",
     ),
     (
-        "refusals extend",
+        "denials extend",
         &[EXTENDED],
         "check 1; @3000ms check 1; @5000ms check 1; @9999ms check 1; @14999ms check 1",
     ),
     (
-        "a look extends nothing",
+        "a peek extends nothing",
         &[EXTENDED],
         "check 1; @3000ms peek 1; check 0; @4999ms peek 1; @5000ms check 1",
     ),
     (
-        "a refused hold extends",
+        "a denied hold extends",
         &[EXTENDED],
         "hold 1; @3000ms hold 1; @5000ms check 1; @10000ms check 1",
     ),
-    ("a hold is an act", &[PLAIN], "hold 1; check 1; @5000ms check 1"),
-    ("a cancelled hold is not taken back", &[PLAIN], "hold 1; cancel 1; check 1; @5000ms check 1"),
+    ("a hold starts the gap", &[PLAIN], "hold 1; check 1; @5000ms check 1"),
+    (
+        "a cancelled hold still starts the gap",
+        &[PLAIN],
+        "hold 1; cancel 1; check 1; @5000ms check 1",
+    ),
     (
         "commit charges what it says",
         &[PLAIN],
         "hold 1; commit 1 7; check 1; commit 0 0; @5000ms check 1",
     ),
-    ("refund gives nothing back", &[PLAIN], "check 3; refund 3; check 1; @5000ms check 1"),
+    ("refund returns nothing", &[PLAIN], "check 3; refund 3; check 1; @5000ms check 1"),
     (
         "gap edited",
         &[PLAIN, cooldown_of(2 * SECOND), cooldown_of(10 * SECOND)],
@@ -511,7 +515,7 @@ const COOLDOWN: &[Raw] = &[
         "@60000ms check 1; @0ms check 1; @64999ms check 1; @65000ms check 1",
     ),
     (
-        "clock steps back, refusals extend",
+        "clock steps back, denials extend",
         &[EXTENDED],
         "@60000ms check 1; @0ms check 1; @64999ms check 1; @69999ms check 1",
     ),
@@ -522,7 +526,7 @@ const COOLDOWN: &[Raw] = &[
 
 const QUOTA: &[Raw] = &[
     (
-        "unspent units lapse",
+        "unused units lapse",
         &[LAPSES],
         "period 0 1000ms check 4; check 7; @1000ms period 1 2000ms check 11; check 10; \
          check 1",
@@ -597,7 +601,7 @@ const QUOTA: &[Raw] = &[
          check 1",
     ),
     (
-        "hold in the way is unknown",
+        "wait for a hold is unknown",
         &[LAPSES],
         "period 0 1000ms hold 8; check 3; check 2; check 2; cancel 8; check 8",
     ),
@@ -620,12 +624,12 @@ const QUOTA: &[Raw] = &[
          @2000ms period 2 3000ms check 10",
     ),
     (
-        "a period that is over tells no wait",
+        "a period that is over gives no wait",
         &[LAPSES],
         "period 0 1000ms @1000ms check 10; check 1; @1500ms check 1; period 1 2000ms check 1",
     ),
     (
-        "nothing spent yet",
+        "nothing charged yet",
         &[UP_TO_5],
         "period 3 4000ms @3000ms peek 0; check 0; peek 15; peek 16; peek 10",
     ),

@@ -17,7 +17,7 @@ pub(crate) enum Limit {
     Quota { max: u64, carry: Carry },
 }
 
-/// What is done in one step.
+/// The operation of one step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Check { cost: u64 },
@@ -29,7 +29,7 @@ pub(crate) enum Op {
     Edit { limit: Limit },
 }
 
-/// What comes of it.
+/// Its result.
 pub(crate) enum Expect {
     Decided(Decision),
     Given(u64),

@@ -8,13 +8,13 @@ mod script;
 use json::Object;
 use key::{Key, Limit, Op};
 
-/// A limit, and what is done to one key under it.
+/// A limit, and the operations on one key under it.
 pub(crate) struct Case {
     name: String,
     limit: Limit,
-    /// The time that the next step takes place at.
+    /// The time of the next step.
     at_ns: u64,
-    /// The period that is open then; quotas only.
+    /// The period open at that time; quotas only.
     period: Option<(u64, Option<u64>)>,
     steps: Vec<Step>,
 }
@@ -61,7 +61,7 @@ impl Case {
         self
     }
 
-    /// The case with the answers of this crate.
+    /// The case with the decisions of this crate.
     fn text(&self) -> String {
         let first_period = self.steps.first().and_then(|step| step.period);
         let mut key = Key::new(&self.limit, first_period);

@@ -3,7 +3,7 @@ use tidegate_core::Timestamp;
 use super::Case;
 use super::key::{Limit, Op};
 
-/// The case that a script describes.
+/// The case of a script.
 pub(crate) fn case(name: &str, limits: &[Limit], text: &str) -> Case {
     let mut case = Case::new(name, limits[0]);
     for line in text.split(';') {
@@ -46,7 +46,8 @@ fn next<'a>(words: &mut impl Iterator<Item = &'a str>) -> u64 {
     number(words.next().expect("a number"))
 }
 
-/// A number with an optional unit of time: `7`, `7ns`, `7us`, `7ms`, `max`, `max-1`, `end`, `end-1`.
+/// A number with an optional unit of time: `7`, `7ns`, `7us`, `7ms`, `max`, `max-1`, `end`,
+/// `end-1`.
 fn number(word: &str) -> u64 {
     for (name, value) in [("max", u64::MAX), ("end", Timestamp::MAX.as_nanos())] {
         if let Some(rest) = word.strip_prefix(name) {

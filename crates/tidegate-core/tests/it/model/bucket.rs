@@ -2,7 +2,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use tidegate_core::{Bucket, Wait};
 
-use super::{Answer, Event, Picture, nanos, reset_at, wait_until};
+use super::{Event, Picture, Summary, nanos, reset_at, wait_until};
 
 /// A token bucket as a rational number of tokens.
 ///
@@ -84,7 +84,7 @@ impl Picture for BucketPicture {
         }
     }
 
-    fn ask(&self, cost: u64, now: u64) -> Answer {
+    fn decide(&self, cost: u64, now: u64) -> Summary {
         let tokens = self.tokens(now);
         let allowed = whole(cost) <= tokens;
         let left = if allowed { &tokens - whole(cost) } else { tokens.clone() };
@@ -96,7 +96,7 @@ impl Picture for BucketPicture {
         } else {
             wait_until(self.after(&(whole(cost) - &tokens), now), now)
         };
-        Answer {
+        Summary {
             allowed,
             remaining: floor(&left),
             wait: (!allowed).then_some(wait),

@@ -1,6 +1,6 @@
 use tidegate_core::Cooldown;
 
-use super::{Answer, Event, Picture, nanos, reset_at, wait_until};
+use super::{Event, Picture, Summary, nanos, reset_at, wait_until};
 
 /// A cooldown as the latest act that its gap counts from.
 #[derive(Clone, Debug)]
@@ -36,13 +36,13 @@ impl Picture for CooldownPicture {
         }
     }
 
-    fn ask(&self, cost: u64, now: u64) -> Answer {
+    fn decide(&self, cost: u64, now: u64) -> Summary {
         let allowed = self.is_over(now);
         let mut after = self.clone();
         if allowed && cost > 0 {
             after.apply(&Event::Charge(cost), now);
         }
-        Answer {
+        Summary {
             allowed,
             remaining: after.is_over(now).into(),
             wait: (!allowed).then(|| wait_until(self.over_at(), now)),

@@ -1,13 +1,13 @@
 use tidegate_core::{Carry, Period, Quota, Wait};
 
-use super::{Answer, reset_at, wait_until};
+use super::{Summary, reset_at, wait_until};
 
 /// A quota as the list of what was charged in which period.
 #[derive(Clone, Debug)]
 pub(crate) struct QuotaModel {
     limit: Quota,
     first: u64,
-    /// (period, units charged less units given back), in order.
+    /// (period, units charged less units refunded), in order.
     events: Vec<(u64, i128)>,
     held: u64,
 }
@@ -28,7 +28,7 @@ impl QuotaModel {
         events.map(|event| event.1).sum::<i128>().try_into().unwrap()
     }
 
-    /// What there is to spend in a period, after everything before it, period by period.
+    /// What is available in a period, after everything before it, period by period.
     fn granted(&self, period: u64) -> u128 {
         let max = u128::from(self.limit.max());
         let mut carried = 0;
@@ -47,12 +47,12 @@ impl QuotaModel {
         (self.granted(period) - self.used(period)).saturating_sub(self.held.into())
     }
 
-    /// A look: nothing is charged, so what is left is what is there.
-    pub(crate) fn peek(&self, cost: u64, period: Period, now: u64) -> Answer {
-        self.ask(cost, period, now).uncharged(self.ask(0, period, now))
+    /// A peek: nothing is charged, so `remaining` does not include the cost.
+    pub(crate) fn peek(&self, cost: u64, period: Period, now: u64) -> Summary {
+        self.decide(cost, period, now).uncharged(self.decide(0, period, now))
     }
 
-    fn ask(&self, cost: u64, period: Period, now: u64) -> Answer {
+    fn decide(&self, cost: u64, period: Period, now: u64) -> Summary {
         let open = self.open(period.index);
         let ends = period.ends.map(|ends| ends.as_nanos());
         let ends = ends.filter(|&ends| open == period.index && ends > now);
@@ -71,7 +71,7 @@ impl QuotaModel {
         let charged = if allowed { cost } else { 0 };
         let is_touched = self.used(open) + u128::from(self.held) + charged > 0;
         let reset = if is_touched { ends.map_or(u128::MAX, u128::from) } else { now.into() };
-        Answer {
+        Summary {
             allowed,
             remaining: (available - charged).try_into().unwrap(),
             wait: (!allowed).then_some(wait),
@@ -79,21 +79,21 @@ impl QuotaModel {
         }
     }
 
-    pub(crate) fn check(&mut self, cost: u64, period: Period, now: u64) -> Answer {
-        let answer = self.ask(cost, period, now);
-        if answer.allowed && cost > 0 {
+    pub(crate) fn check(&mut self, cost: u64, period: Period, now: u64) -> Summary {
+        let summary = self.decide(cost, period, now);
+        if summary.allowed && cost > 0 {
             self.events.push((self.open(period.index), cost.into()));
         }
-        answer
+        summary
     }
 
-    pub(crate) fn hold(&mut self, units: u64, period: Period, now: u64) -> Answer {
-        let answer = self.ask(units, period, now);
-        if answer.allowed && units > 0 {
+    pub(crate) fn hold(&mut self, units: u64, period: Period, now: u64) -> Summary {
+        let summary = self.decide(units, period, now);
+        if summary.allowed && units > 0 {
             self.events.push((self.open(period.index), 0));
             self.held += units;
         }
-        answer
+        summary
     }
 
     pub(crate) fn refund(&mut self, units: u64, period: Period) -> u64 {

@@ -1,14 +1,14 @@
 use tidegate_core::{Sliding, Wait};
 
-use super::{Answer, Event, Picture, nanos, reset_at, wait_until};
+use super::{Event, Picture, Summary, nanos, reset_at, wait_until};
 
 /// A sliding window as the list of what was charged when.
 ///
 /// In a log, each mark leaves exactly one window after its time. Once the log had to hold more than
 /// its units, marks are counted by the sub-window they fell into, and leave when one whole window
-/// lies between that sub-window and the current one. When nothing is left, the log starts anew.
+/// lies between that sub-window and the current one. When nothing is left, the log restarts.
 ///
-/// Time does not run backwards in the list: a charge goes no earlier than the charges before it.
+/// Time does not run backwards in the list: a charge is no earlier than the charges before it.
 #[derive(Clone, Debug)]
 pub(crate) struct SlidingPicture {
     limit: Sliding,
@@ -150,7 +150,7 @@ impl Picture for SlidingPicture {
         }
     }
 
-    fn ask(&self, cost: u64, now: u64) -> Answer {
+    fn decide(&self, cost: u64, now: u64) -> Summary {
         let mut seen = self.seen(now);
         let (max, held) = (u128::from(self.limit.max()), u128::from(self.held));
         let taken = u128::from(seen.units()) + held;
@@ -171,7 +171,7 @@ impl Picture for SlidingPicture {
         let taken = if allowed { taken + wanted } else { taken };
         let empty_at = if seen.marks.is_empty() { now.into() } else { seen.falls_to(0) };
         let remaining = max.saturating_sub(taken).try_into().unwrap();
-        Answer { allowed, remaining, wait, reset: reset_at(empty_at, now) }
+        Summary { allowed, remaining, wait, reset: reset_at(empty_at, now) }
     }
 
     fn outstanding(&self, now: u64) -> u64 {

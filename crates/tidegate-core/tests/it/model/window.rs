@@ -1,8 +1,8 @@
 use tidegate_core::{Wait, Window};
 
-use super::{Answer, Event, Picture, nanos, reset_at, wait_until};
+use super::{Event, Picture, Summary, nanos, reset_at, wait_until};
 
-/// A fixed window as the sum of what was charged in it, less what was given back.
+/// A fixed window as the sum of what was charged in it, less what was refunded.
 ///
 /// A window is open from its first charge to its end. It stays open for a clock that steps back;
 /// and a clock that steps back behind a hold opens no window that ends earlier than one that the
@@ -68,7 +68,7 @@ impl Picture for WindowPicture {
         }
     }
 
-    fn ask(&self, cost: u64, now: u64) -> Answer {
+    fn decide(&self, cost: u64, now: u64) -> Summary {
         let Open { ends, used } = self.at(now);
         let (max, cost) = (u128::from(self.limit.max()), u128::from(cost));
         let taken = u128::from(used) + u128::from(self.held);
@@ -81,7 +81,7 @@ impl Picture for WindowPicture {
             wait_until(ends, now)
         };
         let taken = if allowed { taken + cost } else { taken };
-        Answer {
+        Summary {
             allowed,
             remaining: max.saturating_sub(taken).try_into().unwrap(),
             wait: (!allowed).then_some(wait),

@@ -4,7 +4,7 @@ use super::super::rate_limit_response::{DescriptorStatus, RateLimit, rate_limit:
 use super::{Code, HeaderValue, RateLimitResponse, request_from_json, response_to_json};
 
 #[test]
-fn requests_in_either_spelling() {
+fn requests_in_camel_case_and_snake_case() {
     let camel = r#"{"domain":"d","hitsAddend":3,"descriptors":[{"entries":[{"key":"k","value":"v"}],
         "limit":{"requestsPerUnit":7,"unit":"HOUR"},"hitsAddend":"5","isNegativeHits":true}]}"#;
     let snake = camel
@@ -46,15 +46,15 @@ fn whole_numbers_in_any_spelling() {
 }
 
 #[test]
-fn what_is_no_request_is_told() {
+fn invalid_requests_are_errors_with_a_reason() {
     for (json, why) in [
         ("", "EOF"),
         ("[]", "invalid length"),
         (r#"{"domian":"d"}"#, "unknown field `domian`"),
         (r#"{"hitsAddend":-1}"#, "line 1"),
-        (r#"{"hitsAddend":4294967296}"#, "more than 32 bits"),
+        (r#"{"hitsAddend":4294967296}"#, "exceeds 32 bits"),
         (r#"{"hitsAddend":"x"}"#, "not a whole number"),
-        (r#"{"descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}"#, "not a unit"),
+        (r#"{"descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}"#, "unknown unit"),
         (r#"{"domain":"d"} x"#, "trailing"),
     ] {
         let error = request_from_json(json.as_bytes()).unwrap_err().to_string();
@@ -63,7 +63,7 @@ fn what_is_no_request_is_told() {
 }
 
 #[test]
-fn responses_leave_out_what_is_nothing() {
+fn responses_omit_empty_fields() {
     let limit = RateLimit { requests_per_unit: 10, unit: Unit::Minute.into(), name: "n".into() };
     let response = RateLimitResponse {
         overall_code: Code::OverLimit.into(),

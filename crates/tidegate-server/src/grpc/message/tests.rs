@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -12,10 +12,10 @@ async fn read(bytes: &[u8]) -> Result<Vec<u8>, MessageError> {
 }
 
 #[tokio::test]
-async fn one_message_or_nothing() {
+async fn a_body_has_exactly_one_message() {
     assert_eq!(read(b"\0\0\0\0\x03abc").await.unwrap(), b"abc");
     assert_eq!(read(b"\0\0\0\0\0").await.unwrap(), b"");
-    for (bytes, bad) in [
+    for (bytes, error) in [
         (&b""[..], MessageError::NotAMessage),
         (b"\0\0\0\0", MessageError::NotAMessage),
         (b"\0\0\0\0\x03ab", MessageError::NotAMessage),
@@ -26,12 +26,12 @@ async fn one_message_or_nothing() {
         (b"\0\0\0\0\x0b", MessageError::TooLarge),
         (b"\0\xff\xff\xff\xff", MessageError::TooLarge),
     ] {
-        assert_eq!(read(bytes).await, Err(bad), "{bytes:?}");
+        assert_eq!(read(bytes).await, Err(error), "{bytes:?}");
     }
 }
 
 #[tokio::test]
-async fn pieces_are_put_together() {
+async fn a_message_in_several_frames_is_joined() {
     let pieces = b"\0\0\0\0\x03abc".iter().map(|byte| {
         Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(&[*byte])))
     });
@@ -40,6 +40,6 @@ async fn pieces_are_put_together() {
 }
 
 #[test]
-fn messages_of_errors_are_encoded() {
+fn error_messages_are_percent_encoded() {
     assert_eq!(percent_encoded("100% of é\n"), "100%25 of %C3%A9%0A");
 }

@@ -1,4 +1,4 @@
-//! The forms of what is asked and answered.
+//! The schemas of requests and responses.
 
 use serde_json::{Map, Value, json};
 
@@ -25,34 +25,34 @@ fn field(field: BodyField) -> Value {
     let count = |least: u64, description: &str| json!({ "type": "integer", "minimum": least, "maximum": u64::MAX, "description": description });
     match field {
         BodyField::Domain => {
-            let description = "The area of the policy that decides";
+            let description = "The domain of the policy";
             json!({ "type": "string", "default": "default", "description": description })
         }
         BodyField::Attributes => json!({
             "type": "object",
             "maxProperties": 64,
             "additionalProperties": { "type": ["string", "integer"] },
-            "description": "What is known about the request; integers count as their decimal text",
+            "description": "Attributes of the request; integers count as their decimal text",
         }),
-        BodyField::Cost => count(0, "What it is charged, 1 if absent; 0 looks and charges nothing"),
+        BodyField::Cost => count(0, "Units to charge; 1 if absent; 0 charges nothing"),
         BodyField::Peek => {
-            let description = "Tells what would be answered, and charges nothing";
+            let description = "Decides without a charge";
             json!({ "type": "boolean", "default": false, "description": description })
         }
         BodyField::WaitMs => json!({
             "type": "integer",
             "minimum": 0,
             "maximum": LONGEST_WAIT_MS,
-            "description": "How long to wait for a place; if absent, what the rule says",
+            "description": "How long to wait for a slot, in milliseconds; if absent, the wait of the rule",
         }),
         BodyField::Reservation => reference("id"),
-        BodyField::Amount => count(1, "How many units to give back; never more than were taken"),
-        BodyField::Actual => count(0, "What it really cost; if absent, what was set aside"),
+        BodyField::Amount => count(1, "Units to refund; never more than were charged"),
+        BodyField::Actual => count(0, "The actual cost; if absent, the reserved cost"),
         BodyField::Requests => json!({ "type": "array", "items": request("check", CHECK) }),
     }
 }
 
-/// Everything that others refer to.
+/// The schemas that others refer to.
 pub(super) fn all() -> Value {
     json!({
         "id": { "type": "string", "pattern": "^[0-9A-Fa-f]{32}$" },
@@ -64,27 +64,27 @@ pub(super) fn all() -> Value {
         "limitador-limits": { "type": "array", "items": object(limitador_limit(), &[]) },
         "readiness": object(json!({
             "ready": { "type": "boolean" },
-            "store": { "type": "string", "description": "What is wrong with the store" },
+            "store": { "type": "string", "description": "The failure of the store" },
             "policy": { "type": "string", "description": "Why the policy file is not in force" },
             "needs_restart": {
                 "type": "array",
                 "items": { "type": "string" },
-                "description": "Settings of the file that count after a restart",
+                "description": "Settings of the file that need a restart",
             },
         }), &["store", "policy", "needs_restart"]),
-        "answer": object(decision(), &[]),
-        "rule-answer": object(rule_answer(), &["retry"]),
-        "batch-answer": object(json!({
+        "decision": object(decision(), &[]),
+        "rule-decision": object(rule_decision(), &["retry"]),
+        "batch-result": object(json!({
             "results": {
                 "type": "array",
-                "items": { "oneOf": [reference("answer"), reference("problem")] },
+                "items": { "oneOf": [reference("decision"), reference("problem")] },
             },
         }), &[]),
-        "reserved": object(with_answer(json!({
+        "reservation": object(with_decision(json!({
             "reservation": nullable(json!({ "type": "string" })),
             "expires_in_ms": nullable_count(),
         })), &[]),
-        "acquired": object(with_answer(json!({
+        "lease": object(with_decision(json!({
             "lease": nullable(json!({ "type": "string" })),
             "fence": count(),
             "expires_in_ms": nullable_count(),
@@ -93,7 +93,7 @@ pub(super) fn all() -> Value {
         "refunded": object(json!({ "refunded": count() }), &[]),
         "renewed": object(json!({ "expires_in_ms": nullable_count() }), &[]),
         "explanation": object(explanation(), &[]),
-        "explained-rule": explained_rule(),
+        "rule-explanation": rule_explanation(),
         "problem": object(problem(), &[
             "pointer", "line", "column", "violated-policies", "retry_after_ms", "retry",
         ]),
@@ -110,15 +110,15 @@ fn limitador_request() -> Value {
                 "type": "object",
                 "maxProperties": 64,
                 "additionalProperties": { "type": "string" },
-                "description": "What is known about the request",
+                "description": "Attributes of the request",
             },
             "delta": {
                 "type": "integer", "minimum": 0, "maximum": u64::MAX,
-                "description": "What it costs",
+                "description": "The cost of the request",
             },
             "response_headers": {
                 "type": ["string", "null"],
-                "description": "`DRAFT_VERSION_03` has headers tell of the limits",
+                "description": "`DRAFT_VERSION_03` adds rate-limit headers",
             },
         },
     })
@@ -136,7 +136,7 @@ fn limitador_limit() -> Value {
     })
 }
 
-/// What is told about a decision, in the order in which it is written.
+/// A decision, in the order of its fields on the wire.
 fn decision() -> Value {
     json!({
         "allowed": { "type": "boolean" },
@@ -148,11 +148,11 @@ fn decision() -> Value {
         "reset_after_ms": nullable_count(),
         "reason": { "type": "string" },
         "decision_id": { "type": "string", "pattern": "^[0-9a-f]{16}$" },
-        "rules": { "type": "array", "items": reference("rule-answer") },
+        "rules": { "type": "array", "items": reference("rule-decision") },
     })
 }
 
-fn rule_answer() -> Value {
+fn rule_decision() -> Value {
     json!({
         "rule": { "type": "string" },
         "mode": { "enum": ["enforce", "shadow"] },
@@ -180,17 +180,17 @@ fn explanation() -> Value {
         "reset_after_ms": nullable_count(),
         "reason": nullable(json!({ "type": "string" })),
         "next_allowed": nullable(json!({ "type": "string", "format": "date-time" })),
-        "rules": { "type": "array", "items": reference("explained-rule") },
+        "rules": { "type": "array", "items": reference("rule-explanation") },
     })
 }
 
 /// A rule that applies has a state; one that does not has a reason.
-fn explained_rule() -> Value {
+fn rule_explanation() -> Value {
     let applies = object(
         json!({
             "rule": { "type": "string" },
             "applies": { "const": true },
-            "refuses": { "type": "boolean" },
+            "denies": { "type": "boolean" },
             "allowed": { "type": "boolean" },
             "mode": { "enum": ["enforce", "shadow"] },
             "key": { "type": "object", "additionalProperties": { "type": ["string", "null"] } },
@@ -208,7 +208,7 @@ fn explained_rule() -> Value {
         json!({
             "rule": { "type": "string" },
             "applies": { "const": false },
-            "refuses": { "type": "boolean" },
+            "denies": { "type": "boolean" },
             "why": { "type": "string" },
         }),
         &[],
@@ -222,7 +222,7 @@ fn problem() -> Value {
         "title": { "type": "string" },
         "status": { "type": "integer", "minimum": 400, "maximum": 599 },
         "detail": { "type": "string" },
-        "pointer": { "type": "string", "description": "Where in the body, as JSON pointer" },
+        "pointer": { "type": "string", "description": "The position in the body, as JSON pointer" },
         "line": { "type": "integer", "minimum": 0 },
         "column": { "type": "integer", "minimum": 0 },
         "violated-policies": { "type": "array", "items": { "type": "string" } },
@@ -231,15 +231,15 @@ fn problem() -> Value {
     })
 }
 
-fn with_answer(mut properties: Value) -> Value {
+fn with_decision(mut properties: Value) -> Value {
     if let (Value::Object(properties), Value::Object(response)) = (&mut properties, decision()) {
         properties.extend(response);
     }
     properties
 }
 
-/// An object of these properties and no others; `optional` ones may be absent, as may `retry` and `reason`
-/// of a decision.
+/// An object of these properties and no others; `optional` ones may be absent, as may `retry` and
+/// `reason` of a decision.
 fn object(properties: Value, optional: &[&str]) -> Value {
     let is_decision = properties.get("decision_id").is_some();
     let is_optional = |name: &str| {

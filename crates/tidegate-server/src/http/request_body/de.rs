@@ -1,4 +1,4 @@
-//! The reading itself: one visitor for each kind of value, and where in the document it is.
+//! The visitors that decode request bodies, with the path of each value.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use super::super::problem::escaped;
 use super::{BodyField, CHECK, RequestBody};
 
-/// Where in a document a value is.
+/// The path of a value in a document.
 #[derive(Debug)]
 pub(super) enum JsonPath<'p> {
     Root,
@@ -27,7 +27,7 @@ impl fmt::Display for JsonPath<'_> {
     }
 }
 
-/// Remembers where the first thing was that went wrong.
+/// The path of the first error.
 #[derive(Debug, Default)]
 pub(super) struct ErrorLocation(RefCell<Option<String>>);
 
@@ -46,7 +46,7 @@ impl ErrorLocation {
     }
 }
 
-/// A value that is wanted at a place.
+/// A seed with the path of its value.
 pub(super) struct LocatedSeed<'c, V> {
     seed: V,
     path: &'c JsonPath<'c>,
@@ -57,13 +57,13 @@ impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for LocatedSeed<'_, V> {
     type Value = V::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        // What is noted is looked at only if there was an error, and then the innermost counts.
+        // Paths are noted from the innermost value outwards, and the first one noted stays.
         let Self { seed, path, errors } = self;
         deserializer.deserialize_any(seed).inspect_err(|_| errors.note(path))
     }
 }
 
-/// An object with these fields.
+/// Decodes an object with these fields.
 #[derive(Clone, Copy)]
 pub(super) struct ObjectSeed<'c> {
     pub(super) fields: &'static [BodyField],
@@ -82,8 +82,8 @@ impl<'c> ObjectSeed<'c> {
             let known: Vec<_> =
                 self.fields.iter().map(|field| format!("`{}`", field.name())).collect();
             let hint = match &known[..] {
-                [] => "there are none here".into(),
-                known => format!("there are {}", known.join(", ")),
+                [] => "no fields are allowed here".into(),
+                known => format!("known fields: {}", known.join(", ")),
             };
             self.errors.at(path, format_args!("unknown field `{name}`; {hint}"))
         })
@@ -106,7 +106,7 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
             let field = self.field(path, &name)?;
             let bit = 1 << field as u32;
             if seen & bit != 0 {
-                return Err(errors.at(path, format_args!("field `{name}` is there twice")));
+                return Err(errors.at(path, format_args!("field `{name}` appears twice")));
             }
             seen |= bit;
             match field {
@@ -154,7 +154,7 @@ impl RequestBody<'_> {
     }
 }
 
-/// A text.
+/// Decodes a string.
 struct TextSeed;
 
 impl<'de> DeserializeSeed<'de> for TextSeed {
@@ -169,7 +169,7 @@ impl<'de> Visitor<'de> for TextSeed {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text")
+        f.write_str("a string")
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
@@ -181,7 +181,7 @@ impl<'de> Visitor<'de> for TextSeed {
     }
 }
 
-/// True or false.
+/// Decodes true or false.
 struct FlagSeed;
 
 impl Visitor<'_> for FlagSeed {
@@ -196,7 +196,7 @@ impl Visitor<'_> for FlagSeed {
     }
 }
 
-/// A number of units or milliseconds.
+/// Decodes a number of units or milliseconds.
 struct CountSeed;
 
 impl Visitor<'_> for CountSeed {
@@ -211,14 +211,14 @@ impl Visitor<'_> for CountSeed {
     }
 }
 
-/// The value of an attribute.
+/// Decodes the value of an attribute.
 struct AttributeValueSeed;
 
 impl<'de> Visitor<'de> for AttributeValueSeed {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or a whole number of at most 64 bits")
+        f.write_str("a string or a whole number of at most 64 bits")
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
@@ -238,7 +238,7 @@ impl<'de> Visitor<'de> for AttributeValueSeed {
     }
 }
 
-/// Names and values.
+/// Decodes attributes: names and values.
 struct AttributesSeed<'c> {
     path: &'c JsonPath<'c>,
     errors: &'c ErrorLocation,
@@ -257,7 +257,7 @@ impl<'de> Visitor<'de> for AttributesSeed<'_> {
         while let Some(name) = map.next_key_seed(TextSeed)? {
             let path = &JsonPath::Name { within: self.path, name: &name };
             if attributes.iter().any(|(known, _)| *known == name) {
-                return Err(errors.at(path, "this attribute is there twice"));
+                return Err(errors.at(path, "the attribute appears twice"));
             }
             if attributes.len() == MOST_ATTRIBUTES {
                 let what = format_args!("more than {MOST_ATTRIBUTES} attributes");
@@ -271,9 +271,9 @@ impl<'de> Visitor<'de> for AttributesSeed<'_> {
     }
 }
 
-/// The requests of a batch.
+/// Decodes the requests of a batch.
 struct RequestsSeed<'c> {
-    /// What they are within.
+    /// The object that contains them.
     object: ObjectSeed<'c>,
 }
 
@@ -302,5 +302,5 @@ impl<'de> Visitor<'de> for RequestsSeed<'_> {
     }
 }
 
-/// More than this is no description of a request any more.
+/// The most attributes of a request.
 pub(super) const MOST_ATTRIBUTES: usize = 64;

@@ -17,17 +17,20 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 #[test]
-fn the_busiest_come_first_and_refusals_are_apart() {
+fn busiest_keys_come_first_and_denials_are_counted_apart() {
     let top = Top::new(false);
     let (ada, bob) = (name("ada"), name("bob"));
     (0..3).for_each(|_| top.add(&ada, true, 1, at(0)));
     (0..2).for_each(|_| top.add(&bob, false, 1, at(0)));
     let keys = top.read(10, at(0));
-    let words = |seen: &[KeyCount]| {
+    let described = |seen: &[KeyCount]| {
         seen.iter().map(|it| format!("{} {}", it.key.describe(), it.count)).collect::<Vec<_>>()
     };
-    assert_eq!(words(&keys.busiest), [r#"default/n user="ada" 3"#, r#"default/n user="bob" 2"#]);
-    assert_eq!(words(&keys.most_refused), [r#"default/n user="bob" 2"#]);
+    assert_eq!(
+        described(&keys.busiest),
+        [r#"default/n user="ada" 3"#, r#"default/n user="bob" 2"#]
+    );
+    assert_eq!(described(&keys.most_denied), [r#"default/n user="bob" 2"#]);
     assert_eq!(top.read(1, at(0)).busiest.len(), 1);
 }
 
@@ -52,7 +55,7 @@ fn a_frequent_key_is_found_among_ever_new_ones_and_memory_is_bounded() {
 }
 
 #[test]
-fn what_was_long_ago_counts_less() {
+fn counts_halve_with_age() {
     let top = Top::new(false);
     top.add(&name("ada"), true, 8, at(0));
     assert_eq!(top.read(1, at(599)).busiest[0].count, 8);
@@ -61,7 +64,7 @@ fn what_was_long_ago_counts_less() {
 }
 
 #[test]
-fn keys_are_shown_on_one_line_and_cut_where_they_are_long() {
+fn keys_are_printed_on_one_line_and_truncated() {
     let odd = TopKey::new(&name("a\0b\r\n\"<script>\u{202e}"), false);
     assert_eq!(odd.describe(), r#"default/n user="a\0b\r\n\"<script>\u{202e}""#);
     let long = TopKey::new(&name(&"ä".repeat(1_000)), false).describe();
@@ -69,7 +72,7 @@ fn keys_are_shown_on_one_line_and_cut_where_they_are_long() {
 }
 
 #[test]
-fn hidden_keys_are_told_apart_but_not_told() {
+fn hidden_keys_are_distinct_but_not_readable() {
     let shown = |user: &str| TopKey::new(&name(user), true).describe();
     assert_eq!(shown("ada"), shown("ada"));
     assert_ne!(shown("ada"), shown("bob"));

@@ -1,4 +1,4 @@
-//! Bytes that no client should send: an error or a closed connection, and the next one is served.
+//! Malformed input: an error or a closed connection, and the next client is served.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -9,11 +9,10 @@ use tidegate_server::Listener;
 use super::{Client, Daemon, POLICY, array, error};
 use crate::http_support::Apart;
 
-/// Sends bytes, and takes all that comes back until the daemon hangs up, or has answered what there
-/// was.
-fn throw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+/// Sends bytes, closes this half of the connection, and returns everything that comes back.
+fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut client = Client::new(address);
-    // The daemon may hang up before it has read all.
+    // The daemon may close it before it has read all.
     let _ = client.stream.write_all(bytes);
     client.finish();
     client.rest()
@@ -27,9 +26,9 @@ fn is_served(address: SocketAddr) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_worst_that_can_be_written_down() {
+async fn protocol_errors_are_those_of_redis() {
     let daemon = Daemon::start().await;
-    for (bytes, said) in [
+    for (bytes, expected) in [
         ("*1\r\n$99999999999999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
         ("*1\r\n$536870912\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
         ("*1\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
@@ -42,18 +41,18 @@ async fn the_worst_that_can_be_written_down() {
             "+PONG\r\n-ERR Protocol error: expected '$', got 'g'\r\n",
         ),
         ("echo \"a\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
-        // What is not whole is not answered.
+        // Incomplete commands get no reply.
         ("*2\r\n$4\r\nECHO\r\n$65536\r\nabc", ""),
         ("*5\r\n$11\r\nCL.THR", ""),
         ("PING", ""),
     ] {
-        let reply = throw(daemon.address, bytes.as_bytes());
-        assert_eq!(String::from_utf8_lossy(&reply), said, "{bytes:?}");
+        let reply = exchange(daemon.address, bytes.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&reply), expected, "{bytes:?}");
     }
-    let long = throw(daemon.address, &vec![b'x'; 70_000]);
+    let long = exchange(daemon.address, &vec![b'x'; 70_000]);
     assert!(long.starts_with(b"-ERR Protocol error: too big inline request"), "{long:?}");
-    // Something in HTTP is not answered at all.
-    let http = throw(daemon.address, b"POST / HTTP/1.1\r\nHost: x\r\n\r\n");
+    // HTTP gets no reply.
+    let http = exchange(daemon.address, b"POST / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(http.is_empty(), "{}", http.escape_ascii());
     is_served(daemon.address);
     daemon.stop().await;
@@ -64,16 +63,16 @@ async fn a_command_as_a_whole_is_bounded() {
     let daemon = Daemon::start().await;
     let words = vec!["x".repeat(60_000); 64];
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let reply = throw(daemon.address, &array(&words));
-    let said = "-ERR Protocol error: too big command\r\n";
-    // The daemon hangs up on somebody who is still sending: the reply may be lost on its way.
-    assert!(reply.is_empty() || reply == said.as_bytes(), "{}", reply.escape_ascii());
+    let reply = exchange(daemon.address, &array(&words));
+    let expected = "-ERR Protocol error: too big command\r\n";
+    // The daemon closes it while the client sends, so the reply may be lost.
+    assert!(reply.is_empty() || reply == expected.as_bytes(), "{}", reply.escape_ascii());
     is_served(daemon.address);
     daemon.stop().await;
 }
 
 #[test]
-fn lengths_that_have_not_arrived_cost_nothing() {
+fn announced_lengths_allocate_nothing() {
     let daemon = Apart::behind(Listener::Resp, "resp-lengths", POLICY);
     is_served(daemon.address());
     let before = daemon.resident_kb();
@@ -86,11 +85,11 @@ fn lengths_that_have_not_arrived_cost_nothing() {
         .collect();
     is_served(daemon.address());
     let grown = daemon.resident_kb().saturating_sub(before);
-    assert!(grown < 20 << 10, "{grown} KiB for 500 promises of 4 MiB");
+    assert!(grown < 20 << 10, "{grown} KiB for 500 announcements of 4 MiB");
     drop(clients);
 }
 
-/// A generator of numbers that is the same each time.
+/// Pseudo-random numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -105,7 +104,7 @@ impl Random {
     }
 }
 
-/// Valid traffic with a few bytes changed, removed, doubled or put in.
+/// Valid traffic with a few bytes changed, removed, duplicated or inserted.
 fn mutated(random: &mut Random) -> Vec<u8> {
     let commands = [
         array(&["CL.THROTTLE", "key", "15", "30", "60"]),
@@ -138,14 +137,14 @@ fn mutated(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn ten_thousand_mutations_of_valid_traffic() {
+fn mutated_commands_never_break_the_daemon() {
     let daemon = Apart::behind(Listener::Resp, "resp-mutations", POLICY);
     let mut random = Random(17);
     let mut resident_after_warmup = 0;
     for number in 0..10_000 {
         let bytes = mutated(&mut random);
-        let reply = throw(daemon.address(), &bytes);
-        // Whatever comes back is in the protocol.
+        let reply = exchange(daemon.address(), &bytes);
+        // Every response is valid RESP.
         let is_reply = |byte: &u8| b"+-:$*%_#".contains(byte);
         assert!(reply.first().is_none_or(is_reply), "{}", bytes.escape_ascii());
         if number == 1_000 {
@@ -160,7 +159,7 @@ fn ten_thousand_mutations_of_valid_traffic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_vanishes_disturbs_nobody() {
+async fn disconnecting_clients_do_not_affect_others() {
     let daemon = Daemon::start().await;
     for _ in 0..200 {
         let mut stream = TcpStream::connect(daemon.address).unwrap();
@@ -174,12 +173,12 @@ async fn a_client_that_vanishes_disturbs_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_of_a_browser_gives_no_commands() {
+async fn pages_in_a_browser_cannot_send_commands() {
     let daemon = Daemon::start().await;
     for first in ["POST / HTTP/1.1", "GET / HTTP/1.1\r\nHost: 127.0.0.1"] {
         let bytes = format!("{first}\r\n\r\nCL.THROTTLE page 0 1 3600\r\n");
-        let heard = String::from_utf8(throw(daemon.address, bytes.as_bytes())).unwrap();
-        assert!(!heard.contains('*'), "{heard}");
+        let reply = String::from_utf8(exchange(daemon.address, bytes.as_bytes())).unwrap();
+        assert!(!reply.contains('*'), "{reply}");
     }
     let mut client = daemon.client();
     assert_eq!(client.integers(&["CL.THROTTLE", "page", "0", "1", "3600"])[0], 0);

@@ -1,4 +1,4 @@
-//! What every Redis client may say, letter by letter.
+//! Commands and their replies, byte by byte.
 
 use redis::Value;
 use tidegate::policy::Policy;
@@ -66,7 +66,7 @@ async fn replies_are_those_of_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_can_be_typed() {
+async fn inline_commands_are_accepted() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
     client.raw(b"\r\nPING\r\n", "+PONG\r\n");
@@ -76,23 +76,23 @@ async fn commands_can_be_typed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_that_come_with_the_call() {
+async fn throttle_commands_use_the_limit_of_the_call() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
     assert_eq!(client.integers(&["CL.THROTTLE", "k", "15", "30", "60"]), [0, 16, 15, -1, 2]);
     // The same key of the other command is another key.
     assert_eq!(client.integers(&["THROTTLE", "k", "15", "30", "60"]), [1, 15, 14, 2, 0]);
-    // 0 is a look.
-    let look = ["CL.THROTTLE", "fresh", "1", "1", "86400", "0"];
-    assert_eq!(client.integers(&look), [0, 2, 2, -1, 0]);
+    // A quantity of 0 charges nothing.
+    let peek = ["CL.THROTTLE", "fresh", "1", "1", "86400", "0"];
+    assert_eq!(client.integers(&peek), [0, 2, 2, -1, 0]);
     assert_eq!(client.integers(&["CL.THROTTLE", "d", "1", "1", "86400", "2"])[..3], [0, 2, 0]);
-    let refused = client.integers(&["cl.throttle", "d", "1", "1", "86400"]);
-    assert_eq!(refused[..3], [1, 2, 0]);
-    assert!((86_000..=86_400).contains(&refused[3]), "{refused:?}");
-    assert!((172_000..=172_800).contains(&refused[4]), "{refused:?}");
+    let denied = client.integers(&["cl.throttle", "d", "1", "1", "86400"]);
+    assert_eq!(denied[..3], [1, 2, 0]);
+    assert!((86_000..=86_400).contains(&denied[3]), "{denied:?}");
+    assert!((172_000..=172_800).contains(&denied[4]), "{denied:?}");
     // No wait helps.
     assert_eq!(client.integers(&["CL.THROTTLE", "d", "1", "1", "86400", "3"])[3], -1);
-    for (words, said) in [
+    for (words, expected) in [
         (vec!["k", "15", "30"], "wrong number of arguments for 'cl.throttle' command"),
         (vec!["k", "15", "30", "60", "1", "1"], "wrong number of arguments for 'cl.throttle'"),
         (vec!["k", "15", "30", "60", "-1"], "quantity must be at least 0"),
@@ -106,7 +106,7 @@ async fn limits_that_come_with_the_call() {
     ] {
         let words: Vec<&str> = ["CL.THROTTLE"].into_iter().chain(words).collect();
         let reply = error(&client.ask(&words));
-        assert!(reply.starts_with("ERR ") && reply.contains(said), "{words:?}: {reply}");
+        assert!(reply.starts_with("ERR ") && reply.contains(expected), "{words:?}: {reply}");
     }
     daemon.stop().await;
 }
@@ -134,26 +134,26 @@ async fn keys_are_any_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_is_asked_for() {
+async fn clients_must_authenticate_if_a_password_is_set() {
     let policy = format!("[server]\nresp_password = \"open sesame\"\n{POLICY}");
     let daemon = Daemon::of(Settings::on_free_ports(Policy::from_toml(&policy).unwrap())).await;
     let mut client = daemon.client();
-    let said = "-NOAUTH Authentication required.\r\n";
+    let no_auth = "-NOAUTH Authentication required.\r\n";
     for words in [vec!["PING"], vec!["CL.THROTTLE", "k", "1", "1", "1"], vec!["GET", "k"]] {
-        client.raw(&array(&words), said);
+        client.raw(&array(&words), no_auth);
     }
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     client.raw(&array(&["AUTH", "open"]), wrong);
     client.raw(&array(&["AUTH", "ada", "open sesame"]), wrong);
-    let greeted = error(&client.ask(&["HELLO", "3"]));
-    assert!(greeted.starts_with("NOAUTH HELLO must be called"), "{greeted}");
+    let hello = error(&client.ask(&["HELLO", "3"]));
+    assert!(hello.starts_with("NOAUTH HELLO must be called"), "{hello}");
     client.ask(&["HELLO", "3", "AUTH", "default", "open sesame"]);
     assert_eq!(client.ask(&["PING"]), Value::SimpleString("PONG".into()));
     client.raw(&array(&["RESET"]), "+RESET\r\n");
-    client.raw(&array(&["PING"]), said);
+    client.raw(&array(&["PING"]), no_auth);
     client.raw(&array(&["AUTH", "open sesame"]), "+OK\r\n");
     client.raw(&array(&["PING"]), "+PONG\r\n");
-    // Nobody may try for ever.
+    // Too many wrong passwords close the connection.
     let mut guesser = daemon.client();
     for guess in 0..16 {
         guesser.raw(&array(&["AUTH", &guess.to_string()]), wrong);

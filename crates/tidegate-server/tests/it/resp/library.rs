@@ -1,4 +1,4 @@
-//! A Redis client library, as people use it.
+//! A Redis client library.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ fn client(daemon: &Daemon, protocol: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_versions_and_both_kinds_of_connection() {
+async fn the_library_works_with_both_versions_and_connection_kinds() {
     let daemon = Daemon::start().await;
     for protocol in ["resp2", "resp3"] {
         let client = client(&daemon, protocol);

@@ -1,30 +1,30 @@
-//! Many commands at once, in any pieces.
+//! Pipelines and transactions.
 
 use redis::Value;
 
 use super::{Daemon, POLICY, array, error};
 
-/// Commands of all kinds, and what they are answered with, but for what depends on the time.
+/// Commands of all kinds, and their replies without the parts that depend on the time.
 fn traffic() -> (Vec<u8>, Vec<String>) {
     let (mut bytes, mut expected) = (Vec::new(), Vec::new());
-    let mut say = |words: &[&str], reply: &str| {
+    let mut add = |words: &[&str], reply: &str| {
         bytes.extend(array(words));
         expected.push(reply.to_owned());
     };
     for round in 0..40 {
         let left = (39 - round).to_string();
-        say(&["CL.THROTTLE", "k", "39", "1", "86400"], &format!("0 40 {left}"));
-        say(&["CL.THROTTLE", "k", "-1", "1", "86400"], "ERR");
-        say(&["THROTTLE", "k", "40", "1", "86400"], &format!("1 40 {left}"));
-        say(&["PING"], "PONG");
+        add(&["CL.THROTTLE", "k", "39", "1", "86400"], &format!("0 40 {left}"));
+        add(&["CL.THROTTLE", "k", "-1", "1", "86400"], "ERR");
+        add(&["THROTTLE", "k", "40", "1", "86400"], &format!("1 40 {left}"));
+        add(&["PING"], "PONG");
         let is_allowed = round < 3;
-        say(&["TG.CHECK", "default", "ATTR", "user", "ada"], if is_allowed { "1" } else { "0" });
-        say(&["TG.CHECK", "default", "ATTR", "user"], "ERR");
-        say(&["TG.CHECK", "nowhere"], "1");
-        say(&["NONSENSE"], "ERR");
+        add(&["TG.CHECK", "default", "ATTR", "user", "ada"], if is_allowed { "1" } else { "0" });
+        add(&["TG.CHECK", "default", "ATTR", "user"], "ERR");
+        add(&["TG.CHECK", "nowhere"], "1");
+        add(&["NONSENSE"], "ERR");
     }
     for _ in 0..5 {
-        say(&["CL.THROTTLE", "k", "39", "1", "86400"], "1 40 0");
+        add(&["CL.THROTTLE", "k", "39", "1", "86400"], "1 40 0");
     }
     (bytes, expected)
 }
@@ -50,7 +50,7 @@ fn short(value: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replies_come_in_the_order_of_the_commands_however_they_are_cut() {
+async fn replies_are_in_order_however_the_input_is_split() {
     let (bytes, expected) = traffic();
     for piece in [1, 7, 100, 4_096, bytes.len()] {
         let daemon = Daemon::start().await;
@@ -66,7 +66,7 @@ async fn replies_come_in_the_order_of_the_commands_however_they_are_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_on_disk_answers_in_order_and_keeps_what_it_has_answered() {
+async fn a_file_store_replies_in_order_and_keeps_its_charges() {
     let folder = std::env::temp_dir().join(format!("tidegate-resp-{}", std::process::id()));
     let settings = || {
         let policy = tidegate::policy::Policy::from_toml(POLICY).unwrap();
@@ -95,7 +95,7 @@ async fn a_store_on_disk_answers_in_order_and_keeps_what_it_has_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactions_are_answered_at_their_end() {
+async fn transactions_are_run_at_exec() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
     let throttle = ["CL.THROTTLE", "k", "1", "1", "3600"];
@@ -104,8 +104,8 @@ async fn transactions_are_answered_at_their_end() {
     client.send(&[array(&["TG.CHECK", "default", "ATTR"]), array(&["PING"])].concat());
     client.send(&array(&["EXEC"]));
     assert_eq!(client.reply(), Value::Okay);
-    let said: Vec<_> = (0..5).map(|_| short(&client.reply())).collect();
-    assert!(said.iter().all(|it| it == "QUEUED"), "{said:?}");
+    let queued: Vec<_> = (0..5).map(|_| short(&client.reply())).collect();
+    assert!(queued.iter().all(|it| it == "QUEUED"), "{queued:?}");
     let Value::Array(replies) = client.reply() else { panic!("no array") };
     assert_eq!(replies.len(), 5);
     let is_limited = |reply: &Value| matches!(reply, Value::Array(it) if it[0] == Value::Int(1));
@@ -115,7 +115,7 @@ async fn transactions_are_answered_at_their_end() {
     );
     assert!(matches!(&replies[3], Value::ServerError(_)), "{replies:?}");
     assert_eq!(replies[4], Value::SimpleString("PONG".into()));
-    // What was discarded, or had a mistake in it, was not charged.
+    // Discarded or invalid transactions are not charged.
     for (commands, last) in [
         (vec![vec!["MULTI"], vec!["CL.THROTTLE", "d", "9", "1", "60"], vec!["DISCARD"]], "ok"),
         (
@@ -133,9 +133,9 @@ async fn transactions_are_answered_at_their_end() {
         (vec![vec!["EXEC"]], "exec without multi"),
         (vec![vec!["DISCARD"]], "discard without multi"),
     ] {
-        let mut said = String::new();
-        commands.iter().for_each(|words| said = format!("{:?}", client.ask(words)));
-        assert!(said.to_lowercase().contains(last), "{commands:?}: {said}");
+        let mut reply = String::new();
+        commands.iter().for_each(|words| reply = format!("{:?}", client.ask(words)));
+        assert!(reply.to_lowercase().contains(last), "{commands:?}: {reply}");
     }
     assert_eq!(
         client.ask(&["CL.THROTTLE", "d", "9", "1", "60"]),
@@ -145,10 +145,10 @@ async fn transactions_are_answered_at_their_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_arrived_is_answered_before_the_daemon_stops() {
+async fn shutdown_closes_connections_after_their_replies() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
-    // Once this is answered, the connection is being served.
+    // After this reply the connection is being served.
     assert_eq!(client.ask(&["PING"]), Value::SimpleString("PONG".into()));
     daemon.stop().await;
     assert_eq!(client.rest(), b"");

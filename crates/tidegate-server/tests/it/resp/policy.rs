@@ -22,7 +22,7 @@ fn ask(client: &mut Client, words: &[&str]) -> HashMap<String, Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_have_the_fields_of_the_http_body() {
+async fn replies_have_the_fields_of_the_http_body() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
     let check = ["TG.CHECK", "default", "ATTR", "user", "ada"];
@@ -50,21 +50,21 @@ async fn answers_have_the_fields_of_the_http_body() {
     assert!(matches!(three, Value::Map(_)), "{three:?}");
     let three = map(three);
     assert_eq!((&three["allowed"], &three["remaining"]), (&Value::Boolean(true), &Value::Int(1)));
-    // Two are left for a cost of 2: no.
-    let refused = ask(&mut client, &["TG.CHECK", "default", "ATTR", "user", "ada", "COST", "2"]);
-    assert_eq!(refused["allowed"], Value::Boolean(false));
-    assert_eq!(text(&refused["reason"]), "three an hour");
+    // One is left, for a cost of 2: denied.
+    let denied = ask(&mut client, &["TG.CHECK", "default", "ATTR", "user", "ada", "COST", "2"]);
+    assert_eq!(denied["allowed"], Value::Boolean(false));
+    assert_eq!(text(&denied["reason"]), "three an hour");
     let never = ask(&mut client, &["TG.CHECK", "default", "ATTR", "user", "ada", "COST", "4"]);
     assert_eq!((&never["retry_after_ms"], text(&never["retry"])), (&Value::Nil, "never".into()));
     let rules: Vec<HashMap<String, Value>> = from_redis_value(never["rules"].clone()).unwrap();
     assert_eq!(text(&rules[0]["rule"]), "per-user");
-    // Nobody has a rule for it.
+    // No rule matches.
     assert_eq!(ask(&mut client, &["TG.CHECK", "nowhere"])["rule"], Value::Nil);
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peek_charges_nothing_and_a_name_is_charged_once() {
+async fn a_peek_charges_nothing_and_an_idempotency_key_once() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
     let ada = ["default", "ATTR", "user", "ada"];
@@ -72,13 +72,13 @@ async fn a_peek_charges_nothing_and_a_name_is_charged_once() {
         [verb].iter().chain(&ada).chain(more).copied().collect()
     };
     for _ in 0..3 {
-        let named = ask(&mut client, &with("TG.CHECK", &["IDEMPOTENCY", "order 17"]));
-        assert_eq!(named["remaining"], Value::Int(2));
+        let keyed = ask(&mut client, &with("TG.CHECK", &["IDEMPOTENCY", "order 17"]));
+        assert_eq!(keyed["remaining"], Value::Int(2));
         assert_eq!(ask(&mut client, &with("TG.PEEK", &[]))["remaining"], Value::Int(2));
         assert_eq!(ask(&mut client, &with("TG.CHECK", &["COST", "0"]))["remaining"], Value::Int(2));
     }
     let other = client.ask(&with("TG.CHECK", &["IDEMPOTENCY", "order 17", "COST", "2"]));
-    assert!(error(&other).contains("idempotency key was used before"), "{other:?}");
+    assert!(error(&other).contains("idempotency key was already used"), "{other:?}");
     let explained = ask(&mut client, &with("TG.EXPLAIN", &[]));
     assert_eq!(explained["allowed"], Value::Int(1));
     let rules: Vec<HashMap<String, Value>> = from_redis_value(explained["rules"].clone()).unwrap();
@@ -89,15 +89,15 @@ async fn a_peek_charges_nothing_and_a_name_is_charged_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_set_aside_is_committed_or_cancelled_once() {
+async fn a_reservation_is_committed_or_cancelled_once() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
     let reserve = ["TG.RESERVE", "tokens", "ATTR", "team", "search", "COST", "60"];
     let reserved = ask(&mut client, &reserve);
     let id = text(&reserved["reservation"]);
     assert!(matches!(reserved["expires_in_ms"], Value::Int(1..=600_000)), "{reserved:?}");
-    let refused = ask(&mut client, &reserve);
-    assert_eq!((&refused["allowed"], &refused["reservation"]), (&Value::Int(0), &Value::Nil));
+    let denied = ask(&mut client, &reserve);
+    assert_eq!((&denied["allowed"], &denied["reservation"]), (&Value::Int(0), &Value::Nil));
     assert_eq!(ask(&mut client, &["TG.COMMIT", &id, "10"])["charged"], Value::Int(10));
     let gone = error(&client.ask(&["TG.COMMIT", &id]));
     assert!(gone.starts_with("GONE "), "{gone}");
@@ -109,7 +109,7 @@ async fn what_is_set_aside_is_committed_or_cancelled_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_about_limits_is_measured_also_in_a_pipeline() {
+async fn every_command_about_limits_is_measured_also_in_pipelines() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
     let throttle = array(&["CL.THROTTLE", "k", "9", "1", "60"]);
@@ -132,22 +132,22 @@ async fn every_command_about_limits_is_measured_also_in_a_pipeline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense_is_told() {
+async fn invalid_arguments_are_explained() {
     let daemon = Daemon::start().await;
     let mut client = daemon.client();
-    for (words, said) in [
+    for (words, expected) in [
         (vec!["TG.CHECK"], "wrong number of arguments for 'tg.check' command"),
-        (vec!["TG.CHECK", "d", "ATTR", "a"], "ATTR wants name value"),
-        (vec!["TG.CHECK", "d", "COST"], "COST wants a number"),
+        (vec!["TG.CHECK", "d", "ATTR", "a"], "ATTR needs a name and a value"),
+        (vec!["TG.CHECK", "d", "COST"], "COST needs a number"),
         (vec!["TG.CHECK", "d", "COST", "-1"], "COST must be at least 0"),
         (vec!["TG.CHECK", "d", "COST", "1.5"], "COST is not an integer"),
         (vec!["TG.CHECK", "d", "user", "ada"], "expected ATTR name value"),
         (vec!["TG.PEEK", "d", "IDEMPOTENCY", "x"], "expected ATTR name value"),
         (vec!["TG.RESERVE", "tokens", "ATTR", "team", "a", "COST", "0"], "at least 1"),
-        (vec!["TG.CHECK", "d", "COST", "1", "cost", "2"], "COST is there twice"),
-        (vec!["TG.CHECK", "d", "ATTR", "a", "b", "ATTR", "a", "c"], "\"a\" is there twice"),
+        (vec!["TG.CHECK", "d", "COST", "1", "cost", "2"], "COST appears twice"),
+        (vec!["TG.CHECK", "d", "ATTR", "a", "b", "ATTR", "a", "c"], "\"a\" appears twice"),
         (vec!["TG.CHECK", "d", "IDEMPOTENCY", ""], "key is empty"),
-        (vec!["TG.CHECK", "d", "IDEMPOTENCY", "a", "IDEMPOTENCY", "a"], "is there twice"),
+        (vec!["TG.CHECK", "d", "IDEMPOTENCY", "a", "IDEMPOTENCY", "a"], "appears twice"),
         (vec!["TG.CHECK", "calls"], "use acquire"),
         (vec!["TG.COMMIT", "17"], "32 hexadecimal digits"),
         (vec!["TG.COMMIT", &"0".repeat(32), "x"], "actual is not an integer"),
@@ -155,7 +155,7 @@ async fn what_makes_no_sense_is_told() {
         (vec!["TG.CANCEL", &"0".repeat(32), "1"], "wrong number of arguments"),
     ] {
         let reply = error(&client.ask(&words));
-        assert!(reply.contains(said), "{words:?}: {reply}");
+        assert!(reply.contains(expected), "{words:?}: {reply}");
     }
     // A policy is text.
     client.send(&array_of_bytes(&[b"TG.CHECK", b"default", b"ATTR", b"user", b"\xff"]));

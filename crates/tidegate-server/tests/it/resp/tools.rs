@@ -1,10 +1,10 @@
-//! Redis's own tools.
+//! The tools of Redis.
 
 use std::process::Command;
 
 use super::Daemon;
 
-/// What a tool prints.
+/// The output of a tool.
 fn run(tool: &str, daemon: &Daemon, arguments: &[&str]) -> String {
     let port = daemon.address.port().to_string();
     let output = Command::new(tool)
@@ -13,13 +13,13 @@ fn run(tool: &str, daemon: &Daemon, arguments: &[&str]) -> String {
         .output()
         .unwrap_or_else(|error| panic!("no {tool} ({error}): scripts/install installs it"));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {printed}{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {printed}{errors}");
     printed
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_cli_speaks_with_it() {
+async fn redis_cli_works() {
     let daemon = Daemon::start().await;
     let cli = |arguments: &[&str]| run("redis-cli", &daemon, arguments);
     assert_eq!(cli(&["PING"]), "PONG\n");
@@ -51,11 +51,11 @@ async fn redis_benchmark_is_counted_exactly() {
         let shape = ["-c", clients, "-P", pipeline, "-n", "20000", "-q"];
         let printed = run("redis-benchmark", &daemon, &[&shape[..], &limit].concat());
         assert!(printed.contains("requests per second"), "{printed}");
-        let look = daemon.client().integers(&[&limit[..], &["0"]].concat());
-        // Benchmarks may send a few more than they were asked to, in whole pipelines.
-        assert!((29_800..=30_000).contains(&look[2]), "{look:?}");
+        let peek = daemon.client().integers(&[&limit[..], &["0"]].concat());
+        // The tool may send a few more requests, in whole pipelines.
+        assert!((29_800..=30_000).contains(&peek[2]), "{peek:?}");
         if pipeline == "1" {
-            assert_eq!(look[2], 30_000);
+            assert_eq!(peek[2], 30_000);
         }
     }
     daemon.stop().await;

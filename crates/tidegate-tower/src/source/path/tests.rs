@@ -1,7 +1,7 @@
 use super::{captured, decoded};
 
 #[test]
-fn a_parameter_is_found_where_the_pattern_has_it() {
+fn parameter_is_found_by_the_pattern() {
     let cases = [
         ("/rooms/{room}", "/rooms/red", "room", Some("red")),
         ("/rooms/{room}/say", "/rooms/red/say", "room", Some("red")),

@@ -1,10 +1,10 @@
 //! Interpolation by the time stamp counter.
 //!
 //! From an *anchor* (a time, and the counter at that time) the clock runs on at a measured rate for
-//! a limited *span* of the counter. Whoever reads the counter outside of the span, beyond it or
-//! before the anchor, takes the system's time instead and sets the next anchor, no earlier than the
-//! end of the span. So time never runs backwards, and a counter that jumps (sleep, migration) is
-//! noticed by the next reader.
+//! a limited *span* of the counter. A reader that finds the counter outside of the span, beyond it
+//! or before the anchor, takes the system's time instead and sets the next anchor, no earlier than
+//! the end of the span. So time never runs backwards, and a counter that jumps (sleep, migration)
+//! is noticed by the next reader.
 
 #![allow(unsafe_code, reason = "reads the time stamp counter")]
 
@@ -32,7 +32,7 @@ static ANCHOR: Anchor = Anchor {
     span_ticks: AtomicU64::new(0),
 };
 
-/// What the system's clock and the counter said together.
+/// Simultaneous readings of the system's clock and the counter.
 #[derive(Clone, Copy)]
 struct Sample {
     nanos: u64,
@@ -40,7 +40,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// Reads both clocks, again if something came in between.
+    /// Reads both clocks, several times, and takes the closest readings.
     fn take(system_ns: impl Fn() -> u64) -> Self {
         let attempt = || {
             let before = read_counter();
@@ -107,7 +107,7 @@ impl AnchorCopy {
         let nanos = self.end().max(to.nanos);
         let span_ns = ns.saturating_mul(10).min(MAX_SPAN_NS);
         let span_ticks = u64::try_from((u128::from(span_ns) << 32) / u128::from(rate)).ok()?;
-        // Whatever this clock is ahead of the system's, it waits for during the span.
+        // If this clock is ahead of the system's, it runs slower during the span.
         let ahead_ns = (nanos - to.nanos).min(span_ns / 2);
         let rate = u64::try_from((u128::from(span_ns - ahead_ns) << 32) / u128::from(span_ticks));
         Some(Self { ticks: to.ticks, nanos, rate: rate.ok()?, span_ticks })
@@ -126,7 +126,7 @@ pub(super) fn anchor(system_ns: impl Fn() -> u64) -> Timestamp {
     let mut last = LAST_SAMPLE.lock().unwrap_or_else(PoisonError::into_inner);
     let line = read_anchor();
     let sample = Sample::take(system_ns);
-    // Somebody else may have set an anchor while this thread waited.
+    // Another thread may have set an anchor while this one waited.
     if let Some(nanos) = line.at(sample.ticks) {
         return Timestamp::from_nanos(nanos);
     }
@@ -142,7 +142,7 @@ pub(super) fn anchor(system_ns: impl Fn() -> u64) -> Timestamp {
     }
     let passed_ns = sample.nanos.saturating_sub(from.nanos);
     if sample.ticks < from.ticks || passed_ns >= MIN_SAMPLE_NS {
-        // The counter has jumped: measure anew, on the system's clock until then.
+        // The counter has jumped: measure again, on the system's clock until then.
         *last = Some(sample);
         let nanos = line.end().max(sample.nanos);
         write_anchor(AnchorCopy { ticks: sample.ticks, nanos, rate: 0, span_ticks: 0 });
@@ -150,8 +150,8 @@ pub(super) fn anchor(system_ns: impl Fn() -> u64) -> Timestamp {
     Timestamp::from_nanos(line.end().max(sample.nanos))
 }
 
-/// Whether the counter runs at a constant rate on all cores, in the processor's opinion and in
-/// the kernel's.
+/// Whether the counter runs at a constant rate on all cores, according to the processor and to
+/// the kernel.
 pub(super) fn is_trusted() -> bool {
     static TRUSTED: OnceLock<bool> = OnceLock::new();
     *TRUSTED.get_or_init(|| {

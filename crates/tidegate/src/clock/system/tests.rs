@@ -3,7 +3,7 @@ use tidegate_core::Timestamp;
 use super::super::Clock;
 use super::SystemClock;
 
-/// 2026-01-01, before which nobody ran this.
+/// 2026-01-01, which is in the past.
 const YEAR_2026: Timestamp = Timestamp::from_secs(1_767_225_600);
 
 #[test]
@@ -15,7 +15,7 @@ fn it_begins_at_the_time_of_day() {
 }
 
 #[test]
-fn it_goes_on_from_where_it_began_whatever_the_time_of_day() {
+fn it_continues_from_its_start_whatever_the_time_of_day() {
     let clock = SystemClock::beginning_at(Timestamp::from_secs(5));
     let copy = clock;
     let before = clock.now();

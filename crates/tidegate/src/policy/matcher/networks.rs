@@ -5,7 +5,7 @@ use super::Ids;
 use crate::hash::KeyedHash;
 use crate::policy::pattern::masked;
 
-/// Rules by network: one look for each length of prefix that is in use.
+/// Rules by network: one lookup for each length of prefix in use.
 #[derive(Debug)]
 pub(super) struct Networks {
     by_network: HashMap<(IpAddr, u8), Ids, KeyedHash>,
@@ -24,7 +24,7 @@ impl Networks {
         self.by_network.is_empty()
     }
 
-    /// The rules of one network, to add to.
+    /// The rules of one network, for adding.
     pub(super) fn at(&mut self, address: IpAddr, bits: u8) -> &mut Ids {
         let lengths = if address.is_ipv4() { &mut self.v4_bits } else { &mut self.v6_bits };
         if !lengths.contains(&bits) {
@@ -33,7 +33,7 @@ impl Networks {
         self.by_network.entry((address, bits)).or_default()
     }
 
-    /// The rules of all networks that the address is in.
+    /// The rules of all networks that contain the address.
     pub(super) fn look_up(&self, address: IpAddr, mut met: impl FnMut(&[u32])) {
         let lengths = if address.is_ipv4() { &self.v4_bits } else { &self.v6_bits };
         for bits in lengths {

@@ -1,16 +1,16 @@
-//! Rules by how a value begins.
+//! Rules by prefix of a value.
 //!
-//! One pass over the value gives the hash of each of its beginnings: the bytes so far are the
-//! coefficients of a polynomial modulo 2^61 − 1 at a random point. Two texts of up to n bytes, by
-//! whoever does not know the point, have the same hash with a probability of at most n / 2^61. So
-//! the hash is taken for the text, as in the table of keys.
+//! One pass over the value gives the hash of each of its prefixes: the bytes so far are the
+//! coefficients of a polynomial modulo 2^61 − 1 at a random point. Two texts of up to n bytes that
+//! are chosen without knowing the point have the same hash with a probability of at most n / 2^61.
+//! So the hash stands for the text, as in the table of keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 use super::Ids;
 
-/// Rules by how a value begins: one look for each length that is in use.
+/// Rules by prefix of a value: one lookup for each length in use.
 #[derive(Debug)]
 pub(super) struct Prefixes {
     /// Below the modulus.
@@ -18,7 +18,7 @@ pub(super) struct Prefixes {
     by_hash: HashMap<u64, Ids, BuildHasherDefault<Spread>>,
     /// Lengths in use, the shortest first.
     lengths: Vec<usize>,
-    /// A bit for each hash that is there, among sixteen times as many: most looks end here.
+    /// A bit for each stored hash, among sixteen times as many: most lookups end here.
     filter: Vec<u64>,
 }
 
@@ -28,14 +28,14 @@ impl Prefixes {
         Self { point, by_hash: HashMap::default(), lengths: Vec::new(), filter: Vec::new() }
     }
 
-    /// The rules of one prefix, to add to.
+    /// The rules of one prefix, for adding.
     pub(super) fn at(&mut self, prefix: &str) -> &mut Ids {
         let hash = prefix.bytes().fold(0, |hash, byte| self.next(hash, byte));
         self.lengths.push(prefix.len());
         self.by_hash.entry(hash).or_default()
     }
 
-    /// To be called when all prefixes are there.
+    /// Must be called after the last prefix.
     pub(super) fn finish(&mut self) {
         self.lengths.sort_unstable();
         self.lengths.dedup();
@@ -71,20 +71,20 @@ impl Prefixes {
     fn next(&self, hash: u64, byte: u8) -> u64 {
         // Below 2^122 + 2^8.
         let value = u128::from(hash) * u128::from(self.point) + u128::from(byte) + 1;
-        // 2^61 is 1: what is above counts like what is below. Their sum is below 2^62.
+        // 2^61 is 1: the upper bits count like the lower ones. Their sum is below 2^62.
         let (low, high) = (value & u128::from(MODULUS), value >> 61);
         let sum = u64::try_from(low + high).unwrap_or(u64::MAX);
         if sum >= MODULUS { sum - MODULUS } else { sum }
     }
 }
 
-/// Where the bit of a hash is, in a filter whose number of words is a power of two.
-#[allow(clippy::cast_possible_truncation, reason = "the low bits are all that is wanted")]
+/// The position of a hash's bit, in a filter whose number of words is a power of two.
+#[allow(clippy::cast_possible_truncation, reason = "only the low bits are used")]
 const fn filter_bit(hash: u64, words: usize) -> (usize, u64) {
     ((hash >> 6) as usize & (words - 1), 1 << (hash & 63))
 }
 
-/// Spreads a hash that is good already over all bits.
+/// Spreads an already good hash over all bits.
 #[derive(Default)]
 pub(super) struct Spread(u64);
 

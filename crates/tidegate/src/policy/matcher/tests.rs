@@ -19,7 +19,7 @@ fn rule(conditions: &[(&str, &[&str])], group: Option<&str>) -> Rule {
     }
 }
 
-/// What the matcher promises, by looking at every rule.
+/// What the matcher promises, by a scan of all rules.
 fn naive(rules: &[Rule], attributes: &Attributes<'_>) -> Vec<u32> {
     let (mut groups, mut found) = (Vec::new(), Vec::new());
     for (id, rule) in (0_u32..).zip(rules) {
@@ -75,7 +75,7 @@ fn many_attributes_are_found_by_name() {
 }
 
 #[test]
-fn a_rule_is_filed_under_what_tells_it_apart() {
+fn a_rule_is_indexed_by_its_rarest_condition() {
     let paths: Vec<String> = (0..100).map(|n| format!("/tenant-{n}/*")).collect();
     let rules: Vec<Rule> =
         paths.iter().map(|path| rule(&[("method", &["GET"]), ("path", &[path])], None)).collect();
@@ -125,7 +125,7 @@ const VALUES: [&str; 16] = [
 
 proptest! {
     #[test]
-    fn it_finds_what_looking_at_every_rule_finds(
+    fn matcher_agrees_with_a_scan_of_all_rules(
         rules in prop::collection::vec(
             (
                 prop::collection::btree_map(
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// What tells rules apart leaves one of them to look at, among ten as among ten thousand.
+/// One rule is left to check, among ten as among ten thousand.
 #[test]
 fn the_number_of_candidates_does_not_grow_with_the_number_of_rules() {
     type Make = fn(usize) -> String;

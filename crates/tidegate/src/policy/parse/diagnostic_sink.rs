@@ -2,13 +2,13 @@ use std::ops::Range;
 
 use crate::policy::diagnostic::{RawDiagnostic, Severity};
 
-/// The problems of a file, as they are found.
+/// Collects the diagnostics of a file.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct DiagnosticSink {
     problems: Vec<RawDiagnostic>,
     errors: usize,
     left_out: usize,
-    /// Takes what is not kept.
+    /// The last diagnostic beyond the bound.
     dropped: Option<RawDiagnostic>,
 }
 
@@ -42,11 +42,11 @@ impl DiagnosticSink {
         self.errors > 0
     }
 
-    /// The problems, and how many more there were.
+    /// The diagnostics, and how many more there were.
     pub(in crate::policy) fn into_parts(self) -> (Vec<RawDiagnostic>, usize) {
         (self.problems, self.left_out)
     }
 }
 
-/// Bounds the memory that a file full of mistakes takes.
+/// Bounds the memory for a file full of mistakes.
 const MOST_KEPT: usize = 10_000;

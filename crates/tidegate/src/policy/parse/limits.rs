@@ -10,7 +10,7 @@ use crate::calendar::Calendar;
 use crate::policy::text::{TextError, quoted};
 use crate::policy::{Cycle, Limit, Slots};
 
-/// The numbers that are known so far.
+/// The numbers known so far.
 #[derive(Clone, Debug)]
 pub(super) enum LimitDraft {
     Bucket { rate: Option<Rate>, burst: Option<u64>, debt: Option<u64> },
@@ -22,7 +22,7 @@ pub(super) enum LimitDraft {
 }
 
 impl LimitDraft {
-    /// The numbers of a rule: `rule` is the table that has the algorithm's key.
+    /// The numbers of a rule: `rule` is the table that has the algorithm's field.
     pub(super) fn of_rule(rule: &mut TableReader<'_, '_, '_>, algorithm: &str) -> Option<Self> {
         let mut draft = match algorithm {
             "bucket" => Self::Bucket { rate: None, burst: None, debt: None },
@@ -82,7 +82,7 @@ impl LimitDraft {
         }
     }
 
-    /// Reads what only a rule can say.
+    /// Reads what only a rule can have.
     fn read_fixed(&mut self, table: &mut TableReader<'_, '_, '_>) {
         match self {
             Self::Window { align, .. } => *align = table.choice("align"),
@@ -116,7 +116,7 @@ impl LimitDraft {
     }
 }
 
-/// Reports a number that the arithmetic refuses, at the key that has it.
+/// Reports an invalid number, at its field.
 pub(super) fn report_invalid(table: &mut TableReader<'_, '_, '_>, error: LimitError) {
     let field = if error.field() == "period" { "rate" } else { error.field() };
     let span = table.span_of(field);
@@ -134,7 +134,7 @@ fn read_carry(table: &mut TableReader<'_, '_, '_>) -> Option<Carry> {
     if let DeValue::Integer(number) = value.get_ref() {
         if super::reader::whole(number) == Some(0) {
             let problem = table.report.error(value.span(), "`carry` must be at least 1");
-            problem.hint = Some("write \"none\" if unspent units lapse".into());
+            problem.hint = Some("write \"none\" if unused units lapse".into());
             return None;
         }
         return table.integer("carry").map(Carry::UpTo);
@@ -145,7 +145,7 @@ fn read_carry(table: &mut TableReader<'_, '_, '_>) -> Option<Carry> {
     }
 }
 
-/// How long anybody waits at most: a duration, or without a deadline.
+/// The longest wait: a duration, or no deadline.
 fn read_wait(table: &mut TableReader<'_, '_, '_>) -> Option<Option<Duration>> {
     match table.value("wait")?.get_ref() {
         DeValue::String(text) if text == "none" => Some(None),

@@ -1,4 +1,4 @@
-//! Edits over a policy, as they are kept: rules, overrides and bans.
+//! Parses stored edits over a policy: rules, overrides and bans.
 
 use toml::de::DeValue;
 
@@ -11,25 +11,25 @@ use crate::policy::diagnostic::{Origin, PolicyErrors, Source};
 use crate::policy::fields::{ALGORITHMS, BAN, OVERLAY, OVERLAY_OVERRIDE, RULE, Section};
 use crate::policy::{Condition, Grant, Override, Rule, check};
 
-/// What a text says about edits, in its order.
+/// The edits in a text, in its order.
 #[derive(Debug, Default)]
 pub(crate) struct OverlayEdits {
     pub(crate) rules: Vec<Rule>,
-    /// Domain and name of a rule, and an override for it.
+    /// Domain and name of a rule, and an override of it.
     pub(crate) overrides: Vec<(Box<str>, Box<str>, Override)>,
     pub(crate) bans: Vec<BanEntry>,
 }
 
-/// Somebody who is refused.
+/// A ban as it is written.
 #[derive(Debug)]
 pub(crate) struct BanEntry {
     pub(crate) domain: Box<str>,
-    pub(crate) who: Vec<Condition>,
+    pub(crate) conditions: Vec<Condition>,
     pub(crate) until_ns: Option<u64>,
     pub(crate) reason: Option<Box<str>>,
 }
 
-/// The edits that a text says, or everything that is wrong with it.
+/// The edits in a text, or all errors in it.
 pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<OverlayEdits, PolicyErrors> {
     let BoundedText { text, skipped, shape } = readable(file, bytes)?;
     let mut report = DiagnosticSink::default();
@@ -43,7 +43,7 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<OverlayEdits, PolicyErro
         bans: each(&mut report, &bans, &BAN, read_ban),
     };
     for finding in check::check(&edits.rules) {
-        // Edits without a rule are fine.
+        // An overlay needs no rule.
         if finding.rule.is_some() {
             report.push(located(finding, &rules));
         }
@@ -57,14 +57,14 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<OverlayEdits, PolicyErro
 
 fn each<T>(
     report: &mut DiagnosticSink,
-    places: &[TableSpan<'_, '_>],
+    spans: &[TableSpan<'_, '_>],
     section: &'static Section,
     read: impl Fn(&mut TableReader<'_, '_, '_>) -> T,
 ) -> Vec<T> {
-    let reader = |place: &TableSpan<'_, '_>| {
-        read(&mut TableReader::new(report, place.table, place.span.clone(), section))
+    let reader = |it: &TableSpan<'_, '_>| {
+        read(&mut TableReader::new(report, it.table, it.span.clone(), section))
     };
-    places.iter().map(reader).collect()
+    spans.iter().map(reader).collect()
 }
 
 fn read_override(table: &mut TableReader<'_, '_, '_>) -> (Box<str>, Box<str>, Override) {
@@ -77,20 +77,20 @@ fn read_override(table: &mut TableReader<'_, '_, '_>) -> (Box<str>, Box<str>, Ov
             Some("name attributes of the rule's key: `key = { ip = \"192.0.2.7\" }`".into());
     }
     let until_ns = read_until(table);
-    // As with a rule, only good for finding out what else is wrong.
+    // As with a rule, a stand-in, so that further errors are found.
     let grant = read_grant(table).unwrap_or(Grant::Unlimited);
     (domain, rule, Override { key, grant, until_ns })
 }
 
-/// No limit, or a limit in full, as a rule says it.
+/// No limit, or a limit in full, written as in a rule.
 fn read_grant(table: &mut TableReader<'_, '_, '_>) -> Option<Grant> {
     let limits: Vec<_> =
         ALGORITHMS.iter().copied().filter(|name| table.value(name).is_some()).collect();
     let is_unlimited = table.boolean("unlimited");
     if is_unlimited == Some(false) {
         let span = table.span_of("unlimited");
-        table.report.error(span, "`unlimited = false` says nothing").hint =
-            Some("leave it out, and give a limit".into());
+        table.report.error(span, "`unlimited = false` has no effect").hint =
+            Some("remove it, and add a limit".into());
         return None;
     }
     match (is_unlimited.is_some(), &*limits) {
@@ -103,7 +103,7 @@ fn read_grant(table: &mut TableReader<'_, '_, '_>) -> Option<Grant> {
         (false, []) => {
             let problem = table.report.error(table.span(), "the override changes nothing");
             problem.hint = Some(format!(
-                "give it `unlimited = true`, or the kind of limit that its rule has: `{}`",
+                "add `unlimited = true`, or a limit of the kind that its rule has: `{}`",
                 ALGORITHMS.join("`, `")
             ));
             problem.origin = Origin::Absence;
@@ -112,46 +112,47 @@ fn read_grant(table: &mut TableReader<'_, '_, '_>) -> Option<Grant> {
         (_, [.., last]) => {
             let message = "the override has two limits, or is unlimited and has one";
             table.report.error(table.span_of(last), message).hint =
-                Some("leave out one of them".into());
+                Some("remove one of them".into());
             None
         }
     }
 }
 
-/// A ban. It can be for what never happens, an empty domain or an attribute that can be nothing.
+/// A ban. It may be one that never applies: an empty domain, or an attribute with no value.
 fn read_ban(table: &mut TableReader<'_, '_, '_>) -> BanEntry {
     BanEntry {
         domain: table.any_text("domain").unwrap_or_default().into(),
-        who: read_ban_conditions(table),
+        conditions: read_ban_conditions(table),
         until_ns: read_until(table),
         reason: table.any_text("reason").map(Into::into),
     }
 }
 
-/// One table of conditions, or a list of them where an attribute has to meet more than one.
+/// One table of conditions, or a list of them where an attribute has more than one condition.
 fn read_ban_conditions(table: &mut TableReader<'_, '_, '_>) -> Vec<Condition> {
-    let Some(value) = table.value("who") else { return Vec::new() };
+    let Some(value) = table.value("match") else { return Vec::new() };
     let one = std::slice::from_ref(value);
     let tables = match value.get_ref() {
         DeValue::Array(tables) => tables.as_ref(),
         _ => one,
     };
-    let mut who = Vec::new();
+    let mut conditions = Vec::new();
     for value in tables {
         match value.get_ref() {
             DeValue::Table(_) => {
-                who.extend(read_conditions(table, "who", value, EmptyPatterns::Fine))
+                conditions.extend(read_conditions(table, "match", value, EmptyPatterns::Fine))
             }
             other => {
-                let message = format!("`who` must be a table, not {}", kind_of(other));
-                table.report.error(value.span(), message).hint =
-                    Some("write `who = { ip = \"192.0.2.7\" }`; everybody is `who = {}`".into());
+                let message = format!("`match` must be a table, not {}", kind_of(other));
+                table.report.error(value.span(), message).hint = Some(
+                    "write `match = { ip = \"192.0.2.7\" }`; `match = {}` is every request".into(),
+                );
             }
         }
     }
     if value.get_ref().as_array().is_some_and(|tables| tables.is_empty()) {
-        table.report.error(value.span(), "`who` says nothing").hint =
-            Some("everybody is `who = {}`".into());
+        table.report.error(value.span(), "`match` is empty").hint =
+            Some("`match = {}` is every request".into());
     }
-    who
+    conditions
 }

@@ -1,4 +1,4 @@
-//! One table of the file, read key by key as the table of options says.
+//! One table of the file, read field by field according to the table of fields.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::policy::diagnostic::Origin;
 use crate::policy::fields::{Field, MOST, Presence, Section, ValueKind};
 use crate::policy::text::{self, TextError, quoted};
 
-/// Reads one table. What is absent, and what is wrong and has been reported, is `None`.
+/// Reads one table. Absent values, and invalid ones that have been reported, are `None`.
 pub(super) struct TableReader<'r, 't, 'i> {
     pub(super) report: &'r mut DiagnosticSink,
     table: &'t DeTable<'i>,
@@ -20,11 +20,11 @@ pub(super) struct TableReader<'r, 't, 'i> {
     section: &'static Section,
 }
 
-/// A value of the file and where it stands.
+/// A value of the file and its span.
 pub(super) type SpannedValue<'i> = Spanned<DeValue<'i>>;
 
 impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
-    /// Begins with what can be seen at once: keys that nobody knows, and keys that have to be there.
+    /// Reports unknown fields and missing required ones at once.
     pub(super) fn new(
         report: &'r mut DiagnosticSink,
         table: &'t DeTable<'i>,
@@ -32,7 +32,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         section: &'static Section,
     ) -> Self {
         let mut reader = Self { report, table, span, section };
-        reader.refuse_unknown();
+        reader.reject_unknown();
         for field in section.fields {
             if field.need == Presence::Required && !table.contains_key(field.name) {
                 let message = format!("{} needs `{}`", section.name, field.name);
@@ -44,38 +44,38 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         reader
     }
 
-    fn refuse_unknown(&mut self) {
+    fn reject_unknown(&mut self) {
         for key in self.table.keys() {
             let name: &str = key.get_ref();
             if self.section.field(name).is_some() {
                 continue;
             }
-            let message = format!("unknown key {} in {}", quoted(name), self.section.name);
+            let message = format!("unknown field {} in {}", quoted(name), self.section.name);
             let names = self.section.fields.iter().map(|field| field.name);
             let hint = match similar(name, names.clone()) {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("the keys are {}", listed(names)),
+                None => format!("the fields are {}", listed(names)),
             };
             self.report.error(key.span(), message).hint = Some(hint);
         }
     }
 
-    /// Where the table stands.
+    /// The span of the table.
     pub(super) fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// Where the value of a key stands, or else the table.
+    /// The span of a field's value, or else of the table.
     pub(super) fn span_of(&self, name: &str) -> Range<usize> {
         self.table.get(name).map_or_else(|| self.span(), Spanned::span)
     }
 
     pub(super) fn value(&self, name: &str) -> Option<&'t SpannedValue<'i>> {
-        debug_assert!(self.section.field(name).is_some(), "{name} is in the table of options");
+        debug_assert!(self.section.field(name).is_some(), "{name} is in the table of fields");
         self.table.get(name)
     }
 
-    /// The names of the keys that are there.
+    /// The names of the fields that are present.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'t str> + use<'t, 'i> {
         self.table.keys().map(|key| &**key.get_ref())
     }
@@ -103,7 +103,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         }
     }
 
-    /// What a function makes of a text.
+    /// A text, parsed by a function.
     pub(super) fn parsed<T>(
         &mut self,
         name: &str,
@@ -126,7 +126,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
     pub(super) fn rate(&mut self, name: &str) -> Option<Rate> {
         let value = self.value(name)?;
         if let DeValue::Integer(number) = value.get_ref() {
-            let message = format!("`{name}` does not say per what time");
+            let message = format!("`{name}` has no period");
             let problem = self.report.error(value.span(), message);
             problem.hint = Some(format!("write it as text: \"{number}/s\", \"{number} per 15m\""));
             return None;
@@ -134,7 +134,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         self.parsed(name, text::rate)
     }
 
-    /// One of the words that the table of options has for this key.
+    /// One of the words that the table of fields has for this field.
     pub(super) fn choice(&mut self, name: &str) -> Option<&'static str> {
         let value = self.value(name)?;
         let words = match self.section.field(name).map(|field| &field.kind) {
@@ -153,7 +153,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
             let message = format!("`{name}` cannot be {}", quoted(text));
             let hint = match similar(text, words.iter().copied()) {
                 Some(meant) => format!("did you mean \"{meant}\"?"),
-                None => format!("it is one of {}", in_quotes(words)),
+                None => format!("use one of {}", in_quotes(words)),
             };
             self.report.error(value.span(), message).hint = Some(hint);
         }
@@ -168,7 +168,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         }
     }
 
-    /// A whole number, in the range that the table of options has for this key.
+    /// A whole number, in the range that the table of fields has for this field.
     pub(super) fn integer(&mut self, name: &str) -> Option<u64> {
         let value = self.value(name)?;
         let (min, max) = match self.section.field(name) {
@@ -225,7 +225,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         }
     }
 
-    /// The value, or `None` and a report at the key that it comes from.
+    /// The value, or `None` and a report at its field.
     pub(super) fn or_report<T>(&mut self, name: &str, result: Result<T, TextError>) -> Option<T> {
         let span = self.span_of(name);
         self.or_report_at(span, result)
@@ -269,7 +269,7 @@ pub(super) fn whole(integer: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// What a value is, for a message.
+/// The kind of a value, for a message.
 pub(super) const fn kind_of(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "text",

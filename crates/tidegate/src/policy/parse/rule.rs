@@ -15,8 +15,8 @@ use crate::policy::{
     Override, Pattern, Rule, key,
 };
 
-/// The rule that a table says. Where something is wrong it has been reported, and the rule is only
-/// good for finding out what else is.
+/// The rule in a table. Where something is wrong it has been reported, and the rule only serves to
+/// find more errors.
 pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
     let draft = read_algorithm(table);
     let limit = draft.as_ref().and_then(|(algorithm, draft)| build(table, algorithm, draft));
@@ -80,7 +80,8 @@ fn read_algorithm(table: &mut TableReader<'_, '_, '_>) -> Option<(&'static str, 
         [first, second, ..] => {
             let message = format!("the rule has two limits, `{first}` and `{second}`");
             let problem = table.report.error(table.span_of(second), message);
-            problem.hint = Some("write a second rule; a request has to pass both".into());
+            problem.hint =
+                Some("write a second rule; a request is allowed if both allow it".into());
             None
         }
     }
@@ -98,17 +99,17 @@ pub(super) fn build(
             None
         }
         Err(error) => {
-            // Its keys have been looked at, so this reports nothing twice.
+            // Its fields have been read, so this reports nothing twice.
             report_invalid(&mut table.table(algorithm)?, error);
             None
         }
     }
 }
 
-/// Stands in for a limit that could not be read, in a policy that is not going to be used.
+/// A placeholder for a limit that could not be read, in a policy that will not be used.
 fn nothing() -> Limit {
     let gap = Duration::from_secs(1);
-    Limit::Cooldown(Cooldown::new(gap).unwrap_or_else(|_| unreachable!("a second is a gap")))
+    Limit::Cooldown(Cooldown::new(gap).unwrap_or_else(|_| unreachable!("a second is a valid gap")))
 }
 
 fn read_key(table: &mut TableReader<'_, '_, '_>) -> Key {
@@ -129,7 +130,7 @@ fn read_key(table: &mut TableReader<'_, '_, '_>) -> Key {
     key
 }
 
-/// Whether an attribute may have no pattern at all, so that no value will do.
+/// Whether an attribute may have no pattern at all, so that no value matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EmptyPatterns {
     Refused,
@@ -153,9 +154,9 @@ pub(super) fn read_conditions<'t, 'i>(
         let any_of = match patterns.get_ref() {
             DeValue::Array(list) => {
                 if list.is_empty() && nothing == EmptyPatterns::Refused {
-                    let message = format!("{} can be nothing", quoted(attribute.get_ref()));
+                    let message = format!("{} has no patterns", quoted(attribute.get_ref()));
                     table.report.error(patterns.span(), message).hint =
-                        Some("leave the attribute out, or list what it may be".into());
+                        Some("remove the attribute, or list its values".into());
                 }
                 list.iter().filter_map(|pattern| read_pattern(table, pattern)).collect()
             }
@@ -238,7 +239,7 @@ fn read_overrides(
         let until_ns = read_until(&mut reader);
         overrides.push(Override {
             key,
-            // As with a rule, only good for finding out what else is wrong.
+            // As with a rule, only to find more errors.
             grant: grant.unwrap_or(Grant::Unlimited),
             until_ns,
         });
@@ -246,7 +247,7 @@ fn read_overrides(
     overrides
 }
 
-/// Which keys an override is for.
+/// The keys that an override is for.
 pub(super) fn read_override_key(table: &mut TableReader<'_, '_, '_>) -> Vec<Condition> {
     let key = table.value("key");
     key.map(|key| read_conditions(table, "key", key, EmptyPatterns::Refused)).unwrap_or_default()
@@ -264,22 +265,22 @@ fn read_grant(
         if own.contains(&name) {
             has_numbers = true;
         } else if !["key", "unlimited", "until"].contains(&name) && OVERRIDE.field(name).is_some() {
-            let message = format!("an override of `{algorithm}` has no `{name}`");
+            let message = format!("an override of `{algorithm}` cannot set `{name}`");
             let span = table.span_of(name);
             table.report.error(span, message).hint =
-                Some(format!("it can change `{}`", own.join("`, `")));
+                Some(format!("it can set `{}`", own.join("`, `")));
         }
     }
     let is_unlimited = table.boolean("unlimited");
     if is_unlimited == Some(false) {
         let span = table.span_of("unlimited");
-        table.report.error(span, "`unlimited = false` says nothing").hint =
-            Some("leave it out, and give numbers".into());
+        table.report.error(span, "`unlimited = false` has no effect").hint =
+            Some("remove it, and give numbers".into());
     }
     if is_unlimited == Some(true) && has_numbers {
         let span = table.span_of("unlimited");
         table.report.error(span, "the override is unlimited and has numbers").hint =
-            Some("leave out one of them".into());
+            Some("remove one of them".into());
     }
     if is_unlimited.is_none() && !has_numbers {
         let problem = table.report.error(table.span(), "the override changes nothing");
@@ -314,7 +315,7 @@ pub(super) fn read_until(table: &mut TableReader<'_, '_, '_>) -> Option<u64> {
     let time = text.parse::<jiff::Timestamp>();
     let ns = time.ok().and_then(|time| u64::try_from(time.as_nanosecond()).ok());
     let problem = || {
-        TextError::new(format!("{} is not a time as in RFC 3339", quoted(&text)))
+        TextError::new(format!("{} is not an RFC 3339 time", quoted(&text)))
             .hint("write \"2027-01-01T00:00:00Z\" or \"2027-01-01T02:00:00+02:00\"")
     };
     table.or_report("until", ns.ok_or_else(problem))

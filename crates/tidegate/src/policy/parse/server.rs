@@ -61,13 +61,13 @@ fn read_names(table: &mut TableReader<'_, '_, '_>, field: &'static str) -> Vec<B
     names.iter().filter_map(|name| table.text_in(field, name).map(Into::into)).collect()
 }
 
-/// A name that a header of HTTP can have, in lower case.
+/// The name of an HTTP header, in lower case.
 fn read_header_name(text: &str) -> Result<Box<str>, TextError> {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if text.bytes().all(is_of_name) {
         Ok(text.to_ascii_lowercase().into())
     } else {
-        Err(TextError::new(format!("{} is not the name of a header", quoted(text)))
+        Err(TextError::new(format!("{} is not a header name", quoted(text)))
             .hint("write \"x-user\""))
     }
 }
@@ -103,7 +103,7 @@ fn no_network(text: &str) -> TextError {
         .hint("write \"10.0.0.0/8\" or \"192.0.2.7\"")
 }
 
-/// Millionths of the requests.
+/// Millionths of the keys.
 fn read_enforce(table: &mut TableReader<'_, '_, '_>) -> Option<u32> {
     let value = table.value("enforce")?;
     let text = match value.get_ref() {
@@ -117,7 +117,7 @@ fn read_enforce(table: &mut TableReader<'_, '_, '_>) -> Option<u32> {
         }
     };
     let problem = || {
-        TextError::new(format!("{} is not a part of the requests", quoted(text)))
+        TextError::new(format!("{} is not a share of the keys", quoted(text)))
             .hint("write \"all\", \"none\", or a fraction from 0.0 to 1.0 with up to six decimals")
     };
     table.or_report("enforce", millionths(text).ok_or_else(problem))

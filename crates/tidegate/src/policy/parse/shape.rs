@@ -1,4 +1,4 @@
-//! A look at the shape of a file before it is read, to keep what reading takes in bounds.
+//! A scan of a file before it is parsed, to bound what parsing takes.
 //!
 //! Each part of a dotted key nests one table deeper, and a key of a million parts would take the
 //! stack with it. Each table takes a kilobyte, so a file full of `{a=1},` would take two hundred
@@ -17,13 +17,13 @@ const MOST_TABLES: usize = 250_000;
 /// More brackets, commas, equal signs and lines than 50 000 rules have.
 const MOST_MARKS: usize = 3_000_000;
 
-/// Where and how the text is not one that should be read.
+/// Why a text is not parsed, and where.
 pub(super) struct ShapeError {
     pub(super) span: Range<usize>,
     pub(super) error: TextError,
 }
 
-/// What can be seen without reading.
+/// The results of the scan.
 #[derive(Debug, Default)]
 pub(super) struct Shape {
     /// Brackets, commas, equal signs and lines.
@@ -31,15 +31,15 @@ pub(super) struct Shape {
     /// A brace that is still open where a list ends or the next table begins, or at the end.
     pub(super) unclosed: Option<usize>,
     tables: usize,
-    /// The brackets and braces that are open.
+    /// The open brackets and braces.
     open: Vec<usize>,
-    /// Where the key that is being looked at begins, and how many dots it has.
+    /// Where the current key begins, and how many dots it has.
     key_start: usize,
     dots: usize,
 }
 
 impl Shape {
-    /// Looks at a text. Strings and comments do not count.
+    /// Scans a text. Strings and comments do not count.
     pub(super) fn of(text: &str) -> Result<Self, ShapeError> {
         let (bytes, mut at, mut shape) = (text.as_bytes(), 0, Self::default());
         while at < bytes.len() {
@@ -65,7 +65,7 @@ impl Shape {
                 self.tables += 1;
                 return;
             }
-            // Names may stand apart from their dots.
+            // Names may be separated from their dots.
             b' ' | b'\t' | b'_' | b'-' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => return,
             b'[' if self.in_brace(bytes) && begins_line(bytes, at) => {
                 // No key begins with a bracket: this is the header of the next table.
@@ -115,13 +115,13 @@ impl Shape {
     }
 }
 
-/// Whether there is only space in front of a byte in its line.
+/// Whether only space precedes a byte in its line.
 fn begins_line(bytes: &[u8], at: usize) -> bool {
     let before = bytes[..at].iter().rev().find(|byte| **byte != b' ' && **byte != b'\t');
     before.is_none_or(|byte| *byte == b'\n')
 }
 
-/// Behind the string that begins here; at the end of the line if it does not end.
+/// The position after the string that begins here; the end of the line if it is not closed.
 fn string_end(bytes: &[u8], start: usize) -> usize {
     let quote = bytes[start];
     let triple = [quote; 3];

@@ -46,7 +46,7 @@ fn effort() -> WorkBudget {
 
 proptest! {
     #[test]
-    fn what_is_covered_is_never_met_alone(wide in conditions(), narrow in conditions()) {
+    fn covered_conditions_never_match_alone(wide in conditions(), narrow in conditions()) {
         prop_assume!(covers(&wide, &narrow, &mut effort()));
         for x in VALUES {
             for y in VALUES {
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn an_example_finds_all_that_cover(
+    fn an_example_finds_every_covering_list(
         lists in prop::collection::vec(conditions(), 0..12),
         narrow in conditions(),
     ) {
@@ -74,7 +74,7 @@ proptest! {
 }
 
 #[test]
-fn without_effort_nothing_is_found() {
+fn an_exhausted_budget_finds_nothing() {
     let all: &[Condition] = &[];
     assert_eq!(Subsumption::new(vec![all]).of(all, &mut WorkBudget::new(1)), Vec::<usize>::new());
     assert_eq!(Subsumption::new(vec![all]).of(all, &mut WorkBudget::new(2)), [0]);

@@ -5,7 +5,7 @@ use tidegate_core::Rate;
 use super::{duration, format_duration, rate};
 
 #[test]
-fn durations_are_read_as_people_write_them() {
+fn durations_parse_in_common_notations() {
     for (text, ns) in [
         ("10s", 10_000_000_000),
         ("1h30m", 5_400_000_000_000),
@@ -32,7 +32,7 @@ fn durations_are_read_as_people_write_them() {
 }
 
 #[test]
-fn what_is_not_a_duration_says_why() {
+fn invalid_durations_give_the_reason() {
     for (text, why) in [
         ("", "empty"),
         ("90", "a unit is missing"),
@@ -43,8 +43,8 @@ fn what_is_not_a_duration_says_why() {
         ("1m1h", "larger unit comes first"),
         ("1s1s", "larger unit comes first"),
         ("1.5ns", "whole number of nanoseconds"),
-        ("1month", "no unit"),
-        ("5 parsecs", "no unit"),
+        ("1month", "unknown unit"),
+        ("5 parsecs", "unknown unit"),
         ("1..5s", "not a number"),
         ("1_s", "not a number"),
         ("99999999999999999999s", "too long"),
@@ -58,7 +58,7 @@ fn what_is_not_a_duration_says_why() {
 }
 
 #[test]
-fn rates_are_read_as_people_write_them() {
+fn rates_parse_in_common_notations() {
     for (text, count, secs) in [
         ("4000/s", 4_000, 1),
         ("1/s", 1, 1),
@@ -76,10 +76,10 @@ fn rates_are_read_as_people_write_them() {
 }
 
 #[test]
-fn what_is_not_a_rate_says_why() {
+fn invalid_rates_give_the_reason() {
     for (text, why) in [
-        ("10", "per what time"),
-        ("", "per what time"),
+        ("10", "no period"),
+        ("", "no period"),
         ("0/s", "zero"),
         ("-1/s", "negative"),
         ("0.5/s", "not a whole number"),
@@ -87,8 +87,8 @@ fn what_is_not_a_rate_says_why() {
         ("99999999999999999999/s", "too large"),
         ("1/0s", "zero"),
         ("1/10", "unit is missing"),
-        ("1/fortnight", "no unit"),
-        ("1/month", "no unit"),
+        ("1/fortnight", "unknown unit"),
+        ("1/month", "unknown unit"),
         ("1/", "empty"),
         ("1/30000w", "at most"),
     ] {

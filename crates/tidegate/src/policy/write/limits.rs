@@ -1,4 +1,4 @@
-//! Limits as they are written: in full for a rule, and for an override what differs from its rule.
+//! Limits as text: in full for a rule, and for an override what differs from its rule.
 
 use tidegate_core::{Carry, Sliding};
 
@@ -10,11 +10,11 @@ use crate::policy::{Cycle, Limit, Slots};
 struct OverridableNumber {
     name: &'static str,
     value: String,
-    /// What holds where nothing is written; `None`: it has to be written.
+    /// The value where nothing is written; `None`: it is required.
     default: Option<String>,
 }
 
-/// The name of the algorithm and its value, without what is the default.
+/// The name of the algorithm and its value, without defaults.
 pub(crate) fn in_full(limit: &Limit) -> (&'static str, String) {
     let algorithm = limit.algorithm();
     if let Limit::Cooldown(cooldown) = limit {
@@ -33,14 +33,14 @@ pub(crate) fn in_full(limit: &Limit) -> (&'static str, String) {
     (algorithm, table(entries))
 }
 
-/// The numbers of an override that it does not have from its rule; at least one, because an override
-/// without any is refused.
+/// The numbers of an override that differ from its rule's; at least one, because an override
+/// without any is invalid.
 pub(crate) fn over(own: &Limit, given: &Limit) -> Vec<(&'static str, String)> {
     let own = numbers(own);
     let is_inherited = |number: &OverridableNumber| {
         let own = own.iter().find(|own| own.name == number.name);
         own.is_some_and(|own| {
-            // Where the rule writes nothing the override has its own default: a burst follows its
+            // Where the rule has the default, the override has its own default: a burst follows its
             // own rate.
             let is_written = own.default.as_ref() != Some(&own.value);
             let inherited = if is_written { Some(&own.value) } else { number.default.as_ref() };

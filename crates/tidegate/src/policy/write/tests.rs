@@ -32,9 +32,9 @@ fn times_are_exact() {
 }
 
 #[test]
-fn rates_are_said_as_they_are_read() {
-    for said in ["10/s", "1/ms", "5/d", "100 per 15m", "3 per 1m1ns", "7 per 11s", "1 per 7d"] {
-        assert_eq!(format_rate(rate(said).unwrap()), said);
+fn rates_round_trip() {
+    for text in ["10/s", "1/ms", "5/d", "100 per 15m", "3 per 1m1ns", "7 per 11s", "1 per 7d"] {
+        assert_eq!(format_rate(rate(text).unwrap()), text);
     }
     assert_eq!(format_rate(rate("2 per week").unwrap()), "2 per 7d");
     assert_eq!(
@@ -46,7 +46,7 @@ fn rates_are_said_as_they_are_read() {
 }
 
 #[test]
-fn every_zone_is_read_as_it_was_written() {
+fn every_zone_round_trips() {
     for zone in jiff::tz::db().available() {
         let Ok(calendar) = format!("day in {zone}").parse::<Calendar>() else { continue };
         assert_eq!(calendar.to_string().parse::<Calendar>().unwrap(), calendar, "{zone}");
@@ -54,7 +54,7 @@ fn every_zone_is_read_as_it_was_written() {
 }
 
 #[test]
-fn an_attribute_that_is_there_twice_begins_another_table() {
+fn a_repeated_attribute_begins_another_table() {
     let of = |names: &[&str]| {
         let all: Vec<_> = names.iter().map(|name| Condition::new(name, ["x"]).unwrap()).collect();
         conditions_in_tables(&all)

@@ -35,7 +35,7 @@ impl TableWriter {
         self.0.is_empty()
     }
 
-    /// The table with its header. The values stand below each other.
+    /// The table with its header. The values are aligned.
     pub(crate) fn under(&self, header: &str) -> String {
         let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let mut table = format!("{header}\n");
@@ -46,7 +46,7 @@ impl TableWriter {
     }
 }
 
-/// A text in quotes. What cannot be seen is written as its number, so that nobody overlooks it.
+/// A text in quotes. Invisible characters are written as their numbers.
 pub(crate) fn text(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -71,7 +71,7 @@ pub(crate) fn text(text: &str) -> String {
     quoted
 }
 
-/// Control characters, which TOML wants escaped, and others that do not show: marks that turn the
+/// Control characters, which TOML wants escaped, and other invisible ones: marks that change the
 /// direction of text, separators of lines that are not line ends, soft hyphens, tags.
 fn is_unseen(c: char) -> bool {
     let others = ['\u{ad}', '\u{61c}', '\u{180e}', '\u{2028}', '\u{2029}'];
@@ -107,7 +107,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     text(&format_duration(duration))
 }
 
-/// A time as in RFC 3339. All that 64 bits of nanoseconds can say is before the year 2555.
+/// A time as in RFC 3339. All times in 64 bits of nanoseconds are before the year 2555.
 pub(crate) fn time(unix_ns: u64) -> String {
     let time = jiff::Timestamp::from_nanosecond(unix_ns.into());
     text(&time.unwrap_or(jiff::Timestamp::MAX).to_string())
@@ -125,7 +125,7 @@ pub(crate) fn conditions<'c>(conditions: impl IntoIterator<Item = &'c Condition>
     }))
 }
 
-/// The same, in as many tables as it takes, for conditions that are about one attribute twice.
+/// The same, in as many tables as needed, for conditions with a repeated attribute.
 pub(crate) fn conditions_in_tables(all: &[Condition]) -> String {
     let (mut tables, mut seen): (Vec<Vec<&Condition>>, HashSet<&str>) =
         (vec![vec![]], HashSet::new());
@@ -144,10 +144,10 @@ pub(crate) fn conditions_in_tables(all: &[Condition]) -> String {
     }
 }
 
-/// The texts of a key. An address that is cut in both families takes two of them.
+/// The texts of a key. An address that is cut in both families has two of them.
 pub(crate) fn key_parts(key: &Key) -> Vec<String> {
     let part = |part: &KeyPart| match part {
-        // Without a word more it would be read as an address.
+        // Without the suffix it would be parsed as an address.
         KeyPart::Text(attribute) if &**attribute == "ip" => vec!["ip/text".into()],
         KeyPart::Text(attribute) => vec![attribute.to_string()],
         KeyPart::Address { attribute, v4_bits, v6_bits } => {

@@ -3,12 +3,12 @@
 use crate::policy::Pattern;
 use crate::policy::text::{TextError, quoted};
 
-/// What one comparison says about an attribute.
+/// One comparison of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Test {
     pub(super) attribute: String,
     pub(super) pattern: Pattern,
-    /// Whether the attribute must be there and look otherwise.
+    /// Whether the attribute must be present and not match.
     pub(super) is_excluded: bool,
 }
 
@@ -16,7 +16,7 @@ pub(super) struct Test {
 pub(super) fn condition(text: &str) -> Result<Vec<Test>, TextError> {
     let tokens = tokens(text)?;
     let parts = tokens.split(|token| *token == Token::Sign("&&"));
-    parts.map(|part| comparison(part).ok_or_else(|| not_understood(text))?).collect()
+    parts.map(|part| comparison(part).ok_or_else(|| unsupported(text))?).collect()
 }
 
 /// The attribute that a variable names.
@@ -24,7 +24,7 @@ pub(super) fn variable(text: &str) -> Result<String, TextError> {
     let tokens = tokens(text)?;
     match operand(&tokens) {
         Some((Operand::Attribute(name) | Operand::Number(name), [])) => Ok(name),
-        _ => Err(TextError::new(format!("{} is not understood", quoted(text)))
+        _ => Err(TextError::new(format!("{} is not supported", quoted(text)))
             .hint("a variable is `descriptors[0]['key']`, `descriptors[0].key` or `key`")),
     }
 }
@@ -41,13 +41,13 @@ enum Token {
 enum Operand {
     /// The text of an attribute.
     Attribute(String),
-    /// The number that an attribute is.
+    /// The number in an attribute.
     Number(String),
     Text(String),
     Integer(i64),
 }
 
-/// A comparison; `None` if it is not one, an error if it is one that cannot be made.
+/// A comparison; `None` if it is not one, an error if it cannot hold.
 fn comparison(tokens: &[Token]) -> Option<Result<Test, TextError>> {
     let (left, rest) = operand(tokens)?;
     let [Token::Sign(sign), rest @ ..] = rest else { return None };
@@ -67,14 +67,14 @@ fn comparison(tokens: &[Token]) -> Option<Result<Test, TextError>> {
         Operand::Text(_) => return Some(Err(compares_texts(&attribute))),
         Operand::Integer(number) => match range(sign, number)? {
             (first, last) if first <= last => Pattern::Range(first, last),
-            _ => return Some(Err(TextError::new("no number is like that"))),
+            _ => return Some(Err(TextError::new("no number satisfies it"))),
         },
         Operand::Attribute(_) | Operand::Number(_) => return None,
     };
     Some(Ok(Test { attribute, pattern, is_excluded }))
 }
 
-/// The numbers that compare so with one.
+/// The numbers that satisfy a comparison with one.
 fn range(sign: &str, number: i64) -> Option<(i64, i64)> {
     Some(match sign {
         "==" | "!=" => (number, number),
@@ -86,7 +86,7 @@ fn range(sign: &str, number: i64) -> Option<(i64, i64)> {
     })
 }
 
-/// The sign that says the same with its sides changed.
+/// The operator with its sides swapped.
 fn turned(sign: &'static str) -> &'static str {
     match sign {
         "<" => ">",
@@ -97,7 +97,7 @@ fn turned(sign: &'static str) -> &'static str {
     }
 }
 
-/// An operand at the beginning, and what follows it.
+/// An operand at the start, and the rest.
 fn operand(tokens: &[Token]) -> Option<(Operand, &[Token])> {
     use Token::{Integer, Name, Sign, Text};
     match tokens {
@@ -141,22 +141,22 @@ fn tokens(text: &str) -> Result<Vec<Token>, TextError> {
         let (token, len) = if let Some(sign) = sign {
             (Token::Sign(sign), sign.len())
         } else if first == '\'' || first == '"' {
-            let end = rest[1..].find(first).ok_or_else(|| not_understood(text))?;
+            let end = rest[1..].find(first).ok_or_else(|| unsupported(text))?;
             let inner = &rest[1..=end];
             if inner.contains('\\') {
-                return Err(not_understood(text));
+                return Err(unsupported(text));
             }
             (Token::Text(inner.into()), end + 2)
         } else if first.is_ascii_digit() || first == '-' {
             let is_end = |(at, c): (usize, char)| at > 0 && !c.is_ascii_digit();
             let end = rest.char_indices().find(|it| is_end(*it)).map_or(rest.len(), |it| it.0);
-            (Token::Integer(rest[..end].parse().map_err(|_| not_understood(text))?), end)
+            (Token::Integer(rest[..end].parse().map_err(|_| unsupported(text))?), end)
         } else if first.is_alphabetic() || matches!(first, '_' | '.') {
             let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-');
             let end = rest.find(|c| !is_inner(c)).unwrap_or(rest.len());
             (Token::Name(rest[..end].into()), end)
         } else {
-            return Err(not_understood(text));
+            return Err(unsupported(text));
         };
         tokens.push(token);
         rest = rest[len..].trim_start();
@@ -164,15 +164,15 @@ fn tokens(text: &str) -> Result<Vec<Token>, TextError> {
     Ok(tokens)
 }
 
-fn not_understood(text: &str) -> TextError {
-    TextError::new(format!("the condition {} is not understood", quoted(text))).hint(
+fn unsupported(text: &str) -> TextError {
+    TextError::new(format!("the condition {} is not supported", quoted(text))).hint(
         "a condition compares an attribute (`descriptors[0]['key']`, `descriptors[0].key` or `key`) \
          with a text (==, !=) or a whole number (==, !=, <, <=, >, >=); several are joined by `&&`",
     )
 }
 
 fn compares_texts(attribute: &str) -> TextError {
-    TextError::new("texts are compared by == and != only")
+    TextError::new("text is compared by == and != only")
         .hint(format!("compare a number: `int(descriptors[0]['{attribute}']) < 10`"))
 }
 

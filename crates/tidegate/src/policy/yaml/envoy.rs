@@ -1,10 +1,11 @@
 //! Files of envoyproxy/ratelimit: a tree of descriptors per domain.
 //!
-//! A request goes down the tree, one entry for each level: at each it takes the node with its key and
-//! value, else the first whose value ends in `*` and fits, else the one with the key alone, and it never
-//! turns back. Here every node with a limit is a rule that finds entries by their places, and all rules
-//! of the domain are one group in which those come first that a request would find first. A node from
-//! which a request must not fall through to a later one gets a rule that limits nothing.
+//! A request descends the tree, one entry for each level: at each it takes the node with its key
+//! and value, else the first whose value ends in `*` and matches, else the one with the key alone,
+//! and it never backtracks. Here every node with a limit is a rule that finds entries by their
+//! positions, and all rules of the domain are one group, in the order in which a request would find
+//! them. A node from which a request must not fall through to a later one gets a rule that limits
+//! nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -23,7 +24,7 @@ use crate::policy::parse::diagnostic_sink::DiagnosticSink;
 use crate::policy::{Condition, CostTable, Grant, Limit, Missing, Mode, Override, Pattern, Rule};
 use crate::request_limit::WindowUnit;
 
-/// Reads a document: one domain. `domains` are those of the documents before.
+/// Parses a document: one domain. `domains` are those of the earlier documents.
 pub(super) fn read(
     document: &Node,
     (domains, names): (&mut HashSet<String>, &mut UniqueNames),
@@ -34,12 +35,12 @@ pub(super) fn read(
         return;
     };
     let Some(domain) = fields.text("domain", report).filter(|domain| !domain.is_empty()) else {
-        let problem = report.error(document.span.clone(), "the file does not say its `domain`");
+        let problem = report.error(document.span.clone(), "the file has no `domain`");
         problem.hint = Some("begin it with `domain: name`".into());
         return;
     };
     if !domains.insert(domain.clone()) {
-        let message = format!("the domain `{domain}` is there already");
+        let message = format!("domain `{domain}` appears twice");
         report.error(document.span.clone(), message).hint = Some("merge the two".into());
         return;
     }
@@ -91,7 +92,7 @@ impl DescriptorNode {
         }
     }
 
-    /// As it is told to people: `key` or `key_value`.
+    /// Its label in messages: `key` or `key_value`.
     fn label(&self) -> String {
         match &self.value {
             Some(value) => format!("{}_{value}", self.key),
@@ -130,7 +131,7 @@ impl<'a> RuleBuilder<'a> {
         }
         for descriptor in order {
             path.push(descriptor);
-            if self.is_too_much(path) {
+            if self.is_too_large(path) {
                 return;
             }
             self.add(&descriptor.children, path);
@@ -146,16 +147,16 @@ impl<'a> RuleBuilder<'a> {
         }
     }
 
-    /// Tells that there are more rules than memory is meant for, and stops there.
-    fn is_too_much(&mut self, path: &[&DescriptorNode]) -> bool {
+    /// Reports that there are more rules than the bound on memory allows, and stops there.
+    fn is_too_large(&mut self, path: &[&DescriptorNode]) -> bool {
         let lengths = path.iter().map(|it| it.key.len() + it.value.as_ref().map_or(0, String::len));
         self.bytes = self.bytes.saturating_add(lengths.sum());
-        let is_too_much = self.found.len() >= MOST_RULES || self.bytes > MOST_PATH_BYTES;
-        if let Some(last) = path.last().filter(|_| is_too_much && !self.report.has_errors()) {
+        let is_too_large = self.found.len() >= MOST_RULES || self.bytes > MOST_PATH_BYTES;
+        if let Some(last) = path.last().filter(|_| is_too_large && !self.report.has_errors()) {
             self.report.error(last.span.clone(), "the file has too many limits").hint =
-                Some("split it, or give fewer values a limit of their own".into());
+                Some("split it, or give fewer values their own limit".into());
         }
-        is_too_much
+        is_too_large
     }
 
     fn add_limit(
@@ -165,23 +166,23 @@ impl<'a> RuleBuilder<'a> {
         path: &[&DescriptorNode],
     ) {
         let name = self.name(limit.name.as_deref(), path);
-        let places = || (1..).zip(path).map(|(place, it)| DescriptorNames::at(place, &it.key));
+        let names = || (1..).zip(path).map(|(position, it)| DescriptorNames::at(position, &it.key));
         let mut rule = match limit.grant {
             Granted::Unlimited => Rule::new(&name, second_of(1)),
-            // Nothing passes that costs more than the whole window.
+            // A cost above the whole window is never allowed.
             Granted::PerUnit(0, unit) => {
                 Rule::new(&name, window(1, unit)).cost(CostTable::fixed(2))
             }
             Granted::PerUnit(max, unit) => Rule::new(&name, window(max, unit)),
         };
         let is_counted = |(_, descriptor): &(String, &&DescriptorNode)| !descriptor.is_shared;
-        let counted = places().zip(path).filter(is_counted).map(|(name, _)| name);
+        let counted = names().zip(path).filter(is_counted).map(|(name, _)| name);
         rule.key = Key { parts: counted.map(|name| KeyPart::Text(name.into())).collect() };
         if let Granted::Unlimited = limit.grant {
-            rule.key = Key { parts: places().take(1).map(|it| KeyPart::Text(it.into())).collect() };
+            rule.key = Key { parts: names().take(1).map(|it| KeyPart::Text(it.into())).collect() };
             let any = Pattern::Glob("*".into());
-            let who = places().take(1).map(|name| condition(&name, any.clone())).collect();
-            rule = rule.overridden(Override::new(who, Grant::Unlimited));
+            let key = names().take(1).map(|name| condition(&name, any.clone())).collect();
+            rule = rule.overridden(Override::new(key, Grant::Unlimited));
         }
         let count =
             condition(DescriptorNames::ENTRIES, Pattern::Equals(path.len().to_string().into()));
@@ -190,25 +191,25 @@ impl<'a> RuleBuilder<'a> {
         self.push(rule, &descriptor.span);
     }
 
-    /// A rule that limits nothing: its key needs what no request has.
+    /// A rule that limits nothing: its key needs an attribute that no request has.
     fn add_dead_end(&mut self, descriptor: &DescriptorNode, path: &[&DescriptorNode]) {
         let name = self.name(Some(&format!("{}, and nothing else", labels(path))), path);
         let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
-        rule.key = Key { parts: vec![KeyPart::Text(NOBODY.into())] };
+        rule.key = Key { parts: vec![KeyPart::Text(ABSENT_ATTRIBUTE.into())] };
         rule.conditions = conditions(path).collect();
         self.push(rule, &descriptor.span);
     }
 
-    /// A rule that limits nothing, so that a domain without limits is known: limits that descriptors
-    /// bring along count in it.
+    /// A rule that limits nothing, so that a domain without limits is known: limits sent with
+    /// descriptors apply in it.
     fn add_nothing(&mut self, document: &Node) {
-        let message = format!("the domain `{}` has no limit of its own", self.domain);
+        let message = format!("domain `{}` has no limits", self.domain);
         let mut problem = RawDiagnostic::new(Severity::Warning, document.span.clone(), message);
-        problem.hint = Some("only limits that descriptors bring along count in it".into());
+        problem.hint = Some("only limits sent with descriptors apply in it".into());
         self.report.push(problem);
-        let name = self.names.take(&self.domain, "no limit", "");
+        let name = self.names.reserve(&self.domain, "no limit", "");
         let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
-        rule.key = Key { parts: vec![KeyPart::Text(NOBODY.into())] };
+        rule.key = Key { parts: vec![KeyPart::Text(ABSENT_ATTRIBUTE.into())] };
         self.push(rule, &document.span);
     }
 
@@ -217,11 +218,11 @@ impl<'a> RuleBuilder<'a> {
         self.found.push(ImportedRule { rule, span: span.clone() });
     }
 
-    /// What the file says, or where it stands in the tree.
+    /// The name in the file, or the position in the tree.
     fn name(&mut self, given: Option<&str>, path: &[&DescriptorNode]) -> String {
         let path = labels(path);
         let apart = format!(" ({path})");
-        self.names.take(&self.domain, given.unwrap_or(&path), &apart)
+        self.names.reserve(&self.domain, given.unwrap_or(&path), &apart)
     }
 }
 
@@ -230,8 +231,8 @@ fn labels(path: &[&DescriptorNode]) -> String {
 }
 
 fn conditions(path: &[&DescriptorNode]) -> impl Iterator<Item = Condition> {
-    let places = (1..).zip(path);
-    places.map(|(place, it)| condition(&DescriptorNames::at(place, &it.key), it.pattern()))
+    let positions = (1..).zip(path);
+    positions.map(|(position, it)| condition(&DescriptorNames::at(position, &it.key), it.pattern()))
 }
 
 fn condition(attribute: &str, pattern: Pattern) -> Condition {
@@ -270,8 +271,8 @@ fn nodes(list: &Node, depth: usize, report: &mut DiagnosticSink) -> Vec<Descript
             nodes.push(node);
         } else {
             let label = node.label();
-            let message = format!("the descriptor `{label}` is there twice at this level");
-            report.error(item.span.clone(), message).hint = Some("leave one out".into());
+            let message = format!("descriptor `{label}` appears twice at this level");
+            report.error(item.span.clone(), message).hint = Some("remove one".into());
         }
     }
     nodes
@@ -294,7 +295,7 @@ fn node(item: &Node, depth: usize, report: &mut DiagnosticSink) -> Option<Descri
     if let Err(error) = attribute_name(&key) {
         report.error(item.span.clone(), error.message);
     }
-    let is_watched = fields.flag("shadow_mode", report) || fields.flag("quota_mode", report);
+    let is_shadow = fields.flag("shadow_mode", report) || fields.flag("quota_mode", report);
     let is_shared = fields.flag("share_threshold", report);
     if is_shared && !value.as_ref().is_some_and(|value| value.ends_with('*')) {
         let message = "`share_threshold` is for values that end in `*`";
@@ -309,7 +310,7 @@ fn node(item: &Node, depth: usize, report: &mut DiagnosticSink) -> Option<Descri
         children: fields
             .get("descriptors")
             .map_or_else(Vec::new, |it| nodes(it, depth + 1, report)),
-        mode: if is_watched { Mode::Shadow } else { Mode::Enforce },
+        mode: if is_shadow { Mode::Shadow } else { Mode::Enforce },
         is_shared,
         span: item.span.clone(),
     })
@@ -322,7 +323,7 @@ fn rate_limit(limit: &Node, report: &mut DiagnosticSink) -> Option<RateLimit> {
     let fields = fields(limit, "a rate limit", &LIMIT_FIELDS, report)?;
     let name = fields.text("name", report).filter(|name| !name.is_empty());
     if let Some(replaces) = fields.get("replaces").filter(|it| !it.is_nothing()) {
-        let message = "`replaces` is not followed: both limits count".to_owned();
+        let message = "`replaces` is not supported: both limits apply".to_owned();
         let mut problem = RawDiagnostic::new(Severity::Warning, replaces.span.clone(), message);
         problem.hint = Some("write a descriptor for what the other limit must not count".into());
         report.push(problem);
@@ -330,7 +331,7 @@ fn rate_limit(limit: &Node, report: &mut DiagnosticSink) -> Option<RateLimit> {
     let unit = fields.get("unit").filter(|unit| !unit.is_nothing());
     if fields.flag("unlimited", report) {
         if let Some(unit) = unit {
-            report.error(unit.span.clone(), "what is unlimited has no `unit`");
+            report.error(unit.span.clone(), "an unlimited rate limit has no `unit`");
         }
         return Some(RateLimit { name, grant: Granted::Unlimited });
     }
@@ -338,12 +339,12 @@ fn rate_limit(limit: &Node, report: &mut DiagnosticSink) -> Option<RateLimit> {
         report.error(limit.span.clone(), "the rate limit has no `unit`").hint = Some(units());
         return None;
     };
-    let said = unit.text().unwrap_or_default().to_ascii_lowercase();
-    let Some(unit) = WindowUnit::ALL.into_iter().find(|it| it.name() == said) else {
-        report.error(unit.span.clone(), format!("`{said}` is not a unit")).hint = Some(units());
+    let word = unit.text().unwrap_or_default().to_ascii_lowercase();
+    let Some(unit) = WindowUnit::ALL.into_iter().find(|it| it.name() == word) else {
+        report.error(unit.span.clone(), format!("`{word}` is not a unit")).hint = Some(units());
         return None;
     };
-    // What is not said is 0 there.
+    // An absent maximum is 0 there.
     let Some(max) = fields.get("requests_per_unit").filter(|max| !max.is_nothing()) else {
         return Some(RateLimit { name, grant: Granted::PerUnit(0, unit) });
     };
@@ -378,8 +379,8 @@ const LIMIT_FIELDS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name
 /// The group of all rules of a domain.
 const GROUP: &str = "descriptors";
 /// An attribute that no request has.
-const NOBODY: &str = "a descriptor that is listed";
-/// As many as any file of ours may have.
+const ABSENT_ATTRIBUTE: &str = "a descriptor that is listed";
+/// As many as a native file may have.
 const MOST_RULES: usize = 250_000;
 /// Some hundred bytes for each of them.
 const MOST_PATH_BYTES: usize = 64 << 20;

@@ -1,12 +1,12 @@
-//! Mappings of which all keys are known.
+//! Mappings with known fields.
 
 use super::node::{Node, NodeValue};
 use crate::policy::parse::diagnostic_sink::DiagnosticSink;
 
-/// The known keys of a mapping.
+/// The known fields of a mapping.
 pub(super) struct Fields<'n>(&'n Node);
 
-/// The mapping that a node is, without unknown keys; those are told.
+/// The mapping of a node; unknown fields are reported.
 pub(super) fn fields<'n>(
     node: &'n Node,
     what: &str,
@@ -27,9 +27,9 @@ pub(super) fn fields<'n>(
             });
             let hint = match nearest.filter(|it| strsim::jaro_winkler(it, name) > 0.8) {
                 Some(nearest) => format!("did you mean `{nearest}`?"),
-                None => format!("the keys of {what} are `{}`", known.join("`, `")),
+                None => format!("the fields of {what} are `{}`", known.join("`, `")),
             };
-            let message = format!("unknown key `{name}` in {what}");
+            let message = format!("unknown field `{name}` in {what}");
             report.error(key.span.clone(), message).hint = Some(hint);
         }
     }
@@ -41,7 +41,7 @@ impl<'n> Fields<'n> {
         self.0.get(name)
     }
 
-    /// The text of a key; `None` if there is none.
+    /// The text of a field; `None` if there is none.
     pub(super) fn text(&self, name: &str, report: &mut DiagnosticSink) -> Option<String> {
         let node = self.get(name).filter(|node| !node.is_nothing())?;
         if node.text().is_none() {
@@ -50,7 +50,7 @@ impl<'n> Fields<'n> {
         node.text().map(str::to_owned)
     }
 
-    /// Whether a key says `true`.
+    /// Whether a field is `true`.
     pub(super) fn flag(&self, name: &str, report: &mut DiagnosticSink) -> bool {
         let Some(node) = self.get(name).filter(|node| !node.is_nothing()) else { return false };
         match node.text() {

@@ -1,8 +1,9 @@
-//! Files of Limitador: a list of limits, each for the requests of a namespace that meet its conditions.
+//! Files of Limitador: a list of limits, each for the requests of a namespace that meet its
+//! conditions.
 //!
-//! Conditions there are about the first descriptor of a call. So each limit is a group: rules that limit
-//! nothing take the other descriptors out, and the values that a condition excludes; the limit itself
-//! is for what is left.
+//! Conditions there apply to the first descriptor of a call. So each limit is a group: rules that
+//! limit nothing take the other descriptors out, and the values that a condition excludes; the
+//! limit itself applies to the rest.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -76,52 +77,52 @@ fn read_limit(
     if report.errors() > errors {
         return;
     }
-    let made = || made_up_name(item, max, seconds);
+    let made = || default_name(item, max, seconds);
     let given = given.filter(|name| !name.trim().is_empty()).unwrap_or_else(made);
-    let name = names.take(&domain, &given, "");
+    let name = names.reserve(&domain, &given, "");
     let window = Window::new(max.max(1), Duration::from_secs(seconds));
     let Ok(window) = window else {
         report.error(item.span.clone(), "the limit is too large");
         return;
     };
-    let Some(told) = ConditionSet::of(&tests, &item.span, report) else { return };
+    let Some(set) = ConditionSet::of(&tests, &item.span, report) else { return };
     let mut group = vec![out(DescriptorNames::NUMBER, Pattern::Glob("*".into()))];
-    group.extend(told.not.iter().map(|(name, pattern)| out(name, pattern.clone())));
+    group.extend(set.not.iter().map(|(name, pattern)| out(name, pattern.clone())));
     for (number, conditions) in (1..).zip(group) {
-        let name_of_rule = names.take(&domain, &format!("{name}, not {number}"), "");
+        let name_of_rule = names.reserve(&domain, &format!("{name}, not {number}"), "");
         let mut rule = Rule::new(&name_of_rule, Limit::Window(window));
         rule.conditions = vec![conditions];
-        rule.key.parts = vec![KeyPart::Text(NOBODY.into())];
+        rule.key.parts = vec![KeyPart::Text(ABSENT_ATTRIBUTE.into())];
         let rule = rule.missing(Missing::Skip).domain(&domain).group(&name);
         found.push(ImportedRule { rule, span: item.span.clone() });
     }
     let mut rule = Rule::new(&name, Limit::Window(window)).missing(Missing::Skip);
-    rule.conditions = told.conditions;
+    rule.conditions = set.conditions;
     rule.key = key;
     if max == 0 {
-        // Nothing passes that costs more than the whole window.
+        // A cost above the whole window is never allowed.
         rule = rule.cost(CostTable::fixed(2));
     }
     let rule = rule.domain(&domain).group(&name);
     found.push(ImportedRule { rule, span: item.span.clone() });
 }
 
-/// Adds a variable to a key. It counts as the text that it is, whatever its name.
+/// Adds a variable to a key. It counts as text, whatever its name.
 fn add_text(key: &mut Key, name: &str) -> Result<(), TextError> {
     attribute_name(name)?;
     if name == "ip4" || name.starts_with("ip/") || name.starts_with("ip4/") {
-        return Err(TextError::new(format!("no variable can be called {}", quoted(name)))
-            .hint("in the key of a rule that is a part of an address; call it otherwise"));
+        return Err(TextError::new(format!("a variable cannot be named {}", quoted(name)))
+            .hint("in the key of a rule it stands for a part of an address; use another name"));
     }
-    // What is there twice tells no more requests apart than what is there once.
+    // A repeated variable distinguishes no more requests.
     if !key.parts.iter().any(|part| part.attribute() == name) {
         key.parts.push(KeyPart::Text(name.into()));
     }
     Ok(())
 }
 
-/// What to call a limit that has no name.
-fn made_up_name(item: &Node, max: u64, seconds: u64) -> String {
+/// A name for a limit without one.
+fn default_name(item: &Node, max: u64, seconds: u64) -> String {
     let condition = item.get("conditions").and_then(|it| match &*it.value {
         NodeValue::List(items) => items.first().and_then(Node::text),
         _ => None,
@@ -130,7 +131,7 @@ fn made_up_name(item: &Node, max: u64, seconds: u64) -> String {
     condition.map_or_else(|| per.clone(), |condition| format!("{per} if {condition}"))
 }
 
-/// What the conditions of a limit come down to, by attribute.
+/// The conditions of a limit, combined by attribute.
 #[derive(Default)]
 struct ConditionSet {
     conditions: Vec<Condition>,
@@ -143,7 +144,7 @@ impl ConditionSet {
         span: &Range<usize>,
         report: &mut DiagnosticSink,
     ) -> Option<Self> {
-        let mut told = Self::default();
+        let mut set = Self::default();
         let mut seen: Vec<&str> = Vec::new();
         for (test, _) in tests {
             if seen.contains(&&*test.attribute) {
@@ -153,7 +154,7 @@ impl ConditionSet {
             let same: Vec<_> =
                 tests.iter().filter(|(it, _)| it.attribute == test.attribute).collect();
             let excluded = same.iter().filter(|(it, _)| it.is_excluded);
-            told.not.extend(excluded.map(|(it, _)| (it.attribute.clone(), it.pattern.clone())));
+            set.not.extend(excluded.map(|(it, _)| (it.attribute.clone(), it.pattern.clone())));
             let wanted = same.iter().filter(|(it, _)| !it.is_excluded).map(|(it, _)| &it.pattern);
             let Some(pattern) = all_of(wanted) else {
                 let message = format!("the conditions on `{}` never hold", test.attribute);
@@ -161,13 +162,13 @@ impl ConditionSet {
                 return None;
             };
             let attribute = test.attribute.as_str().into();
-            told.conditions.push(Condition { attribute, any_of: vec![pattern] });
+            set.conditions.push(Condition { attribute, any_of: vec![pattern] });
         }
-        Some(told)
+        Some(set)
     }
 }
 
-/// One pattern that says what all of them do; `None` if nothing can look like all of them.
+/// One pattern for all of them; `None` if no value matches them all.
 fn all_of<'p>(patterns: impl Iterator<Item = &'p Pattern>) -> Option<Pattern> {
     let mut whole = Pattern::Glob("*".into());
     for pattern in patterns {
@@ -192,7 +193,7 @@ fn out(attribute: &str, pattern: Pattern) -> Condition {
     Condition { attribute: attribute.into(), any_of: vec![pattern] }
 }
 
-/// The tests of a condition, with where it stands.
+/// The tests of a condition, with its span.
 fn tests(
     (text, span): &(String, Range<usize>),
     report: &mut DiagnosticSink,
@@ -227,7 +228,7 @@ fn texts(
             None => {
                 let message = format!("each of `{name}` is a text, not {}", item.kind());
                 report.error(item.span.clone(), message).hint =
-                    Some("put quotes around it, and one dash in front of it".into());
+                    Some("put quotes around it, and one dash before it".into());
             }
         }
     }
@@ -258,4 +259,4 @@ const FIELDS: [&str; 7] =
 /// About 292 years.
 const MOST_SECONDS: u64 = i64::MAX as u64 / 1_000_000_000;
 /// An attribute that no request has.
-const NOBODY: &str = "a limit that applies";
+const ABSENT_ATTRIBUTE: &str = "a limit that applies";

@@ -2,26 +2,27 @@
 
 use std::collections::{HashMap, HashSet};
 
-/// The names that are taken, by domain.
+/// The names in use, by domain.
 #[derive(Default)]
 pub(super) struct UniqueNames(HashMap<String, Taken>);
 
 #[derive(Default)]
 struct Taken {
     names: HashSet<String>,
-    /// The number to try next for a name that is taken, so that a thousand of them are not a million
+    /// The next number to try for a name in use, so that a thousand of them do not need a million
     /// tries.
     numbers: HashMap<String, u64>,
 }
 
 impl UniqueNames {
-    /// Takes a name that no rule of the domain has yet: what is wanted, else that with `apart` behind
-    /// it, else that with a number. All of them are short, and what tells them apart is never cut off.
-    pub(super) fn take(&mut self, domain: &str, wanted: &str, apart: &str) -> String {
+    /// Reserves a name that no rule of the domain has yet: the wanted one, else that with `apart`
+    /// appended, else that with a number. All are short, and what distinguishes them is never cut
+    /// off.
+    pub(super) fn reserve(&mut self, domain: &str, wanted: &str, apart: &str) -> String {
         if !self.0.contains_key(domain) {
             self.0.insert(domain.to_owned(), Taken::default());
         }
-        let taken = self.0.get_mut(domain).unwrap_or_else(|| unreachable!("it is put there"));
+        let taken = self.0.get_mut(domain).unwrap_or_else(|| unreachable!("it was just inserted"));
         let wanted = clean(wanted);
         let first = shortened(&wanted, "");
         let second = shortened(&format!("{wanted}{}", clean(apart)), "");
@@ -40,24 +41,24 @@ impl UniqueNames {
     }
 }
 
-/// Without what a name must not have.
+/// Replaces characters that a name must not have.
 fn clean(text: &str) -> String {
     let end = text.floor_char_boundary(MOST_BYTES + 1);
     text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A text that is cut so far that what must be behind it has room.
-fn shortened(text: &str, behind: &str) -> String {
-    if text.len() + behind.len() <= MOST_BYTES {
-        return format!("{text}{behind}");
+/// A text, cut so that `suffix` fits after it.
+fn shortened(text: &str, suffix: &str) -> String {
+    if text.len() + suffix.len() <= MOST_BYTES {
+        return format!("{text}{suffix}");
     }
-    let end = text.floor_char_boundary(MOST_BYTES - CUT.len_utf8() - behind.len());
-    format!("{}{CUT}{behind}", &text[..end])
+    let end = text.floor_char_boundary(MOST_BYTES - CUT.len_utf8() - suffix.len());
+    format!("{}{CUT}{suffix}", &text[..end])
 }
 
-/// Below what the name of a rule may have.
+/// Less than the name of a rule may have.
 const MOST_BYTES: usize = 123;
-/// Where something was cut off.
+/// Marks a cut.
 const CUT: char = '…';
 
 #[cfg(test)]
@@ -70,20 +71,20 @@ mod tests {
         let long = "é".repeat(100);
         let mut seen = HashSet::new();
         for wanted in ["a", "a", "a", "a 2", "a (b)", &long, &long, &long, "\n", "\t"] {
-            let name = names.take("d", wanted, " (b)");
+            let name = names.reserve("d", wanted, " (b)");
             assert!(name.len() <= MOST_BYTES && !name.chars().any(char::is_control), "{name:?}");
             assert!(seen.insert(name.clone()), "{name:?} twice");
         }
         for name in ["a", "a (b)", "a 2", "a 2 (b)"] {
             assert!(seen.contains(name), "{name}");
         }
-        assert_eq!(names.take("other", "a", ""), "a");
+        assert_eq!(names.reserve("other", "a", ""), "a");
     }
 
     #[test]
     fn many_of_one_name_do_not_take_long() {
         let mut names = UniqueNames::default();
-        let last = (0..100_000).map(|_| names.take("d", "a", "")).last();
+        let last = (0..100_000).map(|_| names.reserve("d", "a", "")).last();
         assert_eq!(last.as_deref(), Some("a 100000"));
     }
 }

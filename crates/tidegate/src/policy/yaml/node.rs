@@ -1,4 +1,4 @@
-//! A YAML file as a tree whose nodes know where they stand.
+//! A YAML file as a tree of nodes with their spans.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
-/// A piece of the file.
+/// A node of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) value: Rc<NodeValue>,
@@ -14,21 +14,21 @@ pub(super) struct Node {
     pub(super) span: Range<usize>,
     /// How deep it is nested, aliases included.
     depth: usize,
-    /// How much it says, aliases included: nodes, and text by the [`TEXT_BYTES`].
+    /// Its size, aliases included: nodes, and one more for every [`TEXT_BYTES`] of text.
     size: usize,
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Debug)]
 pub(super) enum NodeValue {
-    /// Text as it stands there; whether it was quoted.
+    /// The text as written; whether it was quoted.
     Scalar(String, bool),
     List(Vec<Node>),
     /// Keys are scalars, and in the order of the file.
     Map(Vec<(Node, Node)>),
 }
 
-/// Why a file is not YAML, or not to be read.
+/// Why a file is not YAML, or is not read.
 #[derive(Debug)]
 pub(super) struct YamlError {
     pub(super) span: Range<usize>,
@@ -52,12 +52,12 @@ impl Node {
         }
     }
 
-    /// Whether there is nothing: `key:` or `key: null`.
+    /// Whether it is null: `key:` or `key: null`.
     pub(super) fn is_nothing(&self) -> bool {
         matches!(&*self.value, NodeValue::Scalar(text, false) if matches!(&**text, "" | "~" | "null"))
     }
 
-    /// What it is, in words.
+    /// Its kind, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match &*self.value {
             NodeValue::Scalar(..) if self.is_nothing() => "nothing",
@@ -68,17 +68,17 @@ impl Node {
     }
 }
 
-/// The documents of a file. Those with nothing in them are left out.
+/// The documents of a file. Empty ones are left out.
 pub(super) fn read(text: &str) -> Result<Vec<Node>, YamlError> {
-    let mut reader = YamlReader { places: ByteOffsets::of(text), ..YamlReader::default() };
+    let mut reader = YamlReader { offsets: ByteOffsets::of(text), ..YamlReader::default() };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| {
-            let at = reader.places.byte(error.marker().index());
-            let message = format!("this is not YAML: {}", error.info());
+            let at = reader.offsets.byte(error.marker().index());
+            let message = format!("not valid YAML: {}", error.info());
             YamlError { span: at..at, message, hint: None }
         })?;
-        reader.take(event, span)?;
+        reader.read_event(event, span)?;
     }
     reader.documents.retain(|document| !document.is_nothing());
     Ok(reader.documents)
@@ -86,7 +86,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Node>, YamlError> {
 
 #[derive(Default)]
 struct YamlReader {
-    places: ByteOffsets,
+    offsets: ByteOffsets,
     documents: Vec<Node>,
     open: Vec<OpenNode>,
     anchors: HashMap<usize, Node>,
@@ -102,8 +102,8 @@ struct OpenNode {
 }
 
 impl YamlReader {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), YamlError> {
-        let span = self.places.byte(span.start.index())..self.places.byte(span.end.index());
+    fn read_event(&mut self, event: Event<'_>, span: Span) -> Result<(), YamlError> {
+        let span = self.offsets.byte(span.start.index())..self.offsets.byte(span.end.index());
         let bad = |message: &str, hint: &str| YamlError {
             span: span.clone(),
             message: message.into(),
@@ -128,7 +128,7 @@ impl YamlReader {
                 let Some(OpenNode { start, anchor, items, is_map }) = self.open.pop() else {
                     return Ok(());
                 };
-                // What a list or mapping is about stands where it begins.
+                // The span of a list or mapping is its start.
                 let span = start..start + 1;
                 let depth = 1 + items.iter().map(|item| item.depth).max().unwrap_or(0);
                 if depth > MOST_DEPTH {
@@ -141,10 +141,10 @@ impl YamlReader {
             }
             Event::Alias(anchor) => {
                 let Some(known) = self.anchors.get(&anchor) else {
-                    return Err(bad("nothing has this anchor", "an anchor comes before its alias"));
+                    return Err(bad("unknown anchor", "an anchor comes before its alias"));
                 };
                 let node = Node { span: span.clone(), ..known.clone() };
-                // Whoever reads it reads all of it, once more.
+                // An alias is read in full each time.
                 self.count(node.size, &span)?;
                 self.add(node, 0);
             }
@@ -157,13 +157,13 @@ impl YamlReader {
         Ok(())
     }
 
-    /// Counts what the file says, and everything that an alias stands for.
+    /// Counts the size of the file, with every alias in full.
     fn count(&mut self, size: usize, span: &Range<usize>) -> Result<(), YamlError> {
         self.size = self.size.saturating_add(size);
         if self.size <= MOST_SIZE {
             return Ok(());
         }
-        let message = "up to here the file says too many things, aliases counted each time";
+        let message = "the file is too large up to here; each alias counts in full";
         let hint = Some("split it, or use fewer aliases".into());
         Err(YamlError { span: span.clone(), message: message.into(), hint })
     }
@@ -181,11 +181,11 @@ impl YamlReader {
 
 fn too_deep(span: Range<usize>) -> YamlError {
     let hint = Some("no policy needs that".into());
-    YamlError { span, message: "this is nested too deep".into(), hint }
+    YamlError { span, message: "nested too deep".into(), hint }
 }
 
-/// A mapping of keys and values that follow each other. What `<<` names is part of it, except where a key
-/// is there already.
+/// A mapping of keys and values that follow each other. Mappings merged with `<<` are part of it,
+/// except for keys that it already has.
 fn mapping(items: Vec<Node>) -> Result<NodeValue, YamlError> {
     let mut entries: Vec<(Node, Node)> = Vec::with_capacity(items.len() / 2);
     let mut merged = Vec::new();
@@ -197,8 +197,8 @@ fn mapping(items: Vec<Node>) -> Result<NodeValue, YamlError> {
             return Err(YamlError { span: key.span, message, hint: None });
         };
         if !known.insert(name.clone()) {
-            let message = format!("the key `{name}` is there twice");
-            return Err(YamlError { span: key.span, message, hint: Some("leave one out".into()) });
+            let message = format!("field `{name}` appears twice");
+            return Err(YamlError { span: key.span, message, hint: Some("remove one".into()) });
         }
         if matches!(&*key.value, NodeValue::Scalar(text, false) if text == "<<") {
             merged.push(value);
@@ -223,7 +223,7 @@ fn mapping(items: Vec<Node>) -> Result<NodeValue, YamlError> {
     Ok(NodeValue::Map(entries))
 }
 
-/// Where characters are, in bytes; empty where each is a byte.
+/// The byte offsets of characters; empty where each is a byte.
 #[derive(Default)]
 struct ByteOffsets(Vec<usize>);
 
@@ -239,14 +239,14 @@ impl ByteOffsets {
     fn byte(&self, character: usize) -> usize {
         match &*self.0 {
             [] => character,
-            places => places.get(character).or(places.last()).copied().unwrap_or(0),
+            offsets => offsets.get(character).or(offsets.last()).copied().unwrap_or(0),
         }
     }
 }
 
 /// More than any policy has; aliases cannot make more of it.
 const MOST_SIZE: usize = 1_000_000;
-/// As much text counts as one node more.
+/// This much text counts as one more node.
 const TEXT_BYTES: usize = 64;
 /// Deeper than any policy is nested: sixteen descriptors are 33 levels.
 const MOST_DEPTH: usize = 64;

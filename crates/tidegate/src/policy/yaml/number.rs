@@ -1,6 +1,6 @@
 //! Whole numbers as the YAML of Go writes them.
 
-/// The whole number that a text is: `1000`, `1_000`, `0x3e8`, `0b11`, `0o17` or `017`, `1e3`, `1000.0`.
+/// The whole number in a text: `1000`, `1_000`, `0x3e8`, `0b11`, `0o17` or `017`, `1e3`, `1000.0`.
 /// `None` if it is none, or does not fit.
 pub(super) fn whole(text: &str) -> Option<u32> {
     let plain: String = text.chars().filter(|c| *c != '_').collect();
@@ -13,7 +13,7 @@ pub(super) fn whole(text: &str) -> Option<u32> {
     (!is_negative || number == 0).then_some(number)
 }
 
-/// With the prefix of a base, or octal behind a zero.
+/// With the prefix of a base, or octal after a zero.
 fn integer(digits: &str) -> Option<u32> {
     let lower = digits.to_ascii_lowercase();
     let (base, digits) = match lower.as_bytes() {
@@ -28,7 +28,7 @@ fn integer(digits: &str) -> Option<u32> {
     number.filter(|_| digits.chars().all(is_digit))
 }
 
-/// With a point or an exponent, if nothing is behind the point in the end.
+/// With a point or an exponent, if the result is whole.
 fn decimal(digits: &str) -> Option<u32> {
     let (mantissa, exponent) = match digits.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -55,7 +55,7 @@ mod tests {
     use super::whole;
 
     #[test]
-    fn numbers_are_read_as_go_reads_them() {
+    fn numbers_parse_as_in_go() {
         for (text, expected) in [
             ("0", 0),
             ("-0", 0),

@@ -4,11 +4,11 @@
 #[derive(Debug, Default)]
 pub(super) struct ByteWriter(pub(super) Vec<u8>);
 
-/// Reads what a [`Writer`] has written.
+/// Reads what a [`ByteWriter`] has written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteReader<'a>(pub(super) &'a [u8]);
 
-/// The bytes do not say what they should.
+/// The bytes are not a valid encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -17,7 +17,7 @@ impl ByteWriter {
         self.0.push(value);
     }
 
-    /// Seven bits to a byte, the lowest first; the top bit says that there is more.
+    /// Seven bits to a byte, the lowest first; the top bit is set if more follow.
     pub(super) fn number(&mut self, mut value: u64) {
         while value >= 0x80 {
             #[allow(clippy::cast_possible_truncation, reason = "seven bits at a time")]
@@ -42,7 +42,7 @@ impl ByteWriter {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Whether it is there, and then what it is.
+    /// A byte for its presence, and then the value.
     pub(super) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.byte(u8::from(value.is_some()));
         if let Some(value) = value {
@@ -124,7 +124,7 @@ impl<'a> ByteReader<'a> {
         mut read: impl FnMut(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Vec<T>, Malformed> {
         let count = self.small::<usize>()?;
-        // Nothing takes less than a byte, so a length that lies does not cost memory.
+        // No item takes less than a byte, so a wrong length does not cost memory.
         if count > self.0.len() {
             return Err(Malformed);
         }
@@ -137,7 +137,7 @@ mod tests {
     use super::{ByteReader, ByteWriter, Malformed};
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_round_trip() {
         let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX];
         let mut writer = ByteWriter::default();
         numbers.iter().for_each(|number| writer.number(*number));
@@ -147,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_is_refused() {
+    fn malformed_bytes_are_rejected() {
         assert_eq!(ByteReader(&[0xff; 10]).number(), Err(Malformed), "more than 64 bits");
         assert_eq!(ByteReader(&[0x80]).number(), Err(Malformed), "cut off");
-        assert_eq!(ByteReader(&[9, b'a']).text(), Err(Malformed), "shorter than it says");
+        assert_eq!(ByteReader(&[9, b'a']).text(), Err(Malformed), "shorter than its length");
         assert_eq!(ByteReader(&[1, 0xff]).text(), Err(Malformed), "not UTF-8");
         let huge = [0xff, 0xff, 0xff, 0xff, 0x0f];
         assert_eq!(
             ByteReader(&huge).list(ByteReader::byte),
             Err(Malformed),
-            "a list longer than all"
+            "a list longer than the bytes"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! CRC-32C, eight bytes at a time.
 
-/// The checksum of some bytes that follow others with the checksum `before`; 0 to begin with.
+/// The checksum of bytes that follow others with the checksum `before`; 0 to begin with.
 pub(super) fn crc32c(before: u32, bytes: &[u8]) -> u32 {
     let mut crc = !before;
     let (words, rest) = bytes.as_chunks::<8>();
@@ -22,16 +22,16 @@ pub(super) fn crc32c(before: u32, bytes: &[u8]) -> u32 {
     !crc
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "each half goes to its place")]
+#[allow(clippy::cast_possible_truncation, reason = "each half is kept")]
 const fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-const fn byte(word: u32, place: u32) -> usize {
-    ((word >> (8 * place)) & 0xff) as usize
+const fn byte(word: u32, index: u32) -> usize {
+    ((word >> (8 * index)) & 0xff) as usize
 }
 
-/// What a byte does to the checksum, by how many bytes follow it.
+/// The effect of a byte on the checksum, by how many bytes follow it.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {

@@ -1,4 +1,4 @@
-//! What the log needs of a disk, so that a test can put one of its own under it.
+//! What the log needs of a disk, so that tests can replace it.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 /// A folder of files.
 ///
-/// What was written is safe only once the file is [synced](DiskFile::sync), and names are safe only
-/// once the [folder is](Self::sync_names). Until then a crash may keep any part of it.
+/// Written bytes are durable only once the file is [synced](DiskFile::sync), and names only once
+/// the [folder is](Self::sync_names). Until then a crash may keep any part of them.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// The names of all files.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// Everything that is in a file.
+    /// The contents of a file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
     /// The first bytes of a file: at least 64, if there are as many.
@@ -22,28 +22,28 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
         self.read(name)
     }
 
-    /// A new, empty file. One of that name must not be there.
+    /// A new, empty file. No file of that name may exist.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Gives a file another name, instead of the file that had it.
+    /// Renames a file, in place of the file that had the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Cuts off what is behind so many bytes of a file, which nobody reads any more.
+    /// Cuts off everything after this many bytes of a file, which is no longer read.
     fn cut(&self, name: &str, len: u64) -> io::Result<()>;
 
-    /// Makes names safe: of new files, of those renamed and removed.
+    /// Makes names durable: of new, renamed and removed files.
     fn sync_names(&self) -> io::Result<()>;
 }
 
-/// A file that is written.
+/// A file for writing.
 pub trait DiskFile: fmt::Debug + Send {
-    /// Writes bytes at a place, all of them or an error.
+    /// Writes bytes at an offset, all of them or an error.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes safe what was written.
+    /// Makes the written bytes durable.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -58,17 +58,18 @@ pub struct Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Some(lock) = &self.lock {
-            // Closing it would do, unless a process that is being started has a copy for a moment. If
-            // it cannot be given back so, it is given back by closing.
+            // Closing it would do, unless a process that is being started has a copy for a moment.
+            // If unlocking fails, closing releases it.
             let _ = lock.unlock();
         }
     }
 }
 
 impl Folder {
-    /// Takes a folder into possession, and makes it if it is not there.
+    /// Locks a folder for this process, and creates it if it is missing.
     ///
-    /// The error is of kind [`WouldBlock`](io::ErrorKind::WouldBlock) if another process has it.
+    /// The error is of kind [`WouldBlock`](io::ErrorKind::WouldBlock) if another process has locked
+    /// it.
     pub fn own(path: &Path) -> io::Result<Self> {
         let made = make_folders(path)?;
         let lock = path.join(LOCK);
@@ -80,7 +81,7 @@ impl Folder {
             Err(TryLockError::WouldBlock) => {
                 let mut owner = String::new();
                 lock.read_to_string(&mut owner)?;
-                let message = format!("process {} has it", owner.trim());
+                let message = format!("process {} uses it", owner.trim());
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, message));
             }
             Err(TryLockError::Error(error)) => return Err(error),
@@ -88,20 +89,20 @@ impl Folder {
         lock.set_len(0)?;
         writeln!(lock, "{}", std::process::id())?;
         for folder in made {
-            // It is in its parent that a folder has its name.
+            // The name of a folder is in its parent.
             File::open(folder.join(".."))?.sync_all()?;
         }
         Ok(Self { path: path.into(), lock: Some(lock) })
     }
 
-    /// A folder to look into, whoever has it.
+    /// A folder for reading, whichever process uses it.
     pub fn open_read_only(path: &Path) -> io::Result<Self> {
         fs::read_dir(path)?;
         Ok(Self { path: path.into(), lock: None })
     }
 }
 
-/// Makes a folder and those that it is in, and reports which were made.
+/// Creates a folder and its parents, and returns those that were missing.
 fn make_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let made = path.ancestors().take_while(is_missing).map(Into::into).collect();
@@ -113,7 +114,7 @@ impl Disk for Folder {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            // A name that is not text is none of ours.
+            // No file of the store has a name that is not UTF-8.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -164,9 +165,9 @@ impl DiskFile for File {
     }
 }
 
-/// Keys are names of people, so what is written down is for its owner alone.
+/// Keys may be personal data, so only the owner may read the files.
 const OWN_FILE: u32 = 0o600;
 const OWN_FOLDER: u32 = 0o700;
 
-/// The file by which a folder is locked. It stays when the lock is given back.
+/// The lock file of a folder. It stays when the lock is released.
 const LOCK: &str = "lock";

@@ -1,8 +1,9 @@
-//! Destroying whose a key was: the name goes, the sums stay.
+//! Erases the names of keys: the name goes, the totals stay.
 //!
-//! Records name keys by numbers, and one record says whose the number is. That record is overwritten,
-//! with notes about the key, in copies of the segments that have them, and each copy takes the place of
-//! its segment. A file that says what is being erased makes sure that it is finished after a crash.
+//! Records refer to keys by numbers, and one record has the name of a number. That record is
+//! overwritten, with notes about the key, in copies of the segments that have them, and each copy
+//! replaces its segment. A marker file with what is being erased makes sure that it is finished
+//! after a crash.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,8 +24,8 @@ use crate::store::block_on;
 use crate::store::memory::CachedResult;
 
 impl FileStore {
-    /// Destroys the names of all keys in which an attribute has a value; reports how many. See
-    /// [`Engine::erase`](crate::Engine::erase), for which this is without an engine.
+    /// Erases the names of all keys in which an attribute has a value; returns how many. The same
+    /// as [`Engine::erase`](crate::Engine::erase), without an engine.
     pub fn erase(&self, attribute: &str, value: &str, now: Timestamp) -> Result<u64, OpenError> {
         let times = Times { now, wall: now };
         let is_named = |key: &KeyRecord| {
@@ -58,8 +59,8 @@ impl FileStoreInner {
             self.memory.erase(*hash, times);
         }
         let keys = found.keys().copied().collect();
-        self.recorder.take(&Record::Erased { at: times.now, keys }, Durability::Fsync);
-        // The snapshot knows nothing of them, and no later segment does.
+        self.recorder.append(&Record::Erased { at: times.now, keys }, Durability::Fsync);
+        // The snapshot has none of them, and no later segment does.
         self.take_snapshot().map_err(erasing_failed)?;
         let chain = Segments::read(&*self.disk, 0)?;
         for link in chain.links() {
@@ -75,7 +76,7 @@ impl FileStoreInner {
 }
 
 impl FileStoreInner {
-    /// Removes segments that do not count: nobody reads them, and they may have names.
+    /// Removes segments that do not count: they are never read, and may have names.
     fn remove_strays(&self, chain: &Segments) -> Result<(), OpenError> {
         let names = self.disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
         let newest = chain.links().last().map_or(0, |link| link.header.number);
@@ -90,15 +91,15 @@ impl FileStoreInner {
     }
 }
 
-/// Numbers and hashes of the keys that are wanted.
+/// Numbers and hashes of the matching keys.
 fn find_keys(
     disk: &dyn Disk,
-    is_wanted: impl Fn(&KeyRecord) -> bool,
+    matches: impl Fn(&KeyRecord) -> bool,
 ) -> Result<HashMap<u64, u64>, OpenError> {
     let mut found = HashMap::new();
     Segments::read(disk, 0)?.for_each(disk, |record, _| {
         if let Record::Key(key) = record
-            && is_wanted(&key)
+            && matches(&key)
         {
             found.insert(key.number, key.hash);
         }
@@ -107,14 +108,14 @@ fn find_keys(
     Ok(found)
 }
 
-/// Puts a copy of a segment in its place, without the names of some keys.
+/// Replaces a segment by a copy without the names of some keys.
 fn blank_segment(
     disk: &dyn Disk,
     file: &str,
     first_batch: u64,
     erased: &HashMap<u64, u64>,
 ) -> Result<(), OpenError> {
-    let failed = |error| OpenError::disk(format!("write {file} anew"), error);
+    let failed = |error| OpenError::disk(format!("rewrite {file}"), error);
     let mut bytes = disk.read(file).map_err(failed)?;
     let original = bytes.clone();
     let mut batches = Batches::new(&original, first_batch);
@@ -142,7 +143,7 @@ fn blank_segment(
     write().map_err(failed)
 }
 
-/// The records of a batch without some names, as long as before; `None` if they have none of them.
+/// The records of a batch without some names, at the same length; `None` if they have none of them.
 fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
     let (mut reader, mut out, mut is_changed) = (ByteReader(records), ByteWriter::default(), false);
     while !reader.is_empty() {
@@ -161,15 +162,15 @@ fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
                     items.flat_map(|hold| &hold.items).any(|item| erased.contains_key(&item.hash));
                 for (_, name) in &mut acts.names {
                     let is_about = |name: &&mut CachedResult| {
-                        name.answer.hashes.iter().any(|key| erased.contains_key(key))
+                        name.result.hashes.iter().any(|key| erased.contains_key(key))
                     };
                     if let Some(name) = name.as_mut().filter(|name| is_about(name)) {
-                        // It was made of the names, among other things.
+                        // It is a hash of the names, among other things.
                         (name.body, is_hit) = (0, true);
                     }
                 }
                 for act in &mut acts.acts {
-                    // What books nothing is about what it has left behind.
+                    // An action without bookings is about the states and holds of its record.
                     let is_about = match &*act.bookings {
                         [] => of_states || of_holds,
                         bookings => bookings.iter().any(|(key, ..)| erased.contains_key(key)),
@@ -224,15 +225,15 @@ fn read_marker(disk: &dyn Disk) -> Result<Option<Vec<u64>>, OpenError> {
     numbers.map(Some).ok_or_else(|| OpenError::Damaged {
         file: MARKER.into(),
         at: 0,
-        what: "it should say which names are being destroyed",
+        what: "it should list the names being erased",
     })
 }
 
 fn erasing_failed(error: impl std::error::Error + Send + Sync + 'static) -> OpenError {
-    OpenError::disk("destroy names", io::Error::other(error))
+    OpenError::disk("erase names", io::Error::other(error))
 }
 
-/// Says what is being erased, until that is done.
+/// Lists what is being erased, until that is done.
 const MARKER: &str = "erasing";
 
 const TEMPORARY: &str = "erase.tmp";

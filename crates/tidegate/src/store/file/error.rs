@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use super::frame::VERSION;
 
-/// Why states on disk cannot be used.
+/// Why a file store cannot be opened.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has them.
+    /// Another process uses it.
     InUse {
         /// The folder.
         path: PathBuf,
-        /// Who has it.
+        /// The process that uses it.
         owner: String,
     },
-    /// The disk does not give or take what it should.
+    /// An operation on the disk failed.
     Disk {
-        /// What was to be done.
+        /// The operation.
         doing: String,
-        /// What it said.
+        /// The error.
         error: Arc<io::Error>,
     },
     /// Another version of tidegate wrote this file.
@@ -30,7 +30,7 @@ pub enum OpenError {
         /// The version of its format.
         version: u32,
     },
-    /// Something is broken that was safe.
+    /// Something that was durable is damaged.
     Damaged {
         /// The file.
         file: String,
@@ -39,9 +39,9 @@ pub enum OpenError {
         /// What is wrong.
         what: &'static str,
     },
-    /// There are more keys than there may be.
+    /// There are more keys than the maximum.
     TooManyKeys,
-    /// The edits that were kept cannot be understood.
+    /// The stored edits are invalid.
     Overlay {
         /// Why.
         errors: String,
@@ -59,8 +59,8 @@ impl fmt::Display for OpenError {
         match self {
             Self::InUse { path, owner } => write!(
                 f,
-                "{} is in use: {owner}; only one process at a time can keep its states there. Stop \
-                 that one, choose another folder, or let both ask one daemon",
+                "{} is in use: {owner}; only one process at a time can use it. Stop \
+                 that process, choose another folder, or let both use one daemon",
                 path.display()
             ),
             Self::Disk { doing, error } => write!(f, "cannot {doing}: {error}"),
@@ -79,7 +79,7 @@ impl fmt::Display for OpenError {
                 f.write_str("there are more keys than max_keys allows: raise max_keys")
             }
             Self::Overlay { errors } => {
-                write!(f, "the edits that were kept cannot be understood: {errors}")
+                write!(f, "the stored edits are invalid: {errors}")
             }
         }
     }

@@ -1,10 +1,10 @@
-//! Segments and batches: how records lie in files, and how to tell what a crash has left of them.
+//! Segments and batches: how records are laid out in files, and what a crash can leave of them.
 //!
 //! `docs/internals/ledger.md` has every byte.
 
 use super::crc::crc32c;
 
-/// What the first 64 bytes of a file say.
+/// The first 64 bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileHeader {
     pub(super) kind: FileKind,
@@ -15,7 +15,7 @@ pub(super) struct FileHeader {
     pub(super) first_batch: u64,
 }
 
-/// Where a segment ends.
+/// The end of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentEnd {
     /// 0 is no segment.
@@ -23,7 +23,7 @@ pub(super) struct SegmentEnd {
     pub(super) len: u64,
 }
 
-/// What is in a file.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     /// Events, one after the other.
@@ -35,7 +35,7 @@ pub(super) enum FileKind {
 /// Why a file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeaderError {
-    /// It does not begin as such a file does, or was never written to the end of its header.
+    /// It does not begin like such a file, or its header is incomplete.
     NotOurs,
     /// Another version of tidegate wrote it.
     Version(u32),
@@ -66,7 +66,7 @@ impl FileKind {
         let (digits, extension) = name.split_once('.')?;
         let is_plain = digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
         let number = (is_plain && extension == self.extension()).then(|| digits.parse().ok())??;
-        // There is no log that has come so far.
+        // No log is that long.
         (number < u64::MAX >> 1).then_some(number)
     }
 }
@@ -77,8 +77,8 @@ impl FileHeader {
         bytes[..16].copy_from_slice(self.kind.magic());
         bytes[16..20].copy_from_slice(&VERSION.to_le_bytes());
         let words = [self.number, self.after.number, self.after.len, self.first_batch];
-        for (place, word) in words.into_iter().enumerate() {
-            bytes[24 + 8 * place..32 + 8 * place].copy_from_slice(&word.to_le_bytes());
+        for (index, word) in words.into_iter().enumerate() {
+            bytes[24 + 8 * index..32 + 8 * index].copy_from_slice(&word.to_le_bytes());
         }
         let crc = crc32c(0, &bytes[..HEADER_LEN - 4]);
         bytes[HEADER_LEN - 4..].copy_from_slice(&crc.to_le_bytes());
@@ -122,7 +122,7 @@ pub(super) fn frame(number: u64, synced: u64, records: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch<'a> {
     pub(super) number: u64,
-    /// The last batch that was known to be safe when this one was written.
+    /// The last batch that was synced when this one was written.
     pub(super) synced: u64,
     pub(super) records: &'a [u8],
     /// Where the next one begins.
@@ -134,9 +134,9 @@ pub(super) struct Batch<'a> {
 pub(super) enum BatchesEnd {
     /// After a whole batch.
     Clean,
-    /// In the middle of what was being written when it stopped; none of it was ever safe.
+    /// In the middle of a write that was never durable.
     Torn,
-    /// Something is broken that was safe.
+    /// Something that was durable is broken.
     Damaged,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Batches<'a> {
         Self { bytes, at: HEADER_LEN, next: first_batch }
     }
 
-    /// The batches from a place on, where the one with number `next` begins.
+    /// The batches from an offset on, where the one with number `next` begins.
     pub(super) fn from(bytes: &'a [u8], at: usize, next: u64) -> Self {
         Self { bytes, at, next }
     }
@@ -169,13 +169,13 @@ impl<'a> Batches<'a> {
         self.next
     }
 
-    /// What comes after the last batch that can be read.
+    /// The kind of what follows the last readable batch.
     pub(super) fn ending(&self) -> BatchesEnd {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.iter().all(|byte| *byte == 0) {
             return BatchesEnd::Clean;
         }
-        // A batch further on that knows this one as safe proves that it was there.
+        // A later batch that has this one as synced proves that it was durable.
         let is_proof = |at: usize| {
             batch_at(self.bytes, at)
                 .is_some_and(|later| later.number > self.next && later.synced >= self.next)
@@ -201,7 +201,7 @@ pub(super) fn was_in_use(bytes: &[u8]) -> bool {
     (HEADER_LEN + 8..bytes.len()).step_by(8).any(|at| batch_at(bytes, at).is_some())
 }
 
-/// The batch at a place, if there is a whole one.
+/// The batch at an offset, if there is a whole one.
 fn batch_at(bytes: &[u8], at: usize) -> Option<Batch<'_>> {
     let head = bytes.get(at..at + HEAD_LEN)?;
     let len = u32_at(head, 4) as usize;
@@ -228,7 +228,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 /// The length of a header.
 pub(super) const HEADER_LEN: usize = 64;
 
-/// The length of what comes before the records of a batch.
+/// The length of a batch's head.
 const HEAD_LEN: usize = 24;
 
 /// The version of the format.

@@ -5,19 +5,19 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::store::KeyName;
 
-/// The keys that are known by a number.
+/// The keys with numbers.
 ///
-/// Records name keys by numbers, and one record for each says whose it is: destroy that, and nobody can
-/// tell any more.
+/// Records refer to keys by numbers, and one record for each has its name: without that record the
+/// name is lost.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     by_hash: HashMap<u64, KnownKey, Mixing>,
     /// Every rule that has had a key.
     rules: Vec<RuleName>,
     rule_numbers: HashMap<RuleName, u32>,
-    /// The rule that was last asked for: it often is the next one, too.
+    /// The rule that was last looked up: it often is the next one, too.
     last_rule: u32,
-    /// The last number that was given; 0 is nobody's.
+    /// The last number that was assigned; 0 is no key's.
     last: u64,
 }
 
@@ -27,7 +27,7 @@ type RuleName = (Box<str>, Box<str>);
 /// Keys of a rule: the number and the hash of each.
 pub(super) type KeysOfRule<'a> = ((&'a str, &'a str), Vec<(u64, u64)>);
 
-/// What is known of a key.
+/// The number and the rule of a key.
 #[derive(Clone, Copy, Debug)]
 struct KnownKey {
     number: u64,
@@ -43,14 +43,14 @@ impl Keys {
         self.by_hash.get(&hash).map(|known| known.number)
     }
 
-    /// Gives a key a number.
+    /// Assigns a number to a key.
     pub(super) fn add(&mut self, hash: u64, name: &KeyName) -> u64 {
         let number = self.last + 1;
         self.insert(number, hash, (&name.domain, &name.rule));
         number
     }
 
-    /// Knows a key by the number that it has.
+    /// Adds a key with its number.
     pub(super) fn insert(&mut self, number: u64, hash: u64, rule: (&str, &str)) {
         let rule = self.rule(rule);
         self.by_hash.insert(hash, KnownKey { number, rule });
@@ -95,7 +95,7 @@ impl Keys {
     }
 }
 
-/// Hashes numbers that nobody from outside can choose: numbers of keys, and names of states.
+/// Hashes numbers that no client can choose: numbers of keys, and hashes of states.
 pub(super) type Mixing = BuildHasherDefault<Mixer>;
 
 /// The [`Hasher`] of [`Mixing`].

@@ -1,4 +1,4 @@
-//! The log as an audit sees it: what happened, to whom, and what it adds up to.
+//! The log as an audit reads it: what happened, to which keys, and the totals.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::engine::Change;
 use crate::store::memory::{ActionKind, JournalTransfer as Account};
 use crate::store::{HoldId, KeyName};
 
-/// Everything that was written down, to be read.
+/// The ledger of a store, for reading.
 ///
 /// Reading changes nothing, and may be done while a process writes.
 ///
@@ -49,7 +49,7 @@ pub struct Ledger {
     disk: Arc<dyn Disk>,
 }
 
-/// One thing that happened.
+/// One entry of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LedgerEntry {
@@ -59,83 +59,83 @@ pub struct LedgerEntry {
     pub at: Timestamp,
     /// What happened.
     pub what: EntryKind,
-    /// The domain that it happened in; empty where it is about none.
+    /// The domain that it happened in; empty where it has none.
     pub domain: Box<str>,
-    /// The reservation that it is about.
+    /// The reservation that it belongs to.
     pub hold: Option<HoldId>,
-    /// What the caller wanted to be written down with it.
+    /// The caller's note.
     pub note: Option<Box<str>>,
-    /// Units that went from one account to another.
+    /// Units that moved from one account to another.
     pub bookings: Vec<Booking>,
 }
 
-/// What happened.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryKind {
-    /// Something was checked and charged.
+    /// A request was checked and charged.
     Check,
-    /// Something was set aside.
+    /// A reservation was made.
     Reserve,
-    /// A reservation was charged.
+    /// A reservation was committed.
     Commit,
-    /// A reservation was given back.
+    /// A reservation was cancelled.
     Cancel,
-    /// A reservation was given back because its time was over.
+    /// A reservation expired.
     Expire,
-    /// A reservation was made to last longer.
+    /// A reservation was extended.
     Renew,
-    /// Something that was charged was given back.
+    /// A charge was refunded.
     Refund,
-    /// What a key had spent was forgotten.
+    /// The state of a key was dropped.
     Forget,
-    /// A round of the domain was closed: the last of so many.
+    /// A round of the domain was closed.
     RoundClosed {
         /// How many were closed by then.
         closed: u64,
     },
     /// The policy was edited.
     Edited(Box<Change>),
-    /// The host wanted something to be written down.
+    /// A note of the host.
     Note,
-    /// The names of so many keys were destroyed.
+    /// The names of keys were erased.
     Erased {
         /// How many.
         keys: u64,
     },
 }
 
-/// Units of a key that went from one account to another.
+/// Units of a key that moved from one account to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Booking {
-    /// Whose they are. Of a key whose name was destroyed only the rule is left.
+    /// Their key. Of a key whose name was erased only the rule is left.
     pub key: Arc<KeyName>,
-    /// From where to where.
+    /// From which account to which.
     pub booking: Transfer,
     /// How many.
     pub units: u64,
 }
 
-/// From where to where units went.
+/// From which account to which units moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transfer {
-    /// Granted, and spent at once.
+    /// Granted, and charged at once.
     Charged,
-    /// Granted, and set aside.
+    /// Granted, and held.
     Held,
-    /// Set aside, and now spent.
+    /// Held, and now charged.
     Committed,
-    /// Set aside, and given back.
+    /// Held, and released.
     Cancelled,
-    /// Set aside, and given back because the time was over.
+    /// Held, and released by expiry.
     Expired,
-    /// Spent, and given back.
+    /// Charged, and refunded.
     Refunded,
 }
 
-/// Which entries are of interest: those that meet everything that is asked.
+/// A filter of entries: those that meet all of its conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     domain: Option<Box<str>>,
@@ -145,26 +145,26 @@ pub struct Filter {
     until: Option<Timestamp>,
 }
 
-/// What bookings add up to: `granted` is always `committed + refunded + held + expired`, from the
-/// beginning. Within a range of time it is what was booked then, and what was granted before may be
-/// committed, refunded or expired in it.
+/// Totals of bookings: `granted` is always `committed + refunded + held + expired`, from the
+/// beginning. Within a range of time they are what was booked then, and what was granted before may
+/// be committed, refunded or expired in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Units that were ever given out.
+    /// Units ever granted.
     pub granted: u64,
-    /// Of these, units that were spent and not given back.
+    /// Of these, units that were charged and not refunded.
     pub committed: u64,
-    /// Units that were given back.
+    /// Units that were cancelled or refunded.
     pub refunded: u64,
-    /// Units that are set aside.
+    /// Units on hold.
     pub held: u64,
-    /// Units that were set aside and given back because the time was over.
+    /// Units of holds that expired.
     pub expired: u64,
 }
 
 impl Totals {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(&self, other: &Self) -> Self {
         Self {
@@ -186,13 +186,13 @@ impl Ledger {
         Ok(Self::on(Arc::new(folder)))
     }
 
-    /// The ledger on a disk of one's own.
+    /// The ledger on another [`Disk`].
     #[must_use]
     pub fn on(disk: Arc<dyn Disk>) -> Self {
         Self { disk }
     }
 
-    /// What happened, oldest first.
+    /// The entries, oldest first.
     pub fn entries(&self, filter: &Filter) -> Result<LedgerEntries, OpenError> {
         let chain = Segments::read(&*self.disk, 0)?;
         Ok(LedgerEntries {
@@ -207,7 +207,7 @@ impl Ledger {
         })
     }
 
-    /// What the bookings add up to.
+    /// The totals of the bookings.
     pub fn totals(&self, filter: &Filter) -> Result<Totals, OpenError> {
         let mut sums = Sums::default();
         for entry in self.entries(filter)? {
@@ -216,7 +216,7 @@ impl Ledger {
         Ok(sums.totals())
     }
 
-    /// What the bookings of each key add up to, in the order in which keys were first seen.
+    /// The totals of each key, in the order in which keys were first seen.
     pub fn totals_by_key(&self, filter: &Filter) -> Result<Vec<(KeyName, Totals)>, OpenError> {
         let (mut order, mut sums) = (Vec::new(), HashMap::<KeyName, Sums>::new());
         for entry in self.entries(filter)? {
@@ -237,7 +237,7 @@ impl Ledger {
 }
 
 impl Filter {
-    /// Everything.
+    /// A filter that matches everything.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -249,13 +249,13 @@ impl Filter {
         Self { domain: Some(domain.into()), ..self }
     }
 
-    /// Only what is about the rule of this name.
+    /// Only entries about the rule of this name.
     #[must_use]
     pub fn rule(self, rule: &str) -> Self {
         Self { rule: Some(rule.into()), ..self }
     }
 
-    /// Only what is about keys in which this attribute has this value.
+    /// Only entries about keys in which this attribute has this value.
     #[must_use]
     pub fn key(mut self, attribute: &str, value: &str) -> Self {
         self.key.push((attribute.into(), value.into()));
@@ -274,7 +274,7 @@ impl Filter {
         Self { until: Some(until), ..self }
     }
 
-    /// The part of an entry that is of interest, if there is one.
+    /// The part of an entry that matches, if there is one.
     fn apply(&self, mut entry: LedgerEntry) -> Option<LedgerEntry> {
         let is_in_time = self.since.is_none_or(|since| entry.at >= since)
             && self.until.is_none_or(|until| entry.at < until);
@@ -303,14 +303,14 @@ impl Filter {
     }
 }
 
-/// Reads entries, one after the other.
+/// An iterator over entries.
 #[derive(Debug)]
 pub struct LedgerEntries {
     disk: Arc<dyn Disk>,
     links: VecDeque<SegmentLink>,
     segment: Option<OpenSegment>,
     keys: HashMap<u64, Arc<KeyName>>,
-    /// The domains of reservations that are open.
+    /// The domains of open reservations.
     holds: HashMap<HoldId, Box<str>>,
     ready: VecDeque<LedgerEntry>,
     number: u64,
@@ -362,32 +362,32 @@ impl LedgerEntries {
                 None => return Ok(false),
             },
         };
-        let place = RecordPosition { file: segment.file.clone(), at: segment.at as u64 };
+        let position = RecordPosition { file: segment.file.clone(), at: segment.at as u64 };
         let counted = segment.link.counted(&segment.bytes);
         let mut batches = Batches::from(counted, segment.at, segment.next_batch);
         let Some(batch) = batches.next() else {
             let is_whole = match segment.link.counts_len {
-                Some(len) => place.at == len,
+                Some(len) => position.at == len,
                 None => batches.ending() != BatchesEnd::Damaged,
             };
-            return if is_whole { Ok(true) } else { Err(place.broken()) };
+            return if is_whole { Ok(true) } else { Err(position.broken()) };
         };
         let mut records = ByteReader(batch.records);
         while !records.is_empty() {
-            let record = Record::read(&mut records).map_err(|_| place.broken())?;
-            self.take(record);
+            let record = Record::read(&mut records).map_err(|_| position.broken())?;
+            self.read_record(record);
         }
         (segment.at, segment.next_batch) = (batches.position(), batches.next_number());
         self.segment = Some(segment);
         Ok(true)
     }
 
-    fn take(&mut self, record: Record) {
+    fn read_record(&mut self, record: Record) {
         match record {
             Record::Key(key) => {
                 self.keys.insert(key.number, Arc::new(key.name));
             }
-            Record::Acts(acts) => self.take_acts(*acts),
+            Record::Acts(acts) => self.read_actions(*acts),
             Record::Round(RoundRecord { at, domain, closed, note }) => {
                 self.push(at, EntryKind::RoundClosed { closed }, domain, note);
             }
@@ -410,7 +410,7 @@ impl LedgerEntries {
         }
     }
 
-    fn take_acts(&mut self, acts: ActionsRecord) {
+    fn read_actions(&mut self, acts: ActionsRecord) {
         let of_state = acts.states.first().and_then(|(key, _)| self.keys.get(key)).cloned();
         let mut items = acts.holds.iter().filter_map(|(_, hold)| hold.as_ref()?.items.first());
         let of_items =
@@ -464,7 +464,7 @@ impl OpenSegment {
     }
 }
 
-/// What was booked, by where it went.
+/// The sums of bookings, by their destination.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     charged: u64,
@@ -513,7 +513,7 @@ impl From<Account> for Transfer {
     }
 }
 
-/// What an audit calls it; `None` for what is nobody's doing.
+/// The kind of its entry; `None` for actions that are not listed.
 const fn what_of(kind: ActionKind) -> Option<EntryKind> {
     Some(match kind {
         ActionKind::Check => EntryKind::Check,

@@ -1,6 +1,6 @@
-//! The log as decisions see it: records go in, and somebody is told when they are safe.
+//! The log: accepts records, and reports when they are durable.
 //!
-//! One thread writes. While it waits for the disk, records collect; the next write takes all of them.
+//! One thread writes. While it waits for the disk, records queue; the next write takes all of them.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,7 +17,7 @@ use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::Outage;
 
-/// A log that takes records from any thread.
+/// A log that accepts records from any thread.
 #[derive(Debug)]
 pub(super) struct Log {
     shared: Arc<LogInner>,
@@ -27,39 +27,39 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct LogInner {
     state: Mutex<LogState>,
-    /// The thread that writes waits here for something to do.
+    /// The writer thread waits here for work.
     work: Condvar,
-    /// Who rotates, or waits for the disk to work again, waits here.
+    /// Callers that rotate, or wait for the end of an outage, wait here.
     done: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct LogState {
     records: Vec<u8>,
-    /// How many records were ever taken, written, and made safe.
-    taken: u64,
+    /// How many records were accepted, written, and synced.
+    accepted: u64,
     written: u64,
     synced: u64,
-    /// How safe those who wait want their records.
+    /// The durability that the waiting records need.
     wanted: Option<Durability>,
     waiting: HashMap<u64, (DurabilityGoal, Waker)>,
-    /// The number of the next one who waits.
+    /// The number of the last waiter.
     next_waiter: u64,
-    /// What the disk said when it last refused to take anything.
+    /// The last error of the disk, during an outage.
     failure: Option<Arc<io::Error>>,
-    /// How often it has begun to refuse.
+    /// How many outages there were.
     outages: u64,
     is_idle: bool,
-    /// Somebody wants a new segment.
+    /// Whether a new segment is requested.
     wants_rotation: bool,
     rotated: Option<io::Result<u64>>,
     is_closing: bool,
-    /// Whether nobody writes any more.
+    /// Whether the writer thread has panicked.
     is_dead: bool,
     counts: LogCounts,
 }
 
-/// What the log has done so far.
+/// The counts of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogCounts {
@@ -67,11 +67,11 @@ pub struct LogCounts {
     pub records: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// How often the disk was told to make them safe.
+    /// How often the disk was synced.
     pub syncs: u64,
 }
 
-/// A record, and how safe it has to be.
+/// A record, and how durable it has to be.
 #[derive(Clone, Copy, Debug)]
 struct DurabilityGoal {
     record: u64,
@@ -80,15 +80,15 @@ struct DurabilityGoal {
 }
 
 impl Log {
-    /// A log that goes on where `tail` ends.
+    /// A log that continues where `writer` ends.
     pub(super) fn new(
-        tail: SegmentWriter,
+        writer: SegmentWriter,
         on_growth: impl Fn(u64) + Send + 'static,
     ) -> io::Result<Self> {
-        // What an earlier life has left unsafe is as if it had just been written.
-        let left = u64::from(!tail.is_all_synced());
+        // Records that the last process left unsynced count as just written.
+        let left = u64::from(!writer.is_all_synced());
         let wanted = (left > 0).then_some(Durability::Fsync);
-        let state = LogState { taken: left, written: left, wanted, ..LogState::default() };
+        let state = LogState { accepted: left, written: left, wanted, ..LogState::default() };
         let shared = Arc::new(LogInner {
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -97,25 +97,25 @@ impl Log {
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("tidegate-log".into())
-            .spawn(move || of_thread.run(tail, on_growth))?;
+            .spawn(move || of_thread.run(writer, on_growth))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Takes a record, which is written as soon as the disk is free.
-    pub(super) fn take(&self, record: &[u8], durability: Durability) {
+    /// Accepts a record, which is written as soon as the disk is free.
+    pub(super) fn append(&self, record: &[u8], durability: Durability) {
         let mut state = lock(&self.shared.state);
         state.records.extend_from_slice(record);
-        state.taken += 1;
+        state.accepted += 1;
         state.wanted = state.wanted.max(Some(durability));
         self.shared.wake(&mut state);
     }
 
-    /// When everything that was taken so far is as safe as that.
+    /// Resolves when everything accepted so far is durable.
     pub(super) fn wait_durable(&self, durability: Durability) -> WaitDurable {
         let mut state = lock(&self.shared.state);
-        let goal = DurabilityGoal { record: state.taken, durability, outages: state.outages };
+        let goal = DurabilityGoal { record: state.accepted, durability, outages: state.outages };
         if state.reached(&goal).is_none() {
-            // What was taken for somebody who wanted less has to become as safe.
+            // Records that were accepted with less durability have to become durable, too.
             state.wanted = state.wanted.max(Some(durability));
             self.shared.wake(&mut state);
         }
@@ -123,18 +123,18 @@ impl Log {
         WaitDurable { shared: Arc::clone(&self.shared), goal, number: state.next_waiter }
     }
 
-    /// Whether nothing more should be taken: the disk refuses, or is far behind.
+    /// Whether no more records should be accepted: in an outage, or when the disk is far behind.
     pub(super) fn is_refusing(&self) -> bool {
         let state = lock(&self.shared.state);
         state.failure.is_some() || state.records.len() > MOST_BEHIND
     }
 
-    /// What the disk said, if it takes nothing.
+    /// The error of the disk, during an outage.
     pub(super) fn failure(&self) -> Option<Arc<io::Error>> {
         lock(&self.shared.state).failure.clone()
     }
 
-    /// Blocks until the disk takes what has to be written, or the log is closed.
+    /// Blocks until the disk works again, or the log is closed.
     pub(super) fn wait_until_it_works(&self) {
         let mut state = lock(&self.shared.state);
         while state.failure.is_some() && !state.is_closing && !state.is_dead {
@@ -142,14 +142,15 @@ impl Log {
         }
     }
 
-    /// Begins another segment, with everything taken so far before it and safe; reports its number.
+    /// Begins another segment, with everything accepted so far synced before it; returns its
+    /// number.
     pub(super) fn rotate(&self) -> io::Result<u64> {
         let mut state = lock(&self.shared.state);
         state.wants_rotation = true;
         self.shared.wake(&mut state);
         loop {
             if state.is_dead {
-                return Err(io::Error::other("the thread that writes has panicked"));
+                return Err(io::Error::other("the writer thread panicked"));
             }
             if let Some(rotated) = state.rotated.take() {
                 return rotated;
@@ -160,17 +161,17 @@ impl Log {
 
     pub(super) fn counts(&self) -> LogCounts {
         let state = lock(&self.shared.state);
-        LogCounts { records: state.taken, ..state.counts }
+        LogCounts { records: state.accepted, ..state.counts }
     }
 
-    /// Ends the log: what was taken is written and made safe, if the disk lets it.
+    /// Ends the log: accepted records are written and synced, if the disk works.
     pub(super) fn close(&mut self) {
         let mut state = lock(&self.shared.state);
         state.is_closing = true;
         self.shared.wake(&mut state);
         drop(state);
         if let Some(thread) = self.thread.take() {
-            // It ends by itself; a panic there has been told.
+            // It ends by itself; a panic there has been reported.
             let _ = thread.join();
         }
     }
@@ -190,31 +191,31 @@ impl LogInner {
         }
     }
 
-    fn run(&self, mut tail: SegmentWriter, on_growth: impl Fn(u64)) {
-        let _told = PanicGuard(self);
+    fn run(&self, mut writer: SegmentWriter, on_growth: impl Fn(u64)) {
+        let _guard = PanicGuard(self);
         let mut is_last = false;
         while !is_last {
             let mut state = self.next_work();
-            let (records, upto) = (std::mem::take(&mut state.records), state.taken);
+            let (records, upto) = (std::mem::take(&mut state.records), state.accepted);
             let (wanted, rotates) = (state.wanted.take(), state.wants_rotation);
             is_last = state.is_closing;
             drop(state);
-            let is_safe = match wanted {
+            let sync = match wanted {
                 Some(Durability::Fsync) => SyncMode::Now,
                 _ if rotates || is_last => SyncMode::Now,
                 _ => SyncMode::Later,
             };
-            let written = tail.write(&records, is_safe);
+            let written = writer.write(&records, sync);
             let rotated = match (&written, rotates) {
-                (Ok(()), true) => Some(tail.rotate()),
+                (Ok(()), true) => Some(writer.rotate()),
                 (Err(error), true) => Some(Err(copy(error))),
                 (_, false) => None,
             };
-            on_growth(self.note(&tail, (upto, is_safe), written, rotated));
+            on_growth(self.note(&writer, (upto, sync), written, rotated));
         }
     }
 
-    /// Waits until there is something to write; while the disk refuses, for a while at most.
+    /// Waits for work; in an outage, for a bounded time.
     fn next_work(&self) -> std::sync::MutexGuard<'_, LogState> {
         let mut state = lock(&self.state);
         let began = MonotonicClock.now();
@@ -230,7 +231,7 @@ impl LogInner {
                     let waited_ns = MonotonicClock.now().as_nanos() - began.as_nanos();
                     let left = RETRY_AFTER.saturating_sub(Duration::from_nanos(waited_ns));
                     if left.is_zero() {
-                        // Whatever could not be written has to be tried again.
+                        // The failed write has to be retried.
                         state.is_idle = false;
                         return state;
                     }
@@ -242,20 +243,20 @@ impl LogInner {
         }
     }
 
-    /// Tells everybody what became of the records up to one.
+    /// Records the outcome of a write up to a record, and wakes the waiters.
     fn note(
         &self,
-        tail: &SegmentWriter,
-        (upto, is_safe): (u64, SyncMode),
+        writer: &SegmentWriter,
+        (upto, sync): (u64, SyncMode),
         written: io::Result<()>,
         rotated: Option<io::Result<u64>>,
     ) -> u64 {
         let mut state = lock(&self.state);
-        state.counts = LogCounts { records: 0, bytes: tail.written_len, syncs: tail.syncs };
+        state.counts = LogCounts { records: 0, bytes: writer.written_len, syncs: writer.syncs };
         match written {
             Ok(()) => {
                 state.written = upto;
-                if is_safe == SyncMode::Now || tail.is_all_synced() {
+                if sync == SyncMode::Now || writer.is_all_synced() {
                     state.synced = upto;
                 }
                 state.failure = None;
@@ -284,11 +285,11 @@ impl LogInner {
         drop(state);
         self.done.notify_all();
         over.into_iter().for_each(Waker::wake);
-        tail.written_len
+        writer.written_len
     }
 }
 
-/// Tells everybody, should the thread that writes end in a panic: nothing is written any more.
+/// Wakes all waiters, should the writer thread panic: nothing is written any more.
 struct PanicGuard<'a>(&'a LogInner);
 
 impl Drop for PanicGuard<'_> {
@@ -297,7 +298,7 @@ impl Drop for PanicGuard<'_> {
             return;
         }
         let mut state = lock(&self.0.state);
-        let error = || io::Error::other("the thread that writes has panicked");
+        let error = || io::Error::other("the writer thread panicked");
         state.failure = Some(Arc::new(error()));
         state.outages += 1;
         state.is_dead = true;
@@ -310,7 +311,7 @@ impl Drop for PanicGuard<'_> {
 }
 
 impl LogState {
-    /// Whether a record is as safe as it has to be, or nobody can know any more; `None`: not yet.
+    /// Whether a record is as durable as it has to be, or an outage came first; `None`: not yet.
     fn reached(&self, goal: &DurabilityGoal) -> Option<Result<(), Outage>> {
         let reached = match goal.durability {
             Durability::Memory => u64::MAX,
@@ -327,7 +328,7 @@ impl LogState {
     }
 }
 
-/// Waits until records are safe.
+/// Waits until records are durable.
 #[derive(Debug)]
 pub(crate) struct WaitDurable {
     shared: Arc<LogInner>,
@@ -360,8 +361,8 @@ fn copy(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
 
-/// How long to wait before a disk that refused is tried again.
+/// How long to wait before a failed write is retried.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// How many bytes of records may wait for the disk before no more are taken.
+/// How many bytes of records may wait for the disk before no more are accepted.
 const MOST_BEHIND: usize = 64 << 20;

@@ -1,5 +1,5 @@
-//! What is written down: one record for everything that happened at once. Long, because every byte is
-//! told here.
+//! Records of the log: one for everything that happened at once. Long, because every byte is
+//! encoded here.
 
 use std::time::Duration;
 
@@ -21,34 +21,34 @@ use crate::store::memory::{
 use crate::store::{Decided, HoldId, KeyName, NewHold};
 use crate::table::{Narrow, Tagged, WIDE_WORDS};
 
-/// Something that is written down.
+/// A record.
 #[derive(Clone, Debug)]
 pub(super) enum Record {
-    /// The random numbers of the hash that names states.
+    /// The seed of the key hash.
     Seed(Vec<u128>),
-    /// From here on a number stands for a key.
+    /// A number for a key.
     Key(KeyRecord),
-    /// A limit has come into force or changed.
+    /// A limit was added or changed.
     Limit(Box<LimitImage>),
-    /// Things that happened at once, and what they left behind.
+    /// Actions that happened at once, and the resulting states.
     Acts(Box<ActionsRecord>),
     /// A round of a domain was closed.
     Round(RoundRecord),
     /// The policy was edited.
     Edit(Box<EditRecord>),
-    /// The host wants to remember something.
+    /// A note of the host.
     Note { at: Timestamp, domain: Box<str>, text: Box<str> },
-    /// Keys whose names were destroyed.
+    /// Keys whose names were erased.
     Erased { at: Timestamp, keys: Vec<u64> },
-    /// How far the clock had come, and how late slots were given to other keys.
+    /// The latest time of the clock, and the latest time at which a slot was reused.
     Clock { now: Timestamp, reuse: [Timestamp; 2], fence: u64 },
-    /// A snapshot is complete, with so many records.
+    /// A snapshot is complete, with this many records.
     End { records: u64 },
-    /// Numbers and hashes of keys of a rule, in a snapshot: whose they are is in the log.
+    /// Numbers and hashes of a rule's keys, in a snapshot: their names are in the log.
     Keys { domain: Box<str>, rule: Box<str>, keys: Vec<(u64, u64)> },
 }
 
-/// Whose state a number stands for.
+/// The name of a numbered key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyRecord {
     pub(super) number: u64,
@@ -58,7 +58,7 @@ pub(super) struct KeyRecord {
     pub(super) is_erased: bool,
 }
 
-/// Things that happened at once, and what they left behind.
+/// Actions that happened at once, and the resulting states.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActionsRecord {
     pub(super) acts: Vec<KeyedAction>,
@@ -68,14 +68,14 @@ pub(super) struct ActionsRecord {
     pub(super) fence: u64,
 }
 
-/// Something that happened, with numbers for keys.
+/// An action, with numbers for keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyedAction {
     pub(super) kind: ActionKind,
     pub(super) at: Timestamp,
     pub(super) hold: Option<HoldId>,
     pub(super) note: Option<Box<str>>,
-    /// Key, from where to where, units.
+    /// Key, transfer, units.
     pub(super) bookings: Vec<(u64, JournalTransfer, u64)>,
 }
 
@@ -92,24 +92,24 @@ pub(super) struct RoundRecord {
 /// An edit of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EditRecord {
-    /// All edits in force from here on, as text.
+    /// All edits in force from here on, as TOML.
     pub(super) overlay: Box<str>,
-    /// What has changed: number, time of day, who, what, before, after.
+    /// What has changed: number, time of day, actor, what, before, after.
     pub(super) changes: Vec<EditedItem>,
 }
 
-/// One thing that was edited.
+/// One change of an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EditedItem {
     pub(super) number: u64,
     pub(super) at: Timestamp,
-    pub(super) who: Box<str>,
+    pub(super) actor: Box<str>,
     pub(super) what: EditedKind,
     pub(super) before: Option<Box<str>>,
     pub(super) after: Option<Box<str>>,
 }
 
-/// What an edit was about.
+/// What a change was about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EditedKind {
     Rule { domain: Box<str>, name: Box<str>, starts_fresh: bool },
@@ -271,9 +271,9 @@ impl ActionsRecord {
             write_pair(out, id.0);
             out.option(hold.as_ref(), write_hold);
         });
-        out.list(self.names.iter(), |out, (name, answered)| {
+        out.list(self.names.iter(), |out, (name, cached)| {
             write_pair(out, *name);
-            out.option(answered.as_ref(), write_name);
+            out.option(cached.as_ref(), write_name);
         });
         out.number(self.fence);
     }
@@ -290,7 +290,7 @@ impl ActionsRecord {
 }
 
 impl KeyedAction {
-    /// What happened, with numbers for keys.
+    /// An action, with numbers for keys.
     pub(super) fn new(act: Happened, number: impl Fn(u64) -> Option<u64>) -> Self {
         let Happened { kind, at, hold, note, bookings } = act;
         let keyed = |JournalBooking { hash, entry, units }| Some((number(hash)?, entry, units));
@@ -361,7 +361,7 @@ impl EditedItem {
     fn write(&self, out: &mut ByteWriter) {
         out.number(self.number);
         time(out, self.at);
-        out.text(&self.who);
+        out.text(&self.actor);
         match &self.what {
             EditedKind::Rule { domain, name, starts_fresh } => {
                 out.byte(1 + u8::from(*starts_fresh));
@@ -382,7 +382,7 @@ impl EditedItem {
         Ok(Self {
             number: from.number()?,
             at: read_time(from)?,
-            who: from.text()?.into(),
+            actor: from.text()?.into(),
             what: match from.byte()? {
                 kind @ (1 | 2) => EditedKind::Rule {
                     domain: from.text()?.into(),
@@ -441,7 +441,7 @@ fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
 fn write_name(out: &mut ByteWriter, name: &CachedResult) {
     time(out, name.at);
     out.word(name.body);
-    let CachedDecisions { decided, decisions, hashes, refunded } = &name.answer;
+    let CachedDecisions { decided, decisions, hashes, refunded } = &name.result;
     if let Some(units) = refunded {
         out.byte(REFUND);
         out.number(*units);
@@ -470,12 +470,12 @@ fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
         REFUND => {
             let refunded = Some(from.number()?);
             let (decisions, hashes) = (Decisions::new(), from.list(ByteReader::word)?.into());
-            let answer = CachedDecisions { decided, decisions, hashes, refunded };
-            return Ok(CachedResult { at, body, answer });
+            let result = CachedDecisions { decided, decisions, hashes, refunded };
+            return Ok(CachedResult { at, body, result });
         }
         _ => return Err(Malformed),
     }
-    let said = from.list(|from| {
+    let decided_limits = from.list(|from| {
         let hash = from.word()?;
         let mut words = [0; Decision::WORDS];
         for word in &mut words {
@@ -483,11 +483,11 @@ fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
         }
         Ok((hash, Decision::from_words(words)))
     })?;
-    let (hashes, decisions) = said.into_iter().unzip();
+    let (hashes, decisions) = decided_limits.into_iter().unzip();
     Ok(CachedResult {
         at,
         body,
-        answer: CachedDecisions { decided, decisions, hashes, refunded: None },
+        result: CachedDecisions { decided, decisions, hashes, refunded: None },
     })
 }
 
@@ -509,9 +509,9 @@ fn write_limit(out: &mut ByteWriter, limit: &LimitImage) {
         time(out, wall);
     });
     out.option(limit.common, |out, tag| out.number(tag.into()));
-    out.option(limit.override_id, |out, OverrideId { key, place }| {
+    out.option(limit.override_id, |out, OverrideId { key, index }| {
         out.word(key);
-        out.number(place.into());
+        out.number(index.into());
     });
     out.option(limit.successor, |out, successor| {
         out.number(successor.tag.into());
@@ -538,7 +538,7 @@ fn read_limit(from: &mut ByteReader<'_>) -> Result<LimitImage, Malformed> {
         until: from.option(|from| Ok(Times { now: read_time(from)?, wall: read_time(from)? }))?,
         common: from.option(ByteReader::small)?,
         override_id: from
-            .option(|from| Ok(OverrideId { key: from.word()?, place: from.small()? }))?,
+            .option(|from| Ok(OverrideId { key: from.word()?, index: from.small()? }))?,
         successor: from.option(|from| {
             Ok(Successor {
                 tag: from.small()?,
@@ -570,7 +570,7 @@ fn write_state(out: &mut ByteWriter, state: &AnyState) {
     match state {
         AnyState::Bucket(BucketState { full_at_ticks, held }) => {
             out.byte(1);
-            #[allow(clippy::cast_possible_truncation, reason = "each half goes to its place")]
+            #[allow(clippy::cast_possible_truncation, reason = "each half is kept")]
             let words = [*full_at_ticks as u64, (*full_at_ticks >> 64) as u64, *held];
             words.into_iter().for_each(|word| out.number(word));
         }
@@ -661,7 +661,7 @@ fn read_time(from: &mut ByteReader<'_>) -> Result<Timestamp, Malformed> {
     from.number().map(Timestamp::from_nanos)
 }
 
-/// Stands where the answer to a request says whether anything is on hold.
+/// Marks a refund, in place of whether a decision has a hold.
 const REFUND: u8 = 2;
 
 const fn durability_byte(durability: Durability) -> u8 {
@@ -681,8 +681,8 @@ fn read_durability(from: &mut ByteReader<'_>) -> Result<Durability, Malformed> {
     })
 }
 
-fn small(place: usize) -> u8 {
-    u8::try_from(place).unwrap_or(u8::MAX)
+fn small(index: usize) -> u8 {
+    u8::try_from(index).unwrap_or(u8::MAX)
 }
 
 /// By their numbers in a record.

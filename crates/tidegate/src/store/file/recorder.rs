@@ -1,4 +1,4 @@
-//! From changes in memory to records in the log.
+//! Turns changes in memory into records in the log.
 
 use std::sync::Mutex;
 
@@ -14,26 +14,26 @@ use crate::store::memory::{
     CachedResult, Hold, HoldTables, Journal, LimitRegistry, MemoryStore, Sink, Width,
 };
 
-/// Writes down what changes in memory.
+/// Writes changes in memory to the log.
 #[derive(Debug)]
 pub(super) struct Recorder {
     pub(super) log: Log,
     pub(super) keys: Mutex<Keys>,
-    /// The latest time at which anything happened.
+    /// The latest time in the log.
     pub(super) last: Mutex<Timestamp>,
-    /// How safe everything is, whatever rules say.
+    /// The least durability of everything, whatever rules demand.
     pub(super) least_durability: Durability,
 }
 
 impl Recorder {
-    /// Writes down one record.
-    pub(super) fn take(&self, record: &Record, durability: Durability) {
+    /// Writes one record.
+    pub(super) fn append(&self, record: &Record, durability: Durability) {
         let mut out = ByteWriter::default();
         record.write(&mut out);
-        self.log.take(&out.0, durability);
+        self.log.append(&out.0, durability);
     }
 
-    /// A hold as it is written down: with numbers for keys, and only of those that are kept.
+    /// A hold as it is written: with numbers for keys, and only the items of durable rules.
     pub(super) fn hold_image(&self, hold: &Hold, keys: &Keys) -> Option<Hold> {
         let mut image = hold.clone();
         image.items.retain(|item| {
@@ -41,15 +41,15 @@ impl Recorder {
             item.hash = number.unwrap_or(0);
             item.durability > Durability::Memory && number.is_some()
         });
-        // What no rule limits has no items; it is kept where everything is.
+        // A hold that no rule limits has no items; it is written where everything is durable.
         let is_unlimited = hold.items.is_empty() && self.least_durability > Durability::Memory;
         (is_unlimited || !image.items.is_empty()).then_some(image)
     }
 
-    /// What was answered, with numbers for keys; those that are not kept have none.
+    /// A cached result, with numbers for keys; keys of rules that are not durable have none.
     pub(super) fn name_image(&self, known: &CachedResult, keys: &Keys) -> CachedResult {
         let mut image = known.clone();
-        for hash in &mut image.answer.hashes {
+        for hash in &mut image.result.hashes {
             *hash = keys.number(*hash).unwrap_or(0);
         }
         image
@@ -96,7 +96,7 @@ impl Sink for Recorder {
         Record::Acts(Box::new(acts)).write(&mut out);
         journal.erased.iter().for_each(|hash| keys.remove(*hash));
         // Numbers of keys are in the log before anything that uses them.
-        self.log.take(&out.0, journal.durability.unwrap_or(Durability::Memory));
+        self.log.append(&out.0, journal.durability.unwrap_or(Durability::Memory));
     }
 
     fn adopted(&self, limits: &LimitRegistry, tags: &[u32]) {
@@ -105,7 +105,7 @@ impl Sink for Recorder {
             Record::Limit(Box::new(image)).write(&mut out);
         }
         if !out.0.is_empty() {
-            self.log.take(&out.0, Durability::Flush);
+            self.log.append(&out.0, Durability::Flush);
         }
     }
 }

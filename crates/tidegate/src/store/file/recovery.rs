@@ -1,4 +1,4 @@
-//! From what is on disk to a store that goes on: the newest snapshot, and what happened since.
+//! Recovers a store from its disk: the newest snapshot, and the log since.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,29 +23,29 @@ use crate::store::sealed::Store as _;
 use crate::store::{HoldId, StoredEdits};
 use crate::table::WhenFull;
 
-/// Everything that was kept.
+/// A recovered store.
 #[derive(Debug)]
 pub(super) struct Recovered {
     pub(super) memory: MemoryStore,
     pub(super) keys: Keys,
     pub(super) edits: StoredEdits,
     pub(super) finish: LogEnd,
-    /// The latest time at which anything happened.
+    /// The latest time in the log.
     pub(super) last: Timestamp,
-    /// Whether there was nothing.
+    /// Whether the disk was empty.
     pub(super) is_new: bool,
     /// Bytes of log since the snapshot.
     pub(super) log_len: u64,
 }
 
-/// How much may be kept.
+/// The bounds of the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecoveryBounds {
     pub(super) max_keys: usize,
     pub(super) when_full: WhenFull,
 }
 
-/// Reads everything that is on a disk.
+/// Reads everything on a disk.
 pub(super) fn recover(disk: &dyn Disk, room: RecoveryBounds) -> Result<Recovered, OpenError> {
     let mut replay = Replay::new(room)?;
     let snapshot = newest_snapshot(disk)?;
@@ -61,21 +61,21 @@ pub(super) fn recover(disk: &dyn Disk, room: RecoveryBounds) -> Result<Recovered
         let file = FileKind::Log.file_name(number);
         return Err(OpenError::Damaged { file, at: 0, what: "the segment is missing" });
     }
-    let mut finish = chain.for_each(disk, |record, place| replay.apply(record, place))?;
+    let mut finish = chain.for_each(disk, |record, position| replay.apply(record, position))?;
     if let (Some(after), []) = (after_snapshot, chain.links()) {
-        // What followed the snapshot was taken away by a repair: it goes on from there.
+        // A repair removed what followed the snapshot: the log continues from there.
         finish.from.end = after;
         finish.from.next_segment = finish.from.next_segment.max(after.number + 1);
     }
-    if replay.memory.limits_mut().goes_round() {
+    if replay.memory.limits_mut().has_cycle() {
         let file = chain.links().first().map_or(0, |link| link.header.number);
-        let (file, what) = (FileKind::Log.file_name(file), "a limit follows itself");
+        let (file, what) = (FileKind::Log.file_name(file), "a limit is its own successor");
         return Err(OpenError::Damaged { file, at: 0, what });
     }
     let is_begun = finish.from.end.number != 0;
     if let (Some(first), true, false) = (chain.links().first(), is_begun, replay.has_seed) {
         let file = FileKind::Log.file_name(first.header.number);
-        let what = "the log does not begin here, and there is no snapshot";
+        let what = "the log begins earlier, and there is no snapshot";
         return Err(OpenError::Damaged { file, at: 0, what });
     }
     let log_len = chain.links().iter().filter_map(|link| link.counts_len).sum::<u64>();
@@ -94,8 +94,8 @@ struct Replay {
     keys: Keys,
     /// Hashes of keys, by number.
     hashes: HashMap<u64, u64, Mixing>,
-    /// States by hash. Only the last one of each key matters, and which of them have something on
-    /// hold is known at the end.
+    /// States by hash. Only the last one of each key matters, and which of them have holds is known
+    /// at the end.
     states: HashMap<u64, StateImage, Mixing>,
     holds: HashMap<HoldId, Hold>,
     names: HashMap<[u64; 2], CachedResult>,
@@ -131,10 +131,10 @@ impl Replay {
         let file = FileKind::Snapshot.file_name(number);
         let bytes =
             disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
-        let mut place = RecordPosition { file: file.clone(), at: 0 };
+        let mut position = RecordPosition { file: file.clone(), at: 0 };
         let header =
             FileHeader::from_bytes(FileKind::Snapshot, &bytes).map_err(|error| match error {
-                HeaderError::NotOurs => place.broken(),
+                HeaderError::NotOurs => position.broken(),
                 HeaderError::Version(version) => OpenError::Version { file, version },
             })?;
         let (mut batches, mut read) = (Batches::new(&bytes, header.first_batch), 0);
@@ -142,20 +142,20 @@ impl Replay {
         while let Some(batch) = batches.next() {
             let mut records = ByteReader(batch.records);
             while !records.is_empty() {
-                let record = Record::read(&mut records).map_err(|_| place.broken())?;
+                let record = Record::read(&mut records).map_err(|_| position.broken())?;
                 is_whole = matches!(record, Record::End { records } if records == read);
-                self.apply(record, &place)?;
+                self.apply(record, &position)?;
                 read += 1;
             }
-            place.at = batches.position() as u64;
+            position.at = batches.position() as u64;
         }
-        if is_whole { Ok(()) } else { Err(place.broken()) }
+        if is_whole { Ok(()) } else { Err(position.broken()) }
     }
 
-    fn apply(&mut self, record: Record, place: &RecordPosition) -> Result<(), OpenError> {
+    fn apply(&mut self, record: Record, position: &RecordPosition) -> Result<(), OpenError> {
         match record {
             Record::Seed(words) => {
-                let hash = KeyedHash::from_words(&words).ok_or_else(|| place.broken())?;
+                let hash = KeyedHash::from_words(&words).ok_or_else(|| position.broken())?;
                 self.memory.set_hash(hash);
                 self.has_seed = true;
             }
@@ -173,7 +173,7 @@ impl Replay {
                 }
             }
             Record::Limit(image) => self.apply_limit(*image),
-            Record::Acts(acts) => self.apply_acts(*acts),
+            Record::Acts(acts) => self.apply_actions(*acts),
             Record::Round(RoundRecord { at, domain, closed, .. }) => {
                 self.memory.rounds(&domain).store(closed, Ordering::Release);
                 self.last = self.last.max(at);
@@ -217,7 +217,7 @@ impl Replay {
         self.memory.limits_mut().restore_whole(image, cycle);
     }
 
-    fn apply_acts(&mut self, acts: ActionsRecord) {
+    fn apply_actions(&mut self, acts: ActionsRecord) {
         for (number, image) in acts.states {
             match (self.hashes.get(&number), image) {
                 (Some(hash), Some(image)) => self.states.insert(*hash, image),
@@ -231,9 +231,9 @@ impl Replay {
                 None => self.holds.remove(&id),
             };
         }
-        for (name, remembered) in acts.names {
-            match remembered {
-                Some(remembered) => self.names.insert(name, remembered),
+        for (name, cached) in acts.names {
+            match cached {
+                Some(cached) => self.names.insert(name, cached),
                 None => self.names.remove(&name),
             };
         }
@@ -245,7 +245,7 @@ impl Replay {
 
     fn apply_edit(&mut self, edit: EditRecord) {
         self.overlay = Some(edit.overlay);
-        // A snapshot may have what the log says again.
+        // A snapshot may contain what the log repeats.
         let last = self.changes.last().map_or(0, |last| last.number);
         let new = edit.changes.into_iter().filter(|change| change.number > last);
         self.changes.extend(new.map(Change::from));
@@ -272,13 +272,13 @@ impl Replay {
         });
         let holds: Vec<(HoldId, Hold)> = holds.collect();
         restore(&self.memory, std::mem::take(&mut self.states), &holds, self.last)?;
-        let names = std::mem::take(&mut self.names).into_iter().map(|(name, mut remembered)| {
-            for number in &mut remembered.answer.hashes {
+        let names = std::mem::take(&mut self.names).into_iter().map(|(name, mut cached)| {
+            for number in &mut cached.result.hashes {
                 *number = hashes.get(number).copied().unwrap_or(0);
             }
-            (name, remembered)
+            (name, cached)
         });
-        self.memory.put_back_side(holds, names.collect(), self.fence);
+        self.memory.restore_hold_tables(holds, names.collect(), self.fence);
         Ok(Recovered {
             memory: self.memory,
             keys: self.keys,
@@ -291,7 +291,7 @@ impl Replay {
     }
 }
 
-/// Puts all states back. There may be more than there is room for, as far as they have become idle.
+/// Restores all states. There may be more than the maximum, as far as some have become idle.
 fn restore(
     memory: &MemoryStore,
     states: HashMap<u64, StateImage, Mixing>,
@@ -310,7 +310,7 @@ fn restore(
 
 impl From<EditedItem> for Change {
     fn from(it: EditedItem) -> Self {
-        let EditedItem { number, at, who, what, before, after } = it;
+        let EditedItem { number, at, actor, what, before, after } = it;
         let what = match what {
             EditedKind::Rule { domain, name, starts_fresh } => {
                 Changed::Rule { domain, name, starts_fresh }
@@ -318,13 +318,20 @@ impl From<EditedItem> for Change {
             EditedKind::Bans { domain } => Changed::Bans { domain },
             EditedKind::Server => Changed::Server,
         };
-        Self { number, at, who, what, before: before.map(Into::into), after: after.map(Into::into) }
+        Self {
+            number,
+            at,
+            actor,
+            what,
+            before: before.map(Into::into),
+            after: after.map(Into::into),
+        }
     }
 }
 
 impl From<&Change> for EditedItem {
     fn from(change: &Change) -> Self {
-        let Change { number, at, who, what, before, after } = change.clone();
+        let Change { number, at, actor, what, before, after } = change.clone();
         let what = match what {
             Changed::Rule { domain, name, starts_fresh } => {
                 EditedKind::Rule { domain, name, starts_fresh }
@@ -332,6 +339,13 @@ impl From<&Change> for EditedItem {
             Changed::Bans { domain } => EditedKind::Bans { domain },
             Changed::Server => EditedKind::Server,
         };
-        Self { number, at, who, what, before: before.map(Into::into), after: after.map(Into::into) }
+        Self {
+            number,
+            at,
+            actor,
+            what,
+            before: before.map(Into::into),
+            after: after.map(Into::into),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What to do about damage: see how far the log can be read, and cut off the rest.
+//! Checks how far the log can be read, and repairs it by cutting off the rest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use super::own;
 use super::recovery::{RecoveryBounds, newest_snapshot, recover};
 use crate::table::WhenFull;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// How many entries of the ledger can be read.
+    /// How many entries of the ledger are readable.
     pub entries: u64,
     /// Where the ledger cannot be read.
     pub ledger: Option<OpenError>,
     /// Why a process would not start on it.
     pub start: Option<OpenError>,
-    /// Whether the last process stopped in the middle of writing something. Nobody had been told about
-    /// it, and it is left out.
+    /// Whether the last process stopped in the middle of a write, which is ignored. It had not been
+    /// acknowledged.
     pub is_torn: bool,
 }
 
-/// Something that a repair has done.
+/// One action of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairAction {
-    /// A file was cut off at a byte. All of it was kept under another name.
+    /// A file was cut off at a byte. A copy of all of it has another name.
     Cut {
         /// The file.
         file: String,
@@ -39,7 +39,7 @@ pub enum RepairAction {
         /// The copy of all of it.
         kept_as: String,
     },
-    /// A file was put aside under another name.
+    /// A file was renamed.
     PutAside {
         /// The file.
         file: String,
@@ -56,7 +56,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenError> {
     Ok(check_on(&(Arc::new(folder) as Arc<dyn Disk>)))
 }
 
-/// [`check`] on a disk of one's own.
+/// [`check`] on another [`Disk`].
 #[must_use]
 pub fn check_on(disk: &Arc<dyn Disk>) -> CheckReport {
     let mut checked = CheckReport { entries: 0, ledger: None, start: None, is_torn: false };
@@ -78,18 +78,18 @@ pub fn check_on(disk: &Arc<dyn Disk>) -> CheckReport {
     checked
 }
 
-/// Cuts off what cannot be read, so that a process starts with what is before it. Whatever is taken away
-/// is kept under other names.
+/// Cuts off what cannot be read, so that a process starts with what is before it. Whatever is
+/// removed is kept under other names.
 ///
-/// What was spent after the cut is forgotten: a backup is better, if there is one.
+/// Charges after the cut are lost: a backup is better, if there is one.
 pub fn repair(path: impl AsRef<Path>) -> Result<Vec<RepairAction>, OpenError> {
     repair_on(&(Arc::new(own(path.as_ref())?) as Arc<dyn Disk>))
 }
 
-/// [`repair`] on a disk of one's own.
+/// [`repair`] on another [`Disk`].
 pub fn repair_on(disk: &Arc<dyn Disk>) -> Result<Vec<RepairAction>, OpenError> {
     let mut done = Vec::new();
-    // Every turn takes something away.
+    // Every iteration removes something.
     loop {
         let CheckReport { start, ledger, .. } = check_on(disk);
         match start.or(ledger) {
@@ -146,7 +146,7 @@ fn move_aside(disk: &dyn Disk, file: &str, done: &mut Vec<RepairAction>) -> Resu
     let kept_as = free_name(disk, file)?;
     disk.rename(file, &kept_as)
         .and_then(|()| disk.sync_names())
-        .map_err(|error| OpenError::disk(format!("put {file} aside"), error))?;
+        .map_err(|error| OpenError::disk(format!("move {file} aside"), error))?;
     done.push(RepairAction::PutAside { file: file.into(), kept_as });
     Ok(())
 }
@@ -176,14 +176,14 @@ fn cut(
     Ok(())
 }
 
-/// A name under which nothing is kept yet.
+/// A name that no file has yet.
 fn free_name(disk: &dyn Disk, file: &str) -> Result<String, OpenError> {
     let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
     let name = |number: u64| format!("{file}.damaged-{number}");
     Ok((1..).map(name).find(|name| !names.contains(name)).unwrap_or_else(|| name(0)))
 }
 
-/// As much as there is.
+/// No bounds.
 const EVERYTHING: RecoveryBounds =
     RecoveryBounds { max_keys: usize::MAX >> 16, when_full: WhenFull::Deny };
 

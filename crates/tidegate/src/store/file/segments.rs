@@ -16,7 +16,7 @@ use super::writer::ResumePoint;
 #[derive(Debug)]
 pub(super) struct Segments {
     links: Vec<SegmentLink>,
-    /// The first segment that has to be there, because of a snapshot; 0 is none.
+    /// The first segment that must exist, because of a snapshot; 0 is none.
     from: u64,
     /// A number that no file has had.
     next_segment: u64,
@@ -26,7 +26,7 @@ pub(super) struct Segments {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentLink {
     pub(super) header: FileHeader,
-    /// How many of its bytes count, as the next segment says; `None` for the last one.
+    /// How many of its bytes count, by the header of the next segment; `None` for the last one.
     pub(super) counts_len: Option<u64>,
 }
 
@@ -34,15 +34,15 @@ pub(super) struct SegmentLink {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogEnd {
     pub(super) from: ResumePoint,
-    /// Records at the end that can be read, while nothing proves that they are safe: a process that
-    /// was killed may have left them to the system, or a sync of them may have failed.
+    /// Records at the end that can be read, but are not proven to be durable: a process that was
+    /// killed may have left them to the system, or a sync of them may have failed.
     pub(super) unproven: Vec<u8>,
-    /// Whether something was cut off that had never been safe.
+    /// Whether something was cut off that was never durable.
     pub(super) is_torn: bool,
 }
 
 impl Segments {
-    /// The segments from number `from` on; 0 for all that are there.
+    /// The segments from number `from` on; 0 for all of them.
     pub(super) fn read(disk: &dyn Disk, from: u64) -> Result<Self, OpenError> {
         let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
         let numbers: Vec<u64> =
@@ -52,7 +52,7 @@ impl Segments {
         for number in numbers.into_iter().filter(|number| *number >= from) {
             match read_header(disk, number)? {
                 Some(header) => headers.insert(number, header),
-                // It was being made when everything stopped, so nothing in it was ever safe.
+                // It was being created when the process stopped, so nothing in it was durable.
                 None => None,
             };
         }
@@ -62,7 +62,7 @@ impl Segments {
         while let Some(number) = next {
             let Some(header) = headers.get(&number).copied() else {
                 if headers.range(..number).next().is_none() {
-                    // What is older was removed; a snapshot knows what it said.
+                    // Older segments were removed; a snapshot has their contents.
                     break;
                 }
                 return Err(OpenError::Damaged {
@@ -83,7 +83,7 @@ impl Segments {
         &self.links
     }
 
-    /// Calls a function for every record, in order, with where its batch is.
+    /// Calls a function for every record, in order, with the position of its batch.
     pub(super) fn for_each(
         &self,
         disk: &dyn Disk,
@@ -104,23 +104,23 @@ impl Segments {
             let bytes = link.read(disk)?;
             let counted = link.counted(&bytes);
             let mut batches = Batches::new(counted, link.header.first_batch);
-            let mut place = RecordPosition { file, at: batches.position() as u64 };
+            let mut position = RecordPosition { file, at: batches.position() as u64 };
             let mut proof = DurablePrefix::new(self.from, &link.header);
             while let Some(batch) = batches.next() {
                 proof.add(&batch, batches.position() as u64);
                 let mut records = ByteReader(batch.records);
                 while !records.is_empty() {
-                    let record = Record::read(&mut records).map_err(|_| place.broken())?;
-                    then(record, &place)?;
+                    let record = Record::read(&mut records).map_err(|_| position.broken())?;
+                    then(record, &position)?;
                 }
-                place.at = batches.position() as u64;
+                position.at = batches.position() as u64;
             }
             let is_whole = match link.counts_len {
-                Some(len) => place.at == len,
+                Some(len) => position.at == len,
                 None => batches.ending() != BatchesEnd::Damaged,
             };
             if !is_whole {
-                return Err(place.broken());
+                return Err(position.broken());
             }
             finish.is_torn = link.counts_len.is_none() && batches.ending() == BatchesEnd::Torn;
             (finish.from.end, finish.from.next_batch) = match link.counts_len {
@@ -133,23 +133,24 @@ impl Segments {
     }
 }
 
-/// How much of the last segment is safe for certain.
+/// How much of the last segment is proven to be durable.
 ///
-/// A batch says which batches were safe when it was written. Only what is proven so may be built upon:
-/// that something can be read says nothing about what a loss of power would leave of it.
+/// A batch has the number of the last batch that was synced when it was written. Only what is
+/// proven so may be built upon: that something can be read does not mean that it survives a loss of
+/// power.
 struct DurablePrefix {
     number: u64,
     /// Batches that may still be proven: number, where they end, and where their records do.
     ends: Vec<(u64, u64, usize)>,
-    /// Where the log goes on, and with which batch.
+    /// Where the log continues, and with which batch.
     durable: (SegmentEnd, u64),
-    /// The records after what is safe.
+    /// The records after the durable part.
     unproven: Vec<u8>,
 }
 
 impl DurablePrefix {
     fn new(from: u64, header: &FileHeader) -> Self {
-        // A snapshot is made after its segment is safe.
+        // A snapshot is made after its segment is synced.
         let is_begun = header.number == from;
         let end = SegmentEnd { number: header.number, len: HEADER_LEN as u64 };
         let durable = (if is_begun { end } else { header.after }, header.first_batch);
@@ -171,9 +172,9 @@ impl DurablePrefix {
 }
 
 impl SegmentLink {
-    /// Everything in the segment.
+    /// The bytes of the segment.
     ///
-    /// Whoever reads while another process writes may see a part of a batch and all of a later one. So
+    /// A reader beside a process that writes may see a part of a batch and all of a later one. So
     /// what looks like damage is read again.
     pub(super) fn read(&self, disk: &dyn Disk) -> Result<Vec<u8>, OpenError> {
         let file = FileKind::Log.file_name(self.header.number);
@@ -201,7 +202,7 @@ impl SegmentLink {
     }
 }
 
-/// Where a record is.
+/// The position of a record.
 #[derive(Clone, Debug)]
 pub(super) struct RecordPosition {
     pub(super) file: String,
@@ -210,7 +211,7 @@ pub(super) struct RecordPosition {
 
 impl RecordPosition {
     pub(super) fn broken(&self) -> OpenError {
-        let what = "a batch that was safe cannot be read";
+        let what = "a durable batch cannot be read";
         OpenError::Damaged { file: self.file.clone(), at: self.at, what }
     }
 }
@@ -221,11 +222,9 @@ fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<FileHeader>, OpenE
         disk.read_start(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
     let damaged = |what| OpenError::Damaged { file: file.clone(), at: 0, what };
     match FileHeader::from_bytes(FileKind::Log, &bytes) {
-        Ok(header) if header.after.number >= number => {
-            Err(damaged("it follows a segment that is not older"))
-        }
+        Ok(header) if header.after.number >= number => Err(damaged("its predecessor is not older")),
         Ok(header) if header.number == number => Ok(Some(header)),
-        Ok(_) => Err(damaged("it is another segment under a wrong name")),
+        Ok(_) => Err(damaged("the file name has another number")),
         Err(HeaderError::NotOurs) => {
             let bytes = disk.read(&file);
             let bytes = bytes.map_err(|error| OpenError::disk(format!("read {file}"), error))?;
@@ -236,5 +235,5 @@ fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<FileHeader>, OpenE
     }
 }
 
-/// How often a segment is read before it is believed to be damaged.
+/// How often a segment is read before it counts as damaged.
 const READS: usize = 3;

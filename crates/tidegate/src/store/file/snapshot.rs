@@ -1,8 +1,8 @@
-//! Snapshots: everything that is known, so that a start need not read the log from its beginning.
+//! Snapshots: all states, so that a start need not read the log from its beginning.
 //!
-//! A snapshot is taken while decisions go on. It begins with a new segment of the log; what it says may
-//! be later than that, but never contains what the log does not say again from there on, and states in
-//! the log are whole. So reading the snapshot and then the log from that segment on gives what was there.
+//! A snapshot is taken while decisions continue. It begins with a new segment of the log; its
+//! states may be later than that, but then the log repeats them from there on, and states in the
+//! log are whole. So the snapshot and then the log from that segment on give the states.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,8 +28,8 @@ impl FileStoreInner {
         let mut file = SnapshotFile::create(self, number)?;
         self.write_rules(&mut file)?;
         self.write_states(&mut file)?;
-        self.write_side(&mut file)?;
-        // What is told to be so has to be so in the log, too, before anybody believes it.
+        self.write_hold_tables(&mut file)?;
+        // What the snapshot has must be durable in the log, too, before the snapshot counts.
         let durable = self.recorder.log.wait_durable(Durability::Fsync);
         block_on(Box::pin(durable)).map_err(|outage| io::Error::other(outage.to_string()))?;
         file.finish()?;
@@ -56,19 +56,19 @@ impl FileStoreInner {
             let (at, note) = (Timestamp::ZERO, None);
             file.add(&Record::Round(RoundRecord { at, domain, closed, note }))?;
         }
-        let kept = lock(&self.kept);
+        let edits = lock(&self.edits);
         let edit = EditRecord {
-            overlay: kept.overlay.to_toml().into(),
-            changes: kept.changes.iter().map(Into::into).collect(),
+            overlay: edits.overlay.to_toml().into(),
+            changes: edits.changes.iter().map(Into::into).collect(),
         };
-        drop(kept);
+        drop(edits);
         file.add(&Record::Edit(Box::new(edit)))
     }
 
     fn write_states(&self, file: &mut SnapshotFile) -> io::Result<()> {
         let keys = lock(&self.recorder.keys);
-        // Whoever writes something down locks the keys first and then a line, so here, with a line
-        // locked, nobody may lock the keys.
+        // Recording locks the keys first and then a line, so the keys must not be locked here while
+        // a line is locked.
         let mut numbers = HashMap::new();
         for ((domain, rule), list) in keys.by_rule() {
             numbers.extend(list.iter().map(|(number, hash)| (*hash, *number)));
@@ -81,7 +81,7 @@ impl FileStoreInner {
         file.write()?;
         let mut acts = ActionsRecord::default();
         self.memory.for_each_image(|hash, image| {
-            // A key that is known only since is in the log.
+            // A key that was added since is in the log.
             acts.states.extend(numbers.remove(&hash).map(|number| (number, Some(image))));
             if acts.states.len() >= CHUNK {
                 file.encode(&Record::Acts(Box::new(std::mem::take(&mut acts))));
@@ -91,23 +91,23 @@ impl FileStoreInner {
         file.add(&Record::Acts(Box::new(acts)))
     }
 
-    /// Forgets the numbers of keys that have no state any more: should they come again, they get others.
+    /// Drops the numbers of keys without a state: if they return, they get new ones.
     fn forget_idle(&self, idle: impl Iterator<Item = u64>) {
-        self.memory.with_side(|tables| {
+        self.memory.with_hold_tables(|tables| {
             let mut keys = lock(&self.recorder.keys);
-            let mentioned = tables.mentioned();
+            let referenced = tables.referenced();
             for hash in idle {
                 let is_back = self.memory.image(hash, Width::Narrow).is_some()
                     || self.memory.image(hash, Width::Wide).is_some();
-                if !is_back && !mentioned.contains(&hash) {
+                if !is_back && !referenced.contains(&hash) {
                     keys.remove(hash);
                 }
             }
         });
     }
 
-    fn write_side(&self, file: &mut SnapshotFile) -> io::Result<()> {
-        let (acts, now) = self.memory.with_side(|tables| {
+    fn write_hold_tables(&self, file: &mut SnapshotFile) -> io::Result<()> {
+        let (acts, now) = self.memory.with_hold_tables(|tables| {
             let keys = lock(&self.recorder.keys);
             let mut acts = ActionsRecord { fence: tables.last_fence(), ..ActionsRecord::default() };
             for (id, hold) in tables.holds() {
@@ -136,7 +136,7 @@ struct SnapshotFile {
 
 impl SnapshotFile {
     fn create(shared: &FileStoreInner, number: u64) -> io::Result<Self> {
-        // One that was not finished is of no use.
+        // An unfinished one is of no use.
         let _ = shared.disk.remove(TEMPORARY);
         let mut file = shared.disk.create(TEMPORARY)?;
         let header = FileHeader {
@@ -154,7 +154,7 @@ impl SnapshotFile {
         if self.out.0.len() < BATCH_LEN { Ok(()) } else { self.write() }
     }
 
-    /// Adds a record without writing: nobody waits for the disk while others wait for a lock.
+    /// Adds a record without writing, so that no lock is held during disk access.
     fn encode(&mut self, record: &Record) {
         record.write(&mut self.out);
         self.records += 1;
@@ -181,7 +181,7 @@ impl SnapshotFile {
 /// The name of a snapshot that is being written.
 const TEMPORARY: &str = "snapshot.tmp";
 
-/// How many things go into one record.
+/// How many items go into one record.
 const CHUNK: usize = 1_000;
 
 /// How many bytes go into one batch.

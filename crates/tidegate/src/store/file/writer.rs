@@ -1,4 +1,4 @@
-//! The end of the log, where it is written.
+//! Writes the end of the log.
 
 use std::io;
 use std::sync::Arc;
@@ -8,39 +8,39 @@ use super::frame::{FileHeader, FileKind, HEADER_LEN, SegmentEnd, frame};
 
 /// Writes batches of records, and moves on to another segment when one is full or has failed.
 ///
-/// A segment that has failed once is never written or synced again: nobody can know what a disk has
-/// kept of it after that. Whatever was not known to be safe is written again, elsewhere, and the new
-/// segment says how much of the old one counts.
+/// A segment that has failed once is never written or synced again: what the disk has of it is
+/// unknown after that. Records that were not synced are written again, into a new segment, whose
+/// header has how much of the old one counts.
 #[derive(Debug)]
 pub(super) struct SegmentWriter {
     disk: Arc<dyn Disk>,
     sizes: SegmentSizes,
     current: Option<CurrentSegment>,
-    /// Where the log ends, for the next segment to say.
+    /// Where the log ends, for the header of the next segment.
     end: SegmentEnd,
     next_segment: u64,
     next_batch: u64,
-    /// The last batch that is known to be safe.
+    /// The last batch that is synced.
     synced_batch: u64,
-    /// Records that were written and may not be safe.
+    /// Records that were written and may not be synced.
     unsynced: Vec<u8>,
-    /// Records that were not even written.
+    /// Records that were not written.
     unwritten: Vec<u8>,
-    /// Bytes written since somebody asked.
+    /// Bytes written.
     pub(super) written_len: u64,
-    /// How often the disk was told to make things safe.
+    /// How often the disk was synced.
     pub(super) syncs: u64,
 }
 
-/// How large things are made.
+/// Sizes of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentSizes {
     /// A segment that is longer gets a successor.
     pub(super) segment_len: u64,
-    /// Space is taken in pieces of this size, filled with zeros: what is written over later needs no
-    /// change of the file's length to be safe.
+    /// Space is allocated in pieces of this size, filled with zeros: overwriting it needs no sync
+    /// of the file's length.
     pub(super) fill_len: u64,
-    /// A snapshot is taken after so many bytes of log.
+    /// A snapshot is taken after this many bytes of log.
     pub(super) snapshot_after_len: u64,
 }
 
@@ -60,7 +60,7 @@ struct CurrentSegment {
     has_failed_to_sync: bool,
 }
 
-/// Where the log goes on.
+/// Where the log continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResumePoint {
     pub(super) end: SegmentEnd,
@@ -69,7 +69,8 @@ pub(super) struct ResumePoint {
 }
 
 impl SegmentWriter {
-    /// The end of a log that goes on from a place, with records after it that may not be safe.
+    /// The end of a log that continues from a position, with records after it that may not be
+    /// synced.
     pub(super) fn new(
         disk: Arc<dyn Disk>,
         sizes: SegmentSizes,
@@ -91,11 +92,11 @@ impl SegmentWriter {
         }
     }
 
-    /// Writes records, together with those that could not be written before, and makes all of them
-    /// safe if that is wanted.
+    /// Writes records, together with those that could not be written before, and syncs all of them
+    /// with [`SyncMode::Now`].
     ///
-    /// After an error nothing is lost: the next call tries again, in a new segment.
-    pub(super) fn write(&mut self, records: &[u8], is_safe: SyncMode) -> io::Result<()> {
+    /// After an error nothing is lost: the next call retries, in a new segment.
+    pub(super) fn write(&mut self, records: &[u8], sync: SyncMode) -> io::Result<()> {
         self.unwritten.extend_from_slice(records);
         if self.unwritten.is_empty() && self.unsynced.is_empty() && self.current.is_some() {
             return Ok(());
@@ -105,10 +106,10 @@ impl SegmentWriter {
             self.seal();
         }
         let too_much = self.unsynced.len() + self.unwritten.len() > MOST_UNSYNCED;
-        let is_safe = if too_much { SyncMode::Now } else { is_safe };
-        match self.write_here(is_safe) {
+        let sync = if too_much { SyncMode::Now } else { sync };
+        match self.write_here(sync) {
             Ok(()) => Ok(()),
-            // One try elsewhere before anybody is told.
+            // One retry in a new segment before it is an error.
             Err(_) if self.current.is_some() => {
                 self.seal();
                 self.begin_segment()
@@ -117,19 +118,19 @@ impl SegmentWriter {
         }
     }
 
-    /// Begins another segment, with everything before it safe, and reports its number.
+    /// Begins another segment, with everything before it synced, and returns its number.
     pub(super) fn rotate(&mut self) -> io::Result<u64> {
         self.seal();
         self.begin_segment()?;
         Ok(self.end.number)
     }
 
-    /// Whether nothing that was written could still be lost.
+    /// Whether everything that was accepted is synced.
     pub(super) fn is_all_synced(&self) -> bool {
         self.unsynced.is_empty() && self.unwritten.is_empty()
     }
 
-    fn write_here(&mut self, is_safe: SyncMode) -> io::Result<()> {
+    fn write_here(&mut self, sync: SyncMode) -> io::Result<()> {
         let Some(segment) = &mut self.current else { return self.begin_segment() };
         if !self.unwritten.is_empty() {
             let frame = frame(self.next_batch, self.synced_batch, &self.unwritten);
@@ -138,7 +139,7 @@ impl SegmentWriter {
             self.next_batch += 1;
             self.unsynced.append(&mut self.unwritten);
         }
-        if is_safe == SyncMode::Now {
+        if sync == SyncMode::Now {
             self.syncs += 1;
             segment.sync()?;
             self.end = SegmentEnd { number: segment.number, len: segment.len };
@@ -148,21 +149,22 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Ends the current segment, as far as it is known to be safe.
+    /// Ends the current segment, as far as it is synced.
     fn seal(&mut self) {
         let Some(mut segment) = self.current.take() else { return };
-        // What was written before a write failed may be made safe; a sync that failed is the end.
+        // After a failed write what was written before may be synced; after a failed sync it may
+        // not.
         self.syncs += u64::from(!segment.has_failed_to_sync);
         if !segment.has_failed_to_sync && segment.sync().is_ok() {
             self.synced_batch = self.next_batch - 1;
             self.unsynced.clear();
         }
         self.end = SegmentEnd { number: segment.number, len: segment.synced_len };
-        // Batches that do not count have numbers that nobody has seen as safe.
+        // Batches that do not count have numbers that were never acknowledged.
         self.next_batch = self.synced_batch + 1;
     }
 
-    /// Writes everything that is not known to be safe into a new segment, and makes it so.
+    /// Writes everything that is not synced into a new segment, and syncs it.
     fn begin_segment(&mut self) -> io::Result<()> {
         let number = self.next_segment;
         self.next_segment += 1;
@@ -187,12 +189,12 @@ impl SegmentWriter {
             false => segment.begin_again(&header, &batch, self.sizes.fill_len),
         };
         if let Err(error) = begun.and_then(|()| self.disk.sync_names()) {
-            // Should it stay after all, its successor does not name it, so it is not read.
+            // Should it remain, its successor does not refer to it, so it is not read.
             let _ = self.disk.remove(&name);
             return Err(error);
         }
         if header.after.number > 0 {
-            // Space that was taken ahead. Should it stay, it is only space.
+            // Cuts space that was allocated ahead. Should it remain, it is only space.
             let before = FileKind::Log.file_name(header.after.number);
             let _ = self.disk.cut(&before, header.after.len);
         }
@@ -207,7 +209,7 @@ impl SegmentWriter {
     }
 }
 
-/// Whether records have to be safe before anybody goes on.
+/// When records have to be synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SyncMode {
     Later,
@@ -219,13 +221,13 @@ impl CurrentSegment {
         Self { file, number, len: 0, synced_len: 0, filled_len: 0, has_failed_to_sync: false }
     }
 
-    /// Writes the header, and records that nobody knows of yet.
+    /// Writes the header, and new records.
     fn begin(&mut self, header: &FileHeader, batch: &[u8], fill_len: u64) -> io::Result<()> {
         self.write(&[&header.to_bytes(), batch].concat(), fill_len)?;
         self.sync()
     }
 
-    /// Writes records that are in an older segment as well, and only then the header: from there on
+    /// Writes records that are in an older segment as well, and only then the header: from then on
     /// the older ones do not count, and these must not be torn.
     fn begin_again(&mut self, header: &FileHeader, batch: &[u8], fill_len: u64) -> io::Result<()> {
         self.len = HEADER_LEN as u64;
@@ -250,7 +252,7 @@ impl CurrentSegment {
         if self.len > self.filled_len && fill_len > 0 {
             let end = self.len.next_multiple_of(8) + fill_len;
             let zeros = vec![0; usize::try_from(end - self.len).unwrap_or(0)];
-            // Without it the file grows with every batch instead, which is slower and as good.
+            // Without it the file grows with every batch, which is slower but correct.
             let _ = self.file.write_at(self.len, &zeros);
             self.filled_len = end;
         }
@@ -258,5 +260,5 @@ impl CurrentSegment {
     }
 }
 
-/// How many bytes of records may wait to become safe before somebody sees to it.
+/// How many bytes of records may be unsynced before a sync is forced.
 const MOST_UNSYNCED: usize = 1 << 20;

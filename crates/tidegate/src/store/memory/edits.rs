@@ -1,4 +1,4 @@
-//! Changes of the rules, as the store sees them.
+//! Changes of the rules in the store.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,10 @@ use crate::cycle::Times;
 use crate::locks::{lock, read, write};
 
 impl MemoryStore {
-    /// Takes note of a new set of rules. The first one to call this for a set of rules does it.
+    /// Adopts a new set of rules. The first call for a set of rules does it.
     ///
-    /// The time of the change is read after the new number is there to be seen, so no charge under
-    /// the old rules is later than it.
+    /// The time of the change is read after the new version is visible, so no charge under the old
+    /// rules is later than it.
     pub(super) fn adopt_now(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
         let mut limits = write(&self.limits);
         if self.version.load(Ordering::SeqCst) >= adoption.version {
@@ -25,7 +25,7 @@ impl MemoryStore {
         self.version.store(adoption.version, Ordering::SeqCst);
         let changed = limits.adopt(adoption, times());
         if let Some(sink) = &self.sink {
-            // Nobody decides by the new limits before they are written down.
+            // No decision uses the new limits before they are recorded.
             sink.adopted(&limits, &changed);
         }
         let is_crowded = limits.superseded() > MOST_SUPERSEDED;
@@ -35,7 +35,7 @@ impl MemoryStore {
         }
     }
 
-    /// Moves every state to the limit that is in force, and forgets the others.
+    /// Moves every state to the limit in force, and forgets the others.
     pub(super) fn forget_superseded(&self) {
         let used = Mutex::new(HashSet::new());
         self.migrate(&self.narrow, &used);
@@ -65,5 +65,5 @@ impl MemoryStore {
     }
 }
 
-/// How many limits that are no longer in force are kept before states are moved away from them.
+/// How many superseded limits are kept before states are moved away from them.
 const MOST_SUPERSEDED: usize = 4_096;

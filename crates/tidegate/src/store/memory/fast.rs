@@ -1,7 +1,7 @@
-//! The fast way: known keys in their home lines, with nothing special about them, all allowed.
+//! The fast path: known keys in their home lines, without holds or old limits, all allowed.
 //!
-//! States stay packed, and answers are written where they are to be. Whatever is not that simple is
-//! left to the other ways, with nothing changed.
+//! States stay packed, and decisions are written into the caller's buffer. Everything else is left
+//! to the other paths, with nothing changed.
 
 use tidegate_core::{Decision, Timestamp};
 
@@ -14,7 +14,7 @@ use crate::table::{
     read_header,
 };
 
-/// A key's slot, and what becomes of its state.
+/// A key's slot, and its state before and after.
 #[derive(Clone, Copy)]
 struct FastStep<'a> {
     line: &'a TaggedLine,
@@ -26,7 +26,7 @@ struct FastStep<'a> {
 }
 
 impl MemoryStore {
-    /// Decides about a plan of a few plain charges; `None` if it has to be done another way.
+    /// Decides a plan of a few plain charges; `None` if it needs another path.
     #[inline(always)]
     pub(super) fn decide_fast(
         &self,
@@ -82,14 +82,14 @@ impl MemoryStore {
             *home = Some(self.narrow.fetch(charge.hash).home);
         }
         let mut steps = [None; MOST];
-        for ((place, home), charge) in steps.iter_mut().zip(homes).zip(&plan.charges) {
+        for ((entry, home), charge) in steps.iter_mut().zip(homes).zip(&plan.charges) {
             let (step, decision) = step(home?, charge, now)?;
             if !decision.is_allowed() && charge.mode == Mode::Enforce {
-                // A refusal has to say what everybody has left.
+                // A denial has to report what remains at every limit.
                 return None;
             }
             decisions.push(decision);
-            *place = Some(step);
+            *entry = Some(step);
         }
         let steps = &mut steps[..plan.charges.len()];
         steps.sort_unstable_by_key(|step| step.map(|step| std::ptr::from_ref(step.line).addr()));
@@ -123,7 +123,7 @@ impl MemoryStore {
     }
 }
 
-/// What a charge makes of the state in its line; `None` if the key is not there, or not alone.
+/// The state after a charge; `None` if the key is not in this line, or its state is not plain.
 #[inline(always)]
 fn step<'a>(
     line: &'a TaggedLine,
@@ -158,8 +158,8 @@ fn check<A: Pack<Line = NarrowLine>>(
 }
 
 impl FastStep<'_> {
-    /// Whether the slot is as it was. The count of writes in a header wraps, so the slot itself has
-    /// the last word.
+    /// Whether the slot is as it was. The count of writes in a header wraps, so the slot itself is
+    /// compared.
     #[inline(always)]
     fn is_still_true(&self, line: &Locked<'_, TaggedLine>) -> bool {
         line.fingerprint(self.slot) == self.hash && line.load(self.slot) == self.before
@@ -171,5 +171,5 @@ impl FastStep<'_> {
     }
 }
 
-/// The most charges that are decided this way.
+/// The most charges on this path.
 const MOST: usize = crate::any_limit::INLINE;

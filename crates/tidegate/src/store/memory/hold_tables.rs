@@ -1,4 +1,4 @@
-//! What does not fit into slots: units on hold, names of requests, and counters that keys share.
+//! What does not fit into slots: holds, idempotency keys, and overflow counters.
 
 #[cfg(feature = "durable")]
 use std::collections::HashSet;
@@ -16,31 +16,31 @@ use crate::store::{Decided, HoldId, IdempotencyKey, SettleFailure};
 
 #[derive(Debug, Default)]
 pub(crate) struct HoldTables {
-    /// Units on hold, by the name of the state.
+    /// Units on hold, by the hash of the state.
     held: HashMap<u64, u64>,
     holds: HashMap<HoldId, Hold>,
-    /// When open holds end.
+    /// When open holds expire.
     due: BTreeSet<(Timestamp, HoldId)>,
     settled: VecDeque<(Timestamp, HoldId)>,
     names: HashMap<[u64; 2], CachedResult>,
     names_by_age: VecDeque<(Timestamp, [u64; 2])>,
     last_fence: u64,
     pub(crate) shared: Overflow,
-    /// What has changed, where somebody writes it down.
+    /// Changes, if they are recorded.
     pub(crate) journal: Option<Journal>,
 }
 
-/// Units that were set aside together.
+/// Units that are held together.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
     pub(crate) items: SmallVec<[HoldItem; INLINE]>,
-    /// How long it was to last.
+    /// How long it lasts.
     pub(crate) length: Duration,
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
     /// When it was settled; `None` while it is open.
     pub(crate) settled: Option<Timestamp>,
-    /// The name of the request that it was made by.
+    /// The idempotency key of its request.
     pub(crate) name: Option<[u64; 2]>,
 }
 
@@ -51,14 +51,14 @@ pub(crate) struct HoldItem {
     pub(crate) hash: u64,
     /// What is on hold, or what was charged once the hold is settled.
     pub(crate) units: u64,
-    /// Whether the rule takes what the request costs, and not a price of its own.
+    /// Whether the rule charges the request's cost, and not its own.
     pub(crate) is_by_request: bool,
     pub(crate) durability: Durability,
-    /// The state that the charge has left behind, which tells how much of it still counts.
+    /// The state after the charge, from which follows how much of it still counts.
     pub(crate) charged: Option<Box<(u32, AnyState)>>,
 }
 
-/// The name belongs to another request.
+/// The idempotency key belongs to another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyMismatch;
 
@@ -68,21 +68,21 @@ impl From<BodyMismatch> for SettleFailure {
     }
 }
 
-/// What is remembered about a request that was charged.
+/// The cached result of a charged request.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedResult {
     pub(crate) at: Timestamp,
     pub(crate) body: u64,
-    pub(crate) answer: CachedDecisions,
+    pub(crate) result: CachedDecisions,
 }
 
-/// An answer, with the names of the states that it is about, in order.
+/// The decisions of a result, with the hashes of their states, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedDecisions {
     pub(crate) decided: Decided,
     pub(crate) decisions: Decisions,
     pub(crate) hashes: SmallVec<[u64; INLINE]>,
-    /// What was given back; `None` if nothing was decided but that.
+    /// The units of a refund; `None` for a decision.
     pub(crate) refunded: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl HoldTables {
         self.holds.iter()
     }
 
-    /// Knows an open hold from an earlier life.
+    /// Restores an open hold.
     pub(crate) fn restore_hold(&mut self, id: HoldId, hold: Hold) {
         self.insert_hold(id, hold);
     }
@@ -127,7 +127,7 @@ impl HoldTables {
         self.holds.len() - self.settled.len()
     }
 
-    /// A number larger than all before it, also those of earlier lives if the clock is right.
+    /// A number larger than all before it, also those before a restart if the clock is right.
     pub(crate) fn next_fence(&mut self, now: Timestamp) -> u64 {
         self.last_fence = (self.last_fence + 1).max(now.as_nanos() / 1_000);
         self.last_fence
@@ -152,7 +152,7 @@ impl HoldTables {
         }
     }
 
-    /// Keeps a settled hold for a while, for refunds.
+    /// Keeps a settled hold for some time, for refunds.
     pub(crate) fn settle(
         &mut self,
         id: HoldId,
@@ -177,8 +177,8 @@ impl HoldTables {
         }
     }
 
-    /// Forgets an open hold that has come to nothing, and the name of its request: should that come
-    /// again, it is a new one.
+    /// Drops an open hold, and the idempotency key of its request: if the request is repeated, it
+    /// is a new one.
     pub(crate) fn drop_hold(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.due.remove(&(hold.expires, id));
@@ -189,18 +189,18 @@ impl HoldTables {
         Some(hold)
     }
 
-    /// A hold whose time has come, taken out.
+    /// A hold that has expired, removed.
     pub(crate) fn next_expired(&mut self, now: Timestamp) -> Option<(HoldId, Hold)> {
         let (_, id) = *self.due.first().filter(|(expires, _)| *expires <= now)?;
         Some((id, self.drop_hold(id)?))
     }
 
-    /// When the next hold ends, if nothing happens to it before.
+    /// When the next hold expires.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.due.first().map(|(expires, _)| *expires)
     }
 
-    /// What was answered under this name; an error if the request was another one.
+    /// The cached result under this idempotency key; an error if the request was another one.
     pub(crate) fn recall(
         &mut self,
         named: IdempotencyKey,
@@ -215,16 +215,16 @@ impl HoldTables {
         }
         match self.names.get(&named.name) {
             None => Ok(None),
-            Some(known) if known.body == named.body => Ok(Some(&known.answer)),
+            Some(known) if known.body == named.body => Ok(Some(&known.result)),
             Some(_) => Err(BodyMismatch),
         }
     }
 
-    /// Remembers what was answered under a name. Only charges are, never denials.
+    /// Caches a result under an idempotency key. Only charges are cached, never denials.
     pub(crate) fn cache_result(
         &mut self,
         named: IdempotencyKey,
-        answer: CachedDecisions,
+        result: CachedDecisions,
         now: Timestamp,
     ) {
         if self.names_by_age.len() >= MOST_REMEMBERED
@@ -234,10 +234,10 @@ impl HoldTables {
         }
         self.note_name(named.name);
         self.names_by_age.push_back((now, named.name));
-        self.names.insert(named.name, CachedResult { at: now, body: named.body, answer });
+        self.names.insert(named.name, CachedResult { at: now, body: named.body, result });
     }
 
-    /// Forgets a name that was given at a time, unless it was given again since.
+    /// Drops an idempotency key of a given time, unless it was used again since.
     fn forget_name(&mut self, name: [u64; 2], at: Timestamp) {
         if self.names.get(&name).is_some_and(|known| known.at == at) {
             self.names.remove(&name);
@@ -245,10 +245,10 @@ impl HoldTables {
     }
 }
 
-/// What a store on disk needs to know.
+/// What a file store needs.
 #[cfg(feature = "durable")]
 impl HoldTables {
-    /// Knows settled holds from an earlier life.
+    /// Restores settled holds.
     pub(crate) fn restore_settled(&mut self, mut holds: Vec<(HoldId, Hold)>) {
         holds.sort_unstable_by_key(|(id, hold)| (hold.settled, *id));
         for (id, hold) in holds {
@@ -257,7 +257,7 @@ impl HoldTables {
         }
     }
 
-    /// Knows names from an earlier life.
+    /// Restores cached results.
     pub(crate) fn restore_names(&mut self, mut names: Vec<([u64; 2], CachedResult)>) {
         names.sort_unstable_by_key(|(name, known)| (known.at, *name));
         for (name, known) in names {
@@ -266,35 +266,35 @@ impl HoldTables {
         }
     }
 
-    /// The states that holds and names of requests are about.
-    pub(crate) fn mentioned(&self) -> HashSet<u64> {
+    /// The states that holds and cached results refer to.
+    pub(crate) fn referenced(&self) -> HashSet<u64> {
         let of_holds = self.holds.values().flat_map(|hold| hold.items.iter().map(|it| it.hash));
-        let of_names = self.names.values().flat_map(|known| known.answer.hashes.iter().copied());
+        let of_names = self.names.values().flat_map(|known| known.result.hashes.iter().copied());
         of_holds.chain(of_names).collect()
     }
 
-    /// What is remembered about a request.
+    /// The cached result under an idempotency key.
     pub(crate) fn name(&self, name: &[u64; 2]) -> Option<&CachedResult> {
         self.names.get(name)
     }
 
-    /// All names.
+    /// All cached results.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&[u64; 2], &CachedResult)> {
         self.names.iter()
     }
 
-    /// Forgets what was answered under a name, so that the request may be made anew.
-    pub(crate) fn forget_answer(&mut self, name: [u64; 2]) {
+    /// Drops the cached result under an idempotency key, so that a repeat is a new request.
+    pub(crate) fn forget_result(&mut self, name: [u64; 2]) {
         self.note_name(name);
         self.names.remove(&name);
     }
 
-    /// Forgets everything that was answered about a state, and holds of it that are settled.
+    /// Drops all cached results about a state, and its settled holds.
     pub(crate) fn forget_state(&mut self, hash: u64) {
         let is_about =
-            |(_, known): &(&[u64; 2], &CachedResult)| known.answer.hashes.contains(&hash);
+            |(_, known): &(&[u64; 2], &CachedResult)| known.result.hashes.contains(&hash);
         let names: Vec<[u64; 2]> = self.names.iter().filter(is_about).map(|(it, _)| *it).collect();
-        names.into_iter().for_each(|name| self.forget_answer(name));
+        names.into_iter().for_each(|name| self.forget_result(name));
         let is_of = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
         let settled: Vec<HoldId> = (self.settled.iter().map(|(_, id)| *id))
             .filter(|id| self.holds.get(id).is_some_and(is_of))
@@ -307,8 +307,8 @@ impl HoldTables {
     }
 }
 
-/// How long names and settled holds are remembered.
+/// How long cached results and settled holds are kept.
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
 
-/// How many names, and how many settled holds, are remembered at most.
+/// The most cached results, and the most settled holds, that are kept.
 const MOST_REMEMBERED: usize = 1 << 17;

@@ -37,7 +37,7 @@ impl MemoryStore {
         NewHold { id, expires, fence }
     }
 
-    /// Ends a hold, or makes it longer.
+    /// Ends a hold, or extends it.
     pub(super) fn settle_now(
         &self,
         id: HoldId,
@@ -49,7 +49,7 @@ impl MemoryStore {
         let name = settlement.name();
         if let Some(units) = refunded_before(&mut tables, name, times.now)? {
             let expires = Timestamp::ZERO;
-            return Ok(Settled { units, expires, fence: 0, lines: FreedQueues::All });
+            return Ok(Settled { units, expires, fence: 0, queues: FreedQueues::All });
         }
         let mut hold = tables.hold(id).ok_or(SettleFailure::Gone)?.clone();
         let oldest = times.now.saturating_sub(REMEMBERED_FOR);
@@ -57,7 +57,7 @@ impl MemoryStore {
         if is_too_old || hold.settled.is_none() == matches!(settlement, Settlement::Refund { .. }) {
             return Err(SettleFailure::Gone);
         }
-        let (mut most, mut least, lines) = (0, None, self.freed_queues(&hold));
+        let (mut most, mut least, queues) = (0, None, self.freed_queues(&hold));
         hold.items.iter().for_each(|item| tables.note(item.durability));
         tables.note(self.least_durability);
         if settlement == Settlement::Renew {
@@ -108,13 +108,13 @@ impl MemoryStore {
         let note = note.map(Into::into);
         let happened = Happened::new(ActionKind::of(settlement), times.now);
         tables.end_act(Happened { hold: Some(id), note, ..happened });
-        // What was not charged somewhere is for the host to book.
+        // The host has to account for what a limit did not charge.
         let is_commit = matches!(settlement, Settlement::Commit { .. });
         let units = least.filter(|_| is_commit).unwrap_or(most);
-        Ok(Settled { units, expires: hold.expires, fence: hold.fence, lines })
+        Ok(Settled { units, expires: hold.expires, fence: hold.fence, queues })
     }
 
-    /// How safe an end of a hold has to be.
+    /// How durable a settlement of a hold has to be.
     #[cfg(feature = "durable")]
     pub(crate) fn durability_of_hold(&self, id: HoldId) -> Option<Durability> {
         let tables = self.tables();
@@ -122,7 +122,7 @@ impl MemoryStore {
         most.max(Some(self.least_durability))
     }
 
-    /// How much of what an item has charged still counts: a closed window gives nothing back.
+    /// How much of an item's charge still counts: a closed window returns nothing.
     pub(super) fn outstanding(&self, item: &HoldItem, times: Times) -> u64 {
         let limits = read(&self.limits);
         let Some((tag, state)) = item.charged.as_deref().copied() else { return 0 };
@@ -134,13 +134,13 @@ impl MemoryStore {
         carried.limit.refund(&mut carried.state, item.units, decided_at)
     }
 
-    /// Whether an item is about units, and not acts or places.
+    /// Whether an item counts units, unlike cooldowns and slots.
     fn counts_units(&self, item: &HoldItem) -> bool {
         let limit = read(&self.limits).limit(item.tag);
         !matches!(limit, None | Some(AnyLimit::Cooldown(_) | AnyLimit::Slots(_)))
     }
 
-    /// Who has to hear when a hold is given back.
+    /// The queues that wait for what a hold releases.
     pub(super) fn freed_queues(&self, hold: &Hold) -> FreedQueues {
         let limits = read(&self.limits);
         let is_slots =
@@ -152,7 +152,7 @@ impl MemoryStore {
         }
     }
 
-    /// Each at its own time, so that what it gives back comes back then and not when somebody looks.
+    /// Releases expired holds, each at its own time, whenever this is called.
     pub(super) fn expire_holds(&self, tables: &mut HoldTables, times: Times) -> bool {
         let mut expired = false;
         while let Some((id, hold)) = tables.next_expired(times.now) {
@@ -174,7 +174,7 @@ impl MemoryStore {
         expired
     }
 
-    /// Changes the state that an item of a hold belongs to, and reports it with its limit.
+    /// Changes the state of a hold's item, and returns it with its limit.
     pub(super) fn update(
         &self,
         tables: &mut HoldTables,
@@ -182,7 +182,7 @@ impl MemoryStore {
         times: Times,
         change: impl Fn(&AnyLimit, &mut AnyState, DecisionTime) -> u64,
     ) -> (u64, Option<(u32, AnyState)>) {
-        // Limits are looked up after a line is locked, never before: see the order of locks.
+        // Limits are read after a line is locked, never before: see the order of locks.
         let known = read(&self.limits).get(item.tag, times);
         let Some((limit, decided_at)) = known else { return (0, None) };
         let held = tables.held(item.hash);
@@ -200,7 +200,7 @@ impl MemoryStore {
             let carried = MigratedState { tag, limit: counted, state: state.with_held(held) };
             let MigratedState { tag, limit, mut state } =
                 limits.current(carried, times.now, Some(decided_at.period.index));
-            // The limit that it has come to may count other periods.
+            // Its new limit may count other periods.
             let decided_at =
                 limits.get(tag, times).map_or(decided_at, |(_, decided_at)| decided_at);
             let units = change(&limit, &mut state, decided_at);
@@ -208,7 +208,7 @@ impl MemoryStore {
             (units, (tag, state))
         });
         let Some((units, left)) = changed else {
-            // Only a key without anything on hold can have lost its slot.
+            // Only a key without a hold can have lost its slot.
             tables.set_held(item.hash, 0);
             return (change(&limit, &mut limit.fresh(decided_at.period), decided_at), None);
         };
@@ -217,7 +217,7 @@ impl MemoryStore {
         (units, Some(left))
     }
 
-    /// Gives back up to `units` to every limit of a plan, and reports the most that any gave.
+    /// Refunds the cost of a plan at every limit, and returns the most that any refunded.
     pub(super) fn refund_now(&self, plan: &Plan<'_>, times: Times) -> Result<u64, BodyMismatch> {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
@@ -248,7 +248,7 @@ impl MemoryStore {
         Ok(units)
     }
 
-    /// Drops what the keys of a plan have spent; true if there was anything. Holds stay.
+    /// Drops the states of a plan's keys; true if there were any. Holds stay.
     pub(super) fn forget_now(&self, plan: &Plan<'_>, now: Timestamp) -> bool {
         let mut tables = self.tables();
         let mut forget = |charge: &Charge<'_>| {
@@ -275,17 +275,17 @@ impl MemoryStore {
     }
 }
 
-/// What was given back under a name before, if anything was.
+/// The cached result of a refund under an idempotency key, if there is one.
 fn refunded_before(
     tables: &mut HoldTables,
     name: Option<IdempotencyKey>,
     now: Timestamp,
 ) -> Result<Option<u64>, BodyMismatch> {
     let Some(named) = name else { return Ok(None) };
-    Ok(tables.recall(named, now)?.and_then(|answered| answered.refunded))
+    Ok(tables.recall(named, now)?.and_then(|cached| cached.refunded))
 }
 
-/// Remembers what was given back under a name, so that it is not given twice.
+/// Caches the result of a refund, so that it is not refunded twice.
 fn cache_refund(
     tables: &mut HoldTables,
     name: Option<IdempotencyKey>,
@@ -296,19 +296,19 @@ fn cache_refund(
     if let Some(named) = name.filter(|_| units > 0) {
         let decided = Decided { is_allowed: true, hold: None, is_repeat: false };
         let (decisions, hashes) = (Decisions::new(), hashes.collect());
-        let answer = CachedDecisions { decided, decisions, hashes, refunded: Some(units) };
-        tables.cache_result(named, answer, now);
+        let result = CachedDecisions { decided, decisions, hashes, refunded: Some(units) };
+        tables.cache_result(named, result, now);
     }
 }
 
-/// How units that were set aside are booked when `units` of them were charged or given back.
+/// How units on hold are booked when `units` of them were charged or returned.
 fn booked(
     settlement: Settlement,
     held: u64,
     units: u64,
 ) -> impl Iterator<Item = (JournalTransfer, u64)> {
     let entries = match settlement {
-        // What was charged beyond is granted at the same time, so that nothing comes from nowhere.
+        // A charge beyond the hold is granted at the same time, so that the totals balance.
         Settlement::Commit { .. } => [
             (JournalTransfer::Committed, units.min(held)),
             (JournalTransfer::Cancelled, held.saturating_sub(units)),

@@ -1,9 +1,12 @@
-//! What a store on disk has to write down: collected while the side tables are locked, and handed over
-//! before anybody else can lock them.
+//! The journal of changes for a file store: filled while the hold tables are locked, and handed
+//! over before they are unlocked.
 //!
-//! So what was written down is in the order in which it happened.
+//! So records are in the order in which things happened.
 
-#![cfg_attr(not(feature = "durable"), allow(dead_code, reason = "nothing is written down"))]
+#![cfg_attr(
+    not(feature = "durable"),
+    allow(dead_code, reason = "only a file store records changes")
+)]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -21,41 +24,41 @@ use crate::any_limit::{AnyLimit, INLINE};
 use crate::policy::Durability;
 use crate::store::{Charge, HoldId, KeyName, Settlement};
 
-/// Writes down what has changed.
+/// Records changes.
 pub(crate) trait Sink: fmt::Debug + Send + Sync {
-    /// Whether it has written down whose state this is.
+    /// Whether the name of this key is recorded.
     fn knows(&self, hash: u64) -> bool;
 
-    /// Writes down changes; the side tables are locked.
+    /// Records changes; the hold tables are locked.
     fn write(&self, store: &MemoryStore, tables: &HoldTables, journal: Journal);
 
-    /// Writes down limits that have come into force, or changed; nobody decides meanwhile.
+    /// Records limits that were added or changed; no decision is made meanwhile.
     fn adopted(&self, limits: &LimitRegistry, tags: &[u32]);
 }
 
-/// Changes that were made and are not written down yet.
+/// Changes that are not recorded yet.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) acts: Vec<JournalAction>,
-    /// What has to be looked up to be written down: states, holds, names of requests.
+    /// What has to be looked up for the record: states, holds, idempotency keys.
     pub(crate) states: SmallVec<[(u64, Width); INLINE]>,
     pub(crate) holds: SmallVec<[HoldId; 1]>,
     pub(crate) names: SmallVec<[[u64; 2]; 1]>,
-    /// Keys that nobody has heard of before.
+    /// New keys.
     pub(crate) keys: SmallVec<[(u64, KeyName); INLINE]>,
-    /// Keys that get another number, should they come again.
+    /// Keys that get another number, should they return.
     pub(crate) erased: SmallVec<[u64; 1]>,
-    /// As safe as the strictest of them has to be.
+    /// The strictest durability of the changes.
     pub(crate) durability: Option<Durability>,
-    /// Of the act that is under way.
+    /// Bookings of the current action.
     bookings: SmallVec<[JournalBooking; INLINE]>,
-    /// Whether it has changed anything that is written down.
+    /// Whether the current action has changed anything that is recorded.
     is_under_way: bool,
-    /// How many holds and names were there before it.
+    /// How many holds and idempotency keys were noted before it.
     before: [usize; 2],
 }
 
-/// One thing that happened.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JournalAction {
     pub(crate) kind: ActionKind,
@@ -65,7 +68,7 @@ pub(crate) struct JournalAction {
     pub(crate) bookings: SmallVec<[JournalBooking; INLINE]>,
 }
 
-/// What it was.
+/// The kind of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActionKind {
     Check,
@@ -76,7 +79,7 @@ pub(crate) enum ActionKind {
     Renew,
     Refund,
     Forget,
-    /// A key goes on under another limit.
+    /// A key moved to another limit.
     Carry,
 }
 
@@ -91,7 +94,7 @@ impl ActionKind {
     }
 }
 
-/// Units of a key that went from one account to another.
+/// Units of a key that moved from one account to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JournalBooking {
     pub(crate) hash: u64,
@@ -99,20 +102,20 @@ pub(crate) struct JournalBooking {
     pub(crate) units: u64,
 }
 
-/// From where to where.
+/// From which account to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalTransfer {
-    /// Granted and spent at once.
+    /// Granted and charged at once.
     Charged,
-    /// Granted and set aside.
+    /// Granted and held.
     Held,
-    /// Set aside, and now spent.
+    /// Held, and now charged.
     Committed,
-    /// Set aside, and given back.
+    /// Held, and released.
     Cancelled,
-    /// Set aside, and given back because nobody came.
+    /// Held, and released by expiry.
     Expired,
-    /// Spent, and given back.
+    /// Charged, and refunded.
     Refunded,
 }
 
@@ -121,7 +124,7 @@ impl Journal {
         self.durability.is_none()
     }
 
-    /// Something has changed that has to be so safe.
+    /// Notes a change that needs this durability.
     fn note(&mut self, durability: Durability) {
         self.durability = self.durability.max(Some(durability));
         self.is_under_way = true;
@@ -134,9 +137,9 @@ impl JournalAction {
     }
 }
 
-/// The side tables of a store that writes down its changes.
+/// Notes changes in the hold tables.
 impl HoldTables {
-    /// A state has changed.
+    /// Notes a changed state.
     pub(crate) fn note_state(&mut self, durability: Durability, (limit, hash): (&AnyLimit, u64)) {
         if let Some(journal) = self.journal.as_mut().filter(|_| durability > Durability::Memory) {
             journal.note(durability);
@@ -147,7 +150,7 @@ impl HoldTables {
         }
     }
 
-    /// Units went from one account to another.
+    /// Books units that moved from one account to another.
     pub(crate) fn book(&mut self, durability: Durability, booking: JournalBooking) {
         let is_kept = durability > Durability::Memory && booking.units > 0;
         if let Some(journal) = self.journal.as_mut().filter(|_| is_kept) {
@@ -156,7 +159,7 @@ impl HoldTables {
         }
     }
 
-    /// A key is gone, and nobody may hear of it again.
+    /// Notes an erased key.
     #[cfg(feature = "durable")]
     pub(crate) fn note_erased(&mut self, hash: u64) {
         if let Some(journal) = &mut self.journal {
@@ -166,21 +169,21 @@ impl HoldTables {
         }
     }
 
-    /// An item's units were given back.
+    /// Books a refund of an item.
     #[cfg(feature = "durable")]
     pub(crate) fn book_refund(&mut self, item: &HoldItem, units: u64) {
         let booking = JournalBooking { hash: item.hash, entry: JournalTransfer::Refunded, units };
         self.book(item.durability, booking);
     }
 
-    /// Something about a hold has changed that has to be so safe.
+    /// Notes a changed hold that needs this durability.
     pub(crate) fn note(&mut self, durability: Durability) {
         if let Some(journal) = self.journal.as_mut().filter(|_| durability > Durability::Memory) {
             journal.note(durability);
         }
     }
 
-    /// A hold has changed, and with it the name of the request that made it.
+    /// Notes a changed hold, and the idempotency key of its request.
     pub(crate) fn note_hold(&mut self, id: HoldId, name: Option<[u64; 2]>) {
         if let Some(journal) = &mut self.journal {
             journal.holds.push(id);
@@ -188,14 +191,14 @@ impl HoldTables {
         }
     }
 
-    /// The name of a request has changed.
+    /// Notes a changed idempotency key.
     pub(crate) fn note_name(&mut self, name: [u64; 2]) {
         if let Some(journal) = &mut self.journal {
             journal.names.push(name);
         }
     }
 
-    /// What was noted since the last act was one.
+    /// Ends an action: it consists of everything noted since the last one.
     pub(crate) fn end_act(&mut self, act: JournalAction) {
         let Some(journal) = &mut self.journal else { return };
         if journal.is_under_way {
@@ -203,7 +206,7 @@ impl HoldTables {
             let bookings = std::mem::take(&mut journal.bookings);
             journal.acts.push(JournalAction { bookings, ..act });
         } else {
-            // Nothing about it is kept, so its hold and its name are not, either.
+            // None of it is durable, so its hold and its idempotency key are not recorded, either.
             let [holds, names] = journal.before;
             journal.holds.truncate(holds);
             journal.names.truncate(names);
@@ -212,7 +215,7 @@ impl HoldTables {
     }
 }
 
-/// The side tables, locked. Before they are unlocked, changes are written down.
+/// The hold tables, locked. Changes are recorded before they are unlocked.
 pub(super) struct HoldTablesGuard<'a> {
     store: &'a MemoryStore,
     tables: MutexGuard<'a, HoldTables>,
@@ -242,7 +245,7 @@ impl Drop for HoldTablesGuard<'_> {
     fn drop(&mut self) {
         if let (Some(sink), Some(journal)) = (&self.store.sink, &mut self.tables.journal) {
             let journal = std::mem::take(journal);
-            // What concerns nothing that has to be safe is not written down.
+            // Changes without durability are not recorded.
             if !journal.is_empty() {
                 sink.write(self.store, &self.tables, journal);
             }
@@ -251,7 +254,7 @@ impl Drop for HoldTablesGuard<'_> {
 }
 
 impl MemoryStore {
-    /// How safe a charge has to be before it is answered.
+    /// How durable a charge has to be before it is acknowledged.
     pub(crate) fn durability(&self, charge: &Charge<'_>) -> Durability {
         match self.sink {
             None => Durability::Memory,

@@ -1,4 +1,4 @@
-//! The limits that states count under, by number, with what became of them.
+//! The limits that states count under, by number, with their successors.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,27 +23,27 @@ struct KnownLimit {
     family: u64,
     limit: AnyLimit,
     cycle: Option<Arc<CycleClock>>,
-    /// When it came into force.
+    /// When it took effect.
     since: DecisionTime,
-    /// When it goes out of force by itself.
+    /// When it expires.
     until: Option<Times>,
-    /// The limit that follows then.
+    /// The limit after that.
     common: Option<u32>,
     override_id: Option<OverrideId>,
     successor: Option<Successor>,
-    /// Whether its rule is gone, so that nobody asks for its states any more.
+    /// Whether its rule is gone, so that its states are no longer used.
     is_removed: bool,
-    /// Whether more than its numbers is known of it.
+    /// Whether more than its numbers is known.
     is_whole: bool,
 }
 
-/// Which override of a rule a limit is of.
+/// The override of a rule that a limit belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverrideId {
-    /// A hash of whom it is for.
+    /// A hash of its key conditions.
     pub(crate) key: u64,
-    /// Its place among the overrides of the rule.
-    pub(crate) place: u32,
+    /// Its index among the overrides of the rule.
+    pub(crate) index: u32,
 }
 
 /// The limit that follows another one.
@@ -52,19 +52,19 @@ pub(crate) struct Successor {
     pub(crate) tag: u32,
     /// When the edit was made, in the periods of the limit that it ended.
     pub(crate) at: DecisionTime,
-    /// The same in the periods of the limit that follows.
+    /// The same in the periods of the successor.
     pub(crate) period_after: u64,
     pub(crate) effective: Effective,
 }
 
-/// Everything about a limit, to be kept beyond the process.
+/// Everything about a limit, for a file store.
 #[cfg(feature = "durable")]
 #[derive(Clone, Debug)]
 pub(crate) struct LimitImage {
     pub(crate) tag: u32,
     pub(crate) family: u64,
     pub(crate) limit: AnyLimit,
-    /// What a quota's periods follow, and the domain whose rounds these may be.
+    /// The cycle of a quota, and the domain whose rounds it counts, if any.
     pub(crate) cycle: Option<(Cycle, Box<str>)>,
     pub(crate) since: DecisionTime,
     pub(crate) until: Option<Times>,
@@ -74,21 +74,21 @@ pub(crate) struct LimitImage {
     pub(crate) is_removed: bool,
 }
 
-/// A limit that comes into force.
+/// A limit that takes effect.
 #[derive(Clone, Debug)]
 pub(crate) struct NewLimit {
     pub(crate) tag: u32,
     pub(crate) family: u64,
     pub(crate) limit: AnyLimit,
     pub(crate) cycle: Option<Arc<CycleClock>>,
-    /// When it goes out of force by itself, by the time of day.
+    /// When it expires, by the time of day.
     pub(crate) until: Option<Timestamp>,
     /// The limit of its rule, where it is an override.
     pub(crate) common: Option<u32>,
     pub(crate) override_id: Option<OverrideId>,
 }
 
-/// A limit that goes out of force, and the one that follows it.
+/// A limit that ends, and its successor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Succession {
     pub(crate) from: u32,
@@ -106,7 +106,7 @@ pub(crate) struct MigratedState {
     pub(crate) state: AnyState,
 }
 
-/// A limit from an earlier life.
+/// A limit from before the restart.
 #[derive(Clone, Debug)]
 pub struct RestoredLimit {
     pub(crate) tag: u32,
@@ -114,11 +114,11 @@ pub struct RestoredLimit {
     pub(crate) limit: AnyLimit,
     pub(crate) cycle: Option<Arc<CycleClock>>,
     pub(crate) successor: Option<Successor>,
-    /// Which override it is of, where it is in force for one.
+    /// The override it belongs to, where it is in force for one.
     pub(crate) override_id: Option<OverrideId>,
-    /// When it goes out of force by itself, by the time of day.
+    /// When it expires, by the time of day.
     pub(crate) until: Option<Timestamp>,
-    /// Whether it is known to be what its rule said last, for keys without an override.
+    /// Whether it is known to be its rule's last limit, for keys without an override.
     pub(crate) is_base: bool,
 }
 
@@ -131,7 +131,7 @@ impl RestoredLimit {
 }
 
 impl LimitRegistry {
-    /// What has to be known to understand the states later.
+    /// What is needed to restore the states later.
     pub(crate) fn restorable(&self) -> Vec<RestoredLimit> {
         let restored = |(tag, it): (&u32, &KnownLimit)| RestoredLimit {
             tag: *tag,
@@ -146,7 +146,7 @@ impl LimitRegistry {
         self.known.iter().map(restored).collect()
     }
 
-    /// Knows limits from an earlier life.
+    /// Restores limits.
     pub(crate) fn restore(&mut self, limits: Vec<RestoredLimit>) {
         let since = DecisionTime { now: Timestamp::ZERO, period: NO_PERIOD };
         for RestoredLimit { tag, family, limit, .. } in limits {
@@ -168,7 +168,7 @@ impl LimitRegistry {
         }
     }
 
-    /// Takes new limits and says what follows the old ones, from `at` on. Reports which have changed.
+    /// Adds new limits and the successors of old ones, from `at` on. Returns which have changed.
     pub(crate) fn adopt(&mut self, adoption: &Adoption, at: Times) -> Vec<u32> {
         let mut changed = self.revive(adoption, at);
         changed.extend(adoption.limits.iter().map(|limit| limit.tag));
@@ -195,12 +195,12 @@ impl LimitRegistry {
             if let Some(known) = self.known.get_mut(&from) {
                 let at = match effective {
                     Effective::Now => known.decided_at(at),
-                    // As whoever made the rules has seen it.
+                    // In the period in which the rules were made.
                     Effective::Next => known.decided_at(at).in_period(period),
                 };
                 let new = Successor { tag, at, period_after, effective };
                 match &mut known.successor {
-                    // An edit that counts at once comes before one that still waits.
+                    // An edit that applies at once precedes one that still waits.
                     Some(old)
                         if old.effective == Effective::Next && effective == Effective::Now =>
                     {
@@ -219,7 +219,7 @@ impl LimitRegistry {
         changed
     }
 
-    /// States of a rule that was gone and is there again go on under its new limit.
+    /// Moves states of a rule that was removed and is back to its new limit.
     fn revive(&mut self, adoption: &Adoption, at: Times) -> Vec<u32> {
         let mut back = Vec::new();
         if !self.known.values().any(|known| known.is_removed) {
@@ -245,12 +245,12 @@ impl LimitRegistry {
         self.known.get(&tag).is_some_and(|known| known.is_removed)
     }
 
-    /// How many limits are known that are no longer in force.
+    /// How many limits are no longer in force.
     pub(crate) fn superseded(&self) -> usize {
         self.known.values().filter(|known| known.is_past()).count()
     }
 
-    /// Forgets limits that nobody is counted under any more, nor on the way to the one in force.
+    /// Forgets limits that no state counts under, nor on the way to the one in force.
     pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
         let is_kept =
             |(tag, known): (&u32, &KnownLimit)| (!known.is_past() || keep(*tag)).then_some(*tag);
@@ -263,12 +263,12 @@ impl LimitRegistry {
         self.known.retain(|tag, _| kept.contains(tag));
     }
 
-    /// A state as it stands now, under the limit that followed the one it was counted under.
+    /// A state as of now, under the successor of the limit it was counted under.
     ///
-    /// Each edit takes place at the time at which it was made, so that nothing is refilled at a rate
-    /// that was not in force.
+    /// Each edit applies at its own time, so that nothing is refilled at a rate that was not in
+    /// force.
     ///
-    /// `period` is the number of the period that a quota is in, if anybody knows.
+    /// `period` is the number of the quota's current period, if it is known.
     pub(crate) fn current(
         &self,
         carried: MigratedState,
@@ -278,7 +278,7 @@ impl LimitRegistry {
         self.follow(carried, now, period).0
     }
 
-    /// [`current`](Self::current), and when the last change took place.
+    /// [`current`](Self::current), and when the last change applied.
     fn follow(
         &self,
         mut carried: MigratedState,
@@ -322,7 +322,7 @@ impl LimitRegistry {
         (carried, last)
     }
 
-    /// Whether the limits that follow count the same periods.
+    /// Whether the successors count the same periods.
     fn has_its_cycle_to_the_end(&self, known: &KnownLimit) -> bool {
         let mut last = known;
         while let Some(next) = last.successor.and_then(|next| self.known.get(&next.tag)) {
@@ -332,7 +332,7 @@ impl LimitRegistry {
     }
 
     /// A state as the charge finds it: under the charge's own limit, or under an older one that is
-    /// still good for the open window.
+    /// still in force for the open window.
     pub(crate) fn carry(
         &self,
         tag: u32,
@@ -341,7 +341,7 @@ impl LimitRegistry {
         now: Timestamp,
     ) -> MigratedState {
         let Some(known) = self.known.get(&tag) else {
-            // Only a state that came from elsewhere has a number that nobody knows.
+            // Only a state from elsewhere has an unknown number.
             return MigratedState { tag: charge.tag, limit: *charge.limit, state };
         };
         let carried = MigratedState { tag, limit: known.limit, state };
@@ -349,7 +349,7 @@ impl LimitRegistry {
         if carried.tag == charge.tag || carried.is_waiting_for_next(self) {
             return carried;
         }
-        // Both are in force: the key has come under an override, or under another one.
+        // Both are in force: the key has moved to an override, or to another one.
         let from = self.known.get(&carried.tag).unwrap_or(known);
         let since = self.known.get(&charge.tag).map_or(from.since, |to| to.since);
         let at = since.no_earlier_than(last);
@@ -357,7 +357,7 @@ impl LimitRegistry {
         MigratedState { tag: charge.tag, limit: *charge.limit, state }
     }
 
-    /// The terms of a limit, and the period that it, or the one that followed it, is in.
+    /// A limit, and the period that it, or its last successor, is in.
     pub(crate) fn get(&self, tag: u32, times: Times) -> Option<(AnyLimit, DecisionTime)> {
         let mut known = self.known.get(&tag)?;
         let limit = known.limit;
@@ -367,8 +367,8 @@ impl LimitRegistry {
         Some((limit, known.decided_at(times)))
     }
 
-    /// Whether the round with this number has been closed, where a limit or the one that followed it
-    /// counts rounds.
+    /// Whether the round with this number is closed, where a limit or its last successor counts
+    /// rounds.
     pub(crate) fn is_round_over(&self, tag: u32, round: u64) -> bool {
         let mut known = self.known.get(&tag);
         while let Some(next) = known.and_then(|it| it.successor) {
@@ -378,7 +378,7 @@ impl LimitRegistry {
         cycle.and_then(CycleClock::round).is_some_and(|now| round < now)
     }
 
-    /// Whether a state counts for nothing any more.
+    /// Whether a state is as good as fresh.
     pub(crate) fn is_idle(&self, carried: MigratedState, since: Timestamp) -> bool {
         let current = self.current(carried, since, None);
         current.limit.is_idle(&current.state, since)
@@ -389,7 +389,7 @@ impl LimitRegistry {
     }
 }
 
-/// What a store on disk needs to know.
+/// What a file store needs.
 #[cfg(feature = "durable")]
 impl LimitRegistry {
     /// Everything about a limit.
@@ -409,12 +409,12 @@ impl LimitRegistry {
         })
     }
 
-    /// Every limit that is known.
+    /// All limits.
     pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
         self.known.keys().copied()
     }
 
-    /// Knows all about a limit from an earlier life.
+    /// Restores everything about a limit.
     pub(crate) fn restore_whole(&mut self, image: LimitImage, cycle: Option<Arc<CycleClock>>) {
         let known = KnownLimit {
             family: image.family,
@@ -431,8 +431,8 @@ impl LimitRegistry {
         self.known.insert(image.tag, known);
     }
 
-    /// Whether some limit follows itself, be it after others: no edit makes that.
-    pub(crate) fn goes_round(&self) -> bool {
+    /// Whether some limit is its own successor, directly or not: no edit makes that.
+    pub(crate) fn has_cycle(&self) -> bool {
         let mut good: HashSet<u32> = HashSet::new();
         for tag in self.known.keys() {
             let (mut path, mut next) = (Vec::new(), Some(*tag));
@@ -480,7 +480,7 @@ impl KnownLimit {
         }
     }
 
-    /// The state that goes on under this limit.
+    /// The state, migrated to this limit.
     fn take_over(
         &self,
         tag: u32,

@@ -1,4 +1,4 @@
-//! The slow way: keys get the slots that they lack, everything is locked, and then it is looked at.
+//! The locked path: inserts missing keys, locks everything, and then decides.
 
 use std::sync::atomic::Ordering;
 
@@ -19,20 +19,20 @@ use crate::locks::read;
 use crate::policy::Durability;
 use crate::table::{KeyLocation, WhenFull};
 
-/// Where the state of a charge is, with all lines locked.
+/// The position of a charge's state, with all lines locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateLocation {
     /// In a slot of one of the lines.
     Slot { line: usize, slot: usize },
-    /// Among the units on hold, and nowhere else.
-    Side,
-    /// Nowhere; it is decided as a new key, and not kept.
+    /// Only in the hold tables.
+    HoldTables,
+    /// Nowhere; it is decided as a new key, and not stored.
     Unkept,
-    /// Nowhere any more: it was in a slot until somebody else moved it.
+    /// Nowhere any more: another thread has moved it.
     Lost,
-    /// In counters that it shares.
+    /// In overflow counters.
     Shared,
-    /// Nowhere, and it is refused for that.
+    /// Nowhere, and the charge is denied for that.
     NoRoom,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Located<'a> {
 }
 
 impl MemoryStore {
-    /// Decides with all lines locked, and reports what was set aside.
+    /// Decides with all lines locked, and returns the items of a hold.
     pub(super) fn decide_locked(
         &self,
         plan: &Plan<'_>,
@@ -114,17 +114,12 @@ impl MemoryStore {
             let (before, after) = (&carried[index], states[index]);
             match spots[index] {
                 StateLocation::Slot { line, slot } => {
-                    let line = &mut lines[line];
-                    let is_remembered = charge.limit.knows_from_first_request();
-                    if line.tag(slot) == 0 && after == before.state && !is_remembered {
-                        line.clear(slot);
-                        self.uncount(charge.limit);
-                    } else if after != before.state || line.tag(slot) != before.tag {
-                        line.store(slot, before.tag, &after, decision_times[index]);
-                        if let Some(tables) = tables.as_deref_mut() {
-                            let state = (charge.limit, charge.hash);
-                            tables.note_state(self.durability(charge), state);
-                        }
+                    let at = (&mut lines[line], slot);
+                    let is_stored =
+                        self.store_in_slot(at, charge, (before, &after), decision_times[index]);
+                    if let (true, Some(tables)) = (is_stored, tables.as_deref_mut()) {
+                        let state = (charge.limit, charge.hash);
+                        tables.note_state(self.durability(charge), state);
                     }
                 }
                 StateLocation::Shared if after != before.state => {
@@ -133,27 +128,24 @@ impl MemoryStore {
                         tables.shared.charge((charge, after), &limits, now, most);
                     }
                 }
-                StateLocation::Side
+                StateLocation::HoldTables
                 | StateLocation::Shared
                 | StateLocation::Unkept
                 | StateLocation::NoRoom
                 | StateLocation::Lost => {}
             }
             if let Some(tables) = tables.as_deref_mut()
-                && matches!(spots[index], StateLocation::Slot { .. } | StateLocation::Side)
+                && matches!(spots[index], StateLocation::Slot { .. } | StateLocation::HoldTables)
                 && after.held() != before.state.held()
             {
                 tables.set_held(charge.hash, after.held());
             }
             let is_held = match spots[index] {
                 StateLocation::Slot { .. } => plan.act == Operation::Hold,
-                spot => spot == StateLocation::Side,
+                spot => spot == StateLocation::HoldTables,
             };
             if is_held && decisions[index].is_allowed() {
-                let Charge { hash, cost: units, is_by_request, .. } = *charge;
-                let (charged, durability) = (None, self.durability(charge));
-                let tag = before.tag;
-                items.push(HoldItem { tag, hash, units, is_by_request, durability, charged });
+                items.push(self.hold_item(before.tag, charge));
             }
             if let (Some(tables), StateLocation::Slot { .. }) =
                 (tables.as_deref_mut(), spots[index])
@@ -166,7 +158,36 @@ impl MemoryStore {
         Ok((is_allowed, items))
     }
 
-    /// Writes down that a charge has taken units, if it counts any.
+    /// A charge's part of a new hold.
+    fn hold_item(&self, tag: u32, charge: &Charge<'_>) -> HoldItem {
+        let Charge { hash, cost: units, is_by_request, .. } = *charge;
+        let durability = self.durability(charge);
+        HoldItem { tag, hash, units, is_by_request, durability, charged: None }
+    }
+
+    /// Writes a decided state to its slot, or frees the slot of a key that stays unknown. Reports
+    /// whether the slot changed.
+    fn store_in_slot(
+        &self,
+        (line, slot): (&mut AnyLocked<'_>, usize),
+        charge: &Charge<'_>,
+        (before, after): (&MigratedState, &AnyState),
+        decided_at: DecisionTime,
+    ) -> bool {
+        let is_known = charge.limit.knows_from_first_request();
+        if line.tag(slot) == 0 && *after == before.state && !is_known {
+            line.clear(slot);
+            self.uncount(charge.limit);
+            return false;
+        }
+        let is_changed = *after != before.state || line.tag(slot) != before.tag;
+        if is_changed {
+            line.store(slot, before.tag, after, decided_at);
+        }
+        is_changed
+    }
+
+    /// Records a booking, if the limit counts units.
     fn book(&self, tables: &mut HoldTables, act: Operation, charge: &Charge<'_>, units: u64) {
         let entry = match act {
             Operation::Charge => JournalTransfer::Charged,
@@ -179,7 +200,7 @@ impl MemoryStore {
         }
     }
 
-    /// The state of a charge as it stands, and the time at which to decide about it.
+    /// The state of a charge as it stands, and the time for the decision.
     pub(super) fn state_at(
         &self,
         charge: &Charge<'_>,
@@ -196,9 +217,9 @@ impl MemoryStore {
                         now = self.no_earlier_than_reuse(charge.limit, now);
                         match tables {
                             Some(tables) => tables.shared.estimate(charge, limits, now),
-                            // Somebody who knows the shared counters may have claimed it.
+                            // A thread with the overflow counters may have claimed it.
                             None if self.is_sharing.load(Ordering::SeqCst) => {
-                                return Err(Fallback::NeedsSide);
+                                return Err(Fallback::NeedsHoldTables);
                             }
                             None => limit.fresh(charge.period),
                         }
@@ -214,15 +235,15 @@ impl MemoryStore {
                 if line.is_pinned(slot) {
                     match tables {
                         Some(tables) => state = state.with_held(tables.held(charge.hash)),
-                        // Whoever gives a key its slot pins it until the decision is made.
+                        // A new slot is pinned until the decision is made.
                         None if line.tag(slot) == 0 => {}
-                        None => return Err(Fallback::NeedsSide),
+                        None => return Err(Fallback::NeedsHoldTables),
                     }
                 }
                 state
             }
-            StateLocation::Side => {
-                let tables = tables.ok_or(Fallback::NeedsSide)?;
+            StateLocation::HoldTables => {
+                let tables = tables.ok_or(Fallback::NeedsHoldTables)?;
                 AnyState::Slots { held: tables.held(charge.hash) }
             }
             StateLocation::Unkept
@@ -233,7 +254,7 @@ impl MemoryStore {
                 match tables {
                     Some(tables) => tables.shared.estimate(charge, limits, now),
                     None if self.is_sharing.load(Ordering::SeqCst) => {
-                        return Err(Fallback::NeedsSide);
+                        return Err(Fallback::NeedsHoldTables);
                     }
                     None => limit.fresh(charge.period),
                 }
@@ -242,7 +263,7 @@ impl MemoryStore {
         Ok((MigratedState { tag, limit, state }, now))
     }
 
-    /// Finds the line of a charge's state, or gives the key a slot.
+    /// Finds the line of a charge's state, or inserts the key.
     pub(super) fn locate(
         &self,
         act: Operation,
@@ -255,7 +276,7 @@ impl MemoryStore {
                 self.locate_in(&self.narrow, AnyLine::Narrow, (act, charge, now), tables)
             }
             Width::Wide => self.locate_in(&self.wide, AnyLine::Wide, (act, charge, now), tables),
-            Width::None => Ok(Located::Spot(StateLocation::Side)),
+            Width::None => Ok(Located::Spot(StateLocation::HoldTables)),
         }
     }
 
@@ -272,7 +293,7 @@ impl MemoryStore {
                 return Ok(Located::Line(line));
             }
             if act == Operation::Look {
-                // A look takes no slot.
+                // A peek inserts no key.
                 let (_, mut chain) = table.lock_chain(hash);
                 return Ok(match chain.find(hash) {
                     Some(at) => Located::Line(any(chain.line(at.line).line())),
@@ -287,12 +308,12 @@ impl MemoryStore {
                     if self.is_sharing.load(Ordering::SeqCst) && tables.is_none() =>
                 {
                     table.uncount_keys(1);
-                    return Err(Fallback::NeedsSide);
+                    return Err(Fallback::NeedsHoldTables);
                 }
                 KeyLocation::Claimed(mut chain, at) => {
                     let line = chain.line(at.line);
                     line.set_fingerprint(at.slot, hash);
-                    // Nobody takes the slot away before the decision is made.
+                    // The slot must not be reused before the decision is made.
                     line.header.set_pinned(at.slot, true);
                     return Ok(Located::Line(any(line.line())));
                 }
@@ -301,22 +322,24 @@ impl MemoryStore {
                     (WhenFull::Deny, _) | (WhenFull::Share, Operation::Hold) => {
                         return Ok(Located::Spot(StateLocation::NoRoom));
                     }
-                    // What has to survive cannot be counted together with others.
+                    // A durable state cannot share counters.
                     (WhenFull::Share, _) if self.durability(charge) > Durability::Memory => {
                         return Ok(Located::Spot(StateLocation::NoRoom));
                     }
-                    (WhenFull::Share, _) if tables.is_none() => return Err(Fallback::NeedsSide),
+                    (WhenFull::Share, _) if tables.is_none() => {
+                        return Err(Fallback::NeedsHoldTables);
+                    }
                     (WhenFull::Share, _) if self.is_sharing.load(Ordering::SeqCst) => {
                         return Ok(Located::Spot(StateLocation::Shared));
                     }
-                    // Whoever finds a slot for this key from now on asks the shared counters.
+                    // From now on a slot for this key starts with the overflow counters' estimate.
                     (WhenFull::Share, _) => self.is_sharing.store(true, Ordering::SeqCst),
                 },
             }
         }
     }
 
-    /// Takes back slots that were given to the keys of a plan that was not decided.
+    /// Frees slots that were claimed for the keys of a plan that was not decided.
     pub(super) fn undecided(&self, plan: &Plan<'_>) -> DecideError {
         for charge in &plan.charges {
             self.with_slot(charge.limit, charge.hash, |line, slot| {
@@ -330,7 +353,7 @@ impl MemoryStore {
     }
 }
 
-/// How many units a limit gave, to a request that it or another one may have refused.
+/// How many units a limit charged, for a request that it or another one may have denied.
 fn charged_units(
     request: &LimitRequest<'_>,
     before: &AnyState,

@@ -1,8 +1,8 @@
-//! The counters that new keys share while the table is full.
+//! Overflow counters, which new keys share while the table is full.
 //!
 //! Each rule has its own, in two rows, and each key one cell in each row. A cell is at least as
 //! restrictive as every key that uses it, so the better of a key's two cells is a safe estimate of
-//! what the key has spent.
+//! what the key was charged.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,11 @@ pub(crate) struct Overflow {
     by_family: HashMap<u64, Vec<OverflowCell>>,
 }
 
-/// A state with the number of the limit that it counts under; `None` where nobody has been.
+/// A state with the number of the limit that it counts under; `None` where it is unused.
 type OverflowCell = Option<(u32, AnyState)>;
 
 impl Overflow {
-    /// What the key has spent at most.
+    /// An upper bound of what the key was charged.
     pub(crate) fn estimate(
         &self,
         charge: &Charge<'_>,
@@ -31,7 +31,7 @@ impl Overflow {
         let fresh = charge.limit.fresh(charge.period);
         let Some(cells) = self.by_family.get(&charge.family) else { return fresh };
         let [first, second] = cell_indexes(charge.hash, cells.len())
-            .map(|place| state_in(&cells[place], charge, limits, now).unwrap_or(fresh));
+            .map(|index| state_in(&cells[index], charge, limits, now).unwrap_or(fresh));
         let rank = |state: &AnyState| {
             let look = charge.limit.peek(state, 1, charge.limit_request(now).decided_at);
             (look.is_allowed(), look.remaining(), std::cmp::Reverse(look.reset()))
@@ -39,7 +39,7 @@ impl Overflow {
         if rank(&first) >= rank(&second) { first } else { second }
     }
 
-    /// Counts a charge that took the key's estimate to `after`.
+    /// Counts a charge that changed the key's estimate to `after`.
     pub(crate) fn charge(
         &mut self,
         (charge, after): (&Charge<'_>, AnyState),
@@ -54,16 +54,16 @@ impl Overflow {
         let charged = limit.join(&after, &alone);
         let cells = (self.by_family.entry(charge.family))
             .or_insert_with(|| vec![None; most_cells.clamp(MIN_CELLS, MAX_CELLS)]);
-        for place in cell_indexes(charge.hash, cells.len()) {
-            let joined = match state_in(&cells[place], charge, limits, now) {
+        for index in cell_indexes(charge.hash, cells.len()) {
+            let joined = match state_in(&cells[index], charge, limits, now) {
                 Some(state) => limit.join(&state, &charged),
                 None => charged,
             };
-            cells[place] = Some((charge.tag, joined));
+            cells[index] = Some((charge.tag, joined));
         }
     }
 
-    /// The limits that something is counted under.
+    /// The limits that the cells count under.
     pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
         self.by_family.values().flatten().flatten().map(|(tag, _)| *tag)
     }
@@ -92,9 +92,9 @@ fn cell_indexes(hash: u64, cells: usize) -> [usize; 2] {
         .map(|hash| ((u128::from(hash) * u128::from(row)) >> 64) as usize)
         .into_iter()
         .enumerate()
-        .fold([0; 2], |mut places, (index, place)| {
-            places[index] = place + index * (cells / 2);
-            places
+        .fold([0; 2], |mut indexes, (row, index)| {
+            indexes[row] = index + row * (cells / 2);
+            indexes
         })
 }
 

@@ -1,4 +1,4 @@
-//! How any state lies in a slot, and lines of either width.
+//! How any state is packed into a slot, and lines of either width.
 
 use tidegate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
 
@@ -10,7 +10,7 @@ use crate::table::{
 
 /// A line whose slots hold states of several limits.
 ///
-/// What is set aside is kept elsewhere; a slot whose key has something set aside is pinned.
+/// Units on hold are not in the slot; a slot whose key has a hold is pinned.
 pub(crate) trait SlotLine: Line {
     fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState;
 
@@ -23,7 +23,7 @@ pub(crate) trait SlotLine: Line {
         u64::MAX
     }
 
-    /// What [`pack`](Self::pack) needs to know to write the same end again.
+    /// A time with which [`pack`](Self::pack) writes the same end again.
     fn decided_at(&self, slot: usize) -> DecisionTime {
         let ends_ns = self.ends_ns(slot);
         let ends = (ends_ns != u64::MAX).then(|| Timestamp::from_nanos(ends_ns));
@@ -85,7 +85,7 @@ impl SlotLine for WideLine {
         self.load(slot).tag
     }
 
-    /// A quota also keeps when its period ends, so that one that lapses can be forgotten then.
+    /// A quota also stores when its period ends, so that one without carry can be dropped then.
     fn pack(tag: u32, state: &AnyState, decided_at: DecisionTime) -> Tagged<Wide> {
         let mut packed = Wide::default();
         match state {
@@ -111,7 +111,7 @@ pub(crate) enum AnyLine<'a> {
     Wide(&'a WideLine),
 }
 
-/// Calls the same function of a line of either width.
+/// Calls the same function on a line of either width.
 macro_rules! either {
     ($any:expr, $line:ident => $then:expr) => {
         match $any {
@@ -181,7 +181,7 @@ impl AnyLocked<'_> {
         either!(self, line => line.line().load_state(slot, limit))
     }
 
-    /// Keeps a state; what is set aside is for the caller to keep.
+    /// Stores a state; the caller stores its held units.
     pub(crate) fn store(
         &mut self,
         slot: usize,

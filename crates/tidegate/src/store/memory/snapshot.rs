@@ -1,18 +1,18 @@
-//! Everything that a store in memory knows, as bytes: to be kept over a restart.
+//! All states of an in-memory store, as bytes, for a restart.
 //!
 //! ```text
 //! magic      23 bytes, "tidegate memory states\n", then the version, u32
-//! seed       words of the hash that names states
+//! seed       words of the key hash
 //! rounds     (domain, number)
-//! limits     (tag, family, terms): what the tags below mean
+//! limits     (tag, family, numbers): what the tags below mean
 //! narrow     watermark, then (hash, tag, high, low)
 //! wide       watermark, then (hash, tag, nine words)
 //! holds      (id, length, expires, fence, items) of those that are open, and the last fence
 //! checksum   u64 over everything before
 //! ```
 //!
-//! Numbers are little-endian; every list begins with its length. Names of requests (idempotency
-//! keys) and settled reservations are not kept.
+//! Numbers are little-endian; every list begins with its length. Idempotency keys and settled
+//! reservations are not included.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -66,9 +66,9 @@ impl fmt::Display for SnapshotError {
 impl std::error::Error for SnapshotError {}
 
 impl MemoryStore {
-    /// Everything that the store knows.
+    /// All states and holds.
     ///
-    /// Decisions may go on; each key is as it was at some moment during the call.
+    /// Decisions may continue; each key is as of some time during the call.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = SnapshotWriter(Vec::new());
         out.0.extend_from_slice(MAGIC);
@@ -86,11 +86,11 @@ impl MemoryStore {
             out.u64(family);
             out.limit(&limit);
         });
-        self.write_shelf(&mut out, &self.narrow, |out, Narrow { high, low }| {
+        self.write_table(&mut out, &self.narrow, |out, Narrow { high, low }| {
             out.u32(high);
             out.u64(low);
         });
-        self.write_shelf(&mut out, &self.wide, |out, words| {
+        self.write_table(&mut out, &self.wide, |out, words| {
             words.into_iter().for_each(|word| out.u64(word));
         });
         let open = tables.holds().filter(|(_, hold)| hold.settled.is_none());
@@ -101,7 +101,7 @@ impl MemoryStore {
         out.0
     }
 
-    fn write_shelf<P, L>(
+    fn write_table<P, L>(
         &self,
         out: &mut SnapshotWriter,
         table: &SlotTable<L>,
@@ -131,7 +131,7 @@ impl MemoryStore {
         });
     }
 
-    /// A store that knows what a snapshot says.
+    /// A store with the states of a snapshot.
     pub(crate) fn from_bytes(
         bytes: &[u8],
         max_keys: usize,
@@ -158,12 +158,12 @@ impl MemoryStore {
         }
         let limits = reader.list(SnapshotReader::limit)?;
         store.limits.get_mut().unwrap_or_else(PoisonError::into_inner).restore(limits);
-        store.read_shelf(
+        store.read_table(
             &mut reader,
             |store| &store.narrow,
             |reader| Ok(Narrow { high: reader.u32()?, low: reader.u64()? }),
         )?;
-        store.read_shelf(
+        store.read_table(
             &mut reader,
             |store| &store.wide,
             |reader| {
@@ -182,7 +182,7 @@ impl MemoryStore {
         Ok(store)
     }
 
-    /// Lets go of keys that have nothing on hold.
+    /// Unpins keys without holds.
     fn unpin<L: SlotLine>(&self, table: &SlotTable<L>) {
         let tables = lock(&self.tables);
         table.for_each_line(|line| {
@@ -194,7 +194,7 @@ impl MemoryStore {
         });
     }
 
-    fn read_shelf<P, L>(
+    fn read_table<P, L>(
         &self,
         reader: &mut SnapshotReader<'_>,
         table: fn(&Self) -> &SlotTable<L>,
@@ -214,7 +214,7 @@ impl MemoryStore {
                     let line = chain.line(at.line);
                     line.set_fingerprint(at.slot, hash);
                     line.store(at.slot, packed);
-                    // Not to be taken away before it is known what is on hold.
+                    // Not to be evicted before its holds are restored.
                     line.header.set_pinned(at.slot, true);
                 }
                 KeyLocation::Full(_) => return Err(SnapshotError::TooManyKeys),
@@ -319,7 +319,7 @@ impl<'a> SnapshotReader<'a> {
         read: impl Fn(&mut Self) -> Result<T, SnapshotError>,
     ) -> Result<Vec<T>, SnapshotError> {
         let count = self.u64()?;
-        // Nothing takes less than a byte, so a length that lies does not cost memory.
+        // No item takes less than a byte, so a wrong length does not cost memory.
         if count > self.0.len() as u64 {
             return Err(SnapshotError::Damaged);
         }
@@ -360,7 +360,7 @@ impl<'a> SnapshotReader<'a> {
     }
 }
 
-/// FNV-1a over words of eight bytes: finds what an accident does to a file.
+/// FNV-1a over words of eight bytes: detects accidental damage.
 fn checksum(bytes: &[u8]) -> u64 {
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3);
     let (words, rest) = bytes.as_chunks::<8>();

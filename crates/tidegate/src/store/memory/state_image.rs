@@ -1,4 +1,4 @@
-//! States as they lie in their slots: to be written down, and to be put back.
+//! States as they are in their slots: to be written, and to be restored.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -18,26 +18,26 @@ use crate::policy::Durability;
 use crate::store::Settlement;
 use crate::table::{KeyLocation, Narrow, SlotTable, Tagged, WIDE_WORDS};
 
-/// A state as it lies in its slot.
+/// A state as it is in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateImage {
     Narrow(Tagged<Narrow>),
     Wide(Tagged<[u64; WIDE_WORDS]>),
 }
 
-/// A state that has no room.
+/// There is no slot for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSlotForState;
 
 impl MemoryStore {
-    /// Writes changes down from here on, and gives every rule at least this durability.
+    /// Records changes from now on, and gives every rule at least this durability.
     pub(crate) fn attach_journal(&mut self, sink: Arc<dyn Sink>, least: Durability) {
         let tables = self.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
         tables.journal = Some(Default::default());
         (self.sink, self.least_durability) = (Some(sink), least);
     }
 
-    /// Names states by this hash.
+    /// Sets the key hash.
     pub(crate) fn set_hash(&mut self, hash: KeyedHash) {
         self.hash = hash;
     }
@@ -46,7 +46,7 @@ impl MemoryStore {
         self.limits.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the limits; nobody edits meanwhile.
+    /// Calls a function with the limits, which are not edited meanwhile.
     pub(crate) fn with_limits<R>(&self, then: impl FnOnce(&LimitRegistry) -> R) -> R {
         then(&read(&self.limits))
     }
@@ -68,7 +68,7 @@ impl MemoryStore {
         }
     }
 
-    /// Puts a state back, as it was at some time; one with something on hold is not taken away again.
+    /// Restores a state, as of some time; one with a hold is pinned.
     pub(crate) fn restore_image(
         &self,
         (hash, image): (u64, StateImage),
@@ -76,26 +76,28 @@ impl MemoryStore {
         is_held: bool,
     ) -> Result<(), NoSlotForState> {
         match image {
-            StateImage::Narrow(packed) => self.put_into(&self.narrow, (hash, packed), now, is_held),
-            StateImage::Wide(packed) => self.put_into(&self.wide, (hash, packed), now, is_held),
+            StateImage::Narrow(packed) => {
+                self.restore_into(&self.narrow, (hash, packed), now, is_held)
+            }
+            StateImage::Wide(packed) => self.restore_into(&self.wide, (hash, packed), now, is_held),
         }
     }
 
-    fn put_into<L: SlotLine>(
+    fn restore_into<L: SlotLine>(
         &self,
         table: &SlotTable<L>,
         (hash, packed): (u64, L::Packed),
         now: Timestamp,
         is_held: bool,
     ) -> Result<(), NoSlotForState> {
-        let mut place = table.enter(hash, now, self);
-        if let KeyLocation::Full(chain) = place {
+        let mut location = table.enter(hash, now, self);
+        if let KeyLocation::Full(chain) = location {
             drop(chain);
-            // While nobody decides, nothing has to stay that is idle.
+            // During recovery idle keys need not stay.
             table.sweep(now, self);
-            place = table.enter(hash, now, self);
+            location = table.enter(hash, now, self);
         }
-        match place {
+        match location {
             KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) => {
                 let line = chain.line(at.line);
                 line.set_fingerprint(at.slot, hash);
@@ -107,8 +109,8 @@ impl MemoryStore {
         }
     }
 
-    /// Puts holds and names of requests back, after all states.
-    pub(crate) fn put_back_side(
+    /// Restores holds and cached results, after all states.
+    pub(crate) fn restore_hold_tables(
         &self,
         holds: Vec<(HoldId, Hold)>,
         names: Vec<([u64; 2], CachedResult)>,
@@ -121,7 +123,7 @@ impl MemoryStore {
         tables.restore_names(names);
     }
 
-    /// How late slots were given to other keys.
+    /// The latest times at which slots were reused.
     pub(crate) fn reuse(&self) -> [Timestamp; 2] {
         let zero = Timestamp::ZERO;
         [self.narrow.no_earlier_than_reuse(zero), self.wide.no_earlier_than_reuse(zero)]
@@ -132,9 +134,9 @@ impl MemoryStore {
         self.wide.note_reuse(wide);
     }
 
-    /// Calls a function with the states of some lines at a time, all of them in the end.
+    /// Calls a function with every state.
     ///
-    /// Decisions may go on; each state is as it was at some moment during the call.
+    /// Decisions may continue; each state is as of some time during the call.
     pub(crate) fn for_each_image(&self, mut then: impl FnMut(u64, StateImage)) {
         let mut found: Several<(u64, StateImage)> = Several::new();
         let of_narrow = |line: &Locked<'_, TaggedLine>, slot| {
@@ -160,15 +162,15 @@ impl MemoryStore {
         rounds.map(|(domain, closed)| (domain.clone(), closed.load(Ordering::Acquire))).collect()
     }
 
-    /// Does something with the side tables, locked.
-    pub(crate) fn with_side<R>(&self, then: impl FnOnce(&mut HoldTables) -> R) -> R {
+    /// Calls a function with the hold tables, locked.
+    pub(crate) fn with_hold_tables<R>(&self, then: impl FnOnce(&mut HoldTables) -> R) -> R {
         then(&mut self.tables())
     }
 
-    /// Gives back what was taken by a decision that could not be kept.
+    /// Undoes a decision that could not be made durable.
     pub(crate) fn undo(&self, undo: &Undo, times: Times) {
         if let Some(hold) = undo.hold {
-            // What expired meanwhile is back already.
+            // An expired hold is already released.
             let _ = self.settle_now(hold, (Settlement::Cancel, Some(UNDONE)), times);
         }
         let mut tables = self.tables();
@@ -182,33 +184,33 @@ impl MemoryStore {
             }
         }
         if let Some(name) = undo.name {
-            tables.forget_answer(name);
+            tables.forget_result(name);
         }
         let note = Some(UNDONE.into());
         tables.end_act(Happened { note, ..Happened::new(ActionKind::Refund, times.now) });
     }
 
-    /// Forgets everything about a key: what it has spent, set aside and asked.
+    /// Drops everything about a key: its state, its holds and its cached results.
     pub(crate) fn erase(&self, hash: u64, times: Times) {
-        let holds: Vec<HoldId> = self.with_side(|tables| {
+        let holds: Vec<HoldId> = self.with_hold_tables(|tables| {
             let is_its = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
             let open = tables.holds().filter(|(_, hold)| hold.settled.is_none() && is_its(hold));
             open.map(|(id, _)| *id).collect()
         });
         for hold in holds {
-            // What expired meanwhile is back already.
+            // An expired hold is already released.
             let _ = self.settle_now(hold, (Settlement::Cancel, None), times);
         }
         let mut tables = self.tables();
         tables.forget_state(hash);
-        take_out(&self.narrow, hash);
-        take_out(&self.wide, hash);
+        remove_key(&self.narrow, hash);
+        remove_key(&self.wide, hash);
         tables.note_erased(hash);
         tables.end_act(Happened::new(ActionKind::Forget, times.now));
     }
 }
 
-/// What has to be given back if a decision cannot be kept.
+/// What to undo if a decision cannot be made durable.
 #[derive(Clone, Debug)]
 pub(crate) struct Undo {
     pub(crate) hold: Option<HoldId>,
@@ -216,9 +218,9 @@ pub(crate) struct Undo {
     pub(crate) name: Option<[u64; 2]>,
 }
 
-const UNDONE: &str = "the disk did not take it";
+const UNDONE: &str = "undone: the disk write failed";
 
-fn take_out<L: SlotLine>(table: &SlotTable<L>, hash: u64) {
+fn remove_key<L: SlotLine>(table: &SlotTable<L>, hash: u64) {
     let (_, mut chain) = table.lock_chain(hash);
     if let Some(at) = chain.find(hash) {
         chain.line(at.line).clear(at.slot);

@@ -1,5 +1,5 @@
-//! The way without locks: lines are read, and their headers say whether what was read belongs
-//! together.
+//! The unlocked path: lines are read without a lock, and their headers prove that the reads are
+//! consistent.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use super::{
 use crate::any_limit::decide;
 use crate::table::{find, read_header};
 
-/// Where the state of a charge is, while its line is not locked.
+/// The position of a charge's state, while its line is not locked.
 pub(super) struct ObservedState<'a> {
     pub(super) line: AnyLine<'a>,
     pub(super) header: LineHeader,
@@ -21,8 +21,8 @@ pub(super) struct ObservedState<'a> {
 }
 
 impl MemoryStore {
-    /// Decides on lines that are read without a lock; `None` if it has to be done another way, or
-    /// again.
+    /// Decides on lines that are read without a lock; `None` if it needs another path, or another
+    /// try.
     pub(super) fn decide_unlocked(
         &self,
         plan: &Plan<'_>,
@@ -49,14 +49,14 @@ impl MemoryStore {
         }
         let before = states.clone();
         let is_allowed = decide(plan.act, &requests, &mut states, decisions);
-        let is_remembered = |(seen, charge): (&ObservedState<'_>, &Charge<'_>)| {
+        let is_stored = |(seen, charge): (&ObservedState<'_>, &Charge<'_>)| {
             seen.slot.is_none()
                 && plan.act != Operation::Look
                 && charge.limit.knows_from_first_request()
         };
-        if states == before && !seen.iter().zip(&plan.charges).any(is_remembered) {
+        if states == before && !seen.iter().zip(&plan.charges).any(is_stored) {
             let is_sound = seen.iter().zip(&plan.charges).all(|(seen, charge)| {
-                // A key that was not found is looked for again, should it have moved before.
+                // A key that was not found may have moved before; its home is compared again.
                 let is_home = seen.slot.is_some() || self.home(charge) == Some(seen.line.address());
                 seen.line.is_unchanged(seen.header) && is_home
             });
@@ -73,7 +73,7 @@ impl MemoryStore {
                 (line, seen.slot, charge)
             })
         };
-        // The count of writes in a header wraps; the slots themselves have the last word.
+        // The count of writes in a header wraps; the slots themselves are compared.
         let is_sound = spots().zip(&before).all(|((line, slot, charge), before)| {
             line.zip(slot).is_some_and(|(line, slot)| {
                 lines[line].find(charge.hash) == Some(slot)
@@ -83,9 +83,9 @@ impl MemoryStore {
         if !is_sound {
             return Ok(None);
         }
-        let places: Several<_> = spots().map(|(line, slot, _)| line.zip(slot)).collect();
+        let positions: Several<_> = spots().map(|(line, slot, _)| line.zip(slot)).collect();
         for (index, charge) in plan.charges.iter().enumerate() {
-            if let Some((line, slot)) = places[index]
+            if let Some((line, slot)) = positions[index]
                 && states[index] != before[index]
             {
                 lines[line].store(slot, charge.tag, &states[index], requests[index].decided_at);
@@ -94,7 +94,7 @@ impl MemoryStore {
         Ok(Some(is_allowed))
     }
 
-    /// Where a charge's state is, without a lock; `None` if that cannot be told so.
+    /// The position of a charge's state, without a lock; `None` if that needs the hold tables.
     pub(super) fn look_up(&self, charge: &Charge<'_>) -> Option<ObservedState<'_>> {
         match Width::of(charge.limit) {
             Width::Narrow => look_up_in(&self.narrow, charge.hash, AnyLine::Narrow),
@@ -107,7 +107,7 @@ impl MemoryStore {
         })
     }
 
-    /// Where the home line of a charge's key is.
+    /// The address of the home line of a charge's key.
     pub(super) fn home(&self, charge: &Charge<'_>) -> Option<usize> {
         match Width::of(charge.limit) {
             Width::Narrow => Some(AnyLine::Narrow(&self.narrow.chain(charge.hash)[0]).address()),
@@ -119,7 +119,7 @@ impl MemoryStore {
 
 /// A key's line and slot, or its home line if it has no slot.
 ///
-/// A key that is not found cannot come while the header of its home stays as it is.
+/// A key that is not found cannot be inserted while the header of its home is unchanged.
 pub(super) fn look_up_in<'a, L: SlotLine>(
     table: &'a SlotTable<L>,
     hash: u64,

@@ -23,18 +23,18 @@ impl Dice {
         if end == 0 { 0 } else { self.bits() % end }
     }
 
-    /// True once in so many times.
+    /// True once in this many times.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of several things.
+    /// One of several items.
     ///
     /// # Panics
     ///
     /// If there are none.
     pub fn one_of<T: Clone>(&mut self, things: &[T]) -> T {
-        let place = usize::try_from(self.below(things.len() as u64)).unwrap_or(0);
-        things[place].clone()
+        let index = usize::try_from(self.below(things.len() as u64)).unwrap_or(0);
+        things[index].clone()
     }
 }

@@ -5,11 +5,11 @@ use super::Dice;
 pub(super) struct File {
     /// As programs see it.
     now: Vec<u8>,
-    /// What is safe at least, before any of the writes.
+    /// What is durable, before any of the writes.
     base: Vec<u8>,
     writes: Vec<Write>,
     has_failed_to_sync: bool,
-    /// How long it was made, which a crash may forget.
+    /// Its length after a cut, which a crash may lose.
     cut: Option<usize>,
 }
 
@@ -25,13 +25,13 @@ struct Write {
 enum Fate {
     /// It stays.
     Safe,
-    /// A sync may still make it safe.
+    /// A sync may still make it durable.
     Pending,
-    /// Nobody will ever know: a sync of it has failed.
+    /// Undefined: a sync of it has failed.
     Unknown,
 }
 
-/// What a crash keeps of a number of things that happened one after the other.
+/// What a crash keeps of a sequence of changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CrashCut {
     All,
@@ -51,19 +51,19 @@ impl CrashCut {
         }
     }
 
-    /// Whether it keeps the one at a place among `count`.
-    pub(super) fn keeps(self, place: usize, count: usize, dice: &mut Dice) -> bool {
+    /// Whether it keeps the one at an index among `count`.
+    pub(super) fn keeps(self, index: usize, count: usize, dice: &mut Dice) -> bool {
         match self {
             Self::All => true,
             Self::Nothing => false,
-            Self::Before(bits) => (place as u64) < bits % (count as u64 + 1),
+            Self::Before(bits) => (index as u64) < bits % (count as u64 + 1),
             Self::Some => dice.once_in(2),
         }
     }
 }
 
 impl File {
-    /// A file that is safe as it is.
+    /// A file that is durable as it is.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
         Self { now: bytes.clone(), base: bytes, ..Self::default() }
     }
@@ -109,7 +109,7 @@ impl File {
             0 => self.by_sector(dice),
             _ => self.by_write(dice),
         };
-        // How long a file is may be lost, too.
+        // The length of a file may be lost, too.
         let safe = self.writes.iter().filter(|write| write.fate == Fate::Safe);
         let safe_len = safe.map(|write| write.at + write.bytes.len()).max().unwrap_or(0);
         let safe_len = safe_len.max(self.base.len());
@@ -127,10 +127,10 @@ impl File {
     fn by_write(&self, dice: &mut Dice) -> Vec<u8> {
         let cut = CrashCut::any(dice);
         let mut left = self.base.clone();
-        for (place, write) in self.writes.iter().enumerate() {
+        for (index, write) in self.writes.iter().enumerate() {
             let (mut at, mut bytes) = (write.at, &*write.bytes);
             if write.fate != Fate::Safe {
-                if !cut.keeps(place, self.writes.len(), dice) {
+                if !cut.keeps(index, self.writes.len(), dice) {
                     continue;
                 }
                 if matches!(cut, CrashCut::Some | CrashCut::Before(_)) && dice.once_in(3) {
@@ -154,10 +154,10 @@ impl File {
         let mut left = self.base.clone();
         for start in (0..self.now.len()).step_by(sector) {
             let kept = dice.below(self.writes.len() as u64 + 1);
-            for (place, write) in self.writes.iter().enumerate() {
+            for (index, write) in self.writes.iter().enumerate() {
                 let from = start.max(write.at);
                 let to = (start + sector).min(write.at + write.bytes.len());
-                if from < to && (write.fate == Fate::Safe || (place as u64) < kept) {
+                if from < to && (write.fate == Fate::Safe || (index as u64) < kept) {
                     put(&mut left, from, &write.bytes[from - write.at..to - write.at]);
                 }
             }

@@ -6,41 +6,41 @@ use tidegate::Timestamp;
 use tidegate::durable::FileStore;
 use tidegate::testing::Dice;
 
-use super::world::{MOMENT, Op, Said, Step, Twin, USERS, World};
+use super::world::{MOMENT, Op, Outcome, Step, Twin, USERS, World};
 
 /// A store on disk that is worked with, and everything that is known to have happened.
 pub(super) struct Story {
     pub(super) history: Vec<Step>,
     pub(super) now: Timestamp,
-    /// A store that is told the same and never crashes.
+    /// A store with the same steps that never crashes.
     pub(super) twin: Twin,
     pub(super) dice: Dice,
 }
 
 impl Story {
-    /// Goes on for so many steps, or until the store cannot say what came of one. Reports that one.
+    /// Continues for this many steps, or until the outcome of one is unknown. Returns that one.
     pub(super) fn go_on(&mut self, world: &mut World<FileStore>, steps: usize) -> Option<Step> {
         for _ in 0..steps {
             let step = self.next(world);
             let number = self.history.len();
             self.now = step.at;
-            let said = world.try_apply(number, &step);
-            if said == Said::Outage {
+            let outcome = world.try_apply(number, &step);
+            if outcome == Outcome::Outage {
                 return Some(step);
             }
             let expected = self.twin.apply(number, &step);
             assert!(
-                said == expected,
-                "step {number}: {step:?}\n{expected:?}\n{said:?}\n{}",
-                self.told()
+                outcome == expected,
+                "step {number}: {step:?}\n{expected:?}\n{outcome:?}\n{}",
+                self.describe()
             );
             self.history.push(step);
         }
         None
     }
 
-    /// What has happened, in words.
-    pub(super) fn told(&self) -> String {
+    /// The steps so far, as text.
+    pub(super) fn describe(&self) -> String {
         let step =
             |(number, step): (usize, &Step)| format!("{number}: {:?} {:?}\n", step.at, step.op);
         self.history.iter().enumerate().map(step).collect()
@@ -62,14 +62,15 @@ impl Story {
         let mut known: Vec<usize> =
             world.holds.keys().copied().filter(|made| self.twin.holds.contains_key(made)).collect();
         known.sort_unstable();
-        // A restart does not know an override that still waits for the next period from one in force.
+        // A restart does not know an override that still waits for the next period from one in
+        // force.
         let overlay = self.twin.engine.overlay().to_toml();
         let has_override = overlay.contains("[[override]]");
         let is_waiting = overlay.contains("\"next\"");
         let dice = &mut self.dice;
         let user = dice.one_of(&USERS);
         let cost = 1 + dice.below(9);
-        // So few names that they come again, for the same request or for another one.
+        // So few idempotency keys that they repeat, for the same request or for another one.
         let name = dice.once_in(2).then(|| dice.below(6));
         let (cost, user) = if name.is_some() { (3, "ada") } else { (cost, user) };
         if !known.is_empty() && dice.once_in(3) {

@@ -1,4 +1,4 @@
-//! Engines that are told the same things, so that one of them can be crashed and compared.
+//! Engines with the same steps, so that one of them can be crashed and compared.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use tidegate::{
     Timestamp, WhenFull,
 };
 
-/// Everything at once: every kind of limit that can be kept, decided together.
+/// Everything at once: every kind of durable limit, in one decision.
 fn policy(durability: &str) -> Policy {
     let text = RULES.replace("DURABILITY", durability);
     Policy::from_toml(&text).unwrap_or_else(|errors| panic!("{errors}"))
@@ -34,7 +34,7 @@ pub(super) enum Op {
         cost: u64,
         name: Option<u64>,
     },
-    /// The first number says by which step the reservation was made.
+    /// The first number is the step that made the reservation.
     Commit(usize, Option<u64>),
     Cancel(usize),
     Renew(usize),
@@ -72,16 +72,16 @@ pub(super) struct Step {
     pub(super) op: Op,
 }
 
-/// What an engine said.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    /// In words that are the same for the same answer.
+pub(super) enum Outcome {
+    /// As text that is the same for the same result.
     This(String),
-    /// The store cannot say.
+    /// The store is unavailable.
     Outage,
 }
 
-/// An engine, with the reservations that it has told.
+/// An engine, with its acknowledged reservations.
 pub(super) struct World<S: Store> {
     pub(super) engine: Engine<S, ManualClock>,
     clock: ManualClock,
@@ -89,7 +89,7 @@ pub(super) struct World<S: Store> {
     durability: &'static str,
 }
 
-/// A world that forgets nothing as long as it lives.
+/// A world that never restarts.
 pub(super) type Twin = World<MemoryStore>;
 
 impl Twin {
@@ -112,26 +112,26 @@ impl World<FileStore> {
         now: Timestamp,
     ) -> Result<Self, OpenError> {
         let store = options.max_keys(1_000).when_full(WhenFull::Deny).open_on(disk)?;
-        assert!(store.last_time() <= now, "something has happened that was never asked for");
+        assert!(store.last_time() <= now, "something has happened that was never requested");
         Ok(Self::with_store(durability, store, now))
     }
 
-    /// Does one thing, and tells what came of it.
-    pub(super) fn try_apply(&mut self, number: usize, step: &Step) -> Said {
-        let said = match step.op {
-            Op::Note(number) => said(self.engine.note("default", &number.to_string()).wait()),
+    /// Applies one step, and returns its outcome.
+    pub(super) fn try_apply(&mut self, number: usize, step: &Step) -> Outcome {
+        let outcome = match step.op {
+            Op::Note(number) => outcome(self.engine.note("default", &number.to_string()).wait()),
             Op::Snapshot => {
                 // It may fail; then there is none.
                 let _ = self.engine.file_store().take_snapshot();
-                Said::This(String::from("Ok(())"))
+                Outcome::This(String::from("Ok(())"))
             }
             _ => self.apply(number, step),
         };
-        // An edit does not say whether it was kept.
-        if self.engine.file_store().failure().is_some() { Said::Outage } else { said }
+        // An edit does not report whether it is durable.
+        if self.engine.file_store().failure().is_some() { Outcome::Outage } else { outcome }
     }
 
-    /// Fails if the books are not balanced, or do not say what is known in another way.
+    /// Fails if the totals do not balance, or differ from what is known otherwise.
     pub(super) fn audit(&self) {
         let ledger = self.engine.ledger().unwrap();
         for rule in ["round", "minute", "burst", "sliding", "all"] {
@@ -168,10 +168,10 @@ impl<S: Store> World<S> {
         seen
     }
 
-    pub(super) fn apply(&mut self, number: usize, step: &Step) -> Said {
+    pub(super) fn apply(&mut self, number: usize, step: &Step) -> Outcome {
         self.clock.set(step.at);
         let engine = &self.engine;
-        let hold = |made: &usize| self.holds.get(made).copied().expect("somebody knows its name");
+        let hold = |made: &usize| self.holds.get(made).copied().expect("its id is known");
         let key = |name: &Option<u64>| name.map(|name| format!("request {name}"));
         match &step.op {
             Op::Check { user, cost, name } => {
@@ -182,7 +182,7 @@ impl<S: Store> World<S> {
             }
             Op::Together { cost } => {
                 let (ada, bob) = ([("user", "ada")], [("user", "bob")]);
-                let all = [&ada, &bob].map(|who| Request::new("default", who).cost(*cost));
+                let all = [&ada, &bob].map(|user| Request::new("default", user).cost(*cost));
                 reported(engine.check_together(&all).wait())
             }
             Op::Reserve { user, cost, name } => {
@@ -199,15 +199,15 @@ impl<S: Store> World<S> {
             Op::Cancel(made) => settled(engine.cancel_noting(hold(made), "never mind").wait()),
             Op::Renew(made) => settled(engine.renew(hold(made)).wait()),
             Op::RefundHold(made, units) => settled(engine.refund_hold(hold(made), *units).wait()),
-            Op::Refund { user, cost } => {
-                said(engine.refund(&Request::new("default", &[("user", user)]).cost(*cost)).wait())
-            }
+            Op::Refund { user, cost } => outcome(
+                engine.refund(&Request::new("default", &[("user", user)]).cost(*cost)).wait(),
+            ),
             Op::Forget { user } => {
-                said(engine.forget(&Request::new("default", &[("user", user)])).wait())
+                outcome(engine.forget(&Request::new("default", &[("user", user)])).wait())
             }
-            Op::CloseRound => said(engine.close_round("default").wait()),
-            Op::Note(_) | Op::Snapshot => Said::This(String::from("Ok(())")),
-            _ => Said::This(format!("{:?}", self.edit(&step.op))),
+            Op::CloseRound => outcome(engine.close_round("default").wait()),
+            Op::Note(_) | Op::Snapshot => Outcome::This(String::from("Ok(())")),
+            _ => Outcome::This(format!("{:?}", self.edit(&step.op))),
         }
     }
 
@@ -257,31 +257,31 @@ impl<S: Store> World<S> {
 fn words(report: &Report) -> String {
     let mut words = format!("allowed {} {:?}", report.is_allowed(), report.expires());
     write!(words, " {:?}", report.reason()).unwrap();
-    for said in report.rules() {
-        write!(words, "\n    {}: {:?}", said.rule, said.decision).unwrap();
+    for it in report.rules() {
+        write!(words, "\n    {}: {:?}", it.rule, it.decision).unwrap();
     }
     words
 }
 
-fn reported(report: Result<Report, CheckError>) -> Said {
+fn reported(report: Result<Report, CheckError>) -> Outcome {
     match report {
-        Ok(report) if report.is_outage() => Said::Outage,
-        Ok(report) => Said::This(words(&report)),
-        Err(error) => said::<(), _>(Err(error)),
+        Ok(report) if report.is_outage() => Outcome::Outage,
+        Ok(report) => Outcome::This(words(&report)),
+        Err(error) => outcome::<(), _>(Err(error)),
     }
 }
 
-fn settled<T: std::fmt::Debug>(settled: Result<T, SettleError>) -> Said {
+fn settled<T: std::fmt::Debug>(settled: Result<T, SettleError>) -> Outcome {
     match settled {
-        Err(SettleError::Outage) => Said::Outage,
-        other => Said::This(format!("{other:?}")),
+        Err(SettleError::Outage) => Outcome::Outage,
+        other => Outcome::This(format!("{other:?}")),
     }
 }
 
-fn said<T: std::fmt::Debug, E: Into<CheckError>>(answer: Result<T, E>) -> Said {
-    match answer.map_err(Into::into) {
-        Err(CheckError::Outage) => Said::Outage,
-        other => Said::This(format!("{other:?}")),
+fn outcome<T: std::fmt::Debug, E: Into<CheckError>>(result: Result<T, E>) -> Outcome {
+    match result.map_err(Into::into) {
+        Err(CheckError::Outage) => Outcome::Outage,
+        other => Outcome::This(format!("{other:?}")),
     }
 }
 

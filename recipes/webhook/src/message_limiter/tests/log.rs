@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use tracing::subscriber::DefaultGuard;
 
-/// What this thread logs from now on.
+/// The log of this thread from now on.
 #[derive(Clone, Default)]
 pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -37,7 +37,7 @@ impl Limited {
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        // What is left in the folder for temporary files is nobody's loss.
+        // A failure only leaves temporary files behind.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
@@ -96,7 +96,7 @@ fn storage()
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_answer_lets_messages_through_and_the_log_says_so() {
+async fn outage_of_the_store_allows_messages_and_is_logged() {
     let (limiter, engine, is_full) = storage();
     let (log, _guard) = log::begun();
     assert_eq!(pass(&limiter, message(7, 1)).await, Some(2));
@@ -108,31 +108,31 @@ async fn a_store_that_cannot_answer_lets_messages_through_and_the_log_says_so() 
         assert_eq!(limiter.claim(checked).await, Claimed::First);
     }
     let text = log.text();
-    let told = text.lines().filter(|line| {
-        line.contains("WARN") && line.contains("not counted, and let through: the store cannot")
+    let warnings = text.lines().filter(|line| {
+        line.contains("WARN") && line.contains("message allowed without being counted: store")
     });
-    assert_eq!(told.count(), 8, "{text}");
+    assert_eq!(warnings.count(), 8, "{text}");
     is_full.store(false, Ordering::SeqCst);
     engine.file_store().wait_until_it_works();
-    assert_eq!(pass(&limiter, message(7, 10)).await, Some(1), "only what was written counts");
+    assert_eq!(pass(&limiter, message(7, 10)).await, Some(1), "only written charges count");
 }
 
 #[tokio::test]
-async fn also_when_it_fails_between_the_check_and_the_claim() {
+async fn outage_between_check_and_claim_allows_the_message() {
     let (limiter, engine, is_full) = storage();
     let (log, _guard) = log::begun();
     let checked = limiter.check(&message(7, 1)).await;
     is_full.store(true, Ordering::SeqCst);
     assert_eq!(limiter.claim(checked).await, Claimed::First);
-    assert!(log.text().contains("perhaps not counted, and let through: "), "{}", log.text());
+    assert!(log.text().contains("message allowed; it may not be counted: "), "{}", log.text());
     is_full.store(false, Ordering::SeqCst);
     engine.file_store().wait_until_it_works();
     assert_eq!(pass(&limiter, message(7, 2)).await, Some(1));
 }
 
-/// What the gate promises holds on disk as well.
+/// The same guarantees on disk.
 #[tokio::test]
-async fn on_disk_a_message_that_comes_twice_is_claimed_once() {
+async fn duplicate_message_is_claimed_once_on_disk() {
     let disk = Limited::new();
     let path = disk.path.clone();
     drop(disk);
@@ -143,12 +143,12 @@ async fn on_disk_a_message_that_comes_twice_is_claimed_once() {
     };
     let limiter = opened();
     assert_eq!(pass(&limiter, message(7, 1)).await, Some(2));
-    // Set aside, and never claimed.
+    // Held, and never claimed.
     assert!(limiter.check(&message(7, 2)).await.allowed);
     drop(limiter);
     let limiter = opened();
-    assert_eq!(pass(&limiter, message(7, 1)).await, None, "in another life, too");
-    assert_eq!(pass(&limiter, message(7, 2)).await, Some(1), "it finds what was set aside for it");
+    assert_eq!(pass(&limiter, message(7, 1)).await, None, "after a restart, too");
+    assert_eq!(pass(&limiter, message(7, 2)).await, Some(1), "it finds its hold");
     assert_eq!(pass(&limiter, message(7, 3)).await, Some(0));
     assert_eq!(pass(&limiter, message(7, 4)).await, None);
     clock.advance(Duration::from_secs(3_600));

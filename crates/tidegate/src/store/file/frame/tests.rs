@@ -12,7 +12,7 @@ fn header() -> FileHeader {
     }
 }
 
-/// A segment with three batches, each written when the one before it was safe.
+/// A segment with three batches, each written when the one before it was synced.
 fn segment() -> Vec<u8> {
     let mut bytes = header().to_bytes().to_vec();
     for (number, records) in [(3, &b"one"[..]), (4, b"twotwotwo"), (5, b"three")] {
@@ -29,14 +29,14 @@ fn read(bytes: &[u8]) -> (usize, BatchesEnd) {
 }
 
 #[test]
-fn a_header_comes_back() {
+fn a_header_round_trips() {
     let bytes = header().to_bytes();
     assert_eq!(FileHeader::from_bytes(FileKind::Log, &bytes), Ok(header()));
     assert_eq!(FileHeader::from_bytes(FileKind::Snapshot, &bytes), Err(HeaderError::NotOurs));
 }
 
 #[test]
-fn a_header_of_which_a_part_was_written_is_no_header() {
+fn a_partly_written_header_is_invalid() {
     let whole = header().to_bytes();
     for len in 0..HEADER_LEN {
         let mut zeros_after = [0; HEADER_LEN];
@@ -49,7 +49,7 @@ fn a_header_of_which_a_part_was_written_is_no_header() {
 }
 
 #[test]
-fn another_version_is_told_apart() {
+fn another_version_is_reported() {
     let mut bytes = header().to_bytes();
     bytes[16] = 2;
     assert_eq!(FileHeader::from_bytes(FileKind::Log, &bytes), Err(HeaderError::Version(2)));
@@ -67,7 +67,7 @@ fn batches_begin_at_multiples_of_eight_and_zeros_end_them() {
 }
 
 #[test]
-fn a_batch_that_is_cut_off_was_never_safe() {
+fn a_batch_that_is_cut_off_is_torn_and_not_damaged() {
     let whole = segment();
     let last = whole.len() - 32;
     for len in last + 1..last + 29 {
@@ -76,7 +76,7 @@ fn a_batch_that_is_cut_off_was_never_safe() {
 }
 
 #[test]
-fn a_broken_batch_is_damage_where_a_later_one_knows_it_as_safe() {
+fn a_broken_batch_is_damage_if_a_later_one_proves_it_synced() {
     let whole = segment();
     for at in HEADER_LEN..whole.len() {
         let mut bytes = whole.clone();
@@ -90,7 +90,7 @@ fn a_broken_batch_is_damage_where_a_later_one_knows_it_as_safe() {
 }
 
 #[test]
-fn a_later_batch_without_an_earlier_one_is_torn_if_it_does_not_know_that_as_safe() {
+fn a_later_batch_without_that_proof_is_torn() {
     let mut bytes = header().to_bytes().to_vec();
     let (lost, kept) = (frame(3, 2, b"lost"), frame(4, 2, b"kept"));
     bytes.resize(HEADER_LEN + lost.len(), 0);

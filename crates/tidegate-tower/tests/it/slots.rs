@@ -1,4 +1,4 @@
-//! How many are in flight.
+//! Limits on requests in flight.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,24 +19,24 @@ use tokio::sync::oneshot;
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::{Answer, TestEngine, engine, get};
+use crate::support::{TestEngine, TestResponse, engine, get};
 
-const ONE_PLACE: &str = r#"
+const ONE_SLOT: &str = r#"
     [[rule]]
     name  = "calls"
     slots = { max = 1, queue = 2, expires = "5m" }
 "#;
 
-fn layer(engine: &TestEngine, patience: Option<Duration>) -> PolicyLayer {
-    PolicyLayer::new(engine.clone(), "default").slots(patience)
+fn layer(engine: &TestEngine, max_wait: Option<Duration>) -> PolicyLayer {
+    PolicyLayer::new(engine.clone(), "default").slots(max_wait)
 }
 
 fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A service that answers when it is told to.
-fn told() -> (
+/// A service that responds when its second part is called.
+fn controlled_service() -> (
     impl Service<
         Request<Body>,
         Response = Response<Body>,
@@ -59,9 +59,9 @@ fn told() -> (
 }
 
 #[tokio::test]
-async fn the_rest_wait_in_line_and_a_place_goes_on_when_the_body_is_sent() {
-    let (engine, _) = engine(ONE_PLACE);
-    let (service, finish_one) = told();
+async fn waiters_queue_and_the_slot_passes_on_when_the_body_is_sent() {
+    let (engine, _) = engine(ONE_SLOT);
+    let (service, finish_one) = controlled_service();
     let mut service = layer(&engine, None).layer(service);
     let mut first = pin!(service.call(get("/", &[])));
     assert!(poll(first.as_mut()).is_pending());
@@ -74,9 +74,9 @@ async fn the_rest_wait_in_line_and_a_place_goes_on_when_the_body_is_sent() {
     finish_one();
     let Poll::Ready(Ok(response)) = poll(first.as_mut()) else { panic!("it is done") };
     assert!(poll(second.as_mut()).is_pending());
-    // Its body is not sent yet, so nobody else has begun.
+    // Its body is not sent yet, so no other request is served.
     let body = response.into_body().collect().await.unwrap();
-    assert!(poll(third.as_mut()).is_pending(), "the second came before");
+    assert!(poll(third.as_mut()).is_pending(), "the second is ahead of it");
     assert!(poll(second.as_mut()).is_pending());
     finish_one();
     let Poll::Ready(Ok(response)) = poll(second.as_mut()) else { panic!("it is done") };
@@ -88,9 +88,9 @@ async fn the_rest_wait_in_line_and_a_place_goes_on_when_the_body_is_sent() {
 }
 
 #[tokio::test]
-async fn who_gives_up_waiting_leaves_the_line() {
-    let (engine, _) = engine(ONE_PLACE);
-    let (service, finish_one) = told();
+async fn cancelled_waiter_leaves_the_queue() {
+    let (engine, _) = engine(ONE_SLOT);
+    let (service, finish_one) = controlled_service();
     let mut service = layer(&engine, None).layer(service);
     let mut first = Box::pin(service.call(get("/", &[])));
     assert!(poll(first.as_mut()).is_pending());
@@ -98,7 +98,7 @@ async fn who_gives_up_waiting_leaves_the_line() {
     let mut third = Box::pin(service.call(get("/", &[])));
     assert!(poll(second.as_mut()).is_pending() && poll(third.as_mut()).is_pending());
     drop(second);
-    // A served request whose client goes away frees its place too.
+    // A request in service whose client disconnects releases its slot too.
     drop(first);
     assert!(poll(third.as_mut()).is_pending());
     drop(finish_one);
@@ -121,9 +121,9 @@ trait NowOrWaits: Future + Sized {
 impl<F: Future> NowOrWaits for F {}
 
 #[tokio::test]
-async fn patience_ends() {
-    let (engine, clock) = engine(ONE_PLACE);
-    let (service, _finish) = told();
+async fn wait_ends_at_its_deadline() {
+    let (engine, clock) = engine(ONE_SLOT);
+    let (service, _finish) = controlled_service();
     let mut service = layer(&engine, Some(Duration::from_secs(2))).layer(service);
     let mut first = Box::pin(service.call(get("/", &[])));
     assert!(poll(first.as_mut()).is_pending());
@@ -131,15 +131,15 @@ async fn patience_ends() {
     assert!(poll(second.as_mut()).is_pending());
     clock.advance(Duration::from_secs(2));
     engine.tick();
-    let Poll::Ready(Ok(response)) = poll(second.as_mut()) else { panic!("its time is over") };
-    let answer = Answer::of(response).await;
-    assert_eq!((answer.status, answer.header("retry-after")), (503, None));
-    assert!(answer.body.contains("#temporary-reduced-capacity"), "{}", answer.body);
+    let Poll::Ready(Ok(response)) = poll(second.as_mut()) else { panic!("its wait is over") };
+    let response = TestResponse::of(response).await;
+    assert_eq!((response.status, response.header("retry-after")), (503, None));
+    assert!(response.body.contains("#temporary-reduced-capacity"), "{}", response.body);
 }
 
 #[tokio::test]
-async fn a_handler_can_take_its_place_along() {
-    let (engine, _) = engine(ONE_PLACE);
+async fn handler_can_keep_its_permit() {
+    let (engine, _) = engine(ONE_SLOT);
     let taken: Arc<Mutex<Option<Permit>>> = Arc::default();
     let keep = Arc::clone(&taken);
     let handler = move |admission: Admission| {
@@ -149,46 +149,47 @@ async fn a_handler_can_take_its_place_along() {
             "a socket that lives on"
         }
     };
-    let no_patience = layer(&engine, Some(Duration::ZERO));
-    let app = Router::new().route("/", route(handler)).layer(no_patience);
-    let ask = async || Answer::of(app.clone().oneshot(get("/", &[])).await.unwrap()).await.status;
-    assert_eq!(ask().await, 200);
-    assert_eq!(ask().await, 503, "the place is still taken");
-    // What is kept is the first one; it goes back with the last handle.
+    let no_wait = layer(&engine, Some(Duration::ZERO));
+    let app = Router::new().route("/", route(handler)).layer(no_wait);
+    let send =
+        async || TestResponse::of(app.clone().oneshot(get("/", &[])).await.unwrap()).await.status;
+    assert_eq!(send().await, 200);
+    assert_eq!(send().await, 503, "the slot is still held");
+    // The first permit is kept; it is released with the last handle.
     drop(taken.lock().unwrap().take());
-    assert_eq!(ask().await, 200);
+    assert_eq!(send().await, 200);
 }
 
 #[tokio::test]
-async fn a_place_is_kept_until_the_end_of_the_body_and_not_longer() {
-    let (engine, _) = engine(ONE_PLACE);
-    let no_patience = layer(&engine, Some(Duration::ZERO));
-    let app = Router::new().route("/", route(|| async { "one frame" })).layer(no_patience);
-    let ask = async || app.clone().oneshot(get("/", &[])).await.unwrap();
-    let mut body = ask().await.into_body();
-    assert_eq!(ask().await.status(), 503, "the response is there, its body is not sent");
+async fn slot_is_held_until_the_end_of_the_body_and_not_longer() {
+    let (engine, _) = engine(ONE_SLOT);
+    let no_wait = layer(&engine, Some(Duration::ZERO));
+    let app = Router::new().route("/", route(|| async { "one frame" })).layer(no_wait);
+    let send = async || app.clone().oneshot(get("/", &[])).await.unwrap();
+    let mut body = send().await.into_body();
+    assert_eq!(send().await.status(), 503, "there is a response, but its body is not sent");
     assert!(body.frame().await.is_some());
-    assert_eq!(ask().await.status(), 200, "all of it has come, though it is not dropped");
+    assert_eq!(send().await.status(), 200, "all of it was sent, though it is not dropped");
     drop(body);
 }
 
 #[tokio::test]
-async fn a_place_is_kept_while_there_may_be_more() {
-    let (engine, _) = engine(ONE_PLACE);
-    let no_patience = layer(&engine, Some(Duration::ZERO));
+async fn slot_is_held_while_the_body_may_continue() {
+    let (engine, _) = engine(ONE_SLOT);
+    let no_wait = layer(&engine, Some(Duration::ZERO));
     let chunked = || async { Body::from_stream(tokio_stream::iter([Ok::<_, Infallible>("one")])) };
-    let app = Router::new().route("/", route(chunked)).layer(no_patience);
-    let ask = async || app.clone().oneshot(get("/", &[])).await.unwrap();
-    let mut body = ask().await.into_body();
+    let app = Router::new().route("/", route(chunked)).layer(no_wait);
+    let send = async || app.clone().oneshot(get("/", &[])).await.unwrap();
+    let mut body = send().await.into_body();
     assert!(body.frame().await.is_some());
-    assert_eq!(ask().await.status(), 503, "there may be more");
+    assert_eq!(send().await.status(), 503, "there may be more");
     assert!(body.frame().await.is_none());
-    assert_eq!(ask().await.status(), 200, "it is sent, though not dropped");
+    assert_eq!(send().await.status(), 200, "it is sent, though not dropped");
     drop(body);
 }
 
 #[tokio::test]
-async fn who_takes_a_place_meets_the_other_rules_too() {
+async fn request_for_a_slot_is_subject_to_the_other_rules_too() {
     let (engine, _) = engine(
         r#"
         [[rule]]
@@ -205,62 +206,62 @@ async fn who_takes_a_place_meets_the_other_rules_too() {
         layer(&engine, None).attribute("user", tidegate_tower::Header::new("x-user")).cost(|_| 3);
     let hello = crate::support::Hello::default();
     let ada = || get("/", &[("x-user", "ada")]);
-    let answer = crate::support::ask(&layer, &hello, ada()).await;
-    assert!(answer.header("ratelimit").unwrap().contains(r#""user";r=1;t=10"#), "{answer:?}");
-    let answer = crate::support::ask(&layer, &hello, ada()).await;
-    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("10")));
-    assert!(answer.body.contains(r#""violated-policies":["user"]"#), "{}", answer.body);
+    let response = crate::support::send(&layer, &hello, ada()).await;
+    assert!(response.header("ratelimit").unwrap().contains(r#""user";r=1;t=10"#), "{response:?}");
+    let response = crate::support::send(&layer, &hello, ada()).await;
+    assert_eq!((response.status, response.header("retry-after")), (429, Some("10")));
+    assert!(response.body.contains(r#""violated-policies":["user"]"#), "{}", response.body);
     let call = crate::gate::grpc("application/grpc", &[("x-user", "ada")]);
-    let answer = crate::support::ask(&layer, &hello, call).await;
-    assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("8")));
+    let response = crate::support::send(&layer, &hello, call).await;
+    assert_eq!((response.status, response.header("grpc-status")), (200, Some("8")));
     assert_eq!(hello.calls(), 1);
-    let bob = crate::support::ask(&layer, &hello, get("/", &[("x-user", "bob")])).await;
+    let bob = crate::support::send(&layer, &hello, get("/", &[("x-user", "bob")])).await;
     assert_eq!(bob.status, 200);
 }
 
 #[tokio::test]
-async fn places_need_a_rule_that_has_places() {
+async fn slots_need_a_rule_with_slots() {
     let (engine, _) = engine("[[rule]]\nname = \"r\"\nwindow = { max = 1, per = \"1s\" }\n");
     let app = Router::new().route("/", route(|| async { "served" })).layer(layer(&engine, None));
     assert_eq!(app.oneshot(get("/", &[])).await.unwrap().status(), 500);
 }
 
 #[tokio::test]
-async fn in_shadow_mode_nobody_waits() {
-    let (engine, _) = engine(ONE_PLACE);
-    let (service, _finish) = told();
+async fn shadow_mode_does_not_wait() {
+    let (engine, _) = engine(ONE_SLOT);
+    let (service, _finish) = controlled_service();
     let mut service = layer(&engine, None).mode(Mode::Shadow).layer(service);
     let mut first = Box::pin(service.call(get("/", &[])));
     assert!(poll(first.as_mut()).is_pending());
     let app = Router::new()
         .route("/", route(|it: Admission| async move { it.is_allowed().to_string() }))
         .layer(layer(&engine, None).mode(Mode::Shadow));
-    let answer = Answer::of(app.oneshot(get("/", &[])).await.unwrap()).await;
-    assert_eq!((answer.status, &*answer.body), (200, "false"));
+    let response = TestResponse::of(app.oneshot(get("/", &[])).await.unwrap()).await;
+    assert_eq!((response.status, &*response.body), (200, "false"));
 }
 
 #[tokio::test]
-async fn who_waits_or_is_refused_takes_nothing_of_the_service_behind() {
-    // The service behind serves one at a time; whoever is ready has that place.
-    let (engine, _) = engine(ONE_PLACE);
-    let (service, _finish) = told();
+async fn waiting_or_denied_request_holds_nothing_of_the_inner_service() {
+    // The inner service serves one at a time; a ready service holds its permit.
+    let (engine, _) = engine(ONE_SLOT);
+    let (service, _finish) = controlled_service();
     let one_at_a_time = ConcurrencyLimit::new(service, 1);
     let mut first = layer(&engine, None).layer(one_at_a_time.clone());
     let mut second = layer(&engine, Some(Duration::ZERO)).layer(one_at_a_time.clone());
-    let place = engine.acquire(&tidegate::Request::new("default", &[]), None).await.unwrap();
+    let slot = engine.acquire(&tidegate::Request::new("default", &[]), None).await.unwrap();
     let mut waiting = pin!(first.ready().await.unwrap().call(get("/", &[])));
     assert!(poll(waiting.as_mut()).is_pending());
-    let refused = second.ready().await.unwrap().call(get("/", &[])).await.unwrap();
-    assert_eq!(refused.status(), 503);
-    let mut limited = limiter_that_refuses().layer(one_at_a_time.clone());
-    let refused = limited.ready().await.unwrap().call(get("/", &[])).await.unwrap();
-    assert_eq!(refused.status(), 429);
+    let denied = second.ready().await.unwrap().call(get("/", &[])).await.unwrap();
+    assert_eq!(denied.status(), 503);
+    let mut limited = layer_that_denies().layer(one_at_a_time.clone());
+    let denied = limited.ready().await.unwrap().call(get("/", &[])).await.unwrap();
+    assert_eq!(denied.status(), 429);
     let mut another = one_at_a_time;
-    assert!(poll(pin!(another.ready())).is_ready(), "the place is free");
-    drop(place);
+    assert!(poll(pin!(another.ready())).is_ready(), "the inner permit is free");
+    drop(slot);
 }
 
-fn limiter_that_refuses() -> LimitLayer {
+fn layer_that_denies() -> LimitLayer {
     let window = Window::new(1, Duration::from_secs(1)).unwrap();
     LimitLayer::new(Limiter::new(window), Header::new("x-user"))
 }

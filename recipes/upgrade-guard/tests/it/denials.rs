@@ -1,4 +1,4 @@
-//! What the guard does with attempts.
+//! Allowed and denied attempts.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -19,18 +19,18 @@ use tower::ServiceExt;
 use crate::support::{attempt, head, server, server_of, status};
 
 #[tokio::test]
-async fn twenty_attempts_pass_and_then_one_every_six_seconds() {
+async fn twenty_attempts_are_allowed_and_then_one_every_six_seconds() {
     let server = server(ClientIp::peer()).await;
     for _ in 0..20 {
         assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "101");
     }
-    let refused = attempt(server.address, "/ws", &[]).await.to_ascii_lowercase();
-    assert_eq!(status(&refused), "429");
-    assert!(refused.contains("\r\nretry-after: 6\r\n"), "{refused}");
+    let denied = attempt(server.address, "/ws", &[]).await.to_ascii_lowercase();
+    assert_eq!(status(&denied), "429");
+    assert!(denied.contains("\r\nretry-after: 6\r\n"), "{denied}");
     // Two half intervals make one token.
     server.clock.advance(Duration::from_secs(3));
-    let refused = attempt(server.address, "/ws", &[]).await.to_ascii_lowercase();
-    assert!(refused.contains("\r\nretry-after: 3\r\n"), "{refused}");
+    let denied = attempt(server.address, "/ws", &[]).await.to_ascii_lowercase();
+    assert!(denied.contains("\r\nretry-after: 3\r\n"), "{denied}");
     server.clock.advance(Duration::from_secs(3));
     assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "101");
     assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "429");
@@ -50,7 +50,7 @@ async fn all_endpoints_share_one_limiter_and_health_is_not_limited() {
 }
 
 #[tokio::test]
-async fn who_is_let_in_has_a_working_socket() {
+async fn allowed_attempt_has_a_working_socket() {
     let server = server_of(2, ClientIp::peer(), "127.0.0.1:0").await;
     let url = format!("ws://{}/ws", server.address);
     let (mut socket, _) = connect_async(&url).await.unwrap();
@@ -58,7 +58,7 @@ async fn who_is_let_in_has_a_working_socket() {
         socket.send(Message::text(text)).await.unwrap();
         assert_eq!(socket.next().await.unwrap().unwrap(), Message::text(text));
     }
-    // Sockets are not asked again: only attempts are.
+    // Only attempts are charged, not messages.
     for round in 0..50_u8 {
         socket.send(Message::binary(vec![round])).await.unwrap();
         assert_eq!(socket.next().await.unwrap().unwrap(), Message::binary(vec![round]));
@@ -71,7 +71,7 @@ async fn who_is_let_in_has_a_working_socket() {
 }
 
 #[tokio::test]
-async fn an_address_that_cannot_be_determined_is_refused_without_touching_the_table() {
+async fn unknown_address_is_denied_without_touching_the_table() {
     let guard = UpgradeGuard::default();
     let service = axum::Router::new().route("/ws", axum::routing::any(|| async { "reached" }));
     let app = guarded(service, &guard, ClientIp::peer());
@@ -83,7 +83,7 @@ async fn an_address_that_cannot_be_determined_is_refused_without_touching_the_ta
 }
 
 #[tokio::test]
-async fn idle_addresses_are_forgotten_and_drained_ones_are_not() {
+async fn idle_addresses_are_evicted_and_drained_ones_are_not() {
     let server = server(ClientIp::peer()).await;
     let guard = &server.guard;
     for last in 0..200 {
@@ -94,7 +94,7 @@ async fn idle_addresses_are_forgotten_and_drained_ones_are_not() {
     }
     assert_eq!(guard.len(), 201);
     server.clock.advance(Duration::from_secs(299));
-    // Hammered while it fills up, so it is never full.
+    // Called while it refills, so it is never full.
     while guard.allow("127.0.0.1".parse().unwrap()) {}
     server.clock.advance(Duration::from_secs(1));
     assert_eq!(guard.len(), 1, "all but the drained one");
@@ -102,7 +102,7 @@ async fn idle_addresses_are_forgotten_and_drained_ones_are_not() {
 }
 
 #[test]
-fn how_soon_idle_addresses_are_forgotten_is_a_setting() {
+fn eviction_interval_is_a_setting() {
     let args = GuardArgs {
         every: Duration::from_secs(1),
         burst: 1,
@@ -119,7 +119,7 @@ fn how_soon_idle_addresses_are_forgotten_is_a_setting() {
 }
 
 #[tokio::test]
-async fn at_most_so_many_sockets_are_open() {
+async fn open_sockets_are_bounded() {
     let server = server_of(1_000, ClientIp::peer(), "127.0.0.1:0").await;
     let url = format!("ws://{}/ws", server.address);
     let mut open = Vec::new();
@@ -130,7 +130,7 @@ async fn at_most_so_many_sockets_are_open() {
     let mut one = open.pop().unwrap();
     one.close(None).await.unwrap();
     while let Some(Ok(_)) = one.next().await {}
-    // The place comes back when the server has seen the end of the socket.
+    // The slot is released when the server has seen the end of the socket.
     loop {
         match status(&attempt(server.address, "/ws", &[]).await) {
             "503" => tokio::task::yield_now().await,
@@ -140,7 +140,7 @@ async fn at_most_so_many_sockets_are_open() {
 }
 
 #[tokio::test]
-async fn who_sends_too_much_at_once_is_cut_off() {
+async fn oversized_message_ends_the_socket() {
     let server = server(ClientIp::peer()).await;
     let url = format!("ws://{}/ws", server.address);
     let most = Message::binary(vec![7; 65_536]);
@@ -155,8 +155,8 @@ async fn who_sends_too_much_at_once_is_cut_off() {
         for frame in frames {
             let _ = socket.send(Message::Frame(frame)).await;
         }
-        let answer = socket.next().await;
-        assert!(!matches!(answer, Some(Ok(Message::Binary(_)))), "it came back");
+        let echoed = socket.next().await;
+        assert!(!matches!(echoed, Some(Ok(Message::Binary(_)))), "it was echoed");
     }
 }
 
@@ -166,7 +166,7 @@ fn frame(bytes: Vec<u8>, is_first: bool, is_last: bool) -> Frame {
 }
 
 #[tokio::test]
-async fn garbage_and_half_requests_harm_nobody_else() {
+async fn garbage_and_incomplete_requests_affect_no_other() {
     let server = server(ClientIp::peer()).await;
     let mut half = Vec::new();
     for _ in 0..100 {
@@ -179,8 +179,8 @@ async fn garbage_and_half_requests_harm_nobody_else() {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         let _ = stream.write_all(garbage.as_bytes()).await;
         let _ = stream.shutdown().await;
-        let answer = head(&mut stream).await;
-        assert!(["none", "400", "431"].contains(&status(&answer)), "{answer}");
+        let response = head(&mut stream).await;
+        assert!(["none", "400", "431"].contains(&status(&response)), "{response}");
     }
     assert!(server.guard.is_empty(), "none of them was an attempt");
     assert_eq!(status(&attempt(server.address, "/ws", &[]).await), "101");
@@ -188,7 +188,7 @@ async fn garbage_and_half_requests_harm_nobody_else() {
 }
 
 #[tokio::test]
-async fn one_address_cannot_take_all_places_with_silent_connections() {
+async fn one_address_cannot_hold_all_slots_with_silent_connections() {
     let server = server_of(10, ClientIp::peer(), "0.0.0.0:0").await;
     let port = server.address.port();
     let mut silent = Vec::new();
