@@ -34,6 +34,24 @@ pub trait Algorithm: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// Never more than was charged; what has been refilled already is not refunded.
     fn refund(&self, state: &mut Self::State, units: u64, now: Timestamp) -> u64;
 
+    /// Refunds up to `units` of one charge, and returns how many.
+    ///
+    /// `charge` is the state as that charge left it, so it knows how much of the charge time has
+    /// already returned. The refund is taken from it as well: parts never add up to more than was
+    /// outstanding.
+    fn refund_charge(
+        &self,
+        state: &mut Self::State,
+        charge: &mut Self::State,
+        units: u64,
+        now: Timestamp,
+    ) -> u64 {
+        let outstanding = self.refund(&mut { *charge }, units, now);
+        let refunded = self.refund(state, units.min(outstanding), now);
+        self.refund(charge, refunded, now);
+        refunded
+    }
+
     /// Holds `units` if they fit. Until they are committed or cancelled, they shrink the
     /// capacity: it refills to what is not held and no further.
     fn hold(&self, state: &mut Self::State, units: u64, now: Timestamp) -> Decision;

@@ -185,6 +185,23 @@ impl Bucket {
         state.full_at_ticks = self.now_ticks(now) + level_ticks;
     }
 
+    /// What was charged and has not been refilled.
+    fn outstanding_ticks(&self, state: &BucketState, now: Timestamp) -> u128 {
+        self.level_ticks(state, now) - self.cost_ticks(state.held)
+    }
+
+    fn refund_ticks(&self, state: &mut BucketState, ticks: u128, now: Timestamp) {
+        if ticks > 0 {
+            let level_ticks = self.level_ticks(state, now);
+            state.full_at_ticks = self.full_at_ticks(level_ticks - ticks, now);
+        }
+    }
+
+    /// Ticks of at most `most` units, as units, rounded up.
+    fn units_up(&self, ticks: u128, most: u64) -> u64 {
+        u64::try_from(ticks.div_ceil(u128::from(self.ticks.per_unit))).unwrap_or(most)
+    }
+
     /// When a bucket of this level is full again. An edit may have left a level beyond any
     /// capacity; it is cut to what the state can hold, which takes longer than the clock to drain.
     fn full_at_ticks(&self, level_ticks: u128, now: Timestamp) -> u128 {
@@ -215,14 +232,25 @@ impl Algorithm for Bucket {
     }
 
     fn refund(&self, state: &mut BucketState, units: u64, now: Timestamp) -> u64 {
-        let level_ticks = self.level_ticks(state, now);
-        let outstanding_ticks = level_ticks - self.cost_ticks(state.held);
-        let given_ticks = self.cost_ticks(units).min(outstanding_ticks);
-        if given_ticks > 0 {
-            state.full_at_ticks = self.full_at_ticks(level_ticks - given_ticks, now);
-        }
-        let given = given_ticks.div_ceil(u128::from(self.ticks.per_unit));
-        u64::try_from(given).unwrap_or(units)
+        let ticks = self.cost_ticks(units).min(self.outstanding_ticks(state, now));
+        self.refund_ticks(state, ticks, now);
+        self.units_up(ticks, units)
+    }
+
+    /// In ticks: what is left of a unit is not rounded up to a whole one.
+    fn refund_charge(
+        &self,
+        state: &mut BucketState,
+        charge: &mut BucketState,
+        units: u64,
+        now: Timestamp,
+    ) -> u64 {
+        let ticks = (self.cost_ticks(units))
+            .min(self.outstanding_ticks(charge, now))
+            .min(self.outstanding_ticks(state, now));
+        self.refund_ticks(state, ticks, now);
+        self.refund_ticks(charge, ticks, now);
+        self.units_up(ticks, units)
     }
 
     fn hold(&self, state: &mut BucketState, units: u64, now: Timestamp) -> Decision {

@@ -112,6 +112,21 @@ impl Quota {
         given
     }
 
+    /// Refunds up to `units` of one charge, and returns how many. `charge` is the state as that
+    /// charge left it; the refund is taken from it as well.
+    pub fn refund_charge(
+        &self,
+        state: &mut QuotaState,
+        charge: &mut QuotaState,
+        units: u64,
+        period: Period,
+    ) -> u64 {
+        let outstanding = self.refund(&mut { *charge }, units, period);
+        let refunded = self.refund(state, units.min(outstanding), period);
+        self.refund(charge, refunded, period);
+        refunded
+    }
+
     /// Holds `units` if they fit.
     pub fn hold(
         &self,

@@ -283,6 +283,32 @@ impl AnyLimit {
         )
     }
 
+    /// Refunds up to `units` of one charge, which left the state `charge`, and returns how many.
+    pub(crate) fn refund_charge(
+        &self,
+        state: &mut AnyState,
+        charge: &mut AnyState,
+        units: u64,
+        at: DecisionTime,
+    ) -> u64 {
+        match (self, state, charge) {
+            (Self::Bucket(limit), AnyState::Bucket(state), AnyState::Bucket(charge)) => {
+                limit.refund_charge(state, charge, units, at.now)
+            }
+            (Self::Window(limit), AnyState::Window(state), AnyState::Window(charge)) => {
+                limit.refund_charge(state, charge, units, at.now)
+            }
+            (Self::Sliding(limit), AnyState::Sliding(state), AnyState::Sliding(charge)) => {
+                limit.refund_charge(state, charge, units, at.now)
+            }
+            (Self::Quota(limit), AnyState::Quota(state), AnyState::Quota(charge)) => {
+                limit.refund_charge(state, charge, units, at.period)
+            }
+            // A cooldown and slots give nothing back.
+            _ => 0,
+        }
+    }
+
     /// Turns a hold into a charge of `actual`, and returns how much of it was charged.
     pub(crate) fn commit(
         &self,

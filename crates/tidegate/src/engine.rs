@@ -329,7 +329,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         units: u64,
         idempotency_key: &str,
     ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        let name = Some(self.idempotency_key(idempotency_key, ("refund", id, units)));
+        let name = Some(self.idempotency_key((id, idempotency_key), ("refund", units)));
         self.settle(id, Settlement::Refund { units, name }, None)
     }
 
@@ -362,9 +362,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
         match self.plan(&rules, request, times) {
             Ok(mut planned) => {
-                planned.plan.name = request
-                    .idempotency_key
-                    .map(|key| self.idempotency_key(key, ("refund", RequestIdentity::of(request))));
+                planned.plan.name = request.idempotency_key.map(|key| {
+                    let body = ("refund", RequestIdentity::of(request));
+                    self.idempotency_key((request.domain, key), body)
+                });
                 let waiting = &self.shared.waiting;
                 self.shared.store.refund(&planned.plan, times).map(|units| {
                     waiting.wake_all();
@@ -657,7 +658,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 && request.cost > 0
             {
                 planned.plan.name =
-                    Some(self.idempotency_key(key, (RequestIdentity::of(request), verb)));
+                    Some(self.idempotency_key(
+                        (request.domain, key),
+                        (RequestIdentity::of(request), verb),
+                    ));
             }
         } else if let [first, rest @ ..] = requests
             && rest.iter().any(|request| request.domain != first.domain)
@@ -706,11 +710,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
         Ok(())
     }
 
-    /// An idempotency key, and a hash of the body that it belongs to.
-    fn idempotency_key(&self, key: &str, body: impl Hash) -> IdempotencyKey {
+    /// An idempotency key within its scope (a domain, or a hold), and the body that it belongs to.
+    fn idempotency_key(&self, scoped: impl Hash, body: impl Hash) -> IdempotencyKey {
         let hash = self.shared.store.hash();
         IdempotencyKey {
-            name: [hash.hash_one((1, key)), hash.hash_one((2, key))],
+            name: [hash.hash_one((1, &scoped)), hash.hash_one((2, &scoped))],
             body: hash.hash_one(body),
         }
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use smallvec::SmallVec;
-use tidegate_core::{Carry, Timestamp};
+use tidegate_core::Timestamp;
 
 #[cfg(feature = "durable")]
 pub(crate) use hold_tables::CachedResult;
@@ -323,11 +323,11 @@ impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
         };
         let state = line.line().load_state(slot, &limit);
         match (limit, state) {
-            (AnyLimit::Quota(quota), AnyState::Quota(state)) => {
+            (AnyLimit::Quota(_), AnyState::Quota(state)) => {
                 let is_over = line.line().ends_ns(slot) <= since.as_nanos()
                     || limits.is_round_over(tag, state.period);
                 let is_spent = state.used > 0 && !is_over;
-                quota.carry() == Carry::Nothing && !is_spent
+                !limits.carries(tag) && !is_spent
             }
             _ => limits.is_idle(MigratedState { tag, limit, state }, since),
         }
@@ -361,7 +361,7 @@ impl sealed::Store for MemoryStore {
     }
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {
-        NowOrLater::Now(Ok(self.forget_now(plan, times.now)))
+        NowOrLater::Now(Ok(self.forget_now(plan, times)))
     }
 
     fn settle_in(&self, charge: &Charge<'_>, times: Times) {

@@ -12,6 +12,7 @@ mod engine;
 mod engine_clocks;
 mod engine_conformance;
 mod engine_corners;
+mod engine_exact;
 mod engine_full;
 mod engine_model;
 mod engine_stories;

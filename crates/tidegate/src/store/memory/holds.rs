@@ -65,36 +65,10 @@ impl MemoryStore {
             tables.renew(id, hold.expires);
         } else {
             for item in &mut hold.items {
-                let (held, outstanding) = (item.units, self.outstanding(item, times));
-                let HoldItem { is_by_request, durability, hash, .. } = *item;
-                let (units, charged) =
-                    self.update(&mut tables, item, times, |limit, state, decided_at| {
-                        match settlement {
-                            Settlement::Commit { actual } => {
-                                let actual = actual.filter(|_| is_by_request).unwrap_or(held);
-                                limit.commit(state, held, actual, decided_at)
-                            }
-                            Settlement::Refund { units, .. } => {
-                                limit.refund(state, units.min(outstanding), decided_at)
-                            }
-                            Settlement::Cancel | Settlement::Renew => {
-                                limit.cancel(state, held, decided_at);
-                                0
-                            }
-                        }
-                    });
-                if self.counts_units(item) {
-                    for (entry, units) in booked(settlement, held, units) {
-                        tables.book(durability, JournalBooking { hash, entry, units });
-                    }
-                }
+                let (units, counts_units) = self.settle_item(&mut tables, item, settlement, times);
                 most = most.max(units);
-                if is_by_request && charged.is_some_and(|(_, state)| state.counts_units()) {
+                if item.is_by_request && counts_units {
                     least = Some(least.map_or(units, |least: u64| least.min(units)));
-                }
-                match settlement {
-                    Settlement::Refund { .. } => item.units = held - units.min(held),
-                    _ => (item.units, item.charged) = (units, charged.map(Box::new)),
                 }
             }
             let hashes = hold.items.iter().map(|item| item.hash);
@@ -114,6 +88,47 @@ impl MemoryStore {
         Ok(Settled { units, expires: hold.expires, fence: hold.fence, queues })
     }
 
+    /// Settles one item of a hold. Returns the units charged or refunded, and whether a state that
+    /// counts units took them.
+    fn settle_item(
+        &self,
+        tables: &mut HoldTables,
+        item: &mut HoldItem,
+        settlement: Settlement,
+        times: Times,
+    ) -> (u64, bool) {
+        let (held, mut committed) = (item.units, self.committed(item, times));
+        let HoldItem { is_by_request, durability, hash, .. } = *item;
+        let change = |limit: &AnyLimit, state: &mut AnyState, decided_at| match settlement {
+            Settlement::Commit { actual } => {
+                let actual = actual.filter(|_| is_by_request).unwrap_or(held);
+                limit.commit(state, held, actual, decided_at)
+            }
+            Settlement::Refund { units, .. } => committed
+                .as_mut()
+                .map_or(0, |charge| charge.refund(limit, state, units.min(held), decided_at)),
+            Settlement::Cancel | Settlement::Renew => {
+                limit.cancel(state, held, decided_at);
+                0
+            }
+        };
+        let (units, charged) = self.update(tables, item, times, change);
+        if self.counts_units(item) {
+            for (entry, units) in booked(settlement, held, units) {
+                tables.book(durability, JournalBooking { hash, entry, units });
+            }
+        }
+        let counts_units = charged.is_some_and(|(_, state)| state.counts_units());
+        (item.units, item.charged) = match settlement {
+            Settlement::Refund { .. } => {
+                let left = committed.map(|charge| Box::new((charge.tag, charge.state)));
+                (held - units.min(held), left)
+            }
+            _ => (units, charged.map(Box::new)),
+        };
+        (units, counts_units)
+    }
+
     /// How durable a settlement of a hold has to be.
     #[cfg(feature = "durable")]
     pub(crate) fn durability_of_hold(&self, id: HoldId) -> Option<Durability> {
@@ -122,16 +137,14 @@ impl MemoryStore {
         most.max(Some(self.least_durability))
     }
 
-    /// How much of an item's charge still counts: a closed window returns nothing.
-    pub(super) fn outstanding(&self, item: &HoldItem, times: Times) -> u64 {
+    /// The state that the commit of an item left, under the limit that counts now: it knows how much
+    /// of the charge is outstanding.
+    fn committed(&self, item: &HoldItem, times: Times) -> Option<MigratedState> {
         let limits = read(&self.limits);
-        let Some((tag, state)) = item.charged.as_deref().copied() else { return 0 };
-        let Some((limit, decided_at)) = limits.get(tag, times) else { return 0 };
+        let (tag, state) = item.charged.as_deref().copied()?;
+        let (limit, decided_at) = limits.get(tag, times)?;
         let carried = MigratedState { tag, limit, state };
-        let mut carried = limits.current(carried, times.now, Some(decided_at.period.index));
-        let decided_at =
-            limits.get(carried.tag, times).map_or(decided_at, |(_, decided_at)| decided_at);
-        carried.limit.refund(&mut carried.state, item.units, decided_at)
+        Some(limits.current(carried, times.now, Some(decided_at.period.index)))
     }
 
     /// Whether an item counts units, unlike cooldowns and slots.
@@ -180,7 +193,7 @@ impl MemoryStore {
         tables: &mut HoldTables,
         item: &HoldItem,
         times: Times,
-        change: impl Fn(&AnyLimit, &mut AnyState, DecisionTime) -> u64,
+        mut change: impl FnMut(&AnyLimit, &mut AnyState, DecisionTime) -> u64,
     ) -> (u64, Option<(u32, AnyState)>) {
         // Limits are read after a line is locked, never before: see the order of locks.
         let known = read(&self.limits).get(item.tag, times);
@@ -225,9 +238,8 @@ impl MemoryStore {
             return Ok(units);
         }
         let refund = |charge: &Charge<'_>| {
-            let Charge { tag, hash, cost: units, is_by_request, .. } = *charge;
-            let durability = self.durability(charge);
-            let item = HoldItem { tag, hash, units, is_by_request, durability, charged: None };
+            let item = self.hold_item(charge.tag, charge);
+            let HoldItem { hash, units, durability, .. } = item;
             let refund = |limit: &AnyLimit, state: &mut AnyState, decided_at| {
                 limit.refund(state, units, decided_at)
             };
@@ -249,8 +261,9 @@ impl MemoryStore {
     }
 
     /// Drops the states of a plan's keys; true if there were any. Holds stay.
-    pub(super) fn forget_now(&self, plan: &Plan<'_>, now: Timestamp) -> bool {
+    pub(super) fn forget_now(&self, plan: &Plan<'_>, times: Times) -> bool {
         let mut tables = self.tables();
+        self.expire_holds(&mut tables, times);
         let mut forget = |charge: &Charge<'_>| {
             let held = tables.held(charge.hash);
             let forgotten = self.with_slot(charge.limit, charge.hash, |line, slot| {
@@ -270,7 +283,7 @@ impl MemoryStore {
         };
         let count = plan.charges.iter().filter_map(&mut forget).count();
         let note = plan.note.map(Into::into);
-        tables.end_act(Happened { note, ..Happened::new(ActionKind::Forget, now) });
+        tables.end_act(Happened { note, ..Happened::new(ActionKind::Forget, times.now) });
         count > 0
     }
 }

@@ -384,6 +384,14 @@ impl LimitRegistry {
         current.limit.is_idle(&current.state, since)
     }
 
+    /// Whether a quota carries unused units over, or does so since a later edit.
+    pub(crate) fn carries(&self, tag: u32) -> bool {
+        let Some(known) = self.known.get(&tag) else { return false };
+        // An override that ends leads to the common limit; no limit follows itself.
+        let next = known.successor.map(|successor| successor.tag).into_iter().chain(known.common);
+        known.limit.knows_from_first_request() || next.into_iter().any(|tag| self.carries(tag))
+    }
+
     pub(crate) fn limit(&self, tag: u32) -> Option<AnyLimit> {
         self.known.get(&tag).map(|known| known.limit)
     }
@@ -452,6 +460,24 @@ impl LimitRegistry {
 }
 
 impl MigratedState {
+    /// Refunds up to `units` of the charge that left this state, from the state of its key.
+    pub(crate) fn refund(
+        &mut self,
+        limit: &AnyLimit,
+        state: &mut AnyState,
+        units: u64,
+        at: DecisionTime,
+    ) -> u64 {
+        if self.limit == *limit {
+            return limit.refund_charge(state, &mut self.state, units, at);
+        }
+        // The key has come under another limit since.
+        let outstanding = self.limit.refund(&mut self.state.clone(), units, at);
+        let refunded = limit.refund(state, units.min(outstanding), at);
+        self.limit.refund(&mut self.state, refunded, at);
+        refunded
+    }
+
     /// Whether something was charged to a window that has not ended.
     fn is_window_open(&self, now: Timestamp) -> bool {
         match self.state {

@@ -158,8 +158,8 @@ impl MemoryStore {
         Ok((is_allowed, items))
     }
 
-    /// A charge's part of a new hold.
-    fn hold_item(&self, tag: u32, charge: &Charge<'_>) -> HoldItem {
+    /// A charge's part of a hold.
+    pub(super) fn hold_item(&self, tag: u32, charge: &Charge<'_>) -> HoldItem {
         let Charge { hash, cost: units, is_by_request, .. } = *charge;
         let durability = self.durability(charge);
         HoldItem { tag, hash, units, is_by_request, durability, charged: None }

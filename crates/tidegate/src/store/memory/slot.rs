@@ -196,7 +196,15 @@ impl AnyLocked<'_> {
                 line.header.set_pinned(slot, is_pinned);
             }
             Self::Wide(line) => {
-                line.store(slot, WideLine::pack(tag, state, decided_at));
+                let mut packed = WideLine::pack(tag, state, decided_at);
+                if let AnyState::Quota(state) = state
+                    && state.period != decided_at.period.index
+                {
+                    // The request came late: the state's own period has another end.
+                    let before = line.load(slot).packed;
+                    packed.packed[3] = if before[0] == state.period { before[3] } else { u64::MAX };
+                }
+                line.store(slot, packed);
                 line.header.set_pinned(slot, is_pinned);
             }
         }

@@ -1,0 +1,140 @@
+//! Sequences of operations that once admitted too much, or lost a state.
+
+use std::time::Duration;
+
+use tidegate::policy::Policy;
+use tidegate::{Engine, ManualClock, MemoryStore, Report, Request, Timestamp};
+
+type TestEngine = Engine<MemoryStore, ManualClock>;
+
+fn policy(text: &str) -> Policy {
+    Policy::from_toml(text).unwrap()
+}
+
+/// An engine whose clock starts on a full minute.
+fn engine(text: &str) -> (TestEngine, ManualClock) {
+    let clock = ManualClock::new(Timestamp::from_secs(MINUTE));
+    (Engine::with_clock(policy(text), clock.clone()), clock)
+}
+
+fn check_at(engine: &TestEngine, user: &str, at: Timestamp) -> bool {
+    let attributes = [("user", user)];
+    engine.check_at(&Request::new("default", &attributes), at).wait().unwrap().is_allowed()
+}
+
+fn ms(ms: u64) -> Timestamp {
+    Timestamp::from_millis(MINUTE * 1_000 + ms)
+}
+
+const MINUTE: u64 = 60 * 1_000_000;
+
+#[test]
+fn late_request_does_not_shorten_the_period_of_a_newer_state() {
+    let (engine, _) =
+        engine("[[rule]]\nname = \"r\"\nkey = [\"user\"]\nquota = { max = 2, per = \"minute\" }\n");
+    // The second request carries a time of the period before.
+    assert!(check_at(&engine, "key", ms(1)));
+    assert!(check_at(&engine, "key", Timestamp::from_millis(MINUTE * 1_000 - 1)));
+    for other in 0..500 {
+        let _ = check_at(&engine, &format!("other-{other}"), ms(11_000));
+    }
+    assert!(!check_at(&engine, "key", ms(12_000)), "two were admitted in this minute");
+    assert!(!check_at(&engine, "key", ms(12_000)));
+}
+
+#[test]
+fn hold_refunded_in_parts_returns_no_more_than_was_outstanding() {
+    let (engine, clock) =
+        engine("[[rule]]\nname = \"r\"\nbucket = { rate = \"1/s\", burst = 10 }\n");
+    let request = Request::new("default", &[]);
+    let left = |report: &Report| report.remaining().unwrap();
+    let hold = engine.reserve(&request.cost(5)).wait().unwrap().hold().unwrap();
+    engine.commit(hold, None).wait().unwrap();
+    clock.advance(Duration::from_secs(2));
+    // Two of the five are back by themselves: three are outstanding.
+    assert_eq!(left(&engine.check(&request.cost(3)).wait().unwrap()), 4);
+    assert_eq!(engine.refund_hold(hold, 3).wait().unwrap(), 3);
+    assert_eq!(engine.refund_hold(hold, 2).wait().unwrap(), 0);
+    assert_eq!(left(&engine.peek(&request).wait().unwrap()), 7);
+}
+
+#[test]
+fn refund_of_a_nearly_refilled_charge_returns_only_the_rest_of_it() {
+    let (engine, clock) =
+        engine("[[rule]]\nname = \"r\"\nbucket = { rate = \"1/s\", burst = 10 }\n");
+    let request = Request::new("default", &[]);
+    let hold = engine.reserve(&request).wait().unwrap().hold().unwrap();
+    engine.commit(hold, None).wait().unwrap();
+    clock.advance(Duration::from_millis(990));
+    assert!(engine.check(&request.cost(9)).wait().unwrap().is_allowed());
+    let _ = engine.refund_hold(hold, 1).wait().unwrap();
+    // 0.01 units were outstanding: the bucket holds 1.00 now, and not 1.99.
+    clock.advance(Duration::from_millis(980));
+    assert!(!engine.check(&request.cost(2)).wait().unwrap().is_allowed());
+    clock.advance(Duration::from_millis(20));
+    assert!(engine.check(&request.cost(2)).wait().unwrap().is_allowed());
+}
+
+#[test]
+fn forget_after_a_reservation_has_expired_leaves_no_state() {
+    let (engine, clock) = engine(
+        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 3, per = \"1h\" }\n\
+         reserve_for = \"1m\"\n",
+    );
+    let attributes = [("user", "ada")];
+    let request = Request::new("default", &attributes);
+    assert!(engine.reserve(&request).wait().unwrap().hold().is_some());
+    clock.advance(Duration::from_secs(61));
+    assert!(engine.forget(&request).wait().unwrap());
+    assert_eq!(engine.len(), 0);
+}
+
+#[test]
+fn slot_of_a_quota_that_carries_since_an_edit_is_not_reused() {
+    let rule = |carry: &str| {
+        format!(
+            "[server]\nmax_keys = 1024\nwhen_full = \"deny\"\n\n[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
+             quota = {{ max = 10, per = \"minute\"{carry} }}\n"
+        )
+    };
+    let (engine, clock) = engine(&rule(""));
+    let keys: Vec<String> = (0..500).map(|key| format!("key-{key}")).collect();
+    for key in &keys {
+        assert!(check_at(&engine, key, ms(0)));
+    }
+    engine.replace_policy("test", policy(&rule(", carry = \"all\"")));
+    clock.advance(Duration::from_secs(60));
+    for other in 0..2_000 {
+        let _ = check_at(&engine, &format!("other-{other}"), ms(61_000));
+    }
+    for key in &keys {
+        let attributes = [("user", key.as_str())];
+        let report = engine.peek_at(&Request::new("default", &attributes), ms(61_000)).wait();
+        assert_eq!(report.unwrap().remaining(), Some(19), "{key}");
+    }
+}
+
+#[test]
+fn idempotency_keys_belong_to_their_domain_and_their_hold() {
+    let (engine, _) = engine(
+        "[[rule]]\nname = \"r\"\ndomain = \"a\"\nwindow = { max = 9, per = \"1h\" }\n\n\
+         [[rule]]\nname = \"r\"\ndomain = \"b\"\nwindow = { max = 9, per = \"1h\" }\n",
+    );
+    for domain in ["a", "b", "a", "b"] {
+        let request = Request::new(domain, &[]).cost(2).idempotency_key("order 17");
+        assert_eq!(engine.check(&request).wait().unwrap().remaining(), Some(7), "{domain}");
+    }
+    let holds: Vec<_> = (0..2)
+        .map(|_| {
+            let request = Request::new("a", &[]).cost(3);
+            let hold = engine.reserve(&request).wait().unwrap().hold().unwrap();
+            engine.commit(hold, None).wait().unwrap();
+            hold
+        })
+        .collect();
+    for (hold, units) in [(holds[0], 1), (holds[1], 2), (holds[0], 1), (holds[1], 2)] {
+        assert_eq!(engine.refund_hold_once(hold, units, "refund").wait().unwrap(), units);
+    }
+    let left = engine.peek(&Request::new("a", &[])).wait().unwrap().remaining();
+    assert_eq!(left, Some(4), "7 - 6 + 3");
+}
