@@ -88,6 +88,35 @@ holds_for!(
     sliding_hold_and_cancel_is_the_identity: sliding
 );
 
+/// Not for windows: a charge that opens one also ends it earlier.
+macro_rules! refunds_for {
+    ($($name:ident: $limit:ident),*) => {
+        proptest! {
+            #![proptest_config(strategies::config())]
+
+            $(
+                #[test]
+                fn $name(
+                    limit in strategies::$limit(),
+                    before in forward_steps(),
+                    charge in (strategies::forward(), strategies::amount()),
+                    later in prop::collection::vec((strategies::forward(), strategies::amount()), 6),
+                    parts in prop::collection::vec(strategies::amount(), 3),
+                ) {
+                    let walk = Walk::new(limit).through(&before);
+                    refunded_charge_is_covered(walk, charge, &later, &parts)?;
+                }
+            )*
+        }
+    };
+}
+
+refunds_for!(
+    bucket_refund_leaves_no_more_than_without_the_charge: bucket,
+    sliding_refund_leaves_no_more_than_without_the_charge: sliding,
+    cooldown_refund_leaves_no_more_than_without_the_charge: cooldown
+);
+
 /// The decision of a store without room: denied for an unknown time.
 #[test]
 fn refused_for_unknown_time_stays_refused() {
@@ -136,6 +165,38 @@ fn refunds_are_covered<S: Subject>(mut walk: Walk<S>, steps: &[Step]) -> Result<
             prop_assert!(is <= walk.limit.capacity() && is >= was);
             prop_assert!(given || is == was);
         }
+    }
+    Ok(())
+}
+
+/// Charges one key and not its twin, and refunds that charge in parts between later requests.
+fn refunded_charge_is_covered<S: Subject>(
+    mut walk: Walk<S>,
+    (time, amount): (Move, Amount),
+    later: &[(Move, Amount)],
+    parts: &[Amount],
+) -> Result<(), TestCaseError> {
+    let limit = walk.limit;
+    walk.now = time.from(walk.now, limit.scales());
+    let (mut state, mut twin) = (walk.state, walk.state);
+    let cost = amount.of(limit.capacity());
+    if !limit.check(&mut state, cost, walk.at()).is_allowed() {
+        return Ok(());
+    }
+    let (mut charge, mut left) = (state, cost);
+    let mut parts = parts.iter();
+    for (time, amount) in later {
+        walk.now = time.from(walk.now, limit.scales());
+        let (at, cost) = (walk.at(), amount.of(limit.capacity()));
+        if limit.check(&mut state, cost, at).is_allowed() {
+            prop_assert!(limit.check(&mut twin, cost, at).is_allowed());
+        }
+        if let Some(part) = parts.next() {
+            let units = part.of(limit.capacity()).min(left);
+            left -= limit.refund_charge(&mut state, &mut charge, units, at).min(left);
+        }
+        let remaining = |state: &S::State| limit.peek(state, 0, at).remaining();
+        prop_assert!(remaining(&state) <= remaining(&twin), "{state:?} and {twin:?} at {at:?}");
     }
     Ok(())
 }
