@@ -301,7 +301,7 @@ impl Report {
     /// Decides by the rules' `on_error`: one that denies is enough.
     pub(super) fn set_outage(&mut self) {
         let denies = |evaluated: &&EvaluatedRule| {
-            let on_error = self.rules.rule(evaluated.rule).rule.on_error;
+            let on_error = self.rules.rule(evaluated.rule).rule.without_store();
             evaluated.mode == Mode::Enforce && on_error == OnError::Deny
         };
         self.decisions.clear();

@@ -137,7 +137,7 @@ pub(crate) static RULE: Section = Section {
         optional(
             "on_error",
             ValueKind::Choice(&["allow", "deny"]),
-            "The decision when the store is unavailable.",
+            "The decision when the store is unavailable. Default: \"allow\"; \"deny\" for quotas.",
         ),
         optional(
             "missing",

@@ -20,7 +20,8 @@ pub struct Rule {
     pub(crate) mode: Mode,
     pub(crate) group: Option<Box<str>>,
     pub(crate) overrides: Vec<Override>,
-    pub(crate) on_error: OnError,
+    /// `None` is the default of the limit: see [`Rule::without_store`].
+    pub(crate) on_error: Option<OnError>,
     pub(crate) missing: Missing,
     /// `None`: the store's default for the limit.
     pub(crate) durability: Option<Durability>,
@@ -64,7 +65,7 @@ impl Rule {
             mode: Mode::default(),
             group: None,
             overrides: Vec::new(),
-            on_error: OnError::default(),
+            on_error: None,
             missing: Missing::default(),
             durability: None,
             reserve_for: Self::DEFAULT_RESERVE_FOR,
@@ -133,7 +134,7 @@ impl Rule {
     /// The same rule with another decision for outages of the store.
     #[must_use]
     pub fn on_error(self, on_error: OnError) -> Self {
-        Self { on_error, ..self }
+        Self { on_error: Some(on_error), ..self }
     }
 
     /// The same rule with another treatment of requests that lack an attribute of the key.
@@ -247,10 +248,15 @@ impl Rule {
         self.mode == Mode::Shadow
     }
 
-    /// The decision when the store is unavailable.
+    /// The decision when the store is unavailable. By default a quota denies, because it stands for
+    /// money, and any other limit allows.
     #[must_use]
-    pub const fn without_store(&self) -> OnError {
-        self.on_error
+    pub fn without_store(&self) -> OnError {
+        let by_limit = match self.limit {
+            Limit::Quota(..) => OnError::Deny,
+            _ => OnError::Allow,
+        };
+        self.on_error.unwrap_or(by_limit)
     }
 
     /// What happens to a request that lacks an attribute of the key.
@@ -346,10 +352,9 @@ pub enum Mode {
 }
 
 /// The decision on a request when the store is unavailable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnError {
     /// It is allowed.
-    #[default]
     Allow,
     /// It is denied.
     Deny,

@@ -87,12 +87,11 @@ impl Rule {
     }
 
     fn add_choices(&self, lines: &mut TableWriter) {
-        lines.add_unless(self.on_error == OnError::default(), "on_error", || {
-            word(match self.on_error {
-                OnError::Allow => "allow",
-                OnError::Deny => "deny",
-            })
+        let on_error = self.on_error.map(|on_error| match on_error {
+            OnError::Allow => word("allow"),
+            OnError::Deny => word("deny"),
         });
+        lines.add_some("on_error", on_error);
         lines.add_unless(self.missing == Missing::default(), "missing", || {
             word(match self.missing {
                 Missing::Refuse => "refuse",

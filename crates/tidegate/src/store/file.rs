@@ -317,7 +317,9 @@ impl FileStore {
         decisions: &mut Decisions,
     ) -> Deciding<'s> {
         if self.is_failing() {
-            return Deciding::Now(Err(super::DecideError::Outage));
+            // A denial needs no write: what is known to be exhausted stays denied.
+            let denied = self.shared.memory.known_denial(plan, times, decisions);
+            return Deciding::Now(denied.ok_or(super::DecideError::Outage));
         }
         let decided = match self.shared.memory.decide_with_holds(plan, times, decisions) {
             Ok(decided) if decided.is_allowed => decided,

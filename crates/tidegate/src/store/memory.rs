@@ -267,6 +267,24 @@ impl MemoryStore {
         }
     }
 
+    /// The denial that a plan would get, without changing anything; `None` if it would be allowed, or
+    /// repeats a request that was.
+    #[cfg(feature = "durable")]
+    pub(crate) fn known_denial(
+        &self,
+        plan: &Plan<'_>,
+        times: Times,
+        decisions: &mut Decisions,
+    ) -> Option<Decided> {
+        if let Some(named) = plan.name
+            && !matches!(lock(&self.tables).recall(named, times.now), Ok(None))
+        {
+            return None;
+        }
+        let peek = Plan { act: Operation::Look, hold: None, name: None, ..plan.clone() };
+        self.decide_now(&peek, times, decisions).ok().filter(|decided| !decided.is_allowed)
+    }
+
     fn no_earlier_than_reuse(&self, limit: &AnyLimit, now: Timestamp) -> Timestamp {
         match Width::of(limit) {
             Width::Narrow => self.narrow.no_earlier_than_reuse(now),

@@ -219,3 +219,43 @@ fn a_store_that_has_seen_more_keys_than_it_has_room_for_can_be_opened() {
     assert!(!check(&engine, last).is_allowed(), "the last one has used it");
     assert!((0..10).any(|user| check(&engine, user).is_allowed()));
 }
+
+#[test]
+fn exhausted_limit_stays_denied_in_an_outage() {
+    let disk = CrashDisk::new();
+    let engine = open(&disk, "allow").unwrap();
+    let whole = Request::new("default", &[("user", "ada")]).cost(1_000);
+    assert!(engine.check(&whole.idempotency_key("first")).wait().unwrap().is_allowed());
+    disk.set_full(true);
+    // Until preallocated space is used up.
+    while engine.note("default", "fill").wait().is_ok() {}
+    let report = check(&engine);
+    assert!(!report.is_allowed() && !report.is_outage());
+    assert_eq!(report.rules().count(), 2);
+    // A repeat of what was allowed is no denial.
+    assert!(engine.check(&whole.idempotency_key("first")).wait().unwrap().is_allowed());
+}
+
+#[test]
+fn quotas_deny_in_an_outage_by_default() {
+    let rule = |limit: &str| {
+        let policy = format!("[[rule]]\nname = \"r\"\n{limit}\ndurability = \"fsync\"\n");
+        Policy::from_toml(&policy).unwrap()
+    };
+    for (limit, is_allowed) in [
+        ("quota = { max = 1000, per = \"day\" }", false),
+        ("window = { max = 1000, per = \"1h\" }", true),
+    ] {
+        let disk = CrashDisk::new();
+        let options = FileOptions::default().max_keys(1_000).fill_ahead(100);
+        let store = options.open_on(Arc::new(disk.clone())).unwrap();
+        let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+        let engine = Engine::with_store(rule(limit), store, clock);
+        disk.set_full(true);
+        let reports = (0..100).map(|_| engine.check(&Request::new("default", &[])).wait().unwrap());
+        let in_outage: Vec<bool> =
+            reports.filter(Report::is_outage).map(|report| report.is_allowed()).collect();
+        assert!(!in_outage.is_empty());
+        assert!(in_outage.iter().all(|it| *it == is_allowed), "{limit}");
+    }
+}

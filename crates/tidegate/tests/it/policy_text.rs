@@ -89,7 +89,7 @@ fn every_field_of_a_rule_is_written_unless_it_is_the_default() {
         ("mode = 'enforce'", None),
         ("mode = 'shadow'", Some(r#"mode = "shadow""#)),
         ("group = 'g'", Some(r#"group = "g""#)),
-        ("on_error = 'allow'", None),
+        ("on_error = 'allow'", Some(r#"on_error = "allow""#)),
         ("on_error = 'deny'", Some(r#"on_error = "deny""#)),
         ("missing = 'refuse'", None),
         ("missing = 'skip'", Some(r#"missing = "skip""#)),

@@ -46,9 +46,11 @@ fn read_choices(table: &mut TableReader<'_, '_, '_>, rule: &mut Rule) {
     if table.choice("mode") == Some("shadow") {
         rule.mode = Mode::Shadow;
     }
-    if table.choice("on_error") == Some("deny") {
-        rule.on_error = OnError::Deny;
-    }
+    rule.on_error = match table.choice("on_error") {
+        Some("allow") => Some(OnError::Allow),
+        Some("deny") => Some(OnError::Deny),
+        _ => None,
+    };
     if table.choice("effective") == Some("next") {
         rule.effective = Effective::Next;
     }
