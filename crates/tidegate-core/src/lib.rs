@@ -45,3 +45,8 @@ pub use rate::Rate;
 pub use sliding::{Sliding, SlidingRecord, SlidingState};
 pub use time::Timestamp;
 pub use window::{Window, WindowState};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

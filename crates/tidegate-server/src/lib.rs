@@ -52,3 +52,8 @@ pub use load::{LoadError, load};
 pub use local::default_socket;
 pub use server::{Server, StartError};
 pub use settings::{Bounds, Settings};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -269,3 +269,8 @@ pub use tidegate_core::{
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So are those of the README of this package.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct PackageReadme;
