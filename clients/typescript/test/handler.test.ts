@@ -12,7 +12,7 @@ import {
   WireError,
   type OutgoingMessage,
   type RateLimitedHandlerOptions,
-  type Refusal,
+  type Denial,
 } from "tidegate/relay";
 
 import { fromUtf8, hex, toHex } from "./support/bytes.js";
@@ -25,7 +25,7 @@ class Bench {
   readonly clock = new FakeClock();
   readonly transmitted: Uint8Array[] = [];
   readonly log: string[] = [];
-  readonly denials: Refusal[] = [];
+  readonly denials: Denial[] = [];
   readonly gaveUp: OutgoingMessage[] = [];
   readonly transmitErrors: unknown[] = [];
   broken: Error | undefined;

@@ -16,11 +16,17 @@ pub fn reference() -> String {
          <!-- Generated from the help of `tidegate`; CONTRIBUTING.md has the command. -->\n",
     );
     section(&command, &mut text);
-    for subcommand in command.get_subcommands() {
-        let _ = writeln!(text, "\n## `{}`", name(subcommand));
-        section(subcommand, &mut text);
-    }
+    subsections(&command, "##", &mut text);
     text
+}
+
+/// A section for each subcommand, followed by those of its own subcommands.
+fn subsections(command: &Command, heading: &str, text: &mut String) {
+    for subcommand in command.get_subcommands() {
+        let _ = writeln!(text, "\n{heading} `{}`", name(subcommand));
+        section(subcommand, text);
+        subsections(subcommand, &format!("{heading}#"), text);
+    }
 }
 
 fn name(command: &Command) -> &str {

@@ -195,7 +195,7 @@ impl Decision {
     /// This decision, denied for an unknown time, unless it was denied for ever.
     ///
     /// For a store that has no room for the state.
-    pub fn refused_for_unknown_time(self) -> Self {
+    pub fn denied_for_unknown_time(self) -> Self {
         match self.outcome {
             Outcome::DenyForEver => self,
             _ => Self { outcome: Outcome::DenyUnknown, room_ticks: 0, ..self },

@@ -111,7 +111,7 @@ impl Protocol for Grpc {
         };
         if let Err(error) = result {
             daemon.metrics.listener(Listener::Grpc).malformed.add(1);
-            tracing::debug!(%error, "connection failed");
+            tracing::debug!(listener = "grpc", %error, "connection failed");
         }
         drop(permit);
     }

@@ -1,9 +1,9 @@
 //! Envoy's rate limit service: from its messages to a decision, and back.
 //!
-//! One call is one decision over its descriptors, each with a status of its own. No descriptor is
-//! an error, because Envoy allows a request when it gets one: the rule's `missing` decides about a
-//! missing attribute, a value that a cost table does not cover is over the limit, and a key may be
-//! as long as a message and need not be UTF-8.
+//! One call is one decision over its descriptors, each with a status of its own. Nothing in a
+//! descriptor is an error, because Envoy allows a request when it gets one: the rule's `missing`
+//! decides about a missing attribute, a value that a cost table does not cover is over the limit,
+//! and a key may be as long as a message and need not be UTF-8.
 
 use std::borrow::Cow;
 

@@ -71,7 +71,7 @@ pub(crate) enum Operation {
 pub(crate) struct LimitRequest<'a> {
     pub(crate) limit: &'a AnyLimit,
     pub(crate) cost: u64,
-    /// A denial by a limit in shadow mode denies nothing.
+    /// In shadow mode its denial is not enforced.
     pub(crate) mode: Mode,
     /// Whether a denied request is charged as well; see [`AnyLimit::charge_refused`].
     pub(crate) charge_refused: bool,
@@ -102,7 +102,7 @@ pub(crate) fn decide(
     for (request, state) in requests.iter().zip(&mut after) {
         let mut decision = request.limit.act(act, state, request.cost, request.decided_at);
         if !request.has_room {
-            decision = decision.refused_for_unknown_time();
+            decision = decision.denied_for_unknown_time();
         }
         all_fit &= decision.is_allowed();
         is_allowed &= decision.is_allowed() || request.mode == Mode::Shadow;

@@ -98,7 +98,7 @@ impl<S, C> Clone for Engine<S, C> {
 }
 
 impl Engine {
-    /// An engine that with an in-memory store.
+    /// An engine with an in-memory store.
     ///
     /// # Panics
     ///
@@ -110,7 +110,7 @@ impl Engine {
 }
 
 impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
-    /// An engine that with an in-memory store and this clock.
+    /// An engine with an in-memory store and this clock.
     ///
     /// # Panics
     ///
@@ -435,8 +435,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// memory.
     #[inline]
     #[must_use]
-    pub fn answers_at_once(&self) -> bool {
-        S::ANSWERS_AT_ONCE
+    pub fn is_immediate(&self) -> bool {
+        S::IS_IMMEDIATE
     }
 
     /// The engine's clock.

@@ -130,8 +130,9 @@
 //!     slots = { max = 3, queue = 100, expires = "5m" }
 //! "#)?);
 //! let request = Request::new("default", &[]);
+//! // Or `.await` it, under any runtime.
 //! let lease = engine.acquire(&request, Some(Duration::from_secs(1))).block()?;
-//! drop(lease); // or await it, under any runtime
+//! drop(lease);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

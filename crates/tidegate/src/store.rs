@@ -242,7 +242,7 @@ pub(crate) mod sealed {
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
         /// Whether every result is ready at once.
-        const ANSWERS_AT_ONCE: bool;
+        const IS_IMMEDIATE: bool;
 
         /// Makes one whole decision: everything is charged, or nothing.
         fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_>;

@@ -415,10 +415,10 @@ impl<A: KeyedLimit> Table<A> {
         let now = self.table.no_earlier_than_reuse(now);
         match self.capacity().when_full {
             WhenFull::Allow => limit.peek(&limit.fresh(), cost, now),
-            WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
+            WhenFull::Deny => limit.peek(&limit.fresh(), cost, now).denied_for_unknown_time(),
             WhenFull::Share => match self.sketch.get_or_init(|| Sketch::new(self)) {
                 Some(sketch) => sketch.check(self, hash, (under, cost), now),
-                None => limit.peek(&limit.fresh(), cost, now).refused_for_unknown_time(),
+                None => limit.peek(&limit.fresh(), cost, now).denied_for_unknown_time(),
             },
         }
     }

@@ -49,7 +49,7 @@ export {
   type Leftovers,
   type OutgoingMessage,
   type RateLimitedHandlerOptions,
-  type Refusal,
-  type RefusalOutcome,
+  type Denial,
+  type DenialOutcome,
 } from "./rate-limited-handler.js";
 export type { WebSocketConstructor, WebSocketLike } from "./socket.js";

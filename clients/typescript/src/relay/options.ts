@@ -7,7 +7,7 @@ import { InvalidError, type RelayError } from "./errors.js";
 import type { RelayKey } from "./handshake.js";
 import type { InboxLimits } from "./inbox.js";
 import { positiveInteger, sendLimits, type SendLimits } from "./limits.js";
-import type { OutgoingMessage, Refusal } from "./rate-limited-handler.js";
+import type { OutgoingMessage, Denial } from "./rate-limited-handler.js";
 import { webSocketConstructor, type WebSocketConstructor } from "./socket.js";
 
 /** How to connect. Only `key` is required, and `WebSocket` where the platform has none. */
@@ -41,7 +41,7 @@ export interface ConnectOptions {
   /** The source of message ids; default: the platform's generator. */
   readonly randomBytes?: (count: number) => Uint8Array;
   /** The relay denied a message. */
-  readonly onRateLimited?: (denial: Refusal) => void;
+  readonly onRateLimited?: (denial: Denial) => void;
   /** A message was denied as often as allowed, and will not be sent again. */
   readonly onGaveUp?: (message: OutgoingMessage) => void;
   /** A received message is invalid or was lost; default: a log line. */

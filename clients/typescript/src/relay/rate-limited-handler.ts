@@ -22,7 +22,7 @@ export interface OutgoingMessage {
 }
 
 /** What happens to a denied message. */
-export type RefusalOutcome =
+export type DenialOutcome =
   /** It will be sent again. */
   | "queued"
   /** It has been sent as often as allowed, and will not be sent again. */
@@ -31,7 +31,7 @@ export type RefusalOutcome =
   | "unknown";
 
 /** One denial. */
-export interface Refusal {
+export interface Denial {
   readonly reason: string;
   /** The wait that the relay requests. */
   readonly retryAfterMs: bigint;
@@ -39,7 +39,7 @@ export interface Refusal {
   readonly waitMs: number;
   /** The denied message's id; empty if the relay gave none. */
   readonly messageId: Uint8Array;
-  readonly outcome: RefusalOutcome;
+  readonly outcome: DenialOutcome;
 }
 
 /** The functions that a handler calls. */
@@ -49,7 +49,7 @@ export interface RateLimitedHandlerOptions {
   readonly limits?: Partial<SendLimits>;
   readonly logger?: Logger;
   readonly clock?: Clock;
-  readonly onRateLimited?: (denial: Refusal) => void;
+  readonly onRateLimited?: (denial: Denial) => void;
   /** A message is given up: it was denied as often as allowed. */
   readonly onGaveUp?: (message: OutgoingMessage) => void;
   /** `transmit` failed for a queued message. It stays queued for the next turn. */
@@ -218,7 +218,7 @@ export class RateLimitedHandler {
         },
       }),
     });
-    let outcome: RefusalOutcome = "unknown";
+    let outcome: DenialOutcome = "unknown";
     if (entry !== undefined) {
       outcome = entry.attempts < this.#limits.attemptsMax ? "queued" : "gave-up";
       // Also when the queue is full: it was accepted, so it is not dropped. There are at most as

@@ -124,7 +124,7 @@ fn refused_for_unknown_time_stays_refused() {
     let mut state = limit.fresh();
     for (cost, wait) in [(1, Wait::Unknown), (3, Wait::Unknown), (4, Wait::Never)] {
         let decision = limit.check(&mut state, cost, Timestamp::ZERO);
-        let denied = decision.refused_for_unknown_time();
+        let denied = decision.denied_for_unknown_time();
         assert_eq!((denied.is_allowed(), denied.wait()), (false, Some(wait)), "{cost}");
     }
 }

@@ -59,7 +59,7 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             }
             Event::Tick => {
                 if timeouts.is_expired(&input) {
-                    tracing::debug!(%peer, "connection closed: time-out");
+                    tracing::debug!(listener = "resp", %peer, "connection closed: time-out");
                     break;
                 }
                 input.shrink();
@@ -74,7 +74,7 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
                 timeouts.unfinished_ticks = 0;
             }
             if let Err(error) = write(&mut io, &mut replies, bounds.write_time).await {
-                tracing::debug!(%peer, %error, "connection closed: the client reads no replies");
+                tracing::debug!(listener = "resp", %peer, %error, "connection closed: the client reads no replies");
                 return;
             }
             if used == 0 || input.is_empty() || session.is_leaving() {

@@ -117,7 +117,7 @@ impl Session {
         let name = arguments.in_array(input, 0).unwrap_or_default();
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
             // A page can make a browser send HTTP to this port; what follows would be its commands.
-            tracing::warn!("connection closed: HTTP on the RESP listener");
+            tracing::warn!(listener = "resp", "connection closed: the client sent HTTP");
             self.daemon.metrics.listener(Listener::Resp).malformed.add(1);
             self.auth = AuthState::Leaving;
             return bytes;

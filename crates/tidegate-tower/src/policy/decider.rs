@@ -28,7 +28,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Decider for EngineDecider<S, C>
             let acquired = acquired(self.engine.clone(), request, max_wait, settings.dialect);
             return GateDecision::Later(Box::pin(acquired));
         }
-        if !self.engine.answers_at_once() {
+        if !self.engine.is_immediate() {
             let request = OwnedRequest::new(settings, parts);
             let decided = decided_later(self.engine.clone(), request, Arc::clone(settings));
             return GateDecision::Later(Box::pin(decided));

@@ -48,7 +48,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> RequestHold<S, C> {
             actual,
             is_durable: false,
         };
-        if self.engine.answers_at_once() {
+        if self.engine.is_immediate() {
             // Dropping it commits.
             return None;
         }

@@ -62,7 +62,7 @@ impl std::error::Error for WaitError {}
 impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// A slot, as soon as one is free. Waiters are served in the order in which they called.
     ///
-    /// `patience` is how long to wait; `None` is the rule's `wait`, which may be for ever. While
+    /// `max_wait` is how long to wait; `None` is the rule's `wait`, which may be for ever. While
     /// a caller waits nothing is charged; at its turn all rules of the domain are decided and
     /// charged at once.
     ///
@@ -85,7 +85,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub fn acquire<'a>(
         &'a self,
         request: &Request<'a>,
-        patience: Option<Duration>,
+        max_wait: Option<Duration>,
     ) -> Waiting<'a, Lease<S, C>> {
         let (rules, times) = self.begin(None);
         let planned = match self.plan(&rules, request, times) {
@@ -105,7 +105,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             queue,
             max_waiters: slots.queue,
             rank: rank.and_then(|rank| rank.parse().ok()).unwrap_or(0),
-            deadline: patience.or(slots.wait).map(|wait| times.now.saturating_add(wait)),
+            deadline: max_wait.or(slots.wait).map(|wait| times.now.saturating_add(wait)),
         };
         let request = *request;
         let attempt = move |now| self.attempt_lease(&request, now);
@@ -162,11 +162,11 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     /// Charges the request as soon as every rule allows it. Waiters for the same key of the
     /// first rule are served in the order in which they called.
     ///
-    /// `patience` is how long to wait; `None` is for ever.
+    /// `max_wait` is how long to wait; `None` is for ever.
     pub fn until_ready<'a>(
         &'a self,
         request: &Request<'a>,
-        patience: Option<Duration>,
+        max_wait: Option<Duration>,
     ) -> Waiting<'a, Report> {
         let (rules, times) = self.begin(None);
         let planned = match self.plan(&rules, request, times) {
@@ -177,7 +177,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             queue: planned.plan.charges.first().map_or(0, |charge| !charge.hash),
             max_waiters: MOST_READY,
             rank: 0,
-            deadline: patience.map(|wait| times.now.saturating_add(wait)),
+            deadline: max_wait.map(|wait| times.now.saturating_add(wait)),
         };
         let request = *request;
         let attempt = move |now: Timestamp| match self.decide_early(

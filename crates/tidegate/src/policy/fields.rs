@@ -288,7 +288,7 @@ pub(crate) static SERVER: Section = Section {
             ValueKind::Rate,
             "Requests of all users on the local socket. Default: \"1000/s\".",
         ),
-        optional("store", ValueKind::Text, "\"memory\", \"file:PATH\" or \"redis://…\"."),
+        optional("store", ValueKind::Text, "\"memory\" or \"file:PATH\"."),
         optional(
             "trusted_proxies",
             ValueKind::Texts,

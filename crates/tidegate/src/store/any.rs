@@ -79,7 +79,7 @@ macro_rules! either {
 }
 
 impl sealed::Store for AnyStore {
-    const ANSWERS_AT_ONCE: bool = false;
+    const IS_IMMEDIATE: bool = false;
 
     #[inline]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {

@@ -418,7 +418,7 @@ impl SnapshotSchedule {
 }
 
 impl sealed::Store for FileStore {
-    const ANSWERS_AT_ONCE: bool = false;
+    const IS_IMMEDIATE: bool = false;
 
     #[inline]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {

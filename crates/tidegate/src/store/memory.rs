@@ -356,7 +356,7 @@ impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
 }
 
 impl sealed::Store for MemoryStore {
-    const ANSWERS_AT_ONCE: bool = true;
+    const IS_IMMEDIATE: bool = true;
 
     #[inline(always)]
     fn decide(&self, plan: &Plan<'_>, times: Times, decisions: &mut Decisions) -> Deciding<'_> {

@@ -50,7 +50,7 @@ async fn denial_is_an_envelope_of_the_relay() {
     assert_eq!(envelope.message_id, b"a name of any length");
 }
 
-/// The wait is exact: a millisecond earlier the message is denied, after it it is allowed.
+/// The wait is exact: a millisecond earlier the message is denied, after the wait it is allowed.
 #[tokio::test]
 async fn wait_is_the_true_wait_rounded_up() {
     // Three per two seconds: one every 666 666 666.6 ns.

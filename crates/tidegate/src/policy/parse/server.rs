@@ -94,7 +94,7 @@ fn read_store(text: &str) -> Result<Box<str>, TextError> {
         Ok(text.into())
     } else {
         Err(TextError::new(format!("{} is not a store", quoted(text)))
-            .hint("write \"memory\", \"file:PATH\" or \"redis://host:6379\""))
+            .hint("write \"memory\" or \"file:PATH\""))
     }
 }
 

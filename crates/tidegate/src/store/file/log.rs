@@ -43,7 +43,7 @@ struct LogState {
     /// The durability that the waiting records need.
     wanted: Option<Durability>,
     waiting: HashMap<u64, (DurabilityGoal, Waker)>,
-    /// The number of the last waiter.
+    /// The number of the newest waiter; the next one gets a larger one.
     next_waiter: u64,
     /// The last error of the disk, during an outage.
     failure: Option<Arc<io::Error>>,
