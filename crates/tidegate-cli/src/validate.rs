@@ -130,10 +130,9 @@ fn size(policy: &Policy) -> String {
     let domains = domains(policy);
     let most = domains.iter().map(DomainSummary::candidates).max().unwrap_or(0);
     format!(
-        "{} in {}, at most {} per request",
+        "{} in {}, at most {most} checked per request",
         format::count(policy.rules().len(), "rule"),
         format::count(domains.len(), "domain"),
-        format::count(most, "candidate"),
     )
 }
 

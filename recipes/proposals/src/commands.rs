@@ -12,10 +12,10 @@ use tracing_subscriber::EnvFilter;
 
 use crate::desk::Desk;
 use crate::settings::ServeArgs;
-use calling::{ClientArgs, DeskRequest};
+use call::{ClientArgs, DeskRequest};
 
-mod calling;
-mod showing;
+mod call;
+mod format;
 
 /// The proposal desk of a game: governors propose changes, an AI interprets them, and all vote.
 #[derive(Debug, Parser)]
@@ -151,7 +151,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => run_desk(*args).map(|()| ExitCode::SUCCESS),
         Command::Call(command) => {
             let (request, client) = command.request();
-            calling::run(&request, &client)
+            call::run(&request, &client)
         }
     };
     done.unwrap_or_else(|error| {

@@ -11,7 +11,7 @@ const ODD: &str = "[[rule]]\nname = 'each'\nkey = ['ip']\nwindow = { max = 10, p
 fn sample_policy_is_valid() {
     tidegate(&["validate", "crates/tidegate/tests/it/policy/sample.toml"])
         .with(0)
-        .out(&["sample.toml: ok, 7 rules in 6 domains, at most 2 candidates per request\n"])
+        .out(&["sample.toml: ok, 7 rules in 6 domains, at most 2 checked per request\n"])
         .silent_err();
 }
 
@@ -24,7 +24,7 @@ const LIMITADOR: &str = "- {namespace: ns, max_value: 1, seconds: 60, variables:
 fn yaml_of_envoy_and_limitador_is_validated() {
     let folder = folder("of-others", &[("a.yaml", ENVOY), ("b.yml", LIMITADOR), ("c.toml", GOOD)]);
     tidegate_in(&folder, &["validate", "a.yaml", "b.yml"], b"").with(0).silent_err().out(&[
-        "a.yaml: ok, 1 rule in 1 domain, at most 1 candidate per request\n",
+        "a.yaml: ok, 1 rule in 1 domain, at most 1 checked per request\n",
         "b.yml: ok, 2 rules in 1 domain, ",
     ]);
     tidegate_in(&folder, &["validate", "."], b"").with(0).out(&[".: ok, 4 rules in 3 domains"]);
@@ -68,8 +68,8 @@ fn all_errors_of_all_files_are_reported_at_once() {
         ])
         .out(&[
             "a.toml: not ok, 2 errors\n",
-            "b.toml: ok with 1 warning, 2 rules in 1 domain, at most 2 candidates per request\n",
-            "c.toml: ok, 1 rule in 1 domain, at most 1 candidate per request\n",
+            "b.toml: ok with 1 warning, 2 rules in 1 domain, at most 2 checked per request\n",
+            "c.toml: ok, 1 rule in 1 domain, at most 1 checked per request\n",
         ]);
 }
 

@@ -64,13 +64,13 @@ impl AttributeMap {
 
 impl<'de> Deserialize<'de> for AttributeMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(AttributePairs)
+        deserializer.deserialize_map(AttributePairsVisitor)
     }
 }
 
-struct AttributePairs;
+struct AttributePairsVisitor;
 
-impl<'de> Visitor<'de> for AttributePairs {
+impl<'de> Visitor<'de> for AttributePairsVisitor {
     type Value = AttributeMap;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -21,7 +21,7 @@ struct PolicyQuery<'a> {
     idempotency_key: Option<&'a str>,
 }
 
-type AttributePairs<'a> = Vec<(&'a str, &'a str)>;
+type QueryAttributes<'a> = Vec<(&'a str, &'a str)>;
 
 /// Handles the `TG.CHECK` in `arguments` and all that follow it as one batch; returns how many
 /// bytes of the input they were.
@@ -31,7 +31,7 @@ pub(super) async fn check(
     arguments: &mut Arguments,
     replies: &mut Replies<'_>,
 ) -> usize {
-    let (mut queries, mut attributes) = (Vec::new(), AttributePairs::new());
+    let (mut queries, mut attributes) = (Vec::new(), QueryAttributes::new());
     let (mut used, mut bytes, mut error) = (0, first_bytes, None);
     loop {
         let rest = &input[used..];
@@ -84,7 +84,7 @@ pub(super) async fn handle(
     if let CommandKind::Commit | CommandKind::Cancel = verb {
         return settle(daemon, verb, words, replies).await;
     }
-    let mut attributes = AttributePairs::new();
+    let mut attributes = QueryAttributes::new();
     let query = match PolicyQuery::parse(verb, words.iter().copied(), &mut attributes) {
         Ok(query) => query,
         Err(message) => return reply_invalid(daemon, &message, replies),
@@ -148,7 +148,7 @@ impl<'a> PolicyQuery<'a> {
     fn parse(
         verb: CommandKind,
         mut words: impl Iterator<Item = &'a [u8]>,
-        attributes: &mut AttributePairs<'a>,
+        attributes: &mut QueryAttributes<'a>,
     ) -> Result<Self, String> {
         let start = attributes.len();
         let domain = text("the domain", words.next().unwrap_or_default())?;

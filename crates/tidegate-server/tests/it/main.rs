@@ -21,6 +21,6 @@ mod http_support;
 mod http_time_outs;
 mod local;
 mod local_bad_input;
+mod policy_watcher;
 mod resp;
 mod running;
-mod watch;

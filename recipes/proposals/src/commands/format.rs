@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::calling::DeskRequest;
+use super::call::DeskRequest;
 
 /// The text to print.
 pub(super) fn text(request: &DeskRequest, response: &Value) -> String {

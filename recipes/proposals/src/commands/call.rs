@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use serde_json::{Value, json};
 
-use super::showing;
+use super::format;
 use crate::audit::Audit;
 use crate::client::{Client, client};
 use crate::settings::address;
@@ -68,7 +68,7 @@ pub(super) fn run(request: &DeskRequest, args: &ClientArgs) -> Result<ExitCode, 
                 let mut out = io::stdout().lock();
                 match args.format {
                     Format::Json => writeln!(out, "{response:#}")?,
-                    Format::Text => out.write_all(showing::text(request, &response).as_bytes())?,
+                    Format::Text => out.write_all(format::text(request, &response).as_bytes())?,
                 }
                 Ok(ExitCode::SUCCESS)
             }
