@@ -121,6 +121,21 @@ impl Any {
         each!(self, state, l, s => l.refund(s, units, at.now), q, _r => q.refund(s, units, period))
     }
 
+    /// Refunds up to `units` of the charge that left the state `charge`, and takes them from both.
+    fn refund_charge(&self, state: &mut State, charge: &mut State, units: u64, at: At) -> u64 {
+        match (self, state, charge) {
+            (Self::Bucket(limit), State::Bucket(state), State::Bucket(charge)) => {
+                limit.refund_charge(state, charge, units, at.now)
+            }
+            (limit, state, charge) => {
+                let outstanding = limit.refund(&mut charge.clone(), units, at);
+                let refunded = limit.refund(state, units.min(outstanding), at);
+                limit.refund(charge, refunded, at);
+                refunded
+            }
+        }
+    }
+
     /// This limit as it takes over from another, by an edit of its numbers.
     fn succeeding(self, old: &Self) -> Self {
         match (self, old) {
@@ -695,11 +710,11 @@ impl Run {
                 if let Ok(given) = self.engine.refund_hold(id, units).wait() {
                     let mut most = 0;
                     for (key, charged, _, left) in &mut self.model.holds[hold].items {
-                        let Some(mut left) = left.clone() else { continue };
-                        let outstanding = left.limit.refund(&mut left.state, *charged, at);
+                        let Some(left) = left else { continue };
                         let Some(entry) = self.model.states.get_mut(key) else { continue };
-                        let units = units.min(outstanding);
-                        let given = entry.limit.refund(&mut entry.state, units, at);
+                        let units = units.min(*charged);
+                        let (state, charge) = (&mut entry.state, &mut left.state);
+                        let given = entry.limit.refund_charge(state, charge, units, at);
                         *charged -= given;
                         most = most.max(given);
                     }

@@ -468,7 +468,8 @@ impl MigratedState {
         units: u64,
         at: DecisionTime,
     ) -> u64 {
-        if self.limit == *limit {
+        // Equal buckets may count in different ticks; their words tell.
+        if self.limit.to_words() == limit.to_words() {
             return limit.refund_charge(state, &mut self.state, units, at);
         }
         // The key has come under another limit since.
