@@ -155,7 +155,11 @@ fn a_refund_repeated_with_its_idempotency_key_happens_once() {
         assert_eq!(refund("of it", &body).json(), json!({ "refunded": 1 }));
         assert_eq!(left(), Some(1));
     }
-    assert_eq!(refund("once", &body).problem().0, 422);
+    let more = format!(r#"{{"reservation":"{id}","amount":2}}"#);
+    assert_eq!(refund("of it", &more).problem().0, 422);
+    // A key belongs to its reservation, and that of another request to its domain.
+    assert_eq!(refund("once", &body).json(), json!({ "refunded": 1 }));
+    assert_eq!(left(), Some(2));
 }
 
 #[test]
