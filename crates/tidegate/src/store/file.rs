@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use tidegate_core::Timestamp;
 
-use super::memory::{HoldItem, MemoryStore, Undo};
+use super::memory::{MemoryStore, Undo};
 use super::{
     Adoption, Charge, Decided, Deciding, Durable, HoldId, NowOrLater, Outage, Plan, RefundFailure,
     RestoredLimit, SettleFailure, Settled, Settlement, StoredEdits, sealed,
@@ -335,14 +335,7 @@ impl FileStore {
 
     fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {
         let items = plan.charges.iter().zip(decisions).filter(|(_, it)| it.is_allowed());
-        let item = |charge: &Charge<'_>| HoldItem {
-            tag: charge.tag,
-            hash: charge.hash,
-            units: charge.cost,
-            is_by_request: charge.is_by_request,
-            durability: self.shared.memory.durability(charge),
-            charged: None,
-        };
+        let item = |charge: &Charge<'_>| self.shared.memory.hold_item(charge.tag, charge);
         // A repeated request has charged nothing, so there is nothing to undo.
         let is_new = !decided.is_repeat;
         let is_charged = plan.act == Operation::Charge && decided.is_allowed && is_new;

@@ -159,7 +159,7 @@ impl MemoryStore {
     }
 
     /// A charge's part of a hold.
-    pub(super) fn hold_item(&self, tag: u32, charge: &Charge<'_>) -> HoldItem {
+    pub(crate) fn hold_item(&self, tag: u32, charge: &Charge<'_>) -> HoldItem {
         let Charge { hash, cost: units, is_by_request, .. } = *charge;
         let durability = self.durability(charge);
         HoldItem { tag, hash, units, is_by_request, durability, charged: None }
