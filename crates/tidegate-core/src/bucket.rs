@@ -129,6 +129,30 @@ impl Bucket {
         self.debt
     }
 
+    /// Whether a state of `old` can be expressed in this bucket's ticks, so that
+    /// [`carry_over`](Algorithm::carry_over) keeps its level.
+    #[must_use]
+    pub fn can_take_over(&self, old: &Self, state: &BucketState, at: Timestamp) -> bool {
+        let level_ticks = old.level_ticks(state, at);
+        let level_ticks = scale_up(level_ticks, self.ticks.per_unit, old.ticks.per_unit);
+        self.ticks == old.ticks
+            || self.now_ticks(at).saturating_add(level_ticks) <= MAX_FULL_AT_TICKS
+    }
+
+    /// A state of this bucket, after another one has refilled it from one time to another.
+    #[must_use]
+    pub fn refilled_by(
+        &self,
+        other: &Self,
+        state: &BucketState,
+        (from, to): (Timestamp, Timestamp),
+    ) -> BucketState {
+        let other_ticks = other.now_ticks(to).saturating_sub(other.now_ticks(from));
+        let refilled_ticks = scale_down(other_ticks, self.ticks.per_unit, other.ticks.per_unit);
+        let level_ticks = self.level_ticks(state, from).saturating_sub(refilled_ticks);
+        BucketState { full_at_ticks: self.full_at_ticks(level_ticks, to), held: state.held }
+    }
+
     /// How far the bucket is from full, in ticks, never less than what is held.
     #[inline(always)]
     fn level_ticks(&self, state: &BucketState, now: Timestamp) -> u128 {
@@ -338,6 +362,13 @@ fn scale_up(value: u128, multiplier: u64, divisor: u64) -> u128 {
     let (whole, rest) = (value / divisor, value % divisor);
     // rest < 2^64 and multiplier < 2^64, so only the whole part can overflow.
     whole.saturating_mul(multiplier).saturating_add((rest * multiplier).div_ceil(divisor))
+}
+
+/// `value · multiplier / divisor`, rounded down. Saturates.
+fn scale_down(value: u128, multiplier: u64, divisor: u64) -> u128 {
+    let (multiplier, divisor) = (u128::from(multiplier), u128::from(divisor));
+    let (whole, rest) = (value / divisor, value % divisor);
+    whole.saturating_mul(multiplier).saturating_add(rest * multiplier / divisor)
 }
 
 /// A power of two, as small as the rounding of common rates allows: the longest time per unit is

@@ -38,20 +38,6 @@ pub(crate) struct DecisionTime {
     pub(crate) period: Period,
 }
 
-impl DecisionTime {
-    /// The same time in another period.
-    pub(crate) const fn in_period(mut self, index: u64) -> Self {
-        self.period.index = index;
-        self
-    }
-
-    /// The same time and period, unless the other ones are later.
-    pub(crate) fn no_earlier_than(self, other: Self) -> Self {
-        let index = self.period.index.max(other.period.index);
-        Self { now: self.now.max(other.now), ..self.in_period(index) }
-    }
-}
-
 /// A period for limits that have none.
 pub(crate) const NO_PERIOD: Period = Period { index: 0, ends: None };
 
@@ -362,6 +348,31 @@ impl AnyLimit {
         match (self, old) {
             (Self::Bucket(limit), Self::Bucket(old)) => Self::Bucket(limit.succeeding(old)),
             (limit, _) => limit,
+        }
+    }
+
+    /// Whether a state of `old` can be expressed under this limit.
+    pub(crate) fn can_take_over(&self, old: &Self, state: &AnyState, at: Timestamp) -> bool {
+        match (self, old, state) {
+            (Self::Bucket(limit), Self::Bucket(old), AnyState::Bucket(state)) => {
+                limit.can_take_over(old, state, at)
+            }
+            _ => true,
+        }
+    }
+
+    /// A state of this limit, after another one was in force from one time to another.
+    pub(crate) fn refilled_by(
+        &self,
+        other: &Self,
+        state: &AnyState,
+        span: (Timestamp, Timestamp),
+    ) -> AnyState {
+        match (self, other, state) {
+            (Self::Bucket(limit), Self::Bucket(other), AnyState::Bucket(state)) => {
+                AnyState::Bucket(limit.refilled_by(other, state, span))
+            }
+            _ => *state,
         }
     }
 

@@ -20,6 +20,14 @@ pub struct Times {
 }
 
 impl Times {
+    /// Another time of the clock, with the time of day that belongs to it.
+    pub(crate) fn at(self, now: Timestamp) -> Self {
+        let later_ns = now.as_nanos().saturating_sub(self.now.as_nanos());
+        let earlier_ns = self.now.as_nanos().saturating_sub(now.as_nanos());
+        let wall_ns = self.wall.as_nanos().saturating_add(later_ns).saturating_sub(earlier_ns);
+        Self { now, wall: Timestamp::from_nanos(wall_ns) }
+    }
+
     /// When the clock will show, or has shown, a time of day, as far as is known now.
     pub(crate) fn by_the_clock(self, wall: Timestamp) -> Timestamp {
         let (wall_ns, now_ns) = (self.wall.as_nanos(), self.now.as_nanos());

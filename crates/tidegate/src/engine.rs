@@ -34,7 +34,7 @@ use crate::waiting::WaitQueues;
 use change::Changes;
 use planning::{Planned, PlannedKeys};
 use report::{EarlyDenialReport, EvaluatedRule};
-use ruleset::{Domain, Ruleset};
+use ruleset::{Domain, Ruleset, RulesetEdit};
 
 mod change;
 mod domain;
@@ -135,12 +135,13 @@ impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
         Ok(Self::with_store(policy, store, clock))
     }
 
-    /// All states and holds, as bytes: for [`restore`](Self::restore) after a restart.
+    /// All states, holds and idempotency keys, as bytes: for [`restore`](Self::restore) after a
+    /// restart.
     ///
-    /// Keep it secret: it contains the seed of the key hashes. Idempotency keys are not in it.
+    /// Keep it secret: it contains the seed of the key hashes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
-        self.shared.store.to_bytes()
+        self.shared.store.to_bytes(self.shared.clock.now())
     }
 }
 
@@ -152,7 +153,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     pub fn with_store(policy: Policy, store: S, clock: C) -> Self {
         let times = Times { now: clock.now(), wall: clock.wall() };
         let StoredEdits { overlay, changes } = store.stored_edits();
-        let rules = Ruleset::new(Arc::new(policy), overlay, None, &store, times);
+        let edit = RulesetEdit { times, effective: None };
+        let rules = Ruleset::new(Arc::new(policy), overlay, None, &store, edit);
         store.adopt(&rules.adoption, &|| times);
         let clock = Arc::new(clock);
         let shared = EngineInner {
@@ -162,10 +164,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
             clock,
             changes: Mutex::new(Changes::restored(changes)),
         };
-        let engine = Self { shared: Arc::new(shared) };
-        // Restored keys count under the rule's own limit until they move to its override.
-        engine.settle_overrides(None, &engine.shared.rules.load(), times);
-        engine
+        Self { shared: Arc::new(shared) }
     }
 }
 
@@ -360,8 +359,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let (rules, times) = self.begin(now);
         // The store may not know the newest rules yet.
         self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, now));
+        let names = self.planned_keys(&rules, request, times);
         match self.plan(&rules, request, times) {
             Ok(mut planned) => {
+                planned.plan.requests = Some(&names);
                 planned.plan.name = request.idempotency_key.map(|key| {
                     let body = ("refund", RequestIdentity::of(request));
                     self.idempotency_key((request.domain, key), body)
@@ -380,8 +381,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// Holds stay.
     pub fn forget(&self, request: &Request<'_>) -> NowOrLater<'_, Result<bool, CheckError>> {
         let (rules, times) = self.begin(None);
+        let names = self.planned_keys(&rules, request, times);
         match self.plan(&rules, request, times) {
-            Ok(planned) => {
+            Ok(mut planned) => {
+                planned.plan.requests = Some(&names);
                 let waiting = &self.shared.waiting;
                 self.shared.store.forget(&planned.plan, times).map(|forgotten| {
                     waiting.wake_all();
@@ -497,6 +500,16 @@ impl<S: Store, C: Clock> Engine<S, C> {
         }
     }
 
+    fn planned_keys<'r>(
+        &'r self,
+        rules: &'r Ruleset,
+        request: &'r Request<'r>,
+        times: Times,
+    ) -> PlannedKeys<'r> {
+        let (requests, hash) = (std::slice::from_ref(request), self.shared.store.hash());
+        PlannedKeys { rules, requests, hash, times }
+    }
+
     /// A plan that charges one request.
     fn plan<'r>(
         &self,
@@ -599,7 +612,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
             if evaluated.is_empty() && planned.plan.hold.is_none() {
                 return DecideProgress::Now;
             }
-            planned.plan.key_names = Some(&names);
+            planned.plan.requests = Some(&names);
             let (decided, durable) = match self.shared.store.decide(&planned.plan, times, decisions)
             {
                 Deciding::Now(Err(DecideError::Superseded)) => {

@@ -228,6 +228,7 @@ mod cycle;
 pub mod durable;
 mod engine;
 mod hash;
+mod history;
 mod keyed;
 mod limiter;
 mod locks;
@@ -239,6 +240,7 @@ mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod throttle;
+mod transition;
 mod waiting;
 
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};

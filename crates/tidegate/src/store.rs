@@ -14,6 +14,7 @@ use crate::any_limit::Decisions;
 use crate::cycle::Times;
 use crate::engine::{Change, Overlay};
 use crate::hash::KeyedHash;
+use crate::history::{History, RuleHistory};
 
 #[cfg(feature = "durable")]
 mod any;
@@ -21,14 +22,15 @@ mod any;
 pub(crate) mod file;
 mod memory;
 mod plan;
+mod record;
+mod replay;
 
 #[cfg(feature = "durable")]
 pub use any::AnyStore;
 pub use memory::{MemoryStore, SnapshotError};
 pub use plan::KeyName;
 
-pub(crate) use memory::{NewLimit, OverrideId, RestoredLimit, Succession, Successor};
-pub(crate) use plan::{Charge, HoldFor, IdempotencyKey, KeyNames, Plan};
+pub(crate) use plan::{Charge, HoldFor, IdempotencyKey, Plan, PlannedRequests};
 
 /// The id of a hold: a reservation or a lease.
 ///
@@ -219,10 +221,8 @@ pub struct StoredEdits {
 #[derive(Clone, Debug, Default)]
 pub struct Adoption {
     pub(crate) version: u64,
-    pub(crate) limits: Vec<NewLimit>,
-    pub(crate) successions: Vec<Succession>,
-    /// Limits whose rules are gone.
-    pub(crate) removed: Vec<u32>,
+    /// The histories of the rules whose limits have changed.
+    pub(crate) rules: Vec<Arc<RuleHistory>>,
 }
 
 /// Stores states and applies whole decisions to them.
@@ -235,9 +235,9 @@ impl<S: sealed::Store> Store for S {}
 
 pub(crate) mod sealed {
     use super::{
-        Adoption, Arc, AtomicU64, Change, Charge, Deciding, Decisions, HoldId, KeyedHash,
-        NowOrLater, Outage, Overlay, Plan, RefundFailure, RestoredLimit, SettleFailure, Settled,
-        Settlement, StoredEdits, Times, Timestamp, fmt,
+        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, History, HoldId, KeyedHash,
+        NowOrLater, Outage, Overlay, Plan, RefundFailure, SettleFailure, Settled, Settlement,
+        StoredEdits, Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -266,9 +266,6 @@ pub(crate) mod sealed {
 
         /// Drops the states of a plan's keys.
         fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>>;
-
-        /// Moves a key's state to the charge's limit as of the last edit.
-        fn settle_in(&self, charge: &Charge<'_>, times: Times);
 
         /// Adopts a new set of rules; the time is read once the rules are in force.
         fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times);
@@ -303,8 +300,8 @@ pub(crate) mod sealed {
         /// The hash of the keys.
         fn hash(&self) -> &KeyedHash;
 
-        /// Limits that restored states count under.
-        fn known_limits(&self) -> Vec<RestoredLimit>;
+        /// The limits that states count under.
+        fn history(&self) -> Arc<History>;
 
         /// How many keys have their own state.
         fn len(&self) -> usize;

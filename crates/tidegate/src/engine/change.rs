@@ -7,14 +7,12 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 
 use super::overlay::{Ban, Overlay};
-use super::planning::Charged;
-use super::ruleset::{CompiledRule, Ruleset};
+use super::ruleset::{Ruleset, RulesetEdit};
 use super::{Engine, EngineInner};
 use crate::clock::Clock;
 use crate::cycle::Times;
 use crate::locks::lock;
-use crate::policy::{Condition, Override, Policy, PolicyErrors, Rule};
-use crate::request::Request;
+use crate::policy::{Condition, Effective, Override, Policy, PolicyErrors, Rule};
 use crate::store::Store;
 
 /// One entry of the log of changes.
@@ -145,7 +143,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         rule: Rule,
         now: Option<Timestamp>,
     ) -> Result<Vec<Change>, PolicyErrors> {
-        self.try_edit(actor, now, |rules| {
+        self.try_edit(actor, (now, None), |rules| {
             let mut overlay = rules.overlay.clone();
             let is_same = |it: &Arc<Rule>| (&it.domain, &it.name) == (&rule.domain, &rule.name);
             overlay.rules.retain(|it| !is_same(it));
@@ -157,14 +155,35 @@ impl<S: Store, C: Clock> Engine<S, C> {
 
     /// Sets another limit for some keys of a rule, before all other overrides of the rule.
     ///
-    /// An override for the same keys is replaced.
+    /// An override for the same keys is replaced. It counts from when the rule's edits count: see
+    /// [`Rule::effective`].
     pub fn set_override(
+        &self,
+        actor: &str,
+        rule: (&str, &str),
+        given: Override,
+    ) -> Result<Vec<Change>, OverrideError> {
+        self.set_override_from(actor, rule, given, None)
+    }
+
+    /// [`set_override`](Self::set_override), which counts at once whatever the rule says.
+    pub fn set_override_now(
+        &self,
+        actor: &str,
+        rule: (&str, &str),
+        given: Override,
+    ) -> Result<Vec<Change>, OverrideError> {
+        self.set_override_from(actor, rule, given, Some(Effective::Now))
+    }
+
+    fn set_override_from(
         &self,
         actor: &str,
         (domain, rule): (&str, &str),
         given: Override,
+        effective: Option<Effective>,
     ) -> Result<Vec<Change>, OverrideError> {
-        self.try_edit(actor, None, |rules| {
+        self.try_edit(actor, (None, effective), |rules| {
             let mut overridden = rules.must_have(domain, rule)?.clone();
             overridden.overrides = vec![given.clone()];
             Policy::new([overridden])?;
@@ -175,14 +194,35 @@ impl<S: Store, C: Clock> Engine<S, C> {
         })
     }
 
-    /// Removes an override that was [set](Self::set_override) at run time.
+    /// Removes an override that was [set](Self::set_override) at run time. It counts until the
+    /// rule's edits count: see [`Rule::effective`].
     pub fn drop_override(
+        &self,
+        actor: &str,
+        rule: (&str, &str),
+        key: &[Condition],
+    ) -> Result<Vec<Change>, NoSuchRule> {
+        self.drop_override_from(actor, rule, key, None)
+    }
+
+    /// [`drop_override`](Self::drop_override) at once, whatever the rule says.
+    pub fn drop_override_now(
+        &self,
+        actor: &str,
+        rule: (&str, &str),
+        key: &[Condition],
+    ) -> Result<Vec<Change>, NoSuchRule> {
+        self.drop_override_from(actor, rule, key, Some(Effective::Now))
+    }
+
+    fn drop_override_from(
         &self,
         actor: &str,
         (domain, rule): (&str, &str),
         key: &[Condition],
+        effective: Option<Effective>,
     ) -> Result<Vec<Change>, NoSuchRule> {
-        self.try_edit(actor, None, |rules| {
+        self.try_edit(actor, (None, effective), |rules| {
             rules.must_have(domain, rule)?;
             let mut overlay = rules.overlay.clone();
             overlay.drop_override((domain, rule), key);
@@ -255,7 +295,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         now: Option<Timestamp>,
         change: impl FnOnce(&Ruleset) -> (Arc<Policy>, Overlay),
     ) -> Vec<Change> {
-        let changed = self.try_edit(actor, now, |rules| Ok(change(rules)));
+        let changed = self.try_edit(actor, (now, None), |rules| Ok(change(rules)));
         changed.unwrap_or_else(|never: std::convert::Infallible| match never {})
     }
 
@@ -263,7 +303,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     fn try_edit<E>(
         &self,
         actor: &str,
-        now: Option<Timestamp>,
+        (now, effective): (Option<Timestamp>, Option<Effective>),
         change: impl FnOnce(&Ruleset) -> Result<(Arc<Policy>, Overlay), E>,
     ) -> Result<Vec<Change>, E> {
         let EngineInner { rules, store, clock, changes, .. } = &*self.shared;
@@ -275,7 +315,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
             None => Times { now: clock.now(), wall: clock.wall() },
         };
         let times = read();
-        let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), store, times));
+        let edit = RulesetEdit { times, effective };
+        let new = Arc::new(Ruleset::new(policy, overlay, Some(&old), store, edit));
         let made = changes.write(actor, times.wall, differences(&old, &new));
         if !made.is_empty() || old.overlay != new.overlay {
             // Stored first: after a crash before the rest, the next start has the whole edit, not
@@ -285,7 +326,6 @@ impl<S: Store, C: Clock> Engine<S, C> {
         }
         rules.store(Arc::clone(&new));
         store.adopt(&new.adoption, &read);
-        self.settle_overrides(Some(&old), &new, read());
         changes.replaced.push(old);
         self.shared.waiting.wake_all();
         changes.replaced.retain(|rules| Arc::strong_count(rules) > 1);
@@ -295,39 +335,6 @@ impl<S: Store, C: Clock> Engine<S, C> {
             observers.iter().for_each(|observer| observer(change));
         }
         Ok(made)
-    }
-}
-
-impl<S: Store, C: Clock> Engine<S, C> {
-    /// Migrates the keys that an override names to its limit now, instead of at their next request:
-    /// if the override were removed before that, it would have had no effect.
-    ///
-    /// Overrides by pattern can match any number of keys; those migrate at their next request.
-    pub(super) fn settle_overrides(&self, old: Option<&Ruleset>, new: &Ruleset, times: Times) {
-        let before: HashMap<u64, &CompiledRule> =
-            old.iter().flat_map(|old| &old.rules).map(|it| (it.family, it)).collect();
-        for (number, it) in (0..).zip(&new.rules) {
-            let before = before.get(&it.family).map(|before| &before.overrides);
-            let known: HashMap<&[Condition], &Override> = (before.into_iter().flatten())
-                .map(|known| (&*known.rule.key, &known.rule))
-                .collect();
-            for override_id in &it.overrides {
-                if known.get(&*override_id.rule.key) == Some(&&override_id.rule) {
-                    continue;
-                }
-                let named = override_id.rule.key.iter().map(Condition::only_value);
-                let Some(named) = named.collect::<Option<Vec<_>>>() else { continue };
-                let attributes: Vec<(&str, &str)> =
-                    named.iter().map(|(name, value)| (*name, value.as_str())).collect();
-                let request = Request::new(&it.rule.domain, &attributes).cost(0);
-                let hash = self.shared.store.hash();
-                if it.missing_part(&request.attributes).is_none()
-                    && let Ok(Charged::One(charge)) = new.charge(number, &request, hash, times)
-                {
-                    self.shared.store.settle_in(&charge, times);
-                }
-            }
-        }
     }
 }
 

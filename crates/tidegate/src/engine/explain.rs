@@ -129,8 +129,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let rules: &Ruleset = &report.rules;
         let compiled = rules.rule(number);
         let times = self.times(rules, now);
-        let wall_ns = times.wall.as_nanos();
-        let override_index = compiled.override_index(&request.attributes, wall_ns);
+        let override_index = compiled.override_of(&request.attributes, times, self.shared.store.hash());
         match rules.charge(number, request, self.shared.store.hash(), times)? {
             Charged::Missing { part } => Ok(compiled.missing(part, true)),
             Charged::None => match compiled.missing_part(&request.attributes) {

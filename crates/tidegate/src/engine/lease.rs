@@ -149,7 +149,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
         let is_for_slots =
             report.evaluated.iter().zip(&report.decisions).any(|(evaluated, decision)| {
                 let is_slots =
-                    matches!(report.rules.rule(evaluated.rule).base.limit, AnyLimit::Slots(_));
+                    matches!(report.rules.rule(evaluated.rule).common, AnyLimit::Slots(_));
                 is_slots && decision.wait() == Some(Wait::Unknown)
             });
         if is_for_slots {

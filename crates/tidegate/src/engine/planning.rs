@@ -3,22 +3,23 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate_core::Period;
 
 use super::error::CheckError;
 use super::overlay::Ban;
-use super::ruleset::{CompiledOverride, CompiledRule, Domain, Ruleset, TaggedLimit};
+use super::ruleset::{CompiledRule, Domain, Ruleset};
 use crate::any_limit::{AnyLimit, NO_PERIOD, Operation};
 use crate::cycle::Times;
 use crate::hash::{KeyedHash, spread};
 use crate::policy::{
-    KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask, v6_mask,
+    Condition, KeyPart, Limit, Missing, Mode, Unmatched, address_of, masked, v4_mask, v6_mask,
 };
 use crate::request::{Attributes, Request};
 use crate::request_limit::RequestLimit;
-use crate::store::{Charge, KeyName, KeyNames, Plan};
+use crate::store::{Charge, KeyName, Plan, PlannedRequests};
+use crate::transition::KeyAttributes;
 
 /// A plan, or the reason why there is nothing to decide.
 #[derive(Debug)]
@@ -65,8 +66,8 @@ impl<'a> Planned<'a> {
     #[inline(always)]
     pub(crate) fn new(rules: &Ruleset, act: Operation) -> Self {
         let (charges, version) = (SmallVec::new(), rules.version);
-        let (hold, name, note, key_names) = (None, None, None, None);
-        let plan = Plan { version, act, charges, hold, name, note, key_names };
+        let (hold, name, note, requests) = (None, None, None, None);
+        let plan = Plan { version, act, charges, hold, name, note, requests };
         Self {
             plan,
             denial: None,
@@ -210,7 +211,8 @@ impl<'a> Planning<'a, '_> {
         let compiled = self.rules.rule(number);
         let rule = &compiled.rule;
         let attributes = &request.attributes;
-        let key = KeyEncoder { compiled, attributes, missing: Cell::new(None) };
+        let (family, parts) = (compiled.family, &*rule.key.parts);
+        let key = KeyEncoder { family, parts, attributes, missing: Cell::new(None) };
         let hash = spread(self.hash.hash_one(&key)).max(1);
         let is_enforced = rule.mode == Mode::Enforce && self.rules.is_enforced(hash);
         if let Some(part) = key.missing.get() {
@@ -233,12 +235,11 @@ impl<'a> Planning<'a, '_> {
             (Some(_), _) => (0, false),
         };
         let period = compiled.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(self.times));
-        let Some(tagged) = compiled.tagged(attributes, period, self.times) else {
-            return Ok(Charged::Unlimited);
-        };
+        let (tag, limit) = compiled.limit_of((hash, attributes), period, self.times);
+        let Some(limit) = limit else { return Ok(Charged::Unlimited) };
         Ok(Charged::One(Charge {
             rule: number,
-            tag: tagged.tag,
+            tag,
             mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
             charge_refused: rule.charge_refused,
             durability: compiled.durability,
@@ -246,7 +247,7 @@ impl<'a> Planning<'a, '_> {
             hash,
             cost,
             is_by_request,
-            limit: &tagged.limit,
+            limit,
             period,
         }))
     }
@@ -264,7 +265,7 @@ impl<'a> Planning<'a, '_> {
         let is_enforced = self.rules.is_enforced(hash);
         Some(Charge {
             rule: number,
-            tag: compiled.base.tag,
+            tag: compiled.tag,
             mode: if is_enforced { Mode::Enforce } else { Mode::Shadow },
             charge_refused: compiled.rule.charge_refused,
             durability: compiled.durability,
@@ -287,14 +288,38 @@ pub(super) struct PlannedKeys<'a> {
     pub(super) times: Times,
 }
 
-impl KeyNames for PlannedKeys<'_> {
-    fn key_name(&self, charge: &Charge<'_>) -> KeyName {
-        let compiled = self.rules.rule(charge.rule);
+impl PlannedKeys<'_> {
+    /// The request that a charge is for.
+    fn request_of(&self, charge: &Charge<'_>) -> Option<&Request<'_>> {
+        if let [request] = self.requests {
+            return Some(request);
+        }
         let is_its = |request: &&Request<'_>| {
             let charged = self.rules.charge(charge.rule, request, self.hash, self.times);
             matches!(charged, Ok(Charged::One(it)) if it.hash == charge.hash)
         };
-        let request = self.requests.iter().find(is_its).or(self.requests.first());
+        self.requests.iter().find(is_its).or(self.requests.first())
+    }
+}
+
+impl PlannedRequests for PlannedKeys<'_> {
+    fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool {
+        self.request_of(charge).is_some_and(|request| {
+            conditions.iter().all(|condition| condition.holds(&request.attributes))
+        })
+    }
+
+    fn key_attributes(&self, charge: &Charge<'_>) -> Arc<KeyAttributes> {
+        let compiled = self.rules.rule(charge.rule);
+        let Some(request) = self.request_of(charge) else { return Arc::new([]) };
+        let parts = compiled.rule.key.parts.iter().map(KeyPart::attribute);
+        let value = |name: &str| Some((name.into(), request.attributes.get(name)?.into()));
+        parts.filter_map(value).collect()
+    }
+
+    fn key_name(&self, charge: &Charge<'_>) -> KeyName {
+        let compiled = self.rules.rule(charge.rule);
+        let request = self.request_of(charge);
         KeyName {
             domain: compiled.rule.domain.clone(),
             rule: compiled.rule.name.clone(),
@@ -381,34 +406,16 @@ impl CompiledRule {
         self.rule.key.parts.iter().map(|part| (part.attribute().into(), value(part))).collect()
     }
 
-    /// The override that applies to this request.
-    #[inline]
-    pub(crate) fn override_index(
+    /// The index of the override in force for a request.
+    pub(crate) fn override_of(
         &self,
         attributes: &Attributes<'_>,
-        wall_ns: u64,
-    ) -> Option<usize> {
-        let applies = |it: &CompiledOverride| it.rule.applies(attributes, wall_ns);
-        self.finder.first(&self.overrides, attributes, applies)
-    }
-
-    /// The limit for this request; `None` if there is none.
-    #[inline]
-    fn tagged(
-        &self,
-        attributes: &Attributes<'_>,
-        period: Period,
         times: Times,
-    ) -> Option<&TaggedLimit> {
-        let wall_ns = times.wall.as_nanos();
-        let overrides = &self.overrides;
-        if let Some(found) = self.override_index(attributes, wall_ns) {
-            return overrides[found].tagged.as_ref();
-        }
-        match &self.outgoing {
-            Some(outgoing) if period.index <= outgoing.last_period => Some(&outgoing.tagged),
-            _ => Some(&self.base),
-        }
+        hash: &KeyedHash,
+    ) -> Option<usize> {
+        let key = key_hash((self.family, &self.rule.key.parts), attributes, hash);
+        let period = self.cycle.as_ref().map_or(NO_PERIOD, |cycle| cycle.period(times));
+        self.override_index((key, attributes), period, times)
     }
 
     pub(crate) fn not_covered(&self, attributes: &Attributes<'_>) -> CheckError {
@@ -430,9 +437,20 @@ impl CompiledRule {
     }
 }
 
+/// The hash of a family's key, which identifies its state.
+pub(super) fn key_hash(
+    (family, parts): (u64, &[KeyPart]),
+    attributes: &Attributes<'_>,
+    hash: &KeyedHash,
+) -> u64 {
+    let key = KeyEncoder { family, parts, attributes, missing: Cell::new(None) };
+    spread(hash.hash_one(&key)).max(1)
+}
+
 /// A key as it is hashed: the family and every part, encoded injectively.
 struct KeyEncoder<'a> {
-    compiled: &'a CompiledRule,
+    family: u64,
+    parts: &'a [KeyPart],
     attributes: &'a Attributes<'a>,
     /// The first part that the request lacks, found on the way.
     missing: Cell<Option<usize>>,
@@ -441,8 +459,8 @@ struct KeyEncoder<'a> {
 impl Hash for KeyEncoder<'_> {
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.compiled.family);
-        for (index, part) in self.compiled.rule.key.parts.iter().enumerate() {
+        state.write_u64(self.family);
+        for (index, part) in self.parts.iter().enumerate() {
             let value = self.attributes.get(part.attribute());
             let Some(value) = value else {
                 state.write_u8(ABSENT);

@@ -50,10 +50,15 @@ impl Override {
         self.until_ns
     }
 
+    /// Whether it has not ended at this time.
+    pub(crate) fn is_on(&self, unix_ns: u64) -> bool {
+        self.until_ns.is_none_or(|until_ns| unix_ns < until_ns)
+    }
+
     /// Whether it applies to this request, at this time.
     #[must_use]
     pub fn applies(&self, attributes: &Attributes<'_>, unix_ns: u64) -> bool {
-        self.until_ns.is_none_or(|until_ns| unix_ns < until_ns)
+        self.is_on(unix_ns)
             && self.key.iter().all(|condition| condition.holds(attributes))
     }
 }

@@ -10,14 +10,15 @@ use tidegate_core::Timestamp;
 use super::file::{FileOptions, FileStore, OpenError};
 use super::memory::MemoryStore;
 use super::{
-    Adoption, Charge, Deciding, HoldId, NowOrLater, Outage, Plan, RefundFailure, RestoredLimit,
-    SettleFailure, Settled, Settlement, StoredEdits, sealed,
+    Adoption, Deciding, HoldId, NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled,
+    Settlement, StoredEdits, sealed,
 };
 use crate::any_limit::Decisions;
 use crate::clock::SystemClock;
 use crate::cycle::Times;
 use crate::engine::{Change, Engine, Overlay};
 use crate::hash::KeyedHash;
+use crate::history::History;
 use crate::policy::Policy;
 
 /// One of the stores, chosen when the program starts.
@@ -103,10 +104,6 @@ impl sealed::Store for AnyStore {
         either!(self, it => it.forget(plan, times))
     }
 
-    fn settle_in(&self, charge: &Charge<'_>, times: Times) {
-        either!(self, it => it.settle_in(charge, times));
-    }
-
     fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
         either!(self, it => it.adopt(adoption, times));
     }
@@ -145,8 +142,8 @@ impl sealed::Store for AnyStore {
         either!(self, it => it.hash())
     }
 
-    fn known_limits(&self) -> Vec<RestoredLimit> {
-        either!(self, it => it.known_limits())
+    fn history(&self) -> Arc<History> {
+        either!(self, it => it.history())
     }
 
     fn len(&self) -> usize {

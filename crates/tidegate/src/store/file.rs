@@ -15,18 +15,20 @@ use tidegate_core::Timestamp;
 use super::memory::{MemoryStore, Undo};
 use super::{
     Adoption, Charge, Decided, Deciding, Durable, HoldId, NowOrLater, Outage, Plan, RefundFailure,
-    RestoredLimit, SettleFailure, Settled, Settlement, StoredEdits, sealed,
+    SettleFailure, Settled, Settlement, StoredEdits, sealed,
 };
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
 use crate::engine::{Change, MOST_CHANGES, Overlay};
 use crate::hash::KeyedHash;
+use crate::history::History;
 use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::block_on;
 use crate::table::WhenFull;
+use crate::transition::HoldItem;
 use log::{Log, WaitDurable};
-use record::{EditRecord, Record, RoundRecord};
+use super::record::{EditRecord, Record, RoundRecord};
 use recorder::Recorder;
 use recovery::{Recovered, RecoveryBounds, recover};
 use writer::{SegmentSizes, SegmentWriter};
@@ -39,7 +41,6 @@ pub use ledger::{
 pub use log::LogCounts;
 pub use repair::{CheckReport, RepairAction, check, check_on, repair, repair_on};
 
-mod bytes;
 mod crc;
 mod disk;
 mod erase;
@@ -48,7 +49,6 @@ mod frame;
 mod keys;
 mod ledger;
 mod log;
-mod record;
 mod recorder;
 mod recovery;
 mod repair;
@@ -335,7 +335,7 @@ impl FileStore {
 
     fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {
         let items = plan.charges.iter().zip(decisions).filter(|(_, it)| it.is_allowed());
-        let item = |charge: &Charge<'_>| self.shared.memory.hold_item(charge.tag, charge);
+        let item = |charge: &Charge<'_>| HoldItem::new(plan, charge, charge.tag);
         // A repeated request has charged nothing, so there is nothing to undo.
         let is_new = !decided.is_repeat;
         let is_charged = plan.act == Operation::Charge && decided.is_allowed && is_new;
@@ -475,10 +475,6 @@ impl sealed::Store for FileStore {
         NowOrLater::Later(Box::pin(async move { durable.await.and(forgotten) }))
     }
 
-    fn settle_in(&self, charge: &Charge<'_>, times: Times) {
-        self.shared.memory.settle_in(charge, times);
-    }
-
     fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
         self.shared.memory.adopt(adoption, times);
     }
@@ -506,7 +502,7 @@ impl sealed::Store for FileStore {
         }
         // Its order in the log is its order among decisions.
         let closed = self.shared.memory.with_hold_tables(|_| {
-            let closed = self.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1;
+            let closed = self.shared.memory.close_round_now(domain, times);
             let (at, domain, note) = (times.now, domain.into(), note.map(Into::into));
             let record = Record::Round(RoundRecord { at, domain, closed, note });
             self.shared.recorder.append(&record, Durability::Fsync);
@@ -539,8 +535,8 @@ impl sealed::Store for FileStore {
         self.shared.memory.hash()
     }
 
-    fn known_limits(&self) -> Vec<RestoredLimit> {
-        self.shared.memory.known_limits()
+    fn history(&self) -> Arc<History> {
+        self.shared.memory.history()
     }
 
     fn len(&self) -> usize {

@@ -10,42 +10,34 @@ use std::cmp;
 use std::collections::HashMap;
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
-#[cfg(feature = "durable")]
-pub(crate) use hold_tables::CachedResult;
-pub(crate) use hold_tables::{CachedDecisions, Hold, HoldItem, HoldTables};
-#[cfg(feature = "durable")]
-pub(crate) use journal::Journal;
+pub(crate) use hold_tables::{CachedDecisions, CachedResult, Hold, HoldTables};
 pub(crate) use journal::{
-    ActionKind, JournalAction as Happened, JournalBooking, JournalTransfer, Sink,
+    ActionKind, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
 #[cfg(feature = "durable")]
-pub(crate) use limits::LimitImage;
-pub(crate) use limits::{
-    LimitRegistry, NewLimit, OverrideId, RestoredLimit, Succession, Successor,
-};
-#[cfg(feature = "durable")]
-pub(crate) use state_image::{StateImage, Undo};
+pub(crate) use state_image::Undo;
+pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
     Adoption, Charge, DecideError, Decided, Deciding, FreedQueues, HoldId, NewHold, NowOrLater,
     Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, sealed,
 };
-use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions, INLINE, Operation};
+use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
+use crate::history::{History, StoredState};
 use crate::locks::{lock, read};
 use crate::policy::Durability;
 use crate::table::{
     Capacity, LineHeader, Locked, SlotPolicy, SlotTable, TaggedLine, WhenFull, WideLine,
 };
+use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
-use journal::HoldTablesGuard;
-use limits::MigratedState;
 use slot::{AnyLocked, SlotLine};
 
 mod edits;
@@ -53,12 +45,10 @@ mod fast;
 mod hold_tables;
 mod holds;
 mod journal;
-mod limits;
 mod locked;
 mod overflow;
 mod slot;
 mod snapshot;
-#[cfg(feature = "durable")]
 mod state_image;
 mod unlocked;
 
@@ -71,7 +61,7 @@ pub use snapshot::SnapshotError;
 pub struct MemoryStore {
     narrow: SlotTable<TaggedLine>,
     wide: SlotTable<WideLine>,
-    limits: RwLock<LimitRegistry>,
+    history: RwLock<Arc<History>>,
     tables: Mutex<HoldTables>,
     /// Whether some key may be in overflow counters. Read under the lock of a key's home line.
     is_sharing: AtomicBool,
@@ -125,7 +115,7 @@ impl MemoryStore {
         Some(Self {
             narrow: SlotTable::new(capacity, None)?,
             wide: SlotTable::new(capacity, None)?,
-            limits: RwLock::new(LimitRegistry::default()),
+            history: RwLock::new(Arc::default()),
             tables: Mutex::new(HoldTables::default()),
             is_sharing: AtomicBool::new(false),
             version: AtomicU64::new(0),
@@ -178,8 +168,9 @@ impl MemoryStore {
                     return Ok(Decided { is_allowed, hold: None, is_repeat: false });
                 }
             }
-            match self.decide_locked(plan, times.now, None, decisions) {
-                Ok((is_allowed, _)) => {
+            match self.decide_locked(plan, times, None, decisions) {
+                Ok(outcome) => {
+                    let is_allowed = outcome.is_allowed;
                     return Ok(Decided { is_allowed, hold: None, is_repeat: false });
                 }
                 Err(Fallback::Superseded) => return Err(self.undecided(plan)),
@@ -218,21 +209,22 @@ impl MemoryStore {
         if plan.hold.is_some() && tables.open_holds() >= self.narrow.capacity().max_keys {
             return Err(DecideError::TooManyHolds);
         }
-        self.name_keys(&mut tables, plan);
-        let locked = self.decide_locked(plan, times.now, Some(&mut tables), decisions);
-        let (is_allowed, items) = match locked {
-            Ok(decided) => decided,
-            Err(_) => return Err(self.undecided(plan)),
-        };
-        let mut decided = Decided { is_allowed, hold: None, is_repeat: false };
         let kind =
             if plan.act == Operation::Hold { ActionKind::Reserve } else { ActionKind::Check };
-        let mut happened = Happened::new(kind, times.now);
+        let mut entry = JournalEntry::new(kind, times.now);
+        self.name_keys(&mut entry, plan);
+        let with = Some((&mut *tables, &mut entry));
+        let outcome = match self.decide_locked(plan, times, with, decisions) {
+            Ok(outcome) => outcome,
+            Err(_) => return Err(self.undecided(plan)),
+        };
+        let is_allowed = outcome.is_allowed;
+        let mut decided = Decided { is_allowed, hold: None, is_repeat: false };
         if is_allowed {
             if let Some(hold) = plan.hold {
-                let name = plan.name.map(|named| named.name);
-                decided.hold =
-                    Some(self.write_hold(&mut tables, items, (hold.length, name), times.now));
+                let hold = (hold.length, plan.name.map(|named| named.name));
+                let new = self.write_hold(&mut tables, outcome.items, hold, &mut entry);
+                decided.hold = Some(new);
             }
             if let Some(named) = plan.name {
                 let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
@@ -242,27 +234,26 @@ impl MemoryStore {
                     hashes,
                     refunded: None,
                 };
+                entry.names.push(named.name);
                 tables.cache_result(named, result, times.now);
             }
-            happened.note = plan.note.map(Into::into);
+            entry.note = plan.note.map(Into::into);
         }
-        happened.hold = decided.hold.map(|hold| hold.id);
-        tables.end_act(happened);
+        self.record(&tables, entry);
         Ok(decided)
     }
 
     /// The hold tables, locked.
-    fn tables(&self) -> HoldTablesGuard<'_> {
-        HoldTablesGuard::new(self, lock(&self.tables))
+    fn tables(&self) -> MutexGuard<'_, HoldTables> {
+        lock(&self.tables)
     }
 
     /// Adds the names of a plan's new keys to the journal.
-    fn name_keys(&self, tables: &mut HoldTables, plan: &Plan<'_>) {
-        let (Some(sink), Some(names)) = (&self.sink, plan.key_names) else { return };
-        let Some(journal) = &mut tables.journal else { return };
+    fn name_keys(&self, entry: &mut JournalEntry, plan: &Plan<'_>) {
+        let (Some(sink), Some(requests)) = (&self.sink, plan.requests) else { return };
         for charge in &plan.charges {
             if self.durability(charge) > Durability::Memory && !sink.knows(charge.hash) {
-                journal.keys.push((charge.hash, names.key_name(charge)));
+                entry.keys.push((charge.hash, requests.key_name(charge)));
             }
         }
     }
@@ -296,8 +287,8 @@ impl MemoryStore {
 
 /// Shared by all paths.
 impl MemoryStore {
-    fn uncount(&self, limit: &AnyLimit) {
-        match Width::of(limit) {
+    fn uncount(&self, width: Width) {
+        match width {
             Width::Narrow => self.narrow.uncount_keys(1),
             Width::Wide => self.wide.uncount_keys(1),
             Width::None => {}
@@ -335,20 +326,11 @@ impl MemoryStore {
 impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
     fn is_idle(&self, line: &Locked<'_, L>, slot: usize, since: Timestamp) -> bool {
         let tag = line.line().tag(slot);
-        let limits = read(&self.limits);
-        let Some(limit) = limits.limit(tag).filter(|_| !limits.is_removed(tag)) else {
-            return true;
-        };
-        let state = line.line().load_state(slot, &limit);
-        match (limit, state) {
-            (AnyLimit::Quota(_), AnyState::Quota(state)) => {
-                let is_over = line.line().ends_ns(slot) <= since.as_nanos()
-                    || limits.is_round_over(tag, state.period);
-                let is_spent = state.used > 0 && !is_over;
-                !limits.carries(tag) && !is_spent
-            }
-            _ => limits.is_idle(MigratedState { tag, limit, state }, since),
-        }
+        let history = read(&self.history);
+        let Some(limit) = history.rule_of(tag).map(|rule| rule.common()) else { return true };
+        let stored = StoredState { tag, state: line.line().load_state(slot, limit) };
+        let ends = Timestamp::from_nanos(line.line().ends_ns(slot));
+        history.is_idle(stored, line.fingerprint(slot), since, ends)
     }
 
     /// Every slot has the number of its limit.
@@ -382,29 +364,6 @@ impl sealed::Store for MemoryStore {
         NowOrLater::Now(Ok(self.forget_now(plan, times)))
     }
 
-    fn settle_in(&self, charge: &Charge<'_>, times: Times) {
-        let mut tables = self.tables();
-        let held = tables.held(charge.hash);
-        let carried = self.with_slot(charge.limit, charge.hash, |line, slot| {
-            let limits = read(&self.limits);
-            let tag = line.tag(slot);
-            if tag != 0 && tag != charge.tag {
-                let state = line.load_state(slot, charge.limit).with_held(held);
-                let carried = limits.carry(tag, state, charge, times.now);
-                line.store(
-                    slot,
-                    carried.tag,
-                    &carried.state,
-                    charge.limit_request(times.now).decided_at,
-                );
-            }
-        });
-        if carried.is_some() {
-            tables.note_state(self.durability(charge), (charge.limit, charge.hash));
-            tables.end_act(Happened::new(ActionKind::Carry, times.now));
-        }
-    }
-
     fn adopt(&self, adoption: &Adoption, times: &dyn Fn() -> Times) {
         self.adopt_now(adoption, times);
     }
@@ -425,17 +384,17 @@ impl sealed::Store for MemoryStore {
         &self,
         domain: &str,
         _note: Option<&str>,
-        _times: Times,
+        times: Times,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        NowOrLater::Now(Ok(self.rounds(domain).fetch_add(1, Ordering::AcqRel) + 1))
+        NowOrLater::Now(Ok(self.close_round_now(domain, times)))
     }
 
     fn hash(&self) -> &KeyedHash {
         &self.hash
     }
 
-    fn known_limits(&self) -> Vec<RestoredLimit> {
-        read(&self.limits).restorable()
+    fn history(&self) -> Arc<History> {
+        Arc::clone(&read(&self.history))
     }
 
     fn len(&self) -> usize {

@@ -1,11 +1,13 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Period, Timestamp};
 
 use crate::any_limit::{AnyLimit, DecisionTime, INLINE, LimitRequest, Operation};
-use crate::policy::{Durability, Mode};
+use crate::policy::{Condition, Durability, Mode};
+use crate::transition::KeyAttributes;
 
 /// The plan of one request: which limits are charged, under which keys, how much.
 ///
@@ -20,14 +22,20 @@ pub struct Plan<'a> {
     pub(crate) name: Option<IdempotencyKey>,
     /// The caller's note, to be written with it.
     pub(crate) note: Option<&'a str>,
-    /// The names of the keys, for a store that writes them.
-    pub(crate) key_names: Option<&'a dyn KeyNames>,
+    /// The requests that it was made from.
+    pub(crate) requests: Option<&'a dyn PlannedRequests>,
 }
 
-/// Gives the name of a charge's key.
-pub(crate) trait KeyNames: fmt::Debug {
+/// What only the requests of a plan know.
+pub(crate) trait PlannedRequests: fmt::Debug {
+    /// Whether a charge's key meets the conditions of an override.
+    fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool;
+
     /// The name of a charge's key.
     fn key_name(&self, charge: &Charge<'_>) -> KeyName;
+
+    /// The attributes of a charge's key.
+    fn key_attributes(&self, charge: &Charge<'_>) -> Arc<KeyAttributes>;
 }
 
 /// The name of a key: the rule, and the attributes of its key with their values.
@@ -59,7 +67,7 @@ impl KeyName {
 
 /// One limit's part in a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Charge<'a> {
+pub(crate) struct Charge<'a> {
     /// The number of the rule in its rule set.
     pub(crate) rule: u32,
     /// The number of the limit: a new one for every edit.
@@ -94,6 +102,11 @@ pub struct IdempotencyKey {
 }
 
 impl Plan<'_> {
+    /// Whether the key of one of its charges meets the conditions of an override.
+    pub(crate) fn meets(&self, charge: &Charge<'_>, conditions: &[Condition]) -> bool {
+        self.requests.is_some_and(|requests| requests.meets(charge, conditions))
+    }
+
     /// Whether it only charges limits.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {

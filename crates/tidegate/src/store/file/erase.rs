@@ -10,12 +10,12 @@ use std::io;
 
 use tidegate_core::Timestamp;
 
-use super::bytes::{ByteReader, ByteWriter};
+use crate::store::record::{ByteReader, ByteWriter};
 use super::crc::crc32c;
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{Batches, FileKind, frame};
-use super::record::{KeyRecord, Record};
+use crate::store::record::{KeyRecord, Record};
 use super::segments::Segments;
 use super::{FileStore, FileStoreInner};
 use crate::cycle::Times;

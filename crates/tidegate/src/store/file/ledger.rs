@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 
-use super::bytes::ByteReader;
+use crate::store::record::{ByteReader};
 use super::disk::{Disk, Folder};
 use super::error::OpenError;
 use super::frame::{Batches, BatchesEnd, FileKind};
-use super::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
+use crate::store::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
 use super::segments::{RecordPosition, SegmentLink, Segments};
 use crate::engine::Change;
 use crate::store::memory::{ActionKind, JournalTransfer as Account};
@@ -403,7 +403,7 @@ impl LedgerEntries {
                 self.push(at, EntryKind::Erased { keys }, "".into(), None);
             }
             Record::Seed(_)
-            | Record::Limit(_)
+            | Record::Rule(_)
             | Record::Clock { .. }
             | Record::End { .. }
             | Record::Keys { .. } => {}
@@ -416,7 +416,7 @@ impl LedgerEntries {
         let of_items =
             items.find_map(|item| self.keys.get(&item.hash)).map(|key| key.domain.clone());
         for KeyedAction { kind, at, hold, note, bookings } in acts.acts {
-            let Some(what) = what_of(kind) else { continue };
+            let what = what_of(kind);
             let unknown = || Arc::new(KeyName::default());
             let bookings: Vec<Booking> = bookings
                 .into_iter()
@@ -513,9 +513,9 @@ impl From<Account> for Transfer {
     }
 }
 
-/// The kind of its entry; `None` for actions that are not listed.
-const fn what_of(kind: ActionKind) -> Option<EntryKind> {
-    Some(match kind {
+/// The kind of its entry.
+const fn what_of(kind: ActionKind) -> EntryKind {
+    match kind {
         ActionKind::Check => EntryKind::Check,
         ActionKind::Reserve => EntryKind::Reserve,
         ActionKind::Commit => EntryKind::Commit,
@@ -524,6 +524,5 @@ const fn what_of(kind: ActionKind) -> Option<EntryKind> {
         ActionKind::Renew => EntryKind::Renew,
         ActionKind::Refund => EntryKind::Refund,
         ActionKind::Forget => EntryKind::Forget,
-        ActionKind::Carry => return None,
-    })
+    }
 }

@@ -4,14 +4,14 @@ use std::sync::Mutex;
 
 use tidegate_core::Timestamp;
 
-use super::bytes::ByteWriter;
+use crate::store::record::{ByteWriter};
 use super::keys::Keys;
 use super::log::Log;
-use super::record::{ActionsRecord, KeyRecord, KeyedAction, Record};
+use crate::store::record::{ActionsRecord, KeyRecord, KeyedAction, Record, RuleImage};
 use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::memory::{
-    CachedResult, Hold, HoldTables, Journal, LimitRegistry, MemoryStore, Sink, Width,
+    CachedResult, Hold, HoldTables, JournalEntry, LimitsChange, MemoryStore, Sink, Width,
 };
 
 /// Writes changes in memory to the log.
@@ -39,7 +39,8 @@ impl Recorder {
         image.items.retain(|item| {
             let number = keys.number(item.hash);
             item.hash = number.unwrap_or(0);
-            item.durability > Durability::Memory && number.is_some()
+            let durability = item.durability.max(self.least_durability);
+            durability > Durability::Memory && number.is_some()
         });
         // A hold that no rule limits has no items; it is written where everything is durable.
         let is_unlimited = hold.items.is_empty() && self.least_durability > Durability::Memory;
@@ -61,48 +62,49 @@ impl Sink for Recorder {
         lock(&self.keys).knows(hash)
     }
 
-    fn write(&self, store: &MemoryStore, tables: &HoldTables, journal: Journal) {
+    fn write(&self, store: &MemoryStore, tables: &HoldTables, entry: JournalEntry) {
         let mut out = ByteWriter::default();
         let mut keys = lock(&self.keys);
-        for (hash, name) in journal.keys {
-            if !keys.knows(hash) {
-                let number = keys.add(hash, &name);
-                Record::Key(KeyRecord { number, hash, name, is_erased: false }).write(&mut out);
+        for (hash, name) in &entry.keys {
+            if !keys.knows(*hash) {
+                let (number, name) = (keys.add(*hash, name), name.clone());
+                let key = KeyRecord { number, hash: *hash, name, is_erased: false };
+                Record::Key(key).write(&mut out);
             }
         }
         let mut acts = ActionsRecord { fence: tables.last_fence(), ..ActionsRecord::default() };
-        for act in journal.acts {
-            let mut last = lock(&self.last);
-            *last = last.max(act.at);
-            acts.acts.push(KeyedAction::new(act, |hash| keys.number(hash)));
-        }
-        for (hash, width) in journal.states {
-            if let (Some(number), true) = (keys.number(hash), width != Width::None) {
-                acts.states.push((number, store.image(hash, width)));
+        let mut last = lock(&self.last);
+        *last = last.max(entry.at);
+        drop(last);
+        acts.acts.push(KeyedAction::new(&entry, |hash| keys.number(hash)));
+        for (hash, width) in &entry.states {
+            if let (Some(number), true) = (keys.number(*hash), *width != Width::None) {
+                acts.states.push((number, store.image(*hash, *width)));
             }
         }
-        for id in journal.holds {
-            match tables.hold(id) {
-                None => acts.holds.push((id, None)),
+        for id in &entry.holds {
+            match tables.hold(*id) {
+                None => acts.holds.push((*id, None)),
                 Some(hold) => {
-                    acts.holds.extend(self.hold_image(hold, &keys).map(|hold| (id, Some(hold))));
+                    acts.holds.extend(self.hold_image(hold, &keys).map(|hold| (*id, Some(hold))));
                 }
             }
         }
-        for name in journal.names {
-            let known = tables.name(&name).map(|known| self.name_image(known, &keys));
-            acts.names.push((name, known));
+        for name in &entry.names {
+            let known = tables.name(name).map(|known| self.name_image(known, &keys));
+            acts.names.push((*name, known));
         }
         Record::Acts(Box::new(acts)).write(&mut out);
-        journal.erased.iter().for_each(|hash| keys.remove(*hash));
+        entry.erased.iter().for_each(|hash| keys.remove(*hash));
         // Numbers of keys are in the log before anything that uses them.
-        self.log.append(&out.0, journal.durability.unwrap_or(Durability::Memory));
+        self.log.append(&out.0, entry.durability.unwrap_or(Durability::Memory));
     }
 
-    fn adopted(&self, limits: &LimitRegistry, tags: &[u32]) {
+    fn write_limits(&self, changed: &[LimitsChange]) {
         let mut out = ByteWriter::default();
-        for image in tags.iter().filter_map(|tag| limits.image(*tag)) {
-            Record::Limit(Box::new(image)).write(&mut out);
+        for (before, after) in changed {
+            let image = RuleImage::of_change(before.as_deref(), after);
+            Record::Rule(Box::new(image)).write(&mut out);
         }
         if !out.0.is_empty() {
             self.log.append(&out.0, Durability::Flush);

@@ -1,26 +1,19 @@
 //! Recovers a store from its disk: the newest snapshot, and the log since.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tidegate_core::Timestamp;
 
-use super::bytes::ByteReader;
+use crate::store::record::{ByteReader};
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{Batches, FileHeader, FileKind, HeaderError, SegmentEnd};
-use super::keys::{Keys, Mixing};
-use super::record::{ActionsRecord, EditRecord, EditedItem, EditedKind, Record, RoundRecord};
+use super::keys::Keys;
+use crate::store::record::{EditRecord, EditedItem, EditedKind, Record};
 use super::segments::{LogEnd, RecordPosition, Segments};
-use crate::calendar::CachedCalendar;
-use crate::cycle::CycleClock;
 use crate::engine::{Change, Changed, MOST_CHANGES, Overlay};
-use crate::hash::KeyedHash;
-use crate::policy::Cycle;
-use crate::store::memory::{CachedResult, Hold, LimitImage, MemoryStore, StateImage};
-use crate::store::sealed::Store as _;
-use crate::store::{HoldId, StoredEdits};
+use crate::store::memory::MemoryStore;
+use crate::store::replay::Replay;
+use crate::store::StoredEdits;
 use crate::table::WhenFull;
 
 /// A recovered store.
@@ -47,7 +40,7 @@ pub(super) struct RecoveryBounds {
 
 /// Reads everything on a disk.
 pub(super) fn recover(disk: &dyn Disk, room: RecoveryBounds) -> Result<Recovered, OpenError> {
-    let mut replay = Replay::new(room)?;
+    let mut replay = FileReplay::new(room)?;
     let snapshot = newest_snapshot(disk)?;
     if let Some(number) = snapshot {
         replay.read_snapshot(disk, number)?;
@@ -67,13 +60,8 @@ pub(super) fn recover(disk: &dyn Disk, room: RecoveryBounds) -> Result<Recovered
         finish.from.end = after;
         finish.from.next_segment = finish.from.next_segment.max(after.number + 1);
     }
-    if replay.memory.limits_mut().has_cycle() {
-        let file = chain.links().first().map_or(0, |link| link.header.number);
-        let (file, what) = (FileKind::Log.file_name(file), "a limit is its own successor");
-        return Err(OpenError::Damaged { file, at: 0, what });
-    }
     let is_begun = finish.from.end.number != 0;
-    if let (Some(first), true, false) = (chain.links().first(), is_begun, replay.has_seed) {
+    if let (Some(first), true, false) = (chain.links().first(), is_begun, replay.replay.has_seed) {
         let file = FileKind::Log.file_name(first.header.number);
         let what = "the log begins earlier, and there is no snapshot";
         return Err(OpenError::Damaged { file, at: 0, what });
@@ -89,42 +77,20 @@ pub(super) fn newest_snapshot(disk: &dyn Disk) -> Result<Option<u64>, OpenError>
     Ok(names.iter().filter_map(|name| FileKind::Snapshot.number_of(name)).max())
 }
 
-struct Replay {
-    memory: MemoryStore,
+/// Everything that is read from a disk.
+struct FileReplay {
+    replay: Replay,
     keys: Keys,
-    /// Hashes of keys, by number.
-    hashes: HashMap<u64, u64, Mixing>,
-    /// States by hash. Only the last one of each key matters, and which of them have holds is known
-    /// at the end.
-    states: HashMap<u64, StateImage, Mixing>,
-    holds: HashMap<HoldId, Hold>,
-    names: HashMap<[u64; 2], CachedResult>,
-    cycles: Vec<(Cycle, Box<str>, Arc<CycleClock>)>,
-    fence: u64,
-    last: Timestamp,
     overlay: Option<Box<str>>,
     changes: Vec<Change>,
-    has_seed: bool,
 }
 
-impl Replay {
+impl FileReplay {
     fn new(room: RecoveryBounds) -> Result<Self, OpenError> {
         let memory =
             MemoryStore::new(room.max_keys, room.when_full).ok_or(OpenError::TooManyKeys)?;
-        Ok(Self {
-            memory,
-            keys: Keys::default(),
-            hashes: HashMap::default(),
-            states: HashMap::default(),
-            holds: HashMap::new(),
-            names: HashMap::new(),
-            cycles: Vec::new(),
-            fence: 0,
-            last: Timestamp::ZERO,
-            overlay: None,
-            changes: Vec::new(),
-            has_seed: false,
-        })
+        let replay = Replay::new(memory);
+        Ok(Self { replay, keys: Keys::default(), overlay: None, changes: Vec::new() })
     }
 
     fn read_snapshot(&mut self, disk: &dyn Disk, number: u64) -> Result<(), OpenError> {
@@ -153,159 +119,48 @@ impl Replay {
     }
 
     fn apply(&mut self, record: Record, position: &RecordPosition) -> Result<(), OpenError> {
-        match record {
-            Record::Seed(words) => {
-                let hash = KeyedHash::from_words(&words).ok_or_else(|| position.broken())?;
-                self.memory.set_hash(hash);
-                self.has_seed = true;
-            }
-            Record::Key(key) if key.is_erased => {}
-            Record::Key(key) => {
-                self.hashes.insert(key.number, key.hash);
+        match &record {
+            Record::Key(key) if !key.is_erased => {
                 self.keys.insert(key.number, key.hash, (&key.name.domain, &key.name.rule));
             }
             Record::Keys { domain, rule, keys } => {
-                self.hashes.reserve(keys.len());
                 self.keys.reserve(keys.len());
                 for (number, hash) in keys {
-                    self.hashes.insert(number, hash);
-                    self.keys.insert(number, hash, (&domain, &rule));
+                    self.keys.insert(*number, *hash, (domain, rule));
                 }
             }
-            Record::Limit(image) => self.apply_limit(*image),
-            Record::Acts(acts) => self.apply_actions(*acts),
-            Record::Round(RoundRecord { at, domain, closed, .. }) => {
-                self.memory.rounds(&domain).store(closed, Ordering::Release);
-                self.last = self.last.max(at);
-            }
-            Record::Edit(edit) => self.apply_edit(*edit),
-            Record::Note { at, .. } => self.last = self.last.max(at),
-            Record::Erased { at, keys } => {
-                self.last = self.last.max(at);
-                for hash in keys.iter().filter_map(|number| self.hashes.remove(number)) {
+            Record::Erased { keys, .. } => {
+                keys.iter().filter_map(|it| self.replay.hash_of(*it)).for_each(|hash| {
                     self.keys.remove(hash);
-                    self.states.remove(&hash);
-                }
+                });
             }
-            Record::Clock { now, reuse, fence } => {
-                self.memory.note_reuse(reuse);
-                self.last = self.last.max(now);
-                self.fence = self.fence.max(fence);
-            }
-            Record::End { .. } => {}
+            Record::Edit(edit) => self.apply_edit(edit),
+            _ => {}
         }
-        Ok(())
+        self.replay.apply(record).map_err(|_| position.broken())
     }
 
-    fn apply_limit(&mut self, image: LimitImage) {
-        let cycle = image.cycle.as_ref().map(|(cycle, domain)| {
-            let is_same = |it: &&(Cycle, Box<str>, _)| (&it.0, &it.1) == (cycle, domain);
-            if let Some((_, _, clock)) = self.cycles.iter().find(is_same) {
-                return Arc::clone(clock);
-            }
-            let clock = Arc::new(match cycle {
-                Cycle::Calendar(calendar) => {
-                    CycleClock::Calendar(CachedCalendar::new(calendar.clone()))
-                }
-                Cycle::Round => {
-                    CycleClock::Round { domain: domain.clone(), closed: self.memory.rounds(domain) }
-                }
-            });
-            self.cycles.push((cycle.clone(), domain.clone(), Arc::clone(&clock)));
-            clock
-        });
-        self.memory.limits_mut().restore_whole(image, cycle);
-    }
-
-    fn apply_actions(&mut self, acts: ActionsRecord) {
-        for (number, image) in acts.states {
-            match (self.hashes.get(&number), image) {
-                (Some(hash), Some(image)) => self.states.insert(*hash, image),
-                (Some(hash), None) => self.states.remove(hash),
-                (None, _) => None,
-            };
-        }
-        for (id, hold) in acts.holds {
-            match hold {
-                Some(hold) => self.holds.insert(id, hold),
-                None => self.holds.remove(&id),
-            };
-        }
-        for (name, cached) in acts.names {
-            match cached {
-                Some(cached) => self.names.insert(name, cached),
-                None => self.names.remove(&name),
-            };
-        }
-        for act in acts.acts {
-            self.last = self.last.max(act.at);
-        }
-        self.fence = self.fence.max(acts.fence);
-    }
-
-    fn apply_edit(&mut self, edit: EditRecord) {
-        self.overlay = Some(edit.overlay);
+    fn apply_edit(&mut self, edit: &EditRecord) {
+        self.overlay = Some(edit.overlay.clone());
         // A snapshot may contain what the log repeats.
         let last = self.changes.last().map_or(0, |last| last.number);
-        let new = edit.changes.into_iter().filter(|change| change.number > last);
-        self.changes.extend(new.map(Change::from));
+        let new = edit.changes.iter().filter(|change| change.number > last);
+        self.changes.extend(new.cloned().map(Change::from));
         let excess = self.changes.len().saturating_sub(MOST_CHANGES);
         self.changes.drain(..excess);
     }
 
-    fn finish(mut self, finish: LogEnd, log_len: u64) -> Result<Recovered, OpenError> {
+    fn finish(self, finish: LogEnd, log_len: u64) -> Result<Recovered, OpenError> {
         let overlay = match &self.overlay {
             None => Overlay::default(),
             Some(text) => Overlay::from_toml(text)
                 .map_err(|errors| OpenError::Overlay { errors: errors.to_string() })?,
         };
-        let hashes = &self.hashes;
-        let holds = std::mem::take(&mut self.holds).into_iter().map(|(id, mut hold)| {
-            hold.items.retain(|item| match hashes.get(&item.hash) {
-                Some(hash) => {
-                    item.hash = *hash;
-                    true
-                }
-                None => false,
-            });
-            (id, hold)
-        });
-        let holds: Vec<(HoldId, Hold)> = holds.collect();
-        restore(&self.memory, std::mem::take(&mut self.states), &holds, self.last)?;
-        let names = std::mem::take(&mut self.names).into_iter().map(|(name, mut cached)| {
-            for number in &mut cached.result.hashes {
-                *number = hashes.get(number).copied().unwrap_or(0);
-            }
-            (name, cached)
-        });
-        self.memory.restore_hold_tables(holds, names.collect(), self.fence);
-        Ok(Recovered {
-            memory: self.memory,
-            keys: self.keys,
-            edits: StoredEdits { overlay, changes: self.changes },
-            finish,
-            last: self.last,
-            is_new: !self.has_seed,
-            log_len,
-        })
+        let (last, is_new) = (self.replay.last, !self.replay.has_seed);
+        let memory = self.replay.finish().map_err(|_| OpenError::TooManyKeys)?;
+        let edits = StoredEdits { overlay, changes: self.changes };
+        Ok(Recovered { memory, keys: self.keys, edits, finish, last, is_new, log_len })
     }
-}
-
-/// Restores all states. There may be more than the maximum, as far as some have become idle.
-fn restore(
-    memory: &MemoryStore,
-    states: HashMap<u64, StateImage, Mixing>,
-    holds: &[(HoldId, Hold)],
-    last: Timestamp,
-) -> Result<(), OpenError> {
-    let open = holds.iter().filter(|(_, hold)| hold.settled.is_none());
-    let held: HashSet<u64> =
-        open.flat_map(|(_, hold)| hold.items.iter().map(|item| item.hash)).collect();
-    for state in states {
-        let is_held = held.contains(&state.0);
-        memory.restore_image(state, last, is_held).map_err(|_| OpenError::TooManyKeys)?;
-    }
-    Ok(())
 }
 
 impl From<EditedItem> for Change {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::bytes::ByteReader;
+use crate::store::record::{ByteReader};
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{
     Batch, Batches, BatchesEnd, FileHeader, FileKind, HEADER_LEN, HeaderError, SegmentEnd,
     was_in_use,
 };
-use super::record::Record;
+use crate::store::record::Record;
 use super::writer::ResumePoint;
 
 /// The segments that count, oldest first.

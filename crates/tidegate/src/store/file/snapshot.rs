@@ -10,10 +10,10 @@ use std::io;
 use tidegate_core::Timestamp;
 
 use super::FileStoreInner;
-use super::bytes::ByteWriter;
+use crate::store::record::{ByteWriter};
 use super::disk::DiskFile;
 use super::frame::{FileHeader, FileKind, HEADER_LEN, SegmentEnd, frame};
-use super::record::{ActionsRecord, EditRecord, Record, RoundRecord};
+use crate::store::record::{ActionsRecord, EditRecord, Record, RoundRecord, RuleImage};
 use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::block_on;
@@ -46,11 +46,8 @@ impl FileStoreInner {
 
     fn write_rules(&self, file: &mut SnapshotFile) -> io::Result<()> {
         file.add(&Record::Seed(self.memory.hash().to_words()))?;
-        let limits: Vec<_> = self
-            .memory
-            .with_limits(|limits| limits.tags().filter_map(|tag| limits.image(tag)).collect());
-        for image in limits {
-            file.add(&Record::Limit(Box::new(image)))?;
+        for rule in self.memory.history().rules() {
+            file.add(&Record::Rule(Box::new(RuleImage::of_change(None, rule))))?;
         }
         for (domain, closed) in self.memory.all_rounds() {
             let (at, note) = (Timestamp::ZERO, None);

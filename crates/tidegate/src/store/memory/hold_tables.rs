@@ -8,11 +8,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
-use super::journal::Journal;
 use super::overflow::Overflow;
-use crate::any_limit::{AnyState, Decisions, INLINE};
-use crate::policy::Durability;
+use crate::any_limit::{Decisions, INLINE};
 use crate::store::{Decided, HoldId, IdempotencyKey, SettleFailure};
+use crate::transition::HoldItem;
 
 #[derive(Debug, Default)]
 pub(crate) struct HoldTables {
@@ -26,8 +25,6 @@ pub(crate) struct HoldTables {
     names_by_age: VecDeque<(Timestamp, [u64; 2])>,
     last_fence: u64,
     pub(crate) shared: Overflow,
-    /// Changes, if they are recorded.
-    pub(crate) journal: Option<Journal>,
 }
 
 /// Units that are held together.
@@ -42,20 +39,6 @@ pub(crate) struct Hold {
     pub(crate) settled: Option<Timestamp>,
     /// The idempotency key of its request.
     pub(crate) name: Option<[u64; 2]>,
-}
-
-/// A part of a hold.
-#[derive(Clone, Debug)]
-pub(crate) struct HoldItem {
-    pub(crate) tag: u32,
-    pub(crate) hash: u64,
-    /// What is on hold, or what was charged once the hold is settled.
-    pub(crate) units: u64,
-    /// Whether the rule charges the request's cost, and not its own.
-    pub(crate) is_by_request: bool,
-    pub(crate) durability: Durability,
-    /// The state after the charge, from which follows how much of it still counts.
-    pub(crate) charged: Option<Box<(u32, AnyState)>>,
 }
 
 /// The idempotency key belongs to another request.
@@ -101,7 +84,10 @@ impl HoldTables {
 
     /// The limits that holds belong to.
     pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
-        self.holds.values().flat_map(|hold| hold.items.iter().map(|item| item.tag))
+        let items = self.holds.values().flat_map(|hold| &hold.items);
+        items.flat_map(|item| {
+            [Some(item.tag), item.charged.as_ref().map(|charged| charged.tag)].into_iter().flatten()
+        })
     }
 
     /// All holds, open or settled.
@@ -134,7 +120,6 @@ impl HoldTables {
     }
 
     pub(crate) fn insert_hold(&mut self, id: HoldId, hold: Hold) {
-        self.note_hold(id, None);
         self.due.insert((hold.expires, id));
         self.holds.insert(id, hold);
     }
@@ -144,7 +129,6 @@ impl HoldTables {
     }
 
     pub(crate) fn renew(&mut self, id: HoldId, expires: Timestamp) {
-        self.note_hold(id, None);
         if let Some(hold) = self.holds.get_mut(&id) {
             self.due.remove(&(hold.expires, id));
             self.due.insert((expires, id));
@@ -159,7 +143,6 @@ impl HoldTables {
         items: SmallVec<[HoldItem; INLINE]>,
         now: Timestamp,
     ) {
-        self.note_hold(id, None);
         if let Some(hold) = self.holds.get_mut(&id) {
             if hold.settled.is_none() {
                 hold.settled = Some(now);
@@ -185,7 +168,6 @@ impl HoldTables {
         if let Some(name) = hold.name {
             self.names.remove(&name);
         }
-        self.note_hold(id, hold.name);
         Some(hold)
     }
 
@@ -232,7 +214,6 @@ impl HoldTables {
         {
             self.forget_name(oldest, at);
         }
-        self.note_name(named.name);
         self.names_by_age.push_back((now, named.name));
         self.names.insert(named.name, CachedResult { at: now, body: named.body, result });
     }
@@ -285,25 +266,24 @@ impl HoldTables {
 
     /// Drops the cached result under an idempotency key, so that a repeat is a new request.
     pub(crate) fn forget_result(&mut self, name: [u64; 2]) {
-        self.note_name(name);
         self.names.remove(&name);
     }
 
-    /// Drops all cached results about a state, and its settled holds.
-    pub(crate) fn forget_state(&mut self, hash: u64) {
+    /// Drops all cached results about a state, and its settled holds. Returns which.
+    pub(crate) fn forget_state(&mut self, hash: u64) -> (Vec<[u64; 2]>, Vec<HoldId>) {
         let is_about =
             |(_, known): &(&[u64; 2], &CachedResult)| known.result.hashes.contains(&hash);
         let names: Vec<[u64; 2]> = self.names.iter().filter(is_about).map(|(it, _)| *it).collect();
-        names.into_iter().for_each(|name| self.forget_result(name));
+        names.iter().for_each(|name| self.forget_result(*name));
         let is_of = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
         let settled: Vec<HoldId> = (self.settled.iter().map(|(_, id)| *id))
             .filter(|id| self.holds.get(id).is_some_and(is_of))
             .collect();
         self.settled.retain(|(_, id)| !settled.contains(id));
-        for id in settled {
-            self.holds.remove(&id);
-            self.note_hold(id, None);
+        for id in &settled {
+            self.holds.remove(id);
         }
+        (names, settled)
     }
 }
 

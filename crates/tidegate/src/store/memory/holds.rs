@@ -6,18 +6,28 @@ use std::time::Duration;
 use tidegate_core::Timestamp;
 
 use super::hold_tables::REMEMBERED_FOR;
-use super::limits::MigratedState;
+use super::slot::{AnyLine, AnyLocked};
+use super::unlocked::look_up_in;
 use super::{
-    ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, DecisionTime, FreedQueues,
-    Happened, Hold, HoldId, HoldItem, HoldTables, JournalBooking, JournalTransfer, MemoryStore,
+    ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, FreedQueues, Hold,
+    HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore,
     NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
 };
 use crate::any_limit::{AnyLimit, AnyState, Decisions};
 use crate::cycle::Times;
+use crate::history::{History, StoredState};
 use crate::locks::read;
 #[cfg(feature = "durable")]
 use crate::policy::Durability;
 use crate::store::IdempotencyKey;
+use crate::transition::{self, KeyState, View};
+
+/// A key whose state is to be changed.
+#[derive(Clone, Copy, Debug)]
+struct KeyToChange {
+    hash: u64,
+    width: Width,
+}
 
 impl MemoryStore {
     pub(super) fn write_hold(
@@ -25,16 +35,26 @@ impl MemoryStore {
         tables: &mut HoldTables,
         items: Several<HoldItem>,
         (length, name): (Duration, Option<[u64; 2]>),
-        now: Timestamp,
+        entry: &mut JournalEntry,
     ) -> NewHold {
+        let now = entry.at;
         let fence = tables.next_fence(now);
         let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
-        items.iter().for_each(|item| tables.note(item.durability));
-        // A reservation that no rule limits has no items.
-        tables.note(self.least_durability);
+        self.note_hold(entry, id, &items);
         tables.insert_hold(id, Hold { items, length, expires, fence, settled: None, name });
         NewHold { id, expires, fence }
+    }
+
+    /// Notes that a hold has changed.
+    fn note_hold(&self, entry: &mut JournalEntry, id: HoldId, items: &[HoldItem]) {
+        // A reservation that no rule limits has no items.
+        entry.note(self.durable(self.least_durability));
+        for item in items {
+            entry.note(self.durable(item.durability));
+        }
+        entry.hold = Some(id);
+        entry.holds.push(id);
     }
 
     /// Ends a hold, or extends it.
@@ -57,107 +77,73 @@ impl MemoryStore {
         if is_too_old || hold.settled.is_none() == matches!(settlement, Settlement::Refund { .. }) {
             return Err(SettleFailure::Gone);
         }
-        let (mut most, mut least, queues) = (0, None, self.freed_queues(&hold));
-        hold.items.iter().for_each(|item| tables.note(item.durability));
-        tables.note(self.least_durability);
+        let queues = self.freed_queues(&hold);
+        let mut entry = JournalEntry::new(ActionKind::of(settlement), times.now);
+        entry.note = note.map(Into::into);
+        self.note_hold(&mut entry, id, &hold.items);
+        let mut units = 0;
         if settlement == Settlement::Renew {
             hold.expires = times.now.saturating_add(hold.length);
             tables.renew(id, hold.expires);
         } else {
-            for item in &mut hold.items {
-                let (units, counts_units) = self.settle_item(&mut tables, item, settlement, times);
-                most = most.max(units);
-                if item.is_by_request && counts_units {
-                    least = Some(least.map_or(units, |least: u64| least.min(units)));
-                }
-            }
+            units = self.settle_items(&mut tables, &mut hold.items, (settlement, times), &mut entry);
             let hashes = hold.items.iter().map(|item| item.hash);
-            cache_refund(&mut tables, name, hashes, most, times.now);
+            cache_refund(&mut tables, (name, hashes), units, &mut entry);
             if settlement == Settlement::Cancel {
+                entry.names.extend(hold.name);
                 tables.drop_hold(id);
             } else {
                 tables.settle(id, hold.items, times.now);
             }
         }
-        let note = note.map(Into::into);
-        let happened = Happened::new(ActionKind::of(settlement), times.now);
-        tables.end_act(Happened { hold: Some(id), note, ..happened });
-        // The host has to account for what a limit did not charge.
-        let is_commit = matches!(settlement, Settlement::Commit { .. });
-        let units = least.filter(|_| is_commit).unwrap_or(most);
+        self.record(&tables, entry);
         Ok(Settled { units, expires: hold.expires, fence: hold.fence, queues })
     }
 
-    /// Settles one item of a hold. Returns the units charged or refunded, and whether a state that
-    /// counts units took them.
-    fn settle_item(
+    /// Settles all items of a hold, and returns the units charged or refunded.
+    fn settle_items(
         &self,
         tables: &mut HoldTables,
-        item: &mut HoldItem,
-        settlement: Settlement,
-        times: Times,
-    ) -> (u64, bool) {
-        let (held, mut committed) = (item.units, self.committed(item, times));
-        let HoldItem { is_by_request, durability, hash, .. } = *item;
-        let change = |limit: &AnyLimit, state: &mut AnyState, decided_at| match settlement {
-            Settlement::Commit { actual } => {
-                let actual = actual.filter(|_| is_by_request).unwrap_or(held);
-                limit.commit(state, held, actual, decided_at)
+        items: &mut [HoldItem],
+        (settlement, times): (Settlement, Times),
+        entry: &mut JournalEntry,
+    ) -> u64 {
+        let before: Several<HoldItem> = items.iter().cloned().collect();
+        let (mut most, mut least) = (0, None);
+        self.change(tables, (&before, times), entry, |view, entry| {
+            for (index, item) in items.iter_mut().enumerate() {
+                let held = item.units;
+                let outcome = transition::settle_item(view, index, item, settlement);
+                let units = outcome.units;
+                most = most.max(units);
+                if item.is_by_request && outcome.counts_units {
+                    least = Some(least.map_or(units, |least: u64| least.min(units)));
+                }
+                if view.history.counts_units(item) {
+                    for (transfer, units) in booked(settlement, held, units) {
+                        let booking = JournalBooking { hash: item.hash, entry: transfer, units };
+                        entry.book(self.durable(item.durability), booking);
+                    }
+                }
             }
-            Settlement::Refund { units, .. } => committed
-                .as_mut()
-                .map_or(0, |charge| charge.refund(limit, state, units.min(held), decided_at)),
-            Settlement::Cancel | Settlement::Renew => {
-                limit.cancel(state, held, decided_at);
-                0
-            }
-        };
-        let (units, charged) = self.update(tables, item, times, change);
-        if self.counts_units(item) {
-            for (entry, units) in booked(settlement, held, units) {
-                tables.book(durability, JournalBooking { hash, entry, units });
-            }
-        }
-        let counts_units = charged.is_some_and(|(_, state)| state.counts_units());
-        (item.units, item.charged) = match settlement {
-            Settlement::Refund { .. } => {
-                let left = committed.map(|charge| Box::new((charge.tag, charge.state)));
-                (held - units.min(held), left)
-            }
-            _ => (units, charged.map(Box::new)),
-        };
-        (units, counts_units)
+        });
+        // The host has to account for what a limit did not charge.
+        let is_commit = matches!(settlement, Settlement::Commit { .. });
+        least.filter(|_| is_commit).unwrap_or(most)
     }
 
     /// How durable a settlement of a hold has to be.
     #[cfg(feature = "durable")]
     pub(crate) fn durability_of_hold(&self, id: HoldId) -> Option<Durability> {
         let tables = self.tables();
-        let most = tables.hold(id)?.items.iter().map(|item| item.durability).max();
+        let most = tables.hold(id)?.items.iter().map(|item| self.durable(item.durability)).max();
         most.max(Some(self.least_durability))
-    }
-
-    /// The state that the commit of an item left, under the limit that counts now: it knows how much
-    /// of the charge is outstanding.
-    fn committed(&self, item: &HoldItem, times: Times) -> Option<MigratedState> {
-        let limits = read(&self.limits);
-        let (tag, state) = item.charged.as_deref().copied()?;
-        let (limit, decided_at) = limits.get(tag, times)?;
-        let carried = MigratedState { tag, limit, state };
-        Some(limits.current(carried, times.now, Some(decided_at.period.index)))
-    }
-
-    /// Whether an item counts units, unlike cooldowns and slots.
-    fn counts_units(&self, item: &HoldItem) -> bool {
-        let limit = read(&self.limits).limit(item.tag);
-        !matches!(limit, None | Some(AnyLimit::Cooldown(_) | AnyLimit::Slots(_)))
     }
 
     /// The queues that wait for what a hold releases.
     pub(super) fn freed_queues(&self, hold: &Hold) -> FreedQueues {
-        let limits = read(&self.limits);
-        let is_slots =
-            |item: &&HoldItem| matches!(limits.limit(item.tag), Some(AnyLimit::Slots(_)));
+        let history = read(&self.history);
+        let is_slots = |item: &&HoldItem| history.width_of(item) == Width::None;
         let mut slots = hold.items.iter().filter(is_slots);
         match (slots.next(), slots.next()) {
             (Some(only), None) => FreedQueues::One(only.hash),
@@ -169,65 +155,132 @@ impl MemoryStore {
     pub(super) fn expire_holds(&self, tables: &mut HoldTables, times: Times) -> bool {
         let mut expired = false;
         while let Some((id, hold)) = tables.next_expired(times.now) {
-            let at = Times { now: hold.expires, ..times };
-            for item in &hold.items {
-                self.update(tables, item, at, |limit, state, decided_at| {
-                    limit.cancel(state, item.units, decided_at);
-                    0
-                });
-                let units = if self.counts_units(item) { item.units } else { 0 };
-                let booking =
-                    JournalBooking { hash: item.hash, entry: JournalTransfer::Expired, units };
-                tables.book(item.durability, booking);
-            }
-            tables
-                .end_act(Happened { hold: Some(id), ..Happened::new(ActionKind::Expire, at.now) });
+            let at = times.at(hold.expires);
+            let mut entry = JournalEntry::new(ActionKind::Expire, at.now);
+            self.note_hold(&mut entry, id, &hold.items);
+            entry.names.extend(hold.name);
+            self.change(tables, (&hold.items, at), &mut entry, |view, entry| {
+                for (index, item) in hold.items.iter().enumerate() {
+                    transition::expire_item(view, index, item);
+                    let units = if view.history.counts_units(item) { item.units } else { 0 };
+                    let booking =
+                        JournalBooking { hash: item.hash, entry: JournalTransfer::Expired, units };
+                    entry.book(self.durable(item.durability), booking);
+                }
+            });
+            self.record(tables, entry);
             expired = true;
         }
         expired
     }
 
-    /// Changes the state of a hold's item, and returns it with its limit.
-    pub(super) fn update(
+    /// Changes the states of a hold's items, with all of them locked.
+    fn change<R>(
         &self,
         tables: &mut HoldTables,
-        item: &HoldItem,
-        times: Times,
-        mut change: impl FnMut(&AnyLimit, &mut AnyState, DecisionTime) -> u64,
-    ) -> (u64, Option<(u32, AnyState)>) {
-        // Limits are read after a line is locked, never before: see the order of locks.
-        let known = read(&self.limits).get(item.tag, times);
-        let Some((limit, decided_at)) = known else { return (0, None) };
-        let held = tables.held(item.hash);
-        if Width::of(&limit) == Width::None {
-            let mut state = AnyState::Slots { held };
-            let units = change(&limit, &mut state, decided_at);
-            tables.set_held(item.hash, state.held());
-            return (units, None);
-        }
-        let changed = self.with_slot(&limit, item.hash, |line, slot| {
-            let limits = read(&self.limits);
-            let tag = line.tag(slot);
-            let counted = limits.limit(tag).unwrap_or(limit);
-            let state = line.load_state(slot, &counted);
-            let carried = MigratedState { tag, limit: counted, state: state.with_held(held) };
-            let MigratedState { tag, limit, mut state } =
-                limits.current(carried, times.now, Some(decided_at.period.index));
-            // Its new limit may count other periods.
-            let decided_at =
-                limits.get(tag, times).map_or(decided_at, |(_, decided_at)| decided_at);
-            let units = change(&limit, &mut state, decided_at);
-            line.store(slot, tag, &state, decided_at);
-            (units, (tag, state))
-        });
-        let Some((units, left)) = changed else {
-            // Only a key without a hold can have lost its slot.
-            tables.set_held(item.hash, 0);
-            return (change(&limit, &mut limit.fresh(decided_at.period), decided_at), None);
+        (items, times): (&[HoldItem], Times),
+        entry: &mut JournalEntry,
+        change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
+    ) -> R {
+        let widths: Several<Width> = {
+            let history = read(&self.history);
+            items.iter().map(|item| history.width_of(item)).collect()
         };
-        tables.set_held(item.hash, left.1.held());
-        tables.note_state(item.durability, (&limit, item.hash));
-        (units, Some(left))
+        let keys: Several<KeyToChange> = (items.iter().zip(&widths))
+            .map(|(item, width)| KeyToChange { hash: item.hash, width: *width })
+            .collect();
+        let changed = |index: usize| self.durable(items[index].durability);
+        self.with_states(tables, (&keys, times), entry, changed, change)
+    }
+
+    /// Locks the states of keys, calls a function with them, and writes back what it has changed.
+    fn with_states<R>(
+        &self,
+        tables: &mut HoldTables,
+        (keys, times): (&[KeyToChange], Times),
+        entry: &mut JournalEntry,
+        durability: impl Fn(usize) -> super::Durability,
+        change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
+    ) -> R {
+        let (mut lines, slots) = self.lock_keys(keys);
+        // Limits are read after lines are locked, never before: see the order of locks.
+        let history = read(&self.history);
+        let mut states: Several<KeyState> = (keys.iter().zip(&slots))
+            .map(|(key, slot)| KeyState::new(load(&history, &lines, (key, *slot), tables)))
+            .collect();
+        let result = change(&mut View { history: &history, times, keys: &mut states }, entry);
+        for (index, (key, state)) in keys.iter().zip(&states).enumerate() {
+            if !state.is_changed {
+                continue;
+            }
+            tables.set_held(key.hash, state.stored.map_or(0, |stored| stored.state.held()));
+            if let Some((line, slot)) = slots[index] {
+                match (state.stored, state.decided_at) {
+                    (Some(StoredState { tag, state }), Some(decided_at)) => {
+                        lines[line].store(slot, tag, &state, decided_at);
+                    }
+                    _ => {
+                        lines[line].clear(slot);
+                        self.uncount(key.width);
+                    }
+                }
+            }
+            entry.note_state(durability(index), key.hash, key.width);
+        }
+        result
+    }
+
+    /// Locks the lines of keys in the order of their addresses. Unknown keys have none.
+    fn lock_keys(
+        &self,
+        keys: &[KeyToChange],
+    ) -> (Several<AnyLocked<'_>>, Several<Option<(usize, usize)>>) {
+        'again: loop {
+            let mut found: Several<(AnyLine<'_>, usize)> = Several::new();
+            for (index, key) in keys.iter().enumerate() {
+                found.extend(self.line_of(key).map(|line| (line, index)));
+            }
+            found.sort_unstable_by_key(|(line, _)| line.address());
+            let mut lines: Several<AnyLocked<'_>> = Several::new();
+            let mut slots: Several<Option<(usize, usize)>> = Several::from_elem(None, keys.len());
+            for (line, index) in found {
+                if lines.last().is_none_or(|last| last.address() != line.address()) {
+                    lines.push(line.lock());
+                }
+                let last = lines.len() - 1;
+                // Another thread may have moved it.
+                let Some(slot) = lines[last].find(keys[index].hash) else { continue 'again };
+                slots[index] = Some((last, slot));
+            }
+            return (lines, slots);
+        }
+    }
+
+    /// The line of a known key.
+    fn line_of(&self, key: &KeyToChange) -> Option<AnyLine<'_>> {
+        match key.width {
+            Width::Narrow => {
+                if let Some(seen) = look_up_in(&self.narrow, key.hash, AnyLine::Narrow)
+                    && seen.slot.is_some()
+                {
+                    return Some(seen.line);
+                }
+                let (_, mut chain) = self.narrow.lock_chain(key.hash);
+                let at = chain.find(key.hash)?;
+                Some(AnyLine::Narrow(chain.line(at.line).line()))
+            }
+            Width::Wide => {
+                if let Some(seen) = look_up_in(&self.wide, key.hash, AnyLine::Wide)
+                    && seen.slot.is_some()
+                {
+                    return Some(seen.line);
+                }
+                let (_, mut chain) = self.wide.lock_chain(key.hash);
+                let at = chain.find(key.hash)?;
+                Some(AnyLine::Wide(chain.line(at.line).line()))
+            }
+            Width::None => None,
+        }
     }
 
     /// Refunds the cost of a plan at every limit, and returns the most that any refunded.
@@ -237,54 +290,89 @@ impl MemoryStore {
         if let Some(units) = refunded_before(&mut tables, plan.name, times.now)? {
             return Ok(units);
         }
-        let refund = |charge: &Charge<'_>| {
-            let item = self.hold_item(charge.tag, charge);
-            let HoldItem { hash, units, durability, .. } = item;
-            let refund = |limit: &AnyLimit, state: &mut AnyState, decided_at| {
-                limit.refund(state, units, decided_at)
-            };
-            let (units, left) = self.update(&mut tables, &item, times, refund);
-            if left.is_some() {
-                tables.book(
-                    durability,
-                    JournalBooking { hash, entry: JournalTransfer::Refunded, units },
-                );
-            }
-            units
-        };
-        let units = plan.charges.iter().map(refund).max().unwrap_or(0);
+        let items: Several<HoldItem> =
+            plan.charges.iter().map(|charge| HoldItem::new(plan, charge, charge.tag)).collect();
+        let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
+        entry.note = plan.note.map(Into::into);
+        let units = self.refund_items(&mut tables, (&items, times), &mut entry);
         let hashes = plan.charges.iter().map(|charge| charge.hash);
-        cache_refund(&mut tables, plan.name, hashes, units, times.now);
-        let note = plan.note.map(Into::into);
-        tables.end_act(Happened { note, ..Happened::new(ActionKind::Refund, times.now) });
+        cache_refund(&mut tables, (plan.name, hashes), units, &mut entry);
+        self.record(&tables, entry);
         Ok(units)
+    }
+
+    /// Refunds the units of items to their keys, and returns the most that any refunded.
+    pub(super) fn refund_items(
+        &self,
+        tables: &mut HoldTables,
+        (items, times): (&[HoldItem], Times),
+        entry: &mut JournalEntry,
+    ) -> u64 {
+        let most = self.change(tables, (items, times), entry, |view, entry| {
+            let refund = |(index, item): (usize, &HoldItem)| {
+                let units = transition::refund(view, index, item);
+                let transfer = JournalTransfer::Refunded;
+                let booking = JournalBooking { hash: item.hash, entry: transfer, units };
+                entry.book(self.durable(item.durability), booking);
+                units
+            };
+            items.iter().enumerate().map(refund).max()
+        });
+        most.unwrap_or(0)
     }
 
     /// Drops the states of a plan's keys; true if there were any. Holds stay.
     pub(super) fn forget_now(&self, plan: &Plan<'_>, times: Times) -> bool {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
-        let mut forget = |charge: &Charge<'_>| {
-            let held = tables.held(charge.hash);
-            let forgotten = self.with_slot(charge.limit, charge.hash, |line, slot| {
-                if held == 0 {
-                    line.clear(slot);
-                    self.uncount(charge.limit);
-                } else {
-                    let decided_at = DecisionTime { now: Timestamp::ZERO, period: charge.period };
-                    let fresh = charge.limit.fresh(charge.period).with_held(held);
-                    line.store(slot, charge.tag, &fresh, decided_at);
-                }
-            });
-            if forgotten.is_some() {
-                tables.note_state(self.durability(charge), (charge.limit, charge.hash));
-            }
-            forgotten
+        let key = |charge: &Charge<'_>| KeyToChange {
+            hash: charge.hash,
+            width: Width::of(charge.limit),
         };
-        let count = plan.charges.iter().filter_map(&mut forget).count();
-        let note = plan.note.map(Into::into);
-        tables.end_act(Happened { note, ..Happened::new(ActionKind::Forget, times.now) });
+        let keys: Several<KeyToChange> = plan.charges.iter().map(key).collect();
+        let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
+        entry.note = plan.note.map(Into::into);
+        let durability = |index: usize| self.durability(&plan.charges[index]);
+        let forget = |view: &mut View<'_>, _: &mut JournalEntry| {
+            let forget = |(index, charge): (usize, &Charge<'_>)| {
+                !matches!(charge.limit, AnyLimit::Slots(_))
+                    && transition::forget(view, index, charge)
+            };
+            plan.charges.iter().enumerate().map(forget).filter(|is_known| *is_known).count()
+        };
+        let count = self.with_states(&mut tables, (&keys, times), &mut entry, durability, forget);
+        self.record(&tables, entry);
         count > 0
+    }
+}
+
+/// The state of a key, with its units on hold.
+fn load(
+    history: &History,
+    lines: &[AnyLocked<'_>],
+    (key, slot): (&KeyToChange, Option<(usize, usize)>),
+    tables: &HoldTables,
+) -> Option<StoredState> {
+    let held = tables.held(key.hash);
+    if key.width == Width::None {
+        return Some(StoredState { tag: 0, state: AnyState::Slots { held } });
+    }
+    let (line, slot) = slot?;
+    let tag = lines[line].tag(slot);
+    let limit = history.rule_of(tag)?.common();
+    Some(StoredState { tag, state: lines[line].load_state(slot, limit).with_held(held) })
+}
+
+impl History {
+    /// The width of the states of an item's rule.
+    pub(super) fn width_of(&self, item: &HoldItem) -> Width {
+        self.rule_of(item.tag).map_or(Width::None, |rule| Width::of(rule.common()))
+    }
+
+    /// Whether an item counts units, unlike cooldowns and slots.
+    fn counts_units(&self, item: &HoldItem) -> bool {
+        let limit = self.rule_of(item.tag).map(|rule| rule.common());
+        !matches!(limit, None | Some(AnyLimit::Cooldown(_) | AnyLimit::Slots(_)))
     }
 }
 
@@ -301,16 +389,16 @@ fn refunded_before(
 /// Caches the result of a refund, so that it is not refunded twice.
 fn cache_refund(
     tables: &mut HoldTables,
-    name: Option<IdempotencyKey>,
-    hashes: impl Iterator<Item = u64>,
+    (name, hashes): (Option<IdempotencyKey>, impl Iterator<Item = u64>),
     units: u64,
-    now: Timestamp,
+    entry: &mut JournalEntry,
 ) {
     if let Some(named) = name.filter(|_| units > 0) {
         let decided = Decided { is_allowed: true, hold: None, is_repeat: false };
         let (decisions, hashes) = (Decisions::new(), hashes.collect());
         let result = CachedDecisions { decided, decisions, hashes, refunded: Some(units) };
-        tables.cache_result(named, result, now);
+        entry.names.push(named.name);
+        tables.cache_result(named, result, entry.at);
     }
 }
 

@@ -3,21 +3,23 @@
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use tidegate_core::{Decision, Timestamp};
+use tidegate_core::Timestamp;
 
-use super::hold_tables::{HoldItem, HoldTables};
-use super::journal::{JournalBooking, JournalTransfer};
-use super::limits::{LimitRegistry, MigratedState};
+use super::hold_tables::HoldTables;
+use super::journal::{JournalBooking, JournalEntry, JournalTransfer};
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::unlocked::{ObservedState, look_up_in};
 use super::{
-    Charge, DecideError, DecisionTime, Decisions, Fallback, MemoryStore, Operation, Plan, Several,
-    SlotTable, Width,
+    Charge, DecideError, Decisions, Fallback, MemoryStore, Operation, Plan, Several, SlotTable,
+    Width,
 };
-use crate::any_limit::{AnyLimit, AnyState, LimitRequest, decide};
+use crate::any_limit::{AnyLimit, AnyState};
+use crate::cycle::Times;
+use crate::history::{History, KeyRef, StoredState};
 use crate::locks::read;
-use crate::policy::Durability;
+use crate::policy::{Condition, Durability};
 use crate::table::{KeyLocation, WhenFull};
+use crate::transition::{self, KeyState, Outcome, View};
 
 /// The position of a charge's state, with all lines locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,21 +43,24 @@ pub(super) enum Located<'a> {
     Spot(StateLocation),
 }
 
+/// What is locked besides lines, where a decision needs it.
+pub(super) type WithTables<'a> = Option<(&'a mut HoldTables, &'a mut JournalEntry)>;
+
 impl MemoryStore {
-    /// Decides with all lines locked, and returns the items of a hold.
+    /// Decides with all lines locked.
     pub(super) fn decide_locked(
         &self,
         plan: &Plan<'_>,
-        now: Timestamp,
-        mut tables: Option<&mut HoldTables>,
+        times: Times,
+        mut with: WithTables<'_>,
         decisions: &mut Decisions,
-    ) -> Result<(bool, Several<HoldItem>), Fallback> {
+    ) -> Result<Outcome, Fallback> {
         loop {
             let mut lines: Several<(AnyLine<'_>, usize)> = Several::new();
             let mut spots: Several<StateLocation> =
                 SmallVec::from_elem(StateLocation::Lost, plan.charges.len());
             for (index, charge) in plan.charges.iter().enumerate() {
-                match self.locate(plan.act, charge, now, tables.as_deref_mut())? {
+                match self.locate(plan.act, charge, times.now, with.is_some())? {
                     Located::Line(line) => lines.push((line, index)),
                     Located::Spot(spot) => spots[index] = spot,
                 }
@@ -73,194 +78,131 @@ impl MemoryStore {
             }
             if !spots.contains(&StateLocation::Lost) {
                 let at = (&mut *locked, &*spots);
-                return self.decide_in((plan, now), at, tables, decisions);
+                return self.decide_in((plan, times), at, &mut with, decisions);
             }
         }
     }
 
-    /// Decides on locked lines.
+    /// Decides on locked lines: fetches the states, and writes back what has changed.
     pub(super) fn decide_in(
         &self,
-        (plan, now): (&Plan<'_>, Timestamp),
+        (plan, times): (&Plan<'_>, Times),
         (lines, spots): (&mut [AnyLocked<'_>], &[StateLocation]),
-        mut tables: Option<&mut HoldTables>,
+        with: &mut WithTables<'_>,
         decisions: &mut Decisions,
-    ) -> Result<(bool, Several<HoldItem>), Fallback> {
+    ) -> Result<Outcome, Fallback> {
         if self.in_force(plan).is_err() {
             return Err(Fallback::Superseded);
         }
-        let limits = read(&self.limits);
-        let mut carried: Several<MigratedState> = Several::new();
-        let mut decision_times: Several<DecisionTime> = Several::new();
+        let history = read(&self.history);
+        let tables = with.as_ref().map(|(tables, _)| &**tables);
+        let mut keys: Several<KeyState> = Several::new();
         for (charge, spot) in plan.charges.iter().zip(spots) {
-            let (state, at) =
-                self.state_at(charge, *spot, now, (lines, tables.as_deref(), &limits))?;
-            carried.push(state);
-            decision_times.push(DecisionTime { now: at, period: charge.period });
+            keys.push(self.key_state((plan, charge), *spot, times, (lines, tables, &history))?);
         }
-        let mut states: Several<AnyState> = carried.iter().map(|carried| carried.state).collect();
-        let requests: Several<LimitRequest<'_>> =
-            (plan.charges.iter().zip(&carried).zip(&decision_times).zip(spots))
-                .map(|(((charge, carried), decided_at), spot)| LimitRequest {
-                    limit: &carried.limit,
-                    has_room: *spot != StateLocation::NoRoom,
-                    decided_at: *decided_at,
-                    ..charge.limit_request(now)
-                })
-                .collect();
-        let is_allowed = decide(plan.act, &requests, &mut states, decisions);
-        let mut items = Several::new();
-        for (index, charge) in plan.charges.iter().enumerate() {
-            let (before, after) = (&carried[index], states[index]);
-            match spots[index] {
-                StateLocation::Slot { line, slot } => {
-                    let at = (&mut lines[line], slot);
-                    let is_stored =
-                        self.store_in_slot(at, charge, (before, &after), decision_times[index]);
-                    if let (true, Some(tables)) = (is_stored, tables.as_deref_mut()) {
-                        let state = (charge.limit, charge.hash);
-                        tables.note_state(self.durability(charge), state);
-                    }
-                }
-                StateLocation::Shared if after != before.state => {
-                    if let Some(tables) = tables.as_deref_mut() {
-                        let most = self.shared_cells();
-                        tables.shared.charge((charge, after), &limits, now, most);
-                    }
-                }
-                StateLocation::HoldTables
-                | StateLocation::Shared
-                | StateLocation::Unkept
-                | StateLocation::NoRoom
-                | StateLocation::Lost => {}
-            }
-            if let Some(tables) = tables.as_deref_mut()
-                && matches!(spots[index], StateLocation::Slot { .. } | StateLocation::HoldTables)
-                && after.held() != before.state.held()
+        let mut view = View { history: &history, times, keys: &mut keys };
+        let outcome = transition::decide(&mut view, plan, decisions);
+        for (index, (charge, key)) in plan.charges.iter().zip(&keys).enumerate() {
+            self.write_back((plan, charge), (lines, spots[index]), key, with);
+            if let (StateLocation::Shared, Some(stored), Some((tables, _))) =
+                (spots[index], key.stored.filter(|_| key.is_changed), with.as_mut())
             {
-                tables.set_held(charge.hash, after.held());
+                let key = |conditions: &[Condition]| plan.meets(charge, conditions);
+                let key = KeyRef { hash: charge.hash, meets: &key };
+                let most = self.shared_cells();
+                tables.shared.charge((charge, key, stored.state), &history, times.now, most);
             }
-            let is_held = match spots[index] {
-                StateLocation::Slot { .. } => plan.act == Operation::Hold,
-                spot => spot == StateLocation::HoldTables,
-            };
-            if is_held && decisions[index].is_allowed() {
-                items.push(self.hold_item(before.tag, charge));
-            }
-            if let (Some(tables), StateLocation::Slot { .. }) =
-                (tables.as_deref_mut(), spots[index])
-            {
-                let units =
-                    charged_units(&requests[index], &before.state, (&decisions[index], is_allowed));
-                self.book(tables, plan.act, charge, units);
+            if let (Some((_, entry)), StateLocation::Slot { .. }) = (with.as_mut(), spots[index]) {
+                self.book(entry, plan.act, charge, outcome.units[index]);
             }
         }
-        Ok((is_allowed, items))
+        Ok(outcome)
     }
 
-    /// A charge's part of a hold.
-    pub(crate) fn hold_item(&self, tag: u32, charge: &Charge<'_>) -> HoldItem {
-        let Charge { hash, cost: units, is_by_request, .. } = *charge;
-        let durability = self.durability(charge);
-        HoldItem { tag, hash, units, is_by_request, durability, charged: None }
-    }
-
-    /// Writes a decided state to its slot, or frees the slot of a key that stays unknown. Reports
-    /// whether the slot changed.
-    fn store_in_slot(
+    /// Writes a decided state to its slot, or frees the slot of a key that stays unknown.
+    fn write_back(
         &self,
-        (line, slot): (&mut AnyLocked<'_>, usize),
-        charge: &Charge<'_>,
-        (before, after): (&MigratedState, &AnyState),
-        decided_at: DecisionTime,
-    ) -> bool {
-        let is_known = charge.limit.knows_from_first_request();
-        if line.tag(slot) == 0 && *after == before.state && !is_known {
-            line.clear(slot);
-            self.uncount(charge.limit);
-            return false;
+        (plan, charge): (&Plan<'_>, &Charge<'_>),
+        (lines, spot): (&mut [AnyLocked<'_>], StateLocation),
+        key: &KeyState,
+        with: &mut WithTables<'_>,
+    ) {
+        let width = Width::of(charge.limit);
+        if let StateLocation::Slot { line, slot } = spot {
+            match (key.stored.filter(|_| key.is_changed), key.decided_at) {
+                (Some(StoredState { tag, state }), Some(decided_at)) => {
+                    lines[line].store(slot, tag, &state, decided_at);
+                    if let Some((_, entry)) = with {
+                        entry.note_state(self.durability(charge), charge.hash, width);
+                    }
+                }
+                _ if lines[line].tag(slot) == 0 && plan.act != Operation::Look => {
+                    lines[line].clear(slot);
+                    self.uncount(width);
+                }
+                _ => {}
+            }
         }
-        let is_changed = *after != before.state || line.tag(slot) != before.tag;
-        if is_changed {
-            line.store(slot, before.tag, after, decided_at);
+        if let (Some((tables, _)), Some(stored), true) = (with, key.stored, key.is_changed)
+            && matches!(spot, StateLocation::Slot { .. } | StateLocation::HoldTables)
+        {
+            tables.set_held(charge.hash, stored.state.held());
         }
-        is_changed
     }
 
     /// Records a booking, if the limit counts units.
-    fn book(&self, tables: &mut HoldTables, act: Operation, charge: &Charge<'_>, units: u64) {
-        let entry = match act {
+    fn book(&self, entry: &mut JournalEntry, act: Operation, charge: &Charge<'_>, units: u64) {
+        let transfer = match act {
             Operation::Charge => JournalTransfer::Charged,
             Operation::Hold => JournalTransfer::Held,
             Operation::Look => return,
         };
         if !matches!(charge.limit, AnyLimit::Cooldown(_) | AnyLimit::Slots(_)) {
-            tables
-                .book(self.durability(charge), JournalBooking { hash: charge.hash, entry, units });
+            let booking = JournalBooking { hash: charge.hash, entry: transfer, units };
+            entry.book(self.durability(charge), booking);
         }
     }
 
-    /// The state of a charge as it stands, and the time for the decision.
-    pub(super) fn state_at(
+    /// The state of a charge's key.
+    pub(super) fn key_state(
         &self,
-        charge: &Charge<'_>,
+        (plan, charge): (&Plan<'_>, &Charge<'_>),
         spot: StateLocation,
-        now: Timestamp,
-        (lines, tables, limits): (&[AnyLocked<'_>], Option<&HoldTables>, &LimitRegistry),
-    ) -> Result<(MigratedState, Timestamp), Fallback> {
-        let (mut tag, mut limit, mut now) = (charge.tag, *charge.limit, now);
-        let state = match spot {
-            StateLocation::Slot { line, slot } => {
-                let line = &lines[line];
-                let mut state = match line.tag(slot) {
-                    0 => {
-                        now = self.no_earlier_than_reuse(charge.limit, now);
-                        match tables {
-                            Some(tables) => tables.shared.estimate(charge, limits, now),
-                            // A thread with the overflow counters may have claimed it.
-                            None if self.is_sharing.load(Ordering::SeqCst) => {
-                                return Err(Fallback::NeedsHoldTables);
-                            }
-                            None => limit.fresh(charge.period),
-                        }
-                    }
-                    known if known == tag => line.load_state(slot, charge.limit),
-                    older => {
-                        let state = line.load_state(slot, charge.limit);
-                        let carried = limits.carry(older, state, charge, now);
-                        (tag, limit) = (carried.tag, carried.limit);
-                        carried.state
-                    }
-                };
-                if line.is_pinned(slot) {
-                    match tables {
-                        Some(tables) => state = state.with_held(tables.held(charge.hash)),
-                        // A new slot is pinned until the decision is made.
-                        None if line.tag(slot) == 0 => {}
-                        None => return Err(Fallback::NeedsHoldTables),
-                    }
-                }
-                state
-            }
-            StateLocation::HoldTables => {
+        times: Times,
+        (lines, tables, history): (&[AnyLocked<'_>], Option<&HoldTables>, &History),
+    ) -> Result<KeyState, Fallback> {
+        if let StateLocation::HoldTables = spot {
+            let held = tables.ok_or(Fallback::NeedsHoldTables)?.held(charge.hash);
+            let state = AnyState::Slots { held };
+            return Ok(KeyState::new(Some(StoredState { tag: charge.tag, state })));
+        }
+        if let StateLocation::Slot { line, slot } = spot
+            && lines[line].tag(slot) != 0
+        {
+            let line = &lines[line];
+            let mut state = line.load_state(slot, charge.limit);
+            if line.is_pinned(slot) {
                 let tables = tables.ok_or(Fallback::NeedsHoldTables)?;
-                AnyState::Slots { held: tables.held(charge.hash) }
+                state = state.with_held(tables.held(charge.hash));
             }
-            StateLocation::Unkept
-            | StateLocation::NoRoom
-            | StateLocation::Shared
-            | StateLocation::Lost => {
-                now = self.no_earlier_than_reuse(charge.limit, now);
-                match tables {
-                    Some(tables) => tables.shared.estimate(charge, limits, now),
-                    None if self.is_sharing.load(Ordering::SeqCst) => {
-                        return Err(Fallback::NeedsHoldTables);
-                    }
-                    None => limit.fresh(charge.period),
-                }
+            return Ok(KeyState::new(Some(StoredState { tag: line.tag(slot), state })));
+        }
+        let forgotten = self.no_earlier_than_reuse(charge.limit, Timestamp::ZERO);
+        let estimate = match tables {
+            Some(tables) => {
+                let meets = |conditions: &[Condition]| plan.meets(charge, conditions);
+                let key = KeyRef { hash: charge.hash, meets: &meets };
+                tables.shared.estimate((charge, key), history, times.now.max(forgotten))
             }
+            // A thread with the overflow counters may have claimed it.
+            None if self.is_sharing.load(Ordering::SeqCst) => {
+                return Err(Fallback::NeedsHoldTables);
+            }
+            None => None,
         };
-        Ok((MigratedState { tag, limit, state }, now))
+        let stored = estimate.map(|state| StoredState { tag: charge.tag, state });
+        let has_room = spot != StateLocation::NoRoom;
+        Ok(KeyState { forgotten, has_room, ..KeyState::new(stored) })
     }
 
     /// Finds the line of a charge's state, or inserts the key.
@@ -269,13 +211,15 @@ impl MemoryStore {
         act: Operation,
         charge: &Charge<'_>,
         now: Timestamp,
-        tables: Option<&mut HoldTables>,
+        has_tables: bool,
     ) -> Result<Located<'_>, Fallback> {
         match Width::of(charge.limit) {
             Width::Narrow => {
-                self.locate_in(&self.narrow, AnyLine::Narrow, (act, charge, now), tables)
+                self.locate_in(&self.narrow, AnyLine::Narrow, (act, charge, now), has_tables)
             }
-            Width::Wide => self.locate_in(&self.wide, AnyLine::Wide, (act, charge, now), tables),
+            Width::Wide => {
+                self.locate_in(&self.wide, AnyLine::Wide, (act, charge, now), has_tables)
+            }
             Width::None => Ok(Located::Spot(StateLocation::HoldTables)),
         }
     }
@@ -285,7 +229,7 @@ impl MemoryStore {
         table: &'a SlotTable<L>,
         any: impl Fn(&'a L) -> AnyLine<'a>,
         (act, charge, now): (Operation, &Charge<'_>, Timestamp),
-        tables: Option<&mut HoldTables>,
+        has_tables: bool,
     ) -> Result<Located<'a>, Fallback> {
         let hash = charge.hash;
         loop {
@@ -305,7 +249,7 @@ impl MemoryStore {
                     return Ok(Located::Line(any(chain.line(at.line).line())));
                 }
                 KeyLocation::Claimed(..)
-                    if self.is_sharing.load(Ordering::SeqCst) && tables.is_none() =>
+                    if self.is_sharing.load(Ordering::SeqCst) && !has_tables =>
                 {
                     table.uncount_keys(1);
                     return Err(Fallback::NeedsHoldTables);
@@ -326,7 +270,7 @@ impl MemoryStore {
                     (WhenFull::Share, _) if self.durability(charge) > Durability::Memory => {
                         return Ok(Located::Spot(StateLocation::NoRoom));
                     }
-                    (WhenFull::Share, _) if tables.is_none() => {
+                    (WhenFull::Share, _) if !has_tables => {
                         return Err(Fallback::NeedsHoldTables);
                     }
                     (WhenFull::Share, _) if self.is_sharing.load(Ordering::SeqCst) => {
@@ -345,26 +289,10 @@ impl MemoryStore {
             self.with_slot(charge.limit, charge.hash, |line, slot| {
                 if line.tag(slot) == 0 {
                     line.clear(slot);
-                    self.uncount(charge.limit);
+                    self.uncount(Width::of(charge.limit));
                 }
             });
         }
         DecideError::Superseded
-    }
-}
-
-/// How many units a limit charged, for a request that it or another one may have denied.
-fn charged_units(
-    request: &LimitRequest<'_>,
-    before: &AnyState,
-    (decision, is_allowed): (&Decision, bool),
-) -> u64 {
-    match (decision.is_allowed(), is_allowed) {
-        (true, true) => request.cost,
-        (true, false) if request.charge_refused => request.cost,
-        (false, _) if request.charge_refused => {
-            request.limit.charge_refused(&mut before.clone(), request.cost, request.decided_at)
-        }
-        _ => 0,
     }
 }

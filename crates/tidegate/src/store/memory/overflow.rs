@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use tidegate_core::Timestamp;
 
-use super::limits::LimitRegistry;
-use crate::any_limit::{AnyState, LimitRequest};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, LimitRequest, NO_PERIOD};
+use crate::history::{History, KeyRef, StoredState};
 use crate::store::Charge;
 
 #[derive(Debug, Default)]
@@ -17,33 +17,34 @@ pub(crate) struct Overflow {
     by_family: HashMap<u64, Vec<OverflowCell>>,
 }
 
-/// A state with the number of the limit that it counts under; `None` where it is unused.
-type OverflowCell = Option<(u32, AnyState)>;
+/// A state with the limit that it counts under; `None` where it is unused.
+type OverflowCell = Option<(StoredState, AnyLimit)>;
 
 impl Overflow {
-    /// An upper bound of what the key was charged.
+    /// An upper bound of what the key was charged; `None` if it was charged nothing.
     pub(crate) fn estimate(
         &self,
-        charge: &Charge<'_>,
-        limits: &LimitRegistry,
+        (charge, key): (&Charge<'_>, KeyRef<'_>),
+        history: &History,
         now: Timestamp,
-    ) -> AnyState {
+    ) -> Option<AnyState> {
+        let cells = self.by_family.get(&charge.family)?;
         let fresh = charge.limit.fresh(charge.period);
-        let Some(cells) = self.by_family.get(&charge.family) else { return fresh };
         let [first, second] = cell_indexes(charge.hash, cells.len())
-            .map(|index| state_in(&cells[index], charge, limits, now).unwrap_or(fresh));
+            .map(|index| state_in(&cells[index], (charge, key), history, now).unwrap_or(fresh));
         let rank = |state: &AnyState| {
             let look = charge.limit.peek(state, 1, charge.limit_request(now).decided_at);
             (look.is_allowed(), look.remaining(), std::cmp::Reverse(look.reset()))
         };
-        if rank(&first) >= rank(&second) { first } else { second }
+        let best = if rank(&first) >= rank(&second) { first } else { second };
+        (best != fresh).then_some(best)
     }
 
     /// Counts a charge that changed the key's estimate to `after`.
     pub(crate) fn charge(
         &mut self,
-        (charge, after): (&Charge<'_>, AnyState),
-        limits: &LimitRegistry,
+        (charge, key, after): (&Charge<'_>, KeyRef<'_>, AnyState),
+        history: &History,
         now: Timestamp,
         most_cells: usize,
     ) {
@@ -55,29 +56,38 @@ impl Overflow {
         let cells = (self.by_family.entry(charge.family))
             .or_insert_with(|| vec![None; most_cells.clamp(MIN_CELLS, MAX_CELLS)]);
         for index in cell_indexes(charge.hash, cells.len()) {
-            let joined = match state_in(&cells[index], charge, limits, now) {
+            let state = match state_in(&cells[index], (charge, key), history, now) {
                 Some(state) => limit.join(&state, &charged),
                 None => charged,
             };
-            cells[index] = Some((charge.tag, joined));
+            cells[index] = Some((StoredState { tag: charge.tag, state }, *limit));
         }
     }
 
     /// The limits that the cells count under.
     pub(crate) fn tags(&self) -> impl Iterator<Item = u32> {
-        self.by_family.values().flatten().flatten().map(|(tag, _)| *tag)
+        self.by_family.values().flatten().flatten().map(|(stored, _)| stored.tag)
     }
 }
 
 /// A cell's state under the charge's limit; `None` if it is as good as fresh.
+///
+/// Keys with different overrides may share a cell, so it knows its limit.
 fn state_in(
     cell: &OverflowCell,
-    charge: &Charge<'_>,
-    limits: &LimitRegistry,
+    (charge, key): (&Charge<'_>, KeyRef<'_>),
+    history: &History,
     now: Timestamp,
 ) -> Option<AnyState> {
-    let (tag, state) = (*cell)?;
-    let state = if tag == charge.tag { state } else { limits.carry(tag, state, charge, now).state };
+    let (stored, limit) = (*cell)?;
+    let state = if stored.tag == charge.tag && limit == *charge.limit {
+        stored.state
+    } else if stored.tag == charge.tag {
+        let at = DecisionTime { now, period: NO_PERIOD };
+        charge.limit.carry_over(&limit, &stored.state, at)
+    } else {
+        history.current_of_charge(stored, charge, key, now).state
+    };
     (!charge.limit.is_idle(&state, now)).then_some(state)
 }
 

@@ -2,35 +2,25 @@
 //!
 //! ```text
 //! magic      23 bytes, "tidegate memory states\n", then the version, u32
-//! seed       words of the key hash
-//! rounds     (domain, number)
-//! limits     (tag, family, numbers): what the tags below mean
-//! narrow     watermark, then (hash, tag, high, low)
-//! wide       watermark, then (hash, tag, nine words)
-//! holds      (id, length, expires, fence, items) of those that are open, and the last fence
+//! records    as in the log and the snapshots of a file store
 //! checksum   u64 over everything before
 //! ```
 //!
-//! Numbers are little-endian; every list begins with its length. Idempotency keys and settled
-//! reservations are not included.
+//! A key's number in the records is its hash.
 
 use std::fmt;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
-use super::hold_tables::{Hold, HoldItem};
-use super::limits::{MigratedState, RestoredLimit};
-use super::slot::SlotLine;
-use super::{HoldId, MemoryStore, Several};
-use crate::any_limit::AnyLimit;
-use crate::hash::KeyedHash;
+use super::hold_tables::HoldTables;
+use super::{MemoryStore, StateImage};
 use crate::locks::{lock, read};
-use crate::policy::Durability;
-use crate::table::{KeyLocation, Line, Narrow, SlotTable, Tagged, WIDE_WORDS, WhenFull};
+use crate::store::KeyName;
+use crate::store::record::{
+    ActionsRecord, ByteReader, ByteWriter, KeyRecord, Record, RoundRecord, RuleImage,
+};
+use crate::store::replay::Replay;
+use crate::table::WhenFull;
 
 /// Why a snapshot was not restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,69 +56,39 @@ impl fmt::Display for SnapshotError {
 impl std::error::Error for SnapshotError {}
 
 impl MemoryStore {
-    /// All states and holds.
+    /// All states, holds and cached results.
     ///
     /// Decisions may continue; each key is as of some time during the call.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = SnapshotWriter(Vec::new());
-        out.0.extend_from_slice(MAGIC);
-        out.u32(VERSION);
-        out.list(self.hash.to_words(), |out, word| out.0.extend_from_slice(&word.to_le_bytes()));
-        let rounds = lock(&self.rounds);
-        out.list(rounds.iter(), |out, (domain, closed)| {
-            out.list(domain.bytes(), |out, byte| out.0.push(byte));
-            out.u64(closed.load(Ordering::Acquire));
-        });
+    pub(crate) fn to_bytes(&self, now: Timestamp) -> Vec<u8> {
+        let mut out = ByteWriter(MAGIC.to_vec());
+        out.0.extend_from_slice(&VERSION.to_le_bytes());
+        Record::Seed(self.hash.to_words()).write(&mut out);
+        for (domain, closed) in self.all_rounds() {
+            let (at, note) = (Timestamp::ZERO, None);
+            Record::Round(RoundRecord { at, domain, closed, note }).write(&mut out);
+        }
+        // No hold is settled meanwhile, so that states and holds agree.
         let tables = lock(&self.tables);
-        let limits = read(&self.limits).restorable();
-        out.list(limits, |out, RestoredLimit { tag, family, limit, .. }| {
-            out.u32(tag);
-            out.u64(family);
-            out.limit(&limit);
-        });
-        self.write_table(&mut out, &self.narrow, |out, Narrow { high, low }| {
-            out.u32(high);
-            out.u64(low);
-        });
-        self.write_table(&mut out, &self.wide, |out, words| {
-            words.into_iter().for_each(|word| out.u64(word));
-        });
-        let open = tables.holds().filter(|(_, hold)| hold.settled.is_none());
-        out.list(open, |out, (id, hold)| out.hold(*id, hold));
-        out.u64(tables.last_fence());
+        for rule in read(&self.history).rules() {
+            Record::Rule(Box::new(RuleImage::of_change(None, rule))).write(&mut out);
+        }
+        let mut states: Vec<(u64, Option<StateImage>)> = Vec::new();
+        self.for_each_image(|hash, image| states.push((hash, Some(image))));
+        write_keys(&states, &tables, &mut out);
+        let fence = tables.last_fence();
+        let acts = ActionsRecord {
+            acts: Vec::new(),
+            states,
+            holds: tables.holds().map(|(id, hold)| (*id, Some(hold.clone()))).collect(),
+            names: tables.names().map(|(name, known)| (*name, Some(known.clone()))).collect(),
+            fence,
+        };
+        drop(tables);
+        Record::Acts(Box::new(acts)).write(&mut out);
+        Record::Clock { now, reuse: self.reuse(), fence }.write(&mut out);
         let checksum = checksum(&out.0);
-        out.u64(checksum);
+        out.word(checksum);
         out.0
-    }
-
-    fn write_table<P, L>(
-        &self,
-        out: &mut SnapshotWriter,
-        table: &SlotTable<L>,
-        write: fn(&mut SnapshotWriter, P),
-    ) where
-        L: SlotLine + Line<Packed = Tagged<P>>,
-        P: Copy,
-    {
-        out.u64(table.no_earlier_than_reuse(Timestamp::ZERO).as_nanos());
-        let mut slots = Vec::new();
-        table.for_each_line(|line| {
-            let limits = read(&self.limits);
-            for slot in line.occupied() {
-                let Tagged { tag, .. } = line.load(slot);
-                let Some(limit) = limits.limit(tag) else { continue };
-                let state = line.line().load_state(slot, &limit);
-                let carried =
-                    limits.current(MigratedState { tag, limit, state }, Timestamp::ZERO, None);
-                let packed = L::pack(carried.tag, &carried.state, line.line().decided_at(slot));
-                slots.push((line.fingerprint(slot), packed));
-            }
-        });
-        out.list(slots, |out, (hash, Tagged { tag, packed })| {
-            out.u64(hash);
-            out.u32(tag);
-            write(out, packed);
-        });
     }
 
     /// A store with the states of a snapshot.
@@ -137,11 +97,9 @@ impl MemoryStore {
         max_keys: usize,
         when_full: WhenFull,
     ) -> Result<Self, SnapshotError> {
-        let mut reader = SnapshotReader(bytes);
-        if reader.take(MAGIC.len()).map_err(|_| SnapshotError::NotASnapshot)? != MAGIC {
-            return Err(SnapshotError::NotASnapshot);
-        }
-        match reader.u32()? {
+        let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::NotASnapshot)?;
+        let (version, _) = rest.split_first_chunk::<4>().ok_or(SnapshotError::Damaged)?;
+        match u32::from_le_bytes(*version) {
             VERSION => {}
             version => return Err(SnapshotError::Version(version)),
         }
@@ -149,214 +107,36 @@ impl MemoryStore {
         if checksum(body) != u64::from_le_bytes(*sum) {
             return Err(SnapshotError::Damaged);
         }
-        let words = reader.list(|reader| reader.u128())?;
-        let hash = KeyedHash::from_words(&words).ok_or(SnapshotError::Damaged)?;
-        let mut store = Self::new(max_keys, when_full).ok_or(SnapshotError::TooManyKeys)?;
-        store.hash = hash;
-        for (domain, closed) in reader.list(SnapshotReader::round)? {
-            lock(&store.rounds).insert(domain.into(), AtomicU64::new(closed).into());
+        let records = body.get(MAGIC.len() + 4..).ok_or(SnapshotError::Damaged)?;
+        let store = Self::new(max_keys, when_full).ok_or(SnapshotError::TooManyKeys)?;
+        let (mut replay, mut records) = (Replay::new(store), ByteReader(records));
+        while !records.is_empty() {
+            let record = Record::read(&mut records).map_err(|_| SnapshotError::Damaged)?;
+            replay.apply(record).map_err(|_| SnapshotError::Damaged)?;
         }
-        let limits = reader.list(SnapshotReader::limit)?;
-        store.limits.get_mut().unwrap_or_else(PoisonError::into_inner).restore(limits);
-        store.read_table(
-            &mut reader,
-            |store| &store.narrow,
-            |reader| Ok(Narrow { high: reader.u32()?, low: reader.u64()? }),
-        )?;
-        store.read_table(
-            &mut reader,
-            |store| &store.wide,
-            |reader| {
-                let mut words = [0; WIDE_WORDS];
-                for word in &mut words {
-                    *word = reader.u64()?;
-                }
-                Ok(words)
-            },
-        )?;
-        let holds = reader.list(SnapshotReader::hold)?;
-        let last_fence = reader.u64()?;
-        store.restore_holds(holds, last_fence);
-        store.unpin(&store.narrow);
-        store.unpin(&store.wide);
-        Ok(store)
-    }
-
-    /// Unpins keys without holds.
-    fn unpin<L: SlotLine>(&self, table: &SlotTable<L>) {
-        let tables = lock(&self.tables);
-        table.for_each_line(|line| {
-            let occupied: Several<usize> = line.occupied().collect();
-            for slot in occupied {
-                let is_held = tables.held(line.fingerprint(slot)) > 0;
-                line.header.set_pinned(slot, is_held);
-            }
-        });
-    }
-
-    fn read_table<P, L>(
-        &self,
-        reader: &mut SnapshotReader<'_>,
-        table: fn(&Self) -> &SlotTable<L>,
-        read: fn(&mut SnapshotReader<'_>) -> Result<P, SnapshotError>,
-    ) -> Result<(), SnapshotError>
-    where
-        L: SlotLine + Line<Packed = Tagged<P>>,
-    {
-        let table = table(self);
-        table.note_reuse(Timestamp::from_nanos(reader.u64()?));
-        let count = reader.u64()?;
-        for _ in 0..count {
-            let (hash, tag) = (reader.u64()?.max(1), reader.u32()?);
-            let packed = Tagged { tag, packed: read(reader)? };
-            match table.enter(hash, Timestamp::ZERO, self) {
-                KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) => {
-                    let line = chain.line(at.line);
-                    line.set_fingerprint(at.slot, hash);
-                    line.store(at.slot, packed);
-                    // Not to be evicted before its holds are restored.
-                    line.header.set_pinned(at.slot, true);
-                }
-                KeyLocation::Full(_) => return Err(SnapshotError::TooManyKeys),
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn restore_holds(&self, holds: Vec<(HoldId, Hold)>, last_fence: u64) {
-        let mut tables = lock(&self.tables);
-        for (id, hold) in holds {
-            for item in &hold.items {
-                let units = tables.held(item.hash).saturating_add(item.units);
-                let limit = read(&self.limits).limit(item.tag);
-                match limit {
-                    // A cooldown holds nothing.
-                    Some(AnyLimit::Cooldown(_)) | None => continue,
-                    Some(AnyLimit::Slots(_)) => {}
-                    Some(limit) => {
-                        self.with_slot(&limit, item.hash, |line, slot| line.set_pinned(slot, true));
-                    }
-                }
-                tables.set_held(item.hash, units);
-            }
-            tables.restore_hold(id, hold);
-        }
-        tables.set_last_fence(last_fence);
-    }
-}
-
-struct SnapshotWriter(Vec<u8>);
-
-impl SnapshotWriter {
-    fn u32(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    fn u64(&mut self, value: u64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    fn list<T>(&mut self, items: impl IntoIterator<Item = T>, write: impl Fn(&mut Self, T)) {
-        let at = self.0.len();
-        self.u64(0);
-        let mut count = 0_u64;
-        for item in items {
-            write(self, item);
-            count += 1;
-        }
-        self.0[at..at + 8].copy_from_slice(&count.to_le_bytes());
-    }
-
-    fn limit(&mut self, limit: &AnyLimit) {
-        let (algorithm, words) = limit.to_words();
-        self.u32(algorithm.into());
-        words.into_iter().for_each(|word| self.u64(word));
-    }
-
-    fn hold(&mut self, id: HoldId, hold: &Hold) {
-        id.0.into_iter().for_each(|word| self.u64(word));
-        self.u64(u64::try_from(hold.length.as_nanos()).unwrap_or(u64::MAX));
-        self.u64(hold.expires.as_nanos());
-        self.u64(hold.fence);
-        self.list(&hold.items, |out, item| {
-            out.u32(item.tag);
-            out.u64(item.hash);
-            out.u64(item.units);
-            out.u32(u32::from(item.is_by_request));
-        });
-    }
-}
-
-struct SnapshotReader<'a>(&'a [u8]);
-
-impl<'a> SnapshotReader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], SnapshotError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(SnapshotError::Damaged)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(SnapshotError::Damaged)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn u32(&mut self) -> Result<u32, SnapshotError> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, SnapshotError> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn u128(&mut self) -> Result<u128, SnapshotError> {
-        self.array().map(u128::from_le_bytes)
-    }
-
-    fn list<T>(
-        &mut self,
-        read: impl Fn(&mut Self) -> Result<T, SnapshotError>,
-    ) -> Result<Vec<T>, SnapshotError> {
-        let count = self.u64()?;
-        // No item takes less than a byte, so a wrong length does not cost memory.
-        if count > self.0.len() as u64 {
+        if !replay.has_seed {
             return Err(SnapshotError::Damaged);
         }
-        (0..count).map(|_| read(self)).collect()
+        replay.finish().map_err(|_| SnapshotError::TooManyKeys)
     }
+}
 
-    fn round(&mut self) -> Result<(String, u64), SnapshotError> {
-        let domain = self.list(|reader| reader.array::<1>().map(|[byte]| byte))?;
-        let domain = String::from_utf8(domain).map_err(|_| SnapshotError::Damaged)?;
-        Ok((domain, self.u64()?))
-    }
-
-    fn limit(&mut self) -> Result<RestoredLimit, SnapshotError> {
-        let (tag, family, algorithm) = (self.u32()?, self.u64()?, self.u32()?);
-        let words = [self.u64()?, self.u64()?, self.u64()?, self.u64()?];
-        let algorithm = u8::try_from(algorithm).map_err(|_| SnapshotError::Damaged)?;
-        let limit = AnyLimit::from_words(algorithm, words).ok_or(SnapshotError::Damaged)?;
-        Ok(RestoredLimit::alone(tag, family, limit))
-    }
-
-    fn hold(&mut self) -> Result<(HoldId, Hold), SnapshotError> {
-        let id = HoldId([self.u64()?, self.u64()?]);
-        let length = Duration::from_nanos(self.u64()?);
-        let expires = Timestamp::from_nanos(self.u64()?);
-        let fence = self.u64()?;
-        let items = self.list(|reader| {
-            Ok(HoldItem {
-                tag: reader.u32()?,
-                hash: reader.u64()?,
-                units: reader.u64()?,
-                is_by_request: reader.u32()? == 1,
-                durability: Durability::Memory,
-                charged: None,
-            })
-        })?;
-        let items = SmallVec::from_vec(items);
-        Ok((id, Hold { items, length, expires, fence, settled: None, name: None }))
+/// Writes the numbers of all keys, and the attributes of those with holds.
+fn write_keys(
+    states: &[(u64, Option<StateImage>)],
+    tables: &HoldTables,
+    out: &mut ByteWriter,
+) {
+    let mut keys: Vec<(u64, u64)> = states.iter().map(|(hash, _)| (*hash, *hash)).collect();
+    let items = || tables.holds().flat_map(|(_, hold)| &hold.items);
+    keys.extend(items().map(|item| (item.hash, item.hash)));
+    keys.extend(tables.names().flat_map(|(_, known)| &known.result.hashes).map(|it| (*it, *it)));
+    Record::Keys { domain: "".into(), rule: "".into(), keys }.write(out);
+    for item in items().filter(|item| !item.key.is_empty()) {
+        let parts = item.key.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+        let name = KeyName { parts: parts.collect(), ..KeyName::default() };
+        let (number, hash, is_erased) = (item.hash, item.hash, false);
+        Record::Key(KeyRecord { number, hash, name, is_erased }).write(out);
     }
 }
 
@@ -369,4 +149,4 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 const MAGIC: &[u8] = b"tidegate memory states\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;

@@ -7,12 +7,13 @@ use tidegate_core::Timestamp;
 
 use super::slot::SlotLine;
 use super::{
-    ActionKind, CachedResult, Happened, Hold, HoldId, HoldItem, HoldTables, LimitRegistry, Locked,
+    ActionKind, CachedResult, Hold, HoldId, HoldItem, HoldTables, JournalEntry, Locked,
     MemoryStore, Several, Sink, TaggedLine, WideLine, Width,
 };
-use crate::any_limit::{AnyLimit, AnyState};
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
+use crate::history::History;
+use crate::any_limit::AnyLimit;
 use crate::locks::{lock, read};
 use crate::policy::Durability;
 use crate::store::Settlement;
@@ -32,8 +33,6 @@ pub(crate) struct NoSlotForState;
 impl MemoryStore {
     /// Records changes from now on, and gives every rule at least this durability.
     pub(crate) fn attach_journal(&mut self, sink: Arc<dyn Sink>, least: Durability) {
-        let tables = self.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
-        tables.journal = Some(Default::default());
         (self.sink, self.least_durability) = (Some(sink), least);
     }
 
@@ -42,13 +41,8 @@ impl MemoryStore {
         self.hash = hash;
     }
 
-    pub(crate) fn limits_mut(&mut self) -> &mut LimitRegistry {
-        self.limits.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Calls a function with the limits, which are not edited meanwhile.
-    pub(crate) fn with_limits<R>(&self, then: impl FnOnce(&LimitRegistry) -> R) -> R {
-        then(&read(&self.limits))
+    pub(crate) fn history_mut(&mut self) -> &mut History {
+        Arc::make_mut(self.history.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The state of a key.
@@ -123,6 +117,27 @@ impl MemoryStore {
         tables.restore_names(names);
     }
 
+    fn restore_holds(&self, holds: Vec<(HoldId, Hold)>, last_fence: u64) {
+        let mut tables = lock(&self.tables);
+        for (id, hold) in holds {
+            for item in &hold.items {
+                let units = tables.held(item.hash).saturating_add(item.units);
+                let rule = read(&self.history).rule_of(item.tag).map(|rule| *rule.common());
+                match rule {
+                    // A cooldown holds nothing.
+                    Some(AnyLimit::Cooldown(_)) | None => continue,
+                    Some(AnyLimit::Slots(_)) => {}
+                    Some(limit) => {
+                        self.with_slot(&limit, item.hash, |line, slot| line.set_pinned(slot, true));
+                    }
+                }
+                tables.set_held(item.hash, units);
+            }
+            tables.restore_hold(id, hold);
+        }
+        tables.set_last_fence(last_fence);
+    }
+
     /// The latest times at which slots were reused.
     pub(crate) fn reuse(&self) -> [Timestamp; 2] {
         let zero = Timestamp::ZERO;
@@ -174,20 +189,14 @@ impl MemoryStore {
             let _ = self.settle_now(hold, (Settlement::Cancel, Some(UNDONE)), times);
         }
         let mut tables = self.tables();
-        for item in &undo.items {
-            let refund = |limit: &AnyLimit, state: &mut AnyState, decided_at| {
-                limit.refund(state, item.units, decided_at)
-            };
-            let (units, left) = self.update(&mut tables, item, times, refund);
-            if left.is_some() {
-                tables.book_refund(item, units);
-            }
-        }
+        let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
+        entry.note = Some(UNDONE.into());
+        self.refund_items(&mut tables, (&undo.items, times), &mut entry);
         if let Some(name) = undo.name {
+            entry.names.push(name);
             tables.forget_result(name);
         }
-        let note = Some(UNDONE.into());
-        tables.end_act(Happened { note, ..Happened::new(ActionKind::Refund, times.now) });
+        self.record(&tables, entry);
     }
 
     /// Drops everything about a key: its state, its holds and its cached results.
@@ -202,11 +211,16 @@ impl MemoryStore {
             let _ = self.settle_now(hold, (Settlement::Cancel, None), times);
         }
         let mut tables = self.tables();
-        tables.forget_state(hash);
+        let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
+        entry.note(Durability::Fsync);
+        let (names, settled) = tables.forget_state(hash);
+        entry.names.extend(names);
+        entry.holds.extend(settled);
         remove_key(&self.narrow, hash);
         remove_key(&self.wide, hash);
-        tables.note_erased(hash);
-        tables.end_act(Happened::new(ActionKind::Forget, times.now));
+        entry.states.extend([(hash, Width::Narrow), (hash, Width::Wide)]);
+        entry.erased.push(hash);
+        self.record(&tables, entry);
     }
 }
 

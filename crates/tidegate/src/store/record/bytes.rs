@@ -2,23 +2,23 @@
 
 /// Writes values one after the other.
 #[derive(Debug, Default)]
-pub(super) struct ByteWriter(pub(super) Vec<u8>);
+pub(in crate::store) struct ByteWriter(pub(in crate::store) Vec<u8>);
 
 /// Reads what a [`ByteWriter`] has written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ByteReader<'a>(pub(super) &'a [u8]);
+pub(in crate::store) struct ByteReader<'a>(pub(in crate::store) &'a [u8]);
 
 /// The bytes are not a valid encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(in crate::store) struct Malformed;
 
 impl ByteWriter {
-    pub(super) fn byte(&mut self, value: u8) {
+    pub(in crate::store) fn byte(&mut self, value: u8) {
         self.0.push(value);
     }
 
     /// Seven bits to a byte, the lowest first; the top bit is set if more follow.
-    pub(super) fn number(&mut self, mut value: u64) {
+    pub(in crate::store) fn number(&mut self, mut value: u64) {
         while value >= 0x80 {
             #[allow(clippy::cast_possible_truncation, reason = "seven bits at a time")]
             self.0.push(value as u8 | 0x80);
@@ -29,28 +29,28 @@ impl ByteWriter {
     }
 
     /// For numbers that use all of their bits, such as hashes.
-    pub(super) fn word(&mut self, value: u64) {
+    pub(in crate::store) fn word(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(super) fn text(&mut self, text: &str) {
+    pub(in crate::store) fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+    pub(in crate::store) fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
     /// A byte for its presence, and then the value.
-    pub(super) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+    pub(in crate::store) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.byte(u8::from(value.is_some()));
         if let Some(value) = value {
             write(self, value);
         }
     }
 
-    pub(super) fn list<T>(
+    pub(in crate::store) fn list<T>(
         &mut self,
         items: impl ExactSizeIterator<Item = T>,
         mut write: impl FnMut(&mut Self, T),
@@ -61,17 +61,17 @@ impl ByteWriter {
 }
 
 impl<'a> ByteReader<'a> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::store) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8, Malformed> {
+    pub(in crate::store) fn byte(&mut self) -> Result<u8, Malformed> {
         let (first, rest) = self.0.split_first().ok_or(Malformed)?;
         self.0 = rest;
         Ok(*first)
     }
 
-    pub(super) fn number(&mut self) -> Result<u64, Malformed> {
+    pub(in crate::store) fn number(&mut self) -> Result<u64, Malformed> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -87,28 +87,28 @@ impl<'a> ByteReader<'a> {
         Err(Malformed)
     }
 
-    pub(super) fn small<T: TryFrom<u64>>(&mut self) -> Result<T, Malformed> {
+    pub(in crate::store) fn small<T: TryFrom<u64>>(&mut self) -> Result<T, Malformed> {
         T::try_from(self.number()?).map_err(|_| Malformed)
     }
 
-    pub(super) fn word(&mut self) -> Result<u64, Malformed> {
+    pub(in crate::store) fn word(&mut self) -> Result<u64, Malformed> {
         let (word, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;
         Ok(u64::from_le_bytes(*word))
     }
 
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    pub(in crate::store) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let len = self.small::<usize>()?;
         let (bytes, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    pub(super) fn text(&mut self) -> Result<&'a str, Malformed> {
+    pub(in crate::store) fn text(&mut self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
     }
 
-    pub(super) fn option<T>(
+    pub(in crate::store) fn option<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Option<T>, Malformed> {
@@ -119,7 +119,7 @@ impl<'a> ByteReader<'a> {
         }
     }
 
-    pub(super) fn list<T>(
+    pub(in crate::store) fn list<T>(
         &mut self,
         mut read: impl FnMut(&mut Self) -> Result<T, Malformed>,
     ) -> Result<Vec<T>, Malformed> {

@@ -1,35 +1,40 @@
 //! Records of the log: one for everything that happened at once. Long, because every byte is
 //! encoded here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    BucketState, CooldownState, Decision, Period, QuotaState, Timestamp, WindowState,
+    BucketState, CooldownState, Decision, QuotaState, Timestamp, WindowState,
 };
 
-use super::bytes::{ByteReader, ByteWriter, Malformed};
-use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions};
-use crate::calendar::Calendar;
-use crate::cycle::Times;
+use crate::any_limit::{AnyLimit, AnyState, Decisions};
+use crate::history::StoredState;
 use crate::keyed::{pack_sliding, unpack_sliding};
-use crate::policy::{Cycle, Durability, Effective};
+use crate::policy::Durability;
 use crate::store::memory::{
-    ActionKind, CachedDecisions, CachedResult, Happened, Hold, HoldItem, JournalBooking,
-    JournalTransfer, LimitImage, OverrideId, StateImage, Successor,
+    ActionKind, CachedDecisions, CachedResult, Hold, JournalBooking, JournalEntry,
+    JournalTransfer, StateImage,
 };
 use crate::store::{Decided, HoldId, KeyName, NewHold};
 use crate::table::{Narrow, Tagged, WIDE_WORDS};
+use crate::transition::HoldItem;
+pub(in crate::store) use bytes::{ByteReader, ByteWriter, Malformed};
+pub(in crate::store) use rule::RuleImage;
+
+mod bytes;
+mod rule;
 
 /// A record.
 #[derive(Clone, Debug)]
-pub(super) enum Record {
+pub(in crate::store) enum Record {
     /// The seed of the key hash.
     Seed(Vec<u128>),
     /// A number for a key.
     Key(KeyRecord),
-    /// A limit was added or changed.
-    Limit(Box<LimitImage>),
+    /// The limits of a rule were changed.
+    Rule(Box<RuleImage>),
     /// Actions that happened at once, and the resulting states.
     Acts(Box<ActionsRecord>),
     /// A round of a domain was closed.
@@ -50,75 +55,75 @@ pub(super) enum Record {
 
 /// The name of a numbered key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeyRecord {
-    pub(super) number: u64,
-    pub(super) hash: u64,
-    pub(super) name: KeyName,
+pub(in crate::store) struct KeyRecord {
+    pub(in crate::store) number: u64,
+    pub(in crate::store) hash: u64,
+    pub(in crate::store) name: KeyName,
     /// Whether only the length of the name is left.
-    pub(super) is_erased: bool,
+    pub(in crate::store) is_erased: bool,
 }
 
 /// Actions that happened at once, and the resulting states.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ActionsRecord {
-    pub(super) acts: Vec<KeyedAction>,
-    pub(super) states: Vec<(u64, Option<StateImage>)>,
-    pub(super) holds: Vec<(HoldId, Option<Hold>)>,
-    pub(super) names: Vec<([u64; 2], Option<CachedResult>)>,
-    pub(super) fence: u64,
+pub(in crate::store) struct ActionsRecord {
+    pub(in crate::store) acts: Vec<KeyedAction>,
+    pub(in crate::store) states: Vec<(u64, Option<StateImage>)>,
+    pub(in crate::store) holds: Vec<(HoldId, Option<Hold>)>,
+    pub(in crate::store) names: Vec<([u64; 2], Option<CachedResult>)>,
+    pub(in crate::store) fence: u64,
 }
 
 /// An action, with numbers for keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeyedAction {
-    pub(super) kind: ActionKind,
-    pub(super) at: Timestamp,
-    pub(super) hold: Option<HoldId>,
-    pub(super) note: Option<Box<str>>,
+pub(in crate::store) struct KeyedAction {
+    pub(in crate::store) kind: ActionKind,
+    pub(in crate::store) at: Timestamp,
+    pub(in crate::store) hold: Option<HoldId>,
+    pub(in crate::store) note: Option<Box<str>>,
     /// Key, transfer, units.
-    pub(super) bookings: Vec<(u64, JournalTransfer, u64)>,
+    pub(in crate::store) bookings: Vec<(u64, JournalTransfer, u64)>,
 }
 
 /// A round that was closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RoundRecord {
-    pub(super) at: Timestamp,
-    pub(super) domain: Box<str>,
+pub(in crate::store) struct RoundRecord {
+    pub(in crate::store) at: Timestamp,
+    pub(in crate::store) domain: Box<str>,
     /// How many were closed by then.
-    pub(super) closed: u64,
-    pub(super) note: Option<Box<str>>,
+    pub(in crate::store) closed: u64,
+    pub(in crate::store) note: Option<Box<str>>,
 }
 
 /// An edit of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EditRecord {
+pub(in crate::store) struct EditRecord {
     /// All edits in force from here on, as TOML.
-    pub(super) overlay: Box<str>,
+    pub(in crate::store) overlay: Box<str>,
     /// What has changed: number, time of day, actor, what, before, after.
-    pub(super) changes: Vec<EditedItem>,
+    pub(in crate::store) changes: Vec<EditedItem>,
 }
 
 /// One change of an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EditedItem {
-    pub(super) number: u64,
-    pub(super) at: Timestamp,
-    pub(super) actor: Box<str>,
-    pub(super) what: EditedKind,
-    pub(super) before: Option<Box<str>>,
-    pub(super) after: Option<Box<str>>,
+pub(in crate::store) struct EditedItem {
+    pub(in crate::store) number: u64,
+    pub(in crate::store) at: Timestamp,
+    pub(in crate::store) actor: Box<str>,
+    pub(in crate::store) what: EditedKind,
+    pub(in crate::store) before: Option<Box<str>>,
+    pub(in crate::store) after: Option<Box<str>>,
 }
 
 /// What a change was about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum EditedKind {
+pub(in crate::store) enum EditedKind {
     Rule { domain: Box<str>, name: Box<str>, starts_fresh: bool },
     Bans { domain: Box<str> },
     Server,
 }
 
 impl Record {
-    pub(super) fn write(&self, out: &mut ByteWriter) {
+    pub(in crate::store) fn write(&self, out: &mut ByteWriter) {
         match self {
             Self::Seed(words) => {
                 out.byte(1);
@@ -128,9 +133,9 @@ impl Record {
                 out.byte(2);
                 key.write(out);
             }
-            Self::Limit(limit) => {
+            Self::Rule(rule) => {
                 out.byte(3);
-                write_limit(out, limit);
+                rule.write(out);
             }
             Self::Acts(acts) => {
                 out.byte(4);
@@ -180,14 +185,14 @@ impl Record {
         }
     }
 
-    pub(super) fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
+    pub(in crate::store) fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
         Ok(match from.byte()? {
             1 => Self::Seed(from.list(|from| {
                 let [low, high] = [from.word()?, from.word()?];
                 Ok(u128::from(low) | (u128::from(high) << 64))
             })?),
             2 => Self::Key(KeyRecord::read(from)?),
-            3 => Self::Limit(Box::new(read_limit(from)?)),
+            3 => Self::Rule(Box::new(RuleImage::read(from)?)),
             4 => Self::Acts(Box::new(ActionsRecord::read(from)?)),
             5 => Self::Round(RoundRecord {
                 at: read_time(from)?,
@@ -250,7 +255,7 @@ impl KeyRecord {
     }
 
     /// Leaves nothing of the name but its length.
-    pub(super) fn erase(&mut self) {
+    pub(in crate::store) fn erase(&mut self) {
         (self.hash, self.is_erased) = (0, true);
         for (_, value) in &mut self.name.parts {
             if let Some(value) = value {
@@ -291,10 +296,16 @@ impl ActionsRecord {
 
 impl KeyedAction {
     /// An action, with numbers for keys.
-    pub(super) fn new(act: Happened, number: impl Fn(u64) -> Option<u64>) -> Self {
-        let Happened { kind, at, hold, note, bookings } = act;
-        let keyed = |JournalBooking { hash, entry, units }| Some((number(hash)?, entry, units));
-        Self { kind, at, hold, note, bookings: bookings.into_iter().filter_map(keyed).collect() }
+    pub(in crate::store) fn new(
+        entry: &JournalEntry,
+        number: impl Fn(u64) -> Option<u64>,
+    ) -> Self {
+        let JournalEntry { kind, at, hold, note, bookings, .. } = entry;
+        let keyed = |booking: &JournalBooking| {
+            Some((number(booking.hash)?, booking.entry, booking.units))
+        };
+        let bookings = bookings.iter().filter_map(keyed).collect();
+        Self { kind: *kind, at: *at, hold: *hold, note: note.clone(), bookings }
     }
 
     fn write(&self, out: &mut ByteWriter) {
@@ -411,7 +422,7 @@ fn write_hold(out: &mut ByteWriter, hold: &Hold) {
         out.number(item.units);
         out.byte(u8::from(item.is_by_request));
         out.byte(durability_byte(item.durability));
-        out.option(item.charged.as_deref(), |out, (tag, state)| {
+        out.option(item.charged.as_deref(), |out, StoredState { tag, state }| {
             out.number((*tag).into());
             write_state(out, state);
         });
@@ -432,7 +443,12 @@ fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
                 units: from.number()?,
                 is_by_request: from.byte()? == 1,
                 durability: read_durability(from)?,
-                charged: from.option(|from| Ok(Box::new((from.small()?, read_state(from)?))))?,
+                charged: from.option(|from| {
+                    let (tag, state) = (from.small()?, read_state(from)?);
+                    Ok(Box::new(StoredState { tag, state }))
+                })?,
+                // The name of the key is in a record of its own.
+                key: Arc::new([]),
             })
         })?),
     })
@@ -488,69 +504,6 @@ fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
         at,
         body,
         result: CachedDecisions { decided, decisions, hashes, refunded: None },
-    })
-}
-
-fn write_limit(out: &mut ByteWriter, limit: &LimitImage) {
-    out.number(limit.tag.into());
-    out.word(limit.family);
-    write_any_limit(out, &limit.limit);
-    out.option(limit.cycle.as_ref(), |out, (cycle, domain)| {
-        let calendar = match cycle {
-            Cycle::Calendar(calendar) => calendar.to_string(),
-            Cycle::Round => String::new(),
-        };
-        out.text(&calendar);
-        out.text(domain);
-    });
-    write_decision_time(out, limit.since);
-    out.option(limit.until, |out, Times { now, wall }| {
-        time(out, now);
-        time(out, wall);
-    });
-    out.option(limit.common, |out, tag| out.number(tag.into()));
-    out.option(limit.override_id, |out, OverrideId { key, index }| {
-        out.word(key);
-        out.number(index.into());
-    });
-    out.option(limit.successor, |out, successor| {
-        out.number(successor.tag.into());
-        write_decision_time(out, successor.at);
-        out.number(successor.period_after);
-        out.byte(u8::from(successor.effective == Effective::Next));
-    });
-    out.byte(u8::from(limit.is_removed));
-}
-
-fn read_limit(from: &mut ByteReader<'_>) -> Result<LimitImage, Malformed> {
-    Ok(LimitImage {
-        tag: from.small()?,
-        family: from.word()?,
-        limit: read_any_limit(from)?,
-        cycle: from.option(|from| {
-            let cycle = match from.text()? {
-                "" => Cycle::Round,
-                text => Cycle::Calendar(text.parse::<Calendar>().map_err(|_| Malformed)?),
-            };
-            Ok((cycle, from.text()?.into()))
-        })?,
-        since: read_decision_time(from)?,
-        until: from.option(|from| Ok(Times { now: read_time(from)?, wall: read_time(from)? }))?,
-        common: from.option(ByteReader::small)?,
-        override_id: from
-            .option(|from| Ok(OverrideId { key: from.word()?, index: from.small()? }))?,
-        successor: from.option(|from| {
-            Ok(Successor {
-                tag: from.small()?,
-                at: read_decision_time(from)?,
-                period_after: from.number()?,
-                effective: match from.byte()? {
-                    0 => Effective::Now,
-                    _ => Effective::Next,
-                },
-            })
-        })?,
-        is_removed: from.byte()? == 1,
     })
 }
 
@@ -631,20 +584,6 @@ fn read_state(from: &mut ByteReader<'_>) -> Result<AnyState, Malformed> {
     })
 }
 
-fn write_decision_time(out: &mut ByteWriter, decided_at: DecisionTime) {
-    time(out, decided_at.now);
-    out.number(decided_at.period.index);
-    out.option(decided_at.period.ends, time);
-}
-
-fn read_decision_time(from: &mut ByteReader<'_>) -> Result<DecisionTime, Malformed> {
-    let now = read_time(from)?;
-    Ok(DecisionTime {
-        now,
-        period: Period { index: from.number()?, ends: from.option(read_time)? },
-    })
-}
-
 fn write_pair(out: &mut ByteWriter, pair: [u64; 2]) {
     pair.into_iter().for_each(|word| out.word(word));
 }
@@ -686,7 +625,7 @@ fn small(index: usize) -> u8 {
 }
 
 /// By their numbers in a record.
-const KINDS: [ActionKind; 9] = [
+const KINDS: [ActionKind; 8] = [
     ActionKind::Check,
     ActionKind::Reserve,
     ActionKind::Commit,
@@ -695,7 +634,6 @@ const KINDS: [ActionKind; 9] = [
     ActionKind::Renew,
     ActionKind::Refund,
     ActionKind::Forget,
-    ActionKind::Carry,
 ];
 
 /// By their numbers in a record.

@@ -1,0 +1,470 @@
+//! The history of each rule's limits.
+//!
+//! The limit of a key at an instant is a function of the history of its rule, the key and the
+//! instant. A state has the number of the version that it was last written under, and is brought up
+//! to date by going through everything that has happened since, each change at its own time. So it
+//! makes no difference when, or how often, somebody looks.
+//!
+//! Everything here is plain data without clocks or locks.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::Timestamp;
+
+use crate::any_limit::{AnyLimit, DecisionTime, NO_PERIOD};
+use crate::cycle::{CycleClock, Times};
+use crate::policy::{Condition, Effective};
+
+mod advance;
+mod edit;
+mod idle;
+
+pub(crate) use advance::{Current, StoredState};
+pub(crate) use edit::{OverrideLimit, RuleEdit, RuleLimits};
+
+/// The histories of all rules.
+#[derive(Clone, Debug, Default)]
+#[allow(unreachable_pub, reason = "public for a sealed trait, not for callers")]
+pub struct History {
+    rules: HashMap<u64, Arc<RuleHistory>>,
+    /// Which rule a version belongs to, by the version's first number.
+    families: BTreeMap<u32, u64>,
+}
+
+/// The limits of a rule, in all versions that some state may count under.
+#[derive(Clone, Debug)]
+pub(crate) struct RuleHistory {
+    pub(crate) family: u64,
+    /// Oldest first; never empty.
+    pub(crate) versions: Vec<Arc<Version>>,
+    /// In the order in which they were made.
+    pub(crate) spans: Vec<Arc<Span>>,
+}
+
+/// What an edit made of a rule.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    /// Its number. A version has one more for every change that comes by itself while it is the
+    /// newest: the end of an override, and the period from which on an edit counts.
+    pub(crate) tag: u32,
+    /// When the edit was made.
+    pub(crate) at: Times,
+    /// The period that was open then, as the version before numbers them.
+    pub(crate) period_before: u64,
+    /// The same, as this version numbers them.
+    pub(crate) period: u64,
+    /// Whether the edit counts from the next period or window on.
+    pub(crate) effective: Effective,
+    pub(crate) cycle: Option<Arc<CycleClock>>,
+    /// Whether the rule is gone from here on.
+    pub(crate) is_removed: bool,
+    /// The ends of overrides that come after the edit, by time.
+    pub(crate) ends: Vec<OverrideEnd>,
+    /// The period after which edits count that wait for the next one.
+    pub(crate) waits_for: Option<u64>,
+}
+
+/// The end of an override.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OverrideEnd {
+    pub(crate) at: Times,
+    /// The round that was open then, once it is closed.
+    pub(crate) round: Option<u64>,
+}
+
+/// A limit that is in force for some keys and some time.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Span {
+    /// `None`: it is the rule's common limit.
+    pub(crate) keys: Option<Keys>,
+    /// Of two overrides that match, the one with the lower rank counts.
+    pub(crate) rank: i64,
+    /// `None`: unlimited.
+    pub(crate) limit: Option<AnyLimit>,
+    /// The version that it came with.
+    pub(crate) from: u32,
+    /// The version that it went with.
+    pub(crate) to: Option<u32>,
+    /// When it ends, by the time of day.
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// The keys of an override.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Keys {
+    pub(crate) conditions: Arc<[Condition]>,
+    /// The hash of the only key that meets the conditions, if there is only one.
+    pub(crate) only: Option<u64>,
+}
+
+/// A key, as far as overrides need it.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyRef<'a> {
+    pub(crate) hash: u64,
+    /// Whether it meets the conditions of an override.
+    pub(crate) meets: &'a dyn Fn(&[Condition]) -> bool,
+}
+
+/// A point in a rule's history: so many changes after an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    /// The index of the version.
+    version: usize,
+    /// How many changes have come by themselves since.
+    stage: u32,
+}
+
+/// The changes that have come by themselves at a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Passed {
+    /// How many overrides have ended.
+    ends: usize,
+    /// Whether the next period has begun, for edits that waited for it.
+    is_next_period: bool,
+}
+
+/// When a change came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Moment {
+    now: Timestamp,
+    /// The period that was open then.
+    period: u64,
+}
+
+/// The limit that is in force for a key at a position.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InForce<'a> {
+    /// The index of its span.
+    span: usize,
+    /// An unlimited key goes on under the common limit, and is charged nothing.
+    pub(crate) limit: &'a AnyLimit,
+    pub(crate) is_unlimited: bool,
+}
+
+/// The spans of a key: the overrides that match it by rank, and the common limits, oldest first.
+struct KeySpans<'a> {
+    rule: &'a RuleHistory,
+    overrides: SmallVec<[usize; 4]>,
+    common: SmallVec<[usize; 4]>,
+}
+
+impl History {
+    pub(crate) fn rule(&self, family: u64) -> Option<&Arc<RuleHistory>> {
+        self.rules.get(&family)
+    }
+
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Arc<RuleHistory>> {
+        self.rules.values()
+    }
+
+    /// The rule that a version belongs to.
+    pub(crate) fn rule_of(&self, tag: u32) -> Option<&RuleHistory> {
+        let (_, family) = self.families.range(..=tag).next_back()?;
+        self.rules.get(family).map(|rule| &**rule)
+    }
+
+    /// The first number that no version has.
+    pub(crate) fn next_tag(&self) -> u32 {
+        self.rules.values().map(|rule| rule.newest().next_tag()).max().unwrap_or(1)
+    }
+
+    /// Adds or replaces the history of a rule.
+    pub(crate) fn insert(&mut self, rule: Arc<RuleHistory>) {
+        let family = rule.family;
+        self.families.extend(rule.versions.iter().map(|version| (version.tag, family)));
+        self.rules.insert(family, rule);
+    }
+
+    /// Forgets versions before the oldest that some state was written under, by their numbers.
+    pub(crate) fn forget_before(&mut self, used: &HashSet<u32>) {
+        let mut oldest: HashMap<u64, u32> = HashMap::new();
+        for tag in used {
+            if let Some(rule) = self.rule_of(*tag) {
+                let known = oldest.entry(rule.family).or_insert(*tag);
+                *known = (*known).min(*tag);
+            }
+        }
+        for rule in self.rules.values_mut() {
+            let needed = oldest.get(&rule.family).copied().unwrap_or(u32::MAX);
+            if let Some(shorter) = rule.without_versions_before(needed) {
+                *rule = Arc::new(shorter);
+            }
+        }
+        let versions = |rule: &Arc<RuleHistory>| {
+            let family = rule.family;
+            rule.versions.iter().map(move |it| (it.tag, family)).collect::<Vec<_>>()
+        };
+        self.families = self.rules.values().flat_map(versions).collect();
+    }
+
+    /// How many versions are no longer the newest of their rule.
+    pub(crate) fn superseded(&self) -> usize {
+        self.rules.values().map(|rule| rule.versions.len() - 1).sum()
+    }
+
+    /// Records the round in which overrides have ended, before it is closed. Returns the histories
+    /// for which that is new, before and after.
+    pub(crate) fn close_round(
+        &mut self,
+        domain: &str,
+        times: Times,
+    ) -> Vec<(Option<Arc<RuleHistory>>, Arc<RuleHistory>)> {
+        let mut changed = Vec::new();
+        for rule in self.rules.values_mut() {
+            let has_new = |version: &Arc<Version>| {
+                version.round_of(domain).is_some()
+                    && version.ends.iter().any(|end| end.is_new_at(times))
+            };
+            if !rule.versions.iter().any(has_new) {
+                continue;
+            }
+            let before = Arc::clone(rule);
+            for version in &mut Arc::make_mut(rule).versions {
+                let round = version.round_of(domain);
+                let ends = Arc::make_mut(version).ends.iter_mut();
+                ends.filter(|end| end.is_new_at(times)).for_each(|end| end.round = round);
+            }
+            changed.push((Some(before), Arc::clone(rule)));
+        }
+        changed
+    }
+}
+
+impl OverrideEnd {
+    fn is_new_at(&self, times: Times) -> bool {
+        self.round.is_none() && self.at.wall <= times.wall
+    }
+}
+
+impl Version {
+    /// Whether nothing was recorded about it since.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (self.tag, self.at, &self.ends) == (other.tag, other.at, &other.ends)
+    }
+
+    /// The number after its last one.
+    pub(crate) fn next_tag(&self) -> u32 {
+        self.tag + 1 + self.stages()
+    }
+
+    /// How many changes come by themselves.
+    fn stages(&self) -> u32 {
+        let ends = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
+        ends + u32::from(self.waits_for.is_some())
+    }
+
+    /// The open round, if it counts rounds of this domain.
+    fn round_of(&self, domain: &str) -> Option<u64> {
+        let cycle = self.cycle.as_deref()?;
+        cycle.round().filter(|_| *cycle.describe().1 == *domain)
+    }
+
+    /// The period at a time.
+    pub(crate) fn decided_at(&self, times: Times) -> DecisionTime {
+        let period = self.cycle.as_deref().map_or(NO_PERIOD, |cycle| cycle.period(times));
+        DecisionTime { now: times.now, period }
+    }
+
+    /// The period in which an override ended.
+    fn period_of(&self, end: &OverrideEnd) -> u64 {
+        match self.cycle.as_deref() {
+            None => 0,
+            Some(cycle) => match cycle.round() {
+                Some(open) => end.round.unwrap_or(open),
+                None => cycle.period(end.at).index,
+            },
+        }
+    }
+
+    /// How many changes have come by themselves at a time.
+    pub(crate) fn stage_at(&self, wall: Timestamp, period: u64) -> u32 {
+        let ends = self.ends.partition_point(|end| end.at.wall <= wall);
+        let is_next_period = self.waits_for.is_some_and(|last| period > last);
+        u32::try_from(ends).unwrap_or(u32::MAX) + u32::from(is_next_period)
+    }
+
+    /// What has changed after so many changes.
+    fn passed(&self, stage: u32) -> Passed {
+        let stage = stage as usize;
+        let Some(last) = self.waits_for else {
+            return Passed { ends: stage, is_next_period: false };
+        };
+        // Overrides that end in the period of the edit do so before the next one begins.
+        let before = self.ends.iter().take_while(|end| self.period_of(end) <= last).count();
+        match stage.checked_sub(before + 1) {
+            None => Passed { ends: stage, is_next_period: false },
+            Some(after) => Passed { ends: before + after, is_next_period: true },
+        }
+    }
+
+    fn has_cycle_of(&self, other: &Self) -> bool {
+        match (&self.cycle, &other.cycle) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+impl RuleHistory {
+    /// The history, if it is one: read from a file, it may be anything.
+    pub(crate) fn if_sound(self) -> Option<Self> {
+        let has_limit = |span: &Arc<Span>| span.keys.is_none() && span.limit.is_some();
+        let algorithm = |limit: &AnyLimit| std::mem::discriminant(limit);
+        let first = self.spans.iter().find(|span| has_limit(span))?.limit.as_ref()?;
+        let limits = self.spans.iter().filter_map(|span| span.limit.as_ref());
+        let is_one_algorithm = limits.map(algorithm).all(|it| it == algorithm(first));
+        let pairs = || self.versions.iter().zip(self.versions.iter().skip(1));
+        let is_sorted = pairs().all(|(a, b)| a.tag.checked_add(1 + a.stages()).is_some_and(|it| it <= b.tag));
+        let newest = self.versions.last()?;
+        let has_room = newest.tag.checked_add(1 + newest.stages()).is_some();
+        (is_one_algorithm && is_sorted && has_room).then_some(self)
+    }
+
+    pub(crate) fn newest(&self) -> &Version {
+        self.versions.last().expect("a history has a version")
+    }
+
+    /// The limit that the rule is about to have for keys without an override.
+    pub(crate) fn common(&self) -> &AnyLimit {
+        let is_common = |span: &&Arc<Span>| span.keys.is_none();
+        let newest = self.spans.iter().rev().filter(is_common).find_map(|span| span.limit.as_ref());
+        newest.expect("a rule has a common limit")
+    }
+
+    /// Where a number is.
+    fn locate(&self, tag: u32) -> Position {
+        let after = self.versions.partition_point(|version| version.tag <= tag);
+        match after.checked_sub(1) {
+            Some(version) => Position { version, stage: tag - self.versions[version].tag },
+            // Its version was forgotten.
+            None => Position { version: 0, stage: 0 },
+        }
+    }
+
+    /// The number of a position.
+    fn tag(&self, position: Position) -> u32 {
+        self.versions[position.version].tag + position.stage
+    }
+
+    /// Where a request at this time is, which is never before the newest edit.
+    pub(crate) fn tag_at(&self, times: Times) -> u32 {
+        let newest = self.newest();
+        newest.tag + newest.stage_at(times.wall, newest.decided_at(times).period.index)
+    }
+
+    /// The limit of a key at the position with this number.
+    pub(crate) fn limit_at(&self, tag: u32, key: KeyRef<'_>) -> InForce<'_> {
+        self.spans_of(key).at(self.locate(tag))
+    }
+
+    fn spans_of(&self, key: KeyRef<'_>) -> KeySpans<'_> {
+        let (mut overrides, mut common): (SmallVec<[usize; 4]>, SmallVec<[usize; 4]>) =
+            Default::default();
+        for (index, span) in self.spans.iter().enumerate() {
+            match &span.keys {
+                None => common.push(index),
+                Some(keys) if keys.match_key(key) => overrides.push(index),
+                Some(_) => {}
+            }
+        }
+        overrides.sort_by_key(|index| self.spans[*index].rank);
+        KeySpans { rule: self, overrides, common }
+    }
+
+    /// Whether some override does not name its key.
+    fn has_patterns(&self) -> bool {
+        self.spans.iter().any(|span| span.keys.as_ref().is_some_and(|keys| keys.only.is_none()))
+    }
+
+    /// The history without the versions before the one with this number; `None` if there are none.
+    fn without_versions_before(&self, tag: u32) -> Option<Self> {
+        let newest = self.newest();
+        // An edit that waits is needed until it counts.
+        let waits = |version: &Arc<Version>| {
+            version.effective == Effective::Next
+                && newest.waits_for.is_some_and(|last| version.period >= last)
+        };
+        let waiting = self.versions.iter().position(waits).unwrap_or(usize::MAX);
+        let first = self.locate(tag.min(newest.tag)).version.min(waiting);
+        if first == 0 {
+            return None;
+        }
+        let versions = self.versions[first..].to_vec();
+        let start = versions[0].tag;
+        let is_needed = |span: &&Arc<Span>| span.to.is_none_or(|to| to > start);
+        let spans = self.spans.iter().filter(is_needed).cloned().collect();
+        Some(Self { family: self.family, versions, spans })
+    }
+
+    fn version(&self, tag: u32) -> &Version {
+        &self.versions[self.locate(tag).version]
+    }
+
+    /// Whether an edit counts at a position.
+    fn counts(&self, tag: u32, position: Position, passed: Passed) -> bool {
+        let newest = &self.versions[position.version];
+        if tag > newest.tag {
+            return false;
+        }
+        if tag < self.versions[0].tag {
+            return true;
+        }
+        let version = self.version(tag);
+        version.effective == Effective::Now
+            || !version.has_cycle_of(newest)
+            || version.cycle.is_none()
+            || version.period < newest.period
+            || passed.is_next_period
+    }
+}
+
+impl Keys {
+    pub(crate) fn match_key(&self, key: KeyRef<'_>) -> bool {
+        match self.only {
+            Some(only) => only == key.hash,
+            None => (key.meets)(&self.conditions),
+        }
+    }
+}
+
+impl<'a> KeySpans<'a> {
+    /// The limit that is in force at a position.
+    fn at(&self, position: Position) -> InForce<'a> {
+        let rule = self.rule;
+        let version = &rule.versions[position.version];
+        let passed = version.passed(position.stage);
+        let ended = passed.ends.checked_sub(1).and_then(|index| version.ends.get(index));
+        let wall = ended.map_or(version.at.wall, |end| end.at.wall.max(version.at.wall));
+        let is_begun = |span: &Span| rule.counts(span.from, position, passed);
+        let is_active = |span: &Span| {
+            is_begun(span)
+                && !span.to.is_some_and(|to| rule.counts(to, position, passed))
+                && span.until.is_none_or(|until| wall < until)
+        };
+        let known = self.common.partition_point(|index| rule.spans[*index].from <= version.tag);
+        let common = self.common[..known].iter().rev().find(|index| is_begun(&rule.spans[**index]));
+        // The oldest common limit has no beginning.
+        let common = common.or(self.common.first()).copied().unwrap_or(0);
+        let limit_of = |index: usize| rule.spans[index].limit.as_ref();
+        let found = self.overrides.iter().copied().find(|index| is_active(&rule.spans[*index]));
+        let span = found.unwrap_or(common);
+        let (own, base) = (limit_of(span), limit_of(common).unwrap_or_else(|| rule.common()));
+        InForce { span, limit: own.unwrap_or(base), is_unlimited: own.is_none() }
+    }
+}
+
+impl std::fmt::Debug for KeyRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyRef").field("hash", &self.hash).finish_non_exhaustive()
+    }
+}
+
+/// How long a rule may be gone before its states are dropped.
+pub(crate) const REMOVED_FOR: Duration = Duration::from_secs(24 * 3_600);
+
+#[cfg(test)]
+mod tests;

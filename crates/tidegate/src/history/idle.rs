@@ -1,0 +1,88 @@
+//! Whether a state cannot be told from a fresh one, so that its slot may be reused.
+
+use tidegate_core::{Carry, Timestamp};
+
+use super::{History, KeyRef, REMOVED_FOR, RuleHistory, StoredState, Version};
+use crate::any_limit::{AnyLimit, AnyState};
+
+impl History {
+    /// Whether a state is as good as fresh from `now` on. `ends` is when its period ends, if it has
+    /// one.
+    ///
+    /// Only the hash of the key is known here, so patterns of overrides may match it or not: then
+    /// the slowest limit counts.
+    pub(crate) fn is_idle(
+        &self,
+        stored: StoredState,
+        hash: u64,
+        now: Timestamp,
+        ends: Timestamp,
+    ) -> bool {
+        let Some(rule) = self.rule_of(stored.tag) else { return true };
+        let newest = rule.newest();
+        if newest.is_removed && newest.at.now.saturating_add(REMOVED_FOR) <= now {
+            return true;
+        }
+        match stored.state {
+            AnyState::Quota(state) => {
+                let is_over = ends <= now || newest.is_round_over(state.period);
+                let is_used = state.used > 0 && !is_over;
+                !rule.may_carry() && !is_used && state.held == 0
+            }
+            AnyState::Window(state) => {
+                state.held == 0 && (state.used == 0 || state.ends_ns <= now.as_nanos())
+            }
+            _ if rule.has_patterns() => rule.is_idle_by_any_limit(stored, now),
+            _ => {
+                let key = KeyRef { hash, meets: &|_| false };
+                let current = rule.advance(stored, key, rule.tag_by_clock(now), now);
+                current.stuck.is_none() && current.limit.is_idle(&current.state, now)
+            }
+        }
+    }
+}
+
+impl Version {
+    fn is_round_over(&self, round: u64) -> bool {
+        self.cycle.as_deref().and_then(|cycle| cycle.round()).is_some_and(|open| round < open)
+    }
+}
+
+impl RuleHistory {
+    /// Whether some key of a quota may carry units over.
+    fn may_carry(&self) -> bool {
+        let carries = |limit: &AnyLimit| match limit {
+            AnyLimit::Quota(quota) => quota.carry() != Carry::Nothing,
+            _ => false,
+        };
+        self.limits().any(carries)
+    }
+
+    fn limits(&self) -> impl Iterator<Item = &AnyLimit> {
+        self.spans.iter().filter_map(|span| span.limit.as_ref())
+    }
+
+    /// The position at a time of the clock.
+    fn tag_by_clock(&self, now: Timestamp) -> u32 {
+        let newest = self.newest();
+        let ended = newest.ends.iter().filter(|end| end.at.now <= now).count();
+        newest.tag + u32::try_from(ended).unwrap_or(0)
+    }
+
+    /// Whether a state is idle whatever limits it counted under.
+    fn is_idle_by_any_limit(&self, stored: StoredState, now: Timestamp) -> bool {
+        let is_newest = stored.tag == self.tag_by_clock(now);
+        match stored.state {
+            AnyState::Bucket(_) | AnyState::Sliding(_) if !is_newest => {
+                // It may have counted under any of them, each for some time.
+                let changed = self.versions[self.locate(stored.tag).version..].iter();
+                let changed = changed.skip(1).map(|version| version.at.now).min();
+                changed.is_some_and(|changed| {
+                    let before = changed.min(now);
+                    self.limits().all(|limit| limit.is_idle(&stored.state, before))
+                })
+            }
+            state => self.limits().all(|limit| limit.is_idle(&state, now)),
+        }
+    }
+}
