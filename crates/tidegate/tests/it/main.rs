@@ -14,6 +14,7 @@ mod engine_conformance;
 mod engine_corners;
 mod engine_exact;
 mod engine_full;
+mod engine_history;
 mod engine_model;
 mod engine_stories;
 mod engine_stress;
