@@ -129,6 +129,13 @@ impl Bucket {
         self.debt
     }
 
+    /// Units by which a bucket is overdrawn, rounded up.
+    #[must_use]
+    pub fn overdrawn(&self, state: &BucketState, now: Timestamp) -> u64 {
+        let ticks = self.level_ticks(state, now).saturating_sub(self.capacity_ticks);
+        self.units_up(ticks, u64::MAX)
+    }
+
     /// How far the bucket is from full, in ticks, never less than what is held.
     #[inline(always)]
     fn level_ticks(&self, state: &BucketState, now: Timestamp) -> u128 {
