@@ -335,7 +335,7 @@ impl FileStore {
 
     fn undo_of(&self, plan: &Plan<'_>, decided: &Decided, decisions: &Decisions) -> Undo {
         let items = plan.charges.iter().zip(decisions).filter(|(_, it)| it.is_allowed());
-        let item = |charge: &Charge<'_>| self.shared.memory.hold_item(charge.tag, charge);
+        let item = |charge: &Charge<'_>| self.shared.memory.hold_item(charge.tag, charge, 0);
         // A repeated request has charged nothing, so there is nothing to undo.
         let is_new = !decided.is_repeat;
         let is_charged = plan.act == Operation::Charge && decided.is_allowed && is_new;

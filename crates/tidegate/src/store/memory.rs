@@ -344,7 +344,9 @@ impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
             (AnyLimit::Quota(_), AnyState::Quota(state)) => {
                 let is_over = line.line().ends_ns(slot) <= since.as_nanos()
                     || limits.is_round_over(tag, state.period);
-                let is_spent = state.used > 0 && !is_over;
+                let carried = MigratedState { tag, limit, state: AnyState::Quota(state) };
+                let is_spent = (state.used > 0 && !is_over)
+                    || (state.debt > 0 && limits.owes(carried, since, is_over));
                 !limits.carries(tag) && !is_spent
             }
             _ => limits.is_idle(MigratedState { tag, limit, state }, since),
@@ -388,6 +390,7 @@ impl sealed::Store for MemoryStore {
         let carried = self.with_slot(charge.limit, charge.hash, |line, slot| {
             let limits = read(&self.limits);
             let tag = line.tag(slot);
+            let mut left = held;
             if tag != 0 && tag != charge.tag {
                 let state = line.load_state(slot, charge.limit).with_held(held);
                 let carried = limits.carry(tag, state, charge, times.now);
@@ -397,9 +400,12 @@ impl sealed::Store for MemoryStore {
                     &carried.state,
                     charge.limit_request(times.now).decided_at,
                 );
+                left = carried.state.held();
             }
+            left
         });
-        if carried.is_some() {
+        if let Some(held) = carried {
+            tables.set_held(charge.hash, held);
             tables.note_state(self.durability(charge), (charge.limit, charge.hash));
             tables.end_act(Happened::new(ActionKind::Carry, times.now));
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::Timestamp;
+use tidegate_core::{HeldUnits, Timestamp};
 
 use super::journal::Journal;
 use super::overflow::Overflow;
@@ -49,13 +49,30 @@ pub(crate) struct Hold {
 pub(crate) struct HoldItem {
     pub(crate) tag: u32,
     pub(crate) hash: u64,
-    /// What is on hold, or what was charged once the hold is settled.
+    /// What is on hold, or once the hold is settled, what of its charge can be refunded.
     pub(crate) units: u64,
+    /// The period of a quota's state after the hold was made.
+    pub(crate) period: u64,
     /// Whether the rule charges the request's cost, and not its own.
     pub(crate) is_by_request: bool,
     pub(crate) durability: Durability,
     /// The state after the charge, from which follows how much of it still counts.
     pub(crate) charged: Option<Box<(u32, AnyState)>>,
+}
+
+impl HoldItem {
+    /// What is on hold.
+    pub(crate) const fn on_hold(&self) -> HeldUnits {
+        HeldUnits { units: self.units, period: self.period }
+    }
+
+    /// Whether its units are among those that a state has on hold.
+    pub(crate) fn is_held_in(&self, state: &AnyState) -> bool {
+        match state {
+            AnyState::Quota(state) => self.period >= state.held_from,
+            _ => true,
+        }
+    }
 }
 
 /// The idempotency key belongs to another request.

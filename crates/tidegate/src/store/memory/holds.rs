@@ -7,6 +7,7 @@ use tidegate_core::Timestamp;
 
 use super::hold_tables::REMEMBERED_FOR;
 use super::limits::MigratedState;
+use super::slot::SlotLine;
 use super::{
     ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, DecisionTime, FreedQueues,
     Happened, Hold, HoldId, HoldItem, HoldTables, JournalBooking, JournalTransfer, MemoryStore,
@@ -18,6 +19,7 @@ use crate::locks::read;
 #[cfg(feature = "durable")]
 use crate::policy::Durability;
 use crate::store::IdempotencyKey;
+use crate::table::{KeyLocation, WideLine};
 
 impl MemoryStore {
     pub(super) fn write_hold(
@@ -99,33 +101,35 @@ impl MemoryStore {
     ) -> (u64, bool) {
         let (held, mut committed) = (item.units, self.committed(item, times));
         let HoldItem { is_by_request, durability, hash, .. } = *item;
+        // What can be refunded afterwards, and what was not charged.
+        let (mut left, mut forgiven) = (held, 0);
         let change = |limit: &AnyLimit, state: &mut AnyState, decided_at| match settlement {
             Settlement::Commit { actual } => {
                 let actual = actual.filter(|_| is_by_request).unwrap_or(held);
-                limit.commit(state, held, actual, decided_at)
+                let done = limit.commit(state, item.on_hold(), actual, decided_at);
+                (left, forgiven) = (done.charged - done.closed, done.forgiven);
+                done.charged
             }
             Settlement::Refund { units, .. } => committed
                 .as_mut()
-                .map_or(0, |charge| charge.refund(limit, state, units.min(held), decided_at)),
+                .map_or(0, |charge| charge.refund(limit, state, (units, &mut left), decided_at)),
             Settlement::Cancel | Settlement::Renew => {
-                limit.cancel(state, held, decided_at);
+                limit.cancel(state, item.on_hold(), decided_at);
                 0
             }
         };
         let (units, charged) = self.update(tables, item, times, change);
         if self.counts_units(item) {
-            for (entry, units) in booked(settlement, held, units) {
+            let forgiven = (JournalTransfer::Forgiven, forgiven);
+            for (entry, units) in booked(settlement, held, units).chain([forgiven]) {
                 tables.book(durability, JournalBooking { hash, entry, units });
             }
         }
         let counts_units = charged.is_some_and(|(_, state)| state.counts_units());
-        (item.units, item.charged) = match settlement {
-            Settlement::Refund { .. } => {
-                let left = committed.map(|charge| Box::new((charge.tag, charge.state)));
-                (held - units.min(held), left)
-            }
-            _ => (units, charged.map(Box::new)),
-        };
+        let of_refund = committed.map(|charge| (charge.tag, charge.state));
+        let is_refund = matches!(settlement, Settlement::Refund { .. });
+        item.charged = if is_refund { of_refund } else { charged }.map(Box::new);
+        item.units = left;
         (units, counts_units)
     }
 
@@ -172,7 +176,7 @@ impl MemoryStore {
             let at = Times { now: hold.expires, ..times };
             for item in &hold.items {
                 self.update(tables, item, at, |limit, state, decided_at| {
-                    limit.cancel(state, item.units, decided_at);
+                    limit.cancel(state, item.on_hold(), decided_at);
                     0
                 });
                 let units = if self.counts_units(item) { item.units } else { 0 };
@@ -220,14 +224,55 @@ impl MemoryStore {
             line.store(slot, tag, &state, decided_at);
             (units, (tag, state))
         });
-        let Some((units, left)) = changed else {
-            // Only a key without a hold can have lost its slot.
+        let Some((units, left)) = changed.or_else(|| {
+            // Only a key without units on hold can have lost its slot.
             tables.set_held(item.hash, 0);
+            self.update_lost(item, times, &mut change)
+        }) else {
             return (change(&limit, &mut limit.fresh(decided_at.period), decided_at), None);
         };
         tables.set_held(item.hash, left.1.held());
         tables.note_state(item.durability, (&limit, item.hash));
         (units, Some(left))
+    }
+
+    /// Changes the state of a quota's key that has lost its slot since the period of the hold
+    /// closed: what a commit charges beyond the hold is charged to a new state.
+    fn update_lost(
+        &self,
+        item: &HoldItem,
+        times: Times,
+        change: &mut impl FnMut(&AnyLimit, &mut AnyState, DecisionTime) -> u64,
+    ) -> Option<(u64, (u32, AnyState))> {
+        let limits = read(&self.limits);
+        let (limit, decided_at) = limits.get(item.tag, times)?;
+        let fresh = limit.fresh(decided_at.period);
+        let carried = MigratedState { tag: item.tag, limit, state: fresh };
+        let MigratedState { tag, limit, .. } =
+            limits.current(carried, times.now, Some(decided_at.period.index));
+        drop(limits);
+        if !matches!(limit, AnyLimit::Quota(_)) {
+            return None;
+        }
+        let mut state = fresh;
+        let units = change(&limit, &mut state, decided_at);
+        if state != fresh {
+            let mut location = self.wide.enter(item.hash, times.now, self);
+            if let KeyLocation::Full(chain) = location {
+                drop(chain);
+                self.wide.sweep(times.now, self);
+                location = self.wide.enter(item.hash, times.now, self);
+            }
+            // A full table drops what cannot be denied any more.
+            if let KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) =
+                location
+            {
+                let line = chain.line(at.line);
+                line.set_fingerprint(at.slot, item.hash);
+                line.store(at.slot, WideLine::pack(tag, &state, decided_at));
+            }
+        }
+        Some((units, (tag, state)))
     }
 
     /// Refunds the cost of a plan at every limit, and returns the most that any refunded.
@@ -238,7 +283,7 @@ impl MemoryStore {
             return Ok(units);
         }
         let refund = |charge: &Charge<'_>| {
-            let item = self.hold_item(charge.tag, charge);
+            let item = self.hold_item(charge.tag, charge, 0);
             let HoldItem { hash, units, durability, .. } = item;
             let refund = |limit: &AnyLimit, state: &mut AnyState, decided_at| {
                 limit.refund(state, units, decided_at)
@@ -267,16 +312,19 @@ impl MemoryStore {
         let mut forget = |charge: &Charge<'_>| {
             let held = tables.held(charge.hash);
             let forgotten = self.with_slot(charge.limit, charge.hash, |line, slot| {
-                if held == 0 {
+                let state = line.load_state(slot, charge.limit).with_held(held);
+                let fresh = charge.limit.forgotten(&state, charge.period);
+                if fresh.held() == 0 {
                     line.clear(slot);
                     self.uncount(charge.limit);
                 } else {
                     let decided_at = DecisionTime { now: Timestamp::ZERO, period: charge.period };
-                    let fresh = charge.limit.fresh(charge.period).with_held(held);
                     line.store(slot, charge.tag, &fresh, decided_at);
                 }
+                fresh.held()
             });
-            if forgotten.is_some() {
+            if let Some(held) = forgotten {
+                tables.set_held(charge.hash, held);
                 tables.note_state(self.durability(charge), (charge.limit, charge.hash));
             }
             forgotten

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tidegate_core::Timestamp;
+use tidegate_core::{Period, Timestamp};
 
-use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
+use crate::any_limit::{AnyCharge, AnyLimit, AnyState, DecisionTime, NO_PERIOD};
 use crate::cycle::{CycleClock, Times};
 #[cfg(feature = "durable")]
 use crate::policy::Cycle;
@@ -315,6 +315,8 @@ impl LimitRegistry {
             if let (AnyState::Quota(state), false) = (&mut carried.state, next.has_cycle_of(known))
             {
                 // Periods of another calendar have other numbers.
+                let since_hold = state.period.saturating_sub(state.held_from);
+                state.held_from = successor.period_after.saturating_sub(since_hold);
                 state.period = successor.period_after;
                 last = last.in_period(successor.period_after);
             }
@@ -382,6 +384,22 @@ impl LimitRegistry {
     pub(crate) fn is_idle(&self, carried: MigratedState, since: Timestamp) -> bool {
         let current = self.current(carried, since, None);
         current.limit.is_idle(&current.state, since)
+    }
+
+    /// Whether a quota without carry is in debt, or stays so when its period closes.
+    ///
+    /// How many periods have closed is not known here: a larger debt is kept until a request finds
+    /// it paid.
+    pub(crate) fn owes(&self, carried: MigratedState, since: Timestamp, is_over: bool) -> bool {
+        let MigratedState { limit, state, .. } = self.current(carried, since, None);
+        match (limit, state) {
+            (AnyLimit::Quota(limit), AnyState::Quota(state)) if is_over => {
+                let index = state.period.saturating_add(1);
+                limit.current(&state, Period { index, ends: None }).debt > 0
+            }
+            (_, AnyState::Quota(state)) => state.debt > 0,
+            _ => false,
+        }
     }
 
     /// Whether a quota carries unused units over, or does so since a later edit.
@@ -461,21 +479,28 @@ impl LimitRegistry {
 
 impl MigratedState {
     /// Refunds up to `units` of the charge that left this state, from the state of its key.
+    /// `outstanding` are the units of the charge that were not refunded yet.
     pub(crate) fn refund(
         &mut self,
         limit: &AnyLimit,
         state: &mut AnyState,
-        units: u64,
+        (units, outstanding): (u64, &mut u64),
         at: DecisionTime,
     ) -> u64 {
-        // Equal buckets may count in different ticks; their words tell.
-        if self.limit.to_words() == limit.to_words() {
-            return limit.refund_charge(state, &mut self.state, units, at);
+        let units = units.min(*outstanding);
+        let mut charge = AnyCharge { state: self.state, units: *outstanding };
+        let is_quota = matches!((limit, self.limit), (AnyLimit::Quota(_), AnyLimit::Quota(_)));
+        // Equal buckets may count in different ticks; their words tell. Quotas count in units.
+        if is_quota || self.limit.to_words() == limit.to_words() {
+            let refunded = limit.refund_charge(state, &mut charge, units, at);
+            (self.state, *outstanding) = (charge.state, charge.units);
+            return refunded;
         }
         // The key has come under another limit since.
-        let outstanding = self.limit.refund(&mut self.state.clone(), units, at);
-        let refunded = limit.refund(state, units.min(outstanding), at);
+        let most = self.limit.refund(&mut self.state.clone(), units, at);
+        let refunded = limit.refund(state, units.min(most), at);
         self.limit.refund(&mut self.state, refunded, at);
+        *outstanding -= refunded.min(*outstanding);
         refunded
     }
 

@@ -112,10 +112,11 @@ impl MemoryStore {
         let mut items = Several::new();
         for (index, charge) in plan.charges.iter().enumerate() {
             let (before, after) = (&carried[index], states[index]);
+            let mut is_stored = false;
             match spots[index] {
                 StateLocation::Slot { line, slot } => {
                     let at = (&mut lines[line], slot);
-                    let is_stored =
+                    is_stored =
                         self.store_in_slot(at, charge, (before, &after), decision_times[index]);
                     if let (true, Some(tables)) = (is_stored, tables.as_deref_mut()) {
                         let state = (charge.limit, charge.hash);
@@ -135,8 +136,7 @@ impl MemoryStore {
                 | StateLocation::Lost => {}
             }
             if let Some(tables) = tables.as_deref_mut()
-                && matches!(spots[index], StateLocation::Slot { .. } | StateLocation::HoldTables)
-                && after.held() != before.state.held()
+                && (is_stored || spots[index] == StateLocation::HoldTables)
             {
                 tables.set_held(charge.hash, after.held());
             }
@@ -145,7 +145,7 @@ impl MemoryStore {
                 spot => spot == StateLocation::HoldTables,
             };
             if is_held && decisions[index].is_allowed() {
-                items.push(self.hold_item(before.tag, charge));
+                items.push(self.hold_item(before.tag, charge, after.period()));
             }
             if let (Some(tables), StateLocation::Slot { .. }) =
                 (tables.as_deref_mut(), spots[index])
@@ -159,10 +159,10 @@ impl MemoryStore {
     }
 
     /// A charge's part of a hold.
-    pub(crate) fn hold_item(&self, tag: u32, charge: &Charge<'_>) -> HoldItem {
+    pub(crate) fn hold_item(&self, tag: u32, charge: &Charge<'_>, period: u64) -> HoldItem {
         let Charge { hash, cost: units, is_by_request, .. } = *charge;
         let durability = self.durability(charge);
-        HoldItem { tag, hash, units, is_by_request, durability, charged: None }
+        HoldItem { tag, hash, units, period, is_by_request, durability, charged: None }
     }
 
     /// Writes a decided state to its slot, or frees the slot of a key that stays unknown. Reports
@@ -212,35 +212,39 @@ impl MemoryStore {
         let state = match spot {
             StateLocation::Slot { line, slot } => {
                 let line = &lines[line];
-                let mut state = match line.tag(slot) {
+                // A new slot is pinned until the decision is made.
+                let held = match tables {
+                    Some(tables) if line.is_pinned(slot) => Some(tables.held(charge.hash)),
+                    None if line.is_pinned(slot) && line.tag(slot) != 0 => {
+                        return Err(Fallback::NeedsHoldTables);
+                    }
+                    _ => None,
+                };
+                let with_held = |state: AnyState| match held {
+                    Some(held) => state.with_held(held),
+                    None => state,
+                };
+                match line.tag(slot) {
                     0 => {
                         now = self.no_earlier_than_reuse(charge.limit, now);
-                        match tables {
+                        with_held(match tables {
                             Some(tables) => tables.shared.estimate(charge, limits, now),
                             // A thread with the overflow counters may have claimed it.
                             None if self.is_sharing.load(Ordering::SeqCst) => {
                                 return Err(Fallback::NeedsHoldTables);
                             }
                             None => limit.fresh(charge.period),
-                        }
+                        })
                     }
-                    known if known == tag => line.load_state(slot, charge.limit),
+                    known if known == tag => with_held(line.load_state(slot, charge.limit)),
                     older => {
-                        let state = line.load_state(slot, charge.limit);
+                        // Some holds end with the periods that close on the way.
+                        let state = with_held(line.load_state(slot, charge.limit));
                         let carried = limits.carry(older, state, charge, now);
                         (tag, limit) = (carried.tag, carried.limit);
                         carried.state
                     }
-                };
-                if line.is_pinned(slot) {
-                    match tables {
-                        Some(tables) => state = state.with_held(tables.held(charge.hash)),
-                        // A new slot is pinned until the decision is made.
-                        None if line.tag(slot) == 0 => {}
-                        None => return Err(Fallback::NeedsHoldTables),
-                    }
                 }
-                state
             }
             StateLocation::HoldTables => {
                 let tables = tables.ok_or(Fallback::NeedsHoldTables)?;

@@ -234,7 +234,17 @@ impl MemoryStore {
                     Some(AnyLimit::Cooldown(_)) | None => continue,
                     Some(AnyLimit::Slots(_)) => {}
                     Some(limit) => {
-                        self.with_slot(&limit, item.hash, |line, slot| line.set_pinned(slot, true));
+                        let is_held = self.with_slot(&limit, item.hash, |line, slot| {
+                            let is_held = item.is_held_in(&line.load_state(slot, &limit));
+                            if is_held {
+                                line.set_pinned(slot, true);
+                            }
+                            is_held
+                        });
+                        // The hold of a period that has closed is not among the held units.
+                        if is_held != Some(true) {
+                            continue;
+                        }
                     }
                 }
                 tables.set_held(item.hash, units);
@@ -282,6 +292,7 @@ impl SnapshotWriter {
             out.u32(item.tag);
             out.u64(item.hash);
             out.u64(item.units);
+            out.u64(item.period);
             out.u32(u32::from(item.is_by_request));
         });
     }
@@ -350,6 +361,7 @@ impl<'a> SnapshotReader<'a> {
                 tag: reader.u32()?,
                 hash: reader.u64()?,
                 units: reader.u64()?,
+                period: reader.u64()?,
                 is_by_request: reader.u32()? == 1,
                 durability: Durability::Memory,
                 charged: None,
