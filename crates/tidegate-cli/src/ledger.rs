@@ -358,6 +358,7 @@ fn booking_name(booking: Transfer) -> &'static str {
         Transfer::Cancelled => "cancelled",
         Transfer::Expired => "expired",
         Transfer::Refunded => "refunded",
+        Transfer::Forgiven => "forgiven",
         _ => "booked",
     }
 }

@@ -153,6 +153,13 @@ impl Bucket {
         BucketState { full_at_ticks: self.full_at_ticks(level_ticks, to), held: state.held }
     }
 
+    /// Units by which a bucket is overdrawn, rounded up.
+    #[must_use]
+    pub fn overdrawn(&self, state: &BucketState, now: Timestamp) -> u64 {
+        let ticks = self.level_ticks(state, now).saturating_sub(self.capacity_ticks);
+        self.units_up(ticks, u64::MAX)
+    }
+
     /// How far the bucket is from full, in ticks, never less than what is held.
     #[inline(always)]
     fn level_ticks(&self, state: &BucketState, now: Timestamp) -> u128 {

@@ -40,7 +40,7 @@ pub use bucket::{Bucket, BucketState};
 pub use cooldown::{Cooldown, CooldownState};
 pub use decision::{Decision, Verdict, Wait};
 pub use error::{LimitError, LimitErrorKind};
-pub use quota::{Carry, Period, Quota, QuotaState};
+pub use quota::{Carry, Committed, Debt, HeldUnits, Period, Quota, QuotaCharge, QuotaState};
 pub use rate::Rate;
 pub use sliding::{Sliding, SlidingRecord, SlidingState};
 pub use time::Timestamp;

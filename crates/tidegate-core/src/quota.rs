@@ -4,15 +4,21 @@ use crate::decision::{Outcome, Span};
 use crate::error::{LimitError, nonzero};
 use crate::{Decision, Timestamp};
 
+mod settle;
+
+pub use settle::{Committed, HeldUnits, QuotaCharge};
+
 /// An amount per period, where the periods come from outside: calendar months, or rounds that the
 /// host closes.
 ///
 /// The arithmetic knows only that periods are numbered upwards. Unused units lapse when a period
-/// closes, or carry over according to [`Carry`].
+/// closes, or carry over according to [`Carry`]. Checks and holds never overdraw; a commit of more
+/// than was held may, according to [`Debt`], and the next periods pay for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     max: u64,
     carry: Carry,
+    debt: Debt,
 }
 
 /// What happens to unused units when a period closes.
@@ -24,6 +30,17 @@ pub enum Carry {
     UpTo(u64),
     /// They are added to the next period, all of them.
     All,
+}
+
+/// How far commits may overdraw, for costs that are known only afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Debt {
+    /// As far as they cost: nothing is forgiven.
+    All,
+    /// Until this many units are owed; what is beyond that is forgiven.
+    UpTo(u64),
+    /// Not at all: what is beyond the quota is forgiven.
+    Nothing,
 }
 
 /// The open period: its number, and when it ends if that is known.
@@ -44,8 +61,12 @@ pub struct QuotaState {
     pub used: u64,
     /// Units carried over from earlier periods.
     pub carried: u64,
-    /// Units on hold, whatever period they were held in.
+    /// Units on hold.
     pub held: u64,
+    /// The earliest period whose holds are in `held`: without carry, a hold ends with its period.
+    pub held_from: u64,
+    /// Units owed by this period and the next ones.
+    pub debt: u64,
 }
 
 impl Quota {
@@ -54,7 +75,15 @@ impl Quota {
         if let Carry::UpTo(bound) = carry {
             nonzero("carry", bound)?;
         }
-        Ok(Self { max: nonzero("max", max)?, carry })
+        Ok(Self { max: nonzero("max", max)?, carry, debt: Debt::All })
+    }
+
+    /// The same quota, whose commits may overdraw it this far; [`Debt::All`] unless set.
+    pub fn with_debt(self, debt: Debt) -> Result<Self, LimitError> {
+        if let Debt::UpTo(bound) = debt {
+            nonzero("debt", bound)?;
+        }
+        Ok(Self { debt, ..self })
     }
 
     /// Units that each period adds.
@@ -69,10 +98,17 @@ impl Quota {
         self.carry
     }
 
+    /// How far commits may overdraw.
+    #[must_use]
+    pub const fn debt(&self) -> Debt {
+        self.debt
+    }
+
     /// The state of a key that is new in `period`.
     #[must_use]
     pub const fn fresh(&self, period: Period) -> QuotaState {
-        QuotaState { period: period.index, used: 0, carried: 0, held: 0 }
+        let index = period.index;
+        QuotaState { period: index, used: 0, carried: 0, held: 0, held_from: index, debt: 0 }
     }
 
     /// Charges `cost` if it fits, else charges nothing.
@@ -99,68 +135,8 @@ impl Quota {
         decision.uncharged(&self.decide(&current, 0, period, now))
     }
 
-    /// Refunds up to `units` that were charged in the open period, and returns how many.
-    ///
-    /// A closed period returns nothing.
-    pub fn refund(&self, state: &mut QuotaState, units: u64, period: Period) -> u64 {
-        let mut current = self.current(state, period);
-        let given = units.min(current.used);
-        if given > 0 {
-            current.used -= given;
-            *state = current;
-        }
-        given
-    }
-
-    /// Refunds up to `units` of one charge, and returns how many. `charge` is the state as that
-    /// charge left it; the refund is taken from it as well.
-    pub fn refund_charge(
-        &self,
-        state: &mut QuotaState,
-        charge: &mut QuotaState,
-        units: u64,
-        period: Period,
-    ) -> u64 {
-        let outstanding = self.refund(&mut { *charge }, units, period);
-        let refunded = self.refund(state, units.min(outstanding), period);
-        self.refund(charge, refunded, period);
-        refunded
-    }
-
-    /// Holds `units` if they fit.
-    pub fn hold(
-        &self,
-        state: &mut QuotaState,
-        units: u64,
-        period: Period,
-        now: Timestamp,
-    ) -> Decision {
-        let current = self.current(state, period);
-        let decision = self.decide(&current, units, period, now);
-        if decision.is_allowed() && units > 0 {
-            *state = QuotaState { held: current.held + units, ..current };
-        }
-        decision
-    }
-
-    /// Turns a hold of `units` into a charge of `actual` in the open period, and returns how much
-    /// of it was charged: what was held, and what else there is room for.
-    pub fn commit(&self, state: &mut QuotaState, units: u64, actual: u64, period: Period) -> u64 {
-        let mut current = self.current(state, period);
-        let units = units.min(current.held);
-        current.held -= units;
-        let charged = actual.min(self.available(&current).max(units));
-        current.used = current.used.saturating_add(charged);
-        *state = current;
-        charged
-    }
-
-    /// Releases a hold of `units`.
-    pub fn cancel(&self, state: &mut QuotaState, units: u64, period: Period) {
-        self.commit(state, units, 0, period);
-    }
-
-    /// The state as of `period`: closed periods have carried over or lapsed.
+    /// The state as of `period`: closed periods have paid debt, and what they had left has carried
+    /// over or lapsed.
     ///
     /// A period that is numbered lower than the state's is an old one read late: the state stays.
     #[must_use]
@@ -169,14 +145,21 @@ impl Quota {
         if closed == 0 {
             return *state;
         }
-        let unused = self.max.saturating_add(state.carried).saturating_sub(state.used);
-        let unused = unused.saturating_add(self.max.saturating_mul(closed - 1));
+        let room = self.capacity(state).saturating_sub(state.used);
+        // At most (2^64 - 1)^2 + 2^64 - 1: no overflow.
+        let room = u128::from(room) + u128::from(self.max) * u128::from(closed - 1);
+        let unused = saturated(room.saturating_sub(state.debt.into()));
         let carried = match self.carry {
             Carry::Nothing => 0,
             Carry::UpTo(bound) => unused.min(bound),
             Carry::All => unused,
         };
-        QuotaState { period: period.index, used: 0, carried, held: state.held }
+        let (held, held_from) = match self.carry {
+            Carry::Nothing => (0, period.index),
+            Carry::UpTo(_) | Carry::All => (state.held, state.held_from),
+        };
+        let debt = state.debt.saturating_sub(saturated(room));
+        QuotaState { period: period.index, used: 0, carried, held, held_from, debt }
     }
 
     /// A state at least as restrictive as both: the state of two keys that share one counter.
@@ -189,39 +172,55 @@ impl Quota {
             used: later.used.max(earlier.used),
             carried: later.carried.min(earlier.carried),
             held: later.held.max(earlier.held),
+            // Each hold of either can be released.
+            held_from: later.held_from.min(earlier.held_from),
+            debt: later.debt.max(earlier.debt),
         }
     }
 
+    /// What the state's period has.
+    fn capacity(&self, current: &QuotaState) -> u64 {
+        self.max.saturating_add(current.carried)
+    }
+
     fn available(&self, current: &QuotaState) -> u64 {
-        let taken = current.used.saturating_add(current.held);
-        self.max.saturating_add(current.carried).saturating_sub(taken)
+        saturated(u128::from(self.capacity(current)).saturating_sub(current.taken()))
+    }
+
+    /// Whether `cost` fits; no cost fits an overdrawn period, not even zero.
+    fn fits(&self, current: &QuotaState, cost: u64) -> bool {
+        current.taken() + u128::from(cost) <= u128::from(self.capacity(current))
     }
 
     fn decide(&self, current: &QuotaState, cost: u64, period: Period, now: Timestamp) -> Decision {
-        let available = self.available(current);
         // The end of a period that is over, or older than the state, says nothing about a retry.
         let is_open = period.index == current.period;
         let ends = period.ends.filter(|&ends| is_open && ends > now);
-        let outcome = if cost <= available {
+        let outcome = if self.fits(current, cost) {
             Outcome::Allow
         } else if cost > self.most_ever() {
             Outcome::DenyForEver
-        } else if ends.is_some() && cost <= self.available(&self.next(current)) {
+        } else if ends.is_some() && self.fits(&self.next(current), cost) {
             Outcome::DenyForNow
         } else {
             // A round that the host closes, a hold, or more periods than this one.
             Outcome::DenyUnknown
         };
         let charged = if outcome == Outcome::Allow { cost } else { 0 };
-        let ends_ns = ends.map(|ends| ends.as_nanos() - now.as_nanos());
-        let is_touched = current.used.saturating_add(current.held).saturating_add(charged) > 0;
+        let ends_ticks = u128::from(ends.map_or(u64::MAX, |ends| ends.as_nanos() - now.as_nanos()));
+        let spent_ticks = match current.taken() + u128::from(charged) {
+            0 => 0,
+            // When the debt is paid is unknown, unless the open period pays it.
+            _ if current.debt > 0 && self.next(current).debt > 0 => u128::from(u64::MAX),
+            _ => ends_ticks,
+        };
         Decision {
             outcome,
-            limit: self.max,
+            limit: self.capacity(current),
             now,
-            room_ticks: u128::from(available - charged),
-            lack_ticks: u128::from(ends_ns.unwrap_or(u64::MAX)),
-            spent_ticks: if is_touched { u128::from(ends_ns.unwrap_or(u64::MAX)) } else { 0 },
+            room_ticks: u128::from(self.available(current) - charged),
+            lack_ticks: ends_ticks,
+            spent_ticks,
             ticks_per_unit: 1,
             ticks_per_ns: 1,
             span: Span::UNKNOWN,
@@ -244,6 +243,13 @@ impl Quota {
     }
 }
 
+impl QuotaState {
+    /// What is not available.
+    fn taken(&self) -> u128 {
+        u128::from(self.used) + u128::from(self.held) + u128::from(self.debt)
+    }
+}
+
 impl Period {
     /// The time until it ends, if that is known.
     #[must_use]
@@ -251,6 +257,10 @@ impl Period {
         let ends = self.ends?;
         Some(Duration::from_nanos(ends.as_nanos().saturating_sub(now.as_nanos())))
     }
+}
+
+fn saturated(units: u128) -> u64 {
+    u64::try_from(units).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Algorithm, Bucket, BucketState, Carry, Cooldown, CooldownState, Decision, Period, Quota,
-    QuotaState, Sliding, SlidingState, Timestamp, Window, WindowState,
+    Algorithm, Bucket, BucketState, Carry, Committed, Cooldown, CooldownState, Debt, Decision,
+    HeldUnits, Period, Quota, QuotaCharge, QuotaState, Sliding, SlidingState, Timestamp, Window,
+    WindowState,
 };
 
 use crate::policy::Mode;
@@ -29,6 +30,15 @@ pub(crate) enum AnyState {
     Cooldown(CooldownState),
     Quota(QuotaState),
     Slots { held: u64 },
+}
+
+/// One commit's charge, for refunds of it and of no other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnyCharge {
+    /// The state as the commit left it, less refunds.
+    pub(crate) state: AnyState,
+    /// What of it was not refunded yet.
+    pub(crate) units: u64,
 }
 
 /// The time of a decision, and the period that a quota is in.
@@ -153,7 +163,12 @@ impl AnyLimit {
                     Carry::UpTo(bound) => (1, bound),
                     Carry::All => (2, 0),
                 };
-                (5, [limit.max(), carry, bound, 0])
+                let (debt, most) = match limit.debt() {
+                    Debt::All => (0, 0),
+                    Debt::UpTo(most) => (1, most),
+                    Debt::Nothing => (2, 0),
+                };
+                (5, [limit.max(), carry | (debt << 8), bound, most])
             }
             Self::Slots(max) => (6, [max, 0, 0, 0]),
         }
@@ -178,12 +193,17 @@ impl AnyLimit {
             3 => Self::Sliding(Sliding::from_words(words)),
             4 => Self::Cooldown(Cooldown::from_words(words)),
             5 => {
-                let carry = match words[1] {
+                let carry = match words[1] & 0xff {
                     0 => Carry::Nothing,
                     1 => Carry::UpTo(words[2]),
                     _ => Carry::All,
                 };
-                Self::Quota(Quota::new(words[0], carry).ok()?)
+                let debt = match words[1] >> 8 {
+                    0 => Debt::All,
+                    1 => Debt::UpTo(words[3]),
+                    _ => Debt::Nothing,
+                };
+                Self::Quota(Quota::new(words[0], carry).and_then(|it| it.with_debt(debt)).ok()?)
             }
             _ => Self::Slots(words[0]),
         })
@@ -269,8 +289,32 @@ impl AnyLimit {
         )
     }
 
-    /// Refunds up to `units` of one charge, which left the state `charge`, and returns how many.
+    /// Refunds up to `units` of one charge, and returns how many. The refund is taken from `charge`
+    /// as well.
     pub(crate) fn refund_charge(
+        &self,
+        state: &mut AnyState,
+        charge: &mut AnyCharge,
+        units: u64,
+        at: DecisionTime,
+    ) -> u64 {
+        let AnyCharge { state: left, units: outstanding } = charge;
+        if let (Self::Quota(limit), AnyState::Quota(state), AnyState::Quota(left)) =
+            (self, &mut *state, &mut *left)
+        {
+            let mut charge = QuotaCharge { state: *left, units: *outstanding };
+            let refunded = limit.refund_charge(state, &mut charge, units, at.period);
+            (*left, *outstanding) = (charge.state, charge.units);
+            return refunded;
+        }
+        let units = units.min(*outstanding);
+        let refunded = self.refund_left(state, left, units, at);
+        *outstanding -= refunded.min(*outstanding);
+        refunded
+    }
+
+    /// Refunds up to `units` of a charge that left this state, of a limit that is no quota.
+    fn refund_left(
         &self,
         state: &mut AnyState,
         charge: &mut AnyState,
@@ -287,39 +331,59 @@ impl AnyLimit {
             (Self::Sliding(limit), AnyState::Sliding(state), AnyState::Sliding(charge)) => {
                 limit.refund_charge(state, charge, units, at.now)
             }
-            (Self::Quota(limit), AnyState::Quota(state), AnyState::Quota(charge)) => {
-                limit.refund_charge(state, charge, units, at.period)
-            }
             // A cooldown and slots give nothing back.
             _ => 0,
         }
     }
 
-    /// Turns a hold into a charge of `actual`, and returns how much of it was charged.
+    /// Turns a hold into a charge of `actual`.
     pub(crate) fn commit(
         &self,
         state: &mut AnyState,
-        units: u64,
+        held: HeldUnits,
         actual: u64,
         at: DecisionTime,
-    ) -> u64 {
-        dispatch!(
-            (self, state), limit, state => limit.commit(state, units, actual, at.now),
-            quota => limit.commit(state, units, actual, at.period),
+    ) -> Committed {
+        let (units, overdrawn) = (held.units, self.overdrawn(state, at.now));
+        let charged = dispatch!(
+            (self, &mut *state), limit, state => limit.commit(state, units, actual, at.now),
+            quota => return limit.commit(state, held, actual, at.period),
             slots(_max, held) => {
                 *held = held.saturating_sub(units);
                 actual
             }
-        )
+        );
+        let debt = self.overdrawn(state, at.now).saturating_sub(overdrawn).min(charged);
+        Committed { charged, debt, closed: 0, forgiven: actual.saturating_sub(charged) }
+    }
+
+    /// Units by which a bucket is overdrawn.
+    fn overdrawn(&self, state: &AnyState, now: Timestamp) -> u64 {
+        match (self, state) {
+            (Self::Bucket(limit), AnyState::Bucket(state)) => limit.overdrawn(state, now),
+            _ => 0,
+        }
     }
 
     /// Releases a hold.
-    pub(crate) fn cancel(&self, state: &mut AnyState, units: u64, at: DecisionTime) {
+    pub(crate) fn cancel(&self, state: &mut AnyState, held: HeldUnits, at: DecisionTime) {
+        let units = held.units;
         dispatch!(
             (self, state), limit, state => limit.cancel(state, units, at.now),
-            quota => limit.cancel(state, units, at.period),
+            quota => limit.cancel(state, held, at.period),
             slots(_max, held) => *held = held.saturating_sub(units),
         );
+    }
+
+    /// A fresh state with the holds of `state`.
+    pub(crate) fn forgotten(&self, state: &AnyState, period: Period) -> AnyState {
+        match (self, state, self.fresh(period)) {
+            (Self::Quota(limit), AnyState::Quota(state), AnyState::Quota(fresh)) => {
+                let QuotaState { held, held_from, .. } = limit.current(state, period);
+                AnyState::Quota(QuotaState { held, held_from, ..fresh })
+            }
+            (_, state, fresh) => fresh.with_held(state.held()),
+        }
     }
 
     /// Whether the state is as good as fresh, at `now` or later.
@@ -445,6 +509,14 @@ impl AnyState {
             Self::Cooldown(_) => 0,
             Self::Quota(state) => state.held,
             Self::Slots { held } => *held,
+        }
+    }
+
+    /// The period that a hold is made in, where the limit has periods.
+    pub(crate) fn period(&self) -> u64 {
+        match self {
+            Self::Quota(state) => state.period,
+            _ => 0,
         }
     }
 

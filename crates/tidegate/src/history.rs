@@ -300,6 +300,11 @@ impl Version {
         }
     }
 
+    /// The number of a period of the version before.
+    fn renumbered(&self, period: u64) -> u64 {
+        self.period.saturating_sub(self.period_before.saturating_sub(period))
+    }
+
     fn has_cycle_of(&self, other: &Self) -> bool {
         match (&self.cycle, &other.cycle) {
             (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),

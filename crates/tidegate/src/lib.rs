@@ -264,8 +264,8 @@ pub use store::{
 pub use table::WhenFull;
 pub use throttle::{Call, CallLimit, Throttle, ThrottleBuilder};
 pub use tidegate_core::{
-    Algorithm, Bucket, Carry, Cooldown, Decision, LimitError, LimitErrorKind, Period, Quota, Rate,
-    Sliding, Timestamp, Verdict, Wait, Window,
+    Algorithm, Bucket, Carry, Cooldown, Debt, Decision, LimitError, LimitErrorKind, Period, Quota,
+    Rate, Sliding, Timestamp, Verdict, Wait, Window,
 };
 
 /// The examples of the README are tests.

@@ -83,7 +83,8 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
             repeats_survive_edits slots_are_never_more_than_there_are forgetting_keeps_holds
             all_rules_are_held_or_none;
         quotas: calendar_days_follow_the_zone rounds_carry_over cost_tables_price
-            calendars_can_be_changed;
+            calendars_can_be_changed debt_is_paid_by_the_next_rounds holds_end_with_their_round
+            forgotten_keys_keep_holds_of_earlier_rounds;
         overrides: first_match_counts they_end_by_themselves they_come_and_go_mid_window
             ended_ones_stop_refilling_at_their_end moving_the_end_keeps_history
             unlimited_in_between_refills_nothing stacked_ones_refill_nothing;

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate_core::{Decision, Timestamp};
+use tidegate_core::{Committed, Decision, HeldUnits, Timestamp};
 
 use crate::any_limit::{
-    AnyLimit, AnyState, DecisionTime, Decisions, INLINE, LimitRequest, Operation,
+    AnyCharge, AnyLimit, AnyState, DecisionTime, Decisions, INLINE, LimitRequest, Operation,
 };
 use crate::any_limit::decide as decide_limits;
 use crate::cycle::Times;
@@ -50,8 +50,10 @@ pub(crate) struct HoldItem {
     /// The version of the limits when they were held.
     pub(crate) tag: u32,
     pub(crate) hash: u64,
-    /// What is on hold, or what was charged once the hold is settled.
+    /// What is on hold, or once the hold is settled, what of its charge can be refunded.
     pub(crate) units: u64,
+    /// The period of a quota's state after the hold was made.
+    pub(crate) period: u64,
     /// Whether the rule charges the request's cost, and not its own.
     pub(crate) is_by_request: bool,
     pub(crate) durability: Durability,
@@ -81,6 +83,10 @@ pub(crate) struct ItemOutcome {
     pub(crate) units: u64,
     /// Whether a state that counts units took them.
     pub(crate) counts_units: bool,
+    /// What of a commit's charge is owed by the next periods.
+    pub(crate) debt: u64,
+    /// What a commit did not charge.
+    pub(crate) forgiven: u64,
 }
 
 impl KeyState {
@@ -134,7 +140,8 @@ pub(crate) fn decide(view: &mut View<'_>, plan: &Plan<'_>, decisions: &mut Decis
         }
         let is_held = plan.act == Operation::Hold || matches!(charge.limit, AnyLimit::Slots(_));
         if is_held && plan.act != Operation::Look && is_allowed && decisions[index].is_allowed() {
-            outcome.items.push(HoldItem::new(plan, charge, before.tag));
+            let item = HoldItem::new(plan, charge, before.tag);
+            outcome.items.push(HoldItem { period: after.period(), ..item });
         }
         let decided = (&decisions[index], is_allowed);
         outcome.units.push(charged_units(request, &before.state, decided));
@@ -165,16 +172,22 @@ pub(crate) fn settle_item(
     item: &mut HoldItem,
     settlement: Settlement,
 ) -> ItemOutcome {
-    let (held, is_by_request) = (item.units, item.is_by_request);
+    let held = view.history.held_units(item);
     let mut charge = view.history.charge_of(item, view.times);
+    // What can be refunded afterwards.
+    let mut left = item.units;
+    let mut done = Committed::default();
+    let is_by_request = item.is_by_request;
     let change = |limit: &AnyLimit, state: &mut AnyState, decided_at| match settlement {
         Settlement::Commit { actual } => {
-            let actual = actual.filter(|_| is_by_request).unwrap_or(held);
-            limit.commit(state, held, actual, decided_at)
+            let actual = actual.filter(|_| is_by_request).unwrap_or(held.units);
+            done = limit.commit(state, held, actual, decided_at);
+            left = done.charged - done.closed;
+            done.charged
         }
         Settlement::Refund { units, .. } => charge
             .as_mut()
-            .map_or(0, |charge| charge.refund((limit, state), units.min(held), decided_at)),
+            .map_or(0, |charge| charge.refund((limit, state), (units, &mut left), decided_at)),
         Settlement::Cancel | Settlement::Renew => {
             limit.cancel(state, held, decided_at);
             0
@@ -182,20 +195,18 @@ pub(crate) fn settle_item(
     };
     let (units, after) = update(view, index, item, change);
     let counts_units = after.is_some_and(|stored| stored.state.counts_units());
-    (item.units, item.charged) = match settlement {
-        Settlement::Refund { .. } => {
-            let left = charge.map(|it| Box::new(StoredState { tag: it.tag, state: it.state }));
-            (held - units.min(held), left)
-        }
-        _ => (units, after.map(Box::new)),
-    };
-    ItemOutcome { units, counts_units }
+    let of_refund = charge.map(|it| StoredState { tag: it.tag, state: it.state });
+    let is_refund = matches!(settlement, Settlement::Refund { .. });
+    item.charged = if is_refund { of_refund } else { after }.map(Box::new);
+    item.units = left;
+    ItemOutcome { units, counts_units, debt: done.debt, forgiven: done.forgiven }
 }
 
 /// Releases an item of an expired hold; the view's time is that of the expiry.
 pub(crate) fn expire_item(view: &mut View<'_>, index: usize, item: &HoldItem) {
+    let held = view.history.held_units(item);
     update(view, index, item, |limit, state, decided_at| {
-        limit.cancel(state, item.units, decided_at);
+        limit.cancel(state, held, decided_at);
         0
     });
 }
@@ -209,12 +220,15 @@ pub(crate) fn refund(view: &mut View<'_>, index: usize, item: &HoldItem) -> u64 
 }
 
 /// Makes a key unknown, but for its units on hold. Returns whether it was known.
-pub(crate) fn forget(view: &mut View<'_>, index: usize, charge: &Charge<'_>) -> bool {
+pub(crate) fn forget(view: &mut View<'_>, index: usize, plan: &Plan<'_>) -> bool {
+    let (charge, now) = (&plan.charges[index], view.times.now);
+    let Some(stored) = view.keys[index].stored else { return false };
+    let meets = |conditions: &[Condition]| plan.meets(charge, conditions);
+    let key = KeyRef { hash: charge.hash, meets: &meets };
+    let current = view.history.current_of_charge(stored, charge, key, now);
+    let state = current.limit.forgotten(&current.state, charge.period);
     let key = &mut view.keys[index];
-    let Some(stored) = key.stored else { return false };
-    let held = stored.state.held();
-    let state = charge.limit.fresh(charge.period).with_held(held);
-    key.stored = (held > 0).then_some(StoredState { tag: charge.tag, state });
+    key.stored = (state.held() > 0).then_some(StoredState { tag: charge.tag, state });
     key.decided_at = Some(DecisionTime { now: Timestamp::ZERO, period: charge.period });
     key.is_changed = true;
     true
@@ -238,7 +252,17 @@ fn update(
     let key = KeyRef { hash: item.hash, meets: &meets };
     let Some(stored) = view.keys[index].stored else {
         let limit = rule.limit_at(newest, key).limit;
-        return (change(limit, &mut limit.fresh(decided_at.period), decided_at), None);
+        let fresh = limit.fresh(decided_at.period);
+        let mut state = fresh;
+        let units = change(limit, &mut state, decided_at);
+        let after = StoredState { tag: newest, state };
+        // The key of a quota may be forgotten after the period of its hold: what a commit charges
+        // beyond the hold counts now.
+        let is_quota = matches!(state, AnyState::Quota(_));
+        if is_quota && state != fresh {
+            view.keys[index].write(after, decided_at);
+        }
+        return (units, is_quota.then_some(after));
     };
     let current = rule.advance(stored, key, newest, view.times.now);
     // Where the limit in force cannot express the state, it is changed as of the time before.
@@ -270,6 +294,13 @@ impl History {
             current.limit = *charge.limit;
         }
         current
+    }
+
+    /// What an item has on hold, with its period as the newest version numbers them.
+    fn held_units(&self, item: &HoldItem) -> HeldUnits {
+        let rule = self.rule_of(item.tag);
+        let period = rule.map_or(item.period, |rule| rule.period_since(item.tag, item.period));
+        HeldUnits { units: item.units, period }
     }
 
     /// The state that the commit of an item left, as of now: it knows how much of the charge is
@@ -306,17 +337,25 @@ impl Current {
     fn refund(
         &mut self,
         (limit, state): (&AnyLimit, &mut AnyState),
-        units: u64,
+        (units, left): (u64, &mut u64),
         at: DecisionTime,
     ) -> u64 {
+        let mut charge = AnyCharge { state: self.state, units: *left };
         // Equal buckets may count in different ticks; their words tell.
-        if self.limit.to_words() == limit.to_words() {
-            return limit.refund_charge(state, &mut self.state, units, at);
-        }
-        // The key has come under another limit since.
-        let outstanding = self.limit.refund(&mut self.state.clone(), units, at);
-        let refunded = limit.refund(state, units.min(outstanding), at);
-        self.limit.refund(&mut self.state, refunded, at);
+        let refunded = if self.limit.to_words() == limit.to_words() {
+            limit.refund_charge(state, &mut charge, units, at)
+        } else {
+            // The key has come under another limit since.
+            let outstanding = self.limit.refund_charge(
+                &mut self.state.clone(),
+                &mut charge.clone(),
+                units,
+                at,
+            );
+            let refunded = limit.refund(state, outstanding, at);
+            self.limit.refund_charge(&mut self.state.clone(), &mut charge, refunded, at)
+        };
+        (self.state, *left) = (charge.state, charge.units);
         refunded
     }
 }
@@ -326,7 +365,16 @@ impl HoldItem {
     pub(crate) fn new(plan: &Plan<'_>, charge: &Charge<'_>, tag: u32) -> Self {
         let Charge { hash, cost: units, is_by_request, durability, .. } = *charge;
         let key = plan.requests.map_or_else(|| Arc::new([]) as _, |it| it.key_attributes(charge));
-        Self { tag, hash, units, is_by_request, durability, charged: None, key }
+        let (period, charged) = (charge.period.index, None);
+        Self { tag, hash, units, period, is_by_request, durability, charged, key }
+    }
+
+    /// Whether its units are among those that a state has on hold.
+    pub(crate) fn is_held_in(&self, state: &AnyState) -> bool {
+        match state {
+            AnyState::Quota(state) => self.period >= state.held_from,
+            _ => true,
+        }
     }
 
     fn attributes(&self) -> SmallVec<[(&str, &str); 4]> {

@@ -64,6 +64,9 @@ fn parser_and_schema_agree() {
         ("sliding = { max = 5, per = '1s', parts = 16 }", false),
         ("quota = { max = 5, per = 'day', carry = 'all' }", true),
         ("quota = { max = 5, per = 'day', carry = 10 }", true),
+        ("quota = { max = 5, per = 'day', debt = 'all' }", true),
+        ("quota = { max = 5, per = 'day', debt = 10 }", true),
+        ("quota = { max = 5, per = 'day', debt = 0 }", false),
         ("quota = { max = 5, per = 'day', carry = 'some' }", false),
         ("slots = { max = 1, queue = 0, wait = '1s', priority = 'plan' }", true),
         (

@@ -70,3 +70,87 @@ fn closed_period_refunds_nothing() {
     assert_eq!(state, before);
     assert_eq!((limit.refund(&mut state, 9, period(0)), state.used), (8, 0));
 }
+
+/// Holds `units` and commits `actual` at once.
+fn overdraw(limit: &Quota, state: &mut QuotaState, (units, actual): (u64, u64)) -> Committed {
+    let now = period(state.period);
+    assert!(limit.hold(state, units, now, Timestamp::ZERO).is_allowed());
+    limit.commit(state, HeldUnits { units, period: state.period }, actual, now)
+}
+
+#[test]
+fn commit_by_rule_of_debt() {
+    // (rule, actual, charged, debt), for a hold of 4 where 10 are available
+    for (debt, actual, charged, owed) in [
+        (Debt::All, 3, 3, 0),
+        (Debt::All, 10, 10, 0),
+        (Debt::All, 17, 17, 7),
+        (Debt::UpTo(5), 15, 15, 5),
+        (Debt::UpTo(5), 17, 15, 5),
+        (Debt::Nothing, 10, 10, 0),
+        (Debt::Nothing, 17, 10, 0),
+    ] {
+        let limit = Quota::new(10, Carry::Nothing).unwrap().with_debt(debt).unwrap();
+        let mut state = limit.fresh(period(0));
+        let committed = overdraw(&limit, &mut state, (4, actual));
+        let expected = Committed { charged, debt: owed, closed: 0, forgiven: actual - charged };
+        assert_eq!(committed, expected, "{actual} under {debt:?}");
+        assert_eq!(state.debt, owed);
+    }
+}
+
+#[test]
+fn debt_is_reported_until_it_is_paid() {
+    let limit = Quota::new(10, Carry::UpTo(5)).unwrap();
+    let mut state = limit.fresh(period(0));
+    assert_eq!(overdraw(&limit, &mut state, (1, 27)).debt, 17);
+    // (period, is a look allowed, remaining, limit, seconds to reset)
+    for (index, is_allowed, remaining, most, reset) in [
+        (0, false, 0, 10, None),
+        (1, false, 0, 10, None),
+        (2, true, 3, 10, Some(3)),
+        (3, true, 13, 13, Some(0)),
+    ] {
+        let look = limit.peek(&state, 0, period(index), Timestamp::ZERO);
+        assert_eq!((look.is_allowed(), look.remaining()), (is_allowed, remaining), "{index}");
+        assert_eq!(look.limit(), most, "{index}");
+        let reset = reset.map_or(Duration::MAX, Duration::from_secs);
+        assert_eq!(look.reset(), reset, "{index}");
+    }
+}
+
+#[test]
+fn refund_of_a_charge_returns_what_is_still_owed() {
+    // (periods later, refunded of a charge of 27)
+    for (later, refunded) in [(0, 27), (1, 17), (2, 7), (3, 0)] {
+        let limit = Quota::new(10, Carry::Nothing).unwrap();
+        let mut state = limit.fresh(period(0));
+        let committed = overdraw(&limit, &mut state, (1, 27));
+        let mut charge = QuotaCharge::new(state, &committed);
+        let now = period(later);
+        let _ = limit.check(&mut state, 2, now, Timestamp::ZERO);
+        let given = limit.refund_charge(&mut state, &mut charge, u64::MAX, now);
+        assert_eq!(given, refunded, "{later} later");
+        assert_eq!(limit.refund_charge(&mut state, &mut charge, u64::MAX, now), 0);
+    }
+}
+
+/// Debt took what was to be carried over to the holds: the refund may not leave more used than
+/// the period has, as no later period pays for that.
+#[test]
+fn refund_of_a_charge_beyond_its_period_leaves_the_debt_of_others() {
+    let limit = Quota::new(5, Carry::UpTo(7)).unwrap();
+    let mut state = limit.fresh(period(0));
+    let mut hold = |units, index| {
+        assert!(limit.hold(&mut state, units, period(index), Timestamp::ZERO).is_allowed());
+        HeldUnits { units, period: index }
+    };
+    let [first, second, third] = [hold(2, 0), hold(1, 2), hold(4, 2)];
+    assert_eq!(limit.commit(&mut state, second, 14, period(2)).debt, 8);
+    let committed = limit.commit(&mut state, first, 2, period(3));
+    let mut charge = QuotaCharge::new(state, &committed);
+    assert_eq!(limit.refund_charge(&mut state, &mut charge, 2, period(3)), 2);
+    assert_eq!(limit.commit(&mut state, third, 4, period(3)).debt, 0);
+    assert_eq!((state.used, state.debt), (5, 1));
+    assert_eq!(limit.current(&state, period(4)).debt, 1);
+}

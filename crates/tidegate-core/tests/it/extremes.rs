@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    Algorithm, Bucket, Carry, Cooldown, LimitErrorKind, Period, Quota, Rate, Sliding, Timestamp,
-    Wait, Window,
+    Algorithm, Bucket, Carry, Cooldown, Debt, HeldUnits, LimitErrorKind, Period, Quota,
+    QuotaCharge, Rate, Sliding, Timestamp, Wait, Window,
 };
 
 use crate::strategies::Subject;
@@ -74,6 +74,7 @@ fn constructors_name_the_field_that_is_wrong() {
         (Cooldown::new(Duration::MAX).map(|_| ()), "cooldown"),
         (Quota::new(0, Carry::Nothing).map(|_| ()), "max"),
         (Quota::new(1, Carry::UpTo(0)).map(|_| ()), "carry"),
+        (Quota::new(1, Carry::All).and_then(|it| it.with_debt(Debt::UpTo(0))).map(|_| ()), "debt"),
     ];
     for (index, (result, field)) in errors.into_iter().enumerate() {
         let error = result.unwrap_err();
@@ -289,23 +290,33 @@ fn century_is_exact_to_the_nanosecond() {
 #[test]
 fn quota_survives_extremes() {
     for carry in [Carry::Nothing, Carry::UpTo(1), Carry::UpTo(u64::MAX), Carry::All] {
-        for max in [1, u64::MAX] {
-            let limit = Quota::new(max, carry).unwrap();
-            for ends in [None, Some(Timestamp::ZERO), Some(Timestamp::MAX)] {
-                let mut state = limit.fresh(Period { index: 0, ends });
-                for index in [0, 1, u64::MAX - 1, u64::MAX, 0] {
-                    let period = Period { index, ends };
-                    for cost in [0, 1, max, u64::MAX] {
-                        let now = Timestamp::from_nanos(END - 1);
-                        let decision = limit.check(&mut state, cost, period, now);
-                        let _ = (decision.verdict(), decision.reset());
-                        let _ = limit.hold(&mut state, cost, period, now);
-                        limit.commit(&mut state, cost, u64::MAX, period);
-                        limit.refund(&mut state, cost, period);
-                        limit.cancel(&mut state, u64::MAX, period);
-                        assert_ne!(decision.wait(), Some(Wait::After(Duration::ZERO)));
-                    }
+        for debt in [Debt::All, Debt::UpTo(1), Debt::UpTo(u64::MAX), Debt::Nothing] {
+            for max in [1, u64::MAX] {
+                quota_lasts(Quota::new(max, carry).unwrap().with_debt(debt).unwrap());
+            }
+        }
+    }
+}
+
+fn quota_lasts(limit: Quota) {
+    for ends in [None, Some(Timestamp::ZERO), Some(Timestamp::MAX)] {
+        let mut state = limit.fresh(Period { index: 0, ends });
+        for index in [0, 1, u64::MAX - 1, u64::MAX, 0] {
+            let period = Period { index, ends };
+            for cost in [0, 1, limit.max(), u64::MAX] {
+                let now = Timestamp::from_nanos(END - 1);
+                let decision = limit.check(&mut state, cost, period, now);
+                let _ = (decision.verdict(), decision.reset());
+                let _ = limit.hold(&mut state, cost, period, now);
+                for held_in in [0, index, u64::MAX] {
+                    let held = |units| HeldUnits { units, period: held_in };
+                    let committed = limit.commit(&mut state, held(cost), u64::MAX, period);
+                    let mut charge = QuotaCharge::new(state, &committed);
+                    limit.refund_charge(&mut state, &mut charge, cost, period);
+                    limit.refund(&mut state, cost, period);
+                    limit.cancel(&mut state, held(u64::MAX), period);
                 }
+                assert_ne!(decision.wait(), Some(Wait::After(Duration::ZERO)));
             }
         }
     }

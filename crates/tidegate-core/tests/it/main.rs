@@ -13,6 +13,7 @@ mod intervals;
 mod laws;
 mod model;
 mod pictures;
+mod quota_laws;
 mod quotas;
 mod script;
 mod stories;

@@ -1,14 +1,14 @@
 //! Quotas against their model. They take periods instead of a clock, so they have their own walk.
 
 use proptest::prelude::*;
-use tidegate_core::{Carry, Period, Quota, Timestamp, Wait};
+use tidegate_core::{Carry, Debt, HeldUnits, Period, Quota, Timestamp, Wait};
 
 use crate::model::{QuotaModel, summary};
 use crate::strategies::{self, Amount, Op};
 
 const MONTH: u64 = 1_000;
 
-fn quota() -> impl Strategy<Value = Quota> {
+pub(crate) fn quota() -> impl Strategy<Value = Quota> {
     let carry = prop_oneof![
         Just(Carry::Nothing),
         (1..=30_u64).prop_map(Carry::UpTo),
@@ -16,23 +16,38 @@ fn quota() -> impl Strategy<Value = Quota> {
         Just(Carry::All),
     ];
     let max = prop_oneof![3 => 1..=20_u64, 1 => 1..=u64::from(u32::MAX)];
-    (max, carry).prop_map(|(max, carry)| Quota::new(max, carry).unwrap())
+    let debt = prop_oneof![
+        3 => Just(Debt::All),
+        2 => (1..=30_u64).prop_map(Debt::UpTo),
+        1 => Just(Debt::UpTo(u64::MAX)),
+        1 => Just(Debt::Nothing),
+    ];
+    (max, carry, debt)
+        .prop_map(|(max, carry, debt)| Quota::new(max, carry).unwrap().with_debt(debt).unwrap())
 }
 
 /// How many periods on (or back), where in the period, and whether its end is known.
-type When = (i64, u64, bool);
+pub(crate) type When = (i64, u64, bool);
 
-fn when() -> impl Strategy<Value = When> {
+pub(crate) fn when() -> impl Strategy<Value = When> {
     let periods = prop_oneof![8 => Just(0), 3 => 1..=3_i64, 1 => 4..=20_i64, 1 => -2..=0_i64];
     (periods, 0..=MONTH, prop::bool::weighted(0.8))
 }
 
 /// The period around a time on a calendar of thousands; its last moment belongs to the next one,
 /// but a host may be late.
-fn resolve(index: &mut u64, (periods, offset, is_known): When) -> (Period, u64) {
+pub(crate) fn resolve(index: &mut u64, (periods, offset, is_known): When) -> (Period, u64) {
     *index = index.saturating_add_signed(periods).max(1);
     let ends = is_known.then(|| Timestamp::from_nanos((*index + 1) * MONTH));
     (Period { index: *index, ends }, *index * MONTH + offset)
+}
+
+/// Some hold of the model that was not settled.
+fn choose(model: &QuotaModel, chosen: Amount) -> Option<(usize, HeldUnits)> {
+    let count = u64::try_from(model.holds().len()).unwrap();
+    let index = usize::try_from(chosen.of(97).checked_rem(count)?).unwrap();
+    let hold = model.holds()[index];
+    Some((index, HeldUnits { units: hold.units, period: hold.period }))
 }
 
 proptest! {
@@ -79,14 +94,20 @@ proptest! {
                     let given = limit.refund(&mut state, amount.of(max), period);
                     prop_assert_eq!(given, model.refund(amount.of(max), period));
                 }
-                Op::Commit(units, actual) => {
-                    let (units, actual) = (units.of(max), actual.of(max));
-                    let charged = limit.commit(&mut state, units, actual, period);
-                    prop_assert_eq!(charged, model.commit(units, actual, period));
+                Op::Commit(chosen, actual) => {
+                    let Some((index, held)) = choose(&model, chosen) else { continue };
+                    // Around what was held, or anything.
+                    let actual = match actual {
+                        Amount::Sixteenths(more) => (held.units + more).saturating_sub(8),
+                        actual => actual.of(max),
+                    };
+                    let committed = limit.commit(&mut state, held, actual, period);
+                    prop_assert_eq!(committed, model.commit(index, actual, period));
                 }
-                Op::Cancel(amount) => {
-                    limit.cancel(&mut state, amount.of(max), period);
-                    model.commit(amount.of(max), 0, period);
+                Op::Cancel(chosen) => {
+                    let Some((index, held)) = choose(&model, chosen) else { continue };
+                    limit.cancel(&mut state, held, period);
+                    model.cancel(index, period);
                 }
                 Op::Edit(_) => {}
             }
@@ -129,6 +150,7 @@ proptest! {
         limit in quota(),
         before in prop::collection::vec((when(), strategies::amount()), 0..10),
         held in (when(), strategies::amount()),
+        later in 0..=2_i64,
         after in prop::collection::vec((when(), strategies::amount()), 1..10),
     ) {
         let mut index = 3;
@@ -146,7 +168,9 @@ proptest! {
         if !limit.hold(&mut other, units, period, at).is_allowed() {
             return Ok(());
         }
-        limit.cancel(&mut other, units, period);
+        let held = HeldUnits { units, period: other.period };
+        let (period, _) = resolve(&mut index, (later, 0, false));
+        limit.cancel(&mut other, held, period);
         for ((periods, offset, is_known), amount) in after {
             let (period, now) = resolve(&mut index, (periods.max(0), offset, is_known));
             let (at, cost) = (Timestamp::from_nanos(now), amount.of(limit.max()));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_core::{
-    Algorithm, Bucket, Carry, Cooldown, Decision, Period, Quota, Rate, Sliding, Timestamp, Wait,
-    Window,
+    Algorithm, Bucket, Carry, Committed, Cooldown, Debt, Decision, HeldUnits, Period, Quota, Rate,
+    Sliding, Timestamp, Wait, Window,
 };
 
 #[path = "../../examples/vectors/generate/mod.rs"]
@@ -92,30 +92,23 @@ fn crate_passes_the_cooldown_vectors() {
 #[test]
 fn crate_passes_the_quota_vectors() {
     for case in cases("quota.json") {
-        let carry = match case["limit"]["carry"].as_str().unwrap() {
-            "nothing" => Carry::Nothing,
-            "up_to" => Carry::UpTo(number(&case["limit"]["bound"])),
-            "all" => Carry::All,
-            other => panic!("no such carry: {other}"),
-        };
-        let limit = Quota::new(number(&case["limit"]["max"]), carry).unwrap();
+        let limit = quota(&case["limit"]);
         let mut state = limit.fresh(period(&steps(&case)[0]));
         for step in steps(&case) {
             let (now, period) = (Timestamp::from_nanos(number(&step["at_ns"])), period(step));
             let amount = |field: &str| number(&step[field]);
+            let held = || HeldUnits { units: amount("units"), period: amount("held_in") };
             let found = match step["op"].as_str().unwrap() {
                 "check" => Found::Decision(limit.check(&mut state, amount("cost"), period, now)),
                 "peek" => Found::Decision(limit.peek(&state, amount("cost"), period, now)),
                 "hold" => Found::Decision(limit.hold(&mut state, amount("units"), period, now)),
                 "refund" => Found::Given(limit.refund(&mut state, amount("units"), period)),
-                "commit" => Found::Charged(limit.commit(
-                    &mut state,
-                    amount("units"),
-                    amount("actual"),
-                    period,
-                )),
+                "commit" => {
+                    let actual = amount("actual");
+                    Found::Committed(limit.commit(&mut state, held(), actual, period))
+                }
                 "cancel" => {
-                    limit.cancel(&mut state, amount("units"), period);
+                    limit.cancel(&mut state, held(), period);
                     Found::Nothing
                 }
                 other => panic!("no such operation: {other}"),
@@ -125,11 +118,28 @@ fn crate_passes_the_quota_vectors() {
     }
 }
 
+fn quota(limit: &Value) -> Quota {
+    let carry = match limit["carry"].as_str().unwrap() {
+        "nothing" => Carry::Nothing,
+        "up_to" => Carry::UpTo(number(&limit["bound"])),
+        "all" => Carry::All,
+        other => panic!("no such carry: {other}"),
+    };
+    let debt = match limit["debt"].as_str().unwrap() {
+        "nothing" => Debt::Nothing,
+        "up_to" => Debt::UpTo(number(&limit["debt_bound"])),
+        "all" => Debt::All,
+        other => panic!("no such debt: {other}"),
+    };
+    Quota::new(number(&limit["max"]), carry).unwrap().with_debt(debt).unwrap()
+}
+
 /// What a step came to.
 enum Found {
     Decision(Decision),
     Given(u64),
     Charged(u64),
+    Committed(Committed),
     Nothing,
 }
 
@@ -154,6 +164,11 @@ impl Found {
             }
             Self::Given(units) => assert_eq!(number(&expect["given"]), units, "{position}"),
             Self::Charged(units) => assert_eq!(number(&expect["charged"]), units, "{position}"),
+            Self::Committed(Committed { charged, debt, closed, forgiven }) => {
+                let expected =
+                    ["charged", "debt", "closed", "forgiven"].map(|it| number(&expect[it]));
+                assert_eq!(expected, [charged, debt, closed, forgiven], "{position}");
+            }
             Self::Nothing => assert!(expect.as_object().unwrap().is_empty(), "{position}"),
         }
     }

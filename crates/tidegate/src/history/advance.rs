@@ -121,10 +121,12 @@ impl RuleHistory {
             if self.is_back_too_late(position) {
                 let period = Period { index: version.period, ends: None };
                 if let AnyLimit::Quota(quota) = limit {
-                    state = QuotaState { held: state.held, ..quota.fresh(period) };
+                    let QuotaState { held, held_from, .. } = state;
+                    state = QuotaState { held, held_from, ..quota.fresh(period) };
                 }
             } else if position.stage == 0 && !self.before(position).has_cycle_of(version) {
                 // Periods of another calendar have other numbers.
+                state.held_from = version.renumbered(state.held_from);
                 state.period = version.period;
             }
         }
@@ -178,6 +180,15 @@ impl RuleHistory {
                 Current { tag: self.tag(position), limit, state: kept, stuck: Some(at) }
             }
         }
+    }
+
+    /// The number that the newest version has for a period of an earlier one.
+    pub(crate) fn period_since(&self, tag: u32, period: u64) -> u64 {
+        let first = self.locate(tag).version;
+        let pairs = self.versions[first..].iter().zip(&self.versions[first + 1..]);
+        pairs.fold(period, |period, (before, version)| {
+            if before.has_cycle_of(version) { period } else { version.renumbered(period) }
+        })
     }
 
     /// The changes after one position, up to another, and when they came.

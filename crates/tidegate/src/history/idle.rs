@@ -1,6 +1,6 @@
 //! Whether a state cannot be told from a fresh one, so that its slot may be reused.
 
-use tidegate_core::{Carry, Timestamp};
+use tidegate_core::{Carry, Period, QuotaState, Timestamp};
 
 use super::{History, KeyRef, REMOVED_FOR, RuleHistory, StoredState, Version};
 use crate::any_limit::{AnyLimit, AnyState};
@@ -27,7 +27,7 @@ impl History {
             AnyState::Quota(state) => {
                 let is_over = ends <= now || newest.is_round_over(state.period);
                 let is_used = state.used > 0 && !is_over;
-                !rule.may_carry() && !is_used && state.held == 0
+                !rule.may_carry() && !is_used && state.held == 0 && !rule.owes(&state, is_over)
             }
             AnyState::Window(state) => {
                 state.held == 0 && (state.used == 0 || state.ends_ns <= now.as_nanos())
@@ -56,6 +56,19 @@ impl RuleHistory {
             _ => false,
         };
         self.limits().any(carries)
+    }
+
+    /// Whether a quota is in debt, or stays so when its period closes.
+    ///
+    /// How many periods have closed is not known here: a larger debt is kept until a request finds
+    /// it paid.
+    fn owes(&self, state: &QuotaState, is_over: bool) -> bool {
+        let after = Period { index: state.period.saturating_add(1), ends: None };
+        let is_left = |limit: &AnyLimit| match limit {
+            AnyLimit::Quota(quota) => quota.current(state, after).debt > 0,
+            _ => false,
+        };
+        state.debt > 0 && (!is_over || self.limits().any(is_left))
     }
 
     fn limits(&self) -> impl Iterator<Item = &AnyLimit> {

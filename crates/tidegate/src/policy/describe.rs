@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use tidegate_core::{Bucket, Carry, Quota};
+use tidegate_core::{Bucket, Carry, Debt, Quota};
 
 use super::text::format_duration;
 use super::{Condition, CostTable, Cycle, Grant, Limit, Mode, Override, Pattern, Rule, Slots};
@@ -157,7 +157,12 @@ fn quota(quota: Quota, cycle: &Cycle) -> String {
         Cycle::Calendar(_) => "It is full again when the period ends",
         Cycle::Round => "It is full again when the round is closed",
     };
-    format!("At most {max} per {per}; {carry}. {full}.")
+    let debt = match quota.debt() {
+        Debt::All => "Commits may overdraw it; the next periods pay".into(),
+        Debt::UpTo(most) => format!("Commits may overdraw it by {most}; the next periods pay"),
+        Debt::Nothing => "Commits charge no more than it has".into(),
+    };
+    format!("At most {max} per {per}; {carry}. {full}. {debt}.")
 }
 
 fn slots(slots: &Slots) -> String {

@@ -40,8 +40,8 @@ pub(crate) enum ValueKind {
     Rate,
     /// One of some words.
     Choice(&'static [&'static str]),
-    /// A whole number, or one of some words.
-    IntegerOr(&'static [&'static str]),
+    /// A whole number of at least `min`, or one of some words.
+    IntegerOr { min: u64, words: &'static [&'static str] },
     /// A fraction from 0 to 1, or one of some words.
     FractionOr(&'static [&'static str]),
     /// A list of texts.
@@ -196,10 +196,13 @@ pub(crate) static QUOTA: Section = Section {
         required("max", COUNT, "Units per period."),
         required("per", ValueKind::Text, "\"day\", \"month in Europe/Helsinki\", … or \"round\"."),
         optional("carry", CARRY, "What happens to unused units. Default: \"none\"."),
+        optional("debt", QUOTA_DEBT, "How far commits may overdraw it. Default: \"all\"."),
     ],
 };
 
-const CARRY: ValueKind = ValueKind::IntegerOr(&["none", "all"]);
+const CARRY: ValueKind = ValueKind::IntegerOr { min: 1, words: &["none", "all"] };
+
+const QUOTA_DEBT: ValueKind = ValueKind::IntegerOr { min: 1, words: &["all", "none"] };
 
 const WAIT: ValueKind = ValueKind::DurationOr(&["none"]);
 
@@ -218,7 +221,8 @@ pub(crate) static SLOTS: Section = Section {
     ],
 };
 
-const DEBT: ValueKind = ValueKind::Integer { min: 0, max: MOST };
+/// Of a bucket or of a quota.
+const DEBT: ValueKind = ValueKind::IntegerOr { min: 0, words: &["all", "none"] };
 
 pub(crate) static OVERRIDE: Section = Section {
     name: "an override",
@@ -228,7 +232,11 @@ pub(crate) static OVERRIDE: Section = Section {
         optional("until", ValueKind::Time, "When the override ends."),
         optional("rate", ValueKind::Rate, "For a bucket."),
         optional("burst", COUNT, "For a bucket."),
-        optional("debt", DEBT, "For a bucket; 0: none, where the rule has some."),
+        optional(
+            "debt",
+            DEBT,
+            "For a bucket, where 0 is none, or for a quota, where it may be \"all\" or \"none\".",
+        ),
         optional("max", COUNT, "For a window, sliding window, quota or slots."),
         optional("per", ValueKind::Duration, "For a window or sliding window."),
         optional("parts", PARTS, "For a sliding window."),
@@ -247,7 +255,7 @@ pub(crate) fn overridable(algorithm: &str) -> &'static [&'static str] {
         "window" => &["max", "per"],
         "sliding" => &["max", "per", "parts"],
         "cooldown" => &["cooldown"],
-        "quota" => &["max", "carry"],
+        "quota" => &["max", "carry", "debt"],
         "slots" => &["max", "queue", "wait", "expires"],
         _ => &[],
     }

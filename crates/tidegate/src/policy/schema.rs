@@ -58,7 +58,7 @@ fn kind(kind: &ValueKind) -> Json {
         }
         ValueKind::Rate => object([string(), ("pattern", text(RATE))]),
         ValueKind::Choice(words) => one_of(words),
-        ValueKind::IntegerOr(words) => any([integer(1, MOST), one_of(words)]),
+        ValueKind::IntegerOr { min, words } => any([integer(*min, MOST), one_of(words)]),
         ValueKind::FractionOr(words) => {
             let (min, max) = (("minimum", Json::Number(0)), ("maximum", Json::Number(1)));
             any([object([("type", text("number")), min, max]), one_of(words)])

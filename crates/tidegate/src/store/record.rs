@@ -420,6 +420,7 @@ fn write_hold(out: &mut ByteWriter, hold: &Hold) {
         out.number(item.tag.into());
         out.word(item.hash);
         out.number(item.units);
+        out.number(item.period);
         out.byte(u8::from(item.is_by_request));
         out.byte(durability_byte(item.durability));
         out.option(item.charged.as_deref(), |out, StoredState { tag, state }| {
@@ -441,6 +442,7 @@ fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
                 tag: from.small()?,
                 hash: from.word()?,
                 units: from.number()?,
+                period: from.number()?,
                 is_by_request: from.byte()? == 1,
                 durability: read_durability(from)?,
                 charged: from.option(|from| {
@@ -540,9 +542,10 @@ fn write_state(out: &mut ByteWriter, state: &AnyState) {
             out.byte(4);
             out.number(state.since_ns_plus_1);
         }
-        AnyState::Quota(QuotaState { period, used, carried, held }) => {
+        AnyState::Quota(QuotaState { period, used, carried, held, held_from, debt }) => {
             out.byte(5);
-            [*period, *used, *carried, *held].into_iter().for_each(|word| out.number(word));
+            let words = [*period, *used, *carried, *held, *held_from, *debt];
+            words.into_iter().for_each(|word| out.number(word));
         }
         AnyState::Slots { held } => {
             out.byte(6);
@@ -578,6 +581,8 @@ fn read_state(from: &mut ByteReader<'_>) -> Result<AnyState, Malformed> {
             used: from.number()?,
             carried: from.number()?,
             held: from.number()?,
+            held_from: from.number()?,
+            debt: from.number()?,
         }),
         6 => AnyState::Slots { held: from.number()? },
         _ => return Err(Malformed),
@@ -637,11 +642,12 @@ const KINDS: [ActionKind; 8] = [
 ];
 
 /// By their numbers in a record.
-const ENTRIES: [JournalTransfer; 6] = [
+const ENTRIES: [JournalTransfer; 7] = [
     JournalTransfer::Charged,
     JournalTransfer::Held,
     JournalTransfer::Committed,
     JournalTransfer::Cancelled,
     JournalTransfer::Expired,
     JournalTransfer::Refunded,
+    JournalTransfer::Forgiven,
 ];

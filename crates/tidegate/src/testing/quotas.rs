@@ -1,7 +1,7 @@
 //! Amounts per calendar period and per round.
 
 use super::{ADA, BOB, Make, TestEngine, rule};
-use crate::{CheckError, Store, Timestamp, Wait};
+use crate::{CheckError, Request, Store, Timestamp, Wait};
 
 /// Midnight before 31 March 2024 in Helsinki, when clocks go forward there: 23 hours.
 const SHORT_DAY_S: u64 = 1_711_836_000;
@@ -74,6 +74,79 @@ pub(super) fn cost_tables_price<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.left(&of("1"), "r"), 1);
     assert_eq!(desk.refund(&of("5"), 1), 2);
     assert_eq!(desk.left(&of("1"), "r"), 3);
+}
+
+pub(super) fn debt_is_paid_by_the_next_rounds<S: Store>(make: Make<'_, S>) {
+    // (rule, charged of 27, then what each round has for one unit at a time)
+    for (debt, charged, rounds) in [
+        ("", 27, [0, 0, 3, 10]),
+        (", debt = \"all\", carry = 5", 27, [0, 0, 3, 10]),
+        (", debt = 4", 14, [0, 6, 10, 10]),
+        (", debt = \"none\"", 10, [0, 10, 10, 10]),
+    ] {
+        let limit = format!("quota = {{ max = 10, per = \"round\"{debt} }}");
+        let desk = TestEngine::new(make, &rule(&limit));
+        let id = desk.hold(ADA, 4);
+        assert_eq!(desk.commit(id, 27), charged, "{limit}");
+        for (round, admits) in rounds.into_iter().enumerate() {
+            let is_overdrawn = charged > 10 * (u64::try_from(round).unwrap_or(0) + 1);
+            assert_eq!(desk.peek(ADA, 0).is_allowed(), !is_overdrawn, "{limit} in round {round}");
+            assert_eq!(desk.admits(ADA), admits, "{limit} in round {round}");
+            desk.engine.close_round("default").wait().unwrap();
+        }
+    }
+    // Refunds reduce the debt first; of one charge, what is still owed.
+    let desk = TestEngine::new(make, &rule("quota = { max = 10, per = \"round\" }"));
+    let (ada, bob) = (desk.hold(ADA, 4), desk.hold(BOB, 4));
+    assert_eq!((desk.commit(ada, 27), desk.commit(bob, 27)), (27, 27));
+    assert_eq!(desk.refund(ADA, 18), 18);
+    assert_eq!(desk.admits(ADA), 1);
+    desk.engine.close_round("default").wait().unwrap();
+    assert_eq!(desk.engine.refund_hold(bob, 10).wait(), Ok(10));
+    assert_eq!(desk.admits(BOB), 3);
+    assert_eq!(desk.engine.refund_hold(bob, 20).wait(), Ok(7), "what is used is not Bob's charge");
+    assert_eq!(desk.left(BOB, "r"), 7);
+}
+
+pub(super) fn holds_end_with_their_round<S: Store>(make: Make<'_, S>) {
+    let desk = TestEngine::new(make, &rule("quota = { max = 10, per = \"round\" }"));
+    let [all, less, more, none] = [4, 3, 2, 1].map(|units| desk.hold(ADA, units));
+    assert!(!desk.allows(ADA, 1));
+    desk.engine.close_round("default").wait().unwrap();
+    assert_eq!(desk.left(ADA, "r"), 10, "before anything is stored in the new round");
+    assert!(desk.allows(ADA, 5));
+    let open = desk.hold(ADA, 2);
+    assert_eq!((desk.commit(all, 4), desk.commit(less, 1)), (4, 1));
+    desk.cancel(none);
+    assert_eq!(desk.left(ADA, "r"), 3, "the closed round paid");
+    assert_eq!(desk.engine.refund_hold(all, 4).wait(), Ok(0), "and gets nothing back");
+    assert_eq!(desk.commit(more, 4), 4);
+    assert_eq!(desk.left(ADA, "r"), 1, "what is beyond the hold is charged to the open round");
+    assert_eq!(desk.engine.refund_hold(more, 4).wait(), Ok(2));
+    assert_eq!(desk.commit(open, 2), 2);
+    assert_eq!(desk.admits(ADA), 3);
+    // With carry they go on.
+    let carrying = rule("quota = { max = 10, per = \"round\", carry = 2 }");
+    let desk = TestEngine::new(make, &carrying);
+    let id = desk.hold(ADA, 4);
+    desk.engine.close_round("default").wait().unwrap();
+    assert_eq!(desk.left(ADA, "r"), 8);
+    assert_eq!(desk.commit(id, 5), 5);
+    assert_eq!(desk.engine.refund_hold(id, 9).wait(), Ok(5));
+    assert_eq!(desk.admits(ADA), 12);
+}
+
+pub(super) fn forgotten_keys_keep_holds_of_earlier_rounds<S: Store>(make: Make<'_, S>) {
+    for (carry, left) in [("", 10), (", carry = \"all\"", 6)] {
+        let limit = rule(&format!("quota = {{ max = 10, per = \"round\"{carry} }}"));
+        let desk = TestEngine::new(make, &limit);
+        let id = desk.hold(ADA, 4);
+        desk.engine.close_round("default").wait().unwrap();
+        assert_eq!(desk.engine.forget(&Request::new("default", ADA)).wait(), Ok(true));
+        assert_eq!(desk.left(ADA, "r"), left, "{carry}");
+        assert_eq!(desk.commit(id, 7), 7, "{carry}");
+        assert_eq!(desk.left(ADA, "r"), if carry.is_empty() { 7 } else { 3 }, "{carry}");
+    }
 }
 
 pub(super) fn calendars_can_be_changed<S: Store>(make: Make<'_, S>) {

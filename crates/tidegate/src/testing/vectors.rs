@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::policy::{Cycle, Limit, Policy, Rule};
 use crate::{
-    Bucket, Carry, Cooldown, Decision, Engine, HoldId, ManualClock, Quota, Rate, Request, Sliding,
-    Store, Timestamp, Wait, Window,
+    Bucket, Carry, Cooldown, Debt, Decision, Engine, HoldId, ManualClock, Quota, Rate, Request,
+    Sliding, Store, Timestamp, Wait, Window,
 };
 
 /// Replays test vectors of `tidegate-core`, one file's text at a time, and returns how many cases.
@@ -131,7 +131,13 @@ fn rule(limit: &Value) -> Rule {
                 "up_to" => Carry::UpTo(field("bound")),
                 _ => Carry::All,
             };
-            Limit::Quota(Quota::new(field("max"), carry).unwrap(), Cycle::Round)
+            let debt = match limit["debt"].as_str().unwrap() {
+                "nothing" => Debt::Nothing,
+                "up_to" => Debt::UpTo(field("debt_bound")),
+                _ => Debt::All,
+            };
+            let quota = Quota::new(field("max"), carry).unwrap().with_debt(debt).unwrap();
+            Limit::Quota(quota, Cycle::Round)
         }
         other => panic!("no such limit: {other}"),
     };

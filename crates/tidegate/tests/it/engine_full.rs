@@ -92,3 +92,33 @@ fn shared_counters_only_ever_count_too_much() {
         }
     }
 }
+
+/// A key in debt keeps its slot until the debt is paid, however many others come; the slot of a hold
+/// whose round is closed may go, and what its commit charges beyond the hold is charged all the same.
+#[test]
+fn keys_in_debt_keep_their_slots() {
+    let rule = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nquota = { max = 10, per = \"round\" }";
+    let (engine, _) = engine("deny", rule);
+    let of = |user| {
+        let attributes: &'static [(&str, &str)] = match user {
+            "ada" => &[("user", "ada")],
+            _ => &[("user", "bob")],
+        };
+        Request::new("default", attributes)
+    };
+    let hold = |user| engine.reserve(&of(user).cost(5)).wait().unwrap().hold().unwrap();
+    let (ada, bob) = (hold("ada"), hold("bob"));
+    assert_eq!(engine.commit(ada, Some(27)).wait(), Ok(27));
+    for _ in 0..2 {
+        engine.close_round("default").wait().unwrap();
+        assert!(crowd(&engine) > 0);
+        assert!(engine.check(&of("bob")).wait().is_ok());
+    }
+    let left = |user| engine.peek(&of(user)).wait().unwrap().remaining();
+    assert_eq!(left("ada"), Some(3));
+    engine.close_round("default").wait().unwrap();
+    assert_eq!(left("ada"), Some(10));
+    assert_eq!(engine.commit(bob, Some(7)).wait(), Ok(7));
+    assert_eq!(left("bob"), Some(8));
+    assert_eq!(engine.refund_hold(bob, 7).wait(), Ok(2));
+}

@@ -15,7 +15,10 @@ use tidegate::{
     Bucket, Carry, CheckError, Cooldown, Decision, Engine, HoldId, ManualClock, MemoryStore,
     Period, Quota, Rate, Report, Request, Sliding, Timestamp, Wait, WhenFull, Window,
 };
-use tidegate_core::{Algorithm, BucketState, CooldownState, QuotaState, SlidingState, WindowState};
+use tidegate_core::{
+    Algorithm, BucketState, CooldownState, Debt, HeldUnits, QuotaCharge, QuotaState, SlidingState,
+    WindowState,
+};
 
 const USERS: [&str; 3] = ["ada", "bob", "eve"];
 const ORGS: [&str; 2] = ["x", "y"];
@@ -110,10 +113,14 @@ impl Any {
         each!(self, state, l, s => l.hold(s, cost, at.now), q, _r => q.hold(s, cost, period, at.now))
     }
 
-    fn commit(&self, state: &mut State, units: u64, actual: u64, at: At) -> u64 {
-        let period = self.period(at);
-        each!(self, state, l, s => l.commit(s, units, actual, at.now),
-            q, _r => q.commit(s, units, actual, period))
+    /// Returns what was charged, and what of it can be refunded.
+    fn commit(&self, state: &mut State, held: HeldUnits, actual: u64, at: At) -> (u64, u64) {
+        let (period, units) = (self.period(at), held.units);
+        let charged = each!(self, state, l, s => l.commit(s, units, actual, at.now), q, _r => {
+            let committed = q.commit(s, held, actual, period);
+            return (committed.charged, committed.charged - committed.closed);
+        });
+        (charged, charged)
     }
 
     fn refund(&self, state: &mut State, units: u64, at: At) -> u64 {
@@ -121,8 +128,29 @@ impl Any {
         each!(self, state, l, s => l.refund(s, units, at.now), q, _r => q.refund(s, units, period))
     }
 
-    /// Refunds up to `units` of the charge that left the state `charge`, and takes them from both.
-    fn refund_charge(&self, state: &mut State, charge: &mut State, units: u64, at: At) -> u64 {
+    /// Refunds up to `units` of the charge that left the state `charge`, and takes them from both,
+    /// and from what is left to refund.
+    fn refund_charge(
+        &self,
+        state: &mut State,
+        (charge, left): (&mut State, &mut u64),
+        units: u64,
+        at: At,
+    ) -> u64 {
+        if let (Self::Quota(limit, _), State::Quota(state), State::Quota(charge)) =
+            (self, &mut *state, &mut *charge)
+        {
+            let mut of_hold = QuotaCharge { state: *charge, units: *left };
+            let refunded = limit.refund_charge(state, &mut of_hold, units, self.period(at));
+            (*charge, *left) = (of_hold.state, of_hold.units);
+            return refunded;
+        }
+        let refunded = self.refund_left(state, charge, units.min(*left), at);
+        *left -= refunded;
+        refunded
+    }
+
+    fn refund_left(&self, state: &mut State, charge: &mut State, units: u64, at: At) -> u64 {
         match (self, state, charge) {
             (Self::Bucket(limit), State::Bucket(state), State::Bucket(charge)) => {
                 limit.refund_charge(state, charge, units, at.now)
@@ -138,9 +166,11 @@ impl Any {
 
     /// Whether the engine may have reused the slot of such a state.
     fn is_idle(&self, state: &State, at: At) -> bool {
-        let period = self.period(at).index;
-        each!(self, state, l, s => l.is_idle(s, at.now),
-            _q, _r => !self.carries() && s.held == 0 && (s.used == 0 || s.period < period))
+        let period = self.period(at);
+        each!(self, state, l, s => l.is_idle(s, at.now), q, _r => {
+            let QuotaState { used, held, debt, .. } = q.current(s, period);
+            !self.carries() && (used, held, debt) == (0, 0, 0)
+        })
     }
 
     /// This limit as it takes over from another, by an edit of its numbers.
@@ -263,8 +293,25 @@ struct Entry {
 type Key = (usize, String);
 
 #[derive(Clone, Debug)]
+struct ModelItem {
+    key: Key,
+    /// On hold, or what of the charge can be refunded.
+    units: u64,
+    period: u64,
+    is_by_request: bool,
+    /// The state after the charge.
+    charged: Option<Entry>,
+}
+
+impl ModelItem {
+    fn on_hold(&self) -> HeldUnits {
+        HeldUnits { units: self.units, period: self.period }
+    }
+}
+
+#[derive(Clone, Debug)]
 struct ModelHold {
-    items: Vec<(Key, u64, bool, Option<Entry>)>,
+    items: Vec<ModelItem>,
     expires: Timestamp,
     is_open: bool,
 }
@@ -298,9 +345,9 @@ impl Model {
         for hold in due {
             self.holds[hold].is_open = false;
             let at = At { now: self.holds[hold].expires, ..at };
-            for (key, units, _, _) in std::mem::take(&mut self.holds[hold].items) {
-                if let Some(entry) = self.states.get_mut(&key) {
-                    entry.limit.commit(&mut entry.state, units, 0, at);
+            for item in std::mem::take(&mut self.holds[hold].items) {
+                if let Some(entry) = self.states.get_mut(&item.key) {
+                    entry.limit.commit(&mut entry.state, item.on_hold(), 0, at);
                 }
             }
         }
@@ -346,13 +393,18 @@ impl Model {
                     decision = after.limit.peek(&after.state, cost, at);
                 }
                 if after.state != before.state {
-                    self.states.insert(key.clone(), after);
+                    self.states.insert(key.clone(), after.clone());
                 }
             } else if decision.is_allowed() {
                 decision = before.limit.peek(&before.state, cost, at);
             }
             if decision.is_allowed() {
-                items.push((key, cost, rule.fixed_cost.is_none(), None));
+                let period = match after.state {
+                    State::Quota(state) => state.period,
+                    _ => 0,
+                };
+                let is_by_request = rule.fixed_cost.is_none();
+                items.push(ModelItem { key, units: cost, period, is_by_request, charged: None });
             }
             expected.rules.push((number, rule.is_shadow, decision));
         }
@@ -373,19 +425,24 @@ impl Model {
             return None;
         }
         let (mut most, mut least) = (0, None);
-        for (key, units, is_by_request, charged) in &mut held.items {
-            let actual = actual.filter(|_| *is_by_request).unwrap_or(*units);
-            // Only a cooldown's state can be gone: nothing is held there, and an act is an act.
-            let Some(entry) = self.states.get_mut(key) else {
-                (*units, most) = (actual, most.max(actual));
+        for item in &mut held.items {
+            let actual = actual.filter(|_| item.is_by_request).unwrap_or(item.units);
+            let limit = self.rules[item.key.0].limit_of(item.key.1.split('/').next().unwrap());
+            if let (Any::Cooldown(_), false) = (limit, self.states.contains_key(&item.key)) {
+                // Nothing is held there, and an act is an act.
+                (item.units, most) = (actual, most.max(actual));
                 continue;
-            };
-            *units = entry.limit.commit(&mut entry.state, *units, actual, at);
-            most = most.max(*units);
-            if *is_by_request && !matches!(entry.state, State::Cooldown(_)) {
-                least = Some(least.map_or(*units, |least: u64| least.min(*units)));
             }
-            *charged = Some(entry.clone());
+            // Without carry, the state of a hold whose period is over can be gone.
+            let fresh = || Entry { limit: *limit, state: limit.fresh(at) };
+            let entry = self.states.entry(item.key.clone()).or_insert_with(fresh);
+            let (charged, left) = entry.limit.commit(&mut entry.state, item.on_hold(), actual, at);
+            item.units = left;
+            most = most.max(charged);
+            if item.is_by_request && !matches!(entry.state, State::Cooldown(_)) {
+                least = Some(least.map_or(charged, |least: u64| least.min(charged)));
+            }
+            item.charged = Some(entry.clone());
         }
         // What was not charged somewhere is for the host to book.
         Some(least.unwrap_or(most))
@@ -397,12 +454,26 @@ impl Model {
         if !std::mem::replace(&mut held.is_open, false) {
             return None;
         }
-        for (key, units, ..) in std::mem::take(&mut held.items) {
-            if let Some(entry) = self.states.get_mut(&key) {
-                entry.limit.commit(&mut entry.state, units, 0, at);
+        for item in std::mem::take(&mut held.items) {
+            if let Some(entry) = self.states.get_mut(&item.key) {
+                entry.limit.commit(&mut entry.state, item.on_hold(), 0, at);
             }
         }
         Some(0)
+    }
+
+    /// Refunds a part of what a hold charged.
+    fn refund_hold(&mut self, hold: usize, units: u64, at: At) -> u64 {
+        let mut most = 0;
+        for item in &mut self.holds[hold].items {
+            let ModelItem { key, units: left, charged: Some(charged), .. } = item else {
+                continue;
+            };
+            let Some(entry) = self.states.get_mut(key) else { continue };
+            let charge = (&mut charged.state, left);
+            most = most.max(entry.limit.refund_charge(&mut entry.state, charge, units, at));
+        }
+        most
     }
 
     fn refund(&mut self, (user, org): (&str, &str), units: u64, at: At) -> u64 {
@@ -437,9 +508,9 @@ impl Model {
                     if *override_rule == old { old } else { override_rule.succeeding(&old) };
             }
             let items = self.holds.iter_mut().flat_map(|hold| &mut hold.items);
-            let charged = items.filter(|item| item.0.0 == number);
-            for (key, entry) in charged.filter_map(|item| Some((&item.0.1, item.3.as_mut()?))) {
-                take_over(&new, key, entry, at);
+            for item in items.filter(|item| item.key.0 == number) {
+                let key = &item.key.1;
+                item.charged.iter_mut().for_each(|entry| take_over(&new, key, entry, at));
             }
             for ((_, key), entry) in self.states.iter_mut().filter(|((of, _), _)| *of == number) {
                 take_over(&new, key, entry, at);
@@ -461,14 +532,22 @@ impl Model {
             if let Some(entry) = self.states.get_mut(&key) {
                 any = true;
                 any_live |= !entry.limit.is_idle(&entry.state, at);
-                let held = held(&entry.state);
+                let mut held = held(&entry.state);
                 let mut fresh = entry.limit.fresh(at);
                 match &mut fresh {
                     State::Bucket(state) => state.held = held,
                     State::Window(state) => state.held = held,
                     State::Sliding(state) => state.held = held,
                     State::Cooldown(_) => {}
-                    State::Quota(state) => state.held = held,
+                    State::Quota(state) => {
+                        if let (Any::Quota(limit, _), State::Quota(old)) =
+                            (entry.limit, entry.state)
+                        {
+                            let old = limit.current(&old, entry.limit.period(at));
+                            (state.held, state.held_from) = (old.held, old.held_from);
+                        }
+                        held = state.held;
+                    }
                 }
                 if held == 0 {
                     self.states.remove(&key);
@@ -549,7 +628,12 @@ fn limit(algorithm: u8, numbers: Numbers) -> Any {
                 1 => Carry::UpTo(count),
                 _ => Carry::All,
             };
-            Any::Quota(Quota::new(max, carry).unwrap(), kind == 4)
+            let debt = match flavour / 3 % 3 {
+                0 => Debt::All,
+                1 => Debt::UpTo(count),
+                _ => Debt::Nothing,
+            };
+            Any::Quota(Quota::new(max, carry).unwrap().with_debt(debt).unwrap(), kind == 4)
         }
     }
 }
@@ -718,17 +802,7 @@ impl Run {
                 let (id, hold) = self.holds[hold % self.holds.len()];
                 self.model.expire(at);
                 if let Ok(given) = self.engine.refund_hold(id, units).wait() {
-                    let mut most = 0;
-                    for (key, charged, _, left) in &mut self.model.holds[hold].items {
-                        let Some(left) = left else { continue };
-                        let Some(entry) = self.model.states.get_mut(key) else { continue };
-                        let units = units.min(*charged);
-                        let (state, charge) = (&mut entry.state, &mut left.state);
-                        let given = entry.limit.refund_charge(state, charge, units, at);
-                        *charged -= given;
-                        most = most.max(given);
-                    }
-                    prop_assert_eq!(given, most);
+                    prop_assert_eq!(given, self.model.refund_hold(hold, units, at));
                 }
             }
             Op::Refund(user, org, units) => {

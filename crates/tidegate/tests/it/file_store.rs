@@ -313,6 +313,54 @@ fn the_ledger_lists_what_happened() {
 }
 
 #[test]
+fn the_ledger_lists_what_a_commit_was_forgiven() {
+    let (folder, clock) = (TempFolder::new("forgiven"), ManualClock::default());
+    let bounded = QUOTA.replace("per = \"day\"", "per = \"day\", debt = 4");
+    let desk = folder.open(&bounded, &clock);
+    let held = desk.reserve(&ada(5)).wait().unwrap().hold().unwrap();
+    assert_eq!(desk.commit(held, Some(20)).wait(), Ok(14));
+    let ledger = desk.ledger().unwrap();
+    let commit = ledger.entries(&Filter::new()).unwrap().nth(1).unwrap().unwrap();
+    let booked: Vec<_> = commit.bookings.iter().map(|it| (it.booking, it.units)).collect();
+    assert_eq!(booked, [(Transfer::Committed, 5), (Transfer::Charged, 9), (Transfer::Forgiven, 6)]);
+    let totals = ledger.totals(&Filter::new()).unwrap();
+    assert_eq!((totals.granted, totals.committed, totals.refunded), (14, 14, 0));
+}
+
+#[test]
+fn debt_and_holds_of_closed_periods_survive_a_restart() {
+    let rounds = QUOTA.replace("day", "round");
+    let (folder, clock) = (TempFolder::new("debt"), ManualClock::default());
+    let desk = folder.open(&rounds, &clock);
+    let [first, second, third] =
+        [3, 4, 1].map(|units| desk.reserve(&ada(units)).wait().unwrap().hold().unwrap());
+    assert_eq!(desk.commit(first, Some(22)).wait(), Ok(22), "5 fit, 17 are owed");
+    desk.close_round("default").wait().unwrap();
+    drop(desk);
+
+    // The round of both holds is closed; no request has come since.
+    let desk = folder.open(&rounds, &clock);
+    assert!(!desk.peek(&ada(0)).wait().unwrap().is_allowed(), "12 of 10 are owed");
+    assert_eq!(desk.refund_hold(first, 3).wait(), Ok(3));
+    assert_eq!(left(&desk, &ada(1)), 1);
+    let open = desk.reserve(&ada(1)).wait().unwrap().hold().unwrap();
+    drop(desk);
+
+    let desk = folder.open(&rounds, &clock);
+    assert_eq!(left(&desk, &ada(1)), 0);
+    assert_eq!(desk.commit(second, Some(4)).wait(), Ok(4));
+    assert_eq!(desk.cancel(third).wait(), Ok(0));
+    assert_eq!(desk.refund_hold(second, 4).wait(), Ok(0), "its round is closed");
+    assert_eq!(left(&desk, &ada(1)), 0);
+    drop(desk);
+
+    let desk = folder.open(&rounds, &clock);
+    assert_eq!(desk.cancel(open).wait(), Ok(0));
+    assert_eq!(desk.refund_hold(first, 20).wait(), Ok(9), "what is still owed");
+    assert_eq!(left(&desk, &ada(1)), 10);
+}
+
+#[test]
 fn an_erased_key_loses_its_name_and_keeps_its_totals() {
     let (folder, clock) = (TempFolder::new("erase"), ManualClock::default());
     let desk = folder.open(QUOTA, &clock);

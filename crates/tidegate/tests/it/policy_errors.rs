@@ -106,6 +106,8 @@ fn limits_that_are_wrong() {
         ("quota = { max = 5, per = 'day', carry = 0 }", 41, "at least 1"),
         ("quota = { max = 5, per = 'day', carry = 'some' }", 41, "cannot be `some`"),
         ("quota = { max = 5, per = 'day', carry = 1.5 }", 41, "must be text"),
+        ("quota = { max = 5, per = 'day', debt = 0 }", 40, "`debt` must be at least 1"),
+        ("quota = { max = 5, per = 'day', debt = 'some' }", 40, "cannot be `some`"),
         ("slots = { max = 0 }", 17, "at least 1"),
         ("slots = { max = 1, queue = -1 }", 28, "at least 0"),
         ("slots = { max = 1, expires = '0s' }", 30, "zero"),

@@ -155,6 +155,15 @@ fn every_limit_is_written_without_its_defaults() {
             "quota = { max = 3, per = 'round', carry = 9 }",
             r#"quota = { max = 3, per = "round", carry = 9 }"#,
         ),
+        ("quota = { max = 3, per = 'day', debt = 'all' }", r#"quota = { max = 3, per = "day" }"#),
+        (
+            "quota = { max = 3, per = 'day', debt = 'none' }",
+            r#"quota = { max = 3, per = "day", debt = "none" }"#,
+        ),
+        (
+            "quota = { max = 3, per = 'day', debt = 7 }",
+            r#"quota = { max = 3, per = "day", debt = 7 }"#,
+        ),
         (
             "slots = { max = 3, queue = 1024, wait = 'none', expires = '10m' }",
             "slots = { max = 3 }",
@@ -185,6 +194,8 @@ fn an_override_is_written_as_what_it_changes() {
         ("sliding = { max = 3, per = '1h' }", "max = 4, parts = 3", "max = 4, parts = 3"),
         ("cooldown = '1s'", "cooldown = '1s'", r#"cooldown = "1s""#),
         ("quota = { max = 3, per = 'day', carry = 5 }", "carry = 'none'", r#"carry = "none""#),
+        ("quota = { max = 3, per = 'day', debt = 5 }", "debt = 'all'", r#"debt = "all""#),
+        ("quota = { max = 3, per = 'day' }", "debt = 2", "debt = 2"),
         ("slots = { max = 3, wait = '1s', priority = 'p' }", "wait = 'none'", r#"wait = "none""#),
         ("slots = { max = 3, queue = 5 }", "queue = 1024", "queue = 1024"),
         ("slots = { max = 3 }", "max = 4, expires = '1s'", r#"max = 4, expires = "1s""#),

@@ -11,7 +11,7 @@ use tidegate::policy::{
     Override, Pattern, Policy, Rule, Slots,
 };
 use tidegate::{
-    Ban, Bucket, Carry, Cooldown, Engine, Overlay, Quota, Rate, Sliding, Timestamp, Window,
+    Ban, Bucket, Carry, Cooldown, Debt, Engine, Overlay, Quota, Rate, Sliding, Timestamp, Window,
 };
 
 /// What an override shares with its rule.
@@ -183,9 +183,12 @@ fn limit(fixed: Fixed) -> BoxedStrategy<Limit> {
         4 => {
             let carry =
                 prop_oneof![Just(Carry::Nothing), Just(Carry::All), number().prop_map(Carry::UpTo)];
-            (number(), carry)
-                .prop_map(move |(max, carry)| {
-                    Limit::Quota(Quota::new(max, carry).unwrap(), fixed.cycle.clone())
+            let debt =
+                prop_oneof![Just(Debt::Nothing), Just(Debt::All), number().prop_map(Debt::UpTo)];
+            (number(), carry, debt)
+                .prop_map(move |(max, carry, debt)| {
+                    let quota = Quota::new(max, carry).unwrap().with_debt(debt).unwrap();
+                    Limit::Quota(quota, fixed.cycle.clone())
                 })
                 .boxed()
         }

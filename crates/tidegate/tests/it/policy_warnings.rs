@@ -163,7 +163,8 @@ fn descriptions_of_rules() {
             "quota = { max = 2, per = 'day' }",
             "`a` applies to all requests of domain `default`. All of them share one limit. At most 2 \
              per day; unused units lapse. So up to 4 can be allowed in a row around the end of a \
-             period. It is full again when the period ends.",
+             period. It is full again when the period ends. Commits may overdraw it; the next \
+             periods pay.",
         ),
     ] {
         let policy = Policy::from_toml(&format!("[[rule]]\nname = 'a'\n{lines}\n")).unwrap();

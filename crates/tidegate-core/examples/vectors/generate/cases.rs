@@ -5,7 +5,7 @@
 //! 4000ms` the open period and when it ends (`host`: when the host closes it). Both stay until they
 //! are set again. `max` is 2^64 − 1, `end` the last moment of the clock.
 
-use tidegate_core::{Carry, Timestamp};
+use tidegate_core::{Carry, Debt, Timestamp};
 
 use super::key::{Limit, Op};
 use super::{Case, script};
@@ -27,9 +27,16 @@ const LOG: Limit = sliding_of(3, 10 * SECOND, 10);
 const PARTS: Limit = sliding_of(20, 10 * SECOND, 10);
 const PLAIN: Limit = cooldown_of(5 * SECOND);
 const EXTENDED: Limit = extended_of(5 * SECOND);
-const LAPSES: Limit = Limit::Quota { max: 10, carry: Carry::Nothing };
-const UP_TO_5: Limit = Limit::Quota { max: 10, carry: Carry::UpTo(5) };
-const ALL: Limit = Limit::Quota { max: 10, carry: Carry::All };
+const LAPSES: Limit = quota_of_10(Carry::Nothing, Debt::All);
+const UP_TO_5: Limit = quota_of_10(Carry::UpTo(5), Debt::All);
+const ALL: Limit = quota_of_10(Carry::All, Debt::All);
+const LAPSES_NO_DEBT: Limit = quota_of_10(Carry::Nothing, Debt::Nothing);
+const LAPSES_DEBT_UP_TO_4: Limit = quota_of_10(Carry::Nothing, Debt::UpTo(4));
+const UP_TO_5_NO_DEBT: Limit = quota_of_10(Carry::UpTo(5), Debt::Nothing);
+
+const fn quota_of_10(carry: Carry, debt: Debt) -> Limit {
+    Limit::Quota { max: 10, carry, debt }
+}
 
 const fn bucket_of(count: u64, period_ns: u64, burst: u64) -> Limit {
     Limit::Bucket { count, period_ns, burst, debt: 0 }
@@ -589,10 +596,72 @@ const QUOTA: &[Raw] = &[
         "period 0 1000ms @1000ms period 1 2000ms check 15; refund 15; check 15; check 1",
     ),
     (
-        "hold stays when the period closes",
+        "hold ends with its period",
         &[LAPSES],
-        "period 0 1000ms hold 4; check 6; check 1; @1000ms period 1 2000ms check 7; check 6; \
-         commit 4 4; check 1; @2000ms period 2 3000ms check 10",
+        "period 0 1000ms hold 4; check 6; check 1; @1000ms period 1 2000ms check 7; peek 0; \
+         commit 4 4; peek 0; check 3; check 1; @2000ms period 2 3000ms check 10",
+    ),
+    (
+        "hold of a closed period commits more, less and nothing",
+        &[LAPSES],
+        "period 0 host hold 4; hold 3; hold 2; hold 1; period 1 host hold 5; peek 0; \
+         commit 4 6; peek 0; commit 3 1; peek 0; cancel 2; peek 0; commit 1 9; peek 0; refund 3; \
+         commit 5 5; peek 0; refund 20; peek 0",
+    ),
+    (
+        "hold stays when its period closes with carry",
+        &[UP_TO_5_NO_DEBT],
+        "period 0 1000ms hold 4; check 6; check 1; @1000ms period 1 2000ms check 11; peek 0; \
+         check 10; check 1; commit 4 4; check 1; @2000ms period 2 3000ms check 10",
+    ),
+    (
+        "debt is paid by the next periods",
+        &[LAPSES],
+        "period 0 1000ms hold 5; commit 5 27; peek 0; peek 1; check 1; \
+         @1000ms period 1 2000ms peek 0; check 1; @2000ms period 2 3000ms check 4; check 3; \
+         check 1; @3000ms period 3 4000ms check 10",
+    ),
+    (
+        "periods without requests pay debt",
+        &[ALL],
+        "period 0 host hold 1; commit 1 35; period 2 host peek 0; period 3 host check 6; check 5; \
+         period 5 host peek 0",
+    ),
+    (
+        "debt comes before what is carried",
+        &[UP_TO_5],
+        "period 0 host hold 8; commit 8 18; period 1 host peek 0; check 1; period 2 host check 2; \
+         period 3 host peek 0",
+    ),
+    (
+        "debt up to a bound",
+        &[LAPSES_DEBT_UP_TO_4],
+        "period 0 host hold 4; hold 6; commit 4 7; peek 0; commit 6 8; peek 0; period 1 host \
+         peek 0; hold 1; commit 1 11; commit 0 9; period 2 host check 7; check 6",
+    ),
+    (
+        "no debt: what is beyond is forgiven",
+        &[LAPSES_NO_DEBT],
+        "period 0 host hold 4; commit 4 13; peek 0; check 1; period 1 host hold 2; check 3; \
+         commit 2 9; period 2 host check 10",
+    ),
+    (
+        "refund reduces debt first",
+        &[LAPSES],
+        "period 0 host hold 4; commit 4 15; refund 3; peek 0; refund 2; peek 0; refund 4; peek 0; \
+         hold 1; commit 1 10; period 1 host check 1; refund 9; peek 0",
+    ),
+    (
+        "wait for a debt of more than the next period is unknown",
+        &[LAPSES],
+        "period 0 1000ms @250ms hold 1; commit 1 15; peek 0; peek 5; peek 6; peek 11; hold 1; \
+         commit 0 10; peek 0; peek 1",
+    ),
+    (
+        "overdrawn by a commit while others hold",
+        &[LAPSES],
+        "period 0 host hold 6; hold 4; commit 6 12; peek 0; cancel 4; peek 0; refund 2; peek 0; \
+         check 0; refund 1; check 1",
     ),
     (
         "hold is carried with its units",
@@ -635,7 +704,7 @@ const QUOTA: &[Raw] = &[
     ),
     (
         "largest numbers",
-        &[Limit::Quota { max: u64::MAX, carry: Carry::All }],
+        &[Limit::Quota { max: u64::MAX, carry: Carry::All, debt: Debt::All }],
         "period 0 host check max; check 1; period 1 host check 1; period max host peek 0; \
          check max; check 1",
     ),

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    Algorithm, Bucket, BucketState, Carry, Cooldown, CooldownState, Decision, LimitError, Period,
-    Quota, QuotaState, Rate, Sliding, SlidingState, Timestamp, Wait, Window, WindowState,
+    Algorithm, Bucket, BucketState, Carry, Committed, Cooldown, CooldownState, Debt, Decision,
+    HeldUnits, LimitError, Period, Quota, QuotaState, Rate, Sliding, SlidingState, Timestamp, Wait,
+    Window, WindowState,
 };
 
 use super::json::Object;
@@ -14,7 +15,7 @@ pub(crate) enum Limit {
     Window { max: u64, per_ns: u64, aligned: bool },
     Sliding { max: u64, per_ns: u64, parts: u32 },
     Cooldown { gap_ns: u64, extended_by_refusals: bool },
-    Quota { max: u64, carry: Carry },
+    Quota { max: u64, carry: Carry, debt: Debt },
 }
 
 /// The operation of one step.
@@ -34,6 +35,10 @@ pub(crate) enum Expect {
     Decided(Decision),
     Given(u64),
     Charged(u64),
+    /// Of a quota: what a hold that was made in this period came to.
+    Committed(Committed, u64),
+    /// Of a quota: released a hold that was made in this period.
+    Released(u64),
     Nothing,
 }
 
@@ -43,7 +48,7 @@ pub(crate) enum Key {
     Window(Window, WindowState),
     Sliding(Sliding, SlidingState),
     Cooldown(Cooldown, CooldownState),
-    Quota(Quota, QuotaState),
+    Quota(Quota, QuotaState, Vec<HeldUnits>),
 }
 
 impl Key {
@@ -73,9 +78,9 @@ impl Key {
                 let limit = if extended_by_refusals { limit.extended_by_refusals() } else { limit };
                 Self::Cooldown(limit, limit.fresh())
             }
-            Limit::Quota { max, carry } => {
-                let limit = Quota::new(max, carry)?;
-                Self::Quota(limit, limit.fresh(opened(period)))
+            Limit::Quota { max, carry, debt } => {
+                let limit = Quota::new(max, carry)?.with_debt(debt)?;
+                Self::Quota(limit, limit.fresh(opened(period)), Vec::new())
             }
         })
     }
@@ -96,7 +101,9 @@ impl Key {
             Self::Window(limit, state) => stepped(limit, state, op, now),
             Self::Sliding(limit, state) => stepped(limit, state, op, now),
             Self::Cooldown(limit, state) => stepped(limit, state, op, now),
-            Self::Quota(limit, state) => quota_stepped(limit, state, op, opened(period), now),
+            Self::Quota(limit, state, holds) => {
+                quota_stepped(limit, (state, holds), op, opened(period), now)
+            }
         }
     }
 
@@ -141,7 +148,7 @@ fn stepped<L: Algorithm>(limit: &L, state: &mut L::State, op: &Op, now: Timestam
 
 fn quota_stepped(
     limit: &Quota,
-    state: &mut QuotaState,
+    (state, holds): (&mut QuotaState, &mut Vec<HeldUnits>),
     op: &Op,
     period: Period,
     now: Timestamp,
@@ -149,14 +156,31 @@ fn quota_stepped(
     match *op {
         Op::Check { cost } => Expect::Decided(limit.check(state, cost, period, now)),
         Op::Peek { cost } => Expect::Decided(limit.peek(state, cost, period, now)),
-        Op::Hold { units } => Expect::Decided(limit.hold(state, units, period, now)),
+        Op::Hold { units } => {
+            let decision = limit.hold(state, units, period, now);
+            let held = HeldUnits { units, period: state.period };
+            holds.extend(decision.is_allowed().then_some(held));
+            Expect::Decided(decision)
+        }
         Op::Refund { units } => Expect::Given(limit.refund(state, units, period)),
-        Op::Commit { units, actual } => Expect::Charged(limit.commit(state, units, actual, period)),
+        Op::Commit { units, actual } => {
+            let held = taken(holds, units, state.period);
+            Expect::Committed(limit.commit(state, held, actual, period), held.period)
+        }
         Op::Cancel { units } => {
-            limit.cancel(state, units, period);
-            Expect::Nothing
+            let held = taken(holds, units, state.period);
+            limit.cancel(state, held, period);
+            Expect::Released(held.period)
         }
         Op::Edit { .. } => Expect::Nothing,
+    }
+}
+
+/// The oldest hold of so many units, or one that was never made.
+fn taken(holds: &mut Vec<HeldUnits>, units: u64, period: u64) -> HeldUnits {
+    match holds.iter().position(|held| held.units == units) {
+        Some(index) => holds.remove(index),
+        None => HeldUnits { units, period },
     }
 }
 
@@ -183,12 +207,17 @@ impl Limit {
                 .text("kind", "cooldown")
                 .number("gap_ns", gap_ns)
                 .bool("extended_by_refusals", extended_by_refusals),
-            Self::Quota { max, carry } => {
+            Self::Quota { max, carry, debt } => {
                 object.text("kind", "quota").number("max", max);
                 match carry {
                     Carry::Nothing => object.text("carry", "nothing"),
                     Carry::UpTo(bound) => object.text("carry", "up_to").number("bound", bound),
                     Carry::All => object.text("carry", "all"),
+                };
+                match debt {
+                    Debt::Nothing => object.text("debt", "nothing"),
+                    Debt::UpTo(bound) => object.text("debt", "up_to").number("debt_bound", bound),
+                    Debt::All => object.text("debt", "all"),
                 }
             }
         };
@@ -237,9 +266,25 @@ impl Expect {
             Self::Charged(units) => {
                 object.number("charged", *units);
             }
-            Self::Nothing => {}
+            Self::Committed(committed, _) => {
+                let Committed { charged, debt, closed, forgiven } = *committed;
+                object
+                    .number("charged", charged)
+                    .number("debt", debt)
+                    .number("closed", closed)
+                    .number("forgiven", forgiven);
+            }
+            Self::Released(_) | Self::Nothing => {}
         }
         object
+    }
+
+    /// The period of the hold that was settled; quotas only.
+    pub(crate) fn held_in(&self) -> Option<u64> {
+        match self {
+            Self::Committed(_, period) | Self::Released(period) => Some(*period),
+            _ => None,
+        }
     }
 
     /// Whether every time in it is a whole number of microseconds.

@@ -78,6 +78,9 @@ impl Case {
                 line.object("period", &period);
             }
             op.write(&mut line);
+            if let Some(held_in) = expect.held_in() {
+                line.number("held_in", held_in);
+            }
             line.object("expect", &expect.object());
             lines.push(format!("      {line}"));
         }

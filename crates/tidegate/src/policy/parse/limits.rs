@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Bucket, Carry, Cooldown, LimitError, Quota, Rate, Sliding, Window};
+use tidegate_core::{Bucket, Carry, Cooldown, Debt, LimitError, Quota, Rate, Sliding, Window};
 use toml::de::DeValue;
 
 use super::reader::TableReader;
@@ -17,7 +17,7 @@ pub(super) enum LimitDraft {
     Window { max: Option<u64>, per: Option<Duration>, align: Option<&'static str> },
     Sliding { max: Option<u64>, per: Option<Duration>, parts: Option<u64> },
     Cooldown { gap: Option<Duration> },
-    Quota { max: Option<u64>, cycle: Option<Cycle>, carry: Carry },
+    Quota { max: Option<u64>, cycle: Option<Cycle>, carry: Carry, debt: Debt },
     Slots { max: Option<u64>, rest: Slots },
 }
 
@@ -29,7 +29,9 @@ impl LimitDraft {
             "window" => Self::Window { max: None, per: None, align: None },
             "sliding" => Self::Sliding { max: None, per: None, parts: None },
             "cooldown" => Self::Cooldown { gap: None },
-            "quota" => Self::Quota { max: None, cycle: None, carry: Carry::Nothing },
+            "quota" => {
+                Self::Quota { max: None, cycle: None, carry: Carry::Nothing, debt: Debt::All }
+            }
             _ => Self::Slots { max: None, rest: Slots::new(1) },
         };
         let errors_before = rule.report.errors();
@@ -61,10 +63,13 @@ impl LimitDraft {
                 replace(parts, table.integer("parts"));
             }
             Self::Cooldown { gap } => replace(gap, table.duration("cooldown")),
-            Self::Quota { max, carry, .. } => {
+            Self::Quota { max, carry, debt, .. } => {
                 replace(max, table.integer("max"));
                 if let Some(given) = read_carry(table) {
                     *carry = given;
+                }
+                if let Some(given) = read_debt(table) {
+                    *debt = given;
                 }
             }
             Self::Slots { max, rest } => {
@@ -107,9 +112,10 @@ impl LimitDraft {
                 Sliding::new((*max)?, (*per)?, parts.unwrap_or(u32::MAX)).map(Limit::Sliding)
             }
             Self::Cooldown { gap } => Cooldown::new((*gap)?).map(Limit::Cooldown),
-            Self::Quota { max, cycle, carry } => {
+            Self::Quota { max, cycle, carry, debt } => {
                 let cycle = cycle.clone()?;
-                Quota::new((*max)?, *carry).map(|quota| Limit::Quota(quota, cycle))
+                let quota = Quota::new((*max)?, *carry).and_then(|quota| quota.with_debt(*debt));
+                quota.map(|quota| Limit::Quota(quota, cycle))
             }
             Self::Slots { max, rest } => Ok(Limit::Slots(Slots { max: (*max)?, ..rest.clone() })),
         })
@@ -129,20 +135,50 @@ fn replace<T>(number: &mut Option<T>, given: Option<T>) {
     }
 }
 
-fn read_carry(table: &mut TableReader<'_, '_, '_>) -> Option<Carry> {
-    let value = table.value("carry")?;
+/// What unused units or overdrafts may come to.
+enum Allowance {
+    Nothing,
+    UpTo(u64),
+    All,
+}
+
+/// A number, `"none"` or `"all"`; `hint` is for a zero.
+fn read_allowance(
+    table: &mut TableReader<'_, '_, '_>,
+    name: &str,
+    hint: &str,
+) -> Option<Allowance> {
+    let value = table.value(name)?;
     if let DeValue::Integer(number) = value.get_ref() {
         if super::reader::whole(number) == Some(0) {
-            let problem = table.report.error(value.span(), "`carry` must be at least 1");
-            problem.hint = Some("write \"none\" if unused units lapse".into());
+            let message = format!("`{name}` must be at least 1");
+            table.report.error(value.span(), message).hint = Some(hint.into());
             return None;
         }
-        return table.integer("carry").map(Carry::UpTo);
+        return table.integer(name).map(Allowance::UpTo);
     }
-    match table.choice("carry")? {
-        "all" => Some(Carry::All),
-        _ => Some(Carry::Nothing),
+    match table.choice(name)? {
+        "all" => Some(Allowance::All),
+        _ => Some(Allowance::Nothing),
     }
+}
+
+fn read_carry(table: &mut TableReader<'_, '_, '_>) -> Option<Carry> {
+    let hint = "write \"none\" if unused units lapse";
+    Some(match read_allowance(table, "carry", hint)? {
+        Allowance::Nothing => Carry::Nothing,
+        Allowance::UpTo(most) => Carry::UpTo(most),
+        Allowance::All => Carry::All,
+    })
+}
+
+fn read_debt(table: &mut TableReader<'_, '_, '_>) -> Option<Debt> {
+    let hint = "write \"none\" if commits must not overdraw the quota";
+    Some(match read_allowance(table, "debt", hint)? {
+        Allowance::Nothing => Debt::Nothing,
+        Allowance::UpTo(most) => Debt::UpTo(most),
+        Allowance::All => Debt::All,
+    })
 }
 
 /// The longest wait: a duration, or no deadline.

@@ -140,7 +140,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         let words = match self.section.field(name).map(|field| &field.kind) {
             Some(
                 ValueKind::Choice(words)
-                | ValueKind::IntegerOr(words)
+                | ValueKind::IntegerOr { words, .. }
                 | ValueKind::FractionOr(words),
             ) => *words,
             _ => &[],
@@ -173,6 +173,7 @@ impl<'r, 't, 'i> TableReader<'r, 't, 'i> {
         let value = self.value(name)?;
         let (min, max) = match self.section.field(name) {
             Some(Field { kind: ValueKind::Integer { min, max }, .. }) => (*min, *max),
+            Some(Field { kind: ValueKind::IntegerOr { min, .. }, .. }) => (*min, MOST),
             _ => (1, MOST),
         };
         self.integer_in(name, value, min..=max)

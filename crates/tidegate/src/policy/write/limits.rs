@@ -1,6 +1,6 @@
 //! Limits as text: in full for a rule, and for an override what differs from its rule.
 
-use tidegate_core::{Carry, Sliding};
+use tidegate_core::{Carry, Debt, Sliding};
 
 use super::values::{duration, table, text};
 use crate::policy::text::format_rate;
@@ -74,6 +74,7 @@ fn numbers(limit: &Limit) -> Vec<OverridableNumber> {
         Limit::Quota(quota, _) => vec![
             required("max", quota.max().to_string()),
             optional("carry", carry(quota.carry()), carry(Carry::Nothing)),
+            optional("debt", debt(quota.debt()), debt(Debt::All)),
         ],
         Limit::Slots(slots) => vec![
             required("max", slots.max.to_string()),
@@ -97,6 +98,14 @@ fn carry(carry: Carry) -> String {
         Carry::Nothing => none(),
         Carry::UpTo(most) => most.to_string(),
         Carry::All => text("all"),
+    }
+}
+
+fn debt(debt: Debt) -> String {
+    match debt {
+        Debt::All => text("all"),
+        Debt::UpTo(most) => most.to_string(),
+        Debt::Nothing => none(),
     }
 }
 

@@ -133,6 +133,9 @@ pub enum Transfer {
     Expired,
     /// Charged, and refunded.
     Refunded,
+    /// Neither granted nor charged: the part of a commit's cost that the limit forgave. No total
+    /// contains it.
+    Forgiven,
 }
 
 /// A filter of entries: those that meet all of its conditions.
@@ -484,6 +487,7 @@ impl Sums {
             Transfer::Cancelled => &mut self.cancelled,
             Transfer::Expired => &mut self.expired,
             Transfer::Refunded => &mut self.refunded,
+            Transfer::Forgiven => return,
         };
         *sum = sum.saturating_add(booked.units);
     }
@@ -509,6 +513,7 @@ impl From<Account> for Transfer {
             Account::Cancelled => Self::Cancelled,
             Account::Expired => Self::Expired,
             Account::Refunded => Self::Refunded,
+            Account::Forgiven => Self::Forgiven,
         }
     }
 }

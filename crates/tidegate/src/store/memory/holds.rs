@@ -6,20 +6,21 @@ use std::time::Duration;
 use tidegate_core::Timestamp;
 
 use super::hold_tables::REMEMBERED_FOR;
-use super::slot::{AnyLine, AnyLocked};
+use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::unlocked::look_up_in;
 use super::{
     ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, FreedQueues, Hold,
     HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore,
     NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
 };
-use crate::any_limit::{AnyLimit, AnyState, Decisions};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
 use crate::locks::read;
 #[cfg(feature = "durable")]
 use crate::policy::Durability;
 use crate::store::IdempotencyKey;
+use crate::table::{KeyLocation, WideLine};
 use crate::transition::{self, KeyState, View};
 
 /// A key whose state is to be changed.
@@ -120,7 +121,8 @@ impl MemoryStore {
                     least = Some(least.map_or(units, |least: u64| least.min(units)));
                 }
                 if view.history.counts_units(item) {
-                    for (transfer, units) in booked(settlement, held, units) {
+                    let forgiven = (JournalTransfer::Forgiven, outcome.forgiven);
+                    for (transfer, units) in booked(settlement, held, units).chain([forgiven]) {
                         let booking = JournalBooking { hash: item.hash, entry: transfer, units };
                         entry.book(self.durable(item.durability), booking);
                     }
@@ -209,25 +211,48 @@ impl MemoryStore {
             .map(|(key, slot)| KeyState::new(load(&history, &lines, (key, *slot), tables)))
             .collect();
         let result = change(&mut View { history: &history, times, keys: &mut states }, entry);
+        let mut new: Several<(u64, StoredState, DecisionTime)> = Several::new();
         for (index, (key, state)) in keys.iter().zip(&states).enumerate() {
             if !state.is_changed {
                 continue;
             }
             tables.set_held(key.hash, state.stored.map_or(0, |stored| stored.state.held()));
-            if let Some((line, slot)) = slots[index] {
-                match (state.stored, state.decided_at) {
-                    (Some(StoredState { tag, state }), Some(decided_at)) => {
-                        lines[line].store(slot, tag, &state, decided_at);
-                    }
-                    _ => {
-                        lines[line].clear(slot);
-                        self.uncount(key.width);
-                    }
+            match (slots[index], state.stored, state.decided_at) {
+                (Some((line, slot)), Some(StoredState { tag, state }), Some(decided_at)) => {
+                    lines[line].store(slot, tag, &state, decided_at);
                 }
+                (Some((line, slot)), ..) => {
+                    lines[line].clear(slot);
+                    self.uncount(key.width);
+                }
+                (None, Some(stored), Some(decided_at)) if key.width == Width::Wide => {
+                    new.push((key.hash, stored, decided_at));
+                }
+                (None, ..) => {}
             }
             entry.note_state(durability(index), key.hash, key.width);
         }
+        drop((history, lines));
+        for (hash, stored, decided_at) in new {
+            self.add_key(hash, stored, decided_at);
+        }
         result
+    }
+
+    /// Gives a key a slot for what it was charged, if there is one: a full table drops what cannot
+    /// be denied any more.
+    fn add_key(&self, hash: u64, stored: StoredState, decided_at: DecisionTime) {
+        let mut location = self.wide.enter(hash, decided_at.now, self);
+        if let KeyLocation::Full(chain) = location {
+            drop(chain);
+            self.wide.sweep(decided_at.now, self);
+            location = self.wide.enter(hash, decided_at.now, self);
+        }
+        if let KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) = location {
+            let line = chain.line(at.line);
+            line.set_fingerprint(at.slot, hash);
+            line.store(at.slot, WideLine::pack(stored.tag, &stored.state, decided_at));
+        }
     }
 
     /// Locks the lines of keys in the order of their addresses. Unknown keys have none.
@@ -336,7 +361,7 @@ impl MemoryStore {
         let forget = |view: &mut View<'_>, _: &mut JournalEntry| {
             let forget = |(index, charge): (usize, &Charge<'_>)| {
                 !matches!(charge.limit, AnyLimit::Slots(_))
-                    && transition::forget(view, index, charge)
+                    && transition::forget(view, index, plan)
             };
             plan.charges.iter().enumerate().map(forget).filter(|is_known| *is_known).count()
         };

@@ -103,6 +103,8 @@ pub(crate) enum JournalTransfer {
     Expired,
     /// Charged, and refunded.
     Refunded,
+    /// Neither granted nor charged: a commit's cost beyond what the limit charges.
+    Forgiven,
 }
 
 impl JournalEntry {

@@ -76,6 +76,8 @@ impl SlotLine for WideLine {
                 used: words[1],
                 carried: words[2],
                 held: 0,
+                debt: words[4],
+                held_from: words[5],
             }),
             _ => AnyState::Sliding(unpack_sliding(words)),
         }
@@ -92,7 +94,8 @@ impl SlotLine for WideLine {
             AnyState::Sliding(state) => packed = pack_sliding(state),
             AnyState::Quota(state) => {
                 let ends_ns = decided_at.period.ends.map_or(u64::MAX, Timestamp::as_nanos);
-                packed[..4].copy_from_slice(&[state.period, state.used, state.carried, ends_ns]);
+                let QuotaState { period, used, carried, debt, held_from, .. } = *state;
+                packed[..6].copy_from_slice(&[period, used, carried, ends_ns, debt, held_from]);
             }
             _ => {}
         }

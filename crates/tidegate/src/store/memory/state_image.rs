@@ -122,16 +122,27 @@ impl MemoryStore {
         for (id, hold) in holds {
             for item in &hold.items {
                 let units = tables.held(item.hash).saturating_add(item.units);
-                let rule = read(&self.history).rule_of(item.tag).map(|rule| *rule.common());
-                match rule {
+                let limit = read(&self.history).rule_of(item.tag).map(|rule| *rule.common());
+                let is_held = match limit {
                     // A cooldown holds nothing.
-                    Some(AnyLimit::Cooldown(_)) | None => continue,
-                    Some(AnyLimit::Slots(_)) => {}
-                    Some(limit) => {
-                        self.with_slot(&limit, item.hash, |line, slot| line.set_pinned(slot, true));
-                    }
+                    Some(AnyLimit::Cooldown(_)) | None => false,
+                    Some(AnyLimit::Slots(_)) => true,
+                    // The hold of a period that has closed is not among the held units.
+                    Some(limit) => self
+                        .with_slot(&limit, item.hash, |line, slot| {
+                            item.is_held_in(&line.load_state(slot, &limit))
+                        })
+                        .unwrap_or(false),
+                };
+                if is_held {
+                    tables.set_held(item.hash, units);
                 }
-                tables.set_held(item.hash, units);
+                if let Some(limit) = limit {
+                    let is_pinned = tables.held(item.hash) > 0;
+                    self.with_slot(&limit, item.hash, |line, slot| {
+                        line.set_pinned(slot, is_pinned);
+                    });
+                }
             }
             tables.restore_hold(id, hold);
         }
