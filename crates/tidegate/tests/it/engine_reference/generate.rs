@@ -49,6 +49,10 @@ impl Kind {
         let Numbers { max, rate, per, debt, bound } = numbers;
         let per_ns = PERS_MS[per] * 1_000_000;
         let carry = if bound > 4 { Carry::All } else { Carry::UpTo(bound) };
+        let window = |is_aligned| {
+            let per_ns = if is_on("window_lengths") { per_ns } else { 3 * SECOND_NS };
+            Limit::Window { max, per_ns, is_aligned }
+        };
         let quota = |carry, cycle| Limit::Quota { max, carry, cycle, debt: Debt::None };
         let bucket = |(count, per_s): (u64, u64)| Limit::Bucket {
             count,
@@ -59,8 +63,8 @@ impl Kind {
         match self {
             Self::Bucket => bucket(EVEN_RATES[rate]),
             Self::UnevenBucket => bucket(UNEVEN_RATES[rate]),
-            Self::Window => Limit::Window { max, per_ns, is_aligned: false },
-            Self::AlignedWindow => Limit::Window { max, per_ns, is_aligned: true },
+            Self::Window => window(false),
+            Self::AlignedWindow => window(true),
             Self::Sliding => Limit::Sliding { max, per_ns },
             Self::Cooldown => Limit::Cooldown { gap_ns: per_ns, is_extended },
             Self::Minute => quota(Carry::Nothing, Cycle::Minute),

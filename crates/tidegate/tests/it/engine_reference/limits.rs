@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tidegate::Wait;
 
+use super::is_on;
+
 /// The parts of a unit that bucket levels are counted in. All periods of rates divide it.
 pub(super) const PARTS: i128 = 42_000_000_000;
 
@@ -177,8 +179,9 @@ impl Limit {
             }
             (Self::Quota { max, .. }, State::Quota { used, carried, debt, .. }) => {
                 let (room, taken) = (max + carried, used + held + debt);
+                let fits = taken + cost <= room || (cost == 0 && !is_on("denied_looks"));
                 return Decision {
-                    wait: (taken + cost > room).then(|| self.retry(state, cost, when)),
+                    wait: (!fits).then(|| self.retry(state, cost, when)),
                     remaining: room.saturating_sub(taken),
                     limit,
                 };
@@ -404,7 +407,7 @@ impl Limit {
             Carry::All => unused,
         };
         *used = 0;
-        if carry == Carry::Nothing {
+        if carry == Carry::Nothing && is_on("lapsing_holds") {
             // Holds belong to their period.
             *held = 0;
         }
@@ -415,7 +418,7 @@ impl Limit {
         match (self, &mut *state) {
             (Self::Bucket { .. }, _) => self.set_level(state, self.level(state, at), at),
             // Units that have left while it was in force are gone.
-            (Self::Sliding { per_ns, .. }, State::Sliding { times, .. }) => {
+            (Self::Sliding { per_ns, .. }, State::Sliding { times, .. }) if is_on("left_units") => {
                 times.retain(|time| (time + per_ns).max(since) >= at);
             }
             _ => {}

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::is_on;
 use super::limits::{Cycle, Decision, Held, Limit, State, When};
 use super::rules::{DOMAINS, FileRule, InForce, KeyEntry, ModelRule, OtherLimit, USERS, Version};
 
@@ -167,7 +168,7 @@ impl Model {
         for (number, rule) in numbered.filter_map(|it| is_closed(&&mut *it.1).then_some(it)) {
             for (key, entry) in &mut rule.keys {
                 let limit = entry.in_force.limit;
-                if !limit.carries() {
+                if !limit.carries() && is_on("lapsing_holds") {
                     let items = self.holds.iter_mut().flat_map(|hold| &mut hold.items);
                     let its = items.filter(|item| item.rule == number && item.key == *key);
                     its.for_each(|item| item.held.is_lapsed = true);
@@ -198,6 +199,12 @@ impl Model {
         rules.map(|rule| (rule.rule.number, rule.rule.key_of(USERS[user]))).collect()
     }
 
+    /// Those of them that limit the key.
+    fn limited(&self, domain: usize, user: usize) -> Vec<(usize, String)> {
+        let is_limited = |id: &(usize, String)| !self.rules[id.0].keys[&id.1].in_force.is_unlimited;
+        self.applying(domain, user).into_iter().filter(is_limited).collect()
+    }
+
     fn entry(&mut self, (rule, key): &(usize, String)) -> &mut KeyEntry {
         self.rules[*rule].keys.get_mut(key).unwrap()
     }
@@ -225,7 +232,10 @@ impl Model {
             let charges_refused = self.rules[id.0].rule.charges_refused && verb == Verb::Check;
             let name = self.rules[id.0].rule.name();
             let entry = self.entry(&id);
-            let changes_by_itself = entry.waiting.is_some() || entry.version.next_end(at).is_some();
+            let is_extended = matches!(limit, Limit::Cooldown { is_extended: true, .. });
+            let changes_by_itself = entry.waiting.is_some()
+                || entry.version.next_end(at).is_some()
+                || (is_extended && verb == Verb::Reserve && !is_on("held_cooldowns"));
             let fits = decision.is_allowed();
             let decision = match verb {
                 Verb::Peek => decision,
@@ -257,9 +267,9 @@ impl Model {
     }
 
     fn add_hold(&mut self, domain: usize, user: usize, items: Vec<HoldItem>, at: u64) -> usize {
-        let limited = self.applying(domain, user).into_iter();
-        let limited = limited.filter(|id| !self.rules[id.0].keys[&id.1].in_force.is_unlimited);
-        let length_s = limited.map(|id| self.rules[id.0].rule.reserve_s).min().unwrap_or(600);
+        let limited = self.limited(domain, user);
+        let length_s =
+            limited.iter().map(|id| self.rules[id.0].rule.reserve_s).min().unwrap_or(600);
         let expires = at + length_s * 1_000_000_000;
         self.holds.push(ModelHold { items, expires, stage: HoldStage::Open });
         self.holds.len() - 1
@@ -267,6 +277,10 @@ impl Model {
 
     /// Decides a request under an idempotency key; `Err` if another request had it.
     pub(super) fn decide_once(&mut self, asked: Asked, name: u8, at: u64) -> Result<Expected, ()> {
+        if asked.verb == Verb::Check && self.limited(asked.domain, asked.user).is_empty() {
+            // There is nothing to decide, so nothing is looked up.
+            return Ok(self.decide(asked, at));
+        }
         if let Some((before, hold)) = self.cached.get(&(asked.domain, name)) {
             let repeated = Expected { is_allowed: true, rules: Vec::new(), hold: *hold };
             return if *before == asked { Ok(repeated) } else { Err(()) };
@@ -335,6 +349,7 @@ impl Model {
 
     fn release(&mut self, hold: usize) {
         self.holds[hold].stage = HoldStage::Gone;
+        self.cached.retain(|_, (_, cached)| *cached != Some(hold));
         for item in std::mem::take(&mut self.holds[hold].items) {
             let when = self.when(self.rules[item.rule].cycle(), self.now);
             let entry = self.rules[item.rule].keys.get_mut(&item.key).unwrap();
@@ -442,6 +457,13 @@ impl Model {
             self.set[number].clear();
             self.apply(number);
         }
+    }
+
+    /// Whether an override in the file, or set at run time, is for the same keys.
+    pub(super) fn has_override(&self, number: usize, given: &OtherLimit) -> bool {
+        let rule = self.over[number].as_ref().or(self.file[number].as_ref());
+        let in_file = rule.into_iter().flat_map(|rule| &rule.overrides);
+        in_file.chain(&self.set[number]).any(|it| it.target == given.target)
     }
 
     /// Puts a rule as the file and the edits over it have it now into force.

@@ -11,7 +11,7 @@ use tidegate::{
     Timestamp, WhenFull,
 };
 
-use super::generate::{Act, Begin, Op, Step};
+use super::generate::{Act, Begin, Op, OtherNumbers, RuleNumbers, Step};
 use super::model::{Asked, Expected, Model, Verb};
 use super::rules::{DOMAINS, FileRule, OtherLimit, USERS};
 use super::{MAX_KEYS, is_on};
@@ -243,11 +243,10 @@ impl Run {
     }
 
     fn edit(&mut self, act: &Act) {
-        let now = self.model.now;
         match act {
             Act::EditFile(rule, numbers) => {
                 let number = rule % self.begin.len();
-                let rule = self.begin[number].rule(number, numbers, now);
+                let rule = self.rule(number, numbers);
                 self.model.edit_file(number, Some(rule));
                 self.replace_policy();
             }
@@ -257,13 +256,16 @@ impl Run {
             }
             Act::PutOver(rule, numbers) => {
                 let number = rule % self.begin.len();
-                let rule = self.begin[number].rule(number, numbers, now);
+                let rule = self.rule(number, numbers);
                 let given = rule.in_policy();
                 self.model.put_over(rule);
                 with_engine!(&self.subject, it => it.replace_rule("test", given).unwrap());
             }
             Act::SetOverride(rule, given) => {
                 let Some((number, given)) = self.override_of(*rule, given) else { return };
+                if !is_on("same_key") && self.model.has_override(number, &given) {
+                    return;
+                }
                 self.model.set_override(number, given);
                 let rule = (DOMAINS[self.model.rules[number].rule.domain], format!("r{number}"));
                 let rule = (rule.0, &*rule.1);
@@ -286,12 +288,15 @@ impl Run {
         }
     }
 
+    /// A rule with these numbers.
+    fn rule(&self, number: usize, numbers: &RuleNumbers) -> FileRule {
+        let mut rule = self.begin[number].rule(number, numbers, self.model.now);
+        rule.overrides.retain(|it| is_on("same_key") || !self.model.has_override(number, it));
+        rule
+    }
+
     /// The rule and the override, if the rule is there and has overrides.
-    fn override_of(
-        &self,
-        rule: usize,
-        given: &super::generate::OtherNumbers,
-    ) -> Option<(usize, OtherLimit)> {
+    fn override_of(&self, rule: usize, given: &OtherNumbers) -> Option<(usize, OtherLimit)> {
         let number = rule % self.begin.len();
         let begin = &self.begin[number];
         let is_possible = self.model.rules[number].is_present && begin.is_by_user();
