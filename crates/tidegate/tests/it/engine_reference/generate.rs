@@ -7,7 +7,7 @@ use proptest::strategy::Union;
 
 use super::is_on;
 use super::limits::{Carry, Cycle, Debt, Limit};
-use super::model::{Asked, Verb};
+use super::model::{ModelRequest, Verb};
 use super::rules::{FileRule, OtherLimit, Target};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -88,10 +88,12 @@ pub(super) struct OtherNumbers {
 impl OtherNumbers {
     pub(super) fn of(&self, kind: Kind, is_extended: bool, now: u64) -> OtherLimit {
         let numbers = self.numbers.filter(|_| kind != Kind::UnevenBucket);
+        let carries = matches!(kind, Kind::MinuteCarry | Kind::RoundCarry);
+        let until_ms = self.until_ms.filter(|_| !carries || is_on("until_with_carry"));
         OtherLimit {
             target: Target::ALL[self.target],
             limit: numbers.map(|numbers| kind.limit(numbers, is_extended)),
-            until: self.until_ms.map(|until_ms| now + until_ms * 1_000_000),
+            until: until_ms.map(|until_ms| now + until_ms * 1_000_000),
         }
     }
 }
@@ -171,9 +173,11 @@ pub(super) enum Step {
 
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    Decide(Asked),
+    Decide(ModelRequest),
+    /// Looks at all keys.
+    LookAtAll(u64),
     /// Under an idempotency key.
-    DecideOnce(Asked, u8),
+    DecideOnce(ModelRequest, u8),
     Commit(usize, Option<u64>),
     Cancel(usize),
     RefundHold(usize, u64),
@@ -310,7 +314,7 @@ fn step() -> impl Strategy<Value = Step> {
     ])
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn request() -> impl Strategy<Value = ModelRequest> {
     let verb = one_of(vec![
         (6, Just(Verb::Check).boxed()),
         (2, Just(Verb::Peek).boxed()),
@@ -318,7 +322,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     ]);
     (verb, 0..2_usize, 0..3_usize, 0_u64..6).prop_map(|(verb, domain, user, cost)| {
         let cost = if verb == Verb::Reserve { cost.max(1) } else { cost };
-        Asked { verb, domain, user, cost }
+        ModelRequest { verb, domain, user, cost }
     })
 }
 
@@ -327,10 +331,11 @@ fn act() -> impl Strategy<Value = Act> {
     let rule = || 0..3_usize;
     let who = || (0..2_usize, 0..3_usize);
     one_of(vec![
-        (30, asked().prop_map(Act::Decide).boxed()),
+        (30, request().prop_map(Act::Decide).boxed()),
+        (weight("looks", 2), (0_u64..6).prop_map(Act::LookAtAll).boxed()),
         (
             weight("idempotency", 2),
-            (asked(), 0..3_u8).prop_map(|(asked, name)| Act::DecideOnce(asked, name)).boxed(),
+            (request(), 0..3_u8).prop_map(|(request, name)| Act::DecideOnce(request, name)).boxed(),
         ),
         (
             weight("holds", 6),

@@ -18,7 +18,7 @@ pub(super) enum Verb {
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct ModelRequest {
     pub(super) verb: Verb,
     pub(super) domain: usize,
     pub(super) user: usize,
@@ -66,6 +66,13 @@ struct ModelHold {
     stage: HoldStage,
 }
 
+/// A result under an idempotency key.
+#[derive(Clone, Copy, Debug)]
+struct CachedResult {
+    request: ModelRequest,
+    hold: Option<usize>,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) now: u64,
@@ -81,7 +88,7 @@ pub(super) struct Model {
     /// Overrides set at run time by rule, newest first.
     set: Vec<Vec<OtherLimit>>,
     /// Results under idempotency keys, by domain and key.
-    cached: HashMap<(usize, u8), (Asked, Option<usize>)>,
+    cached: HashMap<(usize, u8), CachedResult>,
 }
 
 impl Model {
@@ -210,9 +217,9 @@ impl Model {
     }
 
     /// Decides a request at `at`, which may be late.
-    pub(super) fn decide(&mut self, asked: Asked, at: u64) -> Expected {
-        let Asked { domain, user, cost, .. } = asked;
-        let verb = if cost == 0 { Verb::Peek } else { asked.verb };
+    pub(super) fn decide(&mut self, request: ModelRequest, at: u64) -> Expected {
+        let ModelRequest { domain, user, cost, .. } = request;
+        let verb = if cost == 0 { Verb::Peek } else { request.verb };
         let mut decided = Vec::new();
         let mut is_allowed = true;
         for id in self.applying(domain, user) {
@@ -276,18 +283,24 @@ impl Model {
     }
 
     /// Decides a request under an idempotency key; `Err` if another request had it.
-    pub(super) fn decide_once(&mut self, asked: Asked, name: u8, at: u64) -> Result<Expected, ()> {
-        if asked.verb == Verb::Check && self.limited(asked.domain, asked.user).is_empty() {
+    pub(super) fn decide_once(
+        &mut self,
+        request: ModelRequest,
+        name: u8,
+        at: u64,
+    ) -> Result<Expected, ()> {
+        if request.verb == Verb::Check && self.limited(request.domain, request.user).is_empty() {
             // There is nothing to decide, so nothing is looked up.
-            return Ok(self.decide(asked, at));
+            return Ok(self.decide(request, at));
         }
-        if let Some((before, hold)) = self.cached.get(&(asked.domain, name)) {
-            let repeated = Expected { is_allowed: true, rules: Vec::new(), hold: *hold };
-            return if *before == asked { Ok(repeated) } else { Err(()) };
+        if let Some(before) = self.cached.get(&(request.domain, name)) {
+            let repeated = Expected { is_allowed: true, rules: Vec::new(), hold: before.hold };
+            return if before.request == request { Ok(repeated) } else { Err(()) };
         }
-        let expected = self.decide(asked, at);
+        let expected = self.decide(request, at);
         if expected.is_allowed && (!expected.rules.is_empty() || expected.hold.is_some()) {
-            self.cached.insert((asked.domain, name), (asked, expected.hold));
+            let result = CachedResult { request, hold: expected.hold };
+            self.cached.insert((request.domain, name), result);
         }
         Ok(expected)
     }
@@ -349,7 +362,7 @@ impl Model {
 
     fn release(&mut self, hold: usize) {
         self.holds[hold].stage = HoldStage::Gone;
-        self.cached.retain(|_, (_, cached)| *cached != Some(hold));
+        self.cached.retain(|_, cached| cached.hold != Some(hold));
         for item in std::mem::take(&mut self.holds[hold].items) {
             let when = self.when(self.rules[item.rule].cycle(), self.now);
             let entry = self.rules[item.rule].keys.get_mut(&item.key).unwrap();
@@ -418,8 +431,13 @@ impl Model {
         self.rounds[domain]
     }
 
-    /// What a store in memory loses when it is restored from a snapshot.
-    pub(super) fn lose_settled(&mut self) {
+    /// A store in memory is restored from a snapshot: settled holds and idempotency keys are lost,
+    /// and the edits over the policy are made again.
+    pub(super) fn restore(&mut self) {
+        let (over, set) = (self.over.clone(), self.set.clone());
+        self.drop_overlay();
+        (self.over, self.set) = (over, set);
+        (0..self.rules.len()).for_each(|number| self.apply(number));
         self.cached.clear();
         for hold in self.holds.iter_mut().filter(|hold| hold.stage == HoldStage::Committed) {
             hold.stage = HoldStage::Gone;

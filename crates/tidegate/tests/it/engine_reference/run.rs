@@ -12,7 +12,7 @@ use tidegate::{
 };
 
 use super::generate::{Act, Begin, Op, OtherNumbers, RuleNumbers, Step};
-use super::model::{Asked, Expected, Model, Verb};
+use super::model::{Expected, Model, ModelRequest, Verb};
 use super::rules::{DOMAINS, FileRule, OtherLimit, USERS};
 use super::{MAX_KEYS, is_on};
 
@@ -21,7 +21,7 @@ const MINUTE_NS: u64 = 60_000_000_000;
 
 /// Where the states are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Backend {
     Memory,
     Disk,
 }
@@ -51,23 +51,26 @@ pub(super) struct Run {
     begin: Vec<Begin>,
     /// The id of each hold of the model.
     holds: Vec<HoldId>,
+    /// Whether there has been an override.
+    is_overridden: bool,
 }
 
 impl Run {
-    pub(super) fn new(begin: &[Begin], place: Place) -> Self {
+    pub(super) fn new(begin: &[Begin], backend: Backend) -> Self {
         let clock = ManualClock::new(Timestamp::from_nanos(START_NS));
         let rules: Vec<FileRule> =
             begin.iter().enumerate().map(|(number, it)| it.first(number, START_NS)).collect();
         let model = Model::new(&rules, START_NS);
         let policy = policy(&model);
-        let subject = match place {
-            Place::Memory => {
+        let subject = match backend {
+            Backend::Memory => {
                 let store = MemoryStore::new(MAX_KEYS, WhenFull::Deny).unwrap();
                 Subject::Memory(Engine::with_store(policy, store, clock.clone()))
             }
-            Place::Disk => open(policy, CrashDisk::new(), &clock),
+            Backend::Disk => open(policy, CrashDisk::new(), &clock),
         };
-        Self { subject, clock, model, begin: begin.to_vec(), holds: Vec::new() }
+        let (begin, holds) = (begin.to_vec(), Vec::new());
+        Self { subject, clock, model, begin, holds, is_overridden: false }
     }
 
     /// The time of an operation: the clock's, unless it is late.
@@ -92,7 +95,7 @@ impl Run {
     fn late(&self, op: &Op, ms: u64) -> u64 {
         let now = self.model.now;
         match op.act {
-            Act::Decide(Asked { domain, user, verb: Verb::Check | Verb::Peek, .. })
+            Act::Decide(ModelRequest { domain, user, verb: Verb::Check | Verb::Peek, .. })
                 if self.model.is_busy(domain, user) =>
             {
                 (now - ms * 1_000_000).max(self.model.last_event)
@@ -101,18 +104,39 @@ impl Run {
         }
     }
 
+    /// Whether an operation needs something that is switched off.
+    fn is_off(&self, act: &Act) -> bool {
+        let rules = || self.model.rules.iter();
+        let is_quota = |number: usize| self.model.rules[number].cycle().is_some();
+        match act {
+            Act::Restart => {
+                let is_memory = matches!(self.subject, Subject::Memory(_));
+                !is_on("quota_snapshots") && is_memory && rules().any(|it| it.cycle().is_some())
+            }
+            Act::Remove(rule) => !is_on("removed_quotas") && is_quota(rule % self.begin.len()),
+            Act::DecideOnce(..) => !is_on("uncharged_keys") && rules().any(|it| it.rule.is_shadow),
+            Act::RefundHold(..) => !is_on("refunds_after_overrides") && self.is_overridden,
+            _ => false,
+        }
+    }
+
     pub(super) fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        self.is_overridden |=
+            self.model.rules.iter().any(|rule| !rule.version.overrides.is_empty());
+        if self.is_off(&op.act) {
+            return Ok(());
+        }
         if let Act::Restart = op.act {
             return self.restart(op);
         }
         let at = self.move_time(op);
         match &op.act {
-            Act::Decide(asked) => {
-                let expected = self.model.decide(*asked, at);
-                let report = self.send(*asked, None, at).unwrap();
+            Act::Decide(request) => {
+                let expected = self.model.decide(*request, at);
+                let report = self.send(*request, None, at).unwrap();
                 self.compare(&report, &expected)?;
             }
-            Act::DecideOnce(asked, name) => self.decide_once(*asked, *name, at)?,
+            Act::DecideOnce(request, name) => self.decide_once(*request, *name, at)?,
             Act::Commit(hold, actual) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
                 let expected = self.model.commit(hold, *actual);
@@ -152,8 +176,25 @@ impl Run {
                     with_engine!(&self.subject, it => it.close_round(domain).wait().unwrap());
                 prop_assert_eq!(given, expected, "rounds closed");
             }
+            Act::LookAtAll(cost) => self.look_at_all(*cost, at)?,
+            Act::Others(_)
+                if !is_on("others_while_removed")
+                    && self.model.rules.iter().any(|it| !it.is_present) => {}
             Act::Others(count) => self.send_others(*count),
             _ => self.edit(&op.act),
+        }
+        Ok(())
+    }
+
+    /// Looks at every key. The model's states stay as they are, so the engine's have to.
+    fn look_at_all(&mut self, cost: u64, at: u64) -> Result<(), TestCaseError> {
+        for (domain, user) in
+            (0..DOMAINS.len()).flat_map(|it| (0..USERS.len()).map(move |u| (it, u)))
+        {
+            let request = ModelRequest { verb: Verb::Peek, domain, user, cost };
+            let expected = self.model.decide(request, at);
+            let report = self.send(request, None, at).unwrap();
+            self.compare(&report, &expected)?;
         }
         Ok(())
     }
@@ -163,15 +204,21 @@ impl Run {
         Some((hold, self.holds[hold]))
     }
 
-    fn send(&self, asked: Asked, name: Option<&str>, at: u64) -> Result<Report, CheckError> {
-        let attributes = [("user", USERS[asked.user])];
-        let mut request = Request::new(DOMAINS[asked.domain], &attributes).cost(asked.cost);
+    fn send(
+        &self,
+        request: ModelRequest,
+        name: Option<&str>,
+        at: u64,
+    ) -> Result<Report, CheckError> {
+        let ModelRequest { verb, domain, user, cost } = request;
+        let attributes = [("user", USERS[user])];
+        let mut request = Request::new(DOMAINS[domain], &attributes).cost(cost);
         if let Some(name) = name {
             request = request.idempotency_key(name);
         }
         let is_late = at < self.model.now;
         let at = Timestamp::from_nanos(at);
-        with_engine!(&self.subject, it => match asked.verb {
+        with_engine!(&self.subject, it => match verb {
             Verb::Check if is_late => it.check_at(&request, at).wait(),
             Verb::Check => it.check(&request).wait(),
             Verb::Peek if is_late => it.peek_at(&request, at).wait(),
@@ -180,13 +227,18 @@ impl Run {
         })
     }
 
-    fn decide_once(&mut self, asked: Asked, name: u8, at: u64) -> Result<(), TestCaseError> {
-        let asked = Asked { cost: asked.cost.max(1), ..asked };
-        if asked.verb == Verb::Peek {
+    fn decide_once(
+        &mut self,
+        request: ModelRequest,
+        name: u8,
+        at: u64,
+    ) -> Result<(), TestCaseError> {
+        let request = ModelRequest { cost: request.cost.max(1), ..request };
+        if request.verb == Verb::Peek {
             return Ok(());
         }
-        let expected = self.model.decide_once(asked, name, at);
-        let given = self.send(asked, Some(&name.to_string()), at);
+        let expected = self.model.decide_once(request, name, at);
+        let given = self.send(request, Some(&name.to_string()), at);
         match (given, expected) {
             (Ok(report), Ok(expected)) => {
                 let known = expected.hold.and_then(|hold| self.holds.get(hold));
@@ -211,9 +263,12 @@ impl Run {
 
     fn compare(&mut self, report: &Report, expected: &Expected) -> Result<(), TestCaseError> {
         prop_assert_eq!(report.rules().count(), expected.rules.len(), "rules: {:?}", report);
-        for (given, expected) in report.rules().zip(&expected.rules) {
+        for expected in &expected.rules {
             let decision = &expected.decision;
-            prop_assert_eq!(given.rule, &*expected.name);
+            let given = report.rules().find(|it| it.rule == expected.name);
+            let Some(given) = given else {
+                return Err(TestCaseError::fail(format!("{} is not in {report:?}", expected.name)));
+            };
             let (limit, remaining) = (given.decision.limit(), given.decision.remaining());
             let seen = (given.decision.is_allowed(), remaining, limit);
             let wanted = (decision.is_allowed(), decision.remaining, decision.limit);
@@ -316,7 +371,7 @@ impl Run {
                 let (snapshot, overlay) = (engine.snapshot(), engine.overlay());
                 drop(engine);
                 self.move_time(op);
-                self.model.lose_settled();
+                self.model.restore();
                 let clock = self.clock.clone();
                 let engine = Engine::restore(policy, clock, &snapshot)
                     .map_err(|error| TestCaseError::fail(format!("restore: {error}")))?;
