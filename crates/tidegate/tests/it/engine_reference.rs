@@ -52,9 +52,14 @@ const OFF: &[&str] = &[
     "refunds_after_overrides",
     // A snapshot in memory of quotas whose period has closed since.
     "quota_snapshots",
-    // A quota that is removed and brought back; other keys that come meanwhile.
+    // A quota that is removed and brought back, after an edit that waited or with other keys that
+    // have come meanwhile and taken its slots.
     "removed_quotas",
     "others_while_removed",
+    // Other keys that come after a quota's calendar was changed, and take its slots.
+    "others_and_calendars",
+    // The same settlement again returns the first result.
+    "repeated_settlements",
     // Idempotency keys on disk, of requests that were allowed without a charge.
     "uncharged_keys",
 ];

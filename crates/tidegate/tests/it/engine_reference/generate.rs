@@ -37,6 +37,7 @@ pub(super) struct Numbers {
     per: usize,
     debt: u64,
     bound: u64,
+    is_hour: bool,
 }
 
 const EVEN_RATES: [(u64, u64); 4] = [(1, 1), (3, 1), (7, 1), (11, 1)];
@@ -46,7 +47,7 @@ const PERS_MS: [u64; 4] = [700, 1_000, 3_000, 8_000];
 
 impl Kind {
     pub(super) fn limit(self, numbers: Numbers, is_extended: bool) -> Limit {
-        let Numbers { max, rate, per, debt, bound } = numbers;
+        let Numbers { max, rate, per, debt, bound, is_hour } = numbers;
         let per_ns = PERS_MS[per] * 1_000_000;
         let carry = if bound > 4 { Carry::All } else { Carry::UpTo(bound) };
         let window = |is_aligned| {
@@ -54,6 +55,7 @@ impl Kind {
             Limit::Window { max, per_ns, is_aligned }
         };
         let quota = |carry, cycle| Limit::Quota { max, carry, cycle, debt: Debt::None };
+        let calendar = if is_hour { Cycle::Hour } else { Cycle::Minute };
         let bucket = |(count, per_s): (u64, u64)| Limit::Bucket {
             count,
             per_ns: per_s * SECOND_NS,
@@ -65,10 +67,14 @@ impl Kind {
             Self::UnevenBucket => bucket(UNEVEN_RATES[rate]),
             Self::Window => window(false),
             Self::AlignedWindow => window(true),
-            Self::Sliding => Limit::Sliding { max, per_ns },
+            // Nine units would be counted by parts, so units that come back have to fit as well.
+            Self::Sliding => {
+                let max = if is_on("left_units") { max } else { max.div_ceil(2) };
+                Limit::Sliding { max, per_ns }
+            }
             Self::Cooldown => Limit::Cooldown { gap_ns: per_ns, is_extended },
-            Self::Minute => quota(Carry::Nothing, Cycle::Minute),
-            Self::MinuteCarry => quota(carry, Cycle::Minute),
+            Self::Minute => quota(Carry::Nothing, calendar),
+            Self::MinuteCarry => quota(carry, calendar),
             Self::Round => quota(Carry::Nothing, Cycle::Round),
             Self::RoundCarry => quota(carry, Cycle::Round),
         }
@@ -123,9 +129,10 @@ impl Begin {
     pub(super) fn rule(&self, number: usize, numbers: &RuleNumbers, now: u64) -> FileRule {
         let RuleNumbers { numbers, is_next, overrides } = numbers;
         let is_extended = self.charges_refused && self.kind == Kind::Cooldown;
+        let limit = self.kind.limit(*numbers, is_extended);
         let mut given: Vec<OtherLimit> = Vec::new();
         for it in overrides.iter().filter(|_| self.is_by_user) {
-            let it = it.of(self.kind, is_extended, now);
+            let it = it.of(self.kind, is_extended, now).in_cycle(limit.cycle());
             if given.iter().all(|other| other.target != it.target) {
                 given.push(it);
             }
@@ -139,7 +146,7 @@ impl Begin {
             charges_refused: self.charges_refused,
             is_next: *is_next,
             reserve_s: self.reserve_s,
-            limit: self.kind.limit(*numbers, is_extended),
+            limit,
             overrides: given,
         }
     }
@@ -169,6 +176,7 @@ pub(super) enum Step {
     /// To the end of the minute, or a nanosecond before it.
     ToMinute(bool),
     ByMinutes(u64),
+    ToHour,
 }
 
 #[derive(Clone, Debug)]
@@ -221,9 +229,10 @@ impl fmt::Debug for Sequence {
 
 impl fmt::Debug for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { max, rate, per, debt, bound } = self;
+        let Self { max, rate, per, debt, bound, is_hour } = self;
         let (even, uneven, per_ms) = (EVEN_RATES[*rate], UNEVEN_RATES[*rate], PERS_MS[*per]);
-        write!(f, "[max {max} rate {even:?}|{uneven:?} {per_ms}ms debt {debt} bound {bound}]")
+        write!(f, "[max {max} rate {even:?}|{uneven:?} {per_ms}ms debt {debt} bound {bound}")?;
+        f.write_str(if *is_hour { " hour]" } else { "]" })
     }
 }
 
@@ -254,8 +263,10 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 fn numbers() -> impl Strategy<Value = Numbers> {
-    (1_u64..9, 0..4_usize, 0..4_usize, 0_u64..3, 1_u64..8)
-        .prop_map(|(max, rate, per, debt, bound)| Numbers { max, rate, per, debt, bound })
+    let is_hour = prop::bool::weighted(if is_on("calendars") { 0.2 } else { 0.0 });
+    (1_u64..9, 0..4_usize, 0..4_usize, 0_u64..3, 1_u64..8, is_hour).prop_map(
+        |(max, rate, per, debt, bound, is_hour)| Numbers { max, rate, per, debt, bound, is_hour },
+    )
 }
 
 fn other() -> impl Strategy<Value = OtherNumbers> {
@@ -311,6 +322,7 @@ fn step() -> impl Strategy<Value = Step> {
         (weight("late", 2), (1_u64..3_000).prop_map(Step::LateMs).boxed()),
         (2, any::<bool>().prop_map(Step::ToMinute).boxed()),
         (1, (1_u64..4).prop_map(Step::ByMinutes).boxed()),
+        (weight("calendars", 1), Just(Step::ToHour).boxed()),
     ])
 }
 

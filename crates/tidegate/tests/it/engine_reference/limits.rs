@@ -35,7 +35,19 @@ pub(super) enum Carry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cycle {
     Minute,
+    Hour,
     Round,
+}
+
+impl Cycle {
+    /// The length of its periods, if they are of a calendar.
+    pub(super) fn period_ns(self) -> Option<u64> {
+        match self {
+            Self::Minute => Some(60_000_000_000),
+            Self::Hour => Some(3_600_000_000_000),
+            Self::Round => None,
+        }
+    }
 }
 
 /// How much of a commit beyond what is available a quota keeps as debt.
@@ -124,6 +136,22 @@ impl Limit {
             Self::Window { max, .. } | Self::Sliding { max, .. } | Self::Quota { max, .. } => max,
             Self::Cooldown { .. } => 1,
         }
+    }
+
+    /// What ends the periods of a quota.
+    pub(super) fn cycle(&self) -> Option<Cycle> {
+        match self {
+            Self::Quota { cycle, .. } => Some(*cycle),
+            _ => None,
+        }
+    }
+
+    /// The same limit, with other periods if it is a quota.
+    pub(super) fn in_cycle(mut self, new: Option<Cycle>) -> Self {
+        if let (Self::Quota { cycle, .. }, Some(new)) = (&mut self, new) {
+            *cycle = new;
+        }
+        self
     }
 
     pub(super) fn carries(&self) -> bool {

@@ -7,8 +7,6 @@ use super::is_on;
 use super::limits::{Cycle, Decision, Held, Limit, State, When};
 use super::rules::{DOMAINS, FileRule, InForce, KeyEntry, ModelRule, OtherLimit, USERS, Version};
 
-const MINUTE_NS: u64 = 60_000_000_000;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Check,
@@ -59,11 +57,21 @@ enum HoldStage {
     Gone,
 }
 
+/// How a hold was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settlement {
+    /// With a charge of so much, or of what was held.
+    Commit(Option<u64>),
+    Cancel,
+}
+
 #[derive(Clone, Debug)]
 struct ModelHold {
     items: Vec<HoldItem>,
     expires: u64,
     stage: HoldStage,
+    /// How it was ended, and the units that this returned.
+    settled: Option<(Settlement, u64)>,
 }
 
 /// A result under an idempotency key.
@@ -116,10 +124,18 @@ impl Model {
     /// Lets everything happen that is due by `now`.
     pub(super) fn advance(&mut self, now: u64) {
         while let Some(at) = self.next_event().filter(|at| *at <= now) {
-            (self.now, self.last_event) = (at, at);
+            // A late request may be of a period that has closed since, but of no other limit.
+            let mut entries = self.rules.iter().flat_map(|rule| rule.keys.values());
+            let is_waiting = entries.any(|entry| entry.waiting.is_some());
+            if is_waiting || self.next_change() == Some(at) {
+                self.last_event = at;
+            }
+            self.now = at;
             self.expire_holds();
-            if at % MINUTE_NS == 0 {
-                self.close_periods(Cycle::Minute, None);
+            for cycle in [Cycle::Minute, Cycle::Hour] {
+                if cycle.period_ns().is_some_and(|period_ns| at % period_ns == 0) {
+                    self.close_periods(cycle, None);
+                }
             }
             self.end_windows();
             for rule in &mut self.rules {
@@ -131,6 +147,13 @@ impl Model {
 
     /// The next instant at which something happens by itself.
     fn next_event(&self) -> Option<u64> {
+        let periods = self.rules.iter().filter_map(|rule| rule.cycle()?.period_ns());
+        let periods = periods.map(|period_ns| (self.now / period_ns + 1) * period_ns);
+        periods.chain(self.next_change()).min()
+    }
+
+    /// The next instant at which a hold expires, or the limit of a key changes.
+    fn next_change(&self) -> Option<u64> {
         let open = self.holds.iter().filter(|hold| hold.stage == HoldStage::Open);
         let expiries = open.map(|hold| hold.expires);
         let entries = || self.rules.iter().flat_map(|rule| rule.keys.values());
@@ -140,9 +163,7 @@ impl Model {
             State::Window { ends, .. } => Some(ends),
             _ => None,
         });
-        let has_minutes = self.rules.iter().any(|rule| rule.cycle() == Some(Cycle::Minute));
-        let minute = has_minutes.then_some((self.now / MINUTE_NS + 1) * MINUTE_NS);
-        expiries.chain(ends).chain(windows).chain(minute).min()
+        expiries.chain(ends).chain(windows).min()
     }
 
     fn expire_holds(&mut self) {
@@ -193,9 +214,10 @@ impl Model {
 /// Decisions.
 impl Model {
     fn when(&self, cycle: Option<Cycle>, now: u64) -> When {
-        let is_open = now / MINUTE_NS == self.now / MINUTE_NS;
-        let ends =
-            (cycle == Some(Cycle::Minute) && is_open).then_some((now / MINUTE_NS + 1) * MINUTE_NS);
+        let ends = cycle.and_then(Cycle::period_ns).and_then(|period_ns| {
+            let is_open = now / period_ns == self.now / period_ns;
+            is_open.then_some((now / period_ns + 1) * period_ns)
+        });
         When { now, ends }
     }
 
@@ -278,7 +300,7 @@ impl Model {
         let length_s =
             limited.iter().map(|id| self.rules[id.0].rule.reserve_s).min().unwrap_or(600);
         let expires = at + length_s * 1_000_000_000;
-        self.holds.push(ModelHold { items, expires, stage: HoldStage::Open });
+        self.holds.push(ModelHold { items, expires, stage: HoldStage::Open, settled: None });
         self.holds.len() - 1
     }
 
@@ -327,10 +349,26 @@ impl Model {
 
 /// Settlements.
 impl Model {
-    pub(super) fn commit(&mut self, hold: usize, actual: Option<u64>) -> Option<u64> {
-        if self.holds[hold].stage != HoldStage::Open {
-            return None;
+    /// Ends a hold; `None` if it was ended differently, or has expired.
+    ///
+    /// The same settlement again returns the first result.
+    pub(super) fn settle(&mut self, hold: usize, settlement: Settlement) -> Option<u64> {
+        if self.holds[hold].stage == HoldStage::Open {
+            let units = match settlement {
+                Settlement::Commit(actual) => self.commit(hold, actual),
+                Settlement::Cancel => {
+                    self.release(hold);
+                    0
+                }
+            };
+            self.holds[hold].settled = Some((settlement, units));
+            return Some(units);
         }
+        let settled = self.holds[hold].settled.filter(|_| is_on("repeated_settlements"));
+        settled.filter(|(first, _)| *first == settlement).map(|(_, units)| units)
+    }
+
+    fn commit(&mut self, hold: usize, actual: Option<u64>) -> u64 {
         self.holds[hold].stage = HoldStage::Committed;
         let mut items = std::mem::take(&mut self.holds[hold].items);
         let (mut most, mut least) = (0, None);
@@ -349,15 +387,7 @@ impl Model {
         }
         self.holds[hold].items = items;
         self.end_windows();
-        Some(least.unwrap_or(most))
-    }
-
-    pub(super) fn cancel(&mut self, hold: usize) -> Option<u64> {
-        let is_open = self.holds[hold].stage == HoldStage::Open;
-        if is_open {
-            self.release(hold);
-        }
-        is_open.then_some(0)
+        least.unwrap_or(most)
     }
 
     fn release(&mut self, hold: usize) {
@@ -439,8 +469,8 @@ impl Model {
         (self.over, self.set) = (over, set);
         (0..self.rules.len()).for_each(|number| self.apply(number));
         self.cached.clear();
-        for hold in self.holds.iter_mut().filter(|hold| hold.stage == HoldStage::Committed) {
-            hold.stage = HoldStage::Gone;
+        for hold in self.holds.iter_mut().filter(|hold| hold.stage != HoldStage::Open) {
+            (hold.stage, hold.settled) = (HoldStage::Gone, None);
         }
     }
 }
@@ -489,7 +519,11 @@ impl Model {
         self.last_event = self.now;
         let rule = self.over[number].as_ref().or(self.file[number].as_ref());
         let version = rule.map(|rule| {
-            let overrides = self.set[number].iter().chain(&rule.overrides).copied().collect();
+            // One that is for another calendar does not fit any more.
+            let cycle = rule.limit.cycle();
+            let fits = |it: &&OtherLimit| it.limit.is_none_or(|limit| limit.cycle() == cycle);
+            let set = self.set[number].iter().filter(fits);
+            let overrides = set.chain(&rule.overrides).copied().collect();
             Version { common: rule.limit, overrides }
         });
         let version = version.unwrap_or_else(|| (*self.rules[number].version).clone());

@@ -52,6 +52,11 @@ pub(super) struct OtherLimit {
 }
 
 impl OtherLimit {
+    /// The same override for a rule with such periods.
+    pub(super) fn in_cycle(self, cycle: Option<Cycle>) -> Self {
+        Self { limit: self.limit.map(|limit| limit.in_cycle(cycle)), ..self }
+    }
+
     pub(super) fn in_policy(&self) -> Override {
         let grant = self.limit.map_or(Grant::Unlimited, |limit| Grant::Limit(in_policy(&limit)));
         let given = Override::new(self.target.conditions(), grant);
@@ -128,6 +133,7 @@ fn in_policy(limit: &Limit) -> policy::Limit {
             };
             let cycle = match cycle {
                 Cycle::Minute => policy::Cycle::Calendar("minute".parse().unwrap()),
+                Cycle::Hour => policy::Cycle::Calendar("hour".parse().unwrap()),
                 Cycle::Round => policy::Cycle::Round,
             };
             policy::Limit::Quota(Quota::new(max, carry).unwrap(), cycle)
@@ -269,6 +275,8 @@ impl ModelRule {
         if !is_back && *self.version == version {
             return;
         }
+        // Another calendar applies at once: the old one has no next period.
+        let is_next = rule.is_next && self.version.common.cycle() == version.common.cycle();
         self.version = Rc::new(version);
         for (key, entry) in &mut self.keys {
             if is_back {
@@ -277,15 +285,12 @@ impl ModelRule {
                 entry.version = Rc::clone(&self.version);
                 entry.refresh(key, now);
             } else {
-                entry.edit(key, &self.version, rule.is_next, now);
+                entry.edit(key, &self.version, is_next, now);
             }
         }
     }
 
     pub(super) fn cycle(&self) -> Option<Cycle> {
-        match self.version.common {
-            Limit::Quota { cycle, .. } => Some(cycle),
-            _ => None,
-        }
+        self.version.common.cycle()
     }
 }

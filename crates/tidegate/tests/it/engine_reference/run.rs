@@ -12,12 +12,14 @@ use tidegate::{
 };
 
 use super::generate::{Act, Begin, Op, OtherNumbers, RuleNumbers, Step};
-use super::model::{Expected, Model, ModelRequest, Verb};
-use super::rules::{DOMAINS, FileRule, OtherLimit, USERS};
+use super::limits::Cycle;
+use super::model::{Expected, Model, ModelRequest, Settlement, Verb};
+use super::rules::{DOMAINS, FileRule, ModelRule, OtherLimit, USERS};
 use super::{MAX_KEYS, is_on};
 
 const START_NS: u64 = 1_000_000_000_000;
 const MINUTE_NS: u64 = 60_000_000_000;
+const HOUR_NS: u64 = 60 * MINUTE_NS;
 
 /// Where the states are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +86,7 @@ impl Run {
             Step::ByMs(ms) => now + ms * 1_000_000,
             Step::ToMinute(before) => to_minute - u64::from(before),
             Step::ByMinutes(minutes) => now + minutes * MINUTE_NS,
+            Step::ToHour => (now / HOUR_NS + 1) * HOUR_NS,
         }
         .max(now);
         self.clock.set(Timestamp::from_nanos(now));
@@ -115,6 +118,12 @@ impl Run {
             }
             Act::Remove(rule) => !is_on("removed_quotas") && is_quota(rule % self.begin.len()),
             Act::DecideOnce(..) => !is_on("uncharged_keys") && rules().any(|it| it.rule.is_shadow),
+            Act::Others(_) => {
+                let has_calendar =
+                    |rule: &ModelRule| rule.cycle().and_then(Cycle::period_ns).is_some();
+                (!is_on("others_while_removed") && rules().any(|it| !it.is_present))
+                    || (!is_on("others_and_calendars") && rules().any(has_calendar))
+            }
             Act::RefundHold(..) => !is_on("refunds_after_overrides") && self.is_overridden,
             _ => false,
         }
@@ -139,13 +148,13 @@ impl Run {
             Act::DecideOnce(request, name) => self.decide_once(*request, *name, at)?,
             Act::Commit(hold, actual) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
-                let expected = self.model.commit(hold, *actual);
+                let expected = self.model.settle(hold, Settlement::Commit(*actual));
                 let given = with_engine!(&self.subject, it => it.commit(id, *actual).wait().ok());
                 prop_assert_eq!(given, expected, "commit");
             }
             Act::Cancel(hold) => {
                 let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
-                let expected = self.model.cancel(hold);
+                let expected = self.model.settle(hold, Settlement::Cancel);
                 let given = with_engine!(&self.subject, it => it.cancel(id).wait().ok());
                 prop_assert_eq!(given, expected, "cancel");
             }
@@ -177,9 +186,6 @@ impl Run {
                 prop_assert_eq!(given, expected, "rounds closed");
             }
             Act::LookAtAll(cost) => self.look_at_all(*cost, at)?,
-            Act::Others(_)
-                if !is_on("others_while_removed")
-                    && self.model.rules.iter().any(|it| !it.is_present) => {}
             Act::Others(count) => self.send_others(*count),
             _ => self.edit(&op.act),
         }
@@ -355,7 +361,8 @@ impl Run {
         let number = rule % self.begin.len();
         let begin = &self.begin[number];
         let is_possible = self.model.rules[number].is_present && begin.is_by_user();
-        is_possible.then(|| (number, begin.override_of(given, self.model.now)))
+        let cycle = self.model.rules[number].cycle();
+        is_possible.then(|| (number, begin.override_of(given, self.model.now).in_cycle(cycle)))
     }
 
     fn replace_policy(&self) {
