@@ -4,7 +4,7 @@
 //! is applied to all keys at its own instant, before the next operation. The engine does the same
 //! lazily, so the two agree only if looking or not looking changes nothing.
 //!
-//! `PROPTEST_CASES` sets how many sequences run. `TIDEGATE_REFERENCE_OFF=late,until` switches
+//! `PROPTEST_CASES` sets how many sequences run, `PROPTEST_RNG_SEED` which ones. `TIDEGATE_REFERENCE_OFF=late,until` switches
 //! features off, to find which one a disagreement needs; `TIDEGATE_REFERENCE_ON=all` switches on
 //! what [`OFF`] lists.
 
@@ -56,6 +56,8 @@ const OFF: &[&str] = &[
     // have come meanwhile and taken its slots.
     "removed_quotas",
     "others_while_removed",
+    // A bucket that is brought back with a rate of other ticks: its level is rounded.
+    "removed_uneven",
     // Other keys that come after a quota's calendar was changed, and take its slots.
     "others_and_calendars",
     // The same settlement again returns the first result.
@@ -114,7 +116,7 @@ proptest! {
     #![proptest_config(cases(LONG_CASES))]
 
     #[test]
-    #[ignore = "takes an hour"]
+    #[ignore = "takes twenty minutes"]
     fn engine_reference_long(sequence in generate::sequence()) {
         agree(&sequence, Backend::Memory)?;
     }

@@ -11,7 +11,7 @@ use tidegate::{
     Timestamp, WhenFull,
 };
 
-use super::generate::{Act, Begin, Op, OtherNumbers, RuleNumbers, Step};
+use super::generate::{Act, Begin, Kind, Op, OtherNumbers, RuleNumbers, Step};
 use super::limits::Cycle;
 use super::model::{Expected, Model, ModelRequest, Settlement, Verb};
 use super::rules::{DOMAINS, FileRule, ModelRule, OtherLimit, USERS};
@@ -116,7 +116,12 @@ impl Run {
                 let is_memory = matches!(self.subject, Subject::Memory(_));
                 !is_on("quota_snapshots") && is_memory && rules().any(|it| it.cycle().is_some())
             }
-            Act::Remove(rule) => !is_on("removed_quotas") && is_quota(rule % self.begin.len()),
+            Act::Remove(rule) => {
+                let number = rule % self.begin.len();
+                let is_uneven = self.begin[number].kind == Kind::UnevenBucket;
+                (!is_on("removed_quotas") && is_quota(number))
+                    || (!is_on("removed_uneven") && is_uneven)
+            }
             Act::DecideOnce(..) => !is_on("uncharged_keys") && rules().any(|it| it.rule.is_shadow),
             Act::Others(_) => {
                 let has_calendar =
