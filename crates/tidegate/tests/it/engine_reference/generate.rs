@@ -54,7 +54,13 @@ impl Kind {
             let per_ns = if is_on("window_lengths") { per_ns } else { 3 * SECOND_NS };
             Limit::Window { max, per_ns, is_aligned }
         };
-        let quota = |carry, cycle| Limit::Quota { max, carry, cycle, debt: Debt::None };
+        let debt_of_quota = match debt {
+            _ if !is_on("quota_debt") => Debt::None,
+            0 => Debt::None,
+            1 => Debt::UpTo(2),
+            _ => Debt::All,
+        };
+        let quota = |carry, cycle| Limit::Quota { max, carry, cycle, debt: debt_of_quota };
         let calendar = if is_hour { Cycle::Hour } else { Cycle::Minute };
         let bucket = |(count, per_s): (u64, u64)| Limit::Bucket {
             count,

@@ -52,7 +52,6 @@ impl Cycle {
 
 /// How much of a commit beyond what is available a quota keeps as debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "quotas have no debt in the policy yet")]
 pub(super) enum Debt {
     None,
     UpTo(u64),
@@ -211,7 +210,7 @@ impl Limit {
                 return Decision {
                     wait: (!fits).then(|| self.retry(state, cost, when)),
                     remaining: room.saturating_sub(taken),
-                    limit,
+                    limit: room,
                 };
             }
             (limit, state) => panic!("{limit:?} with {state:?}"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::policy::{self, Condition, Effective, Grant, Mode, Override, Rule};
 use tidegate::{Bucket, Cooldown, Quota, Rate, Sliding, Window};
 
-use super::limits::{Carry, Cycle, Limit, State};
+use super::limits::{Carry, Cycle, Debt, Limit, State};
 
 pub(super) const USERS: [&str; 3] = ["ada", "adi", "bob"];
 pub(super) const DOMAINS: [&str; 2] = ["default", "other"];
@@ -125,7 +125,7 @@ fn in_policy(limit: &Limit) -> policy::Limit {
         Limit::Cooldown { gap_ns, .. } => {
             policy::Limit::Cooldown(Cooldown::new(nanos(gap_ns)).unwrap())
         }
-        Limit::Quota { max, carry, cycle, .. } => {
+        Limit::Quota { max, carry, cycle, debt } => {
             let carry = match carry {
                 Carry::Nothing => tidegate::Carry::Nothing,
                 Carry::UpTo(bound) => tidegate::Carry::UpTo(bound),
@@ -136,7 +136,13 @@ fn in_policy(limit: &Limit) -> policy::Limit {
                 Cycle::Hour => policy::Cycle::Calendar("hour".parse().unwrap()),
                 Cycle::Round => policy::Cycle::Round,
             };
-            policy::Limit::Quota(Quota::new(max, carry).unwrap(), cycle)
+            let debt = match debt {
+                Debt::None => tidegate::Debt::Nothing,
+                Debt::UpTo(most) => tidegate::Debt::UpTo(most),
+                Debt::All => tidegate::Debt::All,
+            };
+            let quota = Quota::new(max, carry).and_then(|quota| quota.with_debt(debt));
+            policy::Limit::Quota(quota.unwrap(), cycle)
         }
     }
 }
