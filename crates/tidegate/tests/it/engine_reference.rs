@@ -4,9 +4,9 @@
 //! is applied to all keys at its own instant, before the next operation. The engine does the same
 //! lazily, so the two agree only if looking or not looking changes nothing.
 //!
-//! `PROPTEST_CASES` sets how many sequences run, `PROPTEST_RNG_SEED` which ones. `TIDEGATE_REFERENCE_OFF=late,until` switches
-//! features off, to find which one a disagreement needs; `TIDEGATE_REFERENCE_ON=all` switches on
-//! what [`OFF`] lists.
+//! `PROPTEST_CASES` sets how many sequences run, `PROPTEST_RNG_SEED` which ones.
+//! `TIDEGATE_REFERENCE_OFF=late,until` switches features off, to find which one a disagreement
+//! needs; `TIDEGATE_REFERENCE_ON=all` switches on what [`OFF`] lists.
 
 mod generate;
 mod limits;
