@@ -60,16 +60,16 @@ async fn same_attempts_with_the_cooldown_and_more_than_a_minute_apart() {
 #[tokio::test]
 async fn cap_of_one_denies_the_second_despite_tokens() {
     let (_scratch, server) = desk(Limits { proposals_per_window: 1, ..easy() }).await;
-    server.http.proposed("ada", 1, "more ice cream").await;
+    let id = server.http.proposed("ada", 1, "more ice cream").await;
     server.http.propose("ada", 1, "even more").await.denied(429, CAP_REACHED);
     assert_eq!(server.http.left("ada").await, (1, 0));
     server.http.next_window().await;
-    // The first one is not confirmed yet, and still counts. Its governor cancels it.
-    server.http.propose("ada", 1, "even more").await.denied(429, CAP_REACHED);
-    let open = server.http.get("ada", "/v1/proposals?status=interpreted").await.ok();
-    let id = open["proposals"][0]["id"].as_str().unwrap();
-    server.http.act("ada", id, "cancel").await.ok();
+    // The first one is not confirmed yet: its token stays held, but the new window has its own cap.
+    assert_eq!(server.http.left("ada").await, (3, 1));
     server.http.proposed("ada", 1, "even more").await;
+    server.http.propose("ada", 1, "and more").await.denied(429, CAP_REACHED);
+    // Its governor cancels it, which returns the token and nothing to the cap.
+    server.http.act("ada", &id, "cancel").await.ok();
     assert_eq!(server.http.left("ada").await, (3, 0));
 }
 
@@ -119,7 +119,9 @@ async fn first_denial_is_reported_cooldown_then_tokens_then_cap() {
     again().await.denied(402, &no_tokens(0));
     // With tokens, the cap denies next.
     server.http.next_window().await;
-    again().await.denied(429, CAP_REACHED);
+    server.http.proposed("ada", 1, "a smaller one").await;
+    server.clock.advance(Duration::from_secs(60));
+    server.http.propose("ada", 1, "another one").await.denied(429, CAP_REACHED);
 }
 
 #[tokio::test]
