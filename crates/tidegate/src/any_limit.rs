@@ -117,7 +117,7 @@ pub(crate) fn decide(
         }
         if is_charged_anyway && !fits {
             request.limit.charge_refused(&mut states[index], request.cost, request.decided_at);
-        } else if is_allowed || is_charged_anyway || !fits {
+        } else if is_allowed || is_charged_anyway || (!fits && after[index] == states[index]) {
             continue;
         }
         // What remains differs from what remained when it was decided.

@@ -235,6 +235,7 @@ impl MemoryStore {
                     refunded: None,
                 };
                 entry.names.push(named.name);
+                plan.charges.iter().for_each(|charge| drop(entry.note(self.durability(charge))));
                 tables.cache_result(named, result, times.now);
             }
             entry.note = plan.note.map(Into::into);
