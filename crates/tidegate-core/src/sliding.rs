@@ -71,6 +71,12 @@ impl Sliding {
         u32::try_from(self.parts).unwrap_or(Self::MAX_PARTS)
     }
 
+    /// The state without the units that have left the window.
+    #[must_use]
+    pub fn current(&self, state: &SlidingState, now: Timestamp) -> SlidingState {
+        SlidingState { record: state.record.current(self, now), held: state.held }
+    }
+
     /// The one decision, on a record that is current.
     fn decide(&self, record: &SlidingRecord, held: u64, cost: u64, now: Timestamp) -> Decision {
         let taken = record.units().saturating_add(held);

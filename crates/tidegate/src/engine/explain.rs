@@ -129,7 +129,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let rules: &Ruleset = &report.rules;
         let compiled = rules.rule(number);
         let times = self.times(rules, now);
-        let override_index = compiled.override_of(&request.attributes, times, self.shared.store.hash());
+        let override_index =
+            compiled.override_of(&request.attributes, times, self.shared.store.hash());
         match rules.charge(number, request, self.shared.store.hash(), times)? {
             Charged::Missing { part } => Ok(compiled.missing(part, true)),
             Charged::None => match compiled.missing_part(&request.attributes) {

@@ -25,7 +25,7 @@ impl History {
         }
         match stored.state {
             AnyState::Quota(state) => {
-                let is_over = ends <= now || newest.is_round_over(state.period);
+                let is_over = rule.is_over(stored.tag, state.period, (now, ends));
                 let is_used = state.used > 0 && !is_over;
                 !rule.may_carry() && !is_used && state.held == 0 && !rule.owes(&state, is_over)
             }
@@ -49,6 +49,18 @@ impl Version {
 }
 
 impl RuleHistory {
+    /// Whether a period is over. `ends` is when it was to end, as the calendar was then.
+    fn is_over(&self, tag: u32, period: u64, (now, ends): (Timestamp, Timestamp)) -> bool {
+        let newest = self.newest();
+        let since = &self.versions[self.locate(tag).version..];
+        if since.iter().zip(&since[1..]).all(|(before, after)| before.has_cycle_of(after)) {
+            return ends <= now || newest.is_round_over(period);
+        }
+        // Under another calendar it is another period.
+        let open = newest.decided_at(newest.at.at(now)).period.index;
+        self.renumbered((tag, period), newest.tag) < open
+    }
+
     /// Whether some key of a quota may carry units over.
     fn may_carry(&self) -> bool {
         let carries = |limit: &AnyLimit| match limit {

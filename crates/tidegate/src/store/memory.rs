@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
-pub(crate) use hold_tables::{CachedDecisions, CachedResult, Hold, HoldTables};
+pub(crate) use hold_tables::{CachedDecisions, CachedResult, EndKind, Hold, HoldEnd, HoldTables};
 pub(crate) use journal::{
     ActionKind, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
@@ -235,7 +235,9 @@ impl MemoryStore {
                     refunded: None,
                 };
                 entry.names.push(named.name);
-                plan.charges.iter().for_each(|charge| drop(entry.note(self.durability(charge))));
+                for charge in &plan.charges {
+                    entry.note(self.durability(charge));
+                }
                 tables.cache_result(named, result, times.now);
             }
             entry.note = plan.note.map(Into::into);

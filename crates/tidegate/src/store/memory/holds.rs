@@ -9,9 +9,9 @@ use super::hold_tables::REMEMBERED_FOR;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::unlocked::look_up_in;
 use super::{
-    ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, FreedQueues, Hold,
-    HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore,
-    NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
+    ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, EndKind, FreedQueues, Hold,
+    HoldEnd, HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer,
+    MemoryStore, NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
 };
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions};
 use crate::cycle::Times;
@@ -43,7 +43,7 @@ impl MemoryStore {
         let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
         self.note_hold(entry, id, &items);
-        tables.insert_hold(id, Hold { items, length, expires, fence, settled: None, name });
+        tables.insert_hold(id, Hold { items, length, expires, fence, end: None, name });
         NewHold { id, expires, fence }
     }
 
@@ -67,58 +67,82 @@ impl MemoryStore {
     ) -> Result<Settled, SettleFailure> {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
-        let name = settlement.name();
-        if let Some(units) = refunded_before(&mut tables, name, times.now)? {
-            let expires = Timestamp::ZERO;
-            return Ok(Settled { units, expires, fence: 0, queues: FreedQueues::All });
+        if let Some(units) = refunded_before(&mut tables, settlement.name(), times.now)? {
+            return Ok(Settled { units, is_repeat: true, ..Settled::NOTHING });
         }
         let mut hold = tables.hold(id).ok_or(SettleFailure::Gone)?.clone();
-        let oldest = times.now.saturating_sub(REMEMBERED_FOR);
-        let is_too_old = hold.settled.is_some_and(|settled| settled < oldest);
-        if is_too_old || hold.settled.is_none() == matches!(settlement, Settlement::Refund { .. }) {
-            return Err(SettleFailure::Gone);
+        if let Some(before) = settled_before(&hold, settlement, times.now)? {
+            return Ok(before);
         }
-        let queues = self.freed_queues(&hold);
         let mut entry = JournalEntry::new(ActionKind::of(settlement), times.now);
         entry.note = note.map(Into::into);
         self.note_hold(&mut entry, id, &hold.items);
-        let mut units = 0;
+        let queues = self.freed_queues(&hold);
+        let mut settled = Settled { fence: hold.fence, queues, ..Settled::NOTHING };
         if settlement == Settlement::Renew {
             hold.expires = times.now.saturating_add(hold.length);
             tables.renew(id, hold.expires);
         } else {
-            units = self.settle_items(&mut tables, &mut hold.items, (settlement, times), &mut entry);
-            let hashes = hold.items.iter().map(|item| item.hash);
-            cache_refund(&mut tables, (name, hashes), units, &mut entry);
-            if settlement == Settlement::Cancel {
-                entry.names.extend(hold.name);
-                tables.drop_hold(id);
-            } else {
-                tables.settle(id, hold.items, times.now);
-            }
+            let how = (settlement, times);
+            settled = self.settle_items(&mut tables, &mut hold.items, how, (settled, &mut entry));
+            self.end_hold(&mut tables, (id, hold.clone()), (settlement, settled), &mut entry);
         }
         self.record(&tables, entry);
-        Ok(Settled { units, expires: hold.expires, fence: hold.fence, queues })
+        Ok(Settled { expires: hold.expires, ..settled })
     }
 
-    /// Settles all items of a hold, and returns the units charged or refunded.
+    /// Keeps what is needed of a hold that was settled.
+    fn end_hold(
+        &self,
+        tables: &mut HoldTables,
+        (id, hold): (HoldId, Hold),
+        (settlement, settled): (Settlement, Settled),
+        entry: &mut JournalEntry,
+    ) {
+        let Settled { units, debt, forgiven, .. } = settled;
+        let settlement = match settlement {
+            Settlement::Refund { name, .. } => {
+                let hashes = hold.items.iter().map(|item| item.hash);
+                cache_refund(tables, (name, hashes), units, entry);
+                return tables.set_items(id, hold.items);
+            }
+            Settlement::Renew => return,
+            Settlement::Commit { actual } => EndKind::Commit { actual },
+            Settlement::Cancel => EndKind::Cancel,
+        };
+        if settlement == EndKind::Cancel {
+            entry.names.extend(hold.name);
+            let history = read(&self.history);
+            // Nobody settles a lease twice: a late release is gone.
+            if hold.items.iter().any(|item| history.width_of(item) == Width::None) {
+                tables.drop_hold(id);
+                return;
+            }
+            tables.drop_name(hold.name);
+        }
+        tables.settle(id, hold.items, HoldEnd { at: entry.at, settlement, units, debt, forgiven });
+    }
+
+    /// Settles all items of a hold.
     fn settle_items(
         &self,
         tables: &mut HoldTables,
         items: &mut [HoldItem],
         (settlement, times): (Settlement, Times),
-        entry: &mut JournalEntry,
-    ) -> u64 {
+        (mut settled, entry): (Settled, &mut JournalEntry),
+    ) -> Settled {
         let before: Several<HoldItem> = items.iter().cloned().collect();
-        let (mut most, mut least) = (0, None);
+        let mut least = None;
         self.change(tables, (&before, times), entry, |view, entry| {
             for (index, item) in items.iter_mut().enumerate() {
                 let held = item.units;
                 let outcome = transition::settle_item(view, index, item, settlement);
                 let units = outcome.units;
-                most = most.max(units);
+                settled.units = settled.units.max(units);
+                settled.debt = settled.debt.max(outcome.debt);
                 if item.is_by_request && outcome.counts_units {
                     least = Some(least.map_or(units, |least: u64| least.min(units)));
+                    settled.forgiven = settled.forgiven.max(outcome.forgiven);
                 }
                 if view.history.counts_units(item) {
                     let forgiven = (JournalTransfer::Forgiven, outcome.forgiven);
@@ -131,7 +155,8 @@ impl MemoryStore {
         });
         // The host has to account for what a limit did not charge.
         let is_commit = matches!(settlement, Settlement::Commit { .. });
-        least.filter(|_| is_commit).unwrap_or(most)
+        let units = least.filter(|_| is_commit).unwrap_or(settled.units);
+        Settled { units, ..settled }
     }
 
     /// How durable a settlement of a hold has to be.
@@ -350,18 +375,15 @@ impl MemoryStore {
     pub(super) fn forget_now(&self, plan: &Plan<'_>, times: Times) -> bool {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
-        let key = |charge: &Charge<'_>| KeyToChange {
-            hash: charge.hash,
-            width: Width::of(charge.limit),
-        };
+        let key =
+            |charge: &Charge<'_>| KeyToChange { hash: charge.hash, width: Width::of(charge.limit) };
         let keys: Several<KeyToChange> = plan.charges.iter().map(key).collect();
         let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
         entry.note = plan.note.map(Into::into);
         let durability = |index: usize| self.durability(&plan.charges[index]);
         let forget = |view: &mut View<'_>, _: &mut JournalEntry| {
             let forget = |(index, charge): (usize, &Charge<'_>)| {
-                !matches!(charge.limit, AnyLimit::Slots(_))
-                    && transition::forget(view, index, plan)
+                !matches!(charge.limit, AnyLimit::Slots(_)) && transition::forget(view, index, plan)
             };
             plan.charges.iter().enumerate().map(forget).filter(|is_known| *is_known).count()
         };
@@ -398,6 +420,35 @@ impl History {
     fn counts_units(&self, item: &HoldItem) -> bool {
         let limit = self.rule_of(item.tag).map(|rule| rule.common());
         !matches!(limit, None | Some(AnyLimit::Cooldown(_) | AnyLimit::Slots(_)))
+    }
+}
+
+/// The result of the same settlement before; an error if it was another one.
+fn settled_before(
+    hold: &Hold,
+    settlement: Settlement,
+    now: Timestamp,
+) -> Result<Option<Settled>, SettleFailure> {
+    let is_refund = matches!(settlement, Settlement::Refund { .. });
+    let Some(end) = hold.end else {
+        return if is_refund { Err(SettleFailure::Gone) } else { Ok(None) };
+    };
+    let is_same = match (settlement, end.settlement) {
+        (Settlement::Commit { actual }, EndKind::Commit { actual: before }) => actual == before,
+        (Settlement::Cancel, EndKind::Cancel) => true,
+        _ => false,
+    };
+    match end.settlement {
+        _ if end.at < now.saturating_sub(REMEMBERED_FOR) => Err(SettleFailure::Gone),
+        _ if is_same => {
+            let HoldEnd { units, debt, forgiven, .. } = end;
+            let (expires, fence) = (hold.expires, hold.fence);
+            let repeat = Settled { units, debt, forgiven, is_repeat: true, ..Settled::NOTHING };
+            Ok(Some(Settled { expires, fence, ..repeat }))
+        }
+        EndKind::Commit { .. } if is_refund => Ok(None),
+        EndKind::Commit { .. } => Err(SettleFailure::Committed { units: end.units }),
+        EndKind::Cancel => Err(SettleFailure::Cancelled),
     }
 }
 

@@ -10,10 +10,10 @@ use super::{
     ActionKind, CachedResult, Hold, HoldId, HoldItem, HoldTables, JournalEntry, Locked,
     MemoryStore, Several, Sink, TaggedLine, WideLine, Width,
 };
+use crate::any_limit::AnyLimit;
 use crate::cycle::Times;
 use crate::hash::KeyedHash;
-use crate::history::History;
-use crate::any_limit::AnyLimit;
+use crate::history::{History, StoredState};
 use crate::locks::{lock, read};
 use crate::policy::Durability;
 use crate::store::Settlement;
@@ -110,7 +110,7 @@ impl MemoryStore {
         names: Vec<([u64; 2], CachedResult)>,
         last_fence: u64,
     ) {
-        let (open, settled) = holds.into_iter().partition(|(_, hold)| hold.settled.is_none());
+        let (open, settled) = holds.into_iter().partition(|(_, hold)| hold.end.is_none());
         self.restore_holds(open, last_fence);
         let mut tables = lock(&self.tables);
         tables.restore_settled(settled);
@@ -130,7 +130,8 @@ impl MemoryStore {
                     // The hold of a period that has closed is not among the held units.
                     Some(limit) => self
                         .with_slot(&limit, item.hash, |line, slot| {
-                            item.is_held_in(&line.load_state(slot, &limit))
+                            let (tag, state) = (line.tag(slot), line.load_state(slot, &limit));
+                            item.is_held_in(&read(&self.history), StoredState { tag, state })
                         })
                         .unwrap_or(false),
                 };
@@ -214,7 +215,7 @@ impl MemoryStore {
     pub(crate) fn erase(&self, hash: u64, times: Times) {
         let holds: Vec<HoldId> = self.with_hold_tables(|tables| {
             let is_its = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
-            let open = tables.holds().filter(|(_, hold)| hold.settled.is_none() && is_its(hold));
+            let open = tables.holds().filter(|(_, hold)| hold.end.is_none() && is_its(hold));
             open.map(|(id, _)| *id).collect()
         });
         for hold in holds {

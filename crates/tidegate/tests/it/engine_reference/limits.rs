@@ -238,11 +238,20 @@ impl Limit {
         let mut next = state.clone();
         self.close_period(&mut next);
         match when.ends {
-            Some(ends) if self.available(&next) >= cost => {
+            Some(ends) if self.fits(&next, cost) => {
                 Wait::After(Duration::from_nanos(ends - when.now))
             }
             _ => Wait::Unknown,
         }
+    }
+
+    /// Whether a quota has room for a cost; an overdrawn one has none for zero, either.
+    fn fits(&self, state: &State, cost: u64) -> bool {
+        let (Self::Quota { max, .. }, State::Quota { used, carried, held, debt }) = (self, state)
+        else {
+            panic!("{self:?} is no quota")
+        };
+        used + held + debt + cost <= max + carried
     }
 
     /// Charges a cost that fits.
