@@ -85,7 +85,7 @@ test("vectors through a store, as far as a check supports them", async () => {
   // So that nothing can drop out unnoticed.
   assert.deepEqual(replayed, {
     bucket: { cases: 10, steps: 51 },
-    sliding: { cases: 17, steps: 88 },
+    sliding: { cases: 21, steps: 115 },
     window: { cases: 2, steps: 7 },
   });
 });

@@ -93,8 +93,9 @@ export function withoutOldest(record: SlidingRecord, amount: bigint): SlidingRec
 }
 
 /**
- * The record on the grid `to`, no part of it leaving earlier than it may. What does not fit a
- * shorter window stays in its oldest part: an edit back finds it.
+ * The record on the grid `to`, no part of it leaving earlier than it may. What has left the old
+ * window is gone. What does not fit a shorter one goes to its end: an edit back at the same time
+ * finds it, and a later one does not.
  */
 export function regridded(
   record: SlidingRecord,
@@ -102,13 +103,24 @@ export function regridded(
   to: Grid,
   nowNs: bigint,
 ): SlidingRecord {
-  if ("timesNs" in record) return record;
+  if ("timesNs" in record) {
+    // A unit at this time leaves the new window at the edit itself.
+    const oldestNs = less(nowNs, to.perNs);
+    const kept = record.timesNs.filter((timeNs) => timeNs + from.perNs >= nowNs);
+    return { timesNs: kept.map((timeNs) => most(timeNs, oldestNs)) };
+  }
+  const left = current(record, from, nowNs);
+  return "timesNs" in left ? left : regriddedParts(left, from, to, nowNs);
+}
+
+function regriddedParts(record: Parts, from: Grid, to: Grid, nowNs: bigint): Parts {
+  const oldest = less(partAt(to, nowNs), BigInt(to.parts));
   const partAfter = (age: number): bigint => {
     // No count is older than the first part of the clock.
     const part = less(record.newest, BigInt(age));
     const startNs = partStartNs(from, part);
     const lastNs = most(partStartNs(from, part + 1n) - 1n, startNs);
-    return partAt(to, least(lastNs, most(nowNs, startNs)));
+    return most(partAt(to, least(lastNs, most(nowNs, startNs))), oldest);
   };
   const filled = [...record.counts.entries()].filter(([, count]) => count > 0n);
   const newest = filled[0] === undefined ? 0n : partAfter(filled[0][0]);

@@ -112,8 +112,9 @@ export class Sliding implements Algorithm<Sliding, SlidingState> {
   }
 
   /**
-   * Charges keep their times. Where they are already merged into sub-windows and the grid changes,
-   * each goes to the last moment at which it can have happened.
+   * Charges that have left the old window are gone; the others keep their times, as far as the new
+   * window reaches back. Where they are already merged into sub-windows and the grid changes, each
+   * goes to the last moment at which it can have happened.
    */
   carryOver(old: Sliding, state: SlidingState, nowNs: bigint): SlidingState {
     if (this.perNs === old.perNs && this.parts === old.parts) return state;
@@ -128,7 +129,9 @@ export class Sliding implements Algorithm<Sliding, SlidingState> {
     const waits = outcome === "deny-for-now";
     const freeAtNs = waits ? fallsToNs(record, this, this.max - cost - held) : nowNs;
     const after = added(record, this, charged, nowNs);
-    const emptyAtNs = unitsIn(after) === 0n ? 0n : fallsToNs(after, this, 0n);
+    const chargedUntilNs = unitsIn(after) === 0n ? 0n : fallsToNs(after, this, 0n);
+    // When units on hold are charged or released is unknown.
+    const emptyAtNs = held > 0n ? CLOCK_END_NS + 1n : chargedUntilNs;
     return decision({
       outcome,
       limit: this.max,

@@ -126,29 +126,26 @@ impl SlidingRecord {
         }
     }
 
-    /// The record on the grid of `new`, no part of it leaving earlier than it may.
+    /// The record at `at` on the grid of `new`, no part of it leaving earlier than it may.
     ///
-    /// What does not fit into a shorter window stays in its oldest part: an edit back finds it.
+    /// What has left the old window is gone. What does not fit into a shorter one goes to its end:
+    /// an edit back at the same time finds it, and a later one does not.
     pub(super) fn regrid(&self, old: &Sliding, new: &Sliding, at: Timestamp) -> Self {
-        let Self::Parts { newest, counts } = self else {
-            return *self;
-        };
-        let part_after = |age: u64| {
-            // No count is older than the first part of the clock.
-            let part = newest.saturating_sub(age);
-            let start_ns = old.part_start_ns(part);
-            let last_ns = old.part_start_ns(part + 1).saturating_sub(1).max(start_ns);
-            new.part_at(last_ns.min(at.as_nanos().max(start_ns)))
-        };
-        let counts_by_age = || (0..).zip(*counts).filter(|(_, count)| *count > 0);
-        let newest_after = counts_by_age().next().map_or(0, |(age, _)| part_after(age));
-        let mut regridded = [0_u32; COUNTS];
-        for (age, count) in counts_by_age() {
-            let age_after = (newest_after - part_after(age)).min(new.parts);
-            let slot = &mut regridded[usize::try_from(age_after).unwrap_or(0)];
-            *slot = slot.saturating_add(count);
+        match *self {
+            Self::Log { mut times_ns_plus_1 } => {
+                // A unit at this time leaves the new window at the edit itself.
+                let oldest_plus_1 = (at.as_nanos() + 1).saturating_sub(new.per_ns);
+                for time in times_ns_plus_1.iter_mut().filter(|time| **time > 0) {
+                    let has_left = (*time - 1).saturating_add(old.per_ns) < at.as_nanos();
+                    *time = if has_left { 0 } else { (*time).max(oldest_plus_1) };
+                }
+                Self::Log { times_ns_plus_1 }
+            }
+            Self::Parts { .. } => match self.current(old, at) {
+                Self::Parts { newest, counts } => regrid_parts((newest, &counts), old, new, at),
+                empty @ Self::Log { .. } => empty,
+            },
         }
-        Self::Parts { newest: newest_after, counts: regridded }
     }
 
     /// A record that dominates both: at any time at least as many units are in it.
@@ -196,4 +193,31 @@ fn shifted(counts: &[u32; COUNTS], by: u64, parts: u64) -> [u32; COUNTS] {
     let by = usize::try_from(by).unwrap_or(kept).min(kept);
     after[by..kept].copy_from_slice(&counts[..kept - by]);
     after
+}
+
+/// The counts on the grid of `new`: each at the last moment at which it can have happened, and in
+/// the new window.
+fn regrid_parts(
+    (newest, counts): (u64, &[u32; COUNTS]),
+    old: &Sliding,
+    new: &Sliding,
+    at: Timestamp,
+) -> SlidingRecord {
+    let oldest = new.part_at(at.as_nanos()).saturating_sub(new.parts);
+    let part_after = |age: u64| {
+        // No count is older than the first part of the clock.
+        let part = newest.saturating_sub(age);
+        let start_ns = old.part_start_ns(part);
+        let last_ns = old.part_start_ns(part + 1).saturating_sub(1).max(start_ns);
+        new.part_at(last_ns.min(at.as_nanos().max(start_ns))).max(oldest)
+    };
+    let counts_by_age = || (0..).zip(*counts).filter(|(_, count)| *count > 0);
+    let newest_after = counts_by_age().next().map_or(0, |(age, _)| part_after(age));
+    let mut regridded = [0_u32; COUNTS];
+    for (age, count) in counts_by_age() {
+        let age_after = (newest_after - part_after(age)).min(new.parts);
+        let slot = &mut regridded[usize::try_from(age_after).unwrap_or(0)];
+        *slot = slot.saturating_add(count);
+    }
+    SlidingRecord::Parts { newest: newest_after, counts: regridded }
 }

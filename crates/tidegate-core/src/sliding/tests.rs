@@ -113,3 +113,63 @@ fn new_grid_takes_counts_at_their_last_moment() {
         assert_eq!(counts(&carried), Some(expected), "{parts} parts of {per_ns}");
     }
 }
+
+#[test]
+fn reset_is_unknown_while_units_are_held() {
+    for max in [3, 20] {
+        let limit = sliding(max, 40, 4);
+        let mut state = limit.fresh();
+        assert_eq!(limit.peek(&state, 0, at(5)).reset(), Duration::ZERO);
+        assert!(limit.hold(&mut state, 1, at(5)).is_allowed());
+        assert_eq!(limit.peek(&state, 0, at(5)).reset(), Duration::MAX, "a hold alone");
+        assert_eq!(limit.check(&mut state, max - 1, at(15)).reset(), Duration::MAX, "and a charge");
+        assert_eq!(limit.peek(&state, max, at(15)).reset(), Duration::MAX, "denied");
+        assert_eq!(limit.peek(&state, 0, at(500)).reset(), Duration::MAX, "the charge has left");
+        limit.cancel(&mut state, 1, at(500));
+        assert_eq!(limit.peek(&state, 0, at(500)).reset(), Duration::ZERO);
+    }
+}
+
+#[test]
+fn what_has_left_stays_away_from_a_longer_window() {
+    // (maximum, half of which is charged at 5 and half at 25; time of the edit; what counts then)
+    for (max, edit, counted) in [
+        // Single units leave at 45 and 65. One that leaves at the edit itself has not left before.
+        (6, 40, 6),
+        (6, 45, 6),
+        (6, 46, 3),
+        (6, 65, 3),
+        (6, 66, 0),
+        // The parts around 5 and 25 leave at 50 and 70.
+        (12, 49, 12),
+        (12, 50, 6),
+        (12, 69, 6),
+        (12, 70, 0),
+        (12, 4_000, 0),
+    ] {
+        let (short, long) = (sliding(max, 40, 4), sliding(max, 4_000, 4));
+        let mut state = short.fresh();
+        for now in [5, 25] {
+            assert!(short.check(&mut state, max / 2, at(now)).is_allowed());
+        }
+        let longer = long.carry_over(&short, &state, at(edit));
+        let left = long.peek(&longer, 0, at(edit)).remaining();
+        assert_eq!(max - left, counted, "{max} edited at {edit}");
+    }
+}
+
+#[test]
+fn shortened_window_lets_go_and_an_edit_back_at_once_does_not_refill() {
+    for max in [6, 12] {
+        let (long, short) = (sliding(max, 4_000, 4), sliding(max, 40, 4));
+        let mut state = long.fresh();
+        assert!(long.check(&mut state, max, at(5)).is_allowed());
+        let edited = short.carry_over(&long, &state, at(1_500));
+        // What is counted by parts leaves with the oldest of them.
+        assert_eq!(short.peek(&edited, 0, at(1_510)).remaining(), max);
+        let back = long.carry_over(&short, &edited, at(1_500));
+        assert_eq!(long.peek(&back, 0, at(1_500)).remaining(), 0);
+        let later = long.carry_over(&short, &edited, at(1_510));
+        assert_eq!(long.peek(&later, 0, at(1_510)).remaining(), max);
+    }
+}

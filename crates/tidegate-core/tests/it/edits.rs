@@ -131,6 +131,9 @@ proptest! {
         after in forward_steps(),
     ) {
         let limit = Sliding::new(max, limit.per(), limit.parts()).unwrap();
+        // Units that a shorter window does not reach leave later than they would have.
+        let per = other.per().max(limit.per());
+        let other = Sliding::new(other.max(), per, other.parts()).unwrap();
         let walk = Walk::new(limit).through(&before);
         let back = walk.edit(other).edit(limit);
         stay_together(walk, back, &after)?;

@@ -42,8 +42,9 @@ const OFF: &[&str] = &[
     "denied_looks",
     // A hold of a quota without carry ends with its period.
     "lapsing_holds",
-    // What has left a sliding window stays away when an edit makes it longer.
-    "left_units",
+    // A sliding window that is shortened and lengthened at one instant: what the shorter one does
+    // not reach leaves later than it would have.
+    "sliding_there_and_back",
     // The wait of a reservation that a cooldown denies which refusals extend.
     "held_cooldowns",
     // Edits of the length of windows; a hold must not open one.

@@ -456,6 +456,28 @@ const SLIDING: &[Raw] = &[
          @16500ms peek 0",
     ),
     (
+        "log shortened and lengthened again",
+        &[LOG, sliding_of(3, SECOND, 10)],
+        "check 2; @4000ms edit 1; peek 0; edit 0; peek 0; @12999ms peek 0; @13000ms peek 0",
+    ),
+    (
+        "what has left stays away from a longer window",
+        &[LOG, sliding_of(3, SECOND, 10)],
+        "edit 1; check 2; @900ms check 1; @1500ms edit 0; peek 0; check 3; check 2; \
+         @10900ms check 1",
+    ),
+    (
+        "what has left stays away from a longer window, in parts",
+        &[PARTS, sliding_of(20, SECOND, 10)],
+        "edit 1; @500ms check 12; @1300ms check 6; @1700ms edit 0; peek 0; check 14; \
+         @12999ms check 20",
+    ),
+    (
+        "what has left a shortened window stays away",
+        &[PARTS, sliding_of(20, SECOND, 10)],
+        "@500ms check 12; @5500ms edit 1; @5600ms peek 0; edit 0; peek 0",
+    ),
+    (
         "longer than the clock is left",
         &[sliding_of(1, END, 15)],
         "@1ns check 1; check 1; @end check 1",

@@ -97,25 +97,39 @@ impl SlidingPicture {
         }
     }
 
-    /// A counted mark may lie anywhere in its old sub-window: it goes to the last moment, but not
-    /// past the edit. No mark is forgotten: none goes further back than the new window reaches.
+    /// Marks that have left the old window before the edit are gone, and none goes further back
+    /// than the new window reaches. A counted mark may lie anywhere in its old sub-window: it goes
+    /// to the last moment, but not past the edit.
     fn edit(&mut self, limit: Sliding, at: u64) {
-        let old = std::mem::replace(&mut self.limit, limit);
-        if (old.per(), old.parts()) == (limit.per(), limit.parts()) || self.counted_up_to.is_none()
-        {
+        let old = self.limit;
+        if (old.per(), old.parts()) == (limit.per(), limit.parts()) {
+            self.limit = limit;
             return;
         }
+        let at_wide = u128::from(at);
+        if self.counted_up_to.is_none() {
+            self.marks.retain(|mark| mark.at + Self::per(&old) >= at_wide);
+            for mark in &mut self.marks {
+                mark.at = mark.at.max(at_wide.saturating_sub(Self::per(&limit)));
+            }
+            self.limit = limit;
+            return;
+        }
+        *self = self.seen(at);
+        self.limit = limit;
         for mark in &mut self.marks {
             let part = Self::part(&old, mark.at);
             let (start, end) = (Self::start(&old, part), Self::start(&old, part + 1));
-            mark.at = (end - 1).min(u128::from(at).max(start));
+            mark.at = (end - 1).min(at_wide.max(start));
         }
-        let latest = self.marks.last().map(|mark| Self::part(&limit, mark.at));
-        self.counted_up_to = latest;
-        let oldest = latest.unwrap_or(0).saturating_sub(limit.parts().into());
+        let reaches = |part: u128| part.saturating_sub(limit.parts().into());
+        let now = reaches(Self::part(&limit, at_wide));
+        let latest = self.marks.last().map(|mark| Self::part(&limit, mark.at).max(now));
+        let oldest = latest.map_or(0, |latest| reaches(latest).max(now));
         for mark in &mut self.marks {
             mark.at = mark.at.max(Self::start(&limit, oldest));
         }
+        self.counted_up_to = latest;
     }
 }
 
@@ -169,7 +183,11 @@ impl Picture for SlidingPicture {
             seen.charge(cost, now);
         }
         let taken = if allowed { taken + wanted } else { taken };
-        let empty_at = if seen.marks.is_empty() { now.into() } else { seen.falls_to(0) };
+        let empty_at = match seen.marks.is_empty() {
+            _ if self.held > 0 => u128::MAX,
+            true => now.into(),
+            false => seen.falls_to(0),
+        };
         let remaining = max.saturating_sub(taken).try_into().unwrap();
         Summary { allowed, remaining, wait, reset: reset_at(empty_at, now) }
     }

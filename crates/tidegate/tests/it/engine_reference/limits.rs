@@ -452,6 +452,18 @@ impl Limit {
         }
     }
 
+    /// Takes the state over from another limit at `at`.
+    pub(super) fn enter(&self, old: &Self, state: &mut State, at: u64) {
+        if let (Self::Sliding { per_ns, .. }, Self::Sliding { per_ns: old_ns, .. }) = (self, old)
+            && let State::Sliding { times, .. } = state
+            && per_ns != old_ns
+            && !is_on("sliding_there_and_back")
+        {
+            // What the new window does not reach goes to its end.
+            times.iter_mut().for_each(|time| *time = (*time).max(at.saturating_sub(*per_ns)));
+        }
+    }
+
     fn available(&self, state: &State) -> u64 {
         let Self::Quota { max, .. } = self else { panic!("{self:?} is no quota") };
         let State::Quota { used, carried, held, debt } = state else { panic!("{state:?}") };

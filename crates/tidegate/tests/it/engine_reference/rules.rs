@@ -220,6 +220,7 @@ impl KeyEntry {
             let old = self.in_force.limit;
             for state in std::iter::once(&mut self.state).chain(self.charges.values_mut()) {
                 old.leave(state, self.since, now);
+                new.limit.enter(&old, state, now);
             }
             (self.in_force, self.since) = (new, now);
         }
