@@ -31,13 +31,16 @@ quota  = { max = 100, per = "day" }
 mode   = "shadow"
 "#;
 
-const PATH: &[(&str, &str)] = &[("path", "/")];
-const USER: &[(&str, &str)] = &[("user", "ada")];
-const OTHER: &[(&str, &str)] = &[("user", "bob")];
-const TRIAL: &[(&str, &str)] = &[("trial", "x")];
+/// Keys and values of a descriptor.
+type Entries = &'static [(&'static str, &'static str)];
+
+const PATH: Entries = &[("path", "/")];
+const USER: Entries = &[("user", "ada")];
+const OTHER: Entries = &[("user", "bob")];
+const TRIAL: Entries = &[("trial", "x")];
 
 /// Descriptors, and which of them are denied in an outage.
-const CASES: [(&[&[(&str, &str)]], &[bool]); 7] = [
+const CASES: [(&[Entries], &[bool]); 7] = [
     (&[USER, PATH], &[true, false]),
     (&[PATH, USER], &[false, true]),
     (&[PATH, USER, OTHER], &[false, true, true]),
@@ -68,9 +71,9 @@ async fn only_descriptors_of_denying_rules_are_over_the_limit_in_an_outage() {
 fn json_says_which_descriptor_an_outage_denies() {
     let daemon = Apart::behind(Listener::Http, "json-outage", POLICY);
     let mut client = http_support::Client::new(daemon.address());
-    let mut ask = |descriptors: &[&[(&str, &str)]]| {
+    let mut ask = |descriptors: &[Entries]| {
         let entry = |(key, value): &(&str, &str)| json!({ "key": key, "value": value });
-        let entries = |it: &&[(&str, &str)]| it.iter().map(entry).collect::<Vec<_>>();
+        let entries = |it: &Entries| it.iter().map(entry).collect::<Vec<_>>();
         let descriptors = descriptors.iter().map(|it| json!({ "entries": entries(it) }));
         let descriptors: Vec<_> = descriptors.collect();
         let body = json!({ "domain": "edge", "descriptors": descriptors });
