@@ -209,7 +209,12 @@ fn rule_explanation() -> Value {
             "rule": { "type": "string" },
             "applies": { "const": false },
             "denies": { "type": "boolean" },
-            "why": { "type": "string" },
+            "why": {
+                "type": "string",
+                "description": "The request does not match, another rule of the group comes first, \
+                                an attribute of the key is missing, an override lifts the limit, or \
+                                the cost table of a rule in shadow mode does not cover the request",
+            },
         }),
         &[],
     );

@@ -381,9 +381,13 @@ impl Limit {
         units: u64,
         when: When,
     ) -> u64 {
-        let parts = (self.outstanding(state, when))
+        let mut parts = (self.outstanding(state, when))
             .min(self.outstanding(charge, when))
             .min(i128::from(units) * PARTS);
+        if let (State::Quota { debt, .. }, State::Quota { used: 0, .. }) = (&*state, &*charge) {
+            // After its period only what is still owed of it can be refunded.
+            parts = parts.min(i128::from(*debt) * PARTS);
+        }
         self.take_back(state, parts, when);
         self.take_back(charge, parts, when);
         u64::try_from(div_ceil(parts, PARTS)).unwrap()
