@@ -108,13 +108,13 @@ impl Width {
 type Several<T> = SmallVec<[T; INLINE]>;
 
 impl MemoryStore {
-    /// A store for up to `max_keys` keys of each width of state; `None` if there is no memory.
+    /// A store for up to `max_keys` keys, in total over all rules; `None` if there is no memory.
     #[must_use]
     pub fn new(max_keys: usize, when_full: WhenFull) -> Option<Self> {
-        let capacity = Capacity { max_keys, when_full };
+        let narrow = SlotTable::<TaggedLine>::new(Capacity { max_keys, when_full }, None)?;
         Some(Self {
-            narrow: SlotTable::new(capacity, None)?,
-            wide: SlotTable::new(capacity, None)?,
+            wide: narrow.beside()?,
+            narrow,
             history: RwLock::new(Arc::default()),
             tables: Mutex::new(HoldTables::default()),
             is_sharing: AtomicBool::new(false),
@@ -235,7 +235,9 @@ impl MemoryStore {
                     refunded: None,
                 };
                 entry.names.push(named.name);
-                plan.charges.iter().for_each(|charge| drop(entry.note(self.durability(charge))));
+                for charge in &plan.charges {
+                    entry.note(self.durability(charge));
+                }
                 tables.cache_result(named, result, times.now);
             }
             entry.note = plan.note.map(Into::into);
@@ -296,6 +298,12 @@ impl MemoryStore {
         }
     }
 
+    /// Frees the slots of all keys that are idle at `now`.
+    fn sweep(&self, now: Timestamp) {
+        self.narrow.sweep(now, self);
+        self.wide.sweep(now, self);
+    }
+
     /// Calls a function with a key's slot, under its lock, if it has one.
     fn with_slot<R>(
         &self,
@@ -336,6 +344,14 @@ impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
 
     /// Every slot has the number of its limit.
     fn level(&self, _lines: &mut [Locked<'_, L>], _now: Timestamp) {}
+
+    fn sweep_others(&self, now: Timestamp) -> bool {
+        match L::WIDTH {
+            Width::Narrow => self.wide.sweep_some(now, self),
+            Width::Wide => self.narrow.sweep_some(now, self),
+            Width::None => false,
+        }
+    }
 }
 
 impl sealed::Store for MemoryStore {
@@ -399,7 +415,8 @@ impl sealed::Store for MemoryStore {
     }
 
     fn len(&self) -> usize {
-        self.narrow.len() + self.wide.len()
+        // Both tables count into one total.
+        self.narrow.len()
     }
 
     fn bytes(&self) -> usize {

@@ -122,3 +122,42 @@ fn keys_in_debt_keep_their_slots() {
     assert_eq!(left("bob"), Some(8));
     assert_eq!(engine.refund_hold(bob, 7).wait(), Ok(2));
 }
+
+/// Bucket, window and cooldown have narrow states, sliding windows and quotas wide ones.
+const NARROW_AND_WIDE: &str = "\
+    [[rule]]\nname = \"narrow\"\nkey = [\"client\"]\nmissing = \"skip\"\n\
+    bucket = { rate = \"1/s\", burst = 2 }\n\
+    [[rule]]\nname = \"wide\"\nkey = [\"tenant\"]\nmissing = \"skip\"\n\
+    sliding = { max = 2, per = \"1s\", parts = 4 }\n";
+
+fn check(engine: &Engine<tidegate::MemoryStore, ManualClock>, attribute: &str, key: u64) -> bool {
+    let key = key.to_string();
+    let attributes = [(attribute, key.as_str())];
+    engine.check(&Request::new("default", &attributes)).wait().unwrap().is_allowed()
+}
+
+#[test]
+fn max_keys_is_one_total_over_narrow_and_wide_states() {
+    for (first, second) in [("client", "tenant"), ("tenant", "client")] {
+        let (engine, clock) = engine("deny", NARROW_AND_WIDE);
+        assert!((0..2).all(|key| check(&engine, first, key)));
+        assert_eq!((0..10).filter(|key| check(&engine, second, *key)).count(), 2);
+        assert_eq!(engine.len(), 4);
+        assert!(!check(&engine, first, 2), "two of each are all");
+        // Idle keys of one width make room for keys of the other.
+        clock.set(Timestamp::from_secs(60));
+        for round in 0..50 {
+            for key in 0..4 {
+                let _ = check(&engine, second, 100 + 4 * round + key);
+            }
+            assert!(engine.len() <= 4);
+            clock.set(Timestamp::from_secs(120 + round));
+        }
+        clock.set(Timestamp::from_secs(1_000));
+        let mut fit = 0;
+        for key in 0..1_000 {
+            fit += usize::from(check(&engine, first, 10_000 + key));
+        }
+        assert_eq!((fit, engine.len()), (4, 4));
+    }
+}
