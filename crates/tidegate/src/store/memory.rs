@@ -38,6 +38,7 @@ use crate::table::{
 };
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
+use overflow::Overflow;
 use slot::{AnyLocked, SlotLine};
 
 mod edits;
@@ -326,9 +327,9 @@ impl MemoryStore {
         }
     }
 
-    /// How many overflow counters a rule may have.
-    fn shared_cells(&self) -> usize {
-        self.narrow.capacity().max_keys / 8
+    /// How many overflow counters there may be, for all rules: an eighth of the smaller table.
+    fn overflow_cells(&self) -> usize {
+        Overflow::cells_in(self.narrow.max_bytes() / 8)
     }
 }
 

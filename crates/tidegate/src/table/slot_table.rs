@@ -126,6 +126,11 @@ impl<L: Line> SlotTable<L> {
         self.counters.lines.load(Ordering::Relaxed) * size_of::<L>()
     }
 
+    /// The most bytes that its lines may take.
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.capacity.max_lines(L::SLOTS).saturating_mul(size_of::<L>())
+    }
+
     pub(crate) fn capacity(&self) -> Capacity {
         self.capacity
     }
