@@ -188,7 +188,11 @@ impl MemoryStore {
         times: Times,
         decisions: &mut Decisions,
     ) -> Result<Decided, DecideError> {
-        self.in_force(plan)?;
+        if let Err(why) = self.in_force(plan) {
+            // Another path may have claimed slots for it.
+            self.release_claims(plan);
+            return Err(why);
+        }
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
         if let Some(named) = plan.name {
@@ -421,7 +425,9 @@ impl sealed::Store for MemoryStore {
     }
 
     fn bytes(&self) -> usize {
-        self.narrow.bytes() + self.wide.bytes()
+        let tables = lock(&self.tables).bytes();
+        let history = read(&self.history).bytes();
+        self.narrow.bytes() + self.wide.bytes() + tables + history
     }
 }
 

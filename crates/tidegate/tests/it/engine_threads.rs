@@ -106,3 +106,58 @@ fn the_capacity_holds_under_threads_and_is_free_again_afterwards() {
     assert_eq!((0..4 * MAX_KEYS).filter(fits).count(), MAX_KEYS);
     assert_eq!(engine.len(), MAX_KEYS);
 }
+
+/// Rules come and go while their keys are inserted on the path with holds. No slot is left behind.
+#[test]
+fn rules_that_are_removed_while_keys_are_inserted_leave_no_slots() {
+    const MAX_KEYS: usize = 64;
+    let rule = |name: &str, limit: &str| {
+        format!("[[rule]]\nname = \"{name}\"\nkey = [\"user\"]\n{limit}\n")
+    };
+    let server = format!("[server]\nmax_keys = {MAX_KEYS}\nwhen_full = \"deny\"\n");
+    let kept = rule("kept", "bucket = { rate = \"1000/s\", burst = 1000 }");
+    let gone = rule("gone", "window = { max = 100, per = \"1s\" }");
+    let gone = gone + &rule("slots", "slots = { max = 5, expires = \"1s\" }");
+    let parse = |text: &str| Policy::from_toml(text).unwrap();
+    let (few, all) = (parse(&format!("{server}{kept}")), parse(&format!("{server}{kept}{gone}")));
+    let clock = ManualClock::default();
+    let engine = Engine::with_clock(all.clone(), clock.clone());
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (engine, is_done) = (&engine, &is_done);
+            scope.spawn(move || {
+                for turn in 0.. {
+                    let user = format!("{thread}-{}", turn % 7);
+                    let attributes = [("user", user.as_str())];
+                    let request = Request::new("default", &attributes);
+                    let _ = engine.reserve(&request).wait();
+                    let _ = engine.forget(&request).wait();
+                    if is_done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        for _ in 0..500 {
+            engine.replace_policy("test", few.clone());
+            engine.replace_policy("test", all.clone());
+            clock.advance(std::time::Duration::from_millis(10));
+        }
+        engine.replace_policy("test", few.clone());
+        is_done.store(true, Ordering::Relaxed);
+    });
+    // States of removed rules are dropped after a day. All holds have expired; a request with a hold
+    // releases them.
+    clock.advance(std::time::Duration::from_secs(48 * 3_600));
+    let request = Request::new("default", &[("user", "last")]);
+    let hold = engine.reserve(&request).wait().unwrap().hold().unwrap();
+    engine.cancel(hold).wait().unwrap();
+    engine.forget(&request).wait().unwrap();
+    let fits = |key: &usize| {
+        let user = format!("new-{key}");
+        let attributes = [("user", user.as_str())];
+        engine.check(&Request::new("default", &attributes)).wait().unwrap().is_allowed()
+    };
+    assert_eq!((0..2_000).filter(fits).count(), MAX_KEYS);
+}
