@@ -480,13 +480,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self.shared.clock
     }
 
-    /// How many keys have their own state.
+    /// How many keys have their own state, in total over all rules: at most `max_keys`.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.store.len()
     }
 
-    /// Memory used for the states of keys, in bytes.
+    /// Memory in use, in bytes: states, overflow counters, holds, idempotency keys, and the limits
+    /// that rules have had. Partly an estimate.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.shared.store.bytes()

@@ -207,6 +207,17 @@ impl History {
         self.families = self.rules.values().flat_map(versions).collect();
     }
 
+    /// Memory in use, in bytes, for rules of usual sizes.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_rule = |rule: &Arc<RuleHistory>| {
+            size_of::<RuleHistory>()
+                + rule.versions.len() * (size_of::<Version>() + POINTER_BYTES)
+                + rule.spans.len() * (size_of::<Span>() + size_of::<Condition>() + POINTER_BYTES)
+        };
+        let tags = self.families.len() * (size_of::<(u32, u64)>() * 3 / 2);
+        self.rules.values().map(of_rule).sum::<usize>() + tags
+    }
+
     /// How many versions are no longer the newest of their rule.
     pub(crate) fn superseded(&self) -> usize {
         self.rules.values().map(|rule| rule.versions.len() - 1).sum()
@@ -531,6 +542,9 @@ impl std::fmt::Debug for KeyRef<'_> {
         f.debug_struct("KeyRef").field("hash", &self.hash).finish_non_exhaustive()
     }
 }
+
+/// A shared pointer, and the counts at what it points to.
+const POINTER_BYTES: usize = 3 * size_of::<usize>();
 
 /// How long a rule may be gone before its states are dropped.
 pub(crate) const REMOVED_FOR: Duration = Duration::from_secs(24 * 3_600);

@@ -382,6 +382,12 @@ impl<A: KeyedLimit> Table<A> {
             // Nothing to store: a cost that can never be allowed takes no slot.
             self.table.uncount_keys(1);
         } else {
+            if self.sketch().is_some() {
+                // A window that another key opened in the shared counters ends earlier than its own.
+                let mut alone = limit.fresh();
+                let _ = limit.check(&mut alone, cost, now);
+                state = limit.join(&state, &alone);
+            }
             line.set_fingerprint(at.slot, hash);
             line.store(at.slot, A::pack(&state));
         }

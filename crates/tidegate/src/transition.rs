@@ -320,12 +320,12 @@ impl History {
 }
 
 impl Current {
-    fn limit_in_force(&self) -> AnyLimit {
+    pub(crate) fn limit_in_force(&self) -> AnyLimit {
         self.stuck.map_or(self.limit, |stuck| stuck.limit)
     }
 
     /// The state for a decision: one that cannot be expressed is overdrawn as far as can be.
-    fn decided_state(&self) -> AnyState {
+    pub(crate) fn decided_state(&self) -> AnyState {
         match self.stuck {
             None => self.state,
             Some(stuck) => {

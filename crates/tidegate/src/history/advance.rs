@@ -245,6 +245,12 @@ impl RuleHistory {
         Timestamp::ZERO
     }
 
+    /// When the first change after a position came, up to another one.
+    pub(crate) fn first_change(&self, after: u32, to: u32) -> Option<Timestamp> {
+        let changes = self.changes(self.locate(after), self.locate(to));
+        changes.map(|(_, moment)| moment.now).next()
+    }
+
     /// The changes after one position, up to another, and when they came.
     fn changes(&self, from: Position, to: Position) -> impl Iterator<Item = (Position, Moment)> {
         (from.version..=to.version).flat_map(move |version| {

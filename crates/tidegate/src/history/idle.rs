@@ -19,8 +19,7 @@ impl History {
         ends: Timestamp,
     ) -> bool {
         let Some(rule) = self.rule_of(stored.tag) else { return true };
-        let newest = rule.newest();
-        if newest.is_removed && newest.at.now.saturating_add(REMOVED_FOR) <= now {
+        if rule.is_gone_at(now) {
             return true;
         }
         match stored.state {
@@ -61,6 +60,12 @@ impl RuleHistory {
         self.renumbered((tag, period), newest.tag) < open
     }
 
+    /// Whether the rule has been gone for so long that its states are dropped.
+    pub(crate) fn is_gone_at(&self, now: Timestamp) -> bool {
+        let newest = self.newest();
+        newest.is_removed && newest.at.now.saturating_add(REMOVED_FOR) <= now
+    }
+
     /// Whether some key of a quota may carry units over.
     fn may_carry(&self) -> bool {
         let carries = |limit: &AnyLimit| match limit {
@@ -83,7 +88,7 @@ impl RuleHistory {
         state.debt > 0 && (!is_over || self.limits().any(is_left))
     }
 
-    fn limits(&self) -> impl Iterator<Item = &AnyLimit> {
+    pub(crate) fn limits(&self) -> impl Iterator<Item = &AnyLimit> {
         self.spans.iter().filter_map(|span| span.limit.as_ref())
     }
 

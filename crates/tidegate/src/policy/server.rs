@@ -177,7 +177,7 @@ impl ServerConfig {
         &self.trusted_proxies
     }
 
-    /// The maximum number of keys.
+    /// The maximum number of keys, in total over all rules.
     #[must_use]
     pub const fn max_keys(&self) -> u64 {
         self.max_keys

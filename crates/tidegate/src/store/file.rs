@@ -116,7 +116,7 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    /// The maximum of keys of each width of state. Default: a million.
+    /// The maximum number of keys, in total over all rules. Default: a million.
     #[must_use]
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.room.max_keys = max_keys;

@@ -38,6 +38,7 @@ use crate::table::{
 };
 use crate::transition::HoldItem;
 use hold_tables::BodyMismatch;
+use overflow::Overflow;
 use slot::{AnyLocked, SlotLine};
 
 mod edits;
@@ -108,13 +109,13 @@ impl Width {
 type Several<T> = SmallVec<[T; INLINE]>;
 
 impl MemoryStore {
-    /// A store for up to `max_keys` keys of each width of state; `None` if there is no memory.
+    /// A store for up to `max_keys` keys, in total over all rules; `None` if there is no memory.
     #[must_use]
     pub fn new(max_keys: usize, when_full: WhenFull) -> Option<Self> {
-        let capacity = Capacity { max_keys, when_full };
+        let narrow = SlotTable::<TaggedLine>::new(Capacity { max_keys, when_full }, None)?;
         Some(Self {
-            narrow: SlotTable::new(capacity, None)?,
-            wide: SlotTable::new(capacity, None)?,
+            wide: narrow.beside()?,
+            narrow,
             history: RwLock::new(Arc::default()),
             tables: Mutex::new(HoldTables::default()),
             is_sharing: AtomicBool::new(false),
@@ -187,7 +188,11 @@ impl MemoryStore {
         times: Times,
         decisions: &mut Decisions,
     ) -> Result<Decided, DecideError> {
-        self.in_force(plan)?;
+        if let Err(why) = self.in_force(plan) {
+            // Another path may have claimed slots for it.
+            self.release_claims(plan);
+            return Err(why);
+        }
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
         if let Some(named) = plan.name {
@@ -298,6 +303,12 @@ impl MemoryStore {
         }
     }
 
+    /// Frees the slots of all keys that are idle at `now`.
+    fn sweep(&self, now: Timestamp) {
+        self.narrow.sweep(now, self);
+        self.wide.sweep(now, self);
+    }
+
     /// Calls a function with a key's slot, under its lock, if it has one.
     fn with_slot<R>(
         &self,
@@ -320,9 +331,9 @@ impl MemoryStore {
         }
     }
 
-    /// How many overflow counters a rule may have.
-    fn shared_cells(&self) -> usize {
-        self.narrow.capacity().max_keys / 8
+    /// How many overflow counters there may be, for all rules: an eighth of the smaller table.
+    fn overflow_cells(&self) -> usize {
+        Overflow::cells_in(self.narrow.max_bytes() / 8)
     }
 }
 
@@ -338,6 +349,14 @@ impl<L: SlotLine> SlotPolicy<L> for MemoryStore {
 
     /// Every slot has the number of its limit.
     fn level(&self, _lines: &mut [Locked<'_, L>], _now: Timestamp) {}
+
+    fn sweep_others(&self, now: Timestamp) -> bool {
+        match L::WIDTH {
+            Width::Narrow => self.wide.sweep_some(now, self),
+            Width::Wide => self.narrow.sweep_some(now, self),
+            Width::None => false,
+        }
+    }
 }
 
 impl sealed::Store for MemoryStore {
@@ -401,11 +420,14 @@ impl sealed::Store for MemoryStore {
     }
 
     fn len(&self) -> usize {
-        self.narrow.len() + self.wide.len()
+        // Both tables count into one total.
+        self.narrow.len()
     }
 
     fn bytes(&self) -> usize {
-        self.narrow.bytes() + self.wide.bytes()
+        let tables = lock(&self.tables).bytes();
+        let history = read(&self.history).bytes();
+        self.narrow.bytes() + self.wide.bytes() + tables + history
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Period, Timestamp};
 
-use crate::any_limit::{AnyLimit, DecisionTime, INLINE, LimitRequest, Operation};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, INLINE, LimitRequest, Operation};
 use crate::policy::{Condition, Durability, Mode};
 use crate::transition::KeyAttributes;
 
@@ -119,6 +119,15 @@ impl<'a> Charge<'a> {
     pub(crate) fn peek_fresh(&self, now: Timestamp) -> Decision {
         let LimitRequest { limit, cost, decided_at, .. } = self.limit_request(now);
         limit.peek(&limit.fresh(self.period), cost, decided_at)
+    }
+
+    /// A state that counts this charge and `after`, which it changed the estimate of the overflow
+    /// counters to: a window that another key opened ends earlier than the key's own would.
+    pub(crate) fn with_own_window(&self, after: &AnyState, now: Timestamp) -> AnyState {
+        let LimitRequest { limit, cost, decided_at, .. } = self.limit_request(now);
+        let mut alone = limit.fresh(self.period);
+        let _ = limit.check(&mut alone, cost, decided_at);
+        limit.join(after, &alone)
     }
 
     pub(crate) fn limit_request(&self, now: Timestamp) -> LimitRequest<'a> {

@@ -8,7 +8,9 @@ use loom::sync::Arc;
 use loom::thread;
 use tidegate_core::{Bucket, Decision, Rate, Timestamp};
 
-use super::{Capacity, Table, WhenFull};
+use super::{
+    Capacity, KeyLocation, Locked, NarrowLine, SlotPolicy, SlotTable, Table, TaggedLine, WhenFull,
+};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);
 
@@ -174,5 +176,53 @@ fn loom_a_key_that_moves_to_another_slot_is_not_seen_in_both() {
         assert!(check(&table, 8) && check(&table, 7));
         reader.join().unwrap();
         assert!(table.len() == 3);
+    });
+}
+
+/// No key is ever idle.
+struct AllLive;
+
+impl<L: super::Line> SlotPolicy<L> for AllLive {
+    fn is_idle(&self, _line: &Locked<'_, L>, _slot: usize, _since: Timestamp) -> bool {
+        false
+    }
+
+    fn level(&self, _lines: &mut [Locked<'_, L>], _now: Timestamp) {}
+}
+
+/// Inserts a key; false if there is no slot for it.
+fn insert<L: super::Line>(table: &SlotTable<L>, key: u64) -> bool {
+    match table.enter(key, NOW, &AllLive) {
+        KeyLocation::Claimed(mut chain, at) => {
+            chain.line(at.line).set_fingerprint(at.slot, key);
+            true
+        }
+        KeyLocation::Known(..) => true,
+        KeyLocation::Full(_) => false,
+    }
+}
+
+#[test]
+fn loom_tables_that_share_a_capacity_do_not_exceed_it() {
+    model_with_preemptions(2, || {
+        let capacity = Capacity { max_keys: 2, when_full: WhenFull::Deny };
+        let narrow = Arc::new(SlotTable::<NarrowLine>::new(capacity, None).unwrap());
+        let wide = Arc::new(narrow.beside::<TaggedLine>().unwrap());
+        assert!(insert(&wide, 1));
+        let other = {
+            let wide = Arc::clone(&wide);
+            thread::spawn(move || {
+                // Frees its slot, and claims another.
+                let (_, mut chain) = wide.lock_chain(1);
+                let at = chain.find(1).unwrap();
+                chain.line(at.line).clear(at.slot);
+                wide.uncount_keys(1);
+                drop(chain);
+                usize::from(insert(&wide, 2))
+            })
+        };
+        let inserted = [insert(&narrow, 3), insert(&narrow, 4)].into_iter().filter(|it| *it);
+        let inserted = inserted.count() + other.join().unwrap();
+        assert_eq!((inserted, narrow.len(), wide.len()), (2, 2, 2));
     });
 }

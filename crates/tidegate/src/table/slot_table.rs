@@ -1,11 +1,12 @@
 //! Lines and the keys in them, independent of what states mean.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::Timestamp;
 
 use super::arena::prefetch;
-use super::capacity::Capacity;
+use super::capacity::{Capacity, KeyBudget};
 use super::directory::{Directory, DirectoryEntry, PROBE};
 use super::grow;
 use super::line::{Line, Locked};
@@ -16,6 +17,8 @@ use super::sync::{AtomicU64, AtomicUsize, Ordering};
 pub(crate) struct SlotTable<L: Line> {
     pub(super) directory: Directory<L>,
     capacity: Capacity,
+    /// The keys of this table, and of the tables that share its capacity.
+    keys: Arc<KeyBudget>,
     pub(super) counters: Counters,
 }
 
@@ -23,7 +26,6 @@ pub(crate) struct SlotTable<L: Line> {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Counters {
-    keys: AtomicUsize,
     pub(super) lines: AtomicUsize,
     /// The latest time for which a slot was reused.
     watermark_ns: AtomicU64,
@@ -38,6 +40,12 @@ pub(crate) trait SlotPolicy<L: Line> {
 
     /// Migrates locked lines to one limit, before keys move between them.
     fn level(&self, lines: &mut [Locked<'_, L>], now: Timestamp);
+
+    /// Frees the slots of some idle keys of the tables that share this one's capacity; true if
+    /// there were any.
+    fn sweep_others(&self, _now: Timestamp) -> bool {
+        false
+    }
 }
 
 /// A key whose home line is being prefetched.
@@ -81,11 +89,25 @@ impl<L: Line> SlotTable<L> {
             Some(keys) => grow::presized::<L>(keys.min(capacity.max_keys)),
             None => (0, grow::FIRST_HOMES),
         };
+        Self::with_keys(Arc::new(KeyBudget::new(capacity.max_keys)), capacity, (bits, homes))
+    }
+
+    /// An empty table whose keys count against the capacity of this one; `None` if there is no
+    /// memory for it.
+    pub(crate) fn beside<M: Line>(&self) -> Option<SlotTable<M>> {
+        SlotTable::with_keys(Arc::clone(&self.keys), self.capacity, (0, grow::FIRST_HOMES))
+    }
+
+    fn with_keys(
+        keys: Arc<KeyBudget>,
+        capacity: Capacity,
+        (bits, homes): (u32, usize),
+    ) -> Option<Self> {
         Some(Self {
             directory: Directory::new(bits, homes)?,
             capacity,
+            keys,
             counters: Counters {
-                keys: AtomicUsize::new(0),
                 lines: AtomicUsize::new((homes + PROBE - 1) << bits),
                 watermark_ns: AtomicU64::new(0),
                 sweeps: AtomicUsize::new(0),
@@ -94,14 +116,19 @@ impl<L: Line> SlotTable<L> {
         })
     }
 
-    /// Keys that have a slot.
+    /// Keys that have a slot, here or in a table that shares the capacity.
     pub(crate) fn len(&self) -> usize {
-        self.counters.keys.load(Ordering::Relaxed)
+        self.keys.len()
     }
 
     /// Bytes of memory in its lines.
     pub(crate) fn bytes(&self) -> usize {
         self.counters.lines.load(Ordering::Relaxed) * size_of::<L>()
+    }
+
+    /// The most bytes that its lines may take.
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.capacity.max_lines(L::SLOTS).saturating_mul(size_of::<L>())
     }
 
     pub(crate) fn capacity(&self) -> Capacity {
@@ -167,7 +194,9 @@ impl<L: Line> SlotTable<L> {
                     drop(chain);
                     may_make_room = match why {
                         NoSlot::ChainFull => self.grow(policy, hash, entry, now),
-                        NoSlot::AtCeiling => self.sweep_some(now, policy),
+                        NoSlot::AtCeiling => {
+                            self.sweep_some(now, policy) || policy.sweep_others(now)
+                        }
                     };
                     idle_since = if may_make_room { idle_since } else { now };
                 }
@@ -188,23 +217,16 @@ impl<L: Line> SlotTable<L> {
             |line: &Locked<'_, L>| line.free_slot().or_else(|| idle_slot(line, idle_since, policy));
         let at = chain.first_slot(free_or_idle).ok_or(NoSlot::ChainFull)?;
         if chain.line(at.line).fingerprint(at.slot) == 0 {
-            return if self.count_key() { Ok(at) } else { Err(NoSlot::AtCeiling) };
+            return if self.keys.claim() { Ok(at) } else { Err(NoSlot::AtCeiling) };
         }
         self.note_reuse(idle_since);
         chain.line(at.line).clear(at.slot);
         Ok(at)
     }
 
-    /// Counts one more key, unless the table is at its capacity.
-    fn count_key(&self) -> bool {
-        let keys = &self.counters.keys;
-        let fits = |keys| (keys < self.capacity.max_keys).then_some(keys + 1);
-        keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
-    }
-
     /// Counts fewer keys: their slots were cleared, or not used.
     pub(crate) fn uncount_keys(&self, keys: usize) {
-        self.counters.keys.fetch_sub(keys, Ordering::Relaxed);
+        self.keys.release(keys);
     }
 
     /// Frees the slots of all keys that are idle at `now`.
@@ -215,7 +237,7 @@ impl<L: Line> SlotTable<L> {
     }
 
     /// Frees the slots of idle keys in the next few lines; true if there were any.
-    fn sweep_some(&self, now: Timestamp, policy: &impl SlotPolicy<L>) -> bool {
+    pub(crate) fn sweep_some(&self, now: Timestamp, policy: &impl SlotPolicy<L>) -> bool {
         let first = self.counters.sweeps.fetch_add(SWEPT_LINES, Ordering::Relaxed);
         let sweep = |number| {
             let line = self.directory.some_line(number);

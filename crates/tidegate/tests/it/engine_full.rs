@@ -1,5 +1,7 @@
 //! More keys than the table may have.
 
+use std::time::Duration;
+
 use tidegate::policy::Policy;
 use tidegate::{Engine, ManualClock, Request, Timestamp};
 
@@ -121,4 +123,150 @@ fn keys_in_debt_keep_their_slots() {
     assert_eq!(engine.commit(bob, Some(7)).wait(), Ok(7));
     assert_eq!(left("bob"), Some(8));
     assert_eq!(engine.refund_hold(bob, 7).wait(), Ok(2));
+}
+
+/// Bucket, window and cooldown have narrow states, sliding windows and quotas wide ones.
+const NARROW_AND_WIDE: &str = "\
+    [[rule]]\nname = \"narrow\"\nkey = [\"client\"]\nmissing = \"skip\"\n\
+    bucket = { rate = \"1/s\", burst = 2 }\n\
+    [[rule]]\nname = \"wide\"\nkey = [\"tenant\"]\nmissing = \"skip\"\n\
+    sliding = { max = 2, per = \"1s\", parts = 4 }\n";
+
+fn check(engine: &Engine<tidegate::MemoryStore, ManualClock>, attribute: &str, key: u64) -> bool {
+    let key = key.to_string();
+    let attributes = [(attribute, key.as_str())];
+    engine.check(&Request::new("default", &attributes)).wait().unwrap().is_allowed()
+}
+
+#[test]
+fn max_keys_is_one_total_over_narrow_and_wide_states() {
+    for (first, second) in [("client", "tenant"), ("tenant", "client")] {
+        let (engine, clock) = engine("deny", NARROW_AND_WIDE);
+        assert!((0..2).all(|key| check(&engine, first, key)));
+        assert_eq!((0..10).filter(|key| check(&engine, second, *key)).count(), 2);
+        assert_eq!(engine.len(), 4);
+        assert!(!check(&engine, first, 2), "two of each are all");
+        // Idle keys of one width make room for keys of the other.
+        clock.set(Timestamp::from_secs(60));
+        for round in 0..50 {
+            for key in 0..4 {
+                let _ = check(&engine, second, 100 + 4 * round + key);
+            }
+            assert!(engine.len() <= 4);
+            clock.set(Timestamp::from_secs(120 + round));
+        }
+        clock.set(Timestamp::from_secs(1_000));
+        let mut fit = 0;
+        for key in 0..1_000 {
+            fit += usize::from(check(&engine, first, 10_000 + key));
+        }
+        assert_eq!((fit, engine.len()), (4, 4));
+    }
+}
+
+/// Rules of all algorithms, each with keys of its own.
+const ALL_ALGORITHMS: &str = "\
+    [[rule]]\nname = \"bucket\"\nkey = [\"a\"]\nmissing = \"skip\"\n\
+    bucket = { rate = \"2/s\", burst = 3 }\n\
+    override = [{ key = { a = \"7\" }, rate = \"1/10s\", burst = 5 }]\n\
+    [[rule]]\nname = \"sliding\"\nkey = [\"b\"]\nmissing = \"skip\"\n\
+    sliding = { max = 3, per = \"2s\", parts = 4 }\n\
+    override = [{ key = { b = \"7\" }, max = 4, per = \"20s\" }]\n\
+    [[rule]]\nname = \"quota\"\nkey = [\"c\"]\nmissing = \"skip\"\n\
+    quota = { max = 3, per = \"round\" }\n\
+    [[rule]]\nname = \"window\"\nkey = [\"d\"]\nmissing = \"skip\"\n\
+    window = { max = 3, per = \"3s\" }\n\
+    [[rule]]\nname = \"cooldown\"\nkey = [\"e\"]\nmissing = \"skip\"\ncooldown = \"1s\"\n";
+
+/// The same rules several times, with other names.
+fn copies(of: usize) -> String {
+    let copy = |number: usize| {
+        let mut rules = ALL_ALGORITHMS.to_owned();
+        for name in ["a", "b", "c", "d", "e"] {
+            rules = rules.replace(&format!("[\"{name}\"]"), &format!("[\"{name}{number}\"]"));
+            rules = rules.replace(&format!("{{ {name} = "), &format!("{{ {name}{number} = "));
+        }
+        rules.replace("name = \"", &format!("name = \"{number}-"))
+    };
+    (0..of).map(copy).collect()
+}
+
+/// Whatever the overflow counters admit is what a table without bounds admits that was charged the
+/// same. Keys of five algorithms come and go, some with overrides, and an edit changes limits.
+fn overflow_admits_no_more_than_an_unbounded_table(number_of_copies: usize, seeds: u64) {
+    let rules = copies(number_of_copies);
+    let names: Vec<String> = (0..number_of_copies)
+        .flat_map(|copy| ["a", "b", "c", "d", "e"].map(|name| format!("{name}{copy}")))
+        .collect();
+    let mut admitted = [0; 5];
+    for seed in 1..=seeds {
+        let (small, clock) = engine("share", &rules);
+        let exact = Engine::with_clock(Policy::from_toml(&rules).unwrap(), clock.clone());
+        let mut random = seed;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) as usize % below
+        };
+        for turn in 0..1_500 {
+            // All rules at once, or floods of a few.
+            let rules = if turn % 500 < 250 { names.len() } else { 2 };
+            let (name, second) = (next(rules), next(rules));
+            let (key, other) = (next(60).to_string(), next(12).to_string());
+            let both =
+                [(names[name].as_str(), key.as_str()), (names[second].as_str(), other.as_str())];
+            let attributes = &both[..if name == second { 1 } else { 2 }];
+            let request = Request::new("default", attributes).cost(1 + next(2) as u64);
+            if small.check(&request).wait().unwrap().is_allowed() {
+                let is_allowed = exact.check(&request).wait().unwrap().is_allowed();
+                assert!(is_allowed, "seed {seed}, turn {turn}: {attributes:?}");
+                admitted[name % 5] += 1;
+            }
+            match next(20) {
+                0 => clock.advance(Duration::from_millis(next(1_500) as u64)),
+                1 if turn % 7 == 0 => {
+                    small.close_round("default").wait().unwrap();
+                    exact.close_round("default").wait().unwrap();
+                }
+                _ => {}
+            }
+            if turn == 700 {
+                let edited = copies(number_of_copies).replace("2/s", "1/s");
+                let edited = edited.replace("per = \"2s\"", "per = \"3s\"");
+                let policy = Policy::from_toml(&edited).unwrap();
+                exact.replace_policy("test", policy.clone());
+                small.replace_policy("test", policy);
+            }
+        }
+        assert!(small.len() <= 4);
+    }
+    assert!(admitted.iter().all(|it| *it > 10 * seeds), "{admitted:?}");
+}
+
+#[test]
+fn keys_in_overflow_are_never_admitted_more_than_their_limits_allow() {
+    overflow_admits_no_more_than_an_unbounded_table(1, 60);
+}
+
+/// More rules than a bucket has cells, so that some share their spare cells.
+#[test]
+fn more_rules_than_overflow_counters_admit_no_more_than_their_limits_allow() {
+    overflow_admits_no_more_than_an_unbounded_table(6, 20);
+}
+
+/// While many keys of one rule overflow, new keys of another one are still counted by themselves.
+#[test]
+fn a_flood_of_one_rule_leaves_overflow_counters_to_the_others() {
+    let (engine, clock) = engine("share", ALL_ALGORITHMS);
+    let mut fresh = 0;
+    for turn in 0..2_000 {
+        for key in 0..5 {
+            let _ = check(&engine, "a", 1_000 + 5 * turn + key);
+        }
+        clock.advance(Duration::from_millis(10));
+        // One key of the other rule every 400 ms: its cells are idle again when the next ones come.
+        if turn % 40 == 39 {
+            fresh += usize::from(check(&engine, "d", turn));
+        }
+    }
+    assert!(fresh >= 40, "{fresh} of 50 keys were admitted once");
 }

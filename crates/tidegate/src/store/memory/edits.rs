@@ -56,7 +56,8 @@ impl MemoryStore {
         let used = Mutex::new(HashSet::new());
         self.bring_up_to_date(&self.narrow, times, &used);
         self.bring_up_to_date(&self.wide, times, &used);
-        let tables = lock(&self.tables);
+        let mut tables = lock(&self.tables);
+        tables.shared.drop_idle(&read(&self.history), times);
         let mut used = used.into_inner().unwrap_or_else(PoisonError::into_inner);
         used.extend(tables.tags().chain(tables.shared.tags()));
         let mut history = write(&self.history);

@@ -318,3 +318,38 @@ pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
 
 /// The most cached results, and the most settled holds, that are kept.
 const MOST_REMEMBERED: usize = 1 << 17;
+
+/// Memory.
+impl HoldTables {
+    /// Memory in use, in bytes. What holds have on the heap is estimated from a few of them.
+    pub(crate) fn bytes(&self) -> usize {
+        let heap_of = |hold: &Hold| {
+            let spilled = if hold.items.spilled() { hold.items.capacity() } else { 0 };
+            let of_item = |item: &HoldItem| {
+                let text = |(name, value): &(Box<str>, Box<str>)| name.len() + value.len();
+                let charged = item.charged.as_deref().map_or(0, size_of_val);
+                size_of_val(&*item.key) + item.key.iter().map(text).sum::<usize>() + charged
+            };
+            spilled * size_of::<HoldItem>() + hold.items.iter().map(of_item).sum::<usize>()
+        };
+        let sample: usize = self.holds.values().take(SAMPLE).map(heap_of).sum();
+        let heap = sample * self.holds.len() / self.holds.len().clamp(1, SAMPLE);
+        map_bytes(&self.held)
+            + map_bytes(&self.holds)
+            + heap
+            // Nodes of a tree are two thirds full, on average.
+            + self.due.len() * size_of::<(Timestamp, HoldId)>() * 3 / 2
+            + self.settled.capacity() * size_of::<(Timestamp, HoldId)>()
+            + map_bytes(&self.names)
+            + self.names_by_age.capacity() * size_of::<(Timestamp, [u64; 2])>()
+            + self.shared.bytes()
+    }
+}
+
+/// The entries of a map: seven of eight buckets can be used, and each has a byte of its own.
+fn map_bytes<K, V>(map: &HashMap<K, V>) -> usize {
+    map.capacity() * 8 / 7 * (size_of::<(K, V)>() + 1)
+}
+
+/// How many holds the size of all is estimated from.
+const SAMPLE: usize = 64;

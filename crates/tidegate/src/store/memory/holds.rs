@@ -270,7 +270,7 @@ impl MemoryStore {
         let mut location = self.wide.enter(hash, decided_at.now, self);
         if let KeyLocation::Full(chain) = location {
             drop(chain);
-            self.wide.sweep(decided_at.now, self);
+            self.sweep(decided_at.now);
             location = self.wide.enter(hash, decided_at.now, self);
         }
         if let KeyLocation::Claimed(mut chain, at) | KeyLocation::Known(mut chain, at) = location {

@@ -7,6 +7,7 @@ use tidegate_core::Timestamp;
 
 use super::hold_tables::HoldTables;
 use super::journal::{JournalBooking, JournalEntry, JournalTransfer};
+use super::overflow::SharingKey;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::unlocked::{ObservedState, look_up_in};
 use super::{
@@ -107,10 +108,10 @@ impl MemoryStore {
             if let (StateLocation::Shared, Some(stored), Some((tables, _))) =
                 (spots[index], key.stored.filter(|_| key.is_changed), with.as_mut())
             {
-                let key = |conditions: &[Condition]| plan.meets(charge, conditions);
-                let key = KeyRef { hash: charge.hash, meets: &key };
-                let most = self.shared_cells();
-                tables.shared.charge((charge, key, stored.state), &history, times.now, most);
+                let meets = |conditions: &[Condition]| plan.meets(charge, conditions);
+                let key = KeyRef { hash: charge.hash, meets: &meets };
+                let key = SharingKey { charge, key, history: &history, times };
+                tables.shared.charge(key, stored.state, self.overflow_cells());
             }
             if let (Some((_, entry)), StateLocation::Slot { .. }) = (with.as_mut(), spots[index]) {
                 self.book(entry, plan.act, charge, outcome.units[index]);
@@ -130,7 +131,12 @@ impl MemoryStore {
         let width = Width::of(charge.limit);
         if let StateLocation::Slot { line, slot } = spot {
             match (key.stored.filter(|_| key.is_changed), key.decided_at) {
-                (Some(StoredState { tag, state }), Some(decided_at)) => {
+                (Some(StoredState { tag, mut state }), Some(decided_at)) => {
+                    let is_new = lines[line].tag(slot) == 0 && plan.act == Operation::Charge;
+                    if is_new && self.is_sharing.load(Ordering::Relaxed) {
+                        // It may have begun with the estimate of the overflow counters.
+                        state = charge.with_own_window(&state, decided_at.now);
+                    }
                     lines[line].store(slot, tag, &state, decided_at);
                     if let Some((_, entry)) = with {
                         entry.note_state(self.durability(charge), charge.hash, width);
@@ -187,12 +193,14 @@ impl MemoryStore {
             }
             return Ok(KeyState::new(Some(StoredState { tag: line.tag(slot), state })));
         }
-        let forgotten = self.no_earlier_than_reuse(charge.limit, Timestamp::ZERO);
+        let mut forgotten = self.no_earlier_than_reuse(charge.limit, Timestamp::ZERO);
         let estimate = match tables {
             Some(tables) => {
                 let meets = |conditions: &[Condition]| plan.meets(charge, conditions);
                 let key = KeyRef { hash: charge.hash, meets: &meets };
-                tables.shared.estimate((charge, key), history, times.now.max(forgotten))
+                forgotten = forgotten.max(tables.shared.dropped_at());
+                let times = Times { now: times.now.max(forgotten), ..times };
+                tables.shared.estimate(SharingKey { charge, key, history, times })
             }
             // A thread with the overflow counters may have claimed it.
             None if self.is_sharing.load(Ordering::SeqCst) => {
@@ -283,8 +291,9 @@ impl MemoryStore {
         }
     }
 
-    /// Frees slots that were claimed for the keys of a plan that was not decided.
-    pub(super) fn undecided(&self, plan: &Plan<'_>) -> DecideError {
+    /// Frees slots that were claimed for the keys of a plan that was not decided. The next plan may
+    /// have other keys.
+    pub(super) fn release_claims(&self, plan: &Plan<'_>) {
         for charge in &plan.charges {
             self.with_slot(charge.limit, charge.hash, |line, slot| {
                 if line.tag(slot) == 0 {
@@ -293,6 +302,11 @@ impl MemoryStore {
                 }
             });
         }
+    }
+
+    /// The error of a plan that was not decided, with nothing left of it.
+    pub(super) fn undecided(&self, plan: &Plan<'_>) -> DecideError {
+        self.release_claims(plan);
         DecideError::Superseded
     }
 }

@@ -2,6 +2,7 @@
 
 use tidegate_core::{CooldownState, Period, QuotaState, Timestamp, WindowState};
 
+use super::Width;
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 use crate::keyed::{pack_bucket, pack_sliding, unpack_bucket, unpack_sliding};
 use crate::table::{
@@ -12,6 +13,9 @@ use crate::table::{
 ///
 /// Units on hold are not in the slot; a slot whose key has a hold is pinned.
 pub(crate) trait SlotLine: Line {
+    /// Which table it is of.
+    const WIDTH: Width;
+
     fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState;
 
     fn tag(&self, slot: usize) -> u32;
@@ -32,6 +36,8 @@ pub(crate) trait SlotLine: Line {
 }
 
 impl SlotLine for TaggedLine {
+    const WIDTH: Width = Width::Narrow;
+
     #[inline(always)]
     fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
         let packed = self.load(slot).packed;
@@ -68,6 +74,8 @@ impl SlotLine for TaggedLine {
 }
 
 impl SlotLine for WideLine {
+    const WIDTH: Width = Width::Wide;
+
     fn load_state(&self, slot: usize, limit: &AnyLimit) -> AnyState {
         let words = self.load(slot).packed;
         match limit {

@@ -88,7 +88,7 @@ impl MemoryStore {
         if let KeyLocation::Full(chain) = location {
             drop(chain);
             // During recovery idle keys need not stay.
-            table.sweep(now, self);
+            self.sweep(now);
             location = table.enter(hash, now, self);
         }
         match location {
