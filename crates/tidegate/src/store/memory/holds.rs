@@ -17,7 +17,6 @@ use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
 use crate::locks::read;
-#[cfg(feature = "durable")]
 use crate::policy::Durability;
 use crate::store::IdempotencyKey;
 use crate::table::{KeyLocation, WideLine};
@@ -28,6 +27,7 @@ use crate::transition::{self, KeyState, View};
 struct KeyToChange {
     hash: u64,
     width: Width,
+    durability: Durability,
 }
 
 impl MemoryStore {
@@ -209,15 +209,16 @@ impl MemoryStore {
         entry: &mut JournalEntry,
         change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
     ) -> R {
-        let widths: Several<Width> = {
-            let history = read(&self.history);
-            items.iter().map(|item| history.width_of(item)).collect()
+        let history = read(&self.history);
+        let key = |item: &HoldItem| KeyToChange {
+            hash: item.hash,
+            width: history.width_of(item),
+            durability: self.durable(item.durability),
         };
-        let keys: Several<KeyToChange> = (items.iter().zip(&widths))
-            .map(|(item, width)| KeyToChange { hash: item.hash, width: *width })
-            .collect();
-        let changed = |index: usize| self.durable(items[index].durability);
-        self.with_states(tables, (&keys, times), entry, changed, change)
+        let keys: Several<KeyToChange> = items.iter().map(key).collect();
+        // Limits are locked after lines, never before: see the order of locks.
+        drop(history);
+        self.with_states(tables, (&keys, times), entry, change)
     }
 
     /// Locks the states of keys, calls a function with them, and writes back what it has changed.
@@ -226,7 +227,6 @@ impl MemoryStore {
         tables: &mut HoldTables,
         (keys, times): (&[KeyToChange], Times),
         entry: &mut JournalEntry,
-        durability: impl Fn(usize) -> super::Durability,
         change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
     ) -> R {
         let (mut lines, slots) = self.lock_keys(keys);
@@ -255,7 +255,7 @@ impl MemoryStore {
                 }
                 (None, ..) => {}
             }
-            entry.note_state(durability(index), key.hash, key.width);
+            entry.note_state(key.durability, key.hash, key.width);
         }
         drop((history, lines));
         for (hash, stored, decided_at) in new {
@@ -375,19 +375,21 @@ impl MemoryStore {
     pub(super) fn forget_now(&self, plan: &Plan<'_>, times: Times) -> bool {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
-        let key =
-            |charge: &Charge<'_>| KeyToChange { hash: charge.hash, width: Width::of(charge.limit) };
+        let key = |charge: &Charge<'_>| KeyToChange {
+            hash: charge.hash,
+            width: Width::of(charge.limit),
+            durability: self.durability(charge),
+        };
         let keys: Several<KeyToChange> = plan.charges.iter().map(key).collect();
         let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
         entry.note = plan.note.map(Into::into);
-        let durability = |index: usize| self.durability(&plan.charges[index]);
         let forget = |view: &mut View<'_>, _: &mut JournalEntry| {
             let forget = |(index, charge): (usize, &Charge<'_>)| {
                 !matches!(charge.limit, AnyLimit::Slots(_)) && transition::forget(view, index, plan)
             };
             plan.charges.iter().enumerate().map(forget).filter(|is_known| *is_known).count()
         };
-        let count = self.with_states(&mut tables, (&keys, times), &mut entry, durability, forget);
+        let count = self.with_states(&mut tables, (&keys, times), &mut entry, forget);
         self.record(&tables, entry);
         count > 0
     }
@@ -446,6 +448,7 @@ fn settled_before(
             let repeat = Settled { units, debt, forgiven, is_repeat: true, ..Settled::NOTHING };
             Ok(Some(Settled { expires, fence, ..repeat }))
         }
+        _ if settlement == Settlement::Renew => Err(SettleFailure::Gone),
         EndKind::Commit { .. } if is_refund => Ok(None),
         EndKind::Commit { .. } => Err(SettleFailure::Committed { units: end.units }),
         EndKind::Cancel => Err(SettleFailure::Cancelled),
