@@ -295,6 +295,11 @@ const MOST_REMEMBERED: usize = 1 << 17;
 
 /// Memory.
 impl HoldTables {
+    /// The items of all holds, open or settled.
+    pub(crate) fn items_mut(&mut self) -> impl Iterator<Item = &mut HoldItem> {
+        self.holds.values_mut().flat_map(|hold| &mut hold.items)
+    }
+
     /// Memory in use, in bytes. What holds have on the heap is estimated from a few of them.
     pub(crate) fn bytes(&self) -> usize {
         let heap_of = |hold: &Hold| {
