@@ -388,6 +388,37 @@ impl AnyLimit {
         }
     }
 
+    /// The most restrictive state at a time and in a period that a state may have become, under
+    /// limits that are not known any more.
+    pub(crate) fn fully_used(&self, state: &AnyState, now: Timestamp, period: u64) -> AnyState {
+        let at = DecisionTime { now, period: Period { index: period, ends: None } };
+        let mut used = self.fresh(at.period);
+        match (self, state) {
+            (Self::Bucket(limit), AnyState::Bucket(_)) => {
+                let most = limit.burst().saturating_add(limit.debt());
+                let _ = self.commit(&mut used, HeldUnits { units: 0, period }, most, at);
+            }
+            (Self::Sliding(limit), AnyState::Sliding(_)) => {
+                let _ = self.check(&mut used, limit.max(), at);
+            }
+            // Nothing is carried over, and no debt was paid.
+            (Self::Quota(_), AnyState::Quota(state)) => {
+                let used = if state.period < period { 0 } else { state.used };
+                let held_from = state.held_from.min(period);
+                return AnyState::Quota(QuotaState {
+                    period,
+                    used,
+                    carried: 0,
+                    held_from,
+                    ..*state
+                });
+            }
+            // The same under every limit.
+            _ => return *state,
+        }
+        used.with_held(state.held())
+    }
+
     /// Whether the state is as good as fresh, at `now` or later.
     pub(crate) fn is_idle(&self, state: &AnyState, now: Timestamp) -> bool {
         match (self, state) {

@@ -61,6 +61,9 @@ pub(crate) struct Version {
     pub(crate) cycle: Option<Arc<CycleClock>>,
     /// Whether the rule is gone from here on.
     pub(crate) is_removed: bool,
+    /// Whether versions before it were dropped although states may refer to them. Only the oldest
+    /// one: its states, and older ones, count as fully used when the next version began.
+    pub(crate) is_cut: bool,
     /// The ends of overrides that come after the edit, by time.
     pub(crate) ends: Vec<OverrideEnd>,
     /// The period after which edits count that wait for the next one.
@@ -181,7 +184,12 @@ impl History {
     /// Adds or replaces the history of a rule.
     pub(crate) fn insert(&mut self, rule: Arc<RuleHistory>) {
         let family = rule.family;
-        self.families.extend(rule.versions.iter().map(|version| (version.tag, family)));
+        // Those before a known one are known.
+        for version in rule.versions.iter().rev() {
+            if self.families.insert(version.tag, family).is_some() {
+                break;
+            }
+        }
         self.rules.insert(family, rule);
     }
 
@@ -200,11 +208,42 @@ impl History {
                 *rule = Arc::new(shorter);
             }
         }
+        self.renumber();
+    }
+
+    /// Forgets the numbers that no version has. No state may have them.
+    pub(crate) fn renumber(&mut self) {
         let versions = |rule: &Arc<RuleHistory>| {
             let family = rule.family;
             rule.versions.iter().map(move |it| (it.tag, family)).collect::<Vec<_>>()
         };
         self.families = self.rules.values().flat_map(versions).collect();
+    }
+
+    /// A history that an edit was made from, without the versions that were forgotten meanwhile.
+    pub(crate) fn without_forgotten(&self, rule: &RuleHistory) -> RuleHistory {
+        let known = self.rules.get(&rule.family).map(|known| &known.versions[0]);
+        let is_first = |version: &Arc<Version>| known.is_some_and(|it| it.tag == version.tag);
+        match (rule.versions.iter().position(is_first), known) {
+            (Some(first), Some(oldest)) => {
+                let mut shorter = rule.since(first);
+                shorter.versions[0] = Arc::clone(oldest);
+                shorter
+            }
+            _ => rule.clone(),
+        }
+    }
+
+    /// Drops the oldest versions of rules that have more than so many; true if there were any.
+    /// States that refer to them are still found by their numbers, until
+    /// [`renumber`](Self::renumber).
+    pub(crate) fn cut(&mut self, most: usize) -> bool {
+        let mut is_cut = false;
+        for rule in self.rules.values_mut().filter(|rule| rule.versions.len() > most) {
+            *rule = Arc::new(rule.cut(most));
+            is_cut = true;
+        }
+        is_cut
     }
 
     /// Memory in use, in bytes, for rules of usual sizes.
@@ -418,7 +457,7 @@ impl RuleHistory {
     }
 
     /// Whether some override does not name its key.
-    fn has_patterns(&self) -> bool {
+    pub(crate) fn has_patterns(&self) -> bool {
         self.spans.iter().any(|span| span.keys.as_ref().is_some_and(|keys| keys.only.is_none()))
     }
 
@@ -432,11 +471,29 @@ impl RuleHistory {
         if first == 0 {
             return None;
         }
+        Some(self.since(first))
+    }
+
+    /// The history from a version on.
+    fn since(&self, first: usize) -> Self {
         let versions = self.versions[first..].to_vec();
         let start = versions[0].tag;
         let is_needed = |span: &&Arc<Span>| span.to.is_none_or(|to| to > start);
         let spans = self.spans.iter().filter(is_needed).cloned().collect();
-        Some(Self { family: self.family, versions, spans })
+        Self { family: self.family, versions, spans }
+    }
+
+    /// The history with its newest versions, so many of them.
+    fn cut(&self, most: usize) -> Self {
+        let mut shorter = self.since(self.versions.len().saturating_sub(most));
+        Arc::make_mut(&mut shorter.versions[0]).is_cut = true;
+        shorter
+    }
+
+    /// The number of the version in which a state counts as fully used, if its own was dropped.
+    pub(crate) fn cut_tag(&self, tag: u32) -> Option<u32> {
+        let first = &self.versions[0];
+        (first.is_cut && tag < first.next_tag()).then_some(first.tag)
     }
 
     /// The time of day up to which overrides have ended at a position.

@@ -383,6 +383,28 @@ impl HoldItem {
         }
     }
 
+    /// Brings what it refers to up to date, so that older versions of its limits can be dropped.
+    pub(crate) fn bring_up_to_date(&mut self, history: &History, times: Times) {
+        if let (Some(charged), Some(current)) =
+            (self.charged.as_deref().copied(), history.charge_of(self, times))
+            && current.stuck.is_none()
+            && history.rule_of(charged.tag).is_some()
+        {
+            let stored = StoredState { tag: current.tag, state: current.state };
+            self.charged = Some(Box::new(stored));
+        }
+        if let Some(rule) = history.rule_of(self.tag) {
+            self.period = rule.renumbered((self.tag, self.period), rule.newest().tag);
+            self.tag = rule.newest().tag;
+        }
+    }
+
+    /// Whether its key meets the conditions of an override.
+    pub(crate) fn meets(&self, conditions: &[Condition]) -> bool {
+        let attributes = self.attributes();
+        conditions.iter().all(|condition| condition.holds(&Attributes(&attributes)))
+    }
+
     fn attributes(&self) -> SmallVec<[(&str, &str); 4]> {
         self.key.iter().map(|(name, value)| (&**name, &**value)).collect()
     }

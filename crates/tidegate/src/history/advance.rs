@@ -6,7 +6,6 @@ use super::{
     InForce, KeyLimits, KeyRef, Moment, Phase, Position, REMOVED_FOR, RuleHistory, Version,
 };
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
-use crate::cycle::Times;
 use crate::policy::Effective;
 
 /// A state, with the number of the version that it was written under.
@@ -46,28 +45,21 @@ impl RuleHistory {
         tag: u32,
         now: Timestamp,
     ) -> Current {
-        let from = self.locate(stored.tag);
+        let mut from = self.locate(stored.tag);
         let to = self.locate(tag).max(from);
         let limits = self.limits_of(key);
+        let mut stored = stored;
+        if self.cut_tag(stored.tag).is_some() && to.version > 0 {
+            from = Position { version: 1, stage: 0 };
+            let next = &self.versions[1];
+            let limit = limits.at(from).limit;
+            stored.state = limit.fully_used(&stored.state, next.at.now, next.period);
+        }
         match stored.state {
             AnyState::Window(_) => self.advance_window((stored.state, now), &limits, from, to),
             AnyState::Quota(state) => self.advance_quota(state, &limits, from, to),
             state => self.advance_others(state, &limits, from, to),
         }
-    }
-
-    /// A state as of now, where the hash of its key is enough; `None` where overrides by pattern may
-    /// match it.
-    pub(crate) fn advance_by_hash(
-        &self,
-        stored: StoredState,
-        hash: u64,
-        times: Times,
-    ) -> Option<StoredState> {
-        let key = KeyRef { hash, meets: &|_| false };
-        let current = self.advance(stored, key, self.tag_at(times), times.now);
-        let Current { tag, state, stuck, .. } = current;
-        (!self.has_patterns() && stuck.is_none()).then_some(StoredState { tag, state })
     }
 
     /// The state of a window is the same under every limit; the open one may keep its limit to its

@@ -240,6 +240,7 @@ impl RuleHistory {
             effective,
             cycle,
             is_removed,
+            is_cut: false,
             ends: Vec::new(),
             waits_for: None,
         };

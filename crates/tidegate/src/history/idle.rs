@@ -31,6 +31,7 @@ impl History {
             AnyState::Window(state) => {
                 state.held == 0 && (state.used == 0 || state.ends_ns <= now.as_nanos())
             }
+            state if rule.cut_tag(stored.tag).is_some() => rule.is_idle_since_cut(&state, now),
             _ if rule.has_patterns() => rule.is_idle_by_any_limit(stored, now),
             _ => {
                 let key = KeyRef { hash, meets: &|_| false };
@@ -97,6 +98,13 @@ impl RuleHistory {
         let newest = self.newest();
         let ended = newest.ends.iter().filter(|end| end.at.now <= now).count();
         newest.tag + u32::try_from(ended).unwrap_or(0)
+    }
+
+    /// Whether a state whose version was dropped is idle, whatever limits it counts under.
+    fn is_idle_since_cut(&self, state: &AnyState, now: Timestamp) -> bool {
+        let Some(next) = self.versions.get(1) else { return false };
+        self.limits()
+            .all(|limit| limit.is_idle(&limit.fully_used(state, next.at.now, next.period), now))
     }
 
     /// Whether a state is idle whatever limits it counted under.

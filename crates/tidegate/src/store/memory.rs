@@ -9,18 +9,18 @@
 use std::cmp;
 use std::collections::HashMap;
 use std::hash::RandomState;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
+#[cfg(feature = "durable")]
+pub(crate) use durable::Undo;
 pub(crate) use hold_tables::{CachedDecisions, CachedResult, EndKind, Hold, HoldEnd, HoldTables};
 pub(crate) use journal::{
     ActionKind, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
-#[cfg(feature = "durable")]
-pub(crate) use state_image::Undo;
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
@@ -41,6 +41,8 @@ use hold_tables::BodyMismatch;
 use overflow::Overflow;
 use slot::{AnyLocked, SlotLine};
 
+#[cfg(feature = "durable")]
+mod durable;
 mod edits;
 mod fast;
 mod hold_tables;
@@ -68,6 +70,8 @@ pub struct MemoryStore {
     is_sharing: AtomicBool,
     /// The newest rule set in use.
     version: AtomicU64,
+    /// How many superseded versions of limits were still in use when they were last counted.
+    superseded_left: AtomicUsize,
     /// Rounds that were closed, by domain.
     rounds: Mutex<HashMap<Box<str>, Arc<AtomicU64>>>,
     hash: KeyedHash,
@@ -120,6 +124,7 @@ impl MemoryStore {
             tables: Mutex::new(HoldTables::default()),
             is_sharing: AtomicBool::new(false),
             version: AtomicU64::new(0),
+            superseded_left: AtomicUsize::new(0),
             rounds: Mutex::new(HashMap::new()),
             hash: KeyedHash::new(),
             ids: RandomState::new(),

@@ -12,9 +12,10 @@ use crate::history::StoredState;
 use crate::keyed::{pack_sliding, unpack_sliding};
 use crate::policy::Durability;
 use crate::store::memory::{
-    ActionKind, CachedDecisions, CachedResult, EndKind, Hold, HoldEnd, JournalBooking,
-    JournalEntry, JournalTransfer, StateImage,
+    ActionKind, CachedDecisions, CachedResult, EndKind, Hold, HoldEnd, JournalTransfer, StateImage,
 };
+#[cfg(feature = "durable")]
+use crate::store::memory::{JournalBooking, JournalEntry};
 use crate::store::{Decided, HoldId, KeyName, NewHold};
 use crate::table::{Narrow, Tagged, WIDE_WORDS};
 use crate::transition::HoldItem;
@@ -253,6 +254,7 @@ impl KeyRecord {
     }
 
     /// Leaves nothing of the name but its length.
+    #[cfg(feature = "durable")]
     pub(in crate::store) fn erase(&mut self) {
         (self.hash, self.is_erased) = (0, true);
         for (_, value) in &mut self.name.parts {
@@ -294,6 +296,7 @@ impl ActionsRecord {
 
 impl KeyedAction {
     /// An action, with numbers for keys.
+    #[cfg(feature = "durable")]
     pub(in crate::store) fn new(entry: &JournalEntry, number: impl Fn(u64) -> Option<u64>) -> Self {
         let JournalEntry { kind, at, hold, note, bookings, .. } = entry;
         let keyed =

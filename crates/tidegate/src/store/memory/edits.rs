@@ -1,14 +1,15 @@
 //! Changes of the rules in the store.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::slot::SlotLine;
-use super::{Adoption, LimitsChange, MemoryStore, Several, SlotTable};
+use super::{Adoption, HoldItem, HoldTables, LimitsChange, MemoryStore, Several, SlotTable};
 use crate::cycle::Times;
-use crate::history::{RuleHistory, StoredState};
+use crate::history::{Current, KeyRef, RuleHistory, StoredState};
 use crate::locks::{lock, read, write};
+use crate::policy::Condition;
 use crate::store::sealed::Store as _;
 
 impl MemoryStore {
@@ -23,7 +24,8 @@ impl MemoryStore {
         }
         self.version.store(adoption.version, Ordering::SeqCst);
         let times = times();
-        let in_force = |rule: &Arc<RuleHistory>| Arc::new((**rule).clone().in_force_at(times));
+        let in_force =
+            |rule: &Arc<RuleHistory>| Arc::new(history.without_forgotten(rule).in_force_at(times));
         let changed: Vec<LimitsChange> = (adoption.rules.iter())
             .map(|rule| (history.rule(rule.family).cloned(), in_force(rule)))
             .collect();
@@ -33,7 +35,7 @@ impl MemoryStore {
             // No decision uses the new limits before they are recorded.
             sink.write_limits(&changed);
         }
-        let is_crowded = history.superseded() > MOST_SUPERSEDED;
+        let is_crowded = self.is_crowded(history.superseded());
         drop(history);
         if is_crowded {
             self.forget_superseded(times);
@@ -51,24 +53,50 @@ impl MemoryStore {
         closed
     }
 
-    /// Brings states up to date, and forgets versions that no state was written under.
+    /// Brings states and holds up to date, and forgets versions that nothing refers to.
+    ///
+    /// A key that overrides by pattern may match is known only while it has a hold; its state may
+    /// refer to old versions for ever. So a rule has a maximum of versions, and a state that refers
+    /// to an older one counts as fully used when the oldest one began.
     pub(super) fn forget_superseded(&self, times: Times) {
-        let used = Mutex::new(HashSet::new());
-        self.bring_up_to_date(&self.narrow, times, &used);
-        self.bring_up_to_date(&self.wide, times, &used);
         let mut tables = lock(&self.tables);
-        tables.shared.drop_idle(&read(&self.history), times);
-        let mut used = used.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut holds: HashMap<u64, HoldItem> = HashMap::new();
+        {
+            let history = read(&self.history);
+            tables.shared.drop_idle(&history, times);
+            for item in tables.items_mut() {
+                item.bring_up_to_date(&history, times);
+                holds.insert(item.hash, item.clone());
+            }
+        }
+        let mut used = HashSet::new();
+        self.bring_up_to_date(&self.narrow, (&mut tables, &holds), times, &mut used);
+        self.bring_up_to_date(&self.wide, (&mut tables, &holds), times, &mut used);
         used.extend(tables.tags().chain(tables.shared.tags()));
         let mut history = write(&self.history);
-        Arc::make_mut(&mut history).forget_before(&used);
+        let known = Arc::make_mut(&mut history);
+        known.forget_before(&used);
+        let is_cut = known.cut(MOST_SUPERSEDED);
+        self.superseded_left.store(known.superseded(), Ordering::Relaxed);
+        drop(history);
+        if is_cut {
+            self.leave_cut_versions(&self.narrow);
+            self.leave_cut_versions(&self.wide);
+            Arc::make_mut(&mut write(&self.history)).renumber();
+        }
+    }
+
+    /// Whether so many superseded versions have come that it is worth looking for unused ones.
+    fn is_crowded(&self, superseded: usize) -> bool {
+        superseded > self.superseded_left.load(Ordering::Relaxed) + MOST_SUPERSEDED
     }
 
     fn bring_up_to_date<L: SlotLine>(
         &self,
         table: &SlotTable<L>,
+        (tables, holds): (&mut HoldTables, &HashMap<u64, HoldItem>),
         times: Times,
-        used: &Mutex<HashSet<u32>>,
+        used: &mut HashSet<u32>,
     ) {
         table.for_each_line(|line| {
             let history = read(&self.history);
@@ -76,22 +104,47 @@ impl MemoryStore {
             for slot in occupied {
                 let tag = line.line().tag(slot);
                 let Some(rule) = history.rule_of(tag) else { continue };
-                let state = line.line().load_state(slot, rule.common());
-                // A key with units on hold, and one that a pattern may match, need more than this.
-                let is_known = !line.header.is_pinned(slot);
-                let stored = StoredState { tag, state };
-                let hash = line.fingerprint(slot);
-                let current = rule.advance_by_hash(stored, hash, times).filter(|_| is_known);
-                let Some(StoredState { tag, state }) = current else {
-                    lock(used).insert(tag);
+                let (hash, is_pinned) = (line.fingerprint(slot), line.header.is_pinned(slot));
+                let held = if is_pinned { tables.held(hash) } else { 0 };
+                let hold = holds.get(&hash);
+                let state = line.line().load_state(slot, rule.common()).with_held(held);
+                let meets = |conditions: &[Condition]| hold.is_some_and(|it| it.meets(conditions));
+                let key = KeyRef { hash, meets: &meets };
+                let newest = rule.tag_at(times);
+                let current = rule.advance(StoredState { tag, state }, key, newest, times.now);
+                let is_known = is_pinned == (held > 0) && (hold.is_some() || !rule.has_patterns());
+                if !is_known || current.stuck.is_some() {
+                    used.insert(tag);
                     continue;
-                };
+                }
+                let Current { tag, state, .. } = current;
                 line.store(slot, L::pack(tag, &state, line.line().decided_at(slot)));
-                lock(used).insert(tag);
+                if is_pinned {
+                    line.header.set_pinned(slot, state.held() > 0);
+                    tables.set_held(hash, state.held());
+                }
+                used.insert(tag);
+            }
+        });
+    }
+
+    /// Gives states that refer to dropped versions the number of the oldest one.
+    fn leave_cut_versions<L: SlotLine>(&self, table: &SlotTable<L>) {
+        table.for_each_line(|line| {
+            let history = read(&self.history);
+            let occupied: Several<usize> = line.occupied().collect();
+            for slot in occupied {
+                let tag = line.line().tag(slot);
+                let Some(rule) = history.rule_of(tag) else { continue };
+                if let Some(cut) = rule.cut_tag(tag).filter(|cut| tag < *cut) {
+                    let state = line.line().load_state(slot, rule.common());
+                    line.store(slot, L::pack(cut, &state, line.line().decided_at(slot)));
+                }
             }
         });
     }
 }
 
-/// How many superseded versions are kept before states are brought up to date.
-const MOST_SUPERSEDED: usize = 4_096;
+/// How many superseded versions come before states are brought up to date, and how many of a rule
+/// are kept then.
+pub(super) const MOST_SUPERSEDED: usize = 4_096;

@@ -251,8 +251,7 @@ impl HoldTables {
     }
 }
 
-/// What a file store needs.
-#[cfg(feature = "durable")]
+/// Snapshots.
 impl HoldTables {
     /// Restores settled holds.
     pub(crate) fn restore_settled(&mut self, mut holds: Vec<(HoldId, Hold)>) {
@@ -273,6 +272,15 @@ impl HoldTables {
         }
     }
 
+    /// All cached results.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u64; 2], &CachedResult)> {
+        self.names.iter()
+    }
+}
+
+/// What a file store needs.
+#[cfg(feature = "durable")]
+impl HoldTables {
     /// The states that holds and cached results refer to.
     pub(crate) fn referenced(&self) -> HashSet<u64> {
         let of_holds = self.holds.values().flat_map(|hold| hold.items.iter().map(|it| it.hash));
@@ -283,11 +291,6 @@ impl HoldTables {
     /// The cached result under an idempotency key.
     pub(crate) fn name(&self, name: &[u64; 2]) -> Option<&CachedResult> {
         self.names.get(name)
-    }
-
-    /// All cached results.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u64; 2], &CachedResult)> {
-        self.names.iter()
     }
 
     /// Drops the cached result under an idempotency key, so that a repeat is a new request.
@@ -321,6 +324,11 @@ const MOST_REMEMBERED: usize = 1 << 17;
 
 /// Memory.
 impl HoldTables {
+    /// The items of all holds, open or settled.
+    pub(crate) fn items_mut(&mut self) -> impl Iterator<Item = &mut HoldItem> {
+        self.holds.values_mut().flat_map(|hold| &mut hold.items)
+    }
+
     /// Memory in use, in bytes. What holds have on the heap is estimated from a few of them.
     pub(crate) fn bytes(&self) -> usize {
         let heap_of = |hold: &Hold| {

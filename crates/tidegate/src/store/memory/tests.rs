@@ -5,6 +5,7 @@
 use smallvec::smallvec;
 use tidegate_core::{Bucket, Rate, Timestamp};
 
+use super::edits::MOST_SUPERSEDED;
 use super::*;
 use crate::any_limit::NO_PERIOD;
 use crate::policy::{Mode, Policy};
@@ -142,4 +143,148 @@ fn overflow_counters_take_at_most_an_eighth_of_the_table_for_all_rules() {
     assert!(engine.len() <= 100_000);
     let most = engine.store().narrow.max_bytes() / 8;
     assert!((most / 2..=most + 1_000).contains(&overflow()), "{} of {most}", overflow());
+}
+
+/// Rules whose limits change with every edit. What the keys have left follows from the rates.
+fn edited_policy(edit: usize) -> Policy {
+    let rate = rate_after(edit);
+    let (max, other) = (1_000 + edit % 2, 1 + edit % 2);
+    let reserve = "reserve_for = \"2d\"\n";
+    let bucket = |domain: &str, of: &str| {
+        format!(
+            "[[rule]]\nname = \"r\"\ndomain = \"{domain}\"\nkey = [\"user\"]\n{reserve}\
+             bucket = {{ rate = \"{rate}/s\", burst = 100_000 }}\n\
+             override = [{{ key = {{ user = \"{of}\" }}, rate = \"{other}/s\", burst = 100_000 }}]\n"
+        )
+    };
+    let text = format!(
+        "{}{}[[rule]]\nname = \"r\"\ndomain = \"quota\"\nkey = [\"user\"]\n{reserve}\
+         quota = {{ max = {max}, per = \"round\" }}\n",
+        bucket("exact", "own"),
+        bucket("pattern", "vip-*"),
+    );
+    Policy::from_toml(&text).unwrap()
+}
+
+fn rate_after(edit: usize) -> usize {
+    1 + edit % 3
+}
+
+/// Units that come back from one edit to the end, half a second after the last of `EDITS`. Edits
+/// are a second apart.
+fn refilled(from: usize, rate: impl Fn(usize) -> usize) -> usize {
+    let halves = (from..EDITS - 1).map(|edit| 2 * rate(edit)).sum::<usize>() + 3 * rate(EDITS - 1);
+    halves / 2
+}
+
+const EDITS: usize = 10_000;
+
+/// Units of a bucket that are left at the end, of 100 000, after a charge of 60 000.
+fn left_of_bucket(from: usize, rate: impl Fn(usize) -> usize) -> u64 {
+    u64::try_from(40_000 + refilled(from, rate)).unwrap()
+}
+
+struct Edited {
+    engine: Engine<MemoryStore, ManualClock>,
+    /// The most versions that a rule without patterns had, and one with patterns.
+    versions: [usize; 2],
+}
+
+impl Edited {
+    /// Edits all rules every second, and calls a function after each edit.
+    fn run(mut after: impl FnMut(&Engine<MemoryStore, ManualClock>, usize)) -> Self {
+        let policies: Vec<Policy> = (0..6).map(edited_policy).collect();
+        let clock = ManualClock::new(Timestamp::from_secs(1));
+        let engine = Engine::with_clock(policies[0].clone(), clock.clone());
+        let mut versions = [0; 2];
+        after(&engine, 0);
+        for edit in 1..EDITS {
+            clock.advance(std::time::Duration::from_secs(1));
+            engine.replace_policy("test", policies[edit % 6].clone());
+            after(&engine, edit);
+            for rule in engine.store().history().rules() {
+                let most = &mut versions[usize::from(rule.has_patterns())];
+                *most = rule.versions.len().max(*most);
+            }
+        }
+        clock.advance(std::time::Duration::from_millis(1_500));
+        Self { engine, versions }
+    }
+}
+
+fn charge(engine: &Engine<MemoryStore, ManualClock>, domain: &str, user: &str, cost: u64) {
+    let attributes = [("user", user)];
+    let request = Request::new(domain, &attributes).cost(cost);
+    assert!(engine.check(&request).wait().unwrap().is_allowed(), "{domain} {user}");
+}
+
+fn left(engine: &Engine<MemoryStore, ManualClock>, domain: &str, user: &str) -> u64 {
+    let attributes = [("user", user)];
+    engine.peek(&Request::new(domain, &attributes)).wait().unwrap().remaining().unwrap()
+}
+
+fn hold(
+    engine: &Engine<MemoryStore, ManualClock>,
+    (domain, user): (&str, &str),
+    cost: u64,
+) -> HoldId {
+    let attributes = [("user", user)];
+    let request = Request::new(domain, &attributes).cost(cost);
+    engine.reserve(&request).wait().unwrap().hold().unwrap()
+}
+
+#[test]
+fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
+    let mut holds = Vec::new();
+    let Edited { engine, versions } = Edited::run(|engine, edit| {
+        if edit % 1_000 == 0 {
+            charge(engine, "exact", &format!("at-{edit}"), 60_000);
+            charge(engine, "quota", &format!("at-{edit}"), 100);
+            charge(engine, "pattern", &format!("at-{edit}"), 60_000);
+        }
+        if edit == 500 {
+            charge(engine, "exact", "own", 60_000);
+            charge(engine, "exact", "held", 60_000);
+            holds.push(hold(engine, ("exact", "held"), 100));
+            holds.push(hold(engine, ("quota", "held"), 10));
+            holds.push(hold(engine, ("quota", "settled"), 50));
+            assert_eq!(engine.commit(holds[2], None).wait(), Ok(50));
+            charge(engine, "pattern", "vip-1", 60_000);
+            holds.push(hold(engine, ("pattern", "vip-1"), 100));
+            charge(engine, "pattern", "vip-2", 60_000);
+        }
+        // Looking changes nothing.
+        if edit % 700 == 0 {
+            let _ = left(engine, "exact", "at-0");
+        }
+    });
+    for edit in (0..EDITS).step_by(1_000) {
+        let user = format!("at-{edit}");
+        let bucket = left_of_bucket(edit, rate_after);
+        assert_eq!(left(&engine, "exact", &user), bucket, "{edit}");
+        assert_eq!(left(&engine, "quota", &user), 901, "{edit}");
+        // A pattern may match a key that is not known: it may be denied for too long, never allowed
+        // too much.
+        let by_pattern = left(&engine, "pattern", &user);
+        assert!(by_pattern <= bucket, "{edit}: {by_pattern} of {bucket}");
+        assert!(by_pattern == bucket || edit < EDITS - MOST_SUPERSEDED, "{edit}");
+    }
+    let other_rate = |edit: usize| 1 + edit % 2;
+    assert_eq!(left(&engine, "exact", "own"), left_of_bucket(500, other_rate));
+    assert_eq!(left(&engine, "exact", "held"), left_of_bucket(500, rate_after) - 100);
+    assert_eq!(left(&engine, "pattern", "vip-1"), left_of_bucket(500, other_rate) - 100);
+    // Its version was dropped.
+    assert!(left(&engine, "pattern", "vip-2") < left_of_bucket(500, other_rate));
+    assert_eq!(left(&engine, "quota", "held"), 991);
+    assert_eq!(engine.commit(holds[1], Some(7)).wait(), Ok(7));
+    assert_eq!(left(&engine, "quota", "held"), 994);
+    assert_eq!(engine.refund_hold(holds[2], 20).wait(), Ok(20));
+    assert_eq!(left(&engine, "quota", "settled"), 971);
+    assert_eq!(engine.cancel(holds[0]).wait(), Ok(0));
+    assert_eq!(left(&engine, "exact", "held"), left_of_bucket(500, rate_after));
+    assert!(versions[0] <= MOST_SUPERSEDED && versions[1] <= 2 * MOST_SUPERSEDED, "{versions:?}");
+    // What counts as fully used comes back like everything else.
+    engine.clock().advance(std::time::Duration::from_secs(200_000));
+    assert_eq!(left(&engine, "pattern", "vip-2"), 100_000);
+    assert_eq!(left(&engine, "pattern", "at-0"), 100_000);
 }

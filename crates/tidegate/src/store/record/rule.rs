@@ -118,7 +118,7 @@ fn write_version(out: &mut ByteWriter, (version, cycle): &VersionImage) {
     out.number(version.period_before);
     out.number(version.period);
     out.byte(u8::from(version.effective == Effective::Next));
-    out.byte(u8::from(version.is_removed));
+    out.byte(u8::from(version.is_removed) | (u8::from(version.is_cut) << 1));
     out.option(cycle.as_ref(), |out, (cycle, domain)| {
         let calendar = match cycle {
             Cycle::Calendar(calendar) => calendar.to_string(),
@@ -135,13 +135,18 @@ fn write_version(out: &mut ByteWriter, (version, cycle): &VersionImage) {
 }
 
 fn read_version(from: &mut ByteReader<'_>) -> Result<VersionImage, Malformed> {
+    let (tag, at) = (from.small()?, read_times(from)?);
+    let (period_before, period) = (from.number()?, from.number()?);
+    let effective = if from.byte()? == 1 { Effective::Next } else { Effective::Now };
+    let flags = from.byte()?;
     let version = Version {
-        tag: from.small()?,
-        at: read_times(from)?,
-        period_before: from.number()?,
-        period: from.number()?,
-        effective: if from.byte()? == 1 { Effective::Next } else { Effective::Now },
-        is_removed: from.byte()? == 1,
+        tag,
+        at,
+        period_before,
+        period,
+        effective,
+        is_removed: flags & 1 != 0,
+        is_cut: flags & 2 != 0,
         cycle: None,
         ends: Vec::new(),
         waits_for: None,
