@@ -91,7 +91,7 @@ impl Denial {
             CheckError::CostNotCovered { .. }
             | CheckError::OtherRequest
             | CheckError::NothingToReserve => DenialKind::Invalid,
-            CheckError::TooManyHolds => DenialKind::Unavailable,
+            CheckError::TooManyHolds(_) => DenialKind::Unavailable,
             _ => DenialKind::Misconfigured,
         };
         if kind == DenialKind::Misconfigured {

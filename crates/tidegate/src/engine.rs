@@ -360,7 +360,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         units: u64,
         idempotency_key: &str,
     ) -> NowOrLater<'_, Result<u64, SettleError>> {
-        let name = Some(self.idempotency_key((id, idempotency_key), ("refund", units)));
+        let name = Some(self.idempotency_key(0, (id, idempotency_key), ("refund", units)));
         self.settle(id, Settlement::Refund { units, name }, None)
     }
 
@@ -397,7 +397,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 planned.plan.requests = Some(&names);
                 planned.plan.name = request.idempotency_key.map(|key| {
                     let body = ("refund", RequestIdentity::of(request));
-                    self.idempotency_key((request.domain, key), body)
+                    let domain = self.domain_hash(std::slice::from_ref(request));
+                    self.idempotency_key(domain, (request.domain, key), body)
                 });
                 let waiting = &self.shared.waiting;
                 self.shared.store.refund(&planned.plan, times).map(|units| {
@@ -491,6 +492,13 @@ impl<S: Store, C: Clock> Engine<S, C> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.shared.store.bytes()
+    }
+
+    /// How many idempotency keys were forgotten in less than 24 hours, because there were too many:
+    /// a repeat of their requests is charged again.
+    #[must_use]
+    pub fn evicted_idempotency_keys(&self) -> u64 {
+        self.shared.store.evicted_idempotency_keys()
     }
 
     /// Whether no key has its own state.
@@ -703,11 +711,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 && matches!(verb, Verb::Check | Verb::Reserve)
                 && request.cost > 0
             {
-                planned.plan.name =
-                    Some(self.idempotency_key(
-                        (request.domain, key),
-                        (RequestIdentity::of(request), verb),
-                    ));
+                let domain = self.domain_hash(requests);
+                let body = (RequestIdentity::of(request), verb);
+                planned.plan.name = Some(self.idempotency_key(domain, (request.domain, key), body));
             }
         } else if let [first, rest @ ..] = requests
             && rest.iter().any(|request| request.domain != first.domain)
@@ -731,7 +737,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         match (verb, slots) {
             (Verb::Peek, _) => {}
             (Verb::Acquire, _) => match planned.in_flight.and_then(|it| rules.rule(it).slots()) {
-                Some(slots) => planned.plan.hold = Some(HoldFor { length: slots.expires }),
+                Some(slots) => {
+                    let (length, domain) = (slots.expires, self.domain_hash(requests));
+                    planned.plan.hold = Some(HoldFor { length, domain });
+                }
                 None if planned.denial.is_some() => {}
                 None => {
                     let domain = requests.first().map_or("", |request| request.domain).into();
@@ -750,16 +759,23 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 let lengths =
                     planned.plan.charges.iter().map(|it| rules.rule(it.rule).rule.reserve_for);
                 let length = lengths.min().unwrap_or(RESERVED_FOR);
-                planned.plan.hold = Some(HoldFor { length });
+                let domain = self.domain_hash(requests);
+                planned.plan.hold = Some(HoldFor { length, domain });
             }
         }
         Ok(())
     }
 
+    /// A number for the domain of requests.
+    fn domain_hash(&self, requests: &[Request<'_>]) -> u64 {
+        self.shared.store.hash().hash_one(requests.first().map_or("", |request| request.domain))
+    }
+
     /// An idempotency key within its scope (a domain, or a hold), and the body that it belongs to.
-    fn idempotency_key(&self, scoped: impl Hash, body: impl Hash) -> IdempotencyKey {
+    fn idempotency_key(&self, domain: u64, scoped: impl Hash, body: impl Hash) -> IdempotencyKey {
         let hash = self.shared.store.hash();
         IdempotencyKey {
+            domain,
             name: [hash.hash_one((1, &scoped)), hash.hash_one((2, &scoped))],
             body: hash.hash_one(body),
         }

@@ -258,8 +258,8 @@ pub use request_limit::{RequestLimit, WindowUnit};
 #[cfg(feature = "durable")]
 pub use store::AnyStore;
 pub use store::{
-    HoldId, HoldIdError, KeyName, MemoryStore, NowOrLater, NowOrLaterFuture, Outage, SnapshotError,
-    Store,
+    HoldBound, HoldId, HoldIdError, KeyName, MemoryStore, NowOrLater, NowOrLaterFuture, Outage,
+    SnapshotError, Store,
 };
 pub use table::WhenFull;
 pub use throttle::{Call, CallLimit, Throttle, ThrottleBuilder};

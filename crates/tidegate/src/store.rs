@@ -38,6 +38,21 @@ pub(crate) use plan::{Charge, HoldFor, IdempotencyKey, Plan, PlannedRequests};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub(crate) [u64; 2]);
 
+impl HoldId {
+    /// Set in the first word of an id whose hold is stored.
+    pub(crate) const LIMITED: u64 = 1 << 63;
+
+    /// The id of a reservation that no rule limits. It is not stored.
+    pub(crate) const fn unlimited(fence: u64, expires: Timestamp) -> Self {
+        Self([fence & !Self::LIMITED, expires.as_nanos()])
+    }
+
+    /// When a reservation expires that no rule limits; `None` for all others.
+    pub(crate) fn expiry_of_unlimited(self) -> Option<Timestamp> {
+        (self.0[0] & Self::LIMITED == 0).then(|| Timestamp::from_nanos(self.0[1]))
+    }
+}
+
 impl fmt::Display for HoldId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}{:016x}", self.0[0], self.0[1])
@@ -129,10 +144,43 @@ pub enum DecideError {
     NotAdopted,
     /// The idempotency key belongs to another request.
     OtherBody,
-    /// The maximum of holds is reached.
-    TooManyHolds,
+    /// A maximum of open holds is reached.
+    TooManyHolds(HoldBound),
     /// The store is unavailable.
     Outage,
+}
+
+/// The maximum of open reservations and leases that is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HoldBound {
+    /// That of the store.
+    Store {
+        /// The maximum.
+        most: usize,
+    },
+    /// That of a domain.
+    Domain {
+        /// The maximum.
+        most: usize,
+    },
+    /// That of a key.
+    Key {
+        /// The maximum.
+        most: usize,
+    },
+}
+
+impl fmt::Display for HoldBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store { most } => write!(f, "the store has {most} open reservations and leases"),
+            Self::Domain { most } => {
+                write!(f, "the domain has {most} open reservations and leases")
+            }
+            Self::Key { most } => write!(f, "the key has {most} open reservations"),
+        }
+    }
 }
 
 /// What to do with a hold.
@@ -331,6 +379,9 @@ pub(crate) mod sealed {
 
         /// Memory used for states, in bytes.
         fn bytes(&self) -> usize;
+
+        /// How many idempotency keys were dropped before their time.
+        fn evicted_idempotency_keys(&self) -> u64;
     }
 }
 

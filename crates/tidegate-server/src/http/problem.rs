@@ -66,7 +66,7 @@ impl RequestProblem {
     /// The problem of a failed check.
     pub(crate) fn of_check(error: &CheckError) -> Self {
         let status = match error {
-            CheckError::TooManyHolds | CheckError::Outage => StatusCode::SERVICE_UNAVAILABLE,
+            CheckError::TooManyHolds(_) | CheckError::Outage => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         };
         let problem = Self::new(status, error.to_string());

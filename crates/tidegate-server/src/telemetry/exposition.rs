@@ -123,6 +123,10 @@ impl Daemon {
             text.family(name, "gauge", help);
             text.sample(name, &[], value);
         }
+        let name = "tidegate_idempotency_keys_evicted_total";
+        let help = "Number of idempotency keys forgotten early, because there were too many.";
+        text.family(name, "counter", help);
+        text.sample(name, &[], self.engine.evicted_idempotency_keys());
     }
 
     fn write_disk(&self, text: &mut Exposition) {

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::store::{Outage, RefundFailure, SettleFailure};
+use crate::store::{HoldBound, Outage, RefundFailure, SettleFailure};
 
 /// Why a request was not decided: it is invalid, or does not fit the policy.
 ///
@@ -30,7 +30,7 @@ pub enum CheckError {
     /// The idempotency key was already used for a different request.
     OtherRequest,
     /// The store has no room for another reservation or lease.
-    TooManyHolds,
+    TooManyHolds(HoldBound),
     /// A reservation needs a cost of at least 1.
     NothingToReserve,
     /// Requests of one decision must be of one domain.
@@ -79,8 +79,8 @@ impl fmt::Display for CheckError {
             Self::OtherRequest => {
                 f.write_str("the idempotency key was already used for a different request")
             }
-            Self::TooManyHolds => {
-                f.write_str("the store has no room for another reservation or lease")
+            Self::TooManyHolds(bound) => {
+                write!(f, "{bound}, which is the maximum: try again later")
             }
             Self::NothingToReserve => f.write_str("a reservation needs a cost of at least 1"),
             Self::SeveralDomains => f.write_str("requests of one decision must be of one domain"),

@@ -294,7 +294,7 @@ impl Report {
                 self.hold = hold;
             }
             Err(DecideError::OtherBody) => return Err(CheckError::OtherRequest),
-            Err(DecideError::TooManyHolds) => return Err(CheckError::TooManyHolds),
+            Err(DecideError::TooManyHolds(bound)) => return Err(CheckError::TooManyHolds(bound)),
             Err(DecideError::Superseded | DecideError::NotAdopted | DecideError::Outage) => {
                 self.set_outage();
             }

@@ -150,6 +150,10 @@ impl sealed::Store for AnyStore {
         either!(self, it => sealed::Store::len(it))
     }
 
+    fn evicted_idempotency_keys(&self) -> u64 {
+        either!(self, it => it.evicted_idempotency_keys())
+    }
+
     fn bytes(&self) -> usize {
         either!(self, it => it.bytes())
     }

@@ -543,6 +543,10 @@ impl sealed::Store for FileStore {
         self.shared.memory.len()
     }
 
+    fn evicted_idempotency_keys(&self) -> u64 {
+        self.shared.memory.evicted_idempotency_keys()
+    }
+
     fn bytes(&self) -> usize {
         self.shared.memory.bytes()
     }

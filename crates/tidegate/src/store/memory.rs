@@ -216,8 +216,14 @@ impl MemoryStore {
                 Err(BodyMismatch) => return Err(DecideError::OtherBody),
             }
         }
-        if plan.hold.is_some() && tables.open_holds() >= self.narrow.capacity().max_keys {
-            return Err(DecideError::TooManyHolds);
+        if let Some(hold) = plan.hold {
+            // Slots have a maximum of their own.
+            let counted = |it: &&Charge<'_>| !matches!(it.limit, AnyLimit::Slots(_));
+            let keys = plan.charges.iter().filter(counted).map(|charge| charge.hash);
+            let most = self.narrow.capacity().max_keys;
+            if let Some(bound) = tables.bound_of_holds(hold.domain, keys, most) {
+                return Err(DecideError::TooManyHolds(bound));
+            }
         }
         let kind =
             if plan.act == Operation::Hold { ActionKind::Reserve } else { ActionKind::Check };
@@ -232,8 +238,8 @@ impl MemoryStore {
         let mut decided = Decided { is_allowed, hold: None, is_repeat: false };
         if is_allowed {
             if let Some(hold) = plan.hold {
-                let hold = (hold.length, plan.name.map(|named| named.name));
-                let new = self.write_hold(&mut tables, outcome.items, hold, &mut entry);
+                let name = plan.name.map(|named| named.name);
+                let new = self.write_hold(&mut tables, outcome.items, (hold, name), &mut entry);
                 decided.hold = Some(new);
             }
             if let Some(named) = plan.name {
@@ -427,6 +433,10 @@ impl sealed::Store for MemoryStore {
     fn len(&self) -> usize {
         // Both tables count into one total.
         self.narrow.len()
+    }
+
+    fn evicted_idempotency_keys(&self) -> u64 {
+        lock(&self.tables).evicted_names()
     }
 
     fn bytes(&self) -> usize {

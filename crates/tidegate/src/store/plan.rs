@@ -91,11 +91,15 @@ pub(crate) struct Charge<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldFor {
     pub(crate) length: Duration,
+    /// The domain that it counts for.
+    pub(crate) domain: u64,
 }
 
 /// The name under which a request may be repeated without being charged again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
+    /// The domain that it counts for; 0 for those of settlements.
+    pub(crate) domain: u64,
     pub(crate) name: [u64; 2],
     /// A hash of the rest of the request.
     pub(crate) body: u64,

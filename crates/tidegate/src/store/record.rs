@@ -413,6 +413,7 @@ fn write_hold(out: &mut ByteWriter, hold: &Hold) {
     out.number(hold.fence);
     out.option(hold.end, write_end);
     out.option(hold.name, write_pair);
+    out.word(hold.domain);
     out.list(hold.items.iter(), |out, item| {
         out.number(item.tag.into());
         out.word(item.hash);
@@ -435,6 +436,7 @@ fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
         fence: from.number()?,
         end: from.option(read_end)?,
         name: from.option(read_pair)?,
+        domain: from.word()?,
         items: SmallVec::from_vec(from.list(|from| {
             Ok(HoldItem {
                 tag: from.small()?,
@@ -483,6 +485,7 @@ fn read_end(from: &mut ByteReader<'_>) -> Result<HoldEnd, Malformed> {
 
 fn write_name(out: &mut ByteWriter, name: &CachedResult) {
     time(out, name.at);
+    out.word(name.domain);
     out.word(name.body);
     let CachedDecisions { decided, decisions, hashes, refunded } = &name.result;
     if let Some(units) = refunded {
@@ -502,7 +505,7 @@ fn write_name(out: &mut ByteWriter, name: &CachedResult) {
 }
 
 fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
-    let (at, body) = (read_time(from)?, from.word()?);
+    let (at, domain, body) = (read_time(from)?, from.word()?, from.word()?);
     let mut decided = Decided { is_allowed: true, hold: None, is_repeat: false };
     match from.byte()? {
         0 => {}
@@ -514,7 +517,7 @@ fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
             let refunded = Some(from.number()?);
             let (decisions, hashes) = (Decisions::new(), from.list(ByteReader::word)?.into());
             let result = CachedDecisions { decided, decisions, hashes, refunded };
-            return Ok(CachedResult { at, body, result });
+            return Ok(CachedResult { at, domain, body, result });
         }
         _ => return Err(Malformed),
     }
@@ -529,6 +532,7 @@ fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
     let (hashes, decisions) = decided_limits.into_iter().unzip();
     Ok(CachedResult {
         at,
+        domain,
         body,
         result: CachedDecisions { decided, decisions, hashes, refunded: None },
     })

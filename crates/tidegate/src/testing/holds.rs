@@ -32,6 +32,29 @@ pub(super) fn holds_shrink_capacity<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.admits(ADA), 6, "no second burst");
 }
 
+pub(super) fn settlements_can_be_repeated<S: Store>(make: Make<'_, S>) {
+    for limit in TEN {
+        let desk = TestEngine::new(make, &rule(limit));
+        let id = desk.hold(ADA, 5);
+        let commit = |actual| desk.engine.commit_report(id, actual).wait();
+        let first = commit(Some(4)).unwrap();
+        assert_eq!((first.charged, first.is_repeat), (4, false), "{limit}");
+        let again = commit(Some(4)).unwrap();
+        assert_eq!((again.charged, again.is_repeat), (4, true), "{limit}");
+        assert_eq!(desk.left(ADA, "r"), 6, "charged once: {limit}");
+        let settled = Err(SettleError::Committed { units: 4 });
+        assert_eq!(commit(Some(3)).map(|done| done.charged), settled);
+        assert_eq!(desk.engine.cancel(id).wait(), settled);
+        assert_eq!(desk.engine.refund_hold(id, 1).wait(), Ok(1));
+        assert_eq!(commit(Some(4)).unwrap(), again, "also after a refund");
+        let id = desk.hold(ADA, 2);
+        desk.cancel(id);
+        assert_eq!(desk.engine.cancel(id).wait(), Ok(0));
+        assert_eq!(desk.engine.commit(id, None).wait(), Err(SettleError::Cancelled));
+        assert_eq!(desk.left(ADA, "r"), 7, "{limit}");
+    }
+}
+
 pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
     for limit in TEN {
         let desk = TestEngine::new(make, &rule(limit));

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, MemoryStore, Report, Request, Timestamp};
+use tidegate::{
+    CheckError, Engine, HoldBound, ManualClock, MemoryStore, Report, Request, SettleError,
+    Timestamp,
+};
 
 type TestEngine = Engine<MemoryStore, ManualClock>;
 
@@ -137,4 +140,40 @@ fn idempotency_keys_belong_to_their_domain_and_their_hold() {
     }
     let left = engine.peek(&Request::new("a", &[])).wait().unwrap().remaining();
     assert_eq!(left, Some(4), "7 - 6 + 3");
+}
+
+#[test]
+fn key_has_a_maximum_of_open_reservations() {
+    let (engine, _) = engine(
+        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nbucket = { rate = \"1/s\", burst = 5000 }\n",
+    );
+    let ada = Request::new("default", &[("user", "ada")]);
+    let first = engine.reserve(&ada).wait().unwrap().hold().unwrap();
+    for _ in 1..1_024 {
+        engine.reserve(&ada).wait().unwrap();
+    }
+    let error = engine.reserve(&ada).wait().unwrap_err();
+    assert_eq!(error, CheckError::TooManyHolds(HoldBound::Key { most: 1_024 }));
+    let bob = Request::new("default", &[("user", "bob")]);
+    assert!(engine.reserve(&bob).wait().unwrap().is_allowed());
+    engine.commit(first, None).wait().unwrap();
+    assert!(engine.reserve(&ada).wait().unwrap().is_allowed());
+}
+
+#[test]
+fn reservation_that_no_rule_limits_takes_no_memory() {
+    let (engine, clock) = engine(
+        "[[rule]]\nname = \"r\"\ndomain = \"other\"\nbucket = { rate = \"1/s\", burst = 1 }\n",
+    );
+    let request = Request::new("default", &[]);
+    let before = engine.bytes();
+    let holds: Vec<_> =
+        (0..10_000).map(|_| engine.reserve(&request).wait().unwrap().hold().unwrap()).collect();
+    assert_eq!(engine.bytes(), before);
+    let distinct: std::collections::HashSet<_> = holds.iter().collect();
+    assert_eq!(distinct.len(), holds.len());
+    assert!(engine.commit(holds[0], Some(3)).wait().is_ok());
+    assert!(engine.cancel(holds[1]).wait().is_ok());
+    clock.advance(Duration::from_secs(601));
+    assert_eq!(engine.commit(holds[2], None).wait(), Err(SettleError::Gone));
 }

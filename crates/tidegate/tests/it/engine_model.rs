@@ -774,7 +774,7 @@ impl Run {
             Verb::Reserve => self.engine.reserve(&request),
         };
         match report.wait() {
-            Err(CheckError::TooManyHolds) => None,
+            Err(CheckError::TooManyHolds(_)) => None,
             report => Some(report.unwrap()),
         }
     }

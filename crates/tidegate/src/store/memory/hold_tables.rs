@@ -10,7 +10,7 @@ use tidegate_core::Timestamp;
 
 use super::overflow::Overflow;
 use crate::any_limit::{Decisions, INLINE};
-use crate::store::{Decided, HoldId, IdempotencyKey, SettleFailure};
+use crate::store::{Decided, HoldBound, HoldId, IdempotencyKey, SettleFailure};
 use crate::transition::HoldItem;
 
 #[derive(Debug, Default)]
@@ -18,11 +18,17 @@ pub(crate) struct HoldTables {
     /// Units on hold, by the hash of the state.
     held: HashMap<u64, u64>,
     holds: HashMap<HoldId, Hold>,
+    /// Open holds by domain, and by the hash of the state.
+    by_domain: HashMap<u64, usize>,
+    by_key: HashMap<u64, usize>,
     /// When open holds expire.
     due: BTreeSet<(Timestamp, HoldId)>,
     settled: VecDeque<(Timestamp, HoldId)>,
     names: HashMap<[u64; 2], CachedResult>,
-    names_by_age: VecDeque<(Timestamp, [u64; 2])>,
+    /// Idempotency keys of each domain, oldest first.
+    names_by_age: HashMap<u64, VecDeque<(Timestamp, [u64; 2])>>,
+    /// How many were dropped before their time, because there were too many.
+    evicted_names: u64,
     last_fence: u64,
     pub(crate) shared: Overflow,
 }
@@ -39,6 +45,8 @@ pub(crate) struct Hold {
     pub(crate) end: Option<HoldEnd>,
     /// The idempotency key of its request.
     pub(crate) name: Option<[u64; 2]>,
+    /// The domain that it counts for.
+    pub(crate) domain: u64,
 }
 
 /// How a hold was settled: the response to the same settlement again.
@@ -75,6 +83,7 @@ impl From<BodyMismatch> for SettleFailure {
 #[derive(Clone, Debug)]
 pub(crate) struct CachedResult {
     pub(crate) at: Timestamp,
+    pub(crate) domain: u64,
     pub(crate) body: u64,
     pub(crate) result: CachedDecisions,
 }
@@ -141,6 +150,7 @@ impl HoldTables {
 
     pub(crate) fn insert_hold(&mut self, id: HoldId, hold: Hold) {
         self.due.insert((hold.expires, id));
+        self.count_open(&hold, 1);
         self.holds.insert(id, hold);
     }
 
@@ -166,10 +176,12 @@ impl HoldTables {
     /// Keeps a settled hold for some time, for refunds and for the same settlement again.
     pub(crate) fn settle(&mut self, id: HoldId, items: SmallVec<[HoldItem; INLINE]>, end: HoldEnd) {
         let now = end.at;
-        if let Some(hold) = self.holds.get_mut(&id) {
+        if let Some(mut hold) = self.holds.remove(&id) {
             self.due.remove(&(hold.expires, id));
             self.settled.push_back((now, id));
+            self.count_open(&hold, -1);
             (hold.items, hold.end) = (items, Some(end));
+            self.holds.insert(id, hold);
         }
         let oldest = now.saturating_sub(REMEMBERED_FOR);
         while let Some(&(at, id)) = self.settled.front()
@@ -184,8 +196,47 @@ impl HoldTables {
     pub(crate) fn drop_hold(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.due.remove(&(hold.expires, id));
+        self.count_open(&hold, -1);
         self.drop_name(hold.name);
         Some(hold)
+    }
+
+    /// Counts an open hold, or one that is no longer open.
+    fn count_open(&mut self, hold: &Hold, by: isize) {
+        let count = |counts: &mut HashMap<u64, usize>, of: u64| {
+            let open = counts.entry(of).or_default();
+            *open = open.saturating_add_signed(by);
+            if *open == 0 {
+                counts.remove(&of);
+            }
+        };
+        count(&mut self.by_domain, hold.domain);
+        hold.items.iter().for_each(|item| count(&mut self.by_key, item.hash));
+    }
+
+    /// The bound that another hold of a domain, on these keys, would exceed.
+    pub(crate) fn bound_of_holds(
+        &self,
+        domain: u64,
+        mut keys: impl Iterator<Item = u64>,
+        most: usize,
+    ) -> Option<HoldBound> {
+        let open = |counts: &HashMap<u64, usize>, of: u64| counts.get(&of).copied().unwrap_or(0);
+        let most = most.min(MOST_HOLDS);
+        if self.open_holds() >= most {
+            Some(HoldBound::Store { most })
+        } else if open(&self.by_domain, domain) >= MOST_HOLDS_OF_DOMAIN {
+            Some(HoldBound::Domain { most: MOST_HOLDS_OF_DOMAIN })
+        } else if keys.any(|key| open(&self.by_key, key) >= MOST_HOLDS_OF_KEY) {
+            Some(HoldBound::Key { most: MOST_HOLDS_OF_KEY })
+        } else {
+            None
+        }
+    }
+
+    /// How many idempotency keys were dropped before their time.
+    pub(crate) fn evicted_names(&self) -> u64 {
+        self.evicted_names
     }
 
     /// Drops the idempotency key of a hold that charged nothing: if the request is repeated, it is
@@ -213,13 +264,7 @@ impl HoldTables {
         named: IdempotencyKey,
         now: Timestamp,
     ) -> Result<Option<&CachedDecisions>, BodyMismatch> {
-        let oldest = now.saturating_sub(REMEMBERED_FOR);
-        while let Some(&(at, name)) = self.names_by_age.front()
-            && at < oldest
-        {
-            self.names_by_age.pop_front();
-            self.forget_name(name, at);
-        }
+        self.forget_old_names(named.domain, now);
         match self.names.get(&named.name) {
             None => Ok(None),
             Some(known) if known.body == named.body => Ok(Some(&known.result)),
@@ -234,20 +279,47 @@ impl HoldTables {
         result: CachedDecisions,
         now: Timestamp,
     ) {
-        if self.names_by_age.len() >= MOST_REMEMBERED
-            && let Some((at, oldest)) = self.names_by_age.pop_front()
+        while self.names.len() >= MOST_IDEMPOTENCY_KEYS && self.evict_name(now) {}
+        let IdempotencyKey { domain, name, body } = named;
+        self.names_by_age.entry(domain).or_default().push_back((now, name));
+        self.names.insert(name, CachedResult { at: now, domain, body, result });
+    }
+
+    /// Drops the idempotency keys of a domain that are too old.
+    fn forget_old_names(&mut self, domain: u64, now: Timestamp) {
+        let oldest = now.saturating_sub(REMEMBERED_FOR);
+        while let Some(&(at, name)) = self.names_by_age.get(&domain).and_then(VecDeque::front)
+            && at < oldest
         {
-            self.forget_name(oldest, at);
+            self.pop_name(domain);
+            self.forget_name(name, at);
         }
-        self.names_by_age.push_back((now, named.name));
-        self.names.insert(named.name, CachedResult { at: now, body: named.body, result });
+    }
+
+    /// Drops the oldest idempotency key of the domain with most; false if there is none.
+    fn evict_name(&mut self, now: Timestamp) -> bool {
+        let domains: SmallVec<[u64; 8]> = self.names_by_age.keys().copied().collect();
+        domains.into_iter().for_each(|domain| self.forget_old_names(domain, now));
+        let most = self.names_by_age.iter().max_by_key(|(_, names)| names.len());
+        let Some(domain) = most.map(|(domain, _)| *domain) else { return false };
+        let Some((at, name)) = self.pop_name(domain) else { return false };
+        self.evicted_names += u64::from(self.forget_name(name, at));
+        true
+    }
+
+    fn pop_name(&mut self, domain: u64) -> Option<(Timestamp, [u64; 2])> {
+        let names = self.names_by_age.get_mut(&domain)?;
+        let oldest = names.pop_front();
+        if names.is_empty() {
+            self.names_by_age.remove(&domain);
+        }
+        oldest
     }
 
     /// Drops an idempotency key of a given time, unless it was used again since.
-    fn forget_name(&mut self, name: [u64; 2], at: Timestamp) {
-        if self.names.get(&name).is_some_and(|known| known.at == at) {
-            self.names.remove(&name);
-        }
+    fn forget_name(&mut self, name: [u64; 2], at: Timestamp) -> bool {
+        let is_its = self.names.get(&name).is_some_and(|known| known.at == at);
+        is_its && self.names.remove(&name).is_some()
     }
 }
 
@@ -267,7 +339,7 @@ impl HoldTables {
     pub(crate) fn restore_names(&mut self, mut names: Vec<([u64; 2], CachedResult)>) {
         names.sort_unstable_by_key(|(name, known)| (known.at, *name));
         for (name, known) in names {
-            self.names_by_age.push_back((known.at, name));
+            self.names_by_age.entry(known.domain).or_default().push_back((known.at, name));
             self.names.insert(name, known);
         }
     }
@@ -319,8 +391,16 @@ impl HoldTables {
 /// How long cached results and settled holds are kept.
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
 
-/// The most cached results, and the most settled holds, that are kept.
+/// The most idempotency keys that are kept.
+const MOST_IDEMPOTENCY_KEYS: usize = 1 << 20;
+
+/// The most settled holds that are kept.
 const MOST_REMEMBERED: usize = 1 << 17;
+
+/// The most open holds, in all, of a domain and of a key.
+const MOST_HOLDS: usize = 1 << 18;
+const MOST_HOLDS_OF_DOMAIN: usize = MOST_HOLDS / 2;
+const MOST_HOLDS_OF_KEY: usize = 1 << 10;
 
 /// Memory.
 impl HoldTables {

@@ -1,7 +1,6 @@
 //! Holds, and changes to single keys.
 
 use std::hash::BuildHasher;
-use std::time::Duration;
 
 use tidegate_core::Timestamp;
 
@@ -18,7 +17,7 @@ use crate::cycle::Times;
 use crate::history::{History, StoredState};
 use crate::locks::read;
 use crate::policy::Durability;
-use crate::store::IdempotencyKey;
+use crate::store::{HoldFor, IdempotencyKey};
 use crate::table::{KeyLocation, WideLine};
 use crate::transition::{self, KeyState, View};
 
@@ -35,22 +34,27 @@ impl MemoryStore {
         &self,
         tables: &mut HoldTables,
         items: Several<HoldItem>,
-        (length, name): (Duration, Option<[u64; 2]>),
+        (hold, name): (HoldFor, Option<[u64; 2]>),
         entry: &mut JournalEntry,
     ) -> NewHold {
         let now = entry.at;
+        let HoldFor { length, domain } = hold;
         let fence = tables.next_fence(now);
-        let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
+        if items.is_empty() {
+            // No rule limits it: its id is all there is to know.
+            return NewHold { id: HoldId::unlimited(fence, expires), expires, fence };
+        }
+        let id = [self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))];
+        let id = HoldId([id[0] | HoldId::LIMITED, id[1]]);
         self.note_hold(entry, id, &items);
-        tables.insert_hold(id, Hold { items, length, expires, fence, end: None, name });
+        let end = None;
+        tables.insert_hold(id, Hold { items, length, expires, fence, end, name, domain });
         NewHold { id, expires, fence }
     }
 
     /// Notes that a hold has changed.
     fn note_hold(&self, entry: &mut JournalEntry, id: HoldId, items: &[HoldItem]) {
-        // A reservation that no rule limits has no items.
-        entry.note(self.durable(self.least_durability));
         for item in items {
             entry.note(self.durable(item.durability));
         }
@@ -69,6 +73,11 @@ impl MemoryStore {
         self.expire_holds(&mut tables, times);
         if let Some(units) = refunded_before(&mut tables, settlement.name(), times.now)? {
             return Ok(Settled { units, is_repeat: true, ..Settled::NOTHING });
+        }
+        if let Some(expires) = id.expiry_of_unlimited() {
+            let is_refund = matches!(settlement, Settlement::Refund { .. });
+            let is_open = times.now < expires && !is_refund;
+            return if is_open { Ok(Settled::NOTHING) } else { Err(SettleFailure::Gone) };
         }
         let mut hold = tables.hold(id).ok_or(SettleFailure::Gone)?.clone();
         if let Some(before) = settled_before(&hold, settlement, times.now)? {

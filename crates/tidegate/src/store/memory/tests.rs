@@ -9,6 +9,7 @@ use super::edits::MOST_SUPERSEDED;
 use super::*;
 use crate::any_limit::NO_PERIOD;
 use crate::policy::{Mode, Policy};
+use crate::store::IdempotencyKey;
 use crate::store::sealed::Store as _;
 use crate::{Engine, ManualClock, Request};
 
@@ -287,4 +288,26 @@ fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
     engine.clock().advance(std::time::Duration::from_secs(200_000));
     assert_eq!(left(&engine, "pattern", "vip-2"), 100_000);
     assert_eq!(left(&engine, "pattern", "at-0"), 100_000);
+}
+
+#[test]
+fn domain_with_most_idempotency_keys_loses_its_oldest() {
+    let mut tables = HoldTables::default();
+    let now = Timestamp::from_secs(1_000_000);
+    let key = |domain, number| IdempotencyKey { domain, name: [domain, number], body: number };
+    let keep = |tables: &mut HoldTables, domain, number| {
+        let decided = Decided { is_allowed: true, hold: None, is_repeat: false };
+        let (decisions, hashes, refunded) = (Decisions::new(), SmallVec::new(), None);
+        let result = CachedDecisions { decided, decisions, hashes, refunded };
+        tables.cache_result(key(domain, number), result, now);
+    };
+    keep(&mut tables, 1, 0);
+    for number in 0..1 << 20 {
+        keep(&mut tables, 2, number);
+    }
+    let mut is_kept = |domain, number| tables.recall(key(domain, number), now).unwrap().is_some();
+    assert!(is_kept(1, 0), "the domain with few keeps its own");
+    assert!(!is_kept(2, 0));
+    assert!(is_kept(2, 1));
+    assert_eq!(tables.evicted_names(), 1);
 }
