@@ -79,6 +79,7 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
             unlimited,
             until,
             drop,
+            now,
             domain,
         } => {
             let mut body = table(&numbers.join("\n"))?;
@@ -87,6 +88,9 @@ fn daemon_request(command: &AdminCommand, io: &mut Io<'_>) -> Result<DaemonReque
             body.insert("key".into(), pairs(key));
             if *unlimited {
                 body.insert("unlimited".into(), json!(true));
+            }
+            if *now {
+                body.insert("effective".into(), json!("now"));
             }
             body.extend(until.map(|until| ("until".into(), json!(until.to_string()))));
             with(if *drop { "DELETE" } else { "PUT" }, "overrides", body.into())

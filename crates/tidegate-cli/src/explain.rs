@@ -231,6 +231,14 @@ impl ExplainInput<'_> {
             Applies::Missing { attribute, denies: false } => {
                 format!("does not apply: `{attribute}`, which its key needs, is missing")
             }
+            Applies::NotCovered { attribute, value } => {
+                let why = match value {
+                    Some(value) => format!("does not cover `{attribute}` = {value:?}"),
+                    None => format!("needs `{attribute}`, which is missing"),
+                };
+                let why = format::visible(&why);
+                format!("does not apply, as it is in shadow mode: its cost table {why}")
+            }
             Applies::Unlimited { override_index } => {
                 format!("does not limit it: override {} is unlimited", override_index + 1)
             }

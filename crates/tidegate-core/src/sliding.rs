@@ -71,6 +71,12 @@ impl Sliding {
         u32::try_from(self.parts).unwrap_or(Self::MAX_PARTS)
     }
 
+    /// The state without the units that have left the window.
+    #[must_use]
+    pub fn current(&self, state: &SlidingState, now: Timestamp) -> SlidingState {
+        SlidingState { record: state.record.current(self, now), held: state.held }
+    }
+
     /// The one decision, on a record that is current.
     fn decide(&self, record: &SlidingRecord, held: u64, cost: u64, now: Timestamp) -> Decision {
         let taken = record.units().saturating_add(held);
@@ -88,7 +94,12 @@ impl Sliding {
         }
         let mut after = *record;
         after.add(self, charged, now);
-        let empty_at_ns = if after.units() == 0 { 0 } else { after.falls_to_ns(self, 0) };
+        let empty_at_ns = match after.units() {
+            // When units on hold are charged or released is unknown.
+            _ if held > 0 => u64::MAX,
+            0 => 0,
+            _ => after.falls_to_ns(self, 0),
+        };
         let until = |at_ns: u64| u128::from(at_ns.saturating_sub(now.as_nanos()));
         Decision {
             outcome,
@@ -167,6 +178,10 @@ impl Algorithm for Sliding {
     /// Charges keep their times. Where they are already merged into sub-windows and the grid
     /// changes, each moves to the last moment at which it can have happened, and no further back
     /// than the new window reaches.
+    ///
+    /// Charges that have left the old window come back if the new one is longer, so that an edit
+    /// there and back is the identity. Take them off before with [`current`](Self::current), where
+    /// time has passed.
     fn carry_over(&self, old: &Self, state: &SlidingState, at: Timestamp) -> SlidingState {
         let same_grid = (self.per_ns, self.parts) == (old.per_ns, old.parts);
         let record = if same_grid { state.record } else { state.record.regrid(old, self, at) };

@@ -79,6 +79,12 @@ impl Window {
         counted
     }
 
+    /// When a window ends that opens at `now`, in nanoseconds.
+    #[must_use]
+    pub fn end_of_window_at(&self, now: Timestamp) -> u64 {
+        self.current(&self.fresh(), now).ends_ns
+    }
+
     /// The state as of `now`: an ended window is replaced by one that `now` would open.
     #[inline(always)]
     fn current(&self, state: &WindowState, now: Timestamp) -> WindowState {

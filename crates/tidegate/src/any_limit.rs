@@ -39,6 +39,8 @@ pub(crate) struct AnyCharge {
     pub(crate) state: AnyState,
     /// What of it was not refunded yet.
     pub(crate) units: u64,
+    /// What of that is owed.
+    pub(crate) debt: u64,
 }
 
 /// The time of a decision, and the period that a quota is in.
@@ -298,13 +300,13 @@ impl AnyLimit {
         units: u64,
         at: DecisionTime,
     ) -> u64 {
-        let AnyCharge { state: left, units: outstanding } = charge;
+        let AnyCharge { state: left, units: outstanding, debt } = charge;
         if let (Self::Quota(limit), AnyState::Quota(state), AnyState::Quota(left)) =
             (self, &mut *state, &mut *left)
         {
-            let mut charge = QuotaCharge { state: *left, units: *outstanding };
+            let mut charge = QuotaCharge { state: *left, units: *outstanding, debt: *debt };
             let refunded = limit.refund_charge(state, &mut charge, units, at.period);
-            (*left, *outstanding) = (charge.state, charge.units);
+            (*left, *outstanding, *debt) = (charge.state, charge.units, charge.debt);
             return refunded;
         }
         let units = units.min(*outstanding);
@@ -403,7 +405,13 @@ impl AnyLimit {
             (Self::Quota(_), AnyState::Quota(state)) => {
                 let used = if state.period < period { 0 } else { state.used };
                 let held_from = state.held_from.min(period);
-                return AnyState::Quota(QuotaState { period, used, carried: 0, held_from, ..*state });
+                return AnyState::Quota(QuotaState {
+                    period,
+                    used,
+                    carried: 0,
+                    held_from,
+                    ..*state
+                });
             }
             // It may have kept its limit to its end.
             (Self::Window(_), AnyState::Window(state)) if state.ends_ns > now.as_nanos() => {
@@ -452,6 +460,16 @@ impl AnyLimit {
                 limit.can_take_over(old, state, at)
             }
             _ => true,
+        }
+    }
+
+    /// The state without what no longer counts at a time.
+    pub(crate) fn current(&self, state: &AnyState, now: Timestamp) -> AnyState {
+        match (self, state) {
+            (Self::Sliding(limit), AnyState::Sliding(state)) => {
+                AnyState::Sliding(limit.current(state, now))
+            }
+            _ => *state,
         }
     }
 

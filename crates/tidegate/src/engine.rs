@@ -168,6 +168,27 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
     }
 }
 
+/// What a commit came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommitReport {
+    /// The units charged: of the limits that charge the request's cost, the fewest.
+    pub charged: u64,
+    /// What of them exceeds the period of a quota, and is owed by the next ones.
+    pub debt: u64,
+    /// What was not charged, because a limit has no room for it.
+    pub forgiven: u64,
+    /// Whether the reservation was committed so before; nothing was charged again.
+    pub is_repeat: bool,
+}
+
+impl From<Settled> for CommitReport {
+    fn from(settled: Settled) -> Self {
+        let Settled { units: charged, debt, forgiven, is_repeat, .. } = settled;
+        Self { charged, debt, forgiven, is_repeat }
+    }
+}
+
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Verb {
@@ -249,13 +270,24 @@ impl<S: Store, C: Clock> Engine<S, C> {
 
     /// Charges a reservation: the units it holds, or `actual` units, which may be fewer or more.
     ///
-    /// Returns the units charged: fewer than `actual` where a limit has no room for more.
+    /// Returns the units charged: fewer than `actual` where a limit has no room for more. The same
+    /// again within 24 hours returns the same, and charges nothing.
     pub fn commit(
         &self,
         id: HoldId,
         actual: Option<u64>,
     ) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Commit { actual }, None)
+    }
+
+    /// [`commit`](Self::commit), with all that it came to.
+    pub fn commit_report(
+        &self,
+        id: HoldId,
+        actual: Option<u64>,
+    ) -> NowOrLater<'_, Result<CommitReport, SettleError>> {
+        let settlement = (Settlement::Commit { actual }, None);
+        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.into()))
     }
 
     /// [`commit`](Self::commit) at a given time.
@@ -268,7 +300,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(id, Settlement::Commit { actual }, Some(now))
     }
 
-    /// Cancels a reservation: its units are available again.
+    /// Cancels a reservation: its units are available again. The same again is no error.
     pub fn cancel(&self, id: HoldId) -> NowOrLater<'_, Result<u64, SettleError>> {
         self.settle(id, Settlement::Cancel, None)
     }

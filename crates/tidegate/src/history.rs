@@ -137,7 +137,7 @@ struct Moment {
     period: u64,
 }
 
-/// The limit that is in force for a key at a position.
+/// The limit that is in force for a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InForce<'a> {
     /// The index of its span.
@@ -147,11 +147,18 @@ pub(crate) struct InForce<'a> {
     pub(crate) is_unlimited: bool,
 }
 
-/// The spans of a key: the overrides that match it by rank, and the common limits, oldest first.
-struct KeySpans<'a> {
+/// The limits of a key: the overrides that match it by rank, and the common limits, oldest first.
+struct KeyLimits<'a> {
     rule: &'a RuleHistory,
     overrides: SmallVec<[usize; 4]>,
     common: SmallVec<[usize; 4]>,
+}
+
+/// The version that counts for a key, and the one that waits for the next period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Phase {
+    version: usize,
+    waiting: Option<usize>,
 }
 
 impl History {
@@ -378,7 +385,8 @@ impl RuleHistory {
         let limits = self.spans.iter().filter_map(|span| span.limit.as_ref());
         let is_one_algorithm = limits.map(algorithm).all(|it| it == algorithm(first));
         let pairs = || self.versions.iter().zip(self.versions.iter().skip(1));
-        let is_sorted = pairs().all(|(a, b)| a.tag.checked_add(1 + a.stages()).is_some_and(|it| it <= b.tag));
+        let is_sorted =
+            pairs().all(|(a, b)| a.tag.checked_add(1 + a.stages()).is_some_and(|it| it <= b.tag));
         let newest = self.versions.last()?;
         let has_room = newest.tag.checked_add(1 + newest.stages()).is_some();
         (is_one_algorithm && is_sorted && has_room).then_some(self)
@@ -416,12 +424,30 @@ impl RuleHistory {
         newest.tag + newest.stage_at(times.wall, newest.decided_at(times).period.index)
     }
 
-    /// The limit of a key at the position with this number.
-    pub(crate) fn limit_at(&self, tag: u32, key: KeyRef<'_>) -> InForce<'_> {
-        self.spans_of(key).at(self.locate(tag))
+    /// Where the history was at a time in the past.
+    pub(crate) fn tag_back_then(&self, times: Times) -> u32 {
+        let after = self.versions.partition_point(|version| version.at.now <= times.now);
+        let index = after.saturating_sub(1);
+        let version = &self.versions[index];
+        let is_round = version.cycle.as_deref().is_some_and(|cycle| cycle.round().is_some());
+        // Which round was open then is not known.
+        let period = if is_round { 0 } else { version.decided_at(times).period.index };
+        let stage = version.stage_at(times.wall, period);
+        let last = if after < self.versions.len() { self.last_stage(index) } else { u32::MAX };
+        version.tag + stage.min(last)
     }
 
-    fn spans_of(&self, key: KeyRef<'_>) -> KeySpans<'_> {
+    /// The period that a version is in, by the number of one of its positions.
+    pub(crate) fn decided_at(&self, tag: u32, times: Times) -> DecisionTime {
+        self.versions[self.locate(tag).version].decided_at(times)
+    }
+
+    /// The limit of a key at the position with this number.
+    pub(crate) fn limit_at(&self, tag: u32, key: KeyRef<'_>) -> InForce<'_> {
+        self.limits_of(key).at(self.locate(tag))
+    }
+
+    fn limits_of(&self, key: KeyRef<'_>) -> KeyLimits<'_> {
         let (mut overrides, mut common): (SmallVec<[usize; 4]>, SmallVec<[usize; 4]>) =
             Default::default();
         for (index, span) in self.spans.iter().enumerate() {
@@ -432,7 +458,7 @@ impl RuleHistory {
             }
         }
         overrides.sort_by_key(|index| self.spans[*index].rank);
-        KeySpans { rule: self, overrides, common }
+        KeyLimits { rule: self, overrides, common }
     }
 
     /// Whether some override does not name its key.
@@ -443,13 +469,10 @@ impl RuleHistory {
     /// The history without the versions before the one with this number; `None` if there are none.
     fn without_versions_before(&self, tag: u32) -> Option<Self> {
         let newest = self.newest();
-        // An edit that waits is needed until it counts.
-        let waits = |version: &Arc<Version>| {
-            version.effective == Effective::Next
-                && newest.waits_for.is_some_and(|last| version.period >= last)
-        };
-        let waiting = self.versions.iter().position(waits).unwrap_or(usize::MAX);
-        let first = self.locate(tag.min(newest.tag)).version.min(waiting);
+        let first = self.locate(tag.min(newest.tag)).version;
+        // While edits wait, the version before them counts for some keys.
+        let settled = self.versions[..=first].iter().rposition(|it| it.waits_for.is_none());
+        let first = settled.unwrap_or(0);
         if first == 0 {
             return None;
         }
@@ -478,25 +501,12 @@ impl RuleHistory {
         (first.is_cut && tag < first.next_tag()).then_some(first.tag)
     }
 
-    fn version(&self, tag: u32) -> &Version {
-        &self.versions[self.locate(tag).version]
-    }
-
-    /// Whether an edit counts at a position.
-    fn counts(&self, tag: u32, position: Position, passed: Passed) -> bool {
-        let newest = &self.versions[position.version];
-        if tag > newest.tag {
-            return false;
-        }
-        if tag < self.versions[0].tag {
-            return true;
-        }
-        let version = self.version(tag);
-        version.effective == Effective::Now
-            || !version.has_cycle_of(newest)
-            || version.cycle.is_none()
-            || version.period < newest.period
-            || passed.is_next_period
+    /// The time of day up to which overrides have ended at a position.
+    fn wall_at(&self, position: Position) -> Timestamp {
+        let version = &self.versions[position.version];
+        let ended = version.passed(position.stage).ends.checked_sub(1);
+        let ended = ended.and_then(|index| version.ends.get(index));
+        ended.map_or(version.at.wall, |end| end.at.wall.max(version.at.wall))
     }
 }
 
@@ -509,29 +519,83 @@ impl Keys {
     }
 }
 
-impl<'a> KeySpans<'a> {
-    /// The limit that is in force at a position.
-    fn at(&self, position: Position) -> InForce<'a> {
-        let rule = self.rule;
-        let version = &rule.versions[position.version];
-        let passed = version.passed(position.stage);
-        let ended = passed.ends.checked_sub(1).and_then(|index| version.ends.get(index));
-        let wall = ended.map_or(version.at.wall, |end| end.at.wall.max(version.at.wall));
-        let is_begun = |span: &Span| rule.counts(span.from, position, passed);
+impl<'a> KeyLimits<'a> {
+    /// The limit that a version has for the key, at a time of day.
+    fn of_version(&self, version: usize, wall: Timestamp) -> InForce<'a> {
+        let (rule, tag) = (self.rule, self.rule.versions[version].tag);
         let is_active = |span: &Span| {
-            is_begun(span)
-                && !span.to.is_some_and(|to| rule.counts(to, position, passed))
+            span.from <= tag
+                && span.to.is_none_or(|to| tag < to)
                 && span.until.is_none_or(|until| wall < until)
         };
-        let known = self.common.partition_point(|index| rule.spans[*index].from <= version.tag);
-        let common = self.common[..known].iter().rev().find(|index| is_begun(&rule.spans[**index]));
+        let known = self.common.partition_point(|index| rule.spans[*index].from <= tag);
         // The oldest common limit has no beginning.
-        let common = common.or(self.common.first()).copied().unwrap_or(0);
-        let limit_of = |index: usize| rule.spans[index].limit.as_ref();
+        let common = self.common[..known].last().or(self.common.first()).copied().unwrap_or(0);
         let found = self.overrides.iter().copied().find(|index| is_active(&rule.spans[*index]));
         let span = found.unwrap_or(common);
+        let limit_of = |index: usize| rule.spans[index].limit.as_ref();
         let (own, base) = (limit_of(span), limit_of(common).unwrap_or_else(|| rule.common()));
         InForce { span, limit: own.unwrap_or(base), is_unlimited: own.is_none() }
+    }
+
+    /// Which version counts at a position.
+    fn phase_at(&self, position: Position) -> Phase {
+        let versions = &self.rule.versions;
+        // Where nothing waits, the version counts for every key.
+        let settled = versions[..=position.version].iter().rposition(|it| it.waits_for.is_none());
+        let first = settled.unwrap_or(0);
+        let mut phase = Phase { version: first, waiting: None };
+        for version in first + 1..=position.version {
+            let last = versions[version - 1].waits_for;
+            if last.is_some_and(|last| versions[version].period_before > last) {
+                phase.stop_waiting();
+            }
+            self.edit(&mut phase, version);
+        }
+        if versions[position.version].passed(position.stage).is_next_period {
+            phase.stop_waiting();
+        }
+        phase
+    }
+
+    /// A new version comes.
+    fn edit(&self, phase: &mut Phase, version: usize) {
+        let new = &self.rule.versions[version];
+        if new.waits_for.is_none() {
+            *phase = Phase { version, waiting: None };
+        } else if new.effective == Effective::Next
+            || (phase.waiting.is_some() && !self.is_changed(*phase, version))
+        {
+            phase.waiting = Some(version);
+        } else {
+            *phase = Phase { version, waiting: None };
+        }
+    }
+
+    /// Whether a version has another limit for the key than it was to have before.
+    fn is_changed(&self, phase: Phase, version: usize) -> bool {
+        let wall = self.rule.versions[version].at.wall;
+        let before = self.of_version(phase.waiting.unwrap_or(phase.version), wall);
+        let after = self.of_version(version, wall);
+        (before.limit, before.is_unlimited) != (after.limit, after.is_unlimited)
+    }
+
+    /// The limit that is in force at a position.
+    fn at(&self, position: Position) -> InForce<'a> {
+        self.of_version(self.phase_at(position).version, self.rule.wall_at(position))
+    }
+}
+
+impl InForce<'_> {
+    /// Whether it is the same limit. That of an unlimited key changes with the common one.
+    fn is_same(self, other: Self) -> bool {
+        std::ptr::eq(self.limit, other.limit)
+    }
+}
+
+impl Phase {
+    fn stop_waiting(&mut self) {
+        self.version = self.waiting.take().unwrap_or(self.version);
     }
 }
 

@@ -246,9 +246,9 @@ mod waiting;
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, Engine, Explanation, Lease, NoSuchRule, Overlay,
-    OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport, RuleTally, SettleError,
-    WaitError, Waiting,
+    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, Explanation, Lease,
+    NoSuchRule, Overlay, OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport,
+    RuleTally, SettleError, WaitError, Waiting,
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;

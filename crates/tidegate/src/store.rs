@@ -163,10 +163,29 @@ impl Settlement {
 pub struct Settled {
     /// Units charged, or returned: the most of any of the limits.
     pub(crate) units: u64,
+    /// What of a commit is owed by the next periods.
+    pub(crate) debt: u64,
+    /// What of a commit was not charged.
+    pub(crate) forgiven: u64,
+    /// Whether it was settled before, in the same way.
+    pub(crate) is_repeat: bool,
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
     /// The queues to wake.
     pub(crate) queues: FreedQueues,
+}
+
+impl Settled {
+    /// Of a settlement that charged nothing and released nothing.
+    pub(crate) const NOTHING: Self = Self {
+        units: 0,
+        debt: 0,
+        forgiven: 0,
+        is_repeat: false,
+        expires: Timestamp::ZERO,
+        fence: 0,
+        queues: FreedQueues::All,
+    };
 }
 
 /// The queues that may wait for released units.
@@ -181,8 +200,12 @@ pub(crate) enum FreedQueues {
 /// Why a hold was not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleFailure {
-    /// It is gone: it expired, was settled, or never existed.
+    /// It is gone: it expired, or never existed.
     Gone,
+    /// It was committed, and these units were charged.
+    Committed { units: u64 },
+    /// It was cancelled.
+    Cancelled,
     /// The idempotency key belongs to another request.
     OtherBody,
     /// The store cannot write it.

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate_core::{Committed, Decision, HeldUnits, Timestamp};
+use tidegate_core::{Committed, Decision, HeldUnits, Period, Timestamp};
 
+use crate::any_limit::decide as decide_limits;
 use crate::any_limit::{
     AnyCharge, AnyLimit, AnyState, DecisionTime, Decisions, INLINE, LimitRequest, Operation,
 };
-use crate::any_limit::decide as decide_limits;
 use crate::cycle::Times;
 use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
 use crate::policy::{Condition, Durability};
@@ -52,6 +52,8 @@ pub(crate) struct HoldItem {
     pub(crate) hash: u64,
     /// What is on hold, or once the hold is settled, what of its charge can be refunded.
     pub(crate) units: u64,
+    /// What of a quota's charge is owed by the next periods.
+    pub(crate) debt: u64,
     /// The period of a quota's state after the hold was made.
     pub(crate) period: u64,
     /// Whether the rule charges the request's cost, and not its own.
@@ -172,48 +174,54 @@ pub(crate) fn settle_item(
     item: &mut HoldItem,
     settlement: Settlement,
 ) -> ItemOutcome {
-    let held = view.history.held_units(item);
     let mut charge = view.history.charge_of(item, view.times);
     // What can be refunded afterwards.
-    let mut left = item.units;
+    let (mut left, mut debt) = (item.units, item.debt);
     let mut done = Committed::default();
     let is_by_request = item.is_by_request;
-    let change = |limit: &AnyLimit, state: &mut AnyState, decided_at| match settlement {
+    let change = |limit: &AnyLimit, state: &mut AnyState, (held, decided_at)| match settlement {
         Settlement::Commit { actual } => {
-            let actual = actual.filter(|_| is_by_request).unwrap_or(held.units);
+            let HeldUnits { units, .. } = held;
+            let actual = actual.filter(|_| is_by_request).unwrap_or(units);
             done = limit.commit(state, held, actual, decided_at);
-            left = done.charged - done.closed;
+            (left, debt) = (done.charged - done.closed, done.debt);
             done.charged
         }
-        Settlement::Refund { units, .. } => charge
-            .as_mut()
-            .map_or(0, |charge| charge.refund((limit, state), (units, &mut left), decided_at)),
+        Settlement::Refund { units, .. } => charge.as_mut().map_or(0, |charge| {
+            charge.refund((limit, state), (units, &mut left, &mut debt), decided_at)
+        }),
         Settlement::Cancel | Settlement::Renew => {
             limit.cancel(state, held, decided_at);
             0
         }
     };
-    let (units, after) = update(view, index, item, change);
+    let newest = |rule: &RuleHistory, times| rule.tag_at(times);
+    let (units, after) = update(view, (index, newest), item, change);
     let counts_units = after.is_some_and(|stored| stored.state.counts_units());
     let of_refund = charge.map(|it| StoredState { tag: it.tag, state: it.state });
     let is_refund = matches!(settlement, Settlement::Refund { .. });
     item.charged = if is_refund { of_refund } else { after }.map(Box::new);
-    item.units = left;
+    (item.units, item.debt) = (left, debt);
     ItemOutcome { units, counts_units, debt: done.debt, forgiven: done.forgiven }
 }
 
 /// Releases an item of an expired hold; the view's time is that of the expiry.
 pub(crate) fn expire_item(view: &mut View<'_>, index: usize, item: &HoldItem) {
-    let held = view.history.held_units(item);
-    update(view, index, item, |limit, state, decided_at| {
-        limit.cancel(state, held, decided_at);
+    // Edits since then come after it.
+    let back_then = |rule: &RuleHistory, times| rule.tag_back_then(times);
+    update(view, (index, back_then), item, |limit, state, (held, decided_at)| {
+        // Whether the hold is released before a period closes, or after it, is the same. Which
+        // round was open then is not known.
+        let period = Period { index: state.period(), ..decided_at.period };
+        limit.cancel(state, held, DecisionTime { period, ..decided_at });
         0
     });
 }
 
 /// Refunds up to `units` that a key was charged, and returns how many; 0 for an unknown key.
 pub(crate) fn refund(view: &mut View<'_>, index: usize, item: &HoldItem) -> u64 {
-    let (units, after) = update(view, index, item, |limit, state, decided_at| {
+    let newest = |rule: &RuleHistory, times| rule.tag_at(times);
+    let (units, after) = update(view, (index, newest), item, |limit, state, (_, decided_at)| {
         limit.refund(state, item.units, decided_at)
     });
     if after.is_some() { units } else { 0 }
@@ -238,24 +246,24 @@ pub(crate) fn forget(view: &mut View<'_>, index: usize, plan: &Plan<'_>) -> bool
 /// result is computed.
 fn update(
     view: &mut View<'_>,
-    index: usize,
+    (index, position): (usize, impl Fn(&RuleHistory, Times) -> u32),
     item: &HoldItem,
-    mut change: impl FnMut(&AnyLimit, &mut AnyState, DecisionTime) -> u64,
+    mut change: impl FnMut(&AnyLimit, &mut AnyState, (HeldUnits, DecisionTime)) -> u64,
 ) -> (u64, Option<StoredState>) {
     let Some(rule) = view.history.rule_of(item.tag) else { return (0, None) };
-    let decided_at = rule.newest().decided_at(view.times);
-    let newest = rule.tag_at(view.times);
+    let tag = position(rule, view.times);
+    let decided_at = rule.decided_at(tag, view.times);
     let attributes = item.attributes();
     let meets = |conditions: &[Condition]| {
         conditions.iter().all(|condition| condition.holds(&Attributes(&attributes)))
     };
     let key = KeyRef { hash: item.hash, meets: &meets };
     let Some(stored) = view.keys[index].stored else {
-        let limit = rule.limit_at(newest, key).limit;
+        let limit = rule.limit_at(tag, key).limit;
         let fresh = limit.fresh(decided_at.period);
         let mut state = fresh;
-        let units = change(limit, &mut state, decided_at);
-        let after = StoredState { tag: newest, state };
+        let units = change(limit, &mut state, (item.on_hold(rule, tag), decided_at));
+        let after = StoredState { tag, state };
         // The key of a quota may be forgotten after the period of its hold: what a commit charges
         // beyond the hold counts now.
         let is_quota = matches!(state, AnyState::Quota(_));
@@ -264,11 +272,12 @@ fn update(
         }
         return (units, is_quota.then_some(after));
     };
-    let current = rule.advance(stored, key, newest, view.times.now);
+    let current = rule.advance(stored, key, tag, view.times.now);
     // Where the limit in force cannot express the state, it is changed as of the time before.
     let now = current.stuck.map_or(decided_at.now, |stuck| stuck.since);
     let mut state = current.state;
-    let units = change(&current.limit, &mut state, DecisionTime { now, ..decided_at });
+    let held = item.on_hold(rule, current.tag);
+    let units = change(&current.limit, &mut state, (held, DecisionTime { now, ..decided_at }));
     let after = StoredState { tag: current.tag, state };
     view.keys[index].write(after, decided_at);
     (units, Some(after))
@@ -294,13 +303,6 @@ impl History {
             current.limit = *charge.limit;
         }
         current
-    }
-
-    /// What an item has on hold, with its period as the newest version numbers them.
-    fn held_units(&self, item: &HoldItem) -> HeldUnits {
-        let rule = self.rule_of(item.tag);
-        let period = rule.map_or(item.period, |rule| rule.period_since(item.tag, item.period));
-        HeldUnits { units: item.units, period }
     }
 
     /// The state that the commit of an item left, as of now: it knows how much of the charge is
@@ -337,25 +339,21 @@ impl Current {
     fn refund(
         &mut self,
         (limit, state): (&AnyLimit, &mut AnyState),
-        (units, left): (u64, &mut u64),
+        (units, left, debt): (u64, &mut u64, &mut u64),
         at: DecisionTime,
     ) -> u64 {
-        let mut charge = AnyCharge { state: self.state, units: *left };
+        let mut charge = AnyCharge { state: self.state, units: *left, debt: *debt };
         // Equal buckets may count in different ticks; their words tell.
         let refunded = if self.limit.to_words() == limit.to_words() {
             limit.refund_charge(state, &mut charge, units, at)
         } else {
             // The key has come under another limit since.
-            let outstanding = self.limit.refund_charge(
-                &mut self.state.clone(),
-                &mut charge.clone(),
-                units,
-                at,
-            );
+            let outstanding =
+                self.limit.refund_charge(&mut self.state.clone(), &mut charge.clone(), units, at);
             let refunded = limit.refund(state, outstanding, at);
             self.limit.refund_charge(&mut self.state.clone(), &mut charge, refunded, at)
         };
-        (self.state, *left) = (charge.state, charge.units);
+        (self.state, *left, *debt) = (charge.state, charge.units, charge.debt);
         refunded
     }
 }
@@ -365,14 +363,22 @@ impl HoldItem {
     pub(crate) fn new(plan: &Plan<'_>, charge: &Charge<'_>, tag: u32) -> Self {
         let Charge { hash, cost: units, is_by_request, durability, .. } = *charge;
         let key = plan.requests.map_or_else(|| Arc::new([]) as _, |it| it.key_attributes(charge));
-        let (period, charged) = (charge.period.index, None);
-        Self { tag, hash, units, period, is_by_request, durability, charged, key }
+        let (debt, period, charged) = (0, charge.period.index, None);
+        Self { tag, hash, units, debt, period, is_by_request, durability, charged, key }
+    }
+
+    /// What it has on hold, with its period as a version numbers them.
+    fn on_hold(&self, rule: &RuleHistory, tag: u32) -> HeldUnits {
+        let period = rule.renumbered((self.tag, self.period), tag);
+        HeldUnits { units: self.units, period }
     }
 
     /// Whether its units are among those that a state has on hold.
-    pub(crate) fn is_held_in(&self, state: &AnyState) -> bool {
-        match state {
-            AnyState::Quota(state) => self.period >= state.held_from,
+    pub(crate) fn is_held_in(&self, history: &History, stored: StoredState) -> bool {
+        match (stored.state, history.rule_of(stored.tag)) {
+            (AnyState::Quota(state), Some(rule)) => {
+                self.on_hold(rule, stored.tag).period >= state.held_from
+            }
             _ => true,
         }
     }
@@ -388,7 +394,7 @@ impl HoldItem {
             self.charged = Some(Box::new(stored));
         }
         if let Some(rule) = history.rule_of(self.tag) {
-            self.period = rule.period_since(self.tag, self.period);
+            self.period = rule.renumbered((self.tag, self.period), rule.newest().tag);
             self.tag = rule.newest().tag;
         }
     }

@@ -159,6 +159,9 @@ fn settle(
     fact: Fact,
 ) -> Result<(), DeskError> {
     match (result, fact.hold) {
+        (NowOrLater::Now(Err(SettleError::Committed { .. } | SettleError::Cancelled)), _) => {
+            Err(DeskError::Conflict("The proposal was settled before.".into()))
+        }
         (NowOrLater::Now(Err(SettleError::Gone)), Some(hold)) => {
             state.apply(Fact::held(FactKind::Expire, hold, None));
             Err(DeskError::Conflict(

@@ -92,9 +92,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
     /// An outage of the store allows the message, and is logged.
     pub async fn claim(&self, checked: CheckResult) -> Claimed {
         match checked.charge {
-            CheckedCharge::Held(hold) => match self.engine.commit(hold, None).await {
+            CheckedCharge::Held(hold) => match self.engine.commit_report(hold, None).await {
+                Ok(done) if done.is_repeat => Claimed::Again,
                 Ok(_) => Claimed::First,
-                Err(SettleError::Gone) => Claimed::Again,
+                Err(SettleError::Gone | SettleError::Cancelled) => Claimed::Again,
                 Err(error) => {
                     tracing::warn!("message allowed; it may not be counted: {error}");
                     Claimed::First

@@ -128,7 +128,9 @@ export class Sliding implements Algorithm<Sliding, SlidingState> {
     const waits = outcome === "deny-for-now";
     const freeAtNs = waits ? fallsToNs(record, this, this.max - cost - held) : nowNs;
     const after = added(record, this, charged, nowNs);
-    const emptyAtNs = unitsIn(after) === 0n ? 0n : fallsToNs(after, this, 0n);
+    const chargedUntilNs = unitsIn(after) === 0n ? 0n : fallsToNs(after, this, 0n);
+    // When units on hold are charged or released is unknown.
+    const emptyAtNs = held > 0n ? CLOCK_END_NS + 1n : chargedUntilNs;
     return decision({
       outcome,
       limit: this.max,

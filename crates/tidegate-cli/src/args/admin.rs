@@ -80,7 +80,8 @@ Examples:
   tidegate admin override                                   # list them
   tidegate admin override search --key ip=192.0.2.7 'max = 1000'
   tidegate admin override search --key ip=192.0.2.7 --unlimited --until 2027-01-01T00:00:00Z
-  tidegate admin override search --key ip=192.0.2.7 --drop")]
+  tidegate admin override search --key ip=192.0.2.7 --drop
+  tidegate admin override tokens --key customer=acme 'max = 5000' --now")]
     Override {
         /// Name of the rule
         #[arg(requires = "key")]
@@ -101,6 +102,9 @@ Examples:
         /// Drop the override
         #[arg(long, requires = "rule")]
         drop: bool,
+        /// Take effect at once, also where edits of the rule wait for the next window or period
+        #[arg(long, requires = "rule")]
+        now: bool,
         #[command(flatten)]
         domain: DomainArgs,
     },

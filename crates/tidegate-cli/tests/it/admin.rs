@@ -226,11 +226,26 @@ fn overrides_bans_resets_and_rounds() {
 }
 
 #[test]
+fn override_takes_effect_now_if_the_command_says_so() {
+    let daemon = Daemon::start(&format!("{POLICY}effective = \"next\"\n"));
+    let allowed = || (0..9).filter(|_| daemon.check("game", "ada")).count();
+    let of = ["override", "turns", "--domain", "game", "--key", "user=ada"];
+    daemon.admin(&[&of[..], &["max = 4"]].concat()).with(0).out(&["in force"]);
+    assert_eq!(allowed(), 1);
+    daemon.admin(&[&of[..], &["max = 5", "--now"]].concat()).with(0).out(&["in force"]);
+    assert_eq!(allowed(), 4);
+    daemon.admin(&[&of[..], &["max = 6", "--now"]].concat()).with(0).out(&["in force"]);
+    daemon.admin(&[&of[..], &["--drop", "--now"]].concat()).with(0).out(&["in force"]);
+    assert_eq!(allowed(), 0);
+}
+
+#[test]
 fn invalid_usage_is_rejected_before_any_request() {
     let daemon = Daemon::start(POLICY);
     for args in [
         &["override", "search"][..],
         &["override", "--unlimited"],
+        &["override", "--now"],
         &["ban", "--for", "1h"],
         &["change", "search"],
         &["policy", "--apply", "x", "--edits"],

@@ -37,6 +37,14 @@ domain = "council"
 key    = ["governor"]
 quota  = { max = 2, per = "round" }
 cost   = { by = "tier", "1..=4" = 1, "5.." = 3 }
+
+[[rule]]
+name   = "tried"
+domain = "trial"
+mode   = "shadow"
+key    = ["user"]
+window = { max = 3, per = "10s" }
+cost   = { by = "tier", "1..=4" = 1 }
 "#;
 
 /// Explains a request to the policy; `args` follow `explain policy.toml`.
@@ -96,6 +104,22 @@ fn unknown_and_endless_waits_are_explained() {
     tidegate(&["explain", "examples/policies/api.toml", "--domain=interpreter", "--repeat=3"])
         .with(0)
         .out(&["3 allowed\n", "next allowed: when a slot is released; time unknown\n"]);
+}
+
+#[test]
+fn cost_table_without_a_row_is_explained_in_shadow_mode() {
+    let why = "does not apply, as it is in shadow mode: its cost table";
+    explain("explain-tried", "--domain trial -a user=ada -a tier=7").with(0).silent_err().out(&[
+        "allowed; no rule limits it\nnext allowed: now\n",
+        &format!("tried: {why} does not cover `tier` = \"7\"\n"),
+    ]);
+    explain("explain-untried", "--domain trial -a user=ada")
+        .with(0)
+        .out(&[&format!("tried: {why} needs `tier`, which is missing\n")]);
+    let json = explain("explain-tried-json", "--domain trial -a user=ada --format json").json();
+    let rule = &json["rules"][0];
+    assert_eq!((&rule["applies"], &rule["denies"]), (&false.into(), &false.into()));
+    assert!(rule["why"].as_str().unwrap().starts_with(why), "{json}");
 }
 
 #[test]

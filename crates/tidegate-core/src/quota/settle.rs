@@ -34,6 +34,8 @@ pub struct QuotaCharge {
     pub state: QuotaState,
     /// Units that the commit charged to the open period, less refunds.
     pub units: u64,
+    /// What of those units is owed by later periods.
+    pub debt: u64,
 }
 
 impl Quota {
@@ -128,6 +130,7 @@ impl Quota {
             refunded
         };
         left.units -= refunded;
+        left.debt = left.debt.min(left.units).min(left.state.debt);
         *charge = left;
         if refunded > 0 {
             *state = current;
@@ -140,9 +143,12 @@ impl Quota {
         if index <= charge.state.period {
             return *charge;
         }
-        let beyond = self.beyond(&charge.state);
+        // Of the used units beyond the period's, those of this charge are gone.
+        let used = charge.units.saturating_sub(charge.debt);
+        let beyond = self.beyond(&charge.state).min(used);
         let state = self.current(&charge.state, Period { index, ends: None });
-        QuotaCharge { state, units: charge.units.saturating_sub(beyond).min(state.debt) }
+        let units = charge.units.saturating_sub(beyond).min(state.debt);
+        QuotaCharge { state, units, debt: charge.debt.min(units) }
     }
 
     /// Takes up to `units` off a state, and returns how many: used units that the period does not
@@ -179,7 +185,8 @@ impl QuotaCharge {
     /// The charge of a commit that left this state.
     #[must_use]
     pub const fn new(state: QuotaState, committed: &Committed) -> Self {
-        Self { state, units: committed.charged - committed.closed }
+        let units = committed.charged - committed.closed;
+        Self { state, units, debt: committed.debt }
     }
 }
 

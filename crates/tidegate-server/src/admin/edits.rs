@@ -12,6 +12,24 @@ use super::policy::{find, without_overrides};
 use crate::daemon::Daemon;
 use crate::local::time_text;
 
+/// When an edit of an override takes effect: the field `effective` of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TakesEffect {
+    Now,
+    /// When edits of the rule take effect.
+    ByRule,
+}
+
+impl TakesEffect {
+    fn of(table: &mut TomlTable) -> Result<Self, AdminError> {
+        match table.remove("effective").as_ref().map(Value::as_str) {
+            None | Some(Some("next")) => Ok(Self::ByRule),
+            Some(Some("now")) => Ok(Self::Now),
+            Some(_) => Err(AdminError::unfit("`effective` must be \"now\" or \"next\"")),
+        }
+    }
+}
+
 /// The edits of one kind, in the form in which a client can send them again.
 pub(super) fn listed(daemon: &Daemon, kind: &str, name: &str) -> Value {
     let edits: toml::Table = toml::from_str(&daemon.engine.overlay().to_toml()).unwrap_or_default();
@@ -21,7 +39,7 @@ pub(super) fn listed(daemon: &Daemon, kind: &str, name: &str) -> Value {
 }
 
 /// Sets an override. The table is one of the rule's `override` list, with the `domain` and the name
-/// of the `rule`.
+/// of the `rule`, and when it takes effect.
 pub(super) fn put_override(
     daemon: &Daemon,
     actor: &str,
@@ -29,13 +47,18 @@ pub(super) fn put_override(
 ) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
     let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
+    let takes_effect = TakesEffect::of(&mut table)?;
     let mut rule = without_overrides(table_of(&find(daemon, &domain, &name)?));
     rule.insert("override".into(), Value::Array(vec![Value::Object(table)]));
     let overridden = rule_of(rule)?;
     let Some(payload) = overridden.overrides().first() else {
         return Err(AdminError::unfit("the body has no override"));
     };
-    let changes = daemon.engine.set_override(actor, (&domain, &name), payload.clone());
+    let (rule, payload) = ((&*domain, &*name), payload.clone());
+    let changes = match takes_effect {
+        TakesEffect::Now => daemon.engine.set_override_now(actor, rule, payload),
+        TakesEffect::ByRule => daemon.engine.set_override(actor, rule, payload),
+    };
     let changes = changes.map_err(|error| match error {
         OverrideError::Invalid(errors) => errors.into(),
         // The rule was removed after it was found.
@@ -52,6 +75,7 @@ pub(super) fn drop_override(
 ) -> Result<Value, AdminError> {
     let mut table = payload.table()?;
     let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
+    let takes_effect = TakesEffect::of(&mut table)?;
     let key = table.remove("key").unwrap_or_default();
     nothing_else(&table)?;
     let wanted = json!({ "domain": domain, "rule": name, "key": key, "unlimited": true });
@@ -69,7 +93,11 @@ pub(super) fn drop_override(
                       are changed there";
         return Err(AdminError::new(404, "Not Found", detail));
     }
-    let changes = daemon.engine.drop_override(actor, (&domain, &name), wanted.key());
+    let (rule, key) = ((&*domain, &*name), wanted.key());
+    let changes = match takes_effect {
+        TakesEffect::Now => daemon.engine.drop_override_now(actor, rule, key),
+        TakesEffect::ByRule => daemon.engine.drop_override(actor, rule, key),
+    };
     let changes = changes.map_err(|error| AdminError::new(404, "Not Found", error.to_string()))?;
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
 }

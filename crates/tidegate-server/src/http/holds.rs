@@ -46,8 +46,9 @@ pub(super) async fn reserve(call: &BufferedRequest<'_>) -> Result<HttpResponse, 
 pub(super) async fn commit(call: &BufferedRequest<'_>) -> Result<HttpResponse, RequestProblem> {
     let BufferedRequest { daemon, id, body, .. } = call;
     let fields = RequestBody::read_if_any(body, COMMIT)?;
-    let charged = daemon.engine.commit(parse_hold(id)?, fields.actual).await?;
-    Ok(response::json(StatusCode::OK, &json!({ "charged": charged })))
+    let done = daemon.engine.commit_report(parse_hold(id)?, fields.actual).await?;
+    let body = json!({ "charged": done.charged, "debt": done.debt, "forgiven": done.forgiven });
+    Ok(response::json(StatusCode::OK, &body))
 }
 
 /// `POST /v1/reservations/{id}/cancel`

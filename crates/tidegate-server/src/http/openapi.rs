@@ -199,7 +199,8 @@ const PROBLEM: Option<(&str, &str)> = Some(("application/problem+json", "problem
 const TEXT: Option<(&str, &str)> = Some(("text/plain", "text"));
 
 const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
-    const GONE: ResponseSpec = (410, "Unknown, expired or already ended", PROBLEM);
+    const GONE: ResponseSpec = (410, "Unknown or expired", PROBLEM);
+    const SETTLED: ResponseSpec = (409, "Settled before, in another way", PROBLEM);
     match act {
         Endpoint::Check => &[
             (200, "Allowed, and charged", Some((JSON, "decision"))),
@@ -212,9 +213,9 @@ const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
             (200, "Reserved", Some((JSON, "reservation"))),
             (429, "Denied", Some((JSON, "reservation"))),
         ],
-        Endpoint::Commit => &[(200, "Charged", Some((JSON, "charged"))), GONE],
-        Endpoint::Cancel => &[(204, "Cancelled", None), GONE],
-        Endpoint::Refund => &[(200, "Refunded", Some((JSON, "refunded"))), GONE],
+        Endpoint::Commit => &[(200, "Charged", Some((JSON, "charged"))), SETTLED, GONE],
+        Endpoint::Cancel => &[(204, "Cancelled", None), SETTLED, GONE],
+        Endpoint::Refund => &[(200, "Refunded", Some((JSON, "refunded"))), SETTLED, GONE],
         Endpoint::Acquire => &[
             (200, "Acquired", Some((JSON, "lease"))),
             (429, "No slot became free in time, or denied by another rule", Some((JSON, "lease"))),

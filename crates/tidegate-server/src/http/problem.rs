@@ -18,6 +18,8 @@ pub(crate) struct RequestProblem {
     pub(crate) position: Option<(usize, usize)>,
     /// The methods that the path allows.
     pub(crate) allow: Option<&'static str>,
+    /// How a reservation was settled before, and the units that were charged.
+    pub(crate) settled: Option<(&'static str, u64)>,
 }
 
 /// The JSON form of a problem.
@@ -34,12 +36,17 @@ pub(crate) struct ProblemBody<'a> {
     line: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<usize>,
+    /// `committed` or `cancelled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settled: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    units: Option<u64>,
 }
 
 impl RequestProblem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let detail = shortened(detail.into());
-        Self { status, detail, pointer: None, position: None, allow: None }
+        Self { status, detail, pointer: None, position: None, allow: None, settled: None }
     }
 
     /// A well-formed but invalid request.
@@ -75,12 +82,14 @@ impl RequestProblem {
 
     /// The problem of a failed settlement.
     pub(crate) fn of_settling(error: SettleError) -> Self {
-        let status = match error {
-            SettleError::Outage => StatusCode::SERVICE_UNAVAILABLE,
-            SettleError::OtherRequest => StatusCode::UNPROCESSABLE_ENTITY,
-            _ => StatusCode::GONE,
+        let (status, settled) = match error {
+            SettleError::Outage => (StatusCode::SERVICE_UNAVAILABLE, None),
+            SettleError::OtherRequest => (StatusCode::UNPROCESSABLE_ENTITY, None),
+            SettleError::Committed { units } => (StatusCode::CONFLICT, Some(("committed", units))),
+            SettleError::Cancelled => (StatusCode::CONFLICT, Some(("cancelled", 0))),
+            _ => (StatusCode::GONE, None),
         };
-        Self::new(status, error.to_string())
+        Self { settled, ..Self::new(status, error.to_string()) }
     }
 
     pub(crate) fn body(&self) -> ProblemBody<'_> {
@@ -92,6 +101,8 @@ impl RequestProblem {
             pointer: self.pointer.as_deref(),
             line: self.position.map(|(line, _)| line),
             column: self.position.map(|(_, column)| column),
+            settled: self.settled.map(|(settled, _)| settled),
+            units: self.settled.map(|(_, units)| units),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The verbs of the local socket.
 
 use serde_json::{Map, Value, json};
-use tidegate::{CheckError, Clock, Report, Request, SettleError};
+use tidegate::{CheckError, Clock, CommitReport, Report, Request, SettleError};
 use tidegate_proto::ipc::{self, IpcError};
 
 use super::request::{CheckRequest, LocalAdminRequest, SettleRequest};
@@ -95,7 +95,9 @@ async fn settle(daemon: &Daemon, kind: &str, text: &str) -> VerbResult {
     let hold = body.reservation.parse().map_err(wrong)?;
     match (kind, body.actual) {
         ("commit", actual) => {
-            Ok(fields(json!({ "charged": daemon.engine.commit(hold, actual).await? })))
+            let done = daemon.engine.commit_report(hold, actual).await?;
+            let CommitReport { charged, debt, forgiven, .. } = done;
+            Ok(fields(json!({ "charged": charged, "debt": debt, "forgiven": forgiven })))
         }
         (_, None) => {
             daemon.engine.cancel(hold).await?;

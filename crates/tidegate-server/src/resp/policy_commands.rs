@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::Serialize;
-use tidegate::{CheckError, Clock, HoldId, Report, Request, SettleError, Timestamp};
+use tidegate::{CheckError, Clock, CommitReport, HoldId, Report, Request, SettleError, Timestamp};
 use tidegate_proto::resp::{Arguments, Replies, integer, parse};
 
 use super::commands::{CommandKind, find};
@@ -116,17 +116,26 @@ pub(super) async fn handle(
 
 /// `TG.COMMIT reservation [actual]`, `TG.CANCEL reservation`.
 async fn settle(daemon: &Daemon, verb: CommandKind, words: &[&[u8]], replies: &mut Replies<'_>) {
-    let charged = match (verb, SettleArgs::parse(words)) {
+    let settled = match (verb, SettleArgs::parse(words)) {
         (_, Err(message)) => return reply_invalid(daemon, &message, replies),
         (CommandKind::Commit, Ok(SettleArgs { id, actual })) => {
-            daemon.engine.commit(id, actual).await
+            let done = daemon.engine.commit_report(id, actual).await;
+            done.map(|CommitReport { charged, debt, forgiven, .. }| [charged, debt, forgiven])
         }
-        (_, Ok(SettleArgs { id, .. })) => daemon.engine.cancel(id).await,
+        (_, Ok(SettleArgs { id, .. })) => {
+            daemon.engine.cancel(id).await.map(|charged| [charged, 0, 0])
+        }
     };
-    match charged {
-        Ok(charged) => encode(&SettlementReply { charged }, replies),
+    match settled {
+        Ok([charged, debt, forgiven]) => {
+            encode(&SettlementReply { charged, debt, forgiven }, replies);
+        }
         Err(error) => {
-            let code = if error == SettleError::Outage { "UNAVAILABLE" } else { "GONE" };
+            let code = match error {
+                SettleError::Outage => "UNAVAILABLE",
+                SettleError::Committed { .. } | SettleError::Cancelled => "SETTLED",
+                _ => "GONE",
+            };
             replies.error(code, &error.to_string());
         }
     }
@@ -261,4 +270,6 @@ impl<'a> ReservationReply<'a> {
 #[derive(Serialize)]
 struct SettlementReply {
     charged: u64,
+    debt: u64,
+    forgiven: u64,
 }

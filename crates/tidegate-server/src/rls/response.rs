@@ -13,7 +13,7 @@ use crate::daemon::Daemon;
 
 /// The status of one descriptor, by its index.
 pub(super) fn status(report: &Report, index: usize) -> DescriptorStatus {
-    if report.denied_request() == Some(index) {
+    if report.denied_request() == Some(index) || report.is_denied_by_outage(index) {
         let duration_until_reset = report.wait().and_then(after).map(seconds);
         let code = Code::OverLimit.into();
         return DescriptorStatus { code, duration_until_reset, ..Default::default() };

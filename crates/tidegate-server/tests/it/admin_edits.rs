@@ -88,6 +88,66 @@ fn overrides_are_set_listed_and_removed() {
     let _ = running.ask("DELETE", "/admin/v1/overrides", drop).with(404);
 }
 
+/// A rule whose edits wait for the next period.
+const NEXT: &str = r#"
+[[rule]]
+name      = "tokens"
+key       = ["user"]
+quota     = { max = 2, per = "round" }
+effective = "next"
+"#;
+
+#[test]
+fn override_takes_effect_with_the_next_period_or_at_once() {
+    let running = Running::start(NEXT);
+    let allowed = |user: &str| (0..9).filter(|_| is_allowed(&running, user)).count();
+    let put = |body: Value| running.admin_ok("PUT", "/admin/v1/overrides", &body.to_string());
+    let drop = |body: Value| running.admin_ok("DELETE", "/admin/v1/overrides", &body.to_string());
+    let of = |user: &str| json!({ "rule": "tokens", "key": { "user": user } });
+    let with = |user: &str, fields: Value| {
+        let (Value::Object(mut body), Value::Object(fields)) = (of(user), fields) else {
+            unreachable!()
+        };
+        body.extend(fields);
+        Value::Object(body)
+    };
+    put(with("ada", json!({ "max": 5 })));
+    put(with("bob", json!({ "max": 5, "effective": "next" })));
+    put(with("eve", json!({ "max": 5, "effective": "now" })));
+    assert_eq!(["ada", "bob", "eve"].map(allowed), [2, 2, 5]);
+    // One that counts at once precedes one that waits.
+    put(with("ada", json!({ "max": 6, "effective": "now" })));
+    assert_eq!(allowed("ada"), 4, "two were charged before");
+    let listed = running.admin_ok("GET", "/admin/v1/overrides", "");
+    assert_eq!(listed["overrides"].as_array().unwrap().len(), 3);
+    assert_eq!(listed["overrides"][0].get("effective"), None, "the overrides alone");
+    // Dropping one waits as well, or does not.
+    put(with("ada", json!({ "max": 8, "effective": "now" })));
+    put(with("eve", json!({ "max": 8, "effective": "now" })));
+    drop(of("ada"));
+    drop(with("eve", json!({ "effective": "now" })));
+    assert_eq!(["ada", "eve"].map(allowed), [2, 0]);
+    running.admin_ok("POST", "/admin/v1/rounds/close", r#"{"domain":"default"}"#);
+    assert_eq!(["ada", "bob", "eve"].map(allowed), [2, 5, 2]);
+}
+
+#[test]
+fn override_that_takes_effect_at_another_time_is_rejected() {
+    let running = Running::start(NEXT);
+    for effective in [json!("later"), json!("Now"), json!(true), json!(null), json!(["now"])] {
+        let body = json!({
+            "rule": "tokens", "key": { "user": "ada" }, "max": 5, "effective": effective,
+        });
+        let reply = running.ask("PUT", "/admin/v1/overrides", &body.to_string()).with(422);
+        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert_eq!(detail, "`effective` must be \"now\" or \"next\"", "{effective}");
+        let body = json!({ "rule": "tokens", "key": { "user": "ada" }, "effective": effective });
+        let _ = running.ask("DELETE", "/admin/v1/overrides", &body.to_string()).with(422);
+    }
+    let listed = running.admin_ok("GET", "/admin/v1/overrides", "");
+    assert_eq!(listed["overrides"], json!([]));
+}
+
 #[test]
 fn bans_expire_or_are_removed() {
     let running = Running::start(POLICY);

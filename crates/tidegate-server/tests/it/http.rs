@@ -335,6 +335,38 @@ fn an_explanation_covers_every_rule() {
 }
 
 #[test]
+fn a_cost_table_without_a_row_is_explained_in_shadow_mode_and_an_error_when_enforced() {
+    let rule = |name: &str, mode: &str| {
+        format!(
+            "[[rule]]\nname = '{name}'\ndomain = '{mode}'\nmode = '{mode}'\nkey = ['user']\n\
+             missing = 'share'\nwindow = {{ max = 9, per = '1h' }}\n\
+             cost = {{ by = 'tier', '1..=4' = 1 }}\n"
+        )
+    };
+    let daemon = Running::new(&[rule("tried", "shadow"), rule("priced", "enforce")].concat());
+    for (attributes, table) in [
+        (json!({ "user": "ada", "tier": "7" }), r#"does not cover tier = "7""#),
+        (json!({ "user": "ada" }), "needs tier"),
+        (json!({}), "needs tier"),
+    ] {
+        let ask = |domain: &str| json!({ "domain": domain, "attributes": attributes }).to_string();
+        assert_eq!(check(&daemon, &ask("shadow")).status, 200);
+        let reply = daemon.post("/v1/explain", &ask("shadow"));
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let (json, why) = (reply.json(), "does not apply, as it is in shadow mode: its cost table");
+        assert_eq!((&json["allowed"], &json["rule"]), (&json!(true), &json!(null)));
+        let expected = json!([
+            { "rule": "tried", "applies": false, "denies": false, "why": format!("{why} {table}") },
+        ]);
+        assert_eq!(json["rules"], expected);
+        assert_eq!(check(&daemon, &ask("enforce")).status, 422);
+        assert_eq!(daemon.post("/v1/explain", &ask("enforce")).status, 422);
+    }
+    let covered = r#"{"domain":"shadow","attributes":{"tier":"3"}}"#;
+    assert_eq!(daemon.post("/v1/explain", covered).json()["rules"][0]["applies"], true);
+}
+
+#[test]
 fn decisions_are_counted() {
     let daemon = Running::new(POLICY);
     let ada = r#"{"domain":"api","attributes":{"user":"ada"}}"#;

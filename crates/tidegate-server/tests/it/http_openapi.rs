@@ -20,6 +20,13 @@ const POLICY: &str = r#"
     window = { max = 1, per = "1h" }
 
     [[rule]]
+    name   = "tried"
+    domain = "tried"
+    mode   = "shadow"
+    window = { max = 1, per = "1h" }
+    cost   = { by = "tier", "1..=4" = 1 }
+
+    [[rule]]
     name   = "calls"
     domain = "calls"
     slots  = { max = 1, expires = "5m" }
@@ -117,6 +124,7 @@ fn requests_and_responses_conform_to_the_reference() {
     same("/v1/check", "{}");
     same("/v1/explain", ada);
     same("/v1/explain", r#"{"domain":"calls","attributes":{}}"#);
+    same("/v1/explain", r#"{"domain":"tried","attributes":{}}"#);
     for invalid in [r#"{"x":1}"#, r#"{"cost":-1}"#, r#"{"attributes":{"a":null}}"#, "[]", "{"] {
         same("/v1/check", invalid);
         same("/v1/check/batch", &format!(r#"{{"requests":[{{}},{invalid}]}}"#));

@@ -23,4 +23,5 @@ mod local;
 mod local_bad_input;
 mod policy_watcher;
 mod resp;
+mod rls_outages;
 mod running;

@@ -96,12 +96,19 @@ impl std::error::Error for CheckError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettleError {
-    /// It is gone: it expired, was ended before, or never existed.
+    /// It is gone: it expired, or never existed. A lease that was released is gone as well.
     Gone,
+    /// It was committed before, with another number of units, and so many were charged.
+    Committed {
+        /// The units that were charged.
+        units: u64,
+    },
+    /// It was cancelled before.
+    Cancelled,
     /// The idempotency key was already used for a different request.
     OtherRequest,
     /// The store cannot write: its disk is full or broken. The operation may still have happened;
-    /// if it did, a repeat finds the hold gone.
+    /// if it did, the same again gets its result.
     Outage,
 }
 
@@ -109,6 +116,8 @@ impl From<SettleFailure> for SettleError {
     fn from(unsettled: SettleFailure) -> Self {
         match unsettled {
             SettleFailure::Gone => Self::Gone,
+            SettleFailure::Committed { units } => Self::Committed { units },
+            SettleFailure::Cancelled => Self::Cancelled,
             SettleFailure::OtherBody => Self::OtherRequest,
             SettleFailure::Outage => Self::Outage,
         }
@@ -118,9 +127,13 @@ impl From<SettleFailure> for SettleError {
 impl fmt::Display for SettleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone => f.write_str(
-                "the reservation or lease is gone: it expired, was ended, or never existed",
-            ),
+            Self::Gone => {
+                f.write_str("the reservation or lease is gone: it expired, or never existed")
+            }
+            Self::Committed { units } => {
+                write!(f, "the reservation was committed before: {units} units were charged")
+            }
+            Self::Cancelled => f.write_str("the reservation was cancelled before"),
             Self::OtherRequest => CheckError::OtherRequest.fmt(f),
             Self::Outage => Outage.fmt(f),
         }

@@ -8,7 +8,7 @@ use super::report::{Report, describe_wait};
 use super::ruleset::{CompiledRule, Ruleset};
 use super::{Engine, Verb};
 use crate::clock::Clock;
-use crate::policy::{Mode, Rule};
+use crate::policy::{Missing, Mode, Rule};
 use crate::request::{Attributes, Request};
 use crate::store::Store;
 
@@ -67,6 +67,14 @@ pub enum Applies {
         attribute: Box<str>,
         /// Whether the request is denied for it.
         denies: bool,
+    },
+    /// Its cost table does not cover the request. It is in shadow mode: enforced, it makes the
+    /// request an [error](CheckError::CostNotCovered).
+    NotCovered {
+        /// The attribute that decides the cost.
+        attribute: Box<str>,
+        /// Its value, if the request has it.
+        value: Option<Box<str>>,
     },
     /// An override lifts the limit.
     Unlimited {
@@ -129,12 +137,15 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let rules: &Ruleset = &report.rules;
         let compiled = rules.rule(number);
         let times = self.times(rules, now);
-        let override_index = compiled.override_of(&request.attributes, times, self.shared.store.hash());
+        let override_index =
+            compiled.override_of(&request.attributes, times, self.shared.store.hash());
         match rules.charge(number, request, self.shared.store.hash(), times)? {
             Charged::Missing { part } => Ok(compiled.missing(part, true)),
             Charged::None => match compiled.missing_part(&request.attributes) {
-                Some(part) => Ok(compiled.missing(part, false)),
-                None => Err(compiled.not_covered(&request.attributes)),
+                Some(part) if compiled.rule.missing != Missing::Share => {
+                    Ok(compiled.missing(part, false))
+                }
+                _ => Ok(compiled.without_cost(&request.attributes)),
             },
             Charged::Unlimited => {
                 Ok(Applies::Unlimited { override_index: override_index.unwrap_or(0) })
@@ -165,6 +176,14 @@ impl CompiledRule {
 
     fn missing(&self, part: usize, denies: bool) -> Applies {
         Applies::Missing { attribute: self.rule.key.parts[part].attribute().into(), denies }
+    }
+
+    /// Its cost table does not cover the request.
+    fn without_cost(&self, attributes: &Attributes<'_>) -> Applies {
+        let attribute = self.rule.cost.as_ref().and_then(|cost| cost.attribute());
+        let attribute = attribute.unwrap_or_default();
+        let value = attributes.get(attribute).map(Into::into);
+        Applies::NotCovered { attribute: attribute.into(), value }
     }
 }
 
@@ -230,6 +249,15 @@ impl fmt::Display for Applies {
             Self::Missing { attribute, denies: false } => {
                 write!(f, "does not apply: its key needs {attribute}")
             }
+            Self::NotCovered { attribute, value: Some(value) } => write!(
+                f,
+                "does not apply, as it is in shadow mode: its cost table does not cover {attribute} \
+                 = {value:?}"
+            ),
+            Self::NotCovered { attribute, value: None } => write!(
+                f,
+                "does not apply, as it is in shadow mode: its cost table needs {attribute}"
+            ),
             Self::Unlimited { override_index } => {
                 write!(f, "does not limit it, by override {}", override_index + 1)
             }

@@ -170,11 +170,23 @@ impl Report {
         self.rules_hit(request).any(|charge| charge.is_none())
     }
 
-    /// The index of the request that was denied before any limit was evaluated, because it is
-    /// banned or lacks an attribute.
+    /// The index of the first request that was denied without the decision of a limit: it is banned
+    /// or lacks an attribute, or the store is unavailable and `on_error` of a rule denies it.
     #[must_use]
     pub fn denied_request(&self) -> Option<usize> {
         self.denial.as_ref().map(|denial| denial.request)
+    }
+
+    /// Whether one of the decided requests, by its index, is denied because the store is
+    /// unavailable: by `on_error` of a rule that applies to it.
+    #[must_use]
+    pub fn is_denied_by_outage(&self, request: usize) -> bool {
+        if !self.is_outage || self.is_allowed {
+            return false;
+        }
+        let charge = |charge: Option<u32>| self.evaluated.get(usize::try_from(charge?).ok()?);
+        !self.is_of_several
+            || self.rules_hit(request).filter_map(charge).any(|it| self.denies_in_outage(it))
     }
 
     fn rules_hit(&self, request: usize) -> impl Iterator<Item = Option<u32>> {
@@ -300,23 +312,28 @@ impl Report {
 
     /// Decides by the rules' `on_error`: one that denies is enough.
     pub(super) fn set_outage(&mut self) {
-        let denies = |evaluated: &&EvaluatedRule| {
-            let on_error = self.rules.rule(evaluated.rule).rule.without_store();
-            evaluated.mode == Mode::Enforce && on_error == OnError::Deny
-        };
         self.decisions.clear();
         self.hold = None;
         self.is_allowed = true;
         self.is_outage = true;
-        if let Some(evaluated) = self.evaluated.iter().find(denies) {
+        if let Some(index) = self.evaluated.iter().position(|it| self.denies_in_outage(it)) {
+            let charge = u32::try_from(index).ok();
+            let hit = self.hits.iter().find(|hit| hit.charge == charge);
+            let request = hit.map_or(0, |hit| hit.request);
             self.deny(EarlyDenialReport {
-                request: 0,
-                rule: Some(evaluated.rule),
+                request: usize::try_from(request).unwrap_or(usize::MAX),
+                rule: Some(self.evaluated[index].rule),
                 is_ban: false,
                 reason: "the store is unavailable".into(),
                 wait: Wait::Unknown,
             });
         }
+    }
+
+    /// Whether an evaluated rule denies while the store is unavailable.
+    fn denies_in_outage(&self, evaluated: &EvaluatedRule) -> bool {
+        let on_error = self.rules.rule(evaluated.rule).rule.without_store();
+        evaluated.mode == Mode::Enforce && on_error == OnError::Deny
     }
 
     pub(super) fn deny(&mut self, denial: EarlyDenialReport) {

@@ -76,8 +76,8 @@ pub(crate) struct CompiledRule {
     named: Vec<(u64, u32)>,
     pub(crate) cycle: Option<Arc<CycleClock>>,
     pub(crate) history: Arc<RuleHistory>,
-    /// Whether an edit waits for the next period.
-    is_waiting: bool,
+    /// Whether its limits change by themselves: overrides end, or an edit waits.
+    has_stages: bool,
     pub(crate) durability: Durability,
     /// Counts its decisions.
     pub(super) tally: Arc<Tally>,
@@ -246,11 +246,11 @@ impl CompiledRule {
         period: Period,
         times: Times,
     ) -> (u32, Option<&AnyLimit>) {
-        if self.is_waiting {
-            return self.limit_in_history((hash, attributes), period, times);
-        }
-        if self.overrides.is_empty() {
+        if !self.has_stages && self.overrides.is_empty() {
             return (self.tag, Some(&self.common));
+        }
+        if self.is_waiting(period) {
+            return self.limit_in_history((hash, attributes), period, times);
         }
         let tag = self.tag + self.history.newest().stage_at(times.wall, period.index);
         match self.override_by_rank(hash, attributes, times.wall) {
@@ -259,7 +259,12 @@ impl CompiledRule {
         }
     }
 
-    /// The same where an edit waits for the next period.
+    /// Whether an edit waits for the next period.
+    fn is_waiting(&self, period: Period) -> bool {
+        self.history.newest().waits_for.is_some_and(|last| period.index <= last)
+    }
+
+    /// The limit where an edit waits for the next period.
     #[cold]
     fn limit_in_history(
         &self,
@@ -280,7 +285,7 @@ impl CompiledRule {
         period: Period,
         times: Times,
     ) -> Option<usize> {
-        if !self.is_waiting {
+        if !self.is_waiting(period) {
             return self.override_by_rank(hash, attributes, times.wall);
         }
         let (tag, _) = self.limit_in_history((hash, attributes), period, times);
@@ -300,9 +305,8 @@ impl CompiledRule {
         let first = self.named.partition_point(|(known, _)| *known < hash);
         let same = self.named[first..].iter().take_while(|(known, _)| *known == hash);
         let named = same.map(|(_, index)| *index as usize).find(|it| is_on(&self.overrides[*it]));
-        let applies = |it: &CompiledOverride| {
-            !it.is_named && it.rule.applies(attributes, wall.as_nanos())
-        };
+        let applies =
+            |it: &CompiledOverride| !it.is_named && it.rule.applies(attributes, wall.as_nanos());
         let found = self.finder.first(&self.overrides, attributes, applies);
         match (named, found) {
             (Some(named), Some(found)) => Some(named.min(found)),
@@ -390,7 +394,8 @@ impl CompiledRule {
                 is_named: keys.only.is_some(),
             })
             .collect();
-        let named = history.overrides().zip(0..).filter_map(|((keys, _), it)| Some((keys.only?, it)));
+        let named =
+            history.overrides().zip(0..).filter_map(|((keys, _), it)| Some((keys.only?, it)));
         let mut named: Vec<(u64, u32)> = named.collect();
         named.sort_unstable();
         Self {
@@ -403,7 +408,7 @@ impl CompiledRule {
             cycle,
             durability: rule.durability_on_disk(),
             tally: Arc::default(),
-            is_waiting: history.newest().waits_for.is_some(),
+            has_stages: history.newest().next_tag() > history.newest().tag + 1,
             history,
             rule,
         }
@@ -412,8 +417,7 @@ impl CompiledRule {
 
 /// The keys of an override.
 fn keys_of(rule: &Rule, family: u64, given: &Override, hash: &KeyedHash) -> Keys {
-    let named: Option<Vec<(&str, String)>> =
-        given.key.iter().map(Condition::only_value).collect();
+    let named: Option<Vec<(&str, String)>> = given.key.iter().map(Condition::only_value).collect();
     let attributes: Vec<(&str, &str)> =
         named.iter().flatten().map(|(name, value)| (*name, value.as_str())).collect();
     let attributes = Attributes(&attributes);
@@ -470,11 +474,7 @@ fn any_limit_of(limit: &Limit, rule: &Rule) -> AnyLimit {
     }
 }
 
-fn cycle_of(
-    rule: &Rule,
-    newest: Option<&Version>,
-    store: &impl Store,
-) -> Option<Arc<CycleClock>> {
+fn cycle_of(rule: &Rule, newest: Option<&Version>, store: &impl Store) -> Option<Arc<CycleClock>> {
     let Limit::Quota(_, cycle) = &rule.limit else { return None };
     let known = newest.and_then(|newest| newest.cycle.clone());
     let same = known.filter(|known| known.describe().0 == *cycle);

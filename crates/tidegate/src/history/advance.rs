@@ -2,8 +2,10 @@
 
 use tidegate_core::{Period, QuotaState, Timestamp};
 
-use super::{KeyRef, KeySpans, Moment, Position, REMOVED_FOR, RuleHistory, Version};
-use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
+use super::{
+    InForce, KeyLimits, KeyRef, Moment, Phase, Position, REMOVED_FOR, RuleHistory, Version,
+};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
 use crate::policy::Effective;
 
 /// A state, with the number of the version that it was written under.
@@ -45,18 +47,18 @@ impl RuleHistory {
     ) -> Current {
         let mut from = self.locate(stored.tag);
         let to = self.locate(tag).max(from);
-        let spans = self.spans_of(key);
+        let limits = self.limits_of(key);
         let mut stored = stored;
         if self.cut_tag(stored.tag).is_some() && to.version > 0 {
             from = Position { version: 1, stage: 0 };
             let next = &self.versions[1];
-            let limit = spans.at(from).limit;
+            let limit = limits.at(from).limit;
             stored.state = limit.fully_used(&stored.state, next.at.now, next.period);
         }
         match stored.state {
-            AnyState::Window(_) => self.advance_window((stored.state, now), &spans, from, to),
-            AnyState::Quota(state) => self.advance_quota(state, &spans, from, to),
-            state => self.advance_others(state, &spans, from, to),
+            AnyState::Window(_) => self.advance_window((stored.state, now), &limits, from, to),
+            AnyState::Quota(state) => self.advance_quota(state, &limits, from, to),
+            state => self.advance_others(state, &limits, from, to),
         }
     }
 
@@ -65,7 +67,7 @@ impl RuleHistory {
     fn advance_window(
         &self,
         (mut state, now): (AnyState, Timestamp),
-        spans: &KeySpans<'_>,
+        limits: &KeyLimits<'_>,
         from: Position,
         to: Position,
     ) -> Current {
@@ -73,25 +75,42 @@ impl RuleHistory {
             AnyState::Window(window) => window.used > 0 && now.as_nanos() < window.ends_ns,
             _ => false,
         };
-        let (mut position, mut is_waiting) = (from, false);
-        let mut newest = spans.at(from).span;
+        let mut position = from;
+        let mut phase = Phase { version: from.version, waiting: None };
+        let mut in_force = limits.of_version(from.version, self.wall_at(from));
         for (next, moment) in self.changes(from, to) {
+            let version = next.version;
             if self.is_back_too_late(next) {
-                state = spans.at(next).limit.fresh(Period { index: 0, ends: None });
+                state = limits.of_version(version, self.wall_at(next)).limit.fresh(NO_PERIOD);
             }
-            let span = spans.at(next).span;
-            let is_changed = std::mem::replace(&mut newest, span) != span;
-            is_waiting &= is_open(&state, moment.now);
-            if is_changed && self.waits_for_window(next) && is_open(&state, moment.now) {
-                is_waiting = true;
-            } else if is_changed || !is_waiting {
-                (position, is_waiting) = (next, false);
+            if !is_open(&state, moment.now) {
+                phase.stop_waiting();
+            }
+            if next.stage == 0 {
+                let waits = self.versions[version].effective == Effective::Next
+                    && is_open(&state, moment.now);
+                let goes_on = phase.waiting.is_some() && !limits.is_changed(phase, version);
+                if !self.is_return(next) && (waits || goes_on) {
+                    phase.waiting = Some(version);
+                } else {
+                    phase = Phase { version, waiting: None };
+                }
+            }
+            let after = limits.of_version(phase.version, self.wall_at(next));
+            if !after.is_same(in_force) {
+                forget_end_of_hold(&mut state, after.limit, moment.now);
+            }
+            in_force = after;
+            // While it waits, it is written where it was: so it can be advanced again.
+            if phase.waiting.is_none() {
+                position = next;
             }
         }
         if !is_open(&state, now) {
+            phase.stop_waiting();
             position = to;
         }
-        let limit = *spans.at(position).limit;
+        let limit = *limits.of_version(phase.version, self.wall_at(to)).limit;
         Current { tag: self.tag(position), limit, state, stuck: None }
     }
 
@@ -99,17 +118,23 @@ impl RuleHistory {
     fn advance_quota(
         &self,
         mut state: QuotaState,
-        spans: &KeySpans<'_>,
+        limits: &KeyLimits<'_>,
         from: Position,
         to: Position,
     ) -> Current {
-        let mut limit = *spans.at(from).limit;
+        let mut phase = limits.phase_at(from);
+        let mut limit = *limits.of_version(phase.version, self.wall_at(from)).limit;
         for (position, moment) in self.changes(from, to) {
             let version = &self.versions[position.version];
             if let AnyLimit::Quota(quota) = limit {
                 state = quota.current(&state, Period { index: moment.period, ends: None });
             }
-            limit = *spans.at(position).limit;
+            if position.stage == 0 {
+                limits.edit(&mut phase, position.version);
+            } else if version.passed(position.stage).is_next_period {
+                phase.stop_waiting();
+            }
+            limit = *limits.of_version(phase.version, self.wall_at(position)).limit;
             if self.is_back_too_late(position) {
                 let period = Period { index: version.period, ends: None };
                 if let AnyLimit::Quota(quota) = limit {
@@ -128,32 +153,39 @@ impl RuleHistory {
     fn advance_others(
         &self,
         mut state: AnyState,
-        spans: &KeySpans<'_>,
+        limits: &KeyLimits<'_>,
         from: Position,
         to: Position,
     ) -> Current {
-        let mut in_force = spans.at(from);
+        let in_force_at = |at: Position| limits.of_version(at.version, self.wall_at(at));
+        let mut in_force = in_force_at(from);
         let mut limit = *in_force.limit;
-        let mut last = Timestamp::ZERO;
+        let mut last = self.last_change(from, in_force_at);
         let mut stuck: Option<(Position, AnyState, Stuck)> = None;
         for (position, moment) in self.changes(from, to) {
             if self.is_back_too_late(position) {
-                in_force = spans.at(position);
+                in_force = in_force_at(position);
                 (limit, stuck) = (*in_force.limit, None);
-                state = limit.fresh(Period { index: 0, ends: None }).with_held(state.held());
+                state = limit.fresh(NO_PERIOD).with_held(state.held());
                 continue;
             }
-            let next = spans.at(position);
-            if next.span == in_force.span {
+            let next = in_force_at(position);
+            if next.is_same(in_force) {
                 continue;
             }
             let at = moment.now.max(last);
+            if at > last {
+                // What has left a sliding window does not come back when it becomes longer; but
+                // changes at one instant, there and back, are the identity.
+                let before = Timestamp::from_nanos(at.as_nanos() - 1);
+                state = limit.current(&state, before);
+            }
             if let Some((_, _, Stuck { limit: unable, since })) = &mut stuck {
                 state = limit.refilled_by(unable, &state, (*since, at));
                 *since = at;
             }
             if next.limit.can_take_over(&limit, &state, at) {
-                let edited = DecisionTime { now: at, period: Period { index: 0, ends: None } };
+                let edited = DecisionTime { now: at, period: NO_PERIOD };
                 state = next.limit.carry_over(&limit, &state, edited);
                 (limit, stuck) = (*next.limit, None);
             } else {
@@ -174,13 +206,35 @@ impl RuleHistory {
         }
     }
 
-    /// The number that the newest version has for a period of an earlier one.
-    pub(crate) fn period_since(&self, tag: u32, period: u64) -> u64 {
-        let first = self.locate(tag).version;
-        let pairs = self.versions[first..].iter().zip(&self.versions[first + 1..]);
+    /// The number that a version has for a period of an earlier one.
+    pub(crate) fn renumbered(&self, (tag, period): (u32, u64), to: u32) -> u64 {
+        let (first, last) = (self.locate(tag).version, self.locate(to).version);
+        let versions = &self.versions[first..=last.max(first)];
+        let pairs = versions.iter().zip(&versions[1..]);
         pairs.fold(period, |period, (before, version)| {
             if before.has_cycle_of(version) { period } else { version.renumbered(period) }
         })
+    }
+
+    /// When the limit of a key changed at a position, if it did; else some time before.
+    fn last_change<'a>(
+        &self,
+        mut position: Position,
+        in_force_at: impl Fn(Position) -> InForce<'a>,
+    ) -> Timestamp {
+        let at = self.moment(position).now;
+        let in_force = in_force_at(position);
+        while self.moment(position).now == at {
+            let before = self.previous(position);
+            if before == position {
+                break;
+            }
+            if !in_force_at(before).is_same(in_force) {
+                return at;
+            }
+            position = before;
+        }
+        Timestamp::ZERO
     }
 
     /// When the first change after a position came, up to another one.
@@ -202,7 +256,7 @@ impl RuleHistory {
     }
 
     /// How many changes came by themselves before the next edit.
-    fn last_stage(&self, version: usize) -> u32 {
+    pub(super) fn last_stage(&self, version: usize) -> u32 {
         let (it, next) = (&self.versions[version], &self.versions[version + 1]);
         it.stage_at(next.at.wall, next.period_before)
     }
@@ -238,18 +292,25 @@ impl RuleHistory {
         }
     }
 
-    /// Whether a rule is back there after it was gone for so long that its states were dropped.
-    fn is_back_too_late(&self, position: Position) -> bool {
+    /// Whether a rule that was gone is back there.
+    fn is_return(&self, position: Position) -> bool {
         let (version, before) = (&self.versions[position.version], self.before(position));
-        position.stage == 0
-            && before.is_removed
-            && !version.is_removed
-            && version.at.now >= before.at.now.saturating_add(REMOVED_FOR)
+        position.stage == 0 && before.is_removed && !version.is_removed
     }
 
-    /// Whether a change waits for the end of a key's open window.
-    fn waits_for_window(&self, position: Position) -> bool {
-        let version = &self.versions[position.version];
-        position.stage == 0 && version.effective == Effective::Next
+    /// The same, after it was gone for so long that its states were dropped.
+    fn is_back_too_late(&self, position: Position) -> bool {
+        let (version, before) = (&self.versions[position.version], self.before(position));
+        let dropped = before.at.now.saturating_add(REMOVED_FOR);
+        self.is_return(position) && version.at.now >= dropped
+    }
+}
+
+/// Units on hold alone open no window, so none keeps its end under another limit.
+fn forget_end_of_hold(state: &mut AnyState, limit: &AnyLimit, now: Timestamp) {
+    if let (AnyState::Window(state), AnyLimit::Window(limit)) = (state, limit)
+        && state.used == 0
+    {
+        state.ends_ns = state.ends_ns.min(limit.end_of_window_at(now));
     }
 }

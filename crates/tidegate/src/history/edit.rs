@@ -65,7 +65,6 @@ impl RuleHistory {
         if !is_same_cycle || newest.is_removed {
             // A calendar that is no longer followed has no next period.
             edit.effective = Effective::Now;
-            history.end_waiting(edit.tag);
         }
         if !is_same_cycle || *history.common() != limits.common {
             history.replace_common(limits.common, edit.tag);
@@ -102,27 +101,6 @@ impl RuleHistory {
             }
         }
         self
-    }
-
-    /// Edits that still wait count with this version.
-    fn end_waiting(&mut self, tag: u32) {
-        let newest = self.newest();
-        let Some(last) = newest.waits_for else { return };
-        let waits = |it: u32| {
-            let version = self.version(it);
-            version.effective == Effective::Next && version.period >= last
-        };
-        let waiting: Vec<(bool, bool)> = (self.spans.iter())
-            .map(|span| (waits(span.from), span.to.is_some_and(waits)))
-            .collect();
-        for (span, (from, to)) in self.spans.iter_mut().zip(waiting) {
-            if from {
-                Arc::make_mut(span).from = tag;
-            }
-            if to {
-                Arc::make_mut(span).to = Some(tag);
-            }
-        }
     }
 
     fn replace_common(&mut self, limit: AnyLimit, tag: u32) {
@@ -268,15 +246,18 @@ impl RuleHistory {
         };
         version.period = version.decided_at(times).period.index;
         version.period_before = version.period;
+        // Keys whose limit this edit does not change go on waiting.
         let waiting = waiting.filter(|last| {
-            self.versions.last().is_some_and(|before| before.has_cycle_of(&version))
-                && version.period <= *last
+            let is_followed =
+                self.versions.last().is_some_and(|it| it.has_cycle_of(&version) && !it.is_removed);
+            is_followed && version.period <= *last
         });
         let waits = effective == Effective::Next && version.cycle.is_some();
         version.waits_for = waiting.or(waits.then_some(version.period));
         let end = |span: &Arc<Span>| {
-            // One that an edit has ended may still be in force until the next period.
-            let is_over = span.to.is_some_and(|_| version.waits_for.is_none());
+            // One that an edit has ended may still be in force, where edits wait.
+            let waits = version.waits_for.is_some() || effective == Effective::Next;
+            let is_over = span.to.is_some() && !waits;
             span.until.filter(|until| !is_over && *until > times.wall)
         };
         let mut ends: Vec<Timestamp> = self.spans.iter().filter_map(end).collect();

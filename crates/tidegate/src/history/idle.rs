@@ -19,13 +19,12 @@ impl History {
         ends: Timestamp,
     ) -> bool {
         let Some(rule) = self.rule_of(stored.tag) else { return true };
-        let newest = rule.newest();
         if rule.is_gone_at(now) {
             return true;
         }
         match stored.state {
             AnyState::Quota(state) => {
-                let is_over = ends <= now || newest.is_round_over(state.period);
+                let is_over = rule.is_over(stored.tag, state.period, (now, ends));
                 let is_used = state.used > 0 && !is_over;
                 !rule.may_carry() && !is_used && state.held == 0 && !rule.owes(&state, is_over)
             }
@@ -50,6 +49,18 @@ impl Version {
 }
 
 impl RuleHistory {
+    /// Whether a period is over. `ends` is when it was to end, as the calendar was then.
+    fn is_over(&self, tag: u32, period: u64, (now, ends): (Timestamp, Timestamp)) -> bool {
+        let newest = self.newest();
+        let since = &self.versions[self.locate(tag).version..];
+        if since.iter().zip(&since[1..]).all(|(before, after)| before.has_cycle_of(after)) {
+            return ends <= now || newest.is_round_over(period);
+        }
+        // Under another calendar it is another period.
+        let open = newest.decided_at(newest.at.at(now)).period.index;
+        self.renumbered((tag, period), newest.tag) < open
+    }
+
     /// Whether the rule has been gone for so long that its states are dropped.
     pub(crate) fn is_gone_at(&self, now: Timestamp) -> bool {
         let newest = self.newest();
@@ -92,9 +103,8 @@ impl RuleHistory {
     /// Whether a state whose version was dropped is idle, whatever limits it counts under.
     fn is_idle_since_cut(&self, state: &AnyState, now: Timestamp) -> bool {
         let Some(next) = self.versions.get(1) else { return false };
-        self.limits().all(|limit| {
-            limit.is_idle(&limit.fully_used(state, next.at.now, next.period), now)
-        })
+        self.limits()
+            .all(|limit| limit.is_idle(&limit.fully_used(state, next.at.now, next.period), now))
     }
 
     /// Whether a state is idle whatever limits it counted under.

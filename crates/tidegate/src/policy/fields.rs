@@ -323,7 +323,11 @@ pub(crate) static SERVER: Section = Section {
             COUNT,
             "Maximum concurrent connections of one address or user. Default: half of all.",
         ),
-        optional("max_keys", COUNT, "Maximum number of keys, in total over all rules. Default: 16777216."),
+        optional(
+            "max_keys",
+            COUNT,
+            "Maximum number of keys, in total over all rules. Default: 16777216.",
+        ),
         optional(
             "when_full",
             ValueKind::Choice(&["share", "deny", "allow"]),

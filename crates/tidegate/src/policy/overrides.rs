@@ -58,7 +58,6 @@ impl Override {
     /// Whether it applies to this request, at this time.
     #[must_use]
     pub fn applies(&self, attributes: &Attributes<'_>, unix_ns: u64) -> bool {
-        self.is_on(unix_ns)
-            && self.key.iter().all(|condition| condition.holds(attributes))
+        self.is_on(unix_ns) && self.key.iter().all(|condition| condition.holds(attributes))
     }
 }

@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use tidegate_core::Timestamp;
 
 use super::memory::{MemoryStore, Undo};
+use super::record::{EditRecord, Record, RoundRecord};
 use super::{
     Adoption, Charge, Decided, Deciding, Durable, HoldId, NowOrLater, Outage, Plan, RefundFailure,
     SettleFailure, Settled, Settlement, StoredEdits, sealed,
@@ -28,7 +29,6 @@ use crate::store::block_on;
 use crate::table::WhenFull;
 use crate::transition::HoldItem;
 use log::{Log, WaitDurable};
-use super::record::{EditRecord, Record, RoundRecord};
 use recorder::Recorder;
 use recovery::{Recovered, RecoveryBounds, recover};
 use writer::{SegmentSizes, SegmentWriter};

@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
-pub(crate) use hold_tables::{CachedDecisions, CachedResult, Hold, HoldTables};
+#[cfg(feature = "durable")]
+pub(crate) use durable::Undo;
+pub(crate) use hold_tables::{CachedDecisions, CachedResult, EndKind, Hold, HoldEnd, HoldTables};
 pub(crate) use journal::{
     ActionKind, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
-#[cfg(feature = "durable")]
-pub(crate) use state_image::Undo;
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
@@ -41,6 +41,8 @@ use hold_tables::BodyMismatch;
 use overflow::Overflow;
 use slot::{AnyLocked, SlotLine};
 
+#[cfg(feature = "durable")]
+mod durable;
 mod edits;
 mod fast;
 mod hold_tables;

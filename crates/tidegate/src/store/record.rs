@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{
-    BucketState, CooldownState, Decision, QuotaState, Timestamp, WindowState,
-};
+use tidegate_core::{BucketState, CooldownState, Decision, QuotaState, Timestamp, WindowState};
 
 use crate::any_limit::{AnyLimit, AnyState, Decisions};
 use crate::history::StoredState;
 use crate::keyed::{pack_sliding, unpack_sliding};
 use crate::policy::Durability;
 use crate::store::memory::{
-    ActionKind, CachedDecisions, CachedResult, Hold, JournalBooking, JournalEntry,
-    JournalTransfer, StateImage,
+    ActionKind, CachedDecisions, CachedResult, EndKind, Hold, HoldEnd, JournalTransfer, StateImage,
 };
+#[cfg(feature = "durable")]
+use crate::store::memory::{JournalBooking, JournalEntry};
 use crate::store::{Decided, HoldId, KeyName, NewHold};
 use crate::table::{Narrow, Tagged, WIDE_WORDS};
 use crate::transition::HoldItem;
@@ -255,6 +254,7 @@ impl KeyRecord {
     }
 
     /// Leaves nothing of the name but its length.
+    #[cfg(feature = "durable")]
     pub(in crate::store) fn erase(&mut self) {
         (self.hash, self.is_erased) = (0, true);
         for (_, value) in &mut self.name.parts {
@@ -296,14 +296,11 @@ impl ActionsRecord {
 
 impl KeyedAction {
     /// An action, with numbers for keys.
-    pub(in crate::store) fn new(
-        entry: &JournalEntry,
-        number: impl Fn(u64) -> Option<u64>,
-    ) -> Self {
+    #[cfg(feature = "durable")]
+    pub(in crate::store) fn new(entry: &JournalEntry, number: impl Fn(u64) -> Option<u64>) -> Self {
         let JournalEntry { kind, at, hold, note, bookings, .. } = entry;
-        let keyed = |booking: &JournalBooking| {
-            Some((number(booking.hash)?, booking.entry, booking.units))
-        };
+        let keyed =
+            |booking: &JournalBooking| Some((number(booking.hash)?, booking.entry, booking.units));
         let bookings = bookings.iter().filter_map(keyed).collect();
         Self { kind: *kind, at: *at, hold: *hold, note: note.clone(), bookings }
     }
@@ -414,12 +411,13 @@ fn write_hold(out: &mut ByteWriter, hold: &Hold) {
     out.number(u64::try_from(hold.length.as_nanos()).unwrap_or(u64::MAX));
     time(out, hold.expires);
     out.number(hold.fence);
-    out.option(hold.settled, time);
+    out.option(hold.end, write_end);
     out.option(hold.name, write_pair);
     out.list(hold.items.iter(), |out, item| {
         out.number(item.tag.into());
         out.word(item.hash);
         out.number(item.units);
+        out.number(item.debt);
         out.number(item.period);
         out.byte(u8::from(item.is_by_request));
         out.byte(durability_byte(item.durability));
@@ -435,13 +433,14 @@ fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
         length: Duration::from_nanos(from.number()?),
         expires: read_time(from)?,
         fence: from.number()?,
-        settled: from.option(read_time)?,
+        end: from.option(read_end)?,
         name: from.option(read_pair)?,
         items: SmallVec::from_vec(from.list(|from| {
             Ok(HoldItem {
                 tag: from.small()?,
                 hash: from.word()?,
                 units: from.number()?,
+                debt: from.number()?,
                 period: from.number()?,
                 is_by_request: from.byte()? == 1,
                 durability: read_durability(from)?,
@@ -453,6 +452,32 @@ fn read_hold(from: &mut ByteReader<'_>) -> Result<Hold, Malformed> {
                 key: Arc::new([]),
             })
         })?),
+    })
+}
+
+fn write_end(out: &mut ByteWriter, end: HoldEnd) {
+    time(out, end.at);
+    match end.settlement {
+        EndKind::Commit { actual } => {
+            out.byte(1);
+            out.option(actual, ByteWriter::number);
+        }
+        EndKind::Cancel => out.byte(2),
+    }
+    [end.units, end.debt, end.forgiven].into_iter().for_each(|units| out.number(units));
+}
+
+fn read_end(from: &mut ByteReader<'_>) -> Result<HoldEnd, Malformed> {
+    Ok(HoldEnd {
+        at: read_time(from)?,
+        settlement: match from.byte()? {
+            1 => EndKind::Commit { actual: from.option(ByteReader::number)? },
+            2 => EndKind::Cancel,
+            _ => return Err(Malformed),
+        },
+        units: from.number()?,
+        debt: from.number()?,
+        forgiven: from.number()?,
     })
 }
 

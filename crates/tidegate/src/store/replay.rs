@@ -181,7 +181,7 @@ fn restore(
     holds: &[(HoldId, Hold)],
     last: Timestamp,
 ) -> Result<(), NoSlotForState> {
-    let open = holds.iter().filter(|(_, hold)| hold.settled.is_none());
+    let open = holds.iter().filter(|(_, hold)| hold.end.is_none());
     let held: HashSet<u64> =
         open.flat_map(|(_, hold)| hold.items.iter().map(|item| item.hash)).collect();
     for state in states {

@@ -42,8 +42,8 @@ pub(super) fn reserve_and_cancel_is_the_identity<S: Store>(make: Make<'_, S>) {
             desk.cancel(id);
             let after = desk.peek(ADA, 1);
             assert_eq!(before.decision(), after.decision(), "{limit} at {now}");
-            assert_eq!(desk.engine.cancel(id).wait(), Err(SettleError::Gone));
-            assert_eq!(desk.engine.commit(id, None).wait(), Err(SettleError::Gone));
+            assert_eq!(desk.engine.cancel(id).wait(), Ok(0), "the same again");
+            assert_eq!(desk.engine.commit(id, None).wait(), Err(SettleError::Cancelled));
         }
     }
 }

@@ -98,7 +98,7 @@ fn an_idempotency_key_does_not_share_a_slot_and_ends_with_its_reservation() {
     assert_ne!(second, third, "and what has expired");
     engine.commit(third, None).wait().unwrap();
     assert_eq!(reserve(), third, "but not what was charged");
-    assert_eq!(engine.refund_hold(first, 1).wait(), Err(SettleError::Gone));
+    assert_eq!(engine.refund_hold(first, 1).wait(), Err(SettleError::Cancelled));
 }
 
 #[test]

@@ -126,7 +126,8 @@ fn rule(limit: &str, more: &str) -> String {
     format!("[[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}\n{more}\n")
 }
 
-const OTHER: &str = "[[rule]]\nname = \"other\"\ndomain = \"other\"\nwindow = { max = 1, per = \"1s\" }\n";
+const OTHER: &str =
+    "[[rule]]\nname = \"other\"\ndomain = \"other\"\nwindow = { max = 1, per = \"1s\" }\n";
 
 #[test]
 fn waiting_edit_that_has_counted_is_not_undone_by_an_edit_elsewhere() {
@@ -330,4 +331,92 @@ fn snapshot_keeps_overrides_holds_and_idempotency_keys() {
     assert!(restored.engine.check(&named).wait().unwrap().is_allowed());
     assert_eq!(restored.engine.commit(hold, None).wait().unwrap(), 10);
     assert_eq!(restored.left(), 100 - 75 + 5);
+}
+
+#[test]
+fn hold_of_a_closed_period_takes_no_room_in_another_calendar() {
+    let quota = |max: u64, per: &str| {
+        let quota = format!("quota = {{ max = {max}, per = \"{per}\" }}");
+        rule(&quota, "reserve_for = \"65s\"")
+    };
+    everywhere!(&quota(1, "minute"), desk => {
+        desk.wait(Duration::from_secs(5));
+        let reserve = || desk.engine.reserve(&ada()).wait().unwrap().hold().unwrap();
+        let first = reserve();
+        desk.wait(Duration::from_secs(62)).edit(&quota(2, "hour"));
+        desk.wait(Duration::from_millis(1_906));
+        let second = reserve();
+        assert_eq!(desk.left(), 1);
+        desk.wait(Duration::from_millis(1_094));
+        assert_eq!(desk.left(), 1, "the first has expired");
+        assert!(desk.engine.cancel(first).wait().is_err());
+        desk.engine.cancel(second).wait().unwrap();
+        assert_eq!(desk.left(), 2);
+    });
+}
+
+#[test]
+fn other_keys_do_not_take_the_slot_of_a_key_whose_calendar_has_changed() {
+    let quota = |per: &str| rule(&format!("quota = {{ max = 1, per = \"{per}\" }}"), "");
+    everywhere!(&quota("minute"), desk => {
+        assert!(desk.charge(1));
+        desk.edit(&quota("hour")).wait(Duration::from_secs(61));
+        for other in 0..200 {
+            let name = format!("other-{other}");
+            let request = [("user", name.as_str())];
+            let _ = desk.engine.check(&Request::new("default", &request)).wait().unwrap();
+        }
+        assert_eq!(desk.left(), 0);
+    });
+}
+
+#[test]
+fn commit_of_a_closed_period_is_booked_there_when_the_calendar_changes() {
+    let quota = |per: &str, more: &str| {
+        rule(&format!("quota = {{ max = 1, per = \"{per}\", debt = \"none\" }}"), more)
+    };
+    let given = "override = [{ key = { user = \"a*\" }, max = 3 }]";
+    everywhere!(&quota("minute", given), desk => {
+        let hold = desk.engine.reserve(&ada().cost(2)).wait().unwrap().hold().unwrap();
+        desk.minutes(1).edit(&quota("hour", ""));
+        assert_eq!(desk.engine.commit(hold, None).wait().unwrap(), 2);
+        assert_eq!(desk.left(), 1);
+    });
+}
+
+#[test]
+fn hold_that_expires_before_an_edit_is_released_under_the_limit_of_then() {
+    let bucket = |rate: &str, burst: u64| {
+        let bucket = format!("bucket = {{ rate = \"{rate}\", burst = {burst} }}");
+        rule(&bucket, "reserve_for = \"9s\"")
+    };
+    everywhere!(&bucket("7/2s", 4), desk => {
+        let _ = desk.engine.reserve(&ada()).wait().unwrap();
+        // Nothing comes between the expiry and the edit.
+        desk.clock.advance(Duration::from_secs(60));
+        let _ = desk.engine.replace_policy("test", policy(&bucket("1/h", 1)));
+        desk.clock.advance(Duration::from_secs(60));
+        assert_eq!(desk.left(), 1);
+    });
+}
+
+#[test]
+fn limit_of_an_unlimited_key_changes_with_the_common_one() {
+    let bucket = |rate: &str, burst: u64, more: &str| {
+        let bucket = format!("bucket = {{ rate = \"{rate}\", burst = {burst} }}");
+        rule(&bucket, &format!("reserve_for = \"2s\"\n{more}"))
+    };
+    let given = "override = [{ key = { user = \"a*\" }, rate = \"1/s\", burst = 5 }]";
+    everywhere!(&bucket("1/s", 1, given), desk => {
+        let _ = desk.engine.reserve(&ada().cost(1)).wait().unwrap();
+        let _ = desk.engine.replace_policy("test", policy(&bucket("7/s", 1, "")));
+        desk.clock.advance(Duration::from_millis(1));
+        let key = vec![Condition::new("user", ["a*"]).unwrap()];
+        desk.set(Override::new(key.clone(), Grant::Unlimited));
+        desk.clock.advance(Duration::from_nanos(183_000_001));
+        let _ = desk.engine.replace_policy("test", policy(&bucket("1/s", 1, "")));
+        desk.clock.advance(Duration::from_millis(1_816));
+        desk.engine.drop_override("test", ("default", "r"), &key).unwrap();
+        assert_eq!(desk.left(), 1);
+    });
 }

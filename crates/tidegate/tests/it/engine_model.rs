@@ -114,13 +114,14 @@ impl Any {
     }
 
     /// Returns what was charged, and what of it can be refunded.
-    fn commit(&self, state: &mut State, held: HeldUnits, actual: u64, at: At) -> (u64, u64) {
+    /// Returns what was charged, and of that what can be refunded and what is owed.
+    fn commit(&self, state: &mut State, held: HeldUnits, actual: u64, at: At) -> (u64, [u64; 2]) {
         let (period, units) = (self.period(at), held.units);
         let charged = each!(self, state, l, s => l.commit(s, units, actual, at.now), q, _r => {
             let committed = q.commit(s, held, actual, period);
-            return (committed.charged, committed.charged - committed.closed);
+            return (committed.charged, [committed.charged - committed.closed, committed.debt]);
         });
-        (charged, charged)
+        (charged, [charged, 0])
     }
 
     fn refund(&self, state: &mut State, units: u64, at: At) -> u64 {
@@ -133,16 +134,16 @@ impl Any {
     fn refund_charge(
         &self,
         state: &mut State,
-        (charge, left): (&mut State, &mut u64),
+        (charge, [left, debt]): (&mut State, [&mut u64; 2]),
         units: u64,
         at: At,
     ) -> u64 {
         if let (Self::Quota(limit, _), State::Quota(state), State::Quota(charge)) =
             (self, &mut *state, &mut *charge)
         {
-            let mut of_hold = QuotaCharge { state: *charge, units: *left };
+            let mut of_hold = QuotaCharge { state: *charge, units: *left, debt: *debt };
             let refunded = limit.refund_charge(state, &mut of_hold, units, self.period(at));
-            (*charge, *left) = (of_hold.state, of_hold.units);
+            (*charge, *left, *debt) = (of_hold.state, of_hold.units, of_hold.debt);
             return refunded;
         }
         let refunded = self.refund_left(state, charge, units.min(*left), at);
@@ -288,6 +289,8 @@ impl Ruled {
 struct Entry {
     limit: Any,
     state: State,
+    /// When it came under that limit.
+    since: Timestamp,
 }
 
 type Key = (usize, String);
@@ -297,6 +300,8 @@ struct ModelItem {
     key: Key,
     /// On hold, or what of the charge can be refunded.
     units: u64,
+    /// What of the charge is owed.
+    debt: u64,
     period: u64,
     is_by_request: bool,
     /// The state after the charge.
@@ -314,6 +319,8 @@ struct ModelHold {
     items: Vec<ModelItem>,
     expires: Timestamp,
     is_open: bool,
+    /// How it was settled, and the result: committed with these units, or cancelled.
+    ended: Option<(Option<Option<u64>>, u64)>,
 }
 
 #[derive(Default)]
@@ -366,7 +373,11 @@ impl Model {
             let key = (number, key_of(&rule.given, user, org));
             let limit = *rule.limit_of(user);
             let before = self.states.get(&key).cloned();
-            let before = before.unwrap_or_else(|| Entry { limit, state: limit.fresh(at) });
+            let before = before.unwrap_or_else(|| Entry {
+                limit,
+                state: limit.fresh(at),
+                since: Timestamp::ZERO,
+            });
             assert_eq!(before.limit, limit, "edits go through all states");
             let mut after = before.clone();
             let cost = if cost == 0 { 0 } else { rule.given.fixed_cost.unwrap_or(cost) };
@@ -395,7 +406,7 @@ impl Model {
                 if after.state != before.state {
                     self.states.insert(key.clone(), after.clone());
                 }
-            } else if decision.is_allowed() {
+            } else if decision.is_allowed() || after.state != before.state {
                 decision = before.limit.peek(&before.state, cost, at);
             }
             if decision.is_allowed() {
@@ -404,7 +415,8 @@ impl Model {
                     _ => 0,
                 };
                 let is_by_request = rule.fixed_cost.is_none();
-                items.push(ModelItem { key, units: cost, period, is_by_request, charged: None });
+                let (debt, charged) = (0, None);
+                items.push(ModelItem { key, units: cost, debt, period, is_by_request, charged });
             }
             expected.rules.push((number, rule.is_shadow, decision));
         }
@@ -413,7 +425,7 @@ impl Model {
             let length = Duration::from_secs(lengths.min().unwrap());
             expected.hold = Some(self.holds.len());
             let expires = at.now.saturating_add(length);
-            self.holds.push(ModelHold { items, expires, is_open: true });
+            self.holds.push(ModelHold { items, expires, is_open: true, ended: None });
         }
         expected
     }
@@ -422,8 +434,9 @@ impl Model {
         self.expire(at);
         let held = &mut self.holds[hold];
         if !std::mem::replace(&mut held.is_open, false) {
-            return None;
+            return held.ended.filter(|(how, _)| *how == Some(actual)).map(|(_, units)| units);
         }
+        let committed = actual;
         let (mut most, mut least) = (0, None);
         for item in &mut held.items {
             let actual = actual.filter(|_| item.is_by_request).unwrap_or(item.units);
@@ -434,10 +447,10 @@ impl Model {
                 continue;
             }
             // Without carry, the state of a hold whose period is over can be gone.
-            let fresh = || Entry { limit: *limit, state: limit.fresh(at) };
+            let fresh = || Entry { limit: *limit, state: limit.fresh(at), since: Timestamp::ZERO };
             let entry = self.states.entry(item.key.clone()).or_insert_with(fresh);
             let (charged, left) = entry.limit.commit(&mut entry.state, item.on_hold(), actual, at);
-            item.units = left;
+            [item.units, item.debt] = left;
             most = most.max(charged);
             if item.is_by_request && !matches!(entry.state, State::Cooldown(_)) {
                 least = Some(least.map_or(charged, |least: u64| least.min(charged)));
@@ -445,15 +458,18 @@ impl Model {
             item.charged = Some(entry.clone());
         }
         // What was not charged somewhere is for the host to book.
-        Some(least.unwrap_or(most))
+        let units = least.unwrap_or(most);
+        held.ended = Some((Some(committed), units));
+        Some(units)
     }
 
     fn cancel(&mut self, hold: usize, at: At) -> Option<u64> {
         self.expire(at);
         let held = &mut self.holds[hold];
         if !std::mem::replace(&mut held.is_open, false) {
-            return None;
+            return held.ended.filter(|(how, _)| how.is_none()).map(|(_, units)| units);
         }
+        held.ended = Some((None, 0));
         for item in std::mem::take(&mut held.items) {
             if let Some(entry) = self.states.get_mut(&item.key) {
                 entry.limit.commit(&mut entry.state, item.on_hold(), 0, at);
@@ -466,11 +482,11 @@ impl Model {
     fn refund_hold(&mut self, hold: usize, units: u64, at: At) -> u64 {
         let mut most = 0;
         for item in &mut self.holds[hold].items {
-            let ModelItem { key, units: left, charged: Some(charged), .. } = item else {
+            let ModelItem { key, units: left, debt, charged: Some(charged), .. } = item else {
                 continue;
             };
             let Some(entry) = self.states.get_mut(key) else { continue };
-            let charge = (&mut charged.state, left);
+            let charge = (&mut charged.state, [left, debt]);
             most = most.max(entry.limit.refund_charge(&mut entry.state, charge, units, at));
         }
         most
@@ -564,7 +580,22 @@ impl Model {
 fn take_over(rule: &Ruled, key: &str, entry: &mut Entry, at: At) {
     let limit = *rule.limit_of(key.split('/').next().unwrap());
     if limit != entry.limit {
+        // What has left a sliding window does not come back; there and back at once is the
+        // identity.
+        if let (Any::Sliding(old), State::Sliding(state)) = (entry.limit, &mut entry.state)
+            && entry.since < at.now
+        {
+            let before = Timestamp::from_nanos(at.now.as_nanos() - 1);
+            *state = old.current(state, before);
+        }
+        // Units on hold alone open no window.
+        if let (Any::Window(new), State::Window(state)) = (limit, &mut entry.state)
+            && state.used == 0
+        {
+            state.ends_ns = state.ends_ns.min(new.end_of_window_at(at.now));
+        }
         entry.state = limit.carry_over(&entry.limit, &entry.state, at);
+        entry.since = at.now;
     }
     entry.limit = limit;
 }

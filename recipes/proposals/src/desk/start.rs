@@ -85,7 +85,7 @@ impl Desk {
         for hold in state.open_enrolments() {
             let note = Note::Cancelled { reason: "enrolled".into() };
             match engine.cancel_noting(hold, &note.to_text()).wait() {
-                Ok(_) | Err(SettleError::Gone) => {}
+                Ok(_) | Err(SettleError::Gone | SettleError::Committed { .. }) => {}
                 Err(_) => return Err(StartError::Outage),
             }
             state.apply(Fact::held(FactKind::Cancel, hold, Some(note)));

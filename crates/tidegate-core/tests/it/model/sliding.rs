@@ -169,7 +169,11 @@ impl Picture for SlidingPicture {
             seen.charge(cost, now);
         }
         let taken = if allowed { taken + wanted } else { taken };
-        let empty_at = if seen.marks.is_empty() { now.into() } else { seen.falls_to(0) };
+        let empty_at = match seen.marks.is_empty() {
+            _ if self.held > 0 => u128::MAX,
+            true => now.into(),
+            false => seen.falls_to(0),
+        };
         let remaining = max.saturating_sub(taken).try_into().unwrap();
         Summary { allowed, remaining, wait, reset: reset_at(empty_at, now) }
     }

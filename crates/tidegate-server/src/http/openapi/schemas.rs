@@ -89,13 +89,16 @@ pub(super) fn all() -> Value {
             "fence": count(),
             "expires_in_ms": nullable_count(),
         })), &["fence"]),
-        "charged": object(json!({ "charged": count() }), &[]),
+        "charged": object(
+            json!({ "charged": count(), "debt": count(), "forgiven": count() }),
+            &[],
+        ),
         "refunded": object(json!({ "refunded": count() }), &[]),
         "renewed": object(json!({ "expires_in_ms": nullable_count() }), &[]),
         "explanation": object(explanation(), &[]),
         "rule-explanation": rule_explanation(),
         "problem": object(problem(), &[
-            "pointer", "line", "column", "violated-policies", "retry_after_ms", "retry",
+            "pointer", "line", "column", "settled", "units", "violated-policies", "retry_after_ms", "retry",
         ]),
     })
 }
@@ -209,7 +212,12 @@ fn rule_explanation() -> Value {
             "rule": { "type": "string" },
             "applies": { "const": false },
             "denies": { "type": "boolean" },
-            "why": { "type": "string" },
+            "why": {
+                "type": "string",
+                "description": "The request does not match, another rule of the group comes first, \
+                                an attribute of the key is missing, an override lifts the limit, or \
+                                the cost table of a rule in shadow mode does not cover the request",
+            },
         }),
         &[],
     );
@@ -225,6 +233,8 @@ fn problem() -> Value {
         "pointer": { "type": "string", "description": "The position in the body, as JSON pointer" },
         "line": { "type": "integer", "minimum": 0 },
         "column": { "type": "integer", "minimum": 0 },
+        "settled": { "enum": ["committed", "cancelled"] },
+        "units": count(),
         "violated-policies": { "type": "array", "items": { "type": "string" } },
         "retry_after_ms": count(),
         "retry": { "enum": ["never", "unknown"] },

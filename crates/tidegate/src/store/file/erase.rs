@@ -10,18 +10,18 @@ use std::io;
 
 use tidegate_core::Timestamp;
 
-use crate::store::record::{ByteReader, ByteWriter};
 use super::crc::crc32c;
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{Batches, FileKind, frame};
-use crate::store::record::{KeyRecord, Record};
 use super::segments::Segments;
 use super::{FileStore, FileStoreInner};
 use crate::cycle::Times;
 use crate::policy::Durability;
 use crate::store::block_on;
 use crate::store::memory::CachedResult;
+use crate::store::record::{ByteReader, ByteWriter};
+use crate::store::record::{KeyRecord, Record};
 
 impl FileStore {
     /// Erases the names of all keys in which an attribute has a value; returns how many. The same

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 
-use crate::store::record::{ByteReader};
 use super::disk::{Disk, Folder};
 use super::error::OpenError;
 use super::frame::{Batches, BatchesEnd, FileKind};
-use crate::store::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
 use super::segments::{RecordPosition, SegmentLink, Segments};
 use crate::engine::Change;
 use crate::store::memory::{ActionKind, JournalTransfer as Account};
+use crate::store::record::ByteReader;
+use crate::store::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
 use crate::store::{HoldId, KeyName};
 
 /// The ledger of a store, for reading.

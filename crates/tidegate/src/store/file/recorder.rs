@@ -4,15 +4,15 @@ use std::sync::Mutex;
 
 use tidegate_core::Timestamp;
 
-use crate::store::record::{ByteWriter};
 use super::keys::Keys;
 use super::log::Log;
-use crate::store::record::{ActionsRecord, KeyRecord, KeyedAction, Record, RuleImage};
 use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::memory::{
     CachedResult, Hold, HoldTables, JournalEntry, LimitsChange, MemoryStore, Sink, Width,
 };
+use crate::store::record::ByteWriter;
+use crate::store::record::{ActionsRecord, KeyRecord, KeyedAction, Record, RuleImage};
 
 /// Writes changes in memory to the log.
 #[derive(Debug)]

@@ -1,19 +1,18 @@
 //! Recovers a store from its disk: the newest snapshot, and the log since.
 
-
 use tidegate_core::Timestamp;
 
-use crate::store::record::{ByteReader};
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{Batches, FileHeader, FileKind, HeaderError, SegmentEnd};
 use super::keys::Keys;
-use crate::store::record::{EditRecord, EditedItem, EditedKind, Record};
 use super::segments::{LogEnd, RecordPosition, Segments};
 use crate::engine::{Change, Changed, MOST_CHANGES, Overlay};
-use crate::store::memory::MemoryStore;
-use crate::store::replay::Replay;
 use crate::store::StoredEdits;
+use crate::store::memory::MemoryStore;
+use crate::store::record::ByteReader;
+use crate::store::record::{EditRecord, EditedItem, EditedKind, Record};
+use crate::store::replay::Replay;
 use crate::table::WhenFull;
 
 /// A recovered store.

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::store::record::{ByteReader};
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{
     Batch, Batches, BatchesEnd, FileHeader, FileKind, HEADER_LEN, HeaderError, SegmentEnd,
     was_in_use,
 };
-use crate::store::record::Record;
 use super::writer::ResumePoint;
+use crate::store::record::ByteReader;
+use crate::store::record::Record;
 
 /// The segments that count, oldest first.
 #[derive(Debug)]

@@ -10,14 +10,14 @@ use std::io;
 use tidegate_core::Timestamp;
 
 use super::FileStoreInner;
-use crate::store::record::{ByteWriter};
 use super::disk::DiskFile;
 use super::frame::{FileHeader, FileKind, HEADER_LEN, SegmentEnd, frame};
-use crate::store::record::{ActionsRecord, EditRecord, Record, RoundRecord, RuleImage};
 use crate::locks::lock;
 use crate::policy::Durability;
 use crate::store::block_on;
 use crate::store::memory::Width;
+use crate::store::record::ByteWriter;
+use crate::store::record::{ActionsRecord, EditRecord, Record, RoundRecord, RuleImage};
 use crate::store::sealed::Store as _;
 
 impl FileStoreInner {

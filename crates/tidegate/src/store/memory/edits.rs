@@ -24,9 +24,8 @@ impl MemoryStore {
         }
         self.version.store(adoption.version, Ordering::SeqCst);
         let times = times();
-        let in_force = |rule: &Arc<RuleHistory>| {
-            Arc::new(history.without_forgotten(rule).in_force_at(times))
-        };
+        let in_force =
+            |rule: &Arc<RuleHistory>| Arc::new(history.without_forgotten(rule).in_force_at(times));
         let changed: Vec<LimitsChange> = (adoption.rules.iter())
             .map(|rule| (history.rule(rule.family).cloned(), in_force(rule)))
             .collect();

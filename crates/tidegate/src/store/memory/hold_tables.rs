@@ -35,10 +35,30 @@ pub(crate) struct Hold {
     pub(crate) length: Duration,
     pub(crate) expires: Timestamp,
     pub(crate) fence: u64,
-    /// When it was settled; `None` while it is open.
-    pub(crate) settled: Option<Timestamp>,
+    /// How it was settled; `None` while it is open.
+    pub(crate) end: Option<HoldEnd>,
     /// The idempotency key of its request.
     pub(crate) name: Option<[u64; 2]>,
+}
+
+/// How a hold was settled: the response to the same settlement again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldEnd {
+    pub(crate) at: Timestamp,
+    pub(crate) settlement: EndKind,
+    /// Units charged.
+    pub(crate) units: u64,
+    /// What of it is owed.
+    pub(crate) debt: u64,
+    /// What was not charged.
+    pub(crate) forgiven: u64,
+}
+
+/// What ended a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndKind {
+    Commit { actual: Option<u64> },
+    Cancel,
 }
 
 /// The idempotency key belongs to another request.
@@ -136,20 +156,20 @@ impl HoldTables {
         }
     }
 
-    /// Keeps a settled hold for some time, for refunds.
-    pub(crate) fn settle(
-        &mut self,
-        id: HoldId,
-        items: SmallVec<[HoldItem; INLINE]>,
-        now: Timestamp,
-    ) {
+    /// Replaces the items of a settled hold, after a refund.
+    pub(crate) fn set_items(&mut self, id: HoldId, items: SmallVec<[HoldItem; INLINE]>) {
         if let Some(hold) = self.holds.get_mut(&id) {
-            if hold.settled.is_none() {
-                hold.settled = Some(now);
-                self.due.remove(&(hold.expires, id));
-                self.settled.push_back((now, id));
-            }
             hold.items = items;
+        }
+    }
+
+    /// Keeps a settled hold for some time, for refunds and for the same settlement again.
+    pub(crate) fn settle(&mut self, id: HoldId, items: SmallVec<[HoldItem; INLINE]>, end: HoldEnd) {
+        let now = end.at;
+        if let Some(hold) = self.holds.get_mut(&id) {
+            self.due.remove(&(hold.expires, id));
+            self.settled.push_back((now, id));
+            (hold.items, hold.end) = (items, Some(end));
         }
         let oldest = now.saturating_sub(REMEMBERED_FOR);
         while let Some(&(at, id)) = self.settled.front()
@@ -160,15 +180,20 @@ impl HoldTables {
         }
     }
 
-    /// Drops an open hold, and the idempotency key of its request: if the request is repeated, it
-    /// is a new one.
+    /// Drops an open hold, and the idempotency key of its request.
     pub(crate) fn drop_hold(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.due.remove(&(hold.expires, id));
-        if let Some(name) = hold.name {
+        self.drop_name(hold.name);
+        Some(hold)
+    }
+
+    /// Drops the idempotency key of a hold that charged nothing: if the request is repeated, it is
+    /// a new one.
+    pub(crate) fn drop_name(&mut self, name: Option<[u64; 2]>) {
+        if let Some(name) = name {
             self.names.remove(&name);
         }
-        Some(hold)
     }
 
     /// A hold that has expired, removed.
@@ -226,14 +251,14 @@ impl HoldTables {
     }
 }
 
-/// What a file store needs.
-#[cfg(feature = "durable")]
+/// Snapshots.
 impl HoldTables {
     /// Restores settled holds.
     pub(crate) fn restore_settled(&mut self, mut holds: Vec<(HoldId, Hold)>) {
-        holds.sort_unstable_by_key(|(id, hold)| (hold.settled, *id));
+        let settled_at = |hold: &Hold| hold.end.map_or(Timestamp::ZERO, |end| end.at);
+        holds.sort_unstable_by_key(|(id, hold)| (settled_at(hold), *id));
         for (id, hold) in holds {
-            self.settled.push_back((hold.settled.unwrap_or(Timestamp::ZERO), id));
+            self.settled.push_back((settled_at(&hold), id));
             self.holds.insert(id, hold);
         }
     }
@@ -247,6 +272,15 @@ impl HoldTables {
         }
     }
 
+    /// All cached results.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u64; 2], &CachedResult)> {
+        self.names.iter()
+    }
+}
+
+/// What a file store needs.
+#[cfg(feature = "durable")]
+impl HoldTables {
     /// The states that holds and cached results refer to.
     pub(crate) fn referenced(&self) -> HashSet<u64> {
         let of_holds = self.holds.values().flat_map(|hold| hold.items.iter().map(|it| it.hash));
@@ -257,11 +291,6 @@ impl HoldTables {
     /// The cached result under an idempotency key.
     pub(crate) fn name(&self, name: &[u64; 2]) -> Option<&CachedResult> {
         self.names.get(name)
-    }
-
-    /// All cached results.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u64; 2], &CachedResult)> {
-        self.names.iter()
     }
 
     /// Drops the cached result under an idempotency key, so that a repeat is a new request.

@@ -9,15 +9,14 @@ use super::hold_tables::REMEMBERED_FOR;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::unlocked::look_up_in;
 use super::{
-    ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, FreedQueues, Hold,
-    HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore,
-    NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
+    ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, EndKind, FreedQueues, Hold,
+    HoldEnd, HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer,
+    MemoryStore, NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
 };
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
 use crate::locks::read;
-#[cfg(feature = "durable")]
 use crate::policy::Durability;
 use crate::store::IdempotencyKey;
 use crate::table::{KeyLocation, WideLine};
@@ -28,6 +27,7 @@ use crate::transition::{self, KeyState, View};
 struct KeyToChange {
     hash: u64,
     width: Width,
+    durability: Durability,
 }
 
 impl MemoryStore {
@@ -43,7 +43,7 @@ impl MemoryStore {
         let id = HoldId([self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))]);
         let expires = now.saturating_add(length);
         self.note_hold(entry, id, &items);
-        tables.insert_hold(id, Hold { items, length, expires, fence, settled: None, name });
+        tables.insert_hold(id, Hold { items, length, expires, fence, end: None, name });
         NewHold { id, expires, fence }
     }
 
@@ -67,58 +67,82 @@ impl MemoryStore {
     ) -> Result<Settled, SettleFailure> {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
-        let name = settlement.name();
-        if let Some(units) = refunded_before(&mut tables, name, times.now)? {
-            let expires = Timestamp::ZERO;
-            return Ok(Settled { units, expires, fence: 0, queues: FreedQueues::All });
+        if let Some(units) = refunded_before(&mut tables, settlement.name(), times.now)? {
+            return Ok(Settled { units, is_repeat: true, ..Settled::NOTHING });
         }
         let mut hold = tables.hold(id).ok_or(SettleFailure::Gone)?.clone();
-        let oldest = times.now.saturating_sub(REMEMBERED_FOR);
-        let is_too_old = hold.settled.is_some_and(|settled| settled < oldest);
-        if is_too_old || hold.settled.is_none() == matches!(settlement, Settlement::Refund { .. }) {
-            return Err(SettleFailure::Gone);
+        if let Some(before) = settled_before(&hold, settlement, times.now)? {
+            return Ok(before);
         }
-        let queues = self.freed_queues(&hold);
         let mut entry = JournalEntry::new(ActionKind::of(settlement), times.now);
         entry.note = note.map(Into::into);
         self.note_hold(&mut entry, id, &hold.items);
-        let mut units = 0;
+        let queues = self.freed_queues(&hold);
+        let mut settled = Settled { fence: hold.fence, queues, ..Settled::NOTHING };
         if settlement == Settlement::Renew {
             hold.expires = times.now.saturating_add(hold.length);
             tables.renew(id, hold.expires);
         } else {
-            units = self.settle_items(&mut tables, &mut hold.items, (settlement, times), &mut entry);
-            let hashes = hold.items.iter().map(|item| item.hash);
-            cache_refund(&mut tables, (name, hashes), units, &mut entry);
-            if settlement == Settlement::Cancel {
-                entry.names.extend(hold.name);
-                tables.drop_hold(id);
-            } else {
-                tables.settle(id, hold.items, times.now);
-            }
+            let how = (settlement, times);
+            settled = self.settle_items(&mut tables, &mut hold.items, how, (settled, &mut entry));
+            self.end_hold(&mut tables, (id, hold.clone()), (settlement, settled), &mut entry);
         }
         self.record(&tables, entry);
-        Ok(Settled { units, expires: hold.expires, fence: hold.fence, queues })
+        Ok(Settled { expires: hold.expires, ..settled })
     }
 
-    /// Settles all items of a hold, and returns the units charged or refunded.
+    /// Keeps what is needed of a hold that was settled.
+    fn end_hold(
+        &self,
+        tables: &mut HoldTables,
+        (id, hold): (HoldId, Hold),
+        (settlement, settled): (Settlement, Settled),
+        entry: &mut JournalEntry,
+    ) {
+        let Settled { units, debt, forgiven, .. } = settled;
+        let settlement = match settlement {
+            Settlement::Refund { name, .. } => {
+                let hashes = hold.items.iter().map(|item| item.hash);
+                cache_refund(tables, (name, hashes), units, entry);
+                return tables.set_items(id, hold.items);
+            }
+            Settlement::Renew => return,
+            Settlement::Commit { actual } => EndKind::Commit { actual },
+            Settlement::Cancel => EndKind::Cancel,
+        };
+        if settlement == EndKind::Cancel {
+            entry.names.extend(hold.name);
+            let history = read(&self.history);
+            // Nobody settles a lease twice: a late release is gone.
+            if hold.items.iter().any(|item| history.width_of(item) == Width::None) {
+                tables.drop_hold(id);
+                return;
+            }
+            tables.drop_name(hold.name);
+        }
+        tables.settle(id, hold.items, HoldEnd { at: entry.at, settlement, units, debt, forgiven });
+    }
+
+    /// Settles all items of a hold.
     fn settle_items(
         &self,
         tables: &mut HoldTables,
         items: &mut [HoldItem],
         (settlement, times): (Settlement, Times),
-        entry: &mut JournalEntry,
-    ) -> u64 {
+        (mut settled, entry): (Settled, &mut JournalEntry),
+    ) -> Settled {
         let before: Several<HoldItem> = items.iter().cloned().collect();
-        let (mut most, mut least) = (0, None);
+        let mut least = None;
         self.change(tables, (&before, times), entry, |view, entry| {
             for (index, item) in items.iter_mut().enumerate() {
                 let held = item.units;
                 let outcome = transition::settle_item(view, index, item, settlement);
                 let units = outcome.units;
-                most = most.max(units);
+                settled.units = settled.units.max(units);
+                settled.debt = settled.debt.max(outcome.debt);
                 if item.is_by_request && outcome.counts_units {
                     least = Some(least.map_or(units, |least: u64| least.min(units)));
+                    settled.forgiven = settled.forgiven.max(outcome.forgiven);
                 }
                 if view.history.counts_units(item) {
                     let forgiven = (JournalTransfer::Forgiven, outcome.forgiven);
@@ -131,7 +155,8 @@ impl MemoryStore {
         });
         // The host has to account for what a limit did not charge.
         let is_commit = matches!(settlement, Settlement::Commit { .. });
-        least.filter(|_| is_commit).unwrap_or(most)
+        let units = least.filter(|_| is_commit).unwrap_or(settled.units);
+        Settled { units, ..settled }
     }
 
     /// How durable a settlement of a hold has to be.
@@ -184,15 +209,16 @@ impl MemoryStore {
         entry: &mut JournalEntry,
         change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
     ) -> R {
-        let widths: Several<Width> = {
-            let history = read(&self.history);
-            items.iter().map(|item| history.width_of(item)).collect()
+        let history = read(&self.history);
+        let key = |item: &HoldItem| KeyToChange {
+            hash: item.hash,
+            width: history.width_of(item),
+            durability: self.durable(item.durability),
         };
-        let keys: Several<KeyToChange> = (items.iter().zip(&widths))
-            .map(|(item, width)| KeyToChange { hash: item.hash, width: *width })
-            .collect();
-        let changed = |index: usize| self.durable(items[index].durability);
-        self.with_states(tables, (&keys, times), entry, changed, change)
+        let keys: Several<KeyToChange> = items.iter().map(key).collect();
+        // Limits are locked after lines, never before: see the order of locks.
+        drop(history);
+        self.with_states(tables, (&keys, times), entry, change)
     }
 
     /// Locks the states of keys, calls a function with them, and writes back what it has changed.
@@ -201,7 +227,6 @@ impl MemoryStore {
         tables: &mut HoldTables,
         (keys, times): (&[KeyToChange], Times),
         entry: &mut JournalEntry,
-        durability: impl Fn(usize) -> super::Durability,
         change: impl FnOnce(&mut View<'_>, &mut JournalEntry) -> R,
     ) -> R {
         let (mut lines, slots) = self.lock_keys(keys);
@@ -230,7 +255,7 @@ impl MemoryStore {
                 }
                 (None, ..) => {}
             }
-            entry.note_state(durability(index), key.hash, key.width);
+            entry.note_state(key.durability, key.hash, key.width);
         }
         drop((history, lines));
         for (hash, stored, decided_at) in new {
@@ -353,19 +378,18 @@ impl MemoryStore {
         let key = |charge: &Charge<'_>| KeyToChange {
             hash: charge.hash,
             width: Width::of(charge.limit),
+            durability: self.durability(charge),
         };
         let keys: Several<KeyToChange> = plan.charges.iter().map(key).collect();
         let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
         entry.note = plan.note.map(Into::into);
-        let durability = |index: usize| self.durability(&plan.charges[index]);
         let forget = |view: &mut View<'_>, _: &mut JournalEntry| {
             let forget = |(index, charge): (usize, &Charge<'_>)| {
-                !matches!(charge.limit, AnyLimit::Slots(_))
-                    && transition::forget(view, index, plan)
+                !matches!(charge.limit, AnyLimit::Slots(_)) && transition::forget(view, index, plan)
             };
             plan.charges.iter().enumerate().map(forget).filter(|is_known| *is_known).count()
         };
-        let count = self.with_states(&mut tables, (&keys, times), &mut entry, durability, forget);
+        let count = self.with_states(&mut tables, (&keys, times), &mut entry, forget);
         self.record(&tables, entry);
         count > 0
     }
@@ -398,6 +422,36 @@ impl History {
     fn counts_units(&self, item: &HoldItem) -> bool {
         let limit = self.rule_of(item.tag).map(|rule| rule.common());
         !matches!(limit, None | Some(AnyLimit::Cooldown(_) | AnyLimit::Slots(_)))
+    }
+}
+
+/// The result of the same settlement before; an error if it was another one.
+fn settled_before(
+    hold: &Hold,
+    settlement: Settlement,
+    now: Timestamp,
+) -> Result<Option<Settled>, SettleFailure> {
+    let is_refund = matches!(settlement, Settlement::Refund { .. });
+    let Some(end) = hold.end else {
+        return if is_refund { Err(SettleFailure::Gone) } else { Ok(None) };
+    };
+    let is_same = match (settlement, end.settlement) {
+        (Settlement::Commit { actual }, EndKind::Commit { actual: before }) => actual == before,
+        (Settlement::Cancel, EndKind::Cancel) => true,
+        _ => false,
+    };
+    match end.settlement {
+        _ if end.at < now.saturating_sub(REMEMBERED_FOR) => Err(SettleFailure::Gone),
+        _ if is_same => {
+            let HoldEnd { units, debt, forgiven, .. } = end;
+            let (expires, fence) = (hold.expires, hold.fence);
+            let repeat = Settled { units, debt, forgiven, is_repeat: true, ..Settled::NOTHING };
+            Ok(Some(Settled { expires, fence, ..repeat }))
+        }
+        _ if settlement == Settlement::Renew => Err(SettleFailure::Gone),
+        EndKind::Commit { .. } if is_refund => Ok(None),
+        EndKind::Commit { .. } => Err(SettleFailure::Committed { units: end.units }),
+        EndKind::Cancel => Err(SettleFailure::Cancelled),
     }
 }
 

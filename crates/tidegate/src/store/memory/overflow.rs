@@ -172,8 +172,7 @@ impl Overflow {
         let family = key.charge.family;
         let block = &self.blocks[at.block];
         let cells = block.get(at.first..at.first + WAYS).unwrap_or_default();
-        let covering =
-            |cell: &&OverflowCell| cell.family == family && cell.class.has(at.number);
+        let covering = |cell: &&OverflowCell| cell.family == family && cell.class.has(at.number);
         let mut covering = cells.iter().flatten().filter(covering).peekable();
         if covering.peek().is_none() {
             return key.state_in(self.families.get(&family)?.spare.as_ref()?);
@@ -379,14 +378,15 @@ impl OverflowCell {
         match state {
             AnyState::Quota(state) => {
                 let open = rule.newest().decided_at(times).period.index;
-                rule.period_since(tag, state.period) < open
+                rule.renumbered((tag, state.period), rule.newest().tag) < open
             }
             _ if tag >= newest => self.limit.is_idle(&state, times.now),
             // It may have counted under any limit since; the slowest one is the last to be idle.
             _ => {
                 let counted = Counted { limit: self.limit, state };
                 let edited = rule.first_change(tag, newest).unwrap_or(times.now);
-                let is_idle = |limit: &AnyLimit| limit.is_idle(&counted.under(limit, edited), times.now);
+                let is_idle =
+                    |limit: &AnyLimit| limit.is_idle(&counted.under(limit, edited), times.now);
                 rule.limits().chain([&self.limit]).all(is_idle)
             }
         }

@@ -122,11 +122,7 @@ impl MemoryStore {
 }
 
 /// Writes the numbers of all keys, and the attributes of those with holds.
-fn write_keys(
-    states: &[(u64, Option<StateImage>)],
-    tables: &HoldTables,
-    out: &mut ByteWriter,
-) {
+fn write_keys(states: &[(u64, Option<StateImage>)], tables: &HoldTables, out: &mut ByteWriter) {
     let mut keys: Vec<(u64, u64)> = states.iter().map(|(hash, _)| (*hash, *hash)).collect();
     let items = || tables.holds().flat_map(|(_, hold)| &hold.items);
     keys.extend(items().map(|item| (item.hash, item.hash)));

@@ -6,17 +6,11 @@ use std::sync::{Arc, PoisonError};
 use tidegate_core::Timestamp;
 
 use super::slot::SlotLine;
-use super::{
-    ActionKind, CachedResult, Hold, HoldId, HoldItem, HoldTables, JournalEntry, Locked,
-    MemoryStore, Several, Sink, TaggedLine, WideLine, Width,
-};
-use crate::cycle::Times;
-use crate::hash::KeyedHash;
-use crate::history::History;
+use super::{CachedResult, Hold, HoldId, Locked, MemoryStore, Several, TaggedLine, WideLine};
 use crate::any_limit::AnyLimit;
+use crate::hash::KeyedHash;
+use crate::history::{History, StoredState};
 use crate::locks::{lock, read};
-use crate::policy::Durability;
-use crate::store::Settlement;
 use crate::table::{KeyLocation, Narrow, SlotTable, Tagged, WIDE_WORDS};
 
 /// A state as it is in its slot.
@@ -31,11 +25,6 @@ pub(crate) enum StateImage {
 pub(crate) struct NoSlotForState;
 
 impl MemoryStore {
-    /// Records changes from now on, and gives every rule at least this durability.
-    pub(crate) fn attach_journal(&mut self, sink: Arc<dyn Sink>, least: Durability) {
-        (self.sink, self.least_durability) = (Some(sink), least);
-    }
-
     /// Sets the key hash.
     pub(crate) fn set_hash(&mut self, hash: KeyedHash) {
         self.hash = hash;
@@ -43,23 +32,6 @@ impl MemoryStore {
 
     pub(crate) fn history_mut(&mut self) -> &mut History {
         Arc::make_mut(self.history.get_mut().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The state of a key.
-    pub(crate) fn image(&self, hash: u64, width: Width) -> Option<StateImage> {
-        match width {
-            Width::Narrow => {
-                let (_, mut chain) = self.narrow.lock_chain(hash);
-                let at = chain.find(hash)?;
-                Some(StateImage::Narrow(chain.line(at.line).load(at.slot)))
-            }
-            Width::Wide => {
-                let (_, mut chain) = self.wide.lock_chain(hash);
-                let at = chain.find(hash)?;
-                Some(StateImage::Wide(chain.line(at.line).load(at.slot)))
-            }
-            Width::None => None,
-        }
     }
 
     /// Restores a state, as of some time; one with a hold is pinned.
@@ -110,7 +82,7 @@ impl MemoryStore {
         names: Vec<([u64; 2], CachedResult)>,
         last_fence: u64,
     ) {
-        let (open, settled) = holds.into_iter().partition(|(_, hold)| hold.settled.is_none());
+        let (open, settled) = holds.into_iter().partition(|(_, hold)| hold.end.is_none());
         self.restore_holds(open, last_fence);
         let mut tables = lock(&self.tables);
         tables.restore_settled(settled);
@@ -130,7 +102,8 @@ impl MemoryStore {
                     // The hold of a period that has closed is not among the held units.
                     Some(limit) => self
                         .with_slot(&limit, item.hash, |line, slot| {
-                            item.is_held_in(&line.load_state(slot, &limit))
+                            let (tag, state) = (line.tag(slot), line.load_state(slot, &limit));
+                            item.is_held_in(&read(&self.history), StoredState { tag, state })
                         })
                         .unwrap_or(false),
                 };
@@ -186,69 +159,5 @@ impl MemoryStore {
         let rounds = lock(&self.rounds);
         let rounds = rounds.iter();
         rounds.map(|(domain, closed)| (domain.clone(), closed.load(Ordering::Acquire))).collect()
-    }
-
-    /// Calls a function with the hold tables, locked.
-    pub(crate) fn with_hold_tables<R>(&self, then: impl FnOnce(&mut HoldTables) -> R) -> R {
-        then(&mut self.tables())
-    }
-
-    /// Undoes a decision that could not be made durable.
-    pub(crate) fn undo(&self, undo: &Undo, times: Times) {
-        if let Some(hold) = undo.hold {
-            // An expired hold is already released.
-            let _ = self.settle_now(hold, (Settlement::Cancel, Some(UNDONE)), times);
-        }
-        let mut tables = self.tables();
-        let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
-        entry.note = Some(UNDONE.into());
-        self.refund_items(&mut tables, (&undo.items, times), &mut entry);
-        if let Some(name) = undo.name {
-            entry.names.push(name);
-            tables.forget_result(name);
-        }
-        self.record(&tables, entry);
-    }
-
-    /// Drops everything about a key: its state, its holds and its cached results.
-    pub(crate) fn erase(&self, hash: u64, times: Times) {
-        let holds: Vec<HoldId> = self.with_hold_tables(|tables| {
-            let is_its = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
-            let open = tables.holds().filter(|(_, hold)| hold.settled.is_none() && is_its(hold));
-            open.map(|(id, _)| *id).collect()
-        });
-        for hold in holds {
-            // An expired hold is already released.
-            let _ = self.settle_now(hold, (Settlement::Cancel, None), times);
-        }
-        let mut tables = self.tables();
-        let mut entry = JournalEntry::new(ActionKind::Forget, times.now);
-        entry.note(Durability::Fsync);
-        let (names, settled) = tables.forget_state(hash);
-        entry.names.extend(names);
-        entry.holds.extend(settled);
-        remove_key(&self.narrow, hash);
-        remove_key(&self.wide, hash);
-        entry.states.extend([(hash, Width::Narrow), (hash, Width::Wide)]);
-        entry.erased.push(hash);
-        self.record(&tables, entry);
-    }
-}
-
-/// What to undo if a decision cannot be made durable.
-#[derive(Clone, Debug)]
-pub(crate) struct Undo {
-    pub(crate) hold: Option<HoldId>,
-    pub(crate) items: Several<HoldItem>,
-    pub(crate) name: Option<[u64; 2]>,
-}
-
-const UNDONE: &str = "undone: the disk write failed";
-
-fn remove_key<L: SlotLine>(table: &SlotTable<L>, hash: u64) {
-    let (_, mut chain) = table.lock_chain(hash);
-    if let Some(at) = chain.find(hash) {
-        chain.line(at.line).clear(at.slot);
-        table.uncount_keys(1);
     }
 }

@@ -43,7 +43,11 @@ impl ByteWriter {
     }
 
     /// A byte for its presence, and then the value.
-    pub(in crate::store) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+    pub(in crate::store) fn option<T>(
+        &mut self,
+        value: Option<T>,
+        write: impl FnOnce(&mut Self, T),
+    ) {
         self.byte(u8::from(value.is_some()));
         if let Some(value) = value {
             write(self, value);

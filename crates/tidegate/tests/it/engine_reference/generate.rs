@@ -99,7 +99,11 @@ pub(super) struct OtherNumbers {
 
 impl OtherNumbers {
     pub(super) fn of(&self, kind: Kind, is_extended: bool, now: u64) -> OtherLimit {
-        let numbers = self.numbers.filter(|_| kind != Kind::UnevenBucket);
+        let mut numbers = self.numbers.filter(|_| kind != Kind::UnevenBucket);
+        if matches!(kind, Kind::Window | Kind::AlignedWindow) && !is_on("unlimited_windows") {
+            let few = Numbers { max: 3, rate: 0, per: 1, debt: 0, bound: 1, is_hour: false };
+            numbers = numbers.or(Some(few));
+        }
         let carries = matches!(kind, Kind::MinuteCarry | Kind::RoundCarry);
         let until_ms = self.until_ms.filter(|_| !carries || is_on("until_with_carry"));
         OtherLimit {

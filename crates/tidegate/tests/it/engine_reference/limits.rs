@@ -238,11 +238,20 @@ impl Limit {
         let mut next = state.clone();
         self.close_period(&mut next);
         match when.ends {
-            Some(ends) if self.available(&next) >= cost => {
+            Some(ends) if self.fits(&next, cost) => {
                 Wait::After(Duration::from_nanos(ends - when.now))
             }
             _ => Wait::Unknown,
         }
+    }
+
+    /// Whether a quota has room for a cost; an overdrawn one has none for zero, either.
+    fn fits(&self, state: &State, cost: u64) -> bool {
+        let (Self::Quota { max, .. }, State::Quota { used, carried, held, debt }) = (self, state)
+        else {
+            panic!("{self:?} is no quota")
+        };
+        used + held + debt + cost <= max + carried
     }
 
     /// Charges a cost that fits.
@@ -372,9 +381,13 @@ impl Limit {
         units: u64,
         when: When,
     ) -> u64 {
-        let parts = (self.outstanding(state, when))
+        let mut parts = (self.outstanding(state, when))
             .min(self.outstanding(charge, when))
             .min(i128::from(units) * PARTS);
+        if let (State::Quota { debt, .. }, State::Quota { used: 0, .. }) = (&*state, &*charge) {
+            // After its period only what is still owed of it can be refunded.
+            parts = parts.min(i128::from(*debt) * PARTS);
+        }
         self.take_back(state, parts, when);
         self.take_back(charge, parts, when);
         u64::try_from(div_ceil(parts, PARTS)).unwrap()

@@ -468,10 +468,6 @@ impl Model {
         self.drop_overlay();
         (self.over, self.set) = (over, set);
         (0..self.rules.len()).for_each(|number| self.apply(number));
-        self.cached.clear();
-        for hold in self.holds.iter_mut().filter(|hold| hold.stage != HoldStage::Open) {
-            (hold.stage, hold.settled) = (HoldStage::Gone, None);
-        }
     }
 }
 

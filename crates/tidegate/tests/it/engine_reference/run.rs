@@ -17,7 +17,8 @@ use super::model::{Expected, Model, ModelRequest, Settlement, Verb};
 use super::rules::{DOMAINS, FileRule, ModelRule, OtherLimit, USERS};
 use super::{MAX_KEYS, is_on};
 
-const START_NS: u64 = 1_000_000_000_000;
+/// Twenty seconds before a minute ends, and many periods after 1970.
+const START_NS: u64 = 72_001_000_000_000_000;
 const MINUTE_NS: u64 = 60_000_000_000;
 const HOUR_NS: u64 = 60 * MINUTE_NS;
 
