@@ -413,6 +413,11 @@ impl AnyLimit {
                     ..*state
                 });
             }
+            // It may have kept its limit to its end.
+            (Self::Window(_), AnyState::Window(state)) if state.ends_ns > now.as_nanos() => {
+                let used = if state.used > 0 { u64::from(u32::MAX) } else { 0 };
+                return AnyState::Window(WindowState { used, ..*state });
+            }
             // The same under every limit.
             _ => return *state,
         }

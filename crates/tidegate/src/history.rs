@@ -234,13 +234,18 @@ impl History {
         }
     }
 
-    /// Drops the oldest versions of rules that have more than so many; true if there were any.
-    /// States that refer to them are still found by their numbers, until
+    /// Whether some rule has more than so many versions.
+    pub(crate) fn has_more_versions_than(&self, most: usize) -> bool {
+        self.rules.values().any(|rule| rule.versions.len() > most)
+    }
+
+    /// Drops the oldest half of the versions of rules that have more than so many; true if there
+    /// were any. States that refer to them are still found by their numbers, until
     /// [`renumber`](Self::renumber).
     pub(crate) fn cut(&mut self, most: usize) -> bool {
         let mut is_cut = false;
         for rule in self.rules.values_mut().filter(|rule| rule.versions.len() > most) {
-            *rule = Arc::new(rule.cut(most));
+            *rule = Arc::new(rule.cut(most / 2));
             is_cut = true;
         }
         is_cut

@@ -328,7 +328,8 @@ where
     ///
     /// Idle keys leave when their slots are needed. With an
     /// [eviction interval](LimiterBuilder::evict_every) they are gone once they have been idle for
-    /// that long: this call drops them, when it is due.
+    /// that long: this call drops them, when it is due. It visits the whole table then, about 30 ns
+    /// per key, one line at a time: decisions go on meanwhile, and none of them ever does this.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len_at(self.clock.now())

@@ -113,7 +113,8 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
 
     /// Idle keys are gone from [`len`](Limiter::len) once they have been idle for this long.
     ///
-    /// Without it they leave when their slots are needed. Zero is an error.
+    /// Without it they leave when their slots are needed. No decision waits for that: a new key
+    /// searches a few lines for idle ones, and `len` does the rest. Zero is an error.
     pub fn evict_every(mut self, interval: Duration) -> Self {
         self.evict_every = Some(interval);
         self

@@ -1,6 +1,7 @@
 //! One bucket per address in front of something expensive.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate::{Bucket, Limiter, ManualClock, Rate};
 
@@ -88,4 +89,34 @@ fn scanning_the_address_space_does_not_fill_memory_nor_free_a_drained_bucket() {
     }
     assert!(guard.len() <= 10_000);
     assert!(!guard.allow(&address(0)));
+}
+
+/// The caller of `len` waits for a sweep of the whole table; decisions do not.
+#[test]
+fn a_sweep_does_not_stop_decisions() {
+    let clock = ManualClock::default();
+    let guard = guard(&clock);
+    for number in 0..200_000 {
+        assert!(guard.allow(&address(number)));
+    }
+    clock.advance(seconds(6 + 300));
+    let (is_begun, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let during = std::thread::scope(|scope| {
+        let decisions = scope.spawn(|| {
+            let mut decided = 0_u32;
+            while !is_done.load(Ordering::Acquire) {
+                let _ = guard.allow(&address(decided % 20));
+                decided += 1;
+                is_begun.store(true, Ordering::Release);
+            }
+            decided
+        });
+        while !is_begun.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        assert!(guard.len() <= 20);
+        is_done.store(true, Ordering::Release);
+        decisions.join().unwrap()
+    });
+    assert!(during > 100, "{during} decisions");
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::slot::SlotLine;
 use super::{Adoption, HoldItem, HoldTables, LimitsChange, MemoryStore, Several, SlotTable};
 use crate::cycle::Times;
-use crate::history::{Current, KeyRef, RuleHistory, StoredState};
+use crate::history::{Current, History, KeyRef, RuleHistory, StoredState};
 use crate::locks::{lock, read, write};
 use crate::policy::Condition;
 use crate::store::sealed::Store as _;
@@ -35,7 +35,7 @@ impl MemoryStore {
             // No decision uses the new limits before they are recorded.
             sink.write_limits(&changed);
         }
-        let is_crowded = self.is_crowded(history.superseded());
+        let is_crowded = self.is_crowded(&history);
         drop(history);
         if is_crowded {
             self.forget_superseded(times);
@@ -76,7 +76,7 @@ impl MemoryStore {
         let mut history = write(&self.history);
         let known = Arc::make_mut(&mut history);
         known.forget_before(&used);
-        let is_cut = known.cut(MOST_SUPERSEDED);
+        let is_cut = known.cut(2 * MOST_SUPERSEDED);
         self.superseded_left.store(known.superseded(), Ordering::Relaxed);
         drop(history);
         if is_cut {
@@ -86,9 +86,11 @@ impl MemoryStore {
         }
     }
 
-    /// Whether so many superseded versions have come that it is worth looking for unused ones.
-    fn is_crowded(&self, superseded: usize) -> bool {
-        superseded > self.superseded_left.load(Ordering::Relaxed) + MOST_SUPERSEDED
+    /// Whether it is worth looking for versions that nothing refers to.
+    fn is_crowded(&self, history: &History) -> bool {
+        let left = self.superseded_left.load(Ordering::Relaxed);
+        history.superseded() > left + MOST_SUPERSEDED
+            || history.has_more_versions_than(2 * MOST_SUPERSEDED)
     }
 
     fn bring_up_to_date<L: SlotLine>(
@@ -145,6 +147,6 @@ impl MemoryStore {
     }
 }
 
-/// How many superseded versions come before states are brought up to date, and how many of a rule
-/// are kept then.
+/// How many superseded versions come before states are brought up to date. A rule has at most twice
+/// as many versions.
 pub(super) const MOST_SUPERSEDED: usize = 4_096;
