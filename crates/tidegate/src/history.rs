@@ -244,7 +244,9 @@ impl History {
     /// [`renumber`](Self::renumber).
     pub(crate) fn cut(&mut self, most: usize) -> bool {
         let mut is_cut = false;
-        for rule in self.rules.values_mut().filter(|rule| rule.versions.len() > most) {
+        for rule in
+            self.rules.values_mut().filter(|rule| rule.has_patterns() && rule.versions.len() > most)
+        {
             *rule = Arc::new(rule.cut(most / 2));
             is_cut = true;
         }

@@ -124,7 +124,7 @@ impl Quota {
             self.give_back(&mut left.state, refunded)
         } else {
             // What is used in the open period belongs to other charges.
-            let refunded = units.min(current.debt);
+            let refunded = units.min(current.debt).min(left.state.debt);
             current.debt -= refunded;
             left.state.debt -= refunded;
             refunded

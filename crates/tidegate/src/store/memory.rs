@@ -251,6 +251,7 @@ impl MemoryStore {
                     refunded: None,
                 };
                 entry.names.push(named.name);
+                entry.note(self.durable(Durability::Memory));
                 for charge in &plan.charges {
                     entry.note(self.durability(charge));
                 }

@@ -150,7 +150,7 @@ fn key_has_a_maximum_of_open_reservations() {
     let ada = Request::new("default", &[("user", "ada")]);
     let first = engine.reserve(&ada).wait().unwrap().hold().unwrap();
     for _ in 1..1_024 {
-        engine.reserve(&ada).wait().unwrap();
+        let _ = engine.reserve(&ada).wait().unwrap();
     }
     let error = engine.reserve(&ada).wait().unwrap_err();
     assert_eq!(error, CheckError::TooManyHolds(HoldBound::Key { most: 1_024 }));

@@ -73,5 +73,5 @@ fn reservations_that_no_rule_limits_are_durable_when_everything_is() {
     let engine = opened();
     assert_eq!((hold(&engine, &open), hold(&engine, &done)), (open_hold, done_hold));
     assert!(engine.commit(open_hold.unwrap(), None).wait().is_ok());
-    assert!(engine.commit(done_hold.unwrap(), None).wait().is_err());
+    assert!(engine.commit(done_hold.unwrap(), None).wait().is_ok(), "the same again");
 }

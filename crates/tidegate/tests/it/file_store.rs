@@ -77,7 +77,7 @@ fn charges_survive_a_restart() {
     assert_eq!(left(&desk, &ada(1)), 3);
     assert!(!desk.check(&ada(4)).wait().unwrap().is_allowed());
     assert_eq!(desk.commit(held, Some(1)).wait(), Ok(1));
-    assert_eq!(desk.commit(cancelled, None).wait(), Err(SettleError::Gone));
+    assert_eq!(desk.commit(cancelled, None).wait(), Err(SettleError::Cancelled));
     assert_eq!(left(&desk, &ada(1)), 5);
     drop(desk);
 

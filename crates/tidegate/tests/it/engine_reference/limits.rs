@@ -381,6 +381,11 @@ impl Limit {
         units: u64,
         when: When,
     ) -> u64 {
+        if let (Self::Quota { .. }, State::Quota { used: 1.., .. }) = (self, &*charge) {
+            let units = self.give_back(&mut charge.clone(), units);
+            let refunded = self.give_back(state, units);
+            return self.give_back(charge, refunded);
+        }
         let mut parts = (self.outstanding(state, when))
             .min(self.outstanding(charge, when))
             .min(i128::from(units) * PARTS);
@@ -391,6 +396,22 @@ impl Limit {
         self.take_back(state, parts, when);
         self.take_back(charge, parts, when);
         u64::try_from(div_ceil(parts, PARTS)).unwrap()
+    }
+
+    /// Takes units back in the period of their charge: first used ones that the period does not
+    /// have, then debt, then others.
+    fn give_back(&self, state: &mut State, units: u64) -> u64 {
+        let (Self::Quota { max, .. }, State::Quota { used, carried, held, debt }) = (self, state)
+        else {
+            panic!("{self:?} is no quota")
+        };
+        let beyond = (*used + *held).saturating_sub(max + *carried).min(*used);
+        let from_beyond = units.min(beyond);
+        let from_debt = (units - from_beyond).min(*debt);
+        let from_used = (units - from_beyond - from_debt).min(*used - from_beyond);
+        *used -= from_beyond + from_used;
+        *debt -= from_debt;
+        from_beyond + from_debt + from_used
     }
 
     /// What was charged and still counts, in parts of a unit.

@@ -353,7 +353,12 @@ impl Model {
     ///
     /// The same settlement again returns the first result.
     pub(super) fn settle(&mut self, hold: usize, settlement: Settlement) -> Option<u64> {
-        if self.holds[hold].stage == HoldStage::Open {
+        let is_open = self.holds[hold].stage == HoldStage::Open;
+        if self.holds[hold].items.is_empty() && self.holds[hold].settled.is_none() {
+            // No rule limits it, so there is nothing to settle.
+            return is_open.then_some(0);
+        }
+        if is_open {
             let units = match settlement {
                 Settlement::Commit(actual) => self.commit(hold, actual),
                 Settlement::Cancel => {
