@@ -2,8 +2,8 @@
 //!
 //! The limit of a key at an instant is a function of the history of its rule, the key and the
 //! instant. A state has the number of the version that it was last written under, and is brought up
-//! to date by going through everything that has happened since, each change at its own time. So it
-//! makes no difference when, or how often, somebody looks.
+//! to date by going through everything that has happened since, each change at its own time. So a look
+//! changes nothing.
 //!
 //! Everything here is plain data without clocks or locks.
 

@@ -1,4 +1,4 @@
-//! Whether a state cannot be told from a fresh one, so that its slot may be reused.
+//! Whether a state is as good as a fresh one, so that its slot may be reused.
 
 use tidegate_core::{Carry, Period, QuotaState, Timestamp};
 

@@ -1,5 +1,5 @@
 //! Edits keep history: what a key has left follows from the limits that were in force, each for its
-//! own time, and not from when somebody looked. Every sequence runs in memory and on disk, with and
+//! own time, and not from when there was a look. Every sequence runs in memory and on disk, with and
 //! without looks in between.
 
 use std::sync::Arc;

@@ -232,7 +232,7 @@ pub(super) const HEADER_LEN: usize = 64;
 const HEAD_LEN: usize = 24;
 
 /// The version of the format.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 #[cfg(test)]
 mod tests;

@@ -122,7 +122,7 @@ impl MemoryStore {
         if settlement == EndKind::Cancel {
             entry.names.extend(hold.name);
             let history = read(&self.history);
-            // Nobody settles a lease twice: a late release is gone.
+            // A lease that was released is gone.
             if hold.items.iter().any(|item| history.width_of(item) == Width::None) {
                 tables.drop_hold(id);
                 return;
