@@ -319,6 +319,8 @@ struct ModelHold {
     items: Vec<ModelItem>,
     expires: Timestamp,
     is_open: bool,
+    /// No rule holds anything: it can be settled in any way until it expires.
+    is_unlimited: bool,
     /// How it was settled, and the result: committed with these units, or cancelled.
     ended: Option<(Option<Option<u64>>, u64)>,
 }
@@ -425,7 +427,9 @@ impl Model {
             let length = Duration::from_secs(lengths.min().unwrap());
             expected.hold = Some(self.holds.len());
             let expires = at.now.saturating_add(length);
-            self.holds.push(ModelHold { items, expires, is_open: true, ended: None });
+            let is_unlimited = items.is_empty();
+            let (is_open, ended) = (true, None);
+            self.holds.push(ModelHold { items, expires, is_open, is_unlimited, ended });
         }
         expected
     }
@@ -433,6 +437,9 @@ impl Model {
     fn commit(&mut self, hold: usize, actual: Option<u64>, at: At) -> Option<u64> {
         self.expire(at);
         let held = &mut self.holds[hold];
+        if held.is_unlimited {
+            return (at.now < held.expires).then_some(0);
+        }
         if !std::mem::replace(&mut held.is_open, false) {
             return held.ended.filter(|(how, _)| *how == Some(actual)).map(|(_, units)| units);
         }
@@ -466,6 +473,9 @@ impl Model {
     fn cancel(&mut self, hold: usize, at: At) -> Option<u64> {
         self.expire(at);
         let held = &mut self.holds[hold];
+        if held.is_unlimited {
+            return (at.now < held.expires).then_some(0);
+        }
         if !std::mem::replace(&mut held.is_open, false) {
             return held.ended.filter(|(how, _)| how.is_none()).map(|(_, units)| units);
         }
