@@ -51,8 +51,8 @@ fn a_partly_written_header_is_invalid() {
 #[test]
 fn another_version_is_reported() {
     let mut bytes = header().to_bytes();
-    bytes[16] = 2;
-    assert_eq!(FileHeader::from_bytes(FileKind::Log, &bytes), Err(HeaderError::Version(2)));
+    bytes[16] = 3;
+    assert_eq!(FileHeader::from_bytes(FileKind::Log, &bytes), Err(HeaderError::Version(3)));
 }
 
 #[test]
