@@ -39,9 +39,16 @@ fn a_reservation_is_committed_for_its_actual_cost() {
     let more = daemon.post("/v1/reserve", r#"{"attributes":{"user":"ada"},"cost":60}"#);
     assert_eq!((more.status, &more.json()["reservation"]), (429, &Value::Null));
     let commit = format!("/v1/reservations/{id}/commit");
-    assert_eq!(daemon.post(&commit, r#"{"actual":25}"#).json(), json!({ "charged": 25 }));
+    let charged = json!({ "charged": 25, "debt": 0, "forgiven": 0 });
+    assert_eq!(daemon.post(&commit, r#"{"actual":25}"#).json(), charged);
+    assert_eq!(daemon.post(&commit, r#"{"actual":25}"#).json(), charged, "the same again");
     assert_eq!(left(&daemon), 75);
-    assert_eq!(daemon.post(&commit, "").problem().0, 410);
+    let other = daemon.post(&commit, "");
+    assert_eq!(other.problem().0, 409);
+    assert_eq!(
+        (&other.json()["settled"], &other.json()["units"]),
+        (&json!("committed"), &json!(25))
+    );
     let refund = |body: String| daemon.post("/v1/refund", &body);
     let reply = refund(format!(r#"{{"reservation":"{id}","amount":5}}"#));
     assert_eq!(reply.json(), json!({ "refunded": 5 }));
@@ -51,13 +58,18 @@ fn a_reservation_is_committed_for_its_actual_cost() {
 }
 
 #[test]
-fn a_cancelled_reservation_is_gone() {
+fn a_cancelled_reservation_cannot_be_committed() {
     let daemon = Running::new(POLICY);
     let id = reserve(&daemon, 60);
     let cancel = format!("/v1/reservations/{id}/cancel");
     assert_eq!(daemon.post(&cancel, "{}").status, 204);
     assert_eq!(left(&daemon), 100);
-    assert_eq!(daemon.post(&cancel, "").problem().0, 410);
+    assert_eq!(daemon.post(&cancel, "").status, 204, "the same again");
+    let commit = daemon.post(&format!("/v1/reservations/{id}/commit"), "");
+    assert_eq!(commit.problem().0, 409);
+    assert_eq!(commit.json()["settled"], "cancelled");
+    let unknown = format!("/v1/reservations/{}/cancel", "f".repeat(32));
+    assert_eq!(daemon.post(&unknown, "").problem().0, 410);
     assert_eq!(daemon.post("/v1/reservations/0/cancel", "").problem().0, 404);
     let (status, _, pointer) = daemon.post(&cancel, r#"{"actual":1}"#).problem();
     assert_eq!((status, pointer.as_deref()), (422, Some("/actual")));

@@ -116,8 +116,11 @@ fn verbs_decide_as_over_http() {
     let cancel = json!({ "type": "cancel", "reservation": held["reservation"] });
     let mut caller = running.caller();
     assert_eq!(caller.ask(&cancel)["ok"], true);
-    let gone = caller.ask(&cancel);
-    assert!(gone["ok"] == false && gone["error"].as_str().unwrap().contains("gone"), "{gone}");
+    assert_eq!(caller.ask(&cancel)["ok"], true, "the same again");
+    let commit = json!({ "type": "commit", "reservation": held["reservation"] });
+    let other = caller.ask(&commit);
+    let text = other["error"].as_str().unwrap();
+    assert!(other["ok"] == false && text.contains("cancelled"), "{other}");
     let held =
         caller.ask(&json!({ "type": "reserve", "attributes": { "user": "bob" }, "cost": 2 }));
     let id = &held["reservation"];

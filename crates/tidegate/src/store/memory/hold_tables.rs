@@ -88,14 +88,6 @@ pub(crate) struct CachedResult {
     pub(crate) result: CachedDecisions,
 }
 
-impl CachedResult {
-    /// Whether it is a reservation that no rule limits, and has expired.
-    fn is_expired(&self, now: Timestamp) -> bool {
-        let expires = self.result.decided.hold.and_then(|hold| hold.id.expiry_of_unlimited());
-        expires.is_some_and(|expires| expires <= now)
-    }
-}
-
 /// The decisions of a result, with the hashes of their states, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedDecisions {
@@ -273,9 +265,6 @@ impl HoldTables {
         now: Timestamp,
     ) -> Result<Option<&CachedDecisions>, BodyMismatch> {
         self.forget_old_names(named.domain, now);
-        if self.names.get(&named.name).is_some_and(|known| known.is_expired(now)) {
-            self.names.remove(&named.name);
-        }
         match self.names.get(&named.name) {
             None => Ok(None),
             Some(known) if known.body == named.body => Ok(Some(&known.result)),

@@ -41,7 +41,7 @@ impl MemoryStore {
         let HoldFor { length, domain } = hold;
         let fence = tables.next_fence(now);
         let expires = now.saturating_add(length);
-        if items.is_empty() {
+        if items.is_empty() && name.is_none() {
             // No rule limits it: its id is all there is to know.
             return NewHold { id: HoldId::unlimited(fence, expires), expires, fence };
         }
@@ -55,6 +55,8 @@ impl MemoryStore {
 
     /// Notes that a hold has changed.
     fn note_hold(&self, entry: &mut JournalEntry, id: HoldId, items: &[HoldItem]) {
+        // One that no rule limits has no items.
+        entry.note(self.durable(Durability::Memory));
         for item in items {
             entry.note(self.durable(item.durability));
         }

@@ -70,6 +70,8 @@ struct ModelHold {
     items: Vec<HoldItem>,
     expires: u64,
     stage: HoldStage,
+    /// Whether its request had an idempotency key.
+    is_named: bool,
     /// How it was ended, and the units that this returned.
     settled: Option<(Settlement, u64)>,
 }
@@ -300,7 +302,13 @@ impl Model {
         let length_s =
             limited.iter().map(|id| self.rules[id.0].rule.reserve_s).min().unwrap_or(600);
         let expires = at + length_s * 1_000_000_000;
-        self.holds.push(ModelHold { items, expires, stage: HoldStage::Open, settled: None });
+        self.holds.push(ModelHold {
+            is_named: false,
+            items,
+            expires,
+            stage: HoldStage::Open,
+            settled: None,
+        });
         self.holds.len() - 1
     }
 
@@ -320,6 +328,9 @@ impl Model {
             return if before.request == request { Ok(repeated) } else { Err(()) };
         }
         let expected = self.decide(request, at);
+        if let Some(hold) = expected.hold {
+            self.holds[hold].is_named = true;
+        }
         if expected.is_allowed && (!expected.rules.is_empty() || expected.hold.is_some()) {
             let result = CachedResult { request, hold: expected.hold };
             self.cached.insert((request.domain, name), result);
@@ -354,7 +365,8 @@ impl Model {
     /// The same settlement again returns the first result.
     pub(super) fn settle(&mut self, hold: usize, settlement: Settlement) -> Option<u64> {
         let is_open = self.holds[hold].stage == HoldStage::Open;
-        if self.holds[hold].items.is_empty() && self.holds[hold].settled.is_none() {
+        let ModelHold { items, is_named, settled, .. } = &self.holds[hold];
+        if items.is_empty() && !is_named && settled.is_none() {
             // No rule limits it, so there is nothing to settle.
             return is_open.then_some(0);
         }
