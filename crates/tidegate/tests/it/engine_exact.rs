@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate::policy::Policy;
 use tidegate::{
-    CheckError, Engine, HoldBound, ManualClock, MemoryStore, Report, Request, SettleError,
-    Timestamp,
+    CheckError, Clock as _, Engine, HoldBound, ManualClock, MemoryStore, Report, Request,
+    SettleError, Timestamp,
 };
 
 type TestEngine = Engine<MemoryStore, ManualClock>;
@@ -176,4 +176,19 @@ fn reservation_that_no_rule_limits_takes_no_memory() {
     assert!(engine.cancel(holds[1]).wait().is_ok());
     clock.advance(Duration::from_secs(601));
     assert_eq!(engine.commit(holds[2], None).wait(), Err(SettleError::Gone));
+}
+
+#[test]
+fn lease_of_an_unlimited_key_can_be_renewed() {
+    let (engine, clock) = engine(
+        "[[rule]]\nname = \"r\"\nkey = [\"user\"]\nslots = { max = 1, expires = \"5s\" }\n\
+         override = [{ key = { user = \"ada\" }, unlimited = true }]\n",
+    );
+    let ada = Request::new("default", &[("user", "ada")]);
+    let mut lease = engine.acquire(&ada, None).block().unwrap();
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(4));
+        let expires = lease.renew().unwrap();
+        assert_eq!(expires, clock.now().saturating_add(Duration::from_secs(5)));
+    }
 }

@@ -41,8 +41,8 @@ impl MemoryStore {
         let HoldFor { length, domain } = hold;
         let fence = tables.next_fence(now);
         let expires = now.saturating_add(length);
-        if items.is_empty() && name.is_none() {
-            // No rule limits it: its id is all there is to know.
+        if items.is_empty() && name.is_none() && entry.kind == ActionKind::Reserve {
+            // No rule limits it: its id is all there is to know. A lease can be renewed.
             return NewHold { id: HoldId::unlimited(fence, expires), expires, fence };
         }
         let id = [self.ids.hash_one((fence, 1)), self.ids.hash_one((fence, 2))];
@@ -79,7 +79,8 @@ impl MemoryStore {
         if let Some(expires) = id.expiry_of_unlimited() {
             let is_refund = matches!(settlement, Settlement::Refund { .. });
             let is_open = times.now < expires && !is_refund;
-            return if is_open { Ok(Settled::NOTHING) } else { Err(SettleFailure::Gone) };
+            let settled = Settled { expires, ..Settled::NOTHING };
+            return if is_open { Ok(settled) } else { Err(SettleFailure::Gone) };
         }
         let mut hold = tables.hold(id).ok_or(SettleFailure::Gone)?.clone();
         if let Some(before) = settled_before(&hold, settlement, times.now)? {
