@@ -52,6 +52,16 @@ impl KeyBudget {
         self.keys.load(Ordering::Relaxed)
     }
 
+    /// Whether there are as many keys as there may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.max_keys
+    }
+
+    /// Whether seven eighths of the keys that there may be are there.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.len() >= self.max_keys - self.max_keys / 8
+    }
+
     /// Counts one more key; false if there are as many as there may be.
     #[must_use]
     pub(super) fn claim(&self) -> bool {

@@ -159,12 +159,21 @@ impl<L: Line> Directory<L> {
         })
     }
 
-    /// Some line, a different one for each `number`.
-    pub(crate) fn some_line(&self, number: usize) -> &L {
+    /// The line at a position in an order that visits all of them, each once, and the position
+    /// after it.
+    pub(crate) fn line_at(&self, position: u64) -> (&L, u64) {
         let entries = self.entries();
-        let entry = DirectoryEntry(entries[number % entries.len()].load(Ordering::Acquire));
-        let lines = self.lines(entry);
-        &lines[number / entries.len() % lines.len()]
+        let (mut index, mut number) = split_position(position);
+        loop {
+            index %= entries.len();
+            let entry = DirectoryEntry(entries[index].load(Ordering::Acquire));
+            // A segment that several entries point to is visited through the first of them.
+            let is_first = index < 1 << entry.depth();
+            if let Some(line) = self.lines(entry).get(number).filter(|_| is_first) {
+                return (line, (index as u64) << 32 | (number as u64 + 1));
+            }
+            (index, number) = (index + 1, 0);
+        }
     }
 
     /// Points the entries of `old`, or of its upper half, to a new segment.
@@ -214,6 +223,12 @@ pub(crate) enum SplitHalf {
     Whole,
     /// The hashes whose next bit is set.
     Upper,
+}
+
+/// The entry and the line of a position in the order of [`Directory::line_at`].
+#[allow(clippy::cast_possible_truncation, reason = "each half is one number of 32 bits")]
+fn split_position(position: u64) -> (usize, usize) {
+    ((position >> 32) as usize, position as u32 as usize)
 }
 
 fn tagged<L>(entries: &[AtomicPtr<L>]) -> *mut AtomicPtr<L> {

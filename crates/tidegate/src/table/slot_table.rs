@@ -29,7 +29,8 @@ pub(super) struct Counters {
     pub(super) lines: AtomicUsize,
     /// The latest time for which a slot was reused.
     watermark_ns: AtomicU64,
-    sweeps: AtomicUsize,
+    /// Where the next sweep of some lines begins.
+    sweep_position: AtomicU64,
     pub(super) segments: AtomicUsize,
 }
 
@@ -110,7 +111,7 @@ impl<L: Line> SlotTable<L> {
             counters: Counters {
                 lines: AtomicUsize::new((homes + PROBE - 1) << bits),
                 watermark_ns: AtomicU64::new(0),
-                sweeps: AtomicUsize::new(0),
+                sweep_position: AtomicU64::new(0),
                 segments: AtomicUsize::new(0),
             },
         })
@@ -182,13 +183,13 @@ impl<L: Line> SlotTable<L> {
         now: Timestamp,
         policy: &impl SlotPolicy<L>,
     ) -> KeyLocation<'_, L> {
-        let (mut may_make_room, mut idle_since) = (true, now.saturating_sub(KEPT_IDLE));
+        let mut may_make_room = true;
         loop {
             let (entry, mut chain) = self.lock_chain(hash);
             if let Some(at) = chain.find(hash) {
                 return KeyLocation::Known(chain, at);
             }
-            match self.claim(&mut chain, idle_since, policy) {
+            match self.claim(&mut chain, (now, may_make_room), policy) {
                 Ok(at) => return KeyLocation::Claimed(chain, at),
                 Err(why) if may_make_room => {
                     drop(chain);
@@ -198,23 +199,30 @@ impl<L: Line> SlotTable<L> {
                             self.sweep_some(now, policy) || policy.sweep_others(now)
                         }
                     };
-                    idle_since = if may_make_room { idle_since } else { now };
                 }
                 Err(_) => return KeyLocation::Full(chain),
             }
         }
     }
 
-    /// A slot for a new key, which counts as a key from now on: a free one, or one whose key has
-    /// been idle since `idle_since`.
+    /// A slot for a new key, which counts as a key from now on: a free one, or that of an idle key.
+    ///
+    /// An idle key keeps its slot for a while, unless the table is nearly full. When it is full, an
+    /// idle key in the same line makes room for the new one.
     fn claim(
         &self,
         chain: &mut ProbeChain<'_, L>,
-        idle_since: Timestamp,
+        (now, may_make_room): (Timestamp, bool),
         policy: &impl SlotPolicy<L>,
     ) -> Result<Position, NoSlot> {
-        let free_or_idle =
-            |line: &Locked<'_, L>| line.free_slot().or_else(|| idle_slot(line, idle_since, policy));
+        let is_full = self.keys.is_full();
+        let keeps_idle = may_make_room && !self.keys.is_nearly_full();
+        let idle_since = if keeps_idle { now.saturating_sub(KEPT_IDLE) } else { now };
+        let idle = |line: &Locked<'_, L>| idle_slot(line, idle_since, policy);
+        let free_or_idle = |line: &Locked<'_, L>| match is_full {
+            true => idle(line).or_else(|| line.free_slot()),
+            false => line.free_slot().or_else(|| idle(line)),
+        };
         let at = chain.first_slot(free_or_idle).ok_or(NoSlot::ChainFull)?;
         if chain.line(at.line).fingerprint(at.slot) == 0 {
             return if self.keys.claim() { Ok(at) } else { Err(NoSlot::AtCeiling) };
@@ -238,12 +246,19 @@ impl<L: Line> SlotTable<L> {
 
     /// Frees the slots of idle keys in the next few lines; true if there were any.
     pub(crate) fn sweep_some(&self, now: Timestamp, policy: &impl SlotPolicy<L>) -> bool {
-        let first = self.counters.sweeps.fetch_add(SWEPT_LINES, Ordering::Relaxed);
-        let sweep = |number| {
-            let line = self.directory.some_line(number);
-            self.free_idle(&mut Locked::new(line), now, policy)
+        let after = |first| (0..SWEPT_LINES).fold(first, |at, _| self.directory.line_at(at).1);
+        let claim = |first| Some(after(first));
+        let position = &self.counters.sweep_position;
+        let Ok(mut at) = position.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim) else {
+            return false;
         };
-        (first..first + SWEPT_LINES).map(sweep).sum::<usize>() > 0
+        let mut freed = 0;
+        for _ in 0..SWEPT_LINES {
+            let (line, next) = self.directory.line_at(at);
+            freed += self.free_idle(&mut Locked::new(line), now, policy);
+            at = next;
+        }
+        freed > 0
     }
 
     /// Frees the slots of idle keys in a line, and returns how many.

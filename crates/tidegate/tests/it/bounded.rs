@@ -86,7 +86,7 @@ fn idle_keys_free_slots_at_the_capacity() {
         let now = secs(1 + 2 * round);
         let keys = (round * 1_000)..(round + 1) * 1_000;
         let admitted = keys.filter(|key| limiter.allow_at(key, now)).count();
-        assert!(admitted >= 990, "round {round}: {admitted}");
+        assert!(admitted >= 970, "round {round}: {admitted}");
         assert!(limiter.len() <= 1_000);
     }
 }
