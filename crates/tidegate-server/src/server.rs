@@ -98,6 +98,7 @@ impl Server {
             server.open(Listener::Unix, Some(listener), protocol, &limits);
         }
         tokio::spawn(store_health::store_health(daemon(), server.stop.shutdown()));
+        tokio::spawn(store_health::idempotency_keys(daemon(), server.stop.shutdown()));
         if let Some(path) = &server.daemon.settings.policy_path {
             tokio::spawn(watch(daemon(), path.clone(), server.stop.shutdown()));
         }

@@ -1,4 +1,4 @@
-//! Logs outages of the store, and their ends.
+//! Logs outages of the store, their ends, and idempotency keys that were dropped before their time.
 
 use std::time::Duration;
 
@@ -29,4 +29,28 @@ pub(crate) async fn store_health(daemon: SharedDaemon, mut shutdown: ShutdownSig
     }
 }
 
+/// Warns about idempotency keys that are dropped before their time, until the daemon stops.
+pub(crate) async fn idempotency_keys(daemon: SharedDaemon, mut shutdown: ShutdownSignal) {
+    let mut ticks = tokio::time::interval(WARN_EVERY);
+    let mut before = daemon.engine.evicted_idempotency_keys();
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = shutdown.wanted() => return,
+        }
+        let evicted = daemon.engine.evicted_idempotency_keys();
+        if evicted > before {
+            tracing::warn!(
+                evicted = evicted - before,
+                max_idempotency_keys = daemon.engine.policy().server().max_idempotency_keys(),
+                "idempotency keys dropped before their time: repeated requests may be charged \
+                 again; raise max_idempotency_keys"
+            );
+        }
+        before = evicted;
+    }
+}
+
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+const WARN_EVERY: Duration = Duration::from_secs(10);

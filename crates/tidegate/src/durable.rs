@@ -48,9 +48,7 @@ impl Engine<FileStore> {
     ///
     /// Its clock is the system's, but never earlier than the last stored time.
     pub fn open(policy: Policy, path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let server = policy.server();
-        let max_keys = usize::try_from(server.max_keys).unwrap_or(usize::MAX);
-        let options = FileOptions::default().max_keys(max_keys).when_full(server.when_full);
+        let options = FileOptions::default().bounds(policy.server().bounds());
         Self::open_with(policy, path, options)
     }
 

@@ -47,6 +47,7 @@ mod planning;
 mod report;
 mod ruleset;
 mod tally;
+mod waits;
 
 /// A policy at work: decides requests by its rules, all of them at once.
 ///
@@ -117,8 +118,7 @@ impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
     /// If there is no memory for an empty table.
     #[must_use]
     pub fn with_clock(policy: Policy, clock: C) -> Self {
-        let max_keys = usize::try_from(policy.server.max_keys).unwrap_or(usize::MAX);
-        let store = MemoryStore::new(max_keys, policy.server.when_full)
+        let store = MemoryStore::with_bounds(policy.server.bounds())
             .expect("an empty store takes a few kilobytes");
         Self::with_store(policy, store, clock)
     }
@@ -130,8 +130,7 @@ impl<C: Clock + Send + Sync + 'static> Engine<MemoryStore, C> {
     /// The clock has to continue from the snapshot's, as [`SystemClock`] does. Rules are
     /// recognised by domain and name.
     pub fn restore(policy: Policy, clock: C, snapshot: &[u8]) -> Result<Self, SnapshotError> {
-        let max_keys = usize::try_from(policy.server.max_keys).unwrap_or(usize::MAX);
-        let store = MemoryStore::from_bytes(snapshot, max_keys, policy.server.when_full)?;
+        let store = MemoryStore::from_bytes(snapshot, policy.server.bounds())?;
         Ok(Self::with_store(policy, store, clock))
     }
 
@@ -198,6 +197,31 @@ enum Verb {
     Acquire,
 }
 
+/// The time of a decision.
+#[derive(Clone, Copy, Debug)]
+enum When {
+    /// The clock's.
+    Now,
+    /// This one, which is also the time of day.
+    At(Timestamp),
+    /// In the future: what would be decided if nothing happened until then.
+    Ahead(Times),
+}
+
+impl When {
+    fn given_or_now(given: Option<Timestamp>) -> Self {
+        given.map_or(Self::Now, Self::At)
+    }
+
+    /// The time that the caller gave.
+    const fn given(self) -> Option<Timestamp> {
+        match self {
+            Self::At(now) => Some(now),
+            Self::Now | Self::Ahead(_) => None,
+        }
+    }
+}
+
 /// Decisions.
 impl<S: Store, C: Clock> Engine<S, C> {
     /// Charges the request to every rule that applies: to all of them, or, if one of them denies
@@ -206,7 +230,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// A cost of 0 is a peek and changes nothing.
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Check, None)
+        self.decide(std::slice::from_ref(request), Verb::Check, When::Now)
     }
 
     /// [`check`](Self::check) at a given time, which is also the time of day.
@@ -215,7 +239,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         request: &Request<'_>,
         now: Timestamp,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Check, Some(now))
+        self.decide(std::slice::from_ref(request), Verb::Check, When::At(now))
     }
 
     /// Decides several requests of one domain in one decision: all are charged, or none.
@@ -223,7 +247,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         requests: &[Request<'_>],
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(requests, Verb::Check, None)
+        self.decide(requests, Verb::Check, When::Now)
     }
 
     /// Decides several requests independently, at the same time.
@@ -232,14 +256,15 @@ impl<S: Store, C: Clock> Engine<S, C> {
         requests: &[Request<'_>],
     ) -> Vec<NowOrLater<'_, Result<Report, CheckError>>> {
         let now = self.shared.clock.now();
-        let check = |request| self.decide(std::slice::from_ref(request), Verb::Check, Some(now));
+        let check =
+            |request| self.decide(std::slice::from_ref(request), Verb::Check, When::At(now));
         requests.iter().map(check).collect()
     }
 
     /// What [`check`](Self::check) would decide. Charges nothing, so `remaining` does not include
     /// the cost.
     pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Peek, None)
+        self.decide(std::slice::from_ref(request), Verb::Peek, When::Now)
     }
 
     /// [`peek`](Self::peek) at a given time.
@@ -248,7 +273,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         request: &Request<'_>,
         now: Timestamp,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Peek, Some(now))
+        self.decide(std::slice::from_ref(request), Verb::Peek, When::At(now))
     }
 
     /// Holds the cost of a request at every rule that applies, or at none.
@@ -256,7 +281,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// [Commit](Self::commit) or [cancel](Self::cancel) the [hold](Report::hold);
     /// it expires after the shortest `reserve_for` of the rules.
     pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Reserve, None)
+        self.decide(std::slice::from_ref(request), Verb::Reserve, When::Now)
     }
 
     /// [`reserve`](Self::reserve) at a given time.
@@ -265,7 +290,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         request: &Request<'_>,
         now: Timestamp,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
-        self.decide(std::slice::from_ref(request), Verb::Reserve, Some(now))
+        self.decide(std::slice::from_ref(request), Verb::Reserve, When::At(now))
     }
 
     /// Charges a reservation: the units it holds, or `actual` units, which may be fewer or more.
@@ -571,10 +596,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         &self,
         requests: &[Request<'_>],
         verb: Verb,
-        now: Option<Timestamp>,
+        when: When,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
         let find = |rules: &Ruleset| rules.domain_number(requests.first()?.domain);
-        self.decide_in(find, requests, verb, now)
+        self.decide_in(find, requests, verb, when)
     }
 
     /// Decides requests in the domain that `find` returns.
@@ -584,12 +609,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
         find: impl Fn(&Ruleset) -> Option<usize>,
         requests: &[Request<'_>],
         verb: Verb,
-        now: Option<Timestamp>,
+        when: When,
     ) -> NowOrLater<'_, Result<Report, CheckError>> {
         // A report is large: it is created in the caller's return slot, and filled there.
         let mut decision = NowOrLater::Now(Ok(Report::new(self.shared.rules.load())));
         if let NowOrLater::Now(Ok(report)) = &mut decision {
-            match self.decide_into(report, &find, requests, (verb, now)) {
+            match self.decide_into(report, &find, requests, (verb, when)) {
                 DecideProgress::Now => {}
                 DecideProgress::Error(error) => decision = NowOrLater::Now(Err(error)),
                 DecideProgress::WhenDurable(durable) => {
@@ -610,7 +635,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ) -> Result<(Report, Option<Durable<'_>>), CheckError> {
         let mut report = Report::new(self.shared.rules.load());
         let find = |rules: &Ruleset| rules.domain_number(request.domain);
-        match self.decide_into(&mut report, &find, std::slice::from_ref(request), (verb, now)) {
+        let when = When::given_or_now(now);
+        match self.decide_into(&mut report, &find, std::slice::from_ref(request), (verb, when)) {
             DecideProgress::Now => Ok((report, None)),
             DecideProgress::Error(error) => Err(error),
             DecideProgress::WhenDurable(durable) => Ok((report, Some(durable))),
@@ -624,11 +650,15 @@ impl<S: Store, C: Clock> Engine<S, C> {
         report: &mut Report,
         find: &impl Fn(&Ruleset) -> Option<usize>,
         requests: &[Request<'_>],
-        (verb, now): (Verb, Option<Timestamp>),
+        (verb, when): (Verb, When),
     ) -> DecideProgress<'_> {
         loop {
             let Report { rules, evaluated, decisions, is_of_several, hits, .. } = report;
-            let times = self.times(rules, now);
+            let times = match when {
+                When::Now => self.times(rules, None),
+                When::At(now) => self.times(rules, Some(now)),
+                When::Ahead(times) => times,
+            };
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
             let mut planned = Planned::new(rules, verb.act());
             let domain = find(rules).map(|number| &rules.domains[number]);
@@ -642,6 +672,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
                 drop(planned);
                 report.deny(denial);
+                self.correct_wait(report, (find, requests), (when, times));
                 return DecideProgress::Now;
             }
             evaluated.clear();
@@ -654,6 +685,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 return DecideProgress::Now;
             }
             planned.plan.requests = Some(&names);
+            planned.plan.looks_ahead = matches!(when, When::Ahead(_));
             let (decided, durable) = match self.shared.store.decide(&planned.plan, times, decisions)
             {
                 Deciding::Now(Err(DecideError::Superseded)) => {
@@ -662,7 +694,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                     continue;
                 }
                 Deciding::Now(Err(DecideError::NotAdopted)) => {
-                    let read = || self.times(rules, now);
+                    let read = || self.times(rules, when.given());
                     self.shared.store.adopt(&rules.adoption, &read);
                     continue;
                 }
@@ -672,11 +704,13 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 }
             };
             drop(planned);
-            return match (report.set(decided), durable) {
-                (Err(error), _) => DecideProgress::Error(error),
-                (Ok(()), None) => DecideProgress::Now,
-                (Ok(()), Some(durable)) => DecideProgress::WhenDurable(durable),
-            };
+            if let Err(error) = report.set(decided) {
+                return DecideProgress::Error(error);
+            }
+            if !report.is_allowed {
+                self.correct_wait(report, (find, requests), (when, times));
+            }
+            return durable.map_or(DecideProgress::Now, DecideProgress::WhenDurable);
         }
     }
 

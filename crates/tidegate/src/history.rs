@@ -463,6 +463,16 @@ impl RuleHistory {
         KeyLimits { rule: self, overrides, common }
     }
 
+    /// The next end of an override that concerns a key, by the time of day.
+    pub(crate) fn next_end(&self, key: KeyRef<'_>, wall: Timestamp) -> Option<Timestamp> {
+        // Also of those that an edit has dropped: where the edit waits, they count.
+        let ahead = |span: &&Arc<Span>| {
+            span.until.is_some_and(|until| until > wall)
+                && span.keys.as_ref().is_some_and(|keys| keys.match_key(key))
+        };
+        self.spans.iter().filter(ahead).filter_map(|span| span.until).min()
+    }
+
     /// Whether some override does not name its key.
     pub(crate) fn has_patterns(&self) -> bool {
         self.spans.iter().any(|span| span.keys.as_ref().is_some_and(|keys| keys.only.is_none()))

@@ -259,7 +259,7 @@ pub use request_limit::{RequestLimit, WindowUnit};
 pub use store::AnyStore;
 pub use store::{
     HoldBound, HoldId, HoldIdError, KeyName, MemoryStore, NowOrLater, NowOrLaterFuture, Outage,
-    SnapshotError, Store,
+    SnapshotError, Store, StoreBounds,
 };
 pub use table::WhenFull;
 pub use throttle::{Call, CallLimit, Throttle, ThrottleBuilder};

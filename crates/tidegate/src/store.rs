@@ -18,6 +18,7 @@ use crate::history::{History, RuleHistory};
 
 #[cfg(feature = "durable")]
 mod any;
+mod bounds;
 #[cfg(feature = "durable")]
 pub(crate) mod file;
 mod memory;
@@ -27,6 +28,7 @@ mod replay;
 
 #[cfg(feature = "durable")]
 pub use any::AnyStore;
+pub use bounds::StoreBounds;
 pub use memory::{MemoryStore, SnapshotError};
 pub use plan::KeyName;
 

@@ -294,6 +294,7 @@ impl TicketGuard<'_> {
         // Cloned before and dropped after the lock is held: both may run foreign code.
         let waker = waker.clone();
         let _old;
+        let mut late = WokenAtEnd(Vec::new());
         let mut queues = self.shared.queues(self.ticket.queue());
         loop {
             let now = self.shared.clock.now();
@@ -305,7 +306,7 @@ impl TicketGuard<'_> {
                         return WaitStep::Settled(Err(QueueError::DeadlinePassed));
                     }
                     Attempt::NotYet { retry_at } => {
-                        queues.put_off(self.ticket, next_attempt(retry_at, now));
+                        late.0 = queues.put_off(self.ticket, next_attempt(retry_at, now));
                     }
                 },
                 Turn::Sleep { until } => {
@@ -324,6 +325,15 @@ impl Drop for TicketGuard<'_> {
         let left = self.shared.queues(self.ticket.queue()).leave(self.ticket);
         wake_all(left.next);
         drop(left.own);
+    }
+}
+
+/// Wakers that are woken when the lock is no longer held.
+struct WokenAtEnd(Vec<Waker>);
+
+impl Drop for WokenAtEnd {
+    fn drop(&mut self) {
+        wake_all(self.0.drain(..));
     }
 }
 

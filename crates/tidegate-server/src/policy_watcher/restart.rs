@@ -26,6 +26,8 @@ pub(crate) fn needs_restart(before: &ServerConfig, after: &ServerConfig) -> Vec<
         ("store", before.store() == after.store()),
         ("trusted_proxies", before.trusted_proxies() == after.trusted_proxies()),
         ("max_keys", before.max_keys() == after.max_keys()),
+        ("max_holds", before.max_holds() == after.max_holds()),
+        ("max_idempotency_keys", before.max_idempotency_keys() == after.max_idempotency_keys()),
         ("when_full", before.when_full() == after.when_full()),
     ];
     same.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()

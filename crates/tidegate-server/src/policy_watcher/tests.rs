@@ -276,6 +276,8 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("store", "'memory'"),
         ("trusted_proxies", "['10.0.0.0/8']"),
         ("max_keys", "5"),
+        ("max_holds", "5"),
+        ("max_idempotency_keys", "5"),
         ("when_full", "'deny'"),
         ("unmatched", "'deny'"),
         ("enforce", "'none'"),

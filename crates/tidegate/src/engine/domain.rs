@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::error::CheckError;
 use super::report::Report;
 use super::ruleset::Ruleset;
-use super::{Engine, Verb};
+use super::{Engine, Verb, When};
 use crate::clock::{Clock, SystemClock};
 use crate::request::Request;
 use crate::store::{MemoryStore, NowOrLater, Store};
@@ -39,19 +39,19 @@ impl<S: Store, C: Clock> PreparedDomain<S, C> {
     #[inline]
     pub fn check(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         let find = |rules: &Ruleset| self.number(rules);
-        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Check, None)
+        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Check, When::Now)
     }
 
     /// [`Engine::peek`] of a request in this domain.
     pub fn peek(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         let find = |rules: &Ruleset| self.number(rules);
-        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Peek, None)
+        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Peek, When::Now)
     }
 
     /// [`Engine::reserve`] of a request in this domain.
     pub fn reserve(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Report, CheckError>> {
         let find = |rules: &Ruleset| self.number(rules);
-        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Reserve, None)
+        self.engine.decide_in(find, std::slice::from_ref(request), Verb::Reserve, When::Now)
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use super::error::CheckError;
 use super::planning::Charged;
 use super::report::{Report, describe_wait};
 use super::ruleset::{CompiledRule, Ruleset};
-use super::{Engine, Verb};
+use super::{Engine, Verb, When};
 use crate::clock::Clock;
 use crate::policy::{Missing, Mode, Rule};
 use crate::request::{Attributes, Request};
@@ -103,7 +103,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         request: &Request<'_>,
         now: Option<Timestamp>,
     ) -> Result<Explanation, CheckError> {
-        let report = self.decide(std::slice::from_ref(request), Verb::Peek, now).wait()?;
+        let report = self
+            .decide(std::slice::from_ref(request), Verb::Peek, When::given_or_now(now))
+            .wait()?;
         let rules = &report.rules;
         let mut explained = Vec::new();
         let mut groups: Vec<(&str, &str)> = Vec::new();

@@ -10,7 +10,7 @@ use tidegate_core::{Timestamp, Wait};
 
 use super::error::{CheckError, SettleError};
 use super::report::Report;
-use super::{Engine, Verb};
+use super::{Engine, Verb, When};
 use crate::any_limit::AnyLimit;
 use crate::clock::{Clock, SystemClock};
 use crate::request::Request;
@@ -114,7 +114,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Engine<S, C> {
 
     /// No rule limits requests in flight for this request, or it is denied before that.
     fn cannot_acquire<'a>(&'a self, request: &Request<'a>) -> Waiting<'a, Lease<S, C>> {
-        let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, None);
+        let decided = self.decide(std::slice::from_ref(request), Verb::Acquire, When::Now);
         Waiting::over(match decided.wait() {
             Ok(report) => self.lease(report),
             Err(error) => Err(WaitError::Invalid(error)),

@@ -67,7 +67,7 @@ impl<'a> Planned<'a> {
     pub(crate) fn new(rules: &Ruleset, act: Operation) -> Self {
         let (charges, version) = (SmallVec::new(), rules.version);
         let (hold, name, note, requests) = (None, None, None, None);
-        let plan = Plan { version, act, charges, hold, name, note, requests };
+        let plan = Plan { version, act, charges, hold, name, note, requests, looks_ahead: false };
         Self {
             plan,
             denial: None,

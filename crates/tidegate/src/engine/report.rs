@@ -28,6 +28,8 @@ pub struct Report {
     pub(super) is_of_several: bool,
     /// Which rule applied to which of them.
     pub(super) hits: Vec<RuleHit>,
+    /// The wait, where limits change before the one that they have now is over.
+    pub(super) wait_ahead: Option<Wait>,
 }
 
 /// A rule that was evaluated.
@@ -106,9 +108,13 @@ impl Report {
 
     /// How long a denied caller should wait; `None` when allowed.
     ///
-    /// Over several rules it is the longest of their waits.
+    /// Over several rules it is the longest of their waits, unless limits change before it is over:
+    /// then it is the time after which the request is allowed, if nothing else happens.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
+        if self.wait_ahead.is_some() && !self.is_allowed {
+            return self.wait_ahead;
+        }
         match &self.denial {
             Some(denial) => Some(denial.wait),
             None if self.is_allowed => None,
@@ -283,6 +289,7 @@ impl Report {
             hold: None,
             is_of_several: false,
             hits: Vec::new(),
+            wait_ahead: None,
         }
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Ruleset {
     by_name: HashMap<Box<str>, usize, KeyedHash>,
     /// Whether anything depends on the time of day.
     pub(crate) needs_wall: bool,
+    /// Whether limits may change by themselves: overrides end, and edits wait.
+    pub(super) changes_ahead: bool,
     pub(crate) adoption: Adoption,
     /// The policy and the edits that this was made from.
     pub(crate) policy: Arc<Policy>,
@@ -141,6 +143,7 @@ impl Ruleset {
         domains.iter_mut().for_each(|domain| domain.index(&rules));
         let needs_wall = rules.iter().any(CompiledRule::needs_wall)
             || domains.iter().any(|domain| domain.bans.iter().any(|ban| ban.until.is_some()));
+        let changes_ahead = rules.iter().any(CompiledRule::changes_ahead);
         let adoption = compiler.finish(rules.iter().chain(&own).map(|rule| rule.family));
         Self {
             version: adoption.version,
@@ -150,6 +153,7 @@ impl Ruleset {
             domains,
             by_name,
             needs_wall,
+            changes_ahead,
             adoption,
             policy,
             overlay,

@@ -329,6 +329,18 @@ pub(crate) static SERVER: Section = Section {
             "Maximum number of keys, in total over all rules. Default: 16777216.",
         ),
         optional(
+            "max_holds",
+            COUNT,
+            "Maximum number of open reservations and leases; a domain has at most half of it. \
+             Default: 262144.",
+        ),
+        optional(
+            "max_idempotency_keys",
+            COUNT,
+            "Maximum number of idempotency keys that are kept. Beyond it the domain with most loses \
+             its oldest. Default: 1048576.",
+        ),
+        optional(
             "when_full",
             ValueKind::Choice(&["share", "deny", "allow"]),
             "What happens to new keys beyond max_keys. Default: \"share\".",

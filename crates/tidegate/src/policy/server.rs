@@ -3,6 +3,7 @@ use std::fmt;
 use tidegate_core::Rate;
 
 use super::Network;
+use crate::store::StoreBounds;
 use crate::table::WhenFull;
 
 /// The settings in a policy file for the daemon that loads it.
@@ -29,6 +30,8 @@ pub struct ServerConfig {
     pub(crate) store: Option<Box<str>>,
     pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) max_keys: u64,
+    pub(crate) max_holds: u64,
+    pub(crate) max_idempotency_keys: u64,
     pub(crate) when_full: WhenFull,
     pub(crate) unmatched: Unmatched,
     /// The share of the keys for which denials are enforced, in millionths.
@@ -183,6 +186,29 @@ impl ServerConfig {
         self.max_keys
     }
 
+    /// The maximum number of open reservations and leases.
+    #[must_use]
+    pub const fn max_holds(&self) -> u64 {
+        self.max_holds
+    }
+
+    /// The maximum number of idempotency keys that are kept.
+    #[must_use]
+    pub const fn max_idempotency_keys(&self) -> u64 {
+        self.max_idempotency_keys
+    }
+
+    /// What a store keeps at most.
+    #[must_use]
+    pub fn bounds(&self) -> StoreBounds {
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        StoreBounds {
+            max_holds: count(self.max_holds),
+            max_idempotency_keys: count(self.max_idempotency_keys),
+            ..StoreBounds::new(count(self.max_keys), self.when_full)
+        }
+    }
+
     /// What happens to keys beyond [`max_keys`](Self::max_keys).
     #[must_use]
     pub const fn when_full(&self) -> WhenFull {
@@ -226,6 +252,8 @@ impl Default for ServerConfig {
             store: None,
             trusted_proxies: Vec::new(),
             max_keys: Self::DEFAULT_MAX_KEYS,
+            max_holds: StoreBounds::DEFAULT_MAX_HOLDS as u64,
+            max_idempotency_keys: StoreBounds::DEFAULT_MAX_IDEMPOTENCY_KEYS as u64,
             when_full: WhenFull::Share,
             unmatched: Unmatched::Allow,
             enforce_ppm: Self::ENFORCE_ALL_PPM,

@@ -186,14 +186,7 @@ fn server(server: &ServerConfig) -> TableWriter {
         let networks = networks.map(|it| Pattern::Network(it.address, it.bits).to_string());
         values::list(networks.map(|network| text(&network)))
     });
-    lines.add_unless(server.max_keys == ServerConfig::DEFAULT_MAX_KEYS, "max_keys", || {
-        server.max_keys.to_string()
-    });
-    match server.when_full {
-        WhenFull::Share => {}
-        WhenFull::Deny => lines.add("when_full", word("deny")),
-        WhenFull::Allow => lines.add("when_full", word("allow")),
-    }
+    bounds(server, &mut lines);
     match server.unmatched {
         Unmatched::Allow => {}
         Unmatched::Deny => lines.add("unmatched", word("deny")),
@@ -204,6 +197,23 @@ fn server(server: &ServerConfig) -> TableWriter {
         ppm => lines.add("enforce", format!("0.{ppm:06}").trim_end_matches('0').into()),
     }
     lines
+}
+
+fn bounds(server: &ServerConfig, lines: &mut TableWriter) {
+    let usual = ServerConfig::default();
+    let bounds = [
+        ("max_keys", server.max_keys, usual.max_keys),
+        ("max_holds", server.max_holds, usual.max_holds),
+        ("max_idempotency_keys", server.max_idempotency_keys, usual.max_idempotency_keys),
+    ];
+    for (name, number, usual) in bounds {
+        lines.add_unless(number == usual, name, || number.to_string());
+    }
+    match server.when_full {
+        WhenFull::Share => {}
+        WhenFull::Deny => lines.add("when_full", word("deny")),
+        WhenFull::Allow => lines.add("when_full", word("allow")),
+    }
 }
 
 /// A keyword of the file, which has nothing to escape.

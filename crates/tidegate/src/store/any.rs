@@ -34,18 +34,15 @@ pub enum AnyStore {
 impl Engine<AnyStore> {
     /// An engine with its states in a folder, or in memory if there is none.
     pub fn open_any(policy: Policy, folder: Option<&Path>) -> Result<Self, OpenError> {
-        let server = policy.server();
-        let max_keys = usize::try_from(server.max_keys).unwrap_or(usize::MAX);
-        let when_full = server.when_full;
+        let bounds = policy.server().bounds();
         let (store, clock) = match folder {
             Some(folder) => {
-                let options = FileOptions::default().max_keys(max_keys).when_full(when_full);
-                let store = options.open(folder)?;
+                let store = FileOptions::default().bounds(bounds).open(folder)?;
                 let clock = SystemClock::no_earlier_than(store.last_time());
                 (AnyStore::File(store), clock)
             }
             None => {
-                let store = MemoryStore::new(max_keys, when_full).ok_or_else(|| {
+                let store = MemoryStore::with_bounds(bounds).ok_or_else(|| {
                     OpenError::disk("make a table", io::ErrorKind::OutOfMemory.into())
                 })?;
                 (AnyStore::Memory(store), SystemClock::new())

@@ -25,12 +25,12 @@ use crate::hash::KeyedHash;
 use crate::history::History;
 use crate::locks::lock;
 use crate::policy::Durability;
-use crate::store::block_on;
+use crate::store::{StoreBounds, block_on};
 use crate::table::WhenFull;
 use crate::transition::HoldItem;
 use log::{Log, WaitDurable};
 use recorder::Recorder;
-use recovery::{Recovered, RecoveryBounds, recover};
+use recovery::{Recovered, recover};
 use writer::{SegmentSizes, SegmentWriter};
 
 pub use disk::{Disk, DiskFile, Folder};
@@ -100,7 +100,7 @@ struct ScheduleState {
 /// How a [`FileStore`] is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
-    room: RecoveryBounds,
+    bounds: StoreBounds,
     least_durability: Durability,
     sizes: SegmentSizes,
 }
@@ -108,7 +108,7 @@ pub struct FileOptions {
 impl Default for FileOptions {
     fn default() -> Self {
         Self {
-            room: RecoveryBounds { max_keys: 1 << 20, when_full: WhenFull::Share },
+            bounds: StoreBounds::new(1 << 20, WhenFull::Share),
             least_durability: Durability::Memory,
             sizes: SegmentSizes::default(),
         }
@@ -119,7 +119,14 @@ impl FileOptions {
     /// The maximum number of keys, in total over all rules. Default: a million.
     #[must_use]
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
-        self.room.max_keys = max_keys;
+        self.bounds.max_keys = max_keys;
+        self
+    }
+
+    /// All bounds together.
+    #[must_use]
+    pub const fn bounds(mut self, bounds: StoreBounds) -> Self {
+        self.bounds = bounds;
         self
     }
 
@@ -127,7 +134,7 @@ impl FileOptions {
     /// they are allowed: they cannot share counters.
     #[must_use]
     pub const fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.room.when_full = when_full;
+        self.bounds.when_full = when_full;
         self
     }
 
@@ -160,7 +167,7 @@ impl FileOptions {
     /// Opens the store on another [`Disk`].
     pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<FileStore, OpenError> {
         let Recovered { memory, keys, edits, finish, last, is_new, log_len } =
-            recover(&*disk, self.room)?;
+            recover(&*disk, self.bounds)?;
         let growth = Arc::new(SnapshotSchedule::default());
         lock(&growth.state).is_due = log_len > self.sizes.snapshot_after_len;
         let (of_log, sizes) = (Arc::clone(&growth), self.sizes);

@@ -17,7 +17,7 @@ use tidegate_core::Timestamp;
 
 #[cfg(feature = "durable")]
 pub(crate) use durable::Undo;
-pub(crate) use hold_tables::{CachedDecisions, CachedResult, EndKind, Hold, HoldEnd, HoldTables};
+pub(crate) use hold_tables::{CachedResponse, CachedResult, EndKind, Hold, HoldEnd, HoldTables};
 pub(crate) use journal::{
     ActionKind, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
@@ -25,7 +25,7 @@ pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
     Adoption, Charge, DecideError, Decided, Deciding, FreedQueues, HoldId, NewHold, NowOrLater,
-    Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, sealed,
+    Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, StoreBounds, sealed,
 };
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
@@ -116,12 +116,19 @@ impl MemoryStore {
     /// A store for up to `max_keys` keys, in total over all rules; `None` if there is no memory.
     #[must_use]
     pub fn new(max_keys: usize, when_full: WhenFull) -> Option<Self> {
+        Self::with_bounds(StoreBounds::new(max_keys, when_full))
+    }
+
+    /// A store with these bounds; `None` if there is no memory.
+    #[must_use]
+    pub fn with_bounds(bounds: StoreBounds) -> Option<Self> {
+        let StoreBounds { max_keys, when_full, .. } = bounds;
         let narrow = SlotTable::<TaggedLine>::new(Capacity { max_keys, when_full }, None)?;
         Some(Self {
             wide: narrow.beside()?,
             narrow,
             history: RwLock::new(Arc::default()),
-            tables: Mutex::new(HoldTables::default()),
+            tables: Mutex::new(HoldTables::new(bounds)),
             is_sharing: AtomicBool::new(false),
             version: AtomicU64::new(0),
             superseded_left: AtomicUsize::new(0),
@@ -199,19 +206,21 @@ impl MemoryStore {
             return Err(why);
         }
         let mut tables = self.tables();
-        self.expire_holds(&mut tables, times);
+        if !plan.looks_ahead {
+            self.expire_holds(&mut tables, times);
+        }
         if let Some(named) = plan.name {
             match tables.recall(named, times.now) {
-                Ok(Some(cached)) => {
+                Ok(Some(CachedResponse::Charged { hold, decisions: earlier })) => {
                     // The rules may have changed; each gets its own earlier decision.
                     decisions.clear();
                     decisions.extend(plan.charges.iter().map(|charge| {
-                        let index = cached.hashes.iter().position(|hash| *hash == charge.hash);
-                        let decision = index.and_then(|index| cached.decisions.get(index));
-                        decision.copied().unwrap_or_else(|| charge.peek_fresh(times.now))
+                        let decision = earlier.iter().find(|(hash, _)| *hash == charge.hash);
+                        decision.map_or_else(|| charge.peek_fresh(times.now), |(_, it)| *it)
                     }));
-                    return Ok(Decided { is_repeat: true, ..cached.decided });
+                    return Ok(Decided { is_allowed: true, hold: *hold, is_repeat: true });
                 }
+                Ok(Some(CachedResponse::Refunded { .. })) => return Err(DecideError::OtherBody),
                 Ok(None) => {}
                 Err(BodyMismatch) => return Err(DecideError::OtherBody),
             }
@@ -220,8 +229,7 @@ impl MemoryStore {
             // Slots have a maximum of their own.
             let counted = |it: &&Charge<'_>| !matches!(it.limit, AnyLimit::Slots(_));
             let keys = plan.charges.iter().filter(counted).map(|charge| charge.hash);
-            let most = self.narrow.capacity().max_keys;
-            if let Some(bound) = tables.bound_of_holds(hold.domain, keys, most) {
+            if let Some(bound) = tables.bound_of_holds(hold.domain, keys) {
                 return Err(DecideError::TooManyHolds(bound));
             }
         }
@@ -243,19 +251,15 @@ impl MemoryStore {
                 decided.hold = Some(new);
             }
             if let Some(named) = plan.name {
-                let hashes = plan.charges.iter().map(|charge| charge.hash).collect();
-                let result = CachedDecisions {
-                    decided,
-                    decisions: decisions.clone(),
-                    hashes,
-                    refunded: None,
-                };
+                let hashes = plan.charges.iter().map(|charge| charge.hash);
+                let decisions = hashes.zip(decisions.iter().copied()).collect();
+                let response = CachedResponse::Charged { hold: decided.hold, decisions };
                 entry.names.push(named.name);
                 entry.note(self.durable(Durability::Memory));
                 for charge in &plan.charges {
                     entry.note(self.durability(charge));
                 }
-                tables.cache_result(named, result, times.now);
+                tables.cache_result(named, response, times.now);
             }
             entry.note = plan.note.map(Into::into);
         }

@@ -22,6 +22,8 @@ pub struct Plan<'a> {
     pub(crate) name: Option<IdempotencyKey>,
     /// The caller's note, to be written with it.
     pub(crate) note: Option<&'a str>,
+    /// Whether its time lies ahead; only a peek can do that. Nothing expires for it.
+    pub(crate) looks_ahead: bool,
     /// The requests that it was made from.
     pub(crate) requests: Option<&'a dyn PlannedRequests>,
 }

@@ -7,16 +7,16 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{BucketState, CooldownState, Decision, QuotaState, Timestamp, WindowState};
 
-use crate::any_limit::{AnyLimit, AnyState, Decisions};
+use crate::any_limit::{AnyLimit, AnyState};
 use crate::history::StoredState;
 use crate::keyed::{pack_sliding, unpack_sliding};
 use crate::policy::Durability;
 use crate::store::memory::{
-    ActionKind, CachedDecisions, CachedResult, EndKind, Hold, HoldEnd, JournalTransfer, StateImage,
+    ActionKind, CachedResponse, CachedResult, EndKind, Hold, HoldEnd, JournalTransfer, StateImage,
 };
 #[cfg(feature = "durable")]
 use crate::store::memory::{JournalBooking, JournalEntry};
-use crate::store::{Decided, HoldId, KeyName, NewHold};
+use crate::store::{HoldId, KeyName, NewHold};
 use crate::table::{Narrow, Tagged, WIDE_WORDS};
 use crate::transition::HoldItem;
 pub(in crate::store) use bytes::{ByteReader, ByteWriter, Malformed};
@@ -487,41 +487,42 @@ fn write_name(out: &mut ByteWriter, name: &CachedResult) {
     time(out, name.at);
     out.word(name.domain);
     out.word(name.body);
-    let CachedDecisions { decided, decisions, hashes, refunded } = &name.result;
-    if let Some(units) = refunded {
-        out.byte(REFUND);
-        out.number(*units);
-        return out.list(hashes.iter(), |out, hash| out.word(*hash));
+    match &name.response {
+        CachedResponse::Refunded { units, hashes } => {
+            out.byte(REFUND);
+            out.number(*units);
+            out.list(hashes.iter(), |out, hash| out.word(*hash));
+        }
+        CachedResponse::Charged { hold, decisions } => {
+            out.option(*hold, |out, NewHold { id, expires, fence }| {
+                write_pair(out, id.0);
+                time(out, expires);
+                out.number(fence);
+            });
+            out.list(decisions.iter(), |out, (hash, decision)| {
+                out.word(*hash);
+                decision.to_words().into_iter().for_each(|word| out.number(word));
+            });
+        }
     }
-    out.option(decided.hold, |out, NewHold { id, expires, fence }| {
-        write_pair(out, id.0);
-        time(out, expires);
-        out.number(fence);
-    });
-    out.list(hashes.iter().zip(decisions), |out, (hash, decision)| {
-        out.word(*hash);
-        decision.to_words().into_iter().for_each(|word| out.number(word));
-    });
 }
 
 fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
     let (at, domain, body) = (read_time(from)?, from.word()?, from.word()?);
-    let mut decided = Decided { is_allowed: true, hold: None, is_repeat: false };
-    match from.byte()? {
-        0 => {}
+    let hold = match from.byte()? {
+        0 => None,
         1 => {
             let (id, expires) = (HoldId(read_pair(from)?), read_time(from)?);
-            decided.hold = Some(NewHold { id, expires, fence: from.number()? });
+            Some(NewHold { id, expires, fence: from.number()? })
         }
         REFUND => {
-            let refunded = Some(from.number()?);
-            let (decisions, hashes) = (Decisions::new(), from.list(ByteReader::word)?.into());
-            let result = CachedDecisions { decided, decisions, hashes, refunded };
-            return Ok(CachedResult { at, domain, body, result });
+            let (units, hashes) = (from.number()?, from.list(ByteReader::word)?.into());
+            let response = CachedResponse::Refunded { units, hashes };
+            return Ok(CachedResult { at, domain, body, response });
         }
         _ => return Err(Malformed),
-    }
-    let decided_limits = from.list(|from| {
+    };
+    let decisions = from.list(|from| {
         let hash = from.word()?;
         let mut words = [0; Decision::WORDS];
         for word in &mut words {
@@ -529,13 +530,8 @@ fn read_name(from: &mut ByteReader<'_>) -> Result<CachedResult, Malformed> {
         }
         Ok((hash, Decision::from_words(words)))
     })?;
-    let (hashes, decisions) = decided_limits.into_iter().unzip();
-    Ok(CachedResult {
-        at,
-        domain,
-        body,
-        result: CachedDecisions { decided, decisions, hashes, refunded: None },
-    })
+    let response = CachedResponse::Charged { hold, decisions: decisions.into() };
+    Ok(CachedResult { at, domain, body, response })
 }
 
 fn write_any_limit(out: &mut ByteWriter, limit: &AnyLimit) {

@@ -163,7 +163,7 @@ impl Replay {
         let holds: Vec<(HoldId, Hold)> = self.holds.into_iter().map(hold).collect();
         restore(&self.memory, std::mem::take(&mut self.states), &holds, self.last)?;
         let name = |(name, mut cached): ([u64; 2], CachedResult)| {
-            for number in &mut cached.result.hashes {
+            for number in cached.response.hashes_mut() {
                 *number = hashes.get(number).copied().unwrap_or(0);
             }
             (name, cached)

@@ -42,7 +42,7 @@ pub(super) enum Turn {
     LastAttempt,
     /// Sleep, until this time unless woken: another waiter is first, or nothing has changed.
     Sleep { until: Option<Timestamp> },
-    /// Leave: the deadline has come, and another waiter is first.
+    /// Leave: the deadline has come, and another waiter is first that has no reason to attempt.
     TooLate,
     /// Leave: the queues are closed.
     Closed,
@@ -126,12 +126,23 @@ impl<B> Queues<B> {
         let queue = self.queue_of(ticket);
         let is_first = queue.is_first(ticket.order);
         let may_have_changed = queue.may_have_changed;
+        let head_attempts = queue.head_attempts(now);
         let waiter = queue.waiter(ticket.order);
         let expired = waiter.expired || has_come(waiter.deadline, now);
         let has_reason = may_have_changed || has_come(waiter.retry_at, now);
         match (is_first, expired) {
             (true, true) => Turn::LastAttempt,
-            (false, true) => Turn::TooLate,
+            (false, true) => {
+                // What is released at the instant of the deadline comes before it; those ahead
+                // take their parts first.
+                waiter.expired = true;
+                let patience = *waiter.patience.get_or_insert(now.saturating_add(PATIENCE));
+                if head_attempts && now < patience {
+                    Turn::Sleep { until: waiter.due() }
+                } else {
+                    Turn::TooLate
+                }
+            }
             (true, false) if has_reason => {
                 waiter.retry_at = None;
                 queue.may_have_changed = false;
@@ -146,9 +157,13 @@ impl<B> Queues<B> {
         }
     }
 
-    /// Stores the retry time of an attempt.
-    pub(super) fn put_off(&mut self, ticket: Ticket, retry_at: Option<Timestamp>) {
-        self.queue_of(ticket).waiter(ticket.order).retry_at = retry_at;
+    /// Stores the retry time of an attempt. Returns the wakers of waiters whose deadline has come:
+    /// nothing is left for them.
+    pub(super) fn put_off(&mut self, ticket: Ticket, retry_at: Option<Timestamp>) -> Vec<B> {
+        let queue = self.queue_of(ticket);
+        queue.waiter(ticket.order).retry_at = retry_at;
+        let late = queue.waiters.values_mut().filter(|waiter| waiter.patience.is_some());
+        late.filter_map(|waiter| waiter.waker.take()).collect()
     }
 
     /// Registers the waker of a waiter that goes to sleep, and returns the previous one.
@@ -269,6 +284,14 @@ impl<B> Queue<B> {
         self.waiters.get_mut(&order).expect("a ticket is in its queue until it leaves")
     }
 
+    /// Whether the first has an attempt to make.
+    fn head_attempts(&self, now: Timestamp) -> bool {
+        let is_due = |first: &Waiter<B>| {
+            first.expired || has_come(first.deadline, now) || has_come(first.retry_at, now)
+        };
+        self.may_have_changed || self.waiters.first_key_value().is_some_and(|it| is_due(it.1))
+    }
+
     fn mark_changed(&mut self) -> Option<B> {
         self.may_have_changed = true;
         self.waiters.first_entry().and_then(|mut first| first.get_mut().waker.take())
@@ -283,17 +306,20 @@ struct Waiter<B> {
     scheduled: Option<Timestamp>,
     /// Whether a tick has found that the deadline has come, whatever the clock shows later.
     expired: bool,
+    /// How long it waits for those ahead of it, once its deadline has come.
+    patience: Option<Timestamp>,
     /// Absent before the first sleep, and from a wake-up to the next sleep.
     waker: Option<B>,
 }
 
 impl<B> Waiter<B> {
     fn new() -> Self {
-        Self { deadline: None, retry_at: None, scheduled: None, expired: false, waker: None }
+        let (deadline, retry_at, scheduled, patience) = (None, None, None, None);
+        Self { deadline, retry_at, scheduled, expired: false, patience, waker: None }
     }
 
     fn due(&self) -> Option<Timestamp> {
-        [self.deadline, self.retry_at].into_iter().flatten().min()
+        self.patience.or_else(|| [self.deadline, self.retry_at].into_iter().flatten().min())
     }
 }
 
@@ -303,6 +329,9 @@ fn has_come(time: Option<Timestamp>, now: Timestamp) -> bool {
 
 /// The least time between two attempts whose retry time has passed.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a waiter whose deadline has come waits for the attempts of those ahead of it.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 #[cfg(all(test, not(shuttle)))]
 mod tests;

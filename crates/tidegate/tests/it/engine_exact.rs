@@ -161,6 +161,38 @@ fn key_has_a_maximum_of_open_reservations() {
 }
 
 #[test]
+fn settings_bound_open_reservations_and_idempotency_keys() {
+    let rule = |domain| {
+        let limit = "key = [\"user\"]\nwindow = { max = 9, per = \"1h\" }";
+        format!("[[rule]]\nname = \"r\"\ndomain = \"{domain}\"\n{limit}\n")
+    };
+    let server = "[server]\nmax_holds = 4\nmax_idempotency_keys = 3\n";
+    let rules = ["a", "b", "c"].map(rule).concat();
+    let (engine, _) = engine(&format!("{server}{rules}"));
+    let reserve = |domain| engine.reserve(&Request::new(domain, &[("user", "ada")])).wait();
+    let charge = |domain, key| {
+        let request = Request::new(domain, &[("user", "bob")]).idempotency_key(key);
+        engine.check(&request).wait().unwrap().remaining()
+    };
+    for domain in ["a", "a", "b"] {
+        assert!(reserve(domain).unwrap().is_allowed());
+    }
+    let of_domain = CheckError::TooManyHolds(HoldBound::Domain { most: 2 });
+    assert_eq!(reserve("a").unwrap_err(), of_domain);
+    assert!(reserve("b").unwrap().is_allowed());
+    let full = CheckError::TooManyHolds(HoldBound::Store { most: 4 });
+    assert_eq!(reserve("c").unwrap_err(), full);
+    assert_eq!(charge("a", "1"), Some(8));
+    assert_eq!(charge("b", "1"), Some(8));
+    assert_eq!(charge("b", "2"), Some(7));
+    assert_eq!(charge("b", "3"), Some(6), "the domain with most loses its oldest");
+    assert_eq!(engine.evicted_idempotency_keys(), 1);
+    assert_eq!(charge("a", "1"), Some(8), "the same again");
+    assert_eq!(charge("b", "2"), Some(7), "the same again");
+    assert_eq!(charge("b", "1"), Some(5), "charged again");
+}
+
+#[test]
 fn reservation_that_no_rule_limits_takes_no_memory() {
     let (engine, clock) = engine(
         "[[rule]]\nname = \"r\"\ndomain = \"other\"\nbucket = { rate = \"1/s\", burst = 1 }\n",

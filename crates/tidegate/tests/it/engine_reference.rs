@@ -45,7 +45,7 @@ fn is_on(feature: &str) -> bool {
     !is_in(off) && (is_in(on) || !OFF.contains(&feature))
 }
 
-fn cases(default: u32) -> ProptestConfig {
+pub(crate) fn cases(default: u32) -> ProptestConfig {
     let given = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig {
         cases: given.unwrap_or(default),

@@ -21,6 +21,7 @@ mod engine_stories;
 mod engine_stress;
 mod engine_threads;
 mod engine_unseen;
+mod engine_waits;
 mod file_conformance;
 mod file_crash;
 mod file_faults;

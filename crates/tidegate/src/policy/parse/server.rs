@@ -42,6 +42,12 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerConfig {
     if let Some(max_keys) = table.integer("max_keys") {
         server.max_keys = max_keys;
     }
+    if let Some(max_holds) = table.integer("max_holds") {
+        server.max_holds = max_holds;
+    }
+    if let Some(max_idempotency_keys) = table.integer("max_idempotency_keys") {
+        server.max_idempotency_keys = max_idempotency_keys;
+    }
     server.when_full = match table.choice("when_full") {
         Some("deny") => WhenFull::Deny,
         Some("allow") => WhenFull::Allow,

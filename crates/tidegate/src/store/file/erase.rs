@@ -162,7 +162,7 @@ fn blanked(records: &[u8], erased: &HashMap<u64, u64>) -> Option<Vec<u8>> {
                     items.flat_map(|hold| &hold.items).any(|item| erased.contains_key(&item.hash));
                 for (_, name) in &mut acts.names {
                     let is_about = |name: &&mut CachedResult| {
-                        name.result.hashes.iter().any(|key| erased.contains_key(key))
+                        name.response.hashes().any(|key| erased.contains_key(&key))
                     };
                     if let Some(name) = name.as_mut().filter(|name| is_about(name)) {
                         // It is a hash of the names, among other things.

@@ -50,7 +50,7 @@ impl Recorder {
     /// A cached result, with numbers for keys; keys of rules that are not durable have none.
     pub(super) fn name_image(&self, known: &CachedResult, keys: &Keys) -> CachedResult {
         let mut image = known.clone();
-        for hash in &mut image.result.hashes {
+        for hash in image.response.hashes_mut() {
             *hash = keys.number(*hash).unwrap_or(0);
         }
         image

@@ -8,12 +8,12 @@ use super::frame::{Batches, FileHeader, FileKind, HeaderError, SegmentEnd};
 use super::keys::Keys;
 use super::segments::{LogEnd, RecordPosition, Segments};
 use crate::engine::{Change, Changed, MOST_CHANGES, Overlay};
+use crate::store::StoreBounds;
 use crate::store::StoredEdits;
 use crate::store::memory::MemoryStore;
 use crate::store::record::ByteReader;
 use crate::store::record::{EditRecord, EditedItem, EditedKind, Record};
 use crate::store::replay::Replay;
-use crate::table::WhenFull;
 
 /// A recovered store.
 #[derive(Debug)]
@@ -30,16 +30,9 @@ pub(super) struct Recovered {
     pub(super) log_len: u64,
 }
 
-/// The bounds of the store.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RecoveryBounds {
-    pub(super) max_keys: usize,
-    pub(super) when_full: WhenFull,
-}
-
 /// Reads everything on a disk.
-pub(super) fn recover(disk: &dyn Disk, room: RecoveryBounds) -> Result<Recovered, OpenError> {
-    let mut replay = FileReplay::new(room)?;
+pub(super) fn recover(disk: &dyn Disk, bounds: StoreBounds) -> Result<Recovered, OpenError> {
+    let mut replay = FileReplay::new(bounds)?;
     let snapshot = newest_snapshot(disk)?;
     if let Some(number) = snapshot {
         replay.read_snapshot(disk, number)?;
@@ -85,9 +78,8 @@ struct FileReplay {
 }
 
 impl FileReplay {
-    fn new(room: RecoveryBounds) -> Result<Self, OpenError> {
-        let memory =
-            MemoryStore::new(room.max_keys, room.when_full).ok_or(OpenError::TooManyKeys)?;
+    fn new(bounds: StoreBounds) -> Result<Self, OpenError> {
+        let memory = MemoryStore::with_bounds(bounds).ok_or(OpenError::TooManyKeys)?;
         let replay = Replay::new(memory);
         Ok(Self { replay, keys: Keys::default(), overlay: None, changes: Vec::new() })
     }

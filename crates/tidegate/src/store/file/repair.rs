@@ -8,7 +8,8 @@ use super::error::OpenError;
 use super::frame::FileKind;
 use super::ledger::{Filter, Ledger};
 use super::own;
-use super::recovery::{RecoveryBounds, newest_snapshot, recover};
+use super::recovery::{newest_snapshot, recover};
+use crate::store::StoreBounds;
 use crate::table::WhenFull;
 
 /// The result of a check.
@@ -184,7 +185,6 @@ fn free_name(disk: &dyn Disk, file: &str) -> Result<String, OpenError> {
 }
 
 /// No bounds.
-const EVERYTHING: RecoveryBounds =
-    RecoveryBounds { max_keys: usize::MAX >> 16, when_full: WhenFull::Deny };
+const EVERYTHING: StoreBounds = StoreBounds::new(usize::MAX >> 16, WhenFull::Deny);
 
 const TEMPORARY: &str = "repair.tmp";

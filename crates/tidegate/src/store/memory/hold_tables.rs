@@ -6,15 +6,16 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::Timestamp;
+use tidegate_core::{Decision, Timestamp};
 
 use super::overflow::Overflow;
-use crate::any_limit::{Decisions, INLINE};
-use crate::store::{Decided, HoldBound, HoldId, IdempotencyKey, SettleFailure};
+use crate::any_limit::INLINE;
+use crate::store::{HoldBound, HoldId, IdempotencyKey, NewHold, SettleFailure, StoreBounds};
 use crate::transition::HoldItem;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HoldTables {
+    bounds: StoreBounds,
     /// Units on hold, by the hash of the state.
     held: HashMap<u64, u64>,
     holds: HashMap<HoldId, Hold>,
@@ -85,20 +86,62 @@ pub(crate) struct CachedResult {
     pub(crate) at: Timestamp,
     pub(crate) domain: u64,
     pub(crate) body: u64,
-    pub(crate) result: CachedDecisions,
+    pub(crate) response: CachedResponse,
 }
 
-/// The decisions of a result, with the hashes of their states, in order.
+/// What the same request again gets, with the hashes of the states concerned.
 #[derive(Clone, Debug)]
-pub(crate) struct CachedDecisions {
-    pub(crate) decided: Decided,
-    pub(crate) decisions: Decisions,
-    pub(crate) hashes: SmallVec<[u64; INLINE]>,
-    /// The units of a refund; `None` for a decision.
-    pub(crate) refunded: Option<u64>,
+pub(crate) enum CachedResponse {
+    Charged { hold: Option<NewHold>, decisions: Box<[(u64, Decision)]> },
+    Refunded { units: u64, hashes: Box<[u64]> },
+}
+
+impl CachedResponse {
+    /// The states that it is about.
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
+        let (decisions, hashes) = match self {
+            Self::Charged { decisions, .. } => (&**decisions, &[][..]),
+            Self::Refunded { hashes, .. } => (&[][..], &**hashes),
+        };
+        decisions.iter().map(|(hash, _)| *hash).chain(hashes.iter().copied())
+    }
+
+    /// The states that it is about, to be renumbered.
+    pub(crate) fn hashes_mut(&mut self) -> impl Iterator<Item = &mut u64> {
+        let (decisions, hashes) = match self {
+            Self::Charged { decisions, .. } => (&mut **decisions, &mut [][..]),
+            Self::Refunded { hashes, .. } => (&mut [][..], &mut **hashes),
+        };
+        decisions.iter_mut().map(|(hash, _)| hash).chain(hashes)
+    }
+
+    /// What it has on the heap, in bytes.
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Charged { decisions, .. } => size_of_val(&**decisions),
+            Self::Refunded { hashes, .. } => size_of_val(&**hashes),
+        }
+    }
 }
 
 impl HoldTables {
+    pub(crate) fn new(bounds: StoreBounds) -> Self {
+        Self {
+            bounds,
+            held: HashMap::new(),
+            holds: HashMap::new(),
+            by_domain: HashMap::new(),
+            by_key: HashMap::new(),
+            due: BTreeSet::new(),
+            settled: VecDeque::new(),
+            names: HashMap::new(),
+            names_by_age: HashMap::new(),
+            evicted_names: 0,
+            last_fence: 0,
+            shared: Overflow::default(),
+        }
+    }
+
     pub(crate) fn held(&self, hash: u64) -> u64 {
         self.held.get(&hash).copied().unwrap_or(0)
     }
@@ -219,14 +262,13 @@ impl HoldTables {
         &self,
         domain: u64,
         mut keys: impl Iterator<Item = u64>,
-        most: usize,
     ) -> Option<HoldBound> {
         let open = |counts: &HashMap<u64, usize>, of: u64| counts.get(&of).copied().unwrap_or(0);
-        let most = most.min(MOST_HOLDS);
+        let (most, of_domain) = (self.bounds.max_holds, self.bounds.max_holds_of_domain());
         if self.open_holds() >= most {
             Some(HoldBound::Store { most })
-        } else if open(&self.by_domain, domain) >= MOST_HOLDS_OF_DOMAIN {
-            Some(HoldBound::Domain { most: MOST_HOLDS_OF_DOMAIN })
+        } else if open(&self.by_domain, domain) >= of_domain {
+            Some(HoldBound::Domain { most: of_domain })
         } else if keys.any(|key| open(&self.by_key, key) >= MOST_HOLDS_OF_KEY) {
             Some(HoldBound::Key { most: MOST_HOLDS_OF_KEY })
         } else {
@@ -263,11 +305,11 @@ impl HoldTables {
         &mut self,
         named: IdempotencyKey,
         now: Timestamp,
-    ) -> Result<Option<&CachedDecisions>, BodyMismatch> {
+    ) -> Result<Option<&CachedResponse>, BodyMismatch> {
         self.forget_old_names(named.domain, now);
         match self.names.get(&named.name) {
             None => Ok(None),
-            Some(known) if known.body == named.body => Ok(Some(&known.result)),
+            Some(known) if known.body == named.body => Ok(Some(&known.response)),
             Some(_) => Err(BodyMismatch),
         }
     }
@@ -276,13 +318,13 @@ impl HoldTables {
     pub(crate) fn cache_result(
         &mut self,
         named: IdempotencyKey,
-        result: CachedDecisions,
+        response: CachedResponse,
         now: Timestamp,
     ) {
-        while self.names.len() >= MOST_IDEMPOTENCY_KEYS && self.evict_name(now) {}
+        while self.names.len() >= self.bounds.max_idempotency_keys && self.evict_name(now) {}
         let IdempotencyKey { domain, name, body } = named;
         self.names_by_age.entry(domain).or_default().push_back((now, name));
-        self.names.insert(name, CachedResult { at: now, domain, body, result });
+        self.names.insert(name, CachedResult { at: now, domain, body, response });
     }
 
     /// Drops the idempotency keys of a domain that are too old.
@@ -356,7 +398,7 @@ impl HoldTables {
     /// The states that holds and cached results refer to.
     pub(crate) fn referenced(&self) -> HashSet<u64> {
         let of_holds = self.holds.values().flat_map(|hold| hold.items.iter().map(|it| it.hash));
-        let of_names = self.names.values().flat_map(|known| known.result.hashes.iter().copied());
+        let of_names = self.names.values().flat_map(|known| known.response.hashes());
         of_holds.chain(of_names).collect()
     }
 
@@ -373,7 +415,7 @@ impl HoldTables {
     /// Drops all cached results about a state, and its settled holds. Returns which.
     pub(crate) fn forget_state(&mut self, hash: u64) -> (Vec<[u64; 2]>, Vec<HoldId>) {
         let is_about =
-            |(_, known): &(&[u64; 2], &CachedResult)| known.result.hashes.contains(&hash);
+            |(_, known): &(&[u64; 2], &CachedResult)| known.response.hashes().any(|it| it == hash);
         let names: Vec<[u64; 2]> = self.names.iter().filter(is_about).map(|(it, _)| *it).collect();
         names.iter().for_each(|name| self.forget_result(*name));
         let is_of = |hold: &Hold| hold.items.iter().any(|item| item.hash == hash);
@@ -391,15 +433,10 @@ impl HoldTables {
 /// How long cached results and settled holds are kept.
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
 
-/// The most idempotency keys that are kept.
-const MOST_IDEMPOTENCY_KEYS: usize = 1 << 20;
-
 /// The most settled holds that are kept.
 const MOST_REMEMBERED: usize = 1 << 17;
 
-/// The most open holds, in all, of a domain and of a key.
-const MOST_HOLDS: usize = 1 << 18;
-const MOST_HOLDS_OF_DOMAIN: usize = MOST_HOLDS / 2;
+/// The most open holds of a key.
 const MOST_HOLDS_OF_KEY: usize = 1 << 10;
 
 /// Memory.
@@ -420,16 +457,19 @@ impl HoldTables {
             };
             spilled * size_of::<HoldItem>() + hold.items.iter().map(of_item).sum::<usize>()
         };
-        let sample: usize = self.holds.values().take(SAMPLE).map(heap_of).sum();
-        let heap = sample * self.holds.len() / self.holds.len().clamp(1, SAMPLE);
+        let of_holds = estimate(self.holds.len(), self.holds.values().map(heap_of));
+        let heap_of = |known: &CachedResult| known.response.heap_bytes();
+        let of_names = estimate(self.names.len(), self.names.values().map(heap_of));
+        let by_age: usize = self.names_by_age.values().map(VecDeque::capacity).sum();
         map_bytes(&self.held)
             + map_bytes(&self.holds)
-            + heap
+            + of_holds
+            + of_names
             // Nodes of a tree are two thirds full, on average.
             + self.due.len() * size_of::<(Timestamp, HoldId)>() * 3 / 2
             + self.settled.capacity() * size_of::<(Timestamp, HoldId)>()
             + map_bytes(&self.names)
-            + self.names_by_age.capacity() * size_of::<(Timestamp, [u64; 2])>()
+            + by_age * size_of::<(Timestamp, [u64; 2])>()
             + self.shared.bytes()
     }
 }
@@ -439,5 +479,10 @@ fn map_bytes<K, V>(map: &HashMap<K, V>) -> usize {
     map.capacity() * 8 / 7 * (size_of::<(K, V)>() + 1)
 }
 
-/// How many holds the size of all is estimated from.
+/// The sum of sizes, estimated from the first of them.
+fn estimate(count: usize, sizes: impl Iterator<Item = usize>) -> usize {
+    sizes.take(SAMPLE).sum::<usize>() * count / count.clamp(1, SAMPLE)
+}
+
+/// How many sizes the sum of all is estimated from.
 const SAMPLE: usize = 64;

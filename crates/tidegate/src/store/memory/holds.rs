@@ -8,11 +8,11 @@ use super::hold_tables::REMEMBERED_FOR;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::unlocked::look_up_in;
 use super::{
-    ActionKind, BodyMismatch, CachedDecisions, Charge, Decided, EndKind, FreedQueues, Hold,
-    HoldEnd, HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer,
-    MemoryStore, NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
+    ActionKind, BodyMismatch, CachedResponse, Charge, EndKind, FreedQueues, Hold, HoldEnd, HoldId,
+    HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore, NewHold,
+    Plan, SettleFailure, Settled, Settlement, Several, Width,
 };
-use crate::any_limit::{AnyLimit, AnyState, DecisionTime, Decisions};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 use crate::cycle::Times;
 use crate::history::{History, StoredState};
 use crate::locks::read;
@@ -474,7 +474,11 @@ fn refunded_before(
     now: Timestamp,
 ) -> Result<Option<u64>, BodyMismatch> {
     let Some(named) = name else { return Ok(None) };
-    Ok(tables.recall(named, now)?.and_then(|cached| cached.refunded))
+    Ok(match tables.recall(named, now)? {
+        Some(CachedResponse::Refunded { units, .. }) => Some(*units),
+        Some(CachedResponse::Charged { .. }) => return Err(BodyMismatch),
+        None => None,
+    })
 }
 
 /// Caches the result of a refund, so that it is not refunded twice.
@@ -485,11 +489,9 @@ fn cache_refund(
     entry: &mut JournalEntry,
 ) {
     if let Some(named) = name.filter(|_| units > 0) {
-        let decided = Decided { is_allowed: true, hold: None, is_repeat: false };
-        let (decisions, hashes) = (Decisions::new(), hashes.collect());
-        let result = CachedDecisions { decided, decisions, hashes, refunded: Some(units) };
         entry.names.push(named.name);
-        tables.cache_result(named, result, entry.at);
+        let response = CachedResponse::Refunded { units, hashes: hashes.collect() };
+        tables.cache_result(named, response, entry.at);
     }
 }
 

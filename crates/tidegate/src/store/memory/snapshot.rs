@@ -16,11 +16,11 @@ use super::hold_tables::HoldTables;
 use super::{MemoryStore, StateImage};
 use crate::locks::{lock, read};
 use crate::store::KeyName;
+use crate::store::StoreBounds;
 use crate::store::record::{
     ActionsRecord, ByteReader, ByteWriter, KeyRecord, Record, RoundRecord, RuleImage,
 };
 use crate::store::replay::Replay;
-use crate::table::WhenFull;
 
 /// Why a snapshot was not restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +92,7 @@ impl MemoryStore {
     }
 
     /// A store with the states of a snapshot.
-    pub(crate) fn from_bytes(
-        bytes: &[u8],
-        max_keys: usize,
-        when_full: WhenFull,
-    ) -> Result<Self, SnapshotError> {
+    pub(crate) fn from_bytes(bytes: &[u8], bounds: StoreBounds) -> Result<Self, SnapshotError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::NotASnapshot)?;
         let (version, _) = rest.split_first_chunk::<4>().ok_or(SnapshotError::Damaged)?;
         match u32::from_le_bytes(*version) {
@@ -108,7 +104,7 @@ impl MemoryStore {
             return Err(SnapshotError::Damaged);
         }
         let records = body.get(MAGIC.len() + 4..).ok_or(SnapshotError::Damaged)?;
-        let store = Self::new(max_keys, when_full).ok_or(SnapshotError::TooManyKeys)?;
+        let store = Self::with_bounds(bounds).ok_or(SnapshotError::TooManyKeys)?;
         let (mut replay, mut records) = (Replay::new(store), ByteReader(records));
         while !records.is_empty() {
             let record = Record::read(&mut records).map_err(|_| SnapshotError::Damaged)?;
@@ -126,7 +122,7 @@ fn write_keys(states: &[(u64, Option<StateImage>)], tables: &HoldTables, out: &m
     let mut keys: Vec<(u64, u64)> = states.iter().map(|(hash, _)| (*hash, *hash)).collect();
     let items = || tables.holds().flat_map(|(_, hold)| &hold.items);
     keys.extend(items().map(|item| (item.hash, item.hash)));
-    keys.extend(tables.names().flat_map(|(_, known)| &known.result.hashes).map(|it| (*it, *it)));
+    keys.extend(tables.names().flat_map(|(_, known)| known.response.hashes()).map(|it| (it, it)));
     Record::Keys { domain: "".into(), rule: "".into(), keys }.write(out);
     for item in items().filter(|item| !item.key.is_empty()) {
         let parts = item.key.iter().map(|(name, value)| (name.clone(), Some(value.clone())));

@@ -61,7 +61,8 @@ fn plan_of<'a>(version: u64, limits: &[&'a AnyLimit]) -> Plan<'a> {
     };
     let charges = (1..).zip(limits).map(charge).collect();
     let act = Operation::Charge;
-    Plan { version, act, charges, hold: None, name: None, note: None, requests: None }
+    let (hold, name, note, requests) = (None, None, None, None);
+    Plan { version, act, charges, hold, name, note, requests, looks_ahead: false }
 }
 
 /// The locked path claims a slot for a new key and leaves the decision to the path with holds. If
@@ -292,14 +293,12 @@ fn ten_thousand_edits_leave_states_exact_and_histories_bounded() {
 
 #[test]
 fn domain_with_most_idempotency_keys_loses_its_oldest() {
-    let mut tables = HoldTables::default();
+    let mut tables = HoldTables::new(StoreBounds::new(10, WhenFull::Deny));
     let now = Timestamp::from_secs(1_000_000);
     let key = |domain, number| IdempotencyKey { domain, name: [domain, number], body: number };
     let keep = |tables: &mut HoldTables, domain, number| {
-        let decided = Decided { is_allowed: true, hold: None, is_repeat: false };
-        let (decisions, hashes, refunded) = (Decisions::new(), SmallVec::new(), None);
-        let result = CachedDecisions { decided, decisions, hashes, refunded };
-        tables.cache_result(key(domain, number), result, now);
+        let response = CachedResponse::Charged { hold: None, decisions: Box::default() };
+        tables.cache_result(key(domain, number), response, now);
     };
     keep(&mut tables, 1, 0);
     for number in 0..1 << 20 {

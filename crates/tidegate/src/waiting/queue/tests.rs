@@ -132,12 +132,30 @@ fn at_its_deadline_the_head_attempts_once_more_and_others_leave() {
     assert_eq!(queues.next_due(), Some(at(5)));
     assert_eq!(queues.turn(anna, at(4)), Turn::Sleep { until: Some(at(5)) });
     assert_eq!(queues.turn(anna, at(5)), Turn::LastAttempt);
-    assert_eq!(queues.turn(bert, at(5)), Turn::TooLate);
+    let patience = Timestamp::from_millis(5_010);
+    assert_eq!(queues.turn(bert, at(5)), Turn::Sleep { until: Some(patience) });
+    assert_eq!(queues.turn(bert, patience), Turn::TooLate, "anna takes her time");
     assert_eq!(queues.turn(carl, at(5)), SLEEP);
-    queues.leave(bert);
+    assert_eq!(queues.listen(bert, "bert"), Some("bert"));
     assert_eq!(queues.next_due(), Some(at(5)));
-    queues.leave(anna);
+    assert_eq!(queues.leave(anna).next, Some("bert"));
+    assert_eq!(queues.turn(bert, at(5)), Turn::LastAttempt, "what is released at 5 s is his too");
+    queues.leave(bert);
     assert_eq!(queues.next_due(), None);
+}
+
+#[test]
+fn after_its_deadline_a_waiter_leaves_when_the_head_gets_nothing() {
+    let mut queues = queues();
+    let anna = sleeper(&mut queues, request(), "anna");
+    let bert = sleeper(&mut queues, WaitRequest { deadline: Some(at(5)), ..request() }, "bert");
+    assert_eq!(queues.turn(bert, at(4)), Turn::Sleep { until: Some(at(5)) });
+    queues.wake(QUEUE);
+    assert!(matches!(queues.turn(bert, at(5)), Turn::Sleep { .. }), "anna attempts first");
+    queues.listen(bert, "bert");
+    assert_eq!(queues.turn(anna, at(5)), Turn::Attempt);
+    assert_eq!(queues.put_off(anna, None), ["bert"]);
+    assert_eq!(queues.turn(bert, at(5)), Turn::TooLate);
 }
 
 #[test]
@@ -152,8 +170,8 @@ fn a_tick_wakes_the_waiters_that_are_due() {
     assert_eq!(queues.next_due(), Some(at(3)));
     assert_eq!(queues.tick(at(5)), ["anna", "carl", "bert"]);
     assert_eq!(queues.next_due(), None, "until they sleep again");
-    assert_eq!(queues.turn(bert, at(0)), Turn::TooLate, "a tick counts, whatever the clock shows");
     assert_eq!(queues.turn(anna, at(0)), Turn::Attempt);
+    assert_eq!(queues.turn(bert, at(0)), Turn::TooLate, "a tick counts, whatever the clock shows");
     queues.put_off(anna, Some(at(7)));
     assert_eq!(queues.turn(anna, at(5)), Turn::Sleep { until: Some(at(7)) });
     queues.listen(anna, "anna");
