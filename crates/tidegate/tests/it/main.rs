@@ -16,6 +16,7 @@ mod engine_exact;
 mod engine_full;
 mod engine_history;
 mod engine_model;
+mod engine_paths;
 mod engine_reference;
 mod engine_stories;
 mod engine_stress;

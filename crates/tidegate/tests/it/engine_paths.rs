@@ -1,0 +1,133 @@
+//! The fast paths decide as the pure function does. A request with an idempotency key always goes
+//! through the function; the same trace without keys takes the fast paths where it can.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::policy::{Condition, Grant, Override, Policy};
+use tidegate::{Clock, Engine, ManualClock, MemoryStore, Report, Request, Timestamp, WhenFull};
+
+/// Midnight, a while after 1970.
+const START: u64 = 86_400 * 20_000;
+
+const USERS: [&str; 4] = ["ada", "bob", "cyd", "dee"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Check { user: usize, cost: u64, late_ms: u64 },
+    Peek { user: usize, cost: u64 },
+    Pass { ms: u64 },
+    Edit { number: u64 },
+    Override { user: usize, number: u64, for_ms: Option<u64> },
+}
+
+fn rule(index: usize, kind: usize, number: u64) -> String {
+    let (limit, more) = match kind {
+        0 => (format!("bucket = {{ rate = \"{number}/s\", burst = {} }}", number * 3), ""),
+        1 => (format!("window = {{ max = {}, per = \"2s\" }}", number * 2), ""),
+        2 => (format!("window = {{ max = {number}, per = \"3s\" }}"), "effective = \"next\"\n"),
+        3 => (format!("cooldown = \"{number}s\""), ""),
+        4 => (format!("sliding = {{ max = {number}, per = \"4s\", parts = 4 }}"), ""),
+        5 => (format!("quota = {{ max = {number}, per = \"minute\" }}"), "effective = \"next\"\n"),
+        6 => (format!("quota = {{ max = {number}, per = \"minute\", carry = \"all\" }}"), ""),
+        _ => (format!("window = {{ max = {number}, per = \"2s\" }}"), "charge_refused = true\n"),
+    };
+    let mode = if kind == 1 && number.is_multiple_of(2) { "mode = \"shadow\"\n" } else { "" };
+    format!("[[rule]]\nname = \"r{index}\"\nkey = [\"user\"]\n{limit}\n{more}{mode}")
+}
+
+fn policy(kinds: &[usize], number: u64) -> Policy {
+    let rules = kinds.iter().enumerate();
+    let text: String = rules.map(|(index, kind)| rule(index, *kind, number)).collect();
+    Policy::from_toml(&text).unwrap()
+}
+
+/// One of two engines that see the same trace.
+struct Side {
+    engine: Engine<MemoryStore, ManualClock>,
+    clock: ManualClock,
+    keys: Option<u64>,
+}
+
+impl Side {
+    fn new(kinds: &[usize], keys: Option<u64>) -> Self {
+        let clock = ManualClock::new(Timestamp::from_secs(START));
+        let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
+        Self { engine: Engine::with_store(policy(kinds, 2), store, clock.clone()), clock, keys }
+    }
+
+    fn step(&mut self, kinds: &[usize], step: &Step) -> Option<Report> {
+        match *step {
+            Step::Check { user, cost, late_ms } => {
+                let at = self.clock.now().saturating_sub(Duration::from_millis(late_ms));
+                let attributes = [("user", USERS[user])];
+                let request = Request::new("default", &attributes).cost(cost);
+                let report = match &mut self.keys {
+                    None => self.engine.check_at(&request, at),
+                    Some(last) => {
+                        *last += 1;
+                        let key = last.to_string();
+                        self.engine.check_at(&request.idempotency_key(&key), at)
+                    }
+                };
+                return Some(report.wait().unwrap());
+            }
+            Step::Peek { user, cost } => {
+                let attributes = [("user", USERS[user])];
+                let request = Request::new("default", &attributes).cost(cost);
+                return Some(self.engine.peek(&request).wait().unwrap());
+            }
+            Step::Pass { ms } => self.clock.advance(Duration::from_millis(ms)),
+            Step::Edit { number } => {
+                let _ = self.engine.replace_policy("test", policy(kinds, number));
+            }
+            Step::Override { user, number, for_ms } => {
+                let limit = policy(kinds, number).rules()[0].limit().clone();
+                let conditions = vec![Condition::new("user", [USERS[user]]).unwrap()];
+                let mut given = Override::new(conditions, Grant::Limit(limit));
+                if let Some(ms) = for_ms {
+                    let until = self.clock.now().saturating_add(Duration::from_millis(ms));
+                    given = given.until(until.as_nanos());
+                }
+                self.engine.set_override("test", ("default", "r0"), given).unwrap();
+            }
+        }
+        None
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0..4_usize, 1..4_u64, prop_oneof![4 => Just(0), 1 => 1..3_000_u64])
+            .prop_map(|(user, cost, late_ms)| Step::Check { user, cost, late_ms }),
+        2 => (0..4_usize, 0..4_u64).prop_map(|(user, cost)| Step::Peek { user, cost }),
+        5 => prop_oneof![3 => 0..1_500_u64, 1 => 0..90_000_u64].prop_map(|ms| Step::Pass { ms }),
+        1 => (1..6_u64).prop_map(|number| Step::Edit { number }),
+        1 => (0..4_usize, 1..6_u64, prop::option::of(1..9_000_u64))
+            .prop_map(|(user, number, for_ms)| Step::Override { user, number, for_ms }),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// What a report says.
+fn content(report: &Report) -> String {
+    let rules: Vec<_> = report.rules().map(|it| (it.rule, it.mode, *it.decision)).collect();
+    format!("{} {:?} {rules:?}", report.is_allowed(), report.wait())
+}
+
+proptest! {
+    #![proptest_config(crate::engine_reference::cases(1_500))]
+
+    #[test]
+    fn fast_paths_decide_as_the_pure_function_does(
+        kinds in prop::collection::vec(0..8_usize, 1..=3),
+        steps in steps(),
+    ) {
+        let (mut fast, mut pure) = (Side::new(&kinds, None), Side::new(&kinds, Some(0)));
+        for (index, step) in steps.iter().enumerate() {
+            let (fast, pure) = (fast.step(&kinds, step), pure.step(&kinds, step));
+            let (fast, pure) = (fast.as_ref().map(content), pure.as_ref().map(content));
+            prop_assert_eq!(fast, pure, "step {}: {:?}", index, step);
+        }
+    }
+}
