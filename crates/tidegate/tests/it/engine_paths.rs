@@ -1,11 +1,15 @@
 //! The fast paths decide as the pure function does. A request with an idempotency key always goes
-//! through the function; the same trace without keys takes the fast paths where it can.
+//! through the function; the same trace without keys takes the fast paths where it can. And it does
+//! not matter when the engine notices what has come by itself: expired holds, closed periods, ended
+//! overrides.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::policy::{Condition, Grant, Override, Policy};
-use tidegate::{Clock, Engine, ManualClock, MemoryStore, Report, Request, Timestamp, WhenFull};
+use tidegate::{
+    Clock, Engine, HoldId, ManualClock, MemoryStore, Report, Request, Timestamp, WhenFull,
+};
 
 /// Midnight, a while after 1970.
 const START: u64 = 86_400 * 20_000;
@@ -16,6 +20,8 @@ const USERS: [&str; 4] = ["ada", "bob", "cyd", "dee"];
 enum Step {
     Check { user: usize, cost: u64, late_ms: u64 },
     Peek { user: usize, cost: u64 },
+    Reserve { user: usize, cost: u64 },
+    Commit { units: u64 },
     Pass { ms: u64 },
     Edit { number: u64 },
     Override { user: usize, number: u64, for_ms: Option<u64> },
@@ -32,8 +38,9 @@ fn rule(index: usize, kind: usize, number: u64) -> String {
         6 => (format!("quota = {{ max = {number}, per = \"minute\", carry = \"all\" }}"), ""),
         _ => (format!("window = {{ max = {number}, per = \"2s\" }}"), "charge_refused = true\n"),
     };
+    let reserve = "reserve_for = \"3s\"\n";
     let mode = if kind == 1 && number.is_multiple_of(2) { "mode = \"shadow\"\n" } else { "" };
-    format!("[[rule]]\nname = \"r{index}\"\nkey = [\"user\"]\n{limit}\n{more}{mode}")
+    format!("[[rule]]\nname = \"r{index}\"\nkey = [\"user\"]\n{limit}\n{reserve}{more}{mode}")
 }
 
 fn policy(kinds: &[usize], number: u64) -> Policy {
@@ -46,14 +53,37 @@ fn policy(kinds: &[usize], number: u64) -> Policy {
 struct Side {
     engine: Engine<MemoryStore, ManualClock>,
     clock: ManualClock,
+    /// The last idempotency key, if requests have them.
     keys: Option<u64>,
+    /// Whether it looks at every key all the time.
+    looks: bool,
+    holds: Vec<HoldId>,
 }
 
 impl Side {
     fn new(kinds: &[usize], keys: Option<u64>) -> Self {
         let clock = ManualClock::new(Timestamp::from_secs(START));
         let store = MemoryStore::new(100, WhenFull::Deny).unwrap();
-        Self { engine: Engine::with_store(policy(kinds, 2), store, clock.clone()), clock, keys }
+        let engine = Engine::with_store(policy(kinds, 2), store, clock.clone());
+        Self { engine, clock, keys, looks: false, holds: Vec::new() }
+    }
+
+    fn looking(kinds: &[usize]) -> Self {
+        Self { looks: true, ..Self::new(kinds, None) }
+    }
+
+    fn pass(&self, ms: u64) {
+        if !self.looks {
+            return self.clock.advance(Duration::from_millis(ms));
+        }
+        let step = (ms / 10).max(250);
+        for passed in (0..ms).step_by(usize::try_from(step).unwrap()) {
+            self.clock.advance(Duration::from_millis(step.min(ms - passed)));
+            for user in USERS {
+                let _ =
+                    self.engine.peek(&Request::new("default", &[("user", user)])).wait().unwrap();
+            }
+        }
     }
 
     fn step(&mut self, kinds: &[usize], step: &Step) -> Option<Report> {
@@ -77,7 +107,19 @@ impl Side {
                 let request = Request::new("default", &attributes).cost(cost);
                 return Some(self.engine.peek(&request).wait().unwrap());
             }
-            Step::Pass { ms } => self.clock.advance(Duration::from_millis(ms)),
+            Step::Reserve { user, cost } => {
+                let attributes = [("user", USERS[user])];
+                let request = Request::new("default", &attributes).cost(cost);
+                let report = self.engine.reserve(&request).wait().unwrap();
+                self.holds.extend(report.hold());
+                return Some(report);
+            }
+            Step::Commit { units } => {
+                if let Some(hold) = self.holds.pop() {
+                    let _ = self.engine.commit(hold, Some(units)).wait();
+                }
+            }
+            Step::Pass { ms } => self.pass(ms),
             Step::Edit { number } => {
                 let _ = self.engine.replace_policy("test", policy(kinds, number));
             }
@@ -96,11 +138,26 @@ impl Side {
     }
 }
 
+/// Steps that hold nothing: they may take the fast paths.
+fn is_plain(step: &Step) -> bool {
+    !matches!(step, Step::Reserve { .. } | Step::Commit { .. })
+}
+
+/// A request that comes late may find that what has expired since is released.
+fn on_time(step: &Step) -> Step {
+    match step.clone() {
+        Step::Check { user, cost, .. } => Step::Check { user, cost, late_ms: 0 },
+        step => step,
+    }
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         12 => (0..4_usize, 1..4_u64, prop_oneof![4 => Just(0), 1 => 1..3_000_u64])
             .prop_map(|(user, cost, late_ms)| Step::Check { user, cost, late_ms }),
         2 => (0..4_usize, 0..4_u64).prop_map(|(user, cost)| Step::Peek { user, cost }),
+        4 => (0..4_usize, 1..4_u64).prop_map(|(user, cost)| Step::Reserve { user, cost }),
+        1 => (0..5_u64).prop_map(|units| Step::Commit { units }),
         5 => prop_oneof![3 => 0..1_500_u64, 1 => 0..90_000_u64].prop_map(|ms| Step::Pass { ms }),
         1 => (1..6_u64).prop_map(|number| Step::Edit { number }),
         1 => (0..4_usize, 1..6_u64, prop::option::of(1..9_000_u64))
@@ -124,10 +181,23 @@ proptest! {
         steps in steps(),
     ) {
         let (mut fast, mut pure) = (Side::new(&kinds, None), Side::new(&kinds, Some(0)));
-        for (index, step) in steps.iter().enumerate() {
+        for (index, step) in steps.iter().filter(|step| is_plain(step)).enumerate() {
             let (fast, pure) = (fast.step(&kinds, step), pure.step(&kinds, step));
             let (fast, pure) = (fast.as_ref().map(content), pure.as_ref().map(content));
             prop_assert_eq!(fast, pure, "step {}: {:?}", index, step);
+        }
+    }
+
+    #[test]
+    fn looking_never_matters(
+        kinds in prop::collection::vec(0..8_usize, 1..=3),
+        steps in steps(),
+    ) {
+        let (mut busy, mut lazy) = (Side::looking(&kinds), Side::new(&kinds, None));
+        for (index, step) in steps.iter().map(on_time).enumerate() {
+            let (busy, lazy) = (busy.step(&kinds, &step), lazy.step(&kinds, &step));
+            let (busy, lazy) = (busy.as_ref().map(content), lazy.as_ref().map(content));
+            prop_assert_eq!(busy, lazy, "step {}: {:?}", index, step);
         }
     }
 }
