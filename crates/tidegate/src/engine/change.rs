@@ -173,7 +173,20 @@ impl<S: Store, C: Clock> Engine<S, C> {
         rule: (&str, &str),
         given: Override,
     ) -> Result<Vec<Change>, OverrideError> {
-        self.set_override_from(actor, rule, given, Some(Effective::Now))
+        let rules = self.shared.rules.load();
+        let is_set = |it: &(Box<str>, Box<str>, Override)| {
+            (&*it.0, &*it.1, &it.2) == (rule.0, rule.1, &given)
+        };
+        let waits = |it: &Rule| it.effective == Effective::Next;
+        let mut made = Vec::new();
+        if rules.overlay.overrides.iter().any(is_set)
+            && rules.must_have(rule.0, rule.1).is_ok_and(waits)
+        {
+            // The same again is no edit, and goes on waiting.
+            made = self.drop_override_now(actor, rule, &given.key)?;
+        }
+        made.extend(self.set_override_from(actor, rule, given, Some(Effective::Now))?);
+        Ok(made)
     }
 
     fn set_override_from(

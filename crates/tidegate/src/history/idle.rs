@@ -1,9 +1,10 @@
 //! Whether a state is as good as a fresh one, so that its slot may be reused.
 
+use smallvec::SmallVec;
 use tidegate_core::{Carry, Period, QuotaState, Timestamp};
 
 use super::{History, KeyRef, REMOVED_FOR, RuleHistory, StoredState, Version};
-use crate::any_limit::{AnyLimit, AnyState};
+use crate::any_limit::{AnyLimit, AnyState, DecisionTime, NO_PERIOD};
 
 impl History {
     /// Whether a state is as good as fresh from `now` on. `ends` is when its period ends, if it has
@@ -112,15 +113,36 @@ impl RuleHistory {
         let is_newest = stored.tag == self.tag_by_clock(now);
         match stored.state {
             AnyState::Bucket(_) | AnyState::Sliding(_) if !is_newest => {
-                // It may have counted under any of them, each for some time.
                 let changed = self.versions[self.locate(stored.tag).version..].iter();
                 let changed = changed.skip(1).map(|version| version.at.now).min();
-                changed.is_some_and(|changed| {
-                    let before = changed.min(now);
-                    self.limits().all(|limit| limit.is_idle(&stored.state, before))
-                })
+                changed.is_some_and(|changed| self.is_idle_since(&stored.state, changed, now))
             }
             state => self.limits().all(|limit| limit.is_idle(&state, now)),
         }
     }
+    /// Whether a bucket or a sliding window is idle, whatever limits it counted under until a
+    /// change, and has counted under since: the slowest of them is the worst case.
+    fn is_idle_since(&self, state: &AnyState, changed: Timestamp, now: Timestamp) -> bool {
+        let mut limits: SmallVec<[&AnyLimit; MOST_LIMITS]> = SmallVec::new();
+        for limit in self.limits() {
+            if !limits.contains(&limit) {
+                limits.push(limit);
+            }
+            if limits.len() > MOST_LIMITS {
+                return false;
+            }
+        }
+        let at = DecisionTime { now: changed.min(now), period: NO_PERIOD };
+        let just_before = Timestamp::from_nanos(at.now.as_nanos().saturating_sub(1));
+        limits.iter().all(|before| {
+            let state = before.current(state, just_before);
+            limits.iter().all(|since| {
+                since.can_take_over(before, &state, at.now)
+                    && since.is_idle(&since.carry_over(before, &state, at), now)
+            })
+        })
+    }
 }
+
+/// With more limits than this, a slot stays until its key comes again.
+const MOST_LIMITS: usize = 16;

@@ -244,21 +244,33 @@ impl<L: Line> SlotTable<L> {
         }
     }
 
-    /// Frees the slots of idle keys in the next few lines; true if there were any.
+    /// Frees the slots of idle keys in the next few lines that have keys; true if there were any.
     pub(crate) fn sweep_some(&self, now: Timestamp, policy: &impl SlotPolicy<L>) -> bool {
-        let after = |first| (0..SWEPT_LINES).fold(first, |at, _| self.directory.line_at(at).1);
-        let claim = |first| Some(after(first));
-        let position = &self.counters.sweep_position;
-        let Ok(mut at) = position.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim) else {
-            return false;
-        };
-        let mut freed = 0;
-        for _ in 0..SWEPT_LINES {
-            let (line, next) = self.directory.line_at(at);
-            freed += self.free_idle(&mut Locked::new(line), now, policy);
-            at = next;
+        let (mut visited, mut freed) = (0, 0);
+        for _ in 0..MOST_VISITED {
+            let line = self.next_line();
+            if line.fingerprints().iter().any(|it| it.load(Ordering::Relaxed) != 0) {
+                freed += self.free_idle(&mut Locked::new(line), now, policy);
+                visited += 1;
+            }
+            if visited == SWEPT_LINES {
+                break;
+            }
         }
         freed > 0
+    }
+
+    /// The line whose turn it is to be swept.
+    fn next_line(&self) -> &L {
+        let mut at = self.counters.sweep_position.load(Ordering::Relaxed);
+        loop {
+            let (line, next) = self.directory.line_at(at);
+            let position = &self.counters.sweep_position;
+            match position.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return line,
+                Err(moved) => at = moved,
+            }
+        }
     }
 
     /// Frees the slots of idle keys in a line, and returns how many.
@@ -311,3 +323,6 @@ pub(super) const KEPT_IDLE: Duration = Duration::from_secs(10);
 
 /// How many lines an insertion searches for idle keys when the table is at its capacity.
 const SWEPT_LINES: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// How many lines it visits to find them.
+const MOST_VISITED: usize = if cfg!(loom) { 2 } else { 256 };

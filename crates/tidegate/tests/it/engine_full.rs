@@ -271,3 +271,30 @@ fn a_flood_of_one_rule_leaves_overflow_counters_to_the_others() {
     }
     assert!(fresh >= 40, "{fresh} of 50 keys were admitted once");
 }
+
+/// Which limits a key counted under is not known where overrides match by pattern.
+#[test]
+fn slots_are_free_again_after_an_edit_of_a_rule_with_patterns() {
+    for limit in [
+        "bucket = { rate = \"1/s\", burst = NUMBER }",
+        "sliding = { max = NUMBER, per = \"10s\", parts = 5 }",
+    ] {
+        let rule = |number: &str| {
+            let limit = limit.replace("NUMBER", number);
+            let given = limit.replace("bucket = {", "").replace("sliding = {", "");
+            let given = given.replace(", per = \"10s\", parts = 5", "");
+            format!(
+                "[server]\nmax_keys = 4\nwhen_full = \"deny\"\n\n\
+                 [[rule]]\nname = \"r\"\nkey = [\"user\"]\n{limit}\n\
+                 override = [{{ key = {{ user = \"vip-*\" }}, {given}]\n"
+            )
+        };
+        let clock = ManualClock::default();
+        let engine = Engine::with_clock(Policy::from_toml(&rule("9")).unwrap(), clock.clone());
+        assert_eq!(crowd(&engine), 4, "{limit}");
+        let _ = engine.replace_policy("test", Policy::from_toml(&rule("8")).unwrap());
+        clock.advance(Duration::from_secs(3_600));
+        let others = (0..4).filter(|other| check(&engine, "user", 1_000 + other)).count();
+        assert_eq!(others, 4, "{limit}");
+    }
+}

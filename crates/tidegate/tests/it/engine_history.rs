@@ -226,6 +226,20 @@ fn edits_of_overrides_wait_for_the_next_period_unless_they_count_now() {
 }
 
 #[test]
+fn override_that_waits_can_be_brought_forward() {
+    let quota = |max: u64| format!("quota = {{ max = {max}, per = \"minute\" }}");
+    let text = rule(&quota(10), "effective = \"next\"");
+    everywhere!(&text, desk => {
+        assert!(desk.charge(2));
+        desk.set(on_ada(&quota(3)));
+        assert_eq!(desk.left(), 8);
+        desk.engine.set_override_now("test", ("default", "r"), on_ada(&quota(3))).unwrap();
+        assert_eq!(desk.left(), 1);
+        assert_eq!(desk.minutes(1).left(), 3);
+    });
+}
+
+#[test]
 fn pattern_override_counts_for_the_time_it_was_in_force() {
     let bucket = |rate: &str| format!("bucket = {{ rate = \"{rate}\", burst = 100 }}");
     everywhere!(&rule(&bucket("10/s"), ""), desk => {
