@@ -109,6 +109,7 @@ fn print_entry(entry: &LedgerEntry, io: &mut Io<'_>) -> io::Result<()> {
     match &entry.what {
         EntryKind::RoundClosed { closed } => write!(io.stdout, ": number {closed}")?,
         EntryKind::Erased { keys } => write!(io.stdout, ": {keys} keys")?,
+        EntryKind::Lost { bytes } => write!(io.stdout, ": {bytes} bytes")?,
         EntryKind::Edited(change) => {
             write!(io.stdout, ": {}", format::visible(&edit_text(change)))?
         }
@@ -169,6 +170,9 @@ fn as_json(entry: &LedgerEntry) -> Value {
         }
         EntryKind::Erased { keys } => {
             object.insert("keys".into(), (*keys).into());
+        }
+        EntryKind::Lost { bytes } => {
+            object.insert("bytes".into(), (*bytes).into());
         }
         EntryKind::Edited(change) => {
             object.insert("actor".into(), (*change.actor).into());
@@ -299,9 +303,27 @@ fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<LedgerResult> {
     }
     for it in &done {
         match it {
-            RepairAction::Cut { file, at, kept_as } => {
-                writeln!(io.stdout, "cut {file} at byte {at}; the original is kept as {kept_as}")?
+            RepairAction::Cut { file, at, kept_as } => writeln!(
+                io.stdout,
+                "cut {file} at byte {at}: what followed is lost; the original is kept as {kept_as}"
+            )?,
+            RepairAction::GaveUp { file, at, len, kept_as } => writeln!(
+                io.stdout,
+                "gave up {len} bytes of {file} at byte {at}: their entries are lost; the original is \
+                 kept as {kept_as}"
+            )?,
+            RepairAction::Header { file, kept_as } => writeln!(
+                io.stdout,
+                "wrote the header of {file} again: nothing is lost; the original is kept as {kept_as}"
+            )?,
+            RepairAction::Missing { file } => {
+                writeln!(io.stdout, "{file} is missing: all of its entries are lost")?;
             }
+            RepairAction::Begins { file, kept_as } => writeln!(
+                io.stdout,
+                "the ledger begins with {file}: what was before is missing; the original is kept as \
+                 {kept_as}"
+            )?,
             RepairAction::PutAside { file, kept_as } => {
                 writeln!(io.stdout, "moved {file} to {kept_as}")?;
             }
@@ -346,6 +368,7 @@ fn name_of(what: &EntryKind) -> &'static str {
         EntryKind::Edited(_) => "edit",
         EntryKind::Note => "note",
         EntryKind::Erased { .. } => "erased",
+        EntryKind::Lost { .. } => "lost",
         _ => "other",
     }
 }

@@ -50,6 +50,8 @@ pub(in crate::store) enum Record {
     End { records: u64 },
     /// Numbers and hashes of a rule's keys, in a snapshot: their names are in the log.
     Keys { domain: Box<str>, rule: Box<str>, keys: Vec<(u64, u64)> },
+    /// Bytes that a repair has given up, as many as the record has after its length.
+    Lost { len: u64 },
 }
 
 /// The name of a numbered key.
@@ -181,6 +183,11 @@ impl Record {
                     out.word(*hash);
                 });
             }
+            Self::Lost { len } => {
+                out.byte(12);
+                out.number(*len);
+                out.0.resize(out.0.len() + usize::try_from(*len).unwrap_or(0), 0);
+            }
         }
     }
 
@@ -220,6 +227,12 @@ impl Record {
                 rule: from.text()?.into(),
                 keys: from.list(|from| Ok((from.number()?, from.word()?)))?,
             },
+            12 => {
+                let len = from.number()?;
+                let rest = from.0.get(usize::try_from(len).map_err(|_| Malformed)?..);
+                from.0 = rest.ok_or(Malformed)?;
+                Self::Lost { len }
+            }
             _ => return Err(Malformed),
         })
     }

@@ -85,7 +85,7 @@ impl Replay {
                 self.last = self.last.max(now);
                 self.fence = self.fence.max(fence);
             }
-            Record::Edit(_) | Record::End { .. } => {}
+            Record::Edit(_) | Record::End { .. } | Record::Lost { .. } => {}
         }
         Ok(())
     }

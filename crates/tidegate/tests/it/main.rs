@@ -23,6 +23,7 @@ mod engine_threads;
 mod engine_unseen;
 mod file_conformance;
 mod file_crash;
+mod file_damage;
 mod file_faults;
 mod file_kill;
 mod file_store;

@@ -9,7 +9,7 @@ use tidegate_core::Timestamp;
 
 use super::disk::{Disk, Folder};
 use super::error::OpenError;
-use super::frame::{Batches, BatchesEnd, FileKind};
+use super::frame::{Batches, FileKind};
 use super::segments::{RecordPosition, SegmentLink, Segments};
 use crate::engine::Change;
 use crate::store::memory::{ActionKind, JournalTransfer as Account};
@@ -102,6 +102,11 @@ pub enum EntryKind {
     Erased {
         /// How many.
         keys: u64,
+    },
+    /// A repair has given up entries that could not be read. Its time is that of the entry before.
+    Lost {
+        /// Their bytes.
+        bytes: u64,
     },
 }
 
@@ -206,7 +211,9 @@ impl Ledger {
             holds: HashMap::new(),
             ready: VecDeque::new(),
             number: 0,
+            last: Timestamp::ZERO,
             filter: filter.clone(),
+            missing: chain.missing(),
         })
     }
 
@@ -306,7 +313,8 @@ impl Filter {
     }
 }
 
-/// An iterator over entries.
+/// An iterator over entries. After an error it continues with the next segment that can be read;
+/// entries and names of keys are missing then.
 #[derive(Debug)]
 pub struct LedgerEntries {
     disk: Arc<dyn Disk>,
@@ -317,7 +325,11 @@ pub struct LedgerEntries {
     holds: HashMap<HoldId, Box<str>>,
     ready: VecDeque<LedgerEntry>,
     number: u64,
+    /// The time of the last entry.
+    last: Timestamp,
     filter: Filter,
+    /// Why the beginning is missing.
+    missing: Option<OpenError>,
 }
 
 /// A segment that is being read.
@@ -339,6 +351,9 @@ impl Iterator for LedgerEntries {
     type Item = Result<LedgerEntry, OpenError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(missing) = self.missing.take() {
+            return Some(Err(missing));
+        }
         loop {
             if let Some(entry) = self.ready.pop_front() {
                 return Some(Ok(entry));
@@ -346,10 +361,8 @@ impl Iterator for LedgerEntries {
             match self.read_batch() {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(error) => {
-                    (self.segment, self.links) = (None, VecDeque::new());
-                    return Some(Err(error));
-                }
+                // The next segment can be read without this one.
+                Err(error) => return Some(Err(error)),
             }
         }
     }
@@ -369,11 +382,8 @@ impl LedgerEntries {
         let counted = segment.link.counted(&segment.bytes);
         let mut batches = Batches::from(counted, segment.at, segment.next_batch);
         let Some(batch) = batches.next() else {
-            let is_whole = match segment.link.counts_len {
-                Some(len) => position.at == len,
-                None => batches.ending() != BatchesEnd::Damaged,
-            };
-            return if is_whole { Ok(true) } else { Err(position.broken()) };
+            let damage = segment.link.damage(&batches);
+            return damage.map_or(Ok(true), |what| Err(position.damaged(what)));
         };
         let mut records = ByteReader(batch.records);
         while !records.is_empty() {
@@ -404,6 +414,9 @@ impl LedgerEntries {
             Record::Erased { at, keys } => {
                 let keys = keys.len() as u64;
                 self.push(at, EntryKind::Erased { keys }, "".into(), None);
+            }
+            Record::Lost { len: bytes } => {
+                self.push(self.last, EntryKind::Lost { bytes }, "".into(), None);
             }
             Record::Seed(_)
             | Record::Rule(_)
@@ -452,7 +465,7 @@ impl LedgerEntries {
     }
 
     fn enqueue(&mut self, entry: LedgerEntry) {
-        self.number += 1;
+        (self.number, self.last) = (self.number + 1, entry.at);
         self.ready.extend(self.filter.apply(LedgerEntry { number: self.number, ..entry }));
     }
 }
@@ -460,8 +473,8 @@ impl LedgerEntries {
 impl OpenSegment {
     fn read(disk: &dyn Disk, link: SegmentLink) -> Result<Self, OpenError> {
         let file = FileKind::Log.file_name(link.header.number);
-        let bytes = link.read(disk)?;
-        let start = Batches::new(&bytes, link.header.first_batch);
+        let (link, bytes) = link.read(disk)?;
+        let start = link.batches(&bytes);
         let (at, next_batch) = (start.position(), start.next_number());
         Ok(Self { link, file, bytes, at, next_batch })
     }

@@ -4,7 +4,7 @@ use tidegate_core::Timestamp;
 
 use super::disk::Disk;
 use super::error::OpenError;
-use super::frame::{Batches, FileHeader, FileKind, HeaderError, SegmentEnd};
+use super::frame::{Batches, FileHeader, FileKind, HeaderError};
 use super::keys::Keys;
 use super::segments::{LogEnd, RecordPosition, Segments};
 use crate::engine::{Change, Changed, MOST_CHANGES, Overlay};
@@ -45,20 +45,12 @@ pub(super) fn recover(disk: &dyn Disk, room: RecoveryBounds) -> Result<Recovered
         replay.read_snapshot(disk, number)?;
     }
     let chain = Segments::read(disk, snapshot.unwrap_or(0))?;
-    let after_snapshot = snapshot.map(|number| SegmentEnd { number, len: 0 });
-    if let (Some(number), Some(first)) = (snapshot, chain.links().first())
-        && first.header.number != number
-        && Some(first.header.after) != after_snapshot
-    {
+    let first = chain.links().first().map(|link| link.header.number);
+    if let Some(number) = snapshot.filter(|number| first != Some(*number)) {
         let file = FileKind::Log.file_name(number);
         return Err(OpenError::Damaged { file, at: 0, what: "the segment is missing" });
     }
-    let mut finish = chain.for_each(disk, |record, position| replay.apply(record, position))?;
-    if let (Some(after), []) = (after_snapshot, chain.links()) {
-        // A repair removed what followed the snapshot: the log continues from there.
-        finish.from.end = after;
-        finish.from.next_segment = finish.from.next_segment.max(after.number + 1);
-    }
+    let finish = chain.for_each(disk, |record, position| replay.apply(record, position))?;
     let is_begun = finish.from.end.number != 0;
     if let (Some(first), true, false) = (chain.links().first(), is_begun, replay.replay.has_seed) {
         let file = FileKind::Log.file_name(first.header.number);

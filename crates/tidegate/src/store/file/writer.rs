@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
-use super::frame::{FileHeader, FileKind, HEADER_LEN, SegmentEnd, frame};
+use super::frame::{FileHeader, FileKind, SPACE_AFTER, SegmentEnd, frame};
 
 /// Writes batches of records, and moves on to another segment when one is full or has failed.
 ///
@@ -37,8 +37,9 @@ pub(super) struct SegmentWriter {
 pub(super) struct SegmentSizes {
     /// A segment that is longer gets a successor.
     pub(super) segment_len: u64,
-    /// Space is allocated in pieces of this size, filled with zeros: overwriting it needs no sync
-    /// of the file's length.
+    /// Space is allocated in pieces of this size, filled with zeros and synced before a batch uses
+    /// it: overwriting it needs no sync of the file's length, and a file that was cut short is
+    /// recognised.
     pub(super) fill_len: u64,
     /// A snapshot is taken after this many bytes of log.
     pub(super) snapshot_after_len: u64,
@@ -134,7 +135,11 @@ impl SegmentWriter {
         let Some(segment) = &mut self.current else { return self.begin_segment() };
         if !self.unwritten.is_empty() {
             let frame = frame(self.next_batch, self.synced_batch, &self.unwritten);
-            segment.write(&frame, self.sizes.fill_len)?;
+            if segment.lacks_space(&frame) {
+                self.syncs += 1;
+                segment.fill(&frame, self.sizes.fill_len)?;
+            }
+            segment.write(&frame)?;
             self.written_len += frame.len() as u64;
             self.next_batch += 1;
             self.unsynced.append(&mut self.unwritten);
@@ -180,19 +185,8 @@ impl SegmentWriter {
             0 => Vec::new(),
             _ => frame(header.first_batch, self.synced_batch, &records),
         };
-        let name = FileKind::Log.file_name(number);
-        let file = self.disk.create(&name)?;
-        let mut segment = CurrentSegment::new(file, number);
         self.syncs += 1;
-        let begun = match self.unsynced.is_empty() {
-            true => segment.begin(&header, &batch, self.sizes.fill_len),
-            false => segment.begin_again(&header, &batch, self.sizes.fill_len),
-        };
-        if let Err(error) = begun.and_then(|()| self.disk.sync_names()) {
-            // Should it remain, its successor does not refer to it, so it is not read.
-            let _ = self.disk.remove(&name);
-            return Err(error);
-        }
+        let segment = self.create_segment(&header, &batch)?;
         if header.after.number > 0 {
             // Cuts space that was allocated ahead. Should it remain, it is only space.
             let before = FileKind::Log.file_name(header.after.number);
@@ -206,6 +200,24 @@ impl SegmentWriter {
         self.unwritten.clear();
         self.current = Some(segment);
         Ok(())
+    }
+
+    /// Creates a segment under another name, and renames it when all of it is synced: a file with
+    /// the name of a segment is never shorter than it was when it got that name.
+    fn create_segment(&self, header: &FileHeader, batch: &[u8]) -> io::Result<CurrentSegment> {
+        let name = FileKind::Log.file_name(header.number);
+        // An unfinished one is of no use.
+        let _ = self.disk.remove(TEMPORARY);
+        let mut segment = CurrentSegment::new(self.disk.create(TEMPORARY)?, header.number);
+        let begun = segment.begin(header, batch, self.sizes.fill_len);
+        let named = begun.and_then(|()| self.disk.rename(TEMPORARY, &name));
+        if let Err(error) = named.and_then(|()| self.disk.sync_names()) {
+            // Should it remain, its successor does not refer to it, so it is not read.
+            let _ = self.disk.remove(&name);
+            let _ = self.disk.remove(TEMPORARY);
+            return Err(error);
+        }
+        Ok(segment)
     }
 }
 
@@ -221,19 +233,13 @@ impl CurrentSegment {
         Self { file, number, len: 0, synced_len: 0, filled_len: 0, has_failed_to_sync: false }
     }
 
-    /// Writes the header, and new records.
+    /// Writes the header, the first records and the space after them.
     fn begin(&mut self, header: &FileHeader, batch: &[u8], fill_len: u64) -> io::Result<()> {
-        self.write(&[&header.to_bytes(), batch].concat(), fill_len)?;
-        self.sync()
-    }
-
-    /// Writes records that are in an older segment as well, and only then the header: from then on
-    /// the older ones do not count, and these must not be torn.
-    fn begin_again(&mut self, header: &FileHeader, batch: &[u8], fill_len: u64) -> io::Result<()> {
-        self.len = HEADER_LEN as u64;
-        self.write(batch, fill_len)?;
-        self.sync()?;
-        self.file.write_at(0, &header.to_bytes())?;
+        let mut bytes = [&header.to_bytes(), batch].concat();
+        self.len = bytes.len() as u64;
+        self.filled_len = self.len + SPACE_AFTER as u64 + fill_len;
+        bytes.resize(usize::try_from(self.filled_len).map_err(io::Error::other)?, 0);
+        self.file.write_at(0, &bytes)?;
         self.sync()
     }
 
@@ -246,19 +252,31 @@ impl CurrentSegment {
         synced
     }
 
-    fn write(&mut self, bytes: &[u8], fill_len: u64) -> io::Result<()> {
-        self.file.write_at(self.len, bytes)?;
-        self.len += bytes.len() as u64;
-        if self.len > self.filled_len && fill_len > 0 {
-            let end = self.len.next_multiple_of(8) + fill_len;
-            let zeros = vec![0; usize::try_from(end - self.len).unwrap_or(0)];
-            // Without it the file grows with every batch, which is slower but correct.
-            let _ = self.file.write_at(self.len, &zeros);
-            self.filled_len = end;
-        }
+    /// Whether a batch would not leave [`SPACE_AFTER`] bytes of allocated space.
+    fn lacks_space(&self, batch: &[u8]) -> bool {
+        self.len + (batch.len() + SPACE_AFTER) as u64 > self.filled_len
+    }
+
+    /// Allocates space for a batch and for what follows it, and syncs it.
+    fn fill(&mut self, batch: &[u8], fill_len: u64) -> io::Result<()> {
+        let end = self.len + (batch.len() + SPACE_AFTER) as u64 + fill_len;
+        let zeros = vec![0; usize::try_from(end - self.filled_len).map_err(io::Error::other)?];
+        self.file.write_at(self.filled_len, &zeros)?;
+        self.filled_len = end;
+        let synced = self.file.sync();
+        self.has_failed_to_sync |= synced.is_err();
+        synced
+    }
+
+    fn write(&mut self, batch: &[u8]) -> io::Result<()> {
+        self.file.write_at(self.len, batch)?;
+        self.len += batch.len() as u64;
         Ok(())
     }
 }
 
 /// How many bytes of records may be unsynced before a sync is forced.
 const MOST_UNSYNCED: usize = 1 << 20;
+
+/// The name of a segment that is being created.
+const TEMPORARY: &str = "segment.tmp";
