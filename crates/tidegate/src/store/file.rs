@@ -33,7 +33,7 @@ use recorder::Recorder;
 use recovery::{Recovered, RecoveryBounds, recover};
 use writer::{SegmentSizes, SegmentWriter};
 
-pub use disk::{Disk, DiskFile, Folder};
+pub use disk::{Disk, DiskFile, FileIdentity, Folder, NamedFile};
 pub use error::OpenError;
 pub use ledger::{
     Booking, EntryKind, Filter, Ledger, LedgerEntries, LedgerEntry, Totals, Transfer,
@@ -229,10 +229,21 @@ impl FileStore {
         self.shared.is_torn
     }
 
-    /// The error of the disk, during an outage.
+    /// The error of the disk, during an outage; or what was done to the folder, which is an outage
+    /// as soon as something has to be written.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<io::Error>> {
-        self.shared.recorder.log.failure()
+        let (log, disk) = (&self.shared.recorder.log, &self.shared.disk);
+        // It may be growing, or be done: only the writer knows how long it is.
+        let file = log.file().map(|file| NamedFile { least_len: 0, ..file });
+        log.failure().or_else(|| disk.verify(file.as_ref()).err().map(Arc::new))
+    }
+
+    /// The last error of the disk, also after the outage. [`counts`](Self::counts) has how many
+    /// there were.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<Arc<io::Error>> {
+        self.shared.recorder.log.last_failure()
     }
 
     /// Blocks until the disk works again.

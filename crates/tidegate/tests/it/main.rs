@@ -25,6 +25,7 @@ mod file_conformance;
 mod file_crash;
 mod file_damage;
 mod file_faults;
+mod file_folder;
 mod file_kill;
 mod file_store;
 mod file_threads;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::disk::{Disk, DiskFile};
+use super::disk::{Disk, DiskFile, FileIdentity, NamedFile};
 use super::frame::{FileHeader, FileKind, SPACE_AFTER, SegmentEnd, frame};
 
 /// Writes batches of records, and moves on to another segment when one is full or has failed.
@@ -54,6 +54,7 @@ impl Default for SegmentSizes {
 #[derive(Debug)]
 struct CurrentSegment {
     file: Box<dyn DiskFile>,
+    identity: FileIdentity,
     number: u64,
     len: u64,
     synced_len: u64,
@@ -99,11 +100,17 @@ impl SegmentWriter {
     /// After an error nothing is lost: the next call retries, in a new segment.
     pub(super) fn write(&mut self, records: &[u8], sync: SyncMode) -> io::Result<()> {
         self.unwritten.extend_from_slice(records);
+        self.write_all(sync)?;
+        self.verify()
+    }
+
+    fn write_all(&mut self, sync: SyncMode) -> io::Result<()> {
         if self.unwritten.is_empty() && self.unsynced.is_empty() && self.current.is_some() {
             return Ok(());
         }
         let is_full = |segment: &CurrentSegment| segment.len >= self.sizes.segment_len;
         if self.current.as_ref().is_some_and(is_full) {
+            self.verify()?;
             self.seal();
         }
         let too_much = self.unsynced.len() + self.unwritten.len() > MOST_UNSYNCED;
@@ -112,6 +119,8 @@ impl SegmentWriter {
             Ok(()) => Ok(()),
             // One retry in a new segment before it is an error.
             Err(_) if self.current.is_some() => {
+                // A segment that is gone must not get a successor.
+                self.verify()?;
                 self.seal();
                 self.begin_segment()
             }
@@ -121,9 +130,23 @@ impl SegmentWriter {
 
     /// Begins another segment, with everything before it synced, and returns its number.
     pub(super) fn rotate(&mut self) -> io::Result<u64> {
+        self.verify()?;
         self.seal();
         self.begin_segment()?;
+        self.verify()?;
         Ok(self.end.number)
+    }
+
+    /// The segment that is being written.
+    pub(super) fn log_file(&self) -> Option<NamedFile> {
+        let CurrentSegment { number, identity, filled_len, .. } = self.current.as_ref()?;
+        let name = FileKind::Log.file_name(*number);
+        Some(NamedFile { name, identity: *identity, least_len: *filled_len })
+    }
+
+    /// Fails if the folder, its lock or the segment is not what was opened.
+    fn verify(&self) -> io::Result<()> {
+        self.disk.verify(self.log_file().as_ref())
     }
 
     /// Whether everything that was accepted is synced.
@@ -208,7 +231,7 @@ impl SegmentWriter {
         let name = FileKind::Log.file_name(header.number);
         // An unfinished one is of no use.
         let _ = self.disk.remove(TEMPORARY);
-        let mut segment = CurrentSegment::new(self.disk.create(TEMPORARY)?, header.number);
+        let mut segment = CurrentSegment::new(self.disk.create(TEMPORARY)?, header.number)?;
         let begun = segment.begin(header, batch, self.sizes.fill_len);
         let named = begun.and_then(|()| self.disk.rename(TEMPORARY, &name));
         if let Err(error) = named.and_then(|()| self.disk.sync_names()) {
@@ -229,8 +252,10 @@ pub(super) enum SyncMode {
 }
 
 impl CurrentSegment {
-    fn new(file: Box<dyn DiskFile>, number: u64) -> Self {
-        Self { file, number, len: 0, synced_len: 0, filled_len: 0, has_failed_to_sync: false }
+    fn new(file: Box<dyn DiskFile>, number: u64) -> io::Result<Self> {
+        let (len, synced_len, filled_len, has_failed_to_sync) = (0, 0, 0, false);
+        let identity = file.identity()?;
+        Ok(Self { file, identity, number, len, synced_len, filled_len, has_failed_to_sync })
     }
 
     /// Writes the header, the first records and the space after them.
