@@ -27,6 +27,7 @@ mod file_damage;
 mod file_faults;
 mod file_folder;
 mod file_kill;
+mod file_ledger;
 mod file_store;
 mod file_threads;
 mod guard;

@@ -130,10 +130,15 @@ impl Log {
         WaitDurable { shared: Arc::clone(&self.shared), goal, number: state.next_waiter }
     }
 
-    /// Whether no more records should be accepted: in an outage, or when the disk is far behind.
-    pub(super) fn is_refusing(&self) -> bool {
+    /// Whether a record of about this many bytes should not be accepted: in an outage, or when too
+    /// much waits for the disk.
+    ///
+    /// A record may take a small part of the room that is left. So large ones are refused long
+    /// before small ones are, and cannot use up the room of all.
+    pub(super) fn is_refusing(&self, len: usize) -> bool {
         let state = lock(&self.shared.state);
-        state.failure.is_some() || state.records.len() > MOST_BEHIND
+        let left = MOST_BEHIND.saturating_sub(state.records.len());
+        state.failure.is_some() || len > left / SHARE
     }
 
     /// The error of the disk, during an outage.
@@ -386,3 +391,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// How many bytes of records may wait for the disk before no more are accepted.
 const MOST_BEHIND: usize = 64 << 20;
+
+/// A record may take one part of so many of what is left.
+const SHARE: usize = 64;
