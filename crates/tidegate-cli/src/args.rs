@@ -411,9 +411,9 @@ pub(crate) enum LedgerCommand {
         #[arg(long, value_enum, default_value_t = Format::Text, env = "TIDEGATE_FORMAT")]
         format: Format,
     },
-    /// Cut off damaged data, so that a process can start on the folder again
+    /// Give up damaged data, so that a process can start on the folder again
     #[command(
-        long_about = "Cut off damaged data, so that a process can start on the folder again.\n\n\
+        long_about = "Give up damaged data, so that a process can start on the folder again.\n\n\
             Everything written after the damage is lost, and its units can be charged again: if \
             there is a backup, use it instead. The original files are kept under other names."
     )]

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tidegate::durable::{
     self, Booking, CheckReport, EntryKind, FileOptions, Filter, Ledger, LedgerEntry, OpenError,
-    RepairAction, Totals, Transfer,
+    ReadableTotals, RepairAction, Totals, Transfer,
 };
 use tidegate::{Change, Clock, KeyName, SystemClock, Timestamp};
 
@@ -63,14 +63,18 @@ fn list(
         Ok(entries) => entries,
         Err(error) => return Ok(Err(error)),
     };
+    let mut exit = Exit::Success;
     for entry in entries {
         match (entry, format) {
             (Ok(entry), Format::Json) => writeln!(io.stdout, "{}", as_json(&entry))?,
             (Ok(entry), Format::Text) => print_entry(&entry, io)?,
-            (Err(error), _) => return Ok(Err(error)),
+            (Err(error), _) => {
+                writeln!(io.stderr, "error: {error}")?;
+                exit = Exit::Error;
+            }
         }
     }
-    Ok(Ok(Exit::Success))
+    Ok(Ok(exit))
 }
 
 impl LedgerFilter {
@@ -109,13 +113,14 @@ fn print_entry(entry: &LedgerEntry, io: &mut Io<'_>) -> io::Result<()> {
     match &entry.what {
         EntryKind::RoundClosed { closed } => write!(io.stdout, ": number {closed}")?,
         EntryKind::Erased { keys } => write!(io.stdout, ": {keys} keys")?,
+        EntryKind::Lost { bytes } => write!(io.stdout, ": {bytes} bytes")?,
         EntryKind::Edited(change) => {
             write!(io.stdout, ": {}", format::visible(&edit_text(change)))?
         }
         _ => {}
     }
-    if let Some(note) = &entry.note {
-        write!(io.stdout, ": {}", format::visible(note))?;
+    if let Some(text) = entry.note.as_ref().or(entry.cause.as_ref()) {
+        write!(io.stdout, ": {}", format::visible(text))?;
     }
     writeln!(io.stdout)?;
     for Booking { key, booking, units, .. } in &entry.bookings {
@@ -163,12 +168,18 @@ fn as_json(entry: &LedgerEntry) -> Value {
     if let Some(note) = &entry.note {
         object.insert("note".into(), (**note).into());
     }
+    if let Some(cause) = &entry.cause {
+        object.insert("cause".into(), (**cause).into());
+    }
     match &entry.what {
         EntryKind::RoundClosed { closed } => {
             object.insert("closed".into(), (*closed).into());
         }
         EntryKind::Erased { keys } => {
             object.insert("keys".into(), (*keys).into());
+        }
+        EntryKind::Lost { bytes } => {
+            object.insert("bytes".into(), (*bytes).into());
         }
         EntryKind::Edited(change) => {
             object.insert("actor".into(), (*change.actor).into());
@@ -200,10 +211,18 @@ fn totals(
     (by, format): (TotalsBy, Format),
     io: &mut Io<'_>,
 ) -> io::Result<LedgerResult> {
-    let by_key = match Ledger::open(folder).and_then(|it| it.totals_by_key(&filter.read())) {
-        Ok(by_key) => by_key,
+    let sums = match by {
+        TotalsBy::Key => durable::TotalsBy::Key,
+        TotalsBy::Rule | TotalsBy::All => durable::TotalsBy::Rule,
+    };
+    let totals = Ledger::open(folder).and_then(|it| it.readable_totals(&filter.read(), sums));
+    let ReadableTotals { totals: by_key, unreadable, .. } = match totals {
+        Ok(totals) => totals,
         Err(error) => return Ok(Err(error)),
     };
+    for error in &unreadable {
+        writeln!(io.stderr, "warning: the totals are incomplete: {error}")?;
+    }
     let mut lines: Vec<(Value, String, Totals)> = Vec::new();
     match by {
         TotalsBy::Key => lines.extend(by_key.iter().map(|(key, totals)| {
@@ -250,7 +269,7 @@ fn totals(
             }
         }
     }
-    Ok(Ok(Exit::Success))
+    Ok(Ok(if unreadable.is_empty() { Exit::Success } else { Exit::Failure }))
 }
 
 fn check(folder: &Path, format: Format, io: &mut Io<'_>) -> io::Result<LedgerResult> {
@@ -299,9 +318,27 @@ fn repair(folder: &Path, io: &mut Io<'_>) -> io::Result<LedgerResult> {
     }
     for it in &done {
         match it {
-            RepairAction::Cut { file, at, kept_as } => {
-                writeln!(io.stdout, "cut {file} at byte {at}; the original is kept as {kept_as}")?
+            RepairAction::Cut { file, at, kept_as } => writeln!(
+                io.stdout,
+                "cut {file} at byte {at}: what followed is lost; the original is kept as {kept_as}"
+            )?,
+            RepairAction::GaveUp { file, at, len, kept_as } => writeln!(
+                io.stdout,
+                "gave up {len} bytes of {file} at byte {at}: their entries are lost; the original is \
+                 kept as {kept_as}"
+            )?,
+            RepairAction::Header { file, kept_as } => writeln!(
+                io.stdout,
+                "wrote the header of {file} again: nothing is lost; the original is kept as {kept_as}"
+            )?,
+            RepairAction::Missing { file } => {
+                writeln!(io.stdout, "{file} is missing: all of its entries are lost")?;
             }
+            RepairAction::Begins { file, kept_as } => writeln!(
+                io.stdout,
+                "the ledger begins with {file}: what was before is missing; the original is kept as \
+                 {kept_as}"
+            )?,
             RepairAction::PutAside { file, kept_as } => {
                 writeln!(io.stdout, "moved {file} to {kept_as}")?;
             }
@@ -346,6 +383,7 @@ fn name_of(what: &EntryKind) -> &'static str {
         EntryKind::Edited(_) => "edit",
         EntryKind::Note => "note",
         EntryKind::Erased { .. } => "erased",
+        EntryKind::Lost { .. } => "lost",
         _ => "other",
     }
 }

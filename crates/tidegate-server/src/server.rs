@@ -75,6 +75,7 @@ impl Server {
         let policy = settings.policy.clone().with_request_limits();
         let engine = Engine::open_any(policy, settings.store_folder.as_deref())
             .map_err(StartError::Store)?;
+        engine.on_disk().into_iter().for_each(store_health::warn_of_clock);
         let daemon = Arc::new(Daemon::new(engine, settings));
         let addresses = Default::default();
         let mut server = Self { daemon, addresses, socket: None, stop: ShutdownTrigger::new() };

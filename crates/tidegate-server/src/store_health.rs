@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tidegate::durable::FileStore;
+use tidegate::{Clock, SystemClock, Timestamp};
+
 use crate::accept::ShutdownSignal;
 use crate::daemon::SharedDaemon;
 
@@ -9,12 +12,13 @@ use crate::daemon::SharedDaemon;
 pub(crate) async fn store_health(daemon: SharedDaemon, mut shutdown: ShutdownSignal) {
     let Some(store) = daemon.engine.on_disk() else { return };
     let mut ticks = tokio::time::interval(CHECK_EVERY);
-    let mut is_failing = false;
+    let (mut is_failing, mut outages) = (false, 0);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = shutdown.wanted() => return,
         }
+        let before = std::mem::replace(&mut outages, store.counts().outages);
         match store.failure() {
             Some(error) if !is_failing => {
                 tracing::error!(%error, "store unavailable; on_error applies");
@@ -23,6 +27,11 @@ pub(crate) async fn store_health(daemon: SharedDaemon, mut shutdown: ShutdownSig
             None if is_failing => {
                 tracing::info!("store available again");
                 is_failing = false;
+            }
+            None if outages > before => {
+                let (outages, error) = (outages - before, store.last_failure());
+                let error = error.map(|error| error.to_string()).unwrap_or_default();
+                tracing::error!(%error, outages, "store was unavailable for a moment; on_error applied");
             }
             _ => {}
         }
@@ -50,6 +59,36 @@ pub(crate) async fn idempotency_keys(daemon: SharedDaemon, mut shutdown: Shutdow
         before = evicted;
     }
 }
+
+/// Warns if the clock does not fit the times in the ledger.
+pub(crate) fn warn_of_clock(store: &FileStore) {
+    let (last, now) = (store.last_time(), SystemClock::new().now());
+    let ledger_is_ahead_s = last.as_nanos().saturating_sub(now.as_nanos()) / NANOS_PER_SEC;
+    let clock_is_ahead_s = now.as_nanos().saturating_sub(last.as_nanos()) / NANOS_PER_SEC;
+    if ledger_is_ahead_s > MOST_BEHIND.as_secs() {
+        tracing::warn!(
+            ledger_is_ahead_s,
+            "the last entry of the ledger is in the future: it was written while the clock was wrong, \
+             or the clock is wrong now. Quotas that were charged then are denied until that time. Set \
+             the clock and start again; or, if it is right, restore a backup from before, or reset \
+             the keys that are denied (`tidegate admin reset`)"
+        );
+    } else if last > Timestamp::ZERO && clock_is_ahead_s > MOST_AHEAD.as_secs() {
+        tracing::warn!(
+            clock_is_ahead_s,
+            "the clock is far ahead of the last entry of the ledger. If it is wrong, stop now and set \
+             it before anything is charged: entries in the future stay"
+        );
+    }
+}
+
+/// How far the ledger may be ahead of the clock.
+const MOST_BEHIND: Duration = Duration::from_secs(60);
+
+/// How far the clock may be ahead of the ledger: a daemon may be stopped for weeks.
+const MOST_AHEAD: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+
+const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 

@@ -38,9 +38,9 @@ use crate::store::{NowOrLater, Outage};
 
 pub use crate::store::KeyName;
 pub use crate::store::file::{
-    Booking, CheckReport, Disk, DiskFile, EntryKind, FileOptions, FileStore, Filter, Folder,
-    Ledger, LedgerEntries, LedgerEntry, LogCounts, OpenError, RepairAction, Totals, Transfer,
-    check, check_on, repair, repair_on,
+    Booking, CheckReport, Disk, DiskFile, EntryKind, FileIdentity, FileOptions, FileStore, Filter,
+    Folder, Ledger, LedgerEntries, LedgerEntry, LogCounts, NamedFile, OpenError, ReadableTotals,
+    RepairAction, Totals, TotalsBy, Transfer, check, check_on, repair, repair_on,
 };
 
 impl Engine<FileStore> {

@@ -13,14 +13,14 @@ use std::thread::{self, JoinHandle};
 use tidegate_core::Timestamp;
 
 use super::memory::{MemoryStore, Undo};
-use super::record::{EditRecord, Record, RoundRecord};
+use super::record::{Record, RoundRecord};
 use super::{
     Adoption, Charge, Decided, Deciding, Durable, HoldId, NowOrLater, Outage, Plan, RefundFailure,
     SettleFailure, Settled, Settlement, StoredEdits, sealed,
 };
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
-use crate::engine::{Change, MOST_CHANGES, Overlay};
+use crate::engine::{Change, Overlay};
 use crate::hash::KeyedHash;
 use crate::history::History;
 use crate::locks::lock;
@@ -28,32 +28,36 @@ use crate::policy::Durability;
 use crate::store::{StoreBounds, block_on};
 use crate::table::WhenFull;
 use crate::transition::HoldItem;
+use edits::LoggedEdits;
 use log::{Log, WaitDurable};
 use recorder::Recorder;
 use recovery::{Recovered, recover};
 use writer::{SegmentSizes, SegmentWriter};
 
-pub use disk::{Disk, DiskFile, Folder};
+pub use disk::{Disk, DiskFile, FileIdentity, Folder, NamedFile};
 pub use error::OpenError;
-pub use ledger::{
-    Booking, EntryKind, Filter, Ledger, LedgerEntries, LedgerEntry, Totals, Transfer,
-};
+pub use ledger::{Booking, EntryKind, Filter, Ledger, LedgerEntries, LedgerEntry, Transfer};
 pub use log::LogCounts;
 pub use repair::{CheckReport, RepairAction, check, check_on, repair, repair_on};
+pub use totals::{ReadableTotals, Totals, TotalsBy};
 
 mod crc;
 mod disk;
+mod edits;
 mod erase;
 mod error;
 mod frame;
 mod keys;
 mod ledger;
 mod log;
+mod reader;
 mod recorder;
 mod recovery;
 mod repair;
 mod segments;
+mod sha256;
 mod snapshot;
+mod totals;
 mod writer;
 
 /// Stores states in a folder, with a copy in memory for decisions.
@@ -74,7 +78,7 @@ struct FileStoreInner {
     disk: Arc<dyn Disk>,
     least_durability: Durability,
     /// Edits in force, for the next snapshot.
-    edits: Mutex<StoredEdits>,
+    edits: Mutex<LoggedEdits>,
     snapshots: Mutex<()>,
     growth: Arc<SnapshotSchedule>,
     recovered_last: Timestamp,
@@ -236,10 +240,21 @@ impl FileStore {
         self.shared.is_torn
     }
 
-    /// The error of the disk, during an outage.
+    /// The error of the disk, during an outage; or what was done to the folder, which is an outage
+    /// as soon as something has to be written.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<io::Error>> {
-        self.shared.recorder.log.failure()
+        let (log, disk) = (&self.shared.recorder.log, &self.shared.disk);
+        // It may be growing, or be done: only the writer knows how long it is.
+        let file = log.file().map(|file| NamedFile { least_len: 0, ..file });
+        log.failure().or_else(|| disk.verify(file.as_ref()).err().map(Arc::new))
+    }
+
+    /// The last error of the disk, also after the outage. [`counts`](Self::counts) has how many
+    /// there were.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<Arc<io::Error>> {
+        self.shared.recorder.log.last_failure()
     }
 
     /// Blocks until the disk works again.
@@ -271,7 +286,7 @@ impl FileStore {
         text: &str,
         times: Times,
     ) -> NowOrLater<'_, Result<(), Outage>> {
-        if self.is_failing() {
+        if self.is_failing(Some(text)) {
             return NowOrLater::Now(Err(Outage));
         }
         let record = Record::Note { at: times.now, domain: domain.into(), text: text.into() };
@@ -288,8 +303,10 @@ impl FileStore {
         self.shared.recorder.log.wait_durable(durability)
     }
 
-    fn is_failing(&self) -> bool {
-        self.shared.recorder.log.is_refusing()
+    /// Whether no record with a text of this length is accepted.
+    fn is_failing(&self, text: Option<&str>) -> bool {
+        let text_len = text.map_or(0, str::len);
+        self.shared.recorder.log.is_refusing(text_len.saturating_add(SMALL_RECORD))
     }
 
     /// How durable a plan has to be before it is acknowledged.
@@ -323,7 +340,7 @@ impl FileStore {
         times: Times,
         decisions: &mut Decisions,
     ) -> Deciding<'s> {
-        if self.is_failing() {
+        if self.is_failing(plan.note) {
             // A denial needs no write: what is known to be exhausted stays denied.
             let denied = self.shared.memory.known_denial(plan, times, decisions);
             return Deciding::Now(denied.ok_or(super::DecideError::Outage));
@@ -440,7 +457,7 @@ impl sealed::Store for FileStore {
         if durability == Durability::Memory {
             return memory.settle(id, settlement, times);
         }
-        if self.is_failing() {
+        if self.is_failing(settlement.1) {
             return NowOrLater::Now(Err(SettleFailure::Outage));
         }
         match memory.settle(id, settlement, times).wait() {
@@ -457,7 +474,7 @@ impl sealed::Store for FileStore {
         if durability == Durability::Memory {
             return self.shared.memory.refund(plan, times);
         }
-        if self.is_failing() {
+        if self.is_failing(plan.note) {
             return NowOrLater::Now(Err(RefundFailure::Outage));
         }
         match self.shared.memory.refund(plan, times).wait() {
@@ -474,7 +491,7 @@ impl sealed::Store for FileStore {
         if durability == Durability::Memory {
             return self.shared.memory.forget(plan, times);
         }
-        if self.is_failing() {
+        if self.is_failing(None) {
             return NowOrLater::Now(Err(Outage));
         }
         let forgotten = self.shared.memory.forget(plan, times).wait();
@@ -504,7 +521,7 @@ impl sealed::Store for FileStore {
         note: Option<&str>,
         times: Times,
     ) -> NowOrLater<'_, Result<u64, Outage>> {
-        if self.is_failing() {
+        if self.is_failing(note) {
             return NowOrLater::Now(Err(Outage));
         }
         // Its order in the log is its order among decisions.
@@ -521,21 +538,14 @@ impl sealed::Store for FileStore {
 
     fn store_edits(&self, overlay: &Overlay, changes: &[Change]) -> Result<(), Outage> {
         let mut edits = lock(&self.shared.edits);
-        edits.overlay = overlay.clone();
-        edits.changes.extend(changes.iter().cloned());
-        let excess = edits.changes.len().saturating_sub(MOST_CHANGES);
-        edits.changes.drain(..excess);
-        let edit = EditRecord {
-            overlay: overlay.to_toml().into(),
-            changes: changes.iter().map(Into::into).collect(),
-        };
+        let edit = edits.edit(overlay, changes);
         self.shared.recorder.append(&Record::Edit(Box::new(edit)), Durability::Fsync);
         drop(edits);
         block_on(Box::pin(self.wait_durable(Durability::Fsync)))
     }
 
     fn stored_edits(&self) -> StoredEdits {
-        lock(&self.shared.edits).clone()
+        lock(&self.shared.edits).stored.clone()
     }
 
     fn hash(&self) -> &KeyedHash {
@@ -561,3 +571,6 @@ impl sealed::Store for FileStore {
 
 /// The most space that is allocated ahead.
 const MOST_AHEAD: u64 = 1 << 30;
+
+/// About how long a record is without its text.
+const SMALL_RECORD: usize = 1 << 10;

@@ -19,7 +19,7 @@ use tidegate_core::Timestamp;
 pub(crate) use durable::Undo;
 pub(crate) use hold_tables::{CachedResponse, CachedResult, EndKind, Hold, HoldEnd, HoldTables};
 pub(crate) use journal::{
-    ActionKind, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
+    ActionKind, Author, JournalBooking, JournalEntry, JournalTransfer, LimitsChange, Sink,
 };
 pub(crate) use state_image::{NoSlotForState, StateImage};
 

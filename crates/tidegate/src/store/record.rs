@@ -12,7 +12,8 @@ use crate::history::StoredState;
 use crate::keyed::{pack_sliding, unpack_sliding};
 use crate::policy::Durability;
 use crate::store::memory::{
-    ActionKind, CachedResponse, CachedResult, EndKind, Hold, HoldEnd, JournalTransfer, StateImage,
+    ActionKind, Author, CachedResponse, CachedResult, EndKind, Hold, HoldEnd, JournalTransfer,
+    StateImage,
 };
 #[cfg(feature = "durable")]
 use crate::store::memory::{JournalBooking, JournalEntry};
@@ -23,6 +24,7 @@ pub(in crate::store) use bytes::{ByteReader, ByteWriter, Malformed};
 pub(in crate::store) use rule::RuleImage;
 
 mod bytes;
+mod overlay;
 mod rule;
 
 /// A record.
@@ -50,6 +52,8 @@ pub(in crate::store) enum Record {
     End { records: u64 },
     /// Numbers and hashes of a rule's keys, in a snapshot: their names are in the log.
     Keys { domain: Box<str>, rule: Box<str>, keys: Vec<(u64, u64)> },
+    /// Bytes that a repair has given up, as many as the record has after its length.
+    Lost { len: u64 },
 }
 
 /// The name of a numbered key.
@@ -79,6 +83,7 @@ pub(in crate::store) struct KeyedAction {
     pub(in crate::store) at: Timestamp,
     pub(in crate::store) hold: Option<HoldId>,
     pub(in crate::store) note: Option<Box<str>>,
+    pub(in crate::store) author: Author,
     /// Key, transfer, units.
     pub(in crate::store) bookings: Vec<(u64, JournalTransfer, u64)>,
 }
@@ -96,10 +101,21 @@ pub(in crate::store) struct RoundRecord {
 /// An edit of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct EditRecord {
+    /// How many edits there were by then, with this one.
+    pub(in crate::store) revision: u64,
     /// All edits in force from here on, as TOML.
-    pub(in crate::store) overlay: Box<str>,
+    pub(in crate::store) overlay: OverlayEdit,
     /// What has changed: number, time of day, actor, what, before, after.
     pub(in crate::store) changes: Vec<EditedItem>,
+}
+
+/// The edits in force, as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store) enum OverlayEdit {
+    /// All of it.
+    Whole(Box<str>),
+    /// What is new between a beginning and an end of the text before, of so many bytes each.
+    Part { start: u64, end: u64, text: Box<str> },
 }
 
 /// One change of an edit.
@@ -149,7 +165,8 @@ impl Record {
             }
             Self::Edit(edit) => {
                 out.byte(6);
-                out.text(&edit.overlay);
+                out.number(edit.revision);
+                edit.overlay.write(out);
                 out.list(edit.changes.iter(), |out, it| it.write(out));
             }
             Self::Note { at, domain, text } => {
@@ -181,6 +198,11 @@ impl Record {
                     out.word(*hash);
                 });
             }
+            Self::Lost { len } => {
+                out.byte(12);
+                out.number(*len);
+                out.0.resize(out.0.len() + usize::try_from(*len).unwrap_or(0), 0);
+            }
         }
     }
 
@@ -200,7 +222,8 @@ impl Record {
                 note: from.option(|from| from.text().map(Into::into))?,
             }),
             6 => Self::Edit(Box::new(EditRecord {
-                overlay: from.text()?.into(),
+                revision: from.number()?,
+                overlay: OverlayEdit::read(from)?,
                 changes: from.list(EditedItem::read)?,
             })),
             7 => Self::Note {
@@ -220,6 +243,12 @@ impl Record {
                 rule: from.text()?.into(),
                 keys: from.list(|from| Ok((from.number()?, from.word()?)))?,
             },
+            12 => {
+                let len = from.number()?;
+                let rest = from.0.get(usize::try_from(len).map_err(|_| Malformed)?..);
+                from.0 = rest.ok_or(Malformed)?;
+                Self::Lost { len }
+            }
             _ => return Err(Malformed),
         })
     }
@@ -298,18 +327,24 @@ impl KeyedAction {
     /// An action, with numbers for keys.
     #[cfg(feature = "durable")]
     pub(in crate::store) fn new(entry: &JournalEntry, number: impl Fn(u64) -> Option<u64>) -> Self {
-        let JournalEntry { kind, at, hold, note, bookings, .. } = entry;
+        let JournalEntry { kind, at, hold, note, author, bookings, .. } = entry;
         let keyed =
             |booking: &JournalBooking| Some((number(booking.hash)?, booking.entry, booking.units));
         let bookings = bookings.iter().filter_map(keyed).collect();
-        Self { kind: *kind, at: *at, hold: *hold, note: note.clone(), bookings }
+        let (kind, at, hold, author) = (*kind, *at, *hold, *author);
+        Self { kind, at, hold, note: note.clone(), author, bookings }
     }
 
     fn write(&self, out: &mut ByteWriter) {
         out.byte(KINDS.iter().position(|kind| *kind == self.kind).map_or(0, small));
         time(out, self.at);
         out.option(self.hold, |out, id| write_pair(out, id.0));
-        out.option(self.note.as_deref(), ByteWriter::text);
+        match (&self.note, self.author) {
+            (None, _) => out.byte(0),
+            (Some(_), Author::Host) => out.byte(1),
+            (Some(_), Author::Engine) => out.byte(2),
+        }
+        self.note.iter().for_each(|note| out.text(note));
         out.list(self.bookings.iter(), |out, (key, entry, units)| {
             out.number(*key);
             out.byte(ENTRIES.iter().position(|it| it == entry).map_or(0, small));
@@ -318,11 +353,21 @@ impl KeyedAction {
     }
 
     fn read(from: &mut ByteReader<'_>) -> Result<Self, Malformed> {
+        let mut author = Author::Host;
         Ok(Self {
             kind: *KINDS.get(usize::from(from.byte()?)).ok_or(Malformed)?,
             at: read_time(from)?,
             hold: from.option(read_pair)?.map(HoldId),
-            note: from.option(|from| from.text().map(Into::into))?,
+            note: match from.byte()? {
+                0 => None,
+                1 => Some(from.text()?.into()),
+                2 => {
+                    author = Author::Engine;
+                    Some(from.text()?.into())
+                }
+                _ => return Err(Malformed),
+            },
+            author,
             bookings: from.list(|from| {
                 let key = from.number()?;
                 let entry = *ENTRIES.get(usize::from(from.byte()?)).ok_or(Malformed)?;

@@ -85,7 +85,7 @@ impl Replay {
                 self.last = self.last.max(now);
                 self.fence = self.fence.max(fence);
             }
-            Record::Edit(_) | Record::End { .. } => {}
+            Record::Edit(_) | Record::End { .. } | Record::Lost { .. } => {}
         }
         Ok(())
     }
@@ -191,8 +191,13 @@ fn restore(
     Ok(())
 }
 
-/// The attributes of a key by its name. An address has the length of its network there.
+/// The attributes of a key by its name. An address has the length of its network there. Those of a
+/// name with a hash are not known.
 fn attributes_of(name: KeyName) -> Arc<KeyAttributes> {
+    let is_hash = |value: &str| value.len() == HASHED.len() + 64 && value.starts_with(HASHED);
+    if name.parts.iter().any(|(_, value)| value.as_deref().is_some_and(is_hash)) {
+        return Arc::new([]);
+    }
     let value = |value: Box<str>| match value.rsplit_once('/') {
         Some((address, bits))
             if address.parse::<std::net::IpAddr>().is_ok() && bits.parse::<u8>().is_ok() =>
@@ -203,3 +208,6 @@ fn attributes_of(name: KeyName) -> Arc<KeyAttributes> {
     };
     name.parts.into_iter().filter_map(|(name, it)| Some((name, value(it?)))).collect()
 }
+
+/// What the hash of a long value begins with; 64 hexadecimal digits follow.
+pub(super) const HASHED: &str = "sha256:";

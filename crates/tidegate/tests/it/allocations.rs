@@ -12,6 +12,15 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that are allocated, and the most there were.
+    static BYTES: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+}
+
+fn count_bytes(bytes: i64) {
+    let _ = BYTES.try_with(|count| {
+        let (now, peak) = count.get();
+        count.set((now + bytes, peak.max(now + bytes)));
+    });
 }
 
 // SAFETY: every call goes to the system's allocator as it came.
@@ -19,11 +28,13 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // A thread that is ending has no counter any more.
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        count_bytes(i64::try_from(layout.size()).unwrap_or(i64::MAX));
         // SAFETY: the caller keeps the promises of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count_bytes(-i64::try_from(layout.size()).unwrap_or(i64::MAX));
         // SAFETY: the caller keeps the promises of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -31,6 +42,14 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// How many bytes more than before this thread has allocated at most while it does something.
+pub(crate) fn peak_bytes(act: impl FnOnce()) -> i64 {
+    let (before, _) = BYTES.get();
+    BYTES.set((before, before));
+    act();
+    BYTES.get().1 - before
+}
 
 /// How often this thread allocates while it does something.
 fn allocations(act: impl FnOnce()) -> u64 {

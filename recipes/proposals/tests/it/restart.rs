@@ -40,6 +40,31 @@ async fn state_survives_a_restart() {
     assert_eq!(server.http.events("").await, events);
 }
 
+/// In an outage the engine undoes what it could not write, and says so in the ledger.
+#[tokio::test]
+async fn a_desk_restarts_after_an_outage() {
+    let scratch = Scratch::new();
+    let settings = settings(&scratch, Ai::quick().await, easy());
+    let server = started(&settings).await;
+    server.http.proposed("ada", 1, "before").await;
+    let before = seen(&server.http).await;
+    let away = settings.store.with_extension("away");
+    std::fs::rename(&settings.store, &away).unwrap();
+    assert_eq!(server.http.propose("ada", 1, "in the outage").await.status, 503);
+    std::fs::rename(&away, &settings.store).unwrap();
+    let mut is_back = false;
+    while !is_back {
+        let proposed = server.http.propose("bob", 1, "after").await;
+        is_back = proposed.status != 503;
+    }
+    let clock = server.stopped().await;
+    let ledger = tidegate::durable::Ledger::open(&settings.store).unwrap();
+    let entries = ledger.entries(&tidegate::durable::Filter::new()).unwrap();
+    assert!(entries.map(Result::unwrap).any(|entry| entry.cause.is_some()), "it was undone");
+    let server = started_at(&settings, clock).await;
+    assert_ne!(seen(&server.http).await, before);
+}
+
 #[tokio::test]
 async fn cooldown_is_gone_after_a_restart() {
     let scratch = Scratch::new();

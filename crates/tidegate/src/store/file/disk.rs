@@ -1,10 +1,12 @@
 //! What the log needs of a disk, so that tests can replace it.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::path::{self, Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, statat, unlinkat};
 
 /// A folder of files.
 ///
@@ -36,6 +38,12 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 
     /// Makes names durable: of new, renamed and removed files.
     fn sync_names(&self) -> io::Result<()>;
+
+    /// Fails if the folder is no longer where it was opened or is no longer locked, or if the log
+    /// has another file.
+    fn verify(&self, _log: Option<&NamedFile>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A file for writing.
@@ -45,22 +53,59 @@ pub trait DiskFile: fmt::Debug + Send {
 
     /// Makes the written bytes durable.
     fn sync(&mut self) -> io::Result<()>;
+
+    /// What makes it another file than one of the same name.
+    fn identity(&self) -> io::Result<FileIdentity> {
+        Ok(FileIdentity::default())
+    }
+}
+
+/// What distinguishes a file or folder from all others that exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl FileIdentity {
+    fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+/// A file that should have a name, and at least a length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamedFile {
+    /// Its name.
+    pub name: String,
+    /// The file.
+    pub identity: FileIdentity,
+    /// How long it is at least.
+    pub least_len: u64,
 }
 
 /// A folder of the file system, owned by this process for as long as this value lives.
+///
+/// Everything is done relative to the folder as it was opened. Should it be renamed and another one
+/// put in its place, that one is not touched.
 #[derive(Debug)]
 pub struct Folder {
+    /// Where it was opened.
     path: PathBuf,
-    /// Locked; `None` for readers.
-    lock: Option<File>,
+    folder: File,
+    identity: FileIdentity,
+    /// Locked, and what file it is; `None` for readers.
+    lock: Option<(File, FileIdentity)>,
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Some(lock) = &self.lock {
-            // Closing it would do, unless a process that is being started has a copy for a moment.
-            // If unlocking fails, closing releases it.
+        if let Some((lock, _)) = &self.lock {
+            // Closing them would do, unless a process that is being started has a copy for a
+            // moment. If unlocking fails, closing releases it.
             let _ = lock.unlock();
+            let _ = self.folder.unlock();
         }
     }
 }
@@ -72,18 +117,18 @@ impl Folder {
     /// it.
     pub fn own(path: &Path) -> io::Result<Self> {
         let made = make_folders(path)?;
-        let lock = path.join(LOCK);
-        let mut lock = (OpenOptions::new().read(true).write(true).create(true).truncate(false))
-            .mode(OWN_FILE)
-            .open(lock)?;
+        let mut folder = Self::open_read_only(path)?;
+        // The folder is locked as well as a file in it: that file may be removed.
+        match folder.folder.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(folder.is_in_use()),
+            // Some file systems cannot lock folders; the file remains.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let mut lock = folder.open_file(LOCK, flags)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut owner = String::new();
-                lock.read_to_string(&mut owner)?;
-                let message = format!("process {} uses it", owner.trim());
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, message));
-            }
+            Err(TryLockError::WouldBlock) => return Err(folder.is_in_use()),
             Err(TryLockError::Error(error)) => return Err(error),
         }
         lock.set_len(0)?;
@@ -92,13 +137,50 @@ impl Folder {
             // The name of a folder is in its parent.
             File::open(folder.join(".."))?.sync_all()?;
         }
-        Ok(Self { path: path.into(), lock: Some(lock) })
+        let identity = FileIdentity::of(&lock.metadata()?);
+        folder.lock = Some((lock, identity));
+        folder.verify(None)?;
+        Ok(folder)
     }
 
     /// A folder for reading, whichever process uses it.
     pub fn open_read_only(path: &Path) -> io::Result<Self> {
-        fs::read_dir(path)?;
-        Ok(Self { path: path.into(), lock: None })
+        let folder = File::open(path)?;
+        let metadata = folder.metadata()?;
+        if !metadata.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let (path, identity) = (path::absolute(path)?, FileIdentity::of(&metadata));
+        Ok(Self { path, folder, identity, lock: None })
+    }
+
+    fn is_in_use(&self) -> io::Error {
+        let owner = self.read(LOCK).unwrap_or_default();
+        let message = match String::from_utf8_lossy(&owner).trim() {
+            "" => String::from("another process uses it"),
+            owner => format!("process {owner} uses it"),
+        };
+        io::Error::new(io::ErrorKind::WouldBlock, message)
+    }
+
+    fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::CLOEXEC;
+        Ok(openat(&self.folder, name, flags, Mode::from_raw_mode(OWN_FILE))?.into())
+    }
+
+    /// Fails unless a file of the folder is the one that it should be.
+    fn verify_file(&self, name: &str, identity: FileIdentity, least_len: u64) -> io::Result<()> {
+        let what = match statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if (found.st_dev, found.st_ino) != (identity.device, identity.inode) => {
+                "was replaced"
+            }
+            Ok(found) if u64::try_from(found.st_size).unwrap_or(0) < least_len => "was cut short",
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::NOENT) => "was removed",
+            Err(error) => return Err(error.into()),
+        };
+        let path = self.path.join(name);
+        Err(io::Error::other(format!("{} {what} while in use: {WHAT_TO_DO}", path.display())))
     }
 }
 
@@ -113,45 +195,63 @@ fn make_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
 impl Disk for Folder {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in Dir::read_from(&self.folder)? {
             // No file of the store has a name that is not UTF-8.
-            names.extend(entry?.file_name().into_string());
+            names.extend(entry?.file_name().to_str().ok().map(String::from));
         }
+        names.retain(|name| name != "." && name != "..");
         Ok(names)
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path.join(name))
+        let mut bytes = Vec::new();
+        self.open_file(name, OFlags::RDONLY)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     fn read_start(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut start = Vec::new();
-        File::open(self.path.join(name))?.take(64).read_to_end(&mut start)?;
+        self.open_file(name, OFlags::RDONLY)?.take(64).read_to_end(&mut start)?;
         Ok(start)
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let path = self.path.join(name);
-        let mut options = OpenOptions::new();
-        Ok(Box::new(options.write(true).create_new(true).mode(OWN_FILE).open(path)?))
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        Ok(Box::new(self.open_file(name, flags)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        Ok(renameat(&self.folder, from, &self.folder, to)?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        Ok(unlinkat(&self.folder, name, AtFlags::empty())?)
     }
 
     fn cut(&self, name: &str, len: u64) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(self.path.join(name))?;
+        let file = self.open_file(name, OFlags::WRONLY)?;
         // It must not grow.
         if file.metadata()?.len() > len { file.set_len(len) } else { Ok(()) }
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        self.folder.sync_all()
+    }
+
+    fn verify(&self, log: Option<&NamedFile>) -> io::Result<()> {
+        let path = self.path.display();
+        let found = match fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            found => Some(FileIdentity::of(&found?)),
+        };
+        if found != Some(self.identity) {
+            let what = if found.is_some() { "is another folder now" } else { "was removed" };
+            return Err(io::Error::other(format!("{path} {what}, while in use: {WHAT_TO_DO}")));
+        }
+        if let Some((_, identity)) = &self.lock {
+            self.verify_file(LOCK, *identity, 0)?;
+        }
+        log.map_or(Ok(()), |log| self.verify_file(&log.name, log.identity, log.least_len))
     }
 }
 
@@ -163,6 +263,10 @@ impl DiskFile for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
     }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        Ok(FileIdentity::of(&self.metadata()?))
+    }
 }
 
 /// Keys may be personal data, so only the owner may read the files.
@@ -171,3 +275,7 @@ const OWN_FOLDER: u32 = 0o700;
 
 /// The lock file of a folder. It stays when the lock is released.
 const LOCK: &str = "lock";
+
+/// What helps if the folder was changed underneath.
+const WHAT_TO_DO: &str = "nothing is acknowledged until it is back where it was, or the process is \
+                          restarted on the right folder";

@@ -14,6 +14,7 @@ use super::crc::crc32c;
 use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{Batches, FileKind, frame};
+use super::keys::logged_value;
 use super::segments::Segments;
 use super::{FileStore, FileStoreInner};
 use crate::cycle::Times;
@@ -27,7 +28,7 @@ impl FileStore {
     /// Erases the names of all keys in which an attribute has a value; returns how many. The same
     /// as [`Engine::erase`](crate::Engine::erase), without an engine.
     pub fn erase(&self, attribute: &str, value: &str, now: Timestamp) -> Result<u64, OpenError> {
-        let times = Times { now, wall: now };
+        let (times, value) = (Times { now, wall: now }, &*logged_value(value));
         let is_named = |key: &KeyRecord| {
             let has = |(name, known): &(Box<str>, Option<Box<str>>)| {
                 &**name == attribute && known.as_deref() == Some(value)
@@ -37,6 +38,7 @@ impl FileStore {
         block_on(Box::pin(self.wait_durable(Durability::Fsync))).map_err(erasing_failed)?;
         let found = find_keys(&*self.shared.disk, is_named)?;
         if found.is_empty() {
+            self.shared.remove_copies(|bytes| contains(bytes, value.as_bytes()))?;
             return Ok(0);
         }
         let numbers: Vec<u64> = found.keys().copied().collect();
@@ -70,6 +72,7 @@ impl FileStoreInner {
             }
         }
         self.remove_strays(&chain)?;
+        self.remove_copies(|_| true)?;
         let disk = &*self.disk;
         disk.remove(MARKER).and_then(|()| disk.sync_names()).map_err(erasing_failed)
     }
@@ -89,6 +92,37 @@ impl FileStoreInner {
         }
         Ok(())
     }
+}
+
+impl FileStoreInner {
+    /// Removes what a repair kept of files, and unfinished files: they may have names, and damage
+    /// hides which.
+    fn remove_copies(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Result<(), OpenError> {
+        let disk = &*self.disk;
+        let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
+        let mut is_changed = false;
+        for name in names.iter().filter(|name| is_copy(name)) {
+            if is_wanted(&disk.read(name).map_err(erasing_failed)?) {
+                disk.remove(name).map_err(erasing_failed)?;
+                is_changed = true;
+            }
+        }
+        if is_changed { disk.sync_names().map_err(erasing_failed) } else { Ok(()) }
+    }
+}
+
+/// Whether a file is what a repair kept, or an unfinished one.
+fn is_copy(name: &str) -> bool {
+    let of_ledger = |name: &str| {
+        let number = FileKind::Log.number_of(name).or_else(|| FileKind::Snapshot.number_of(name));
+        number.is_some() || name == MARKER
+    };
+    let is_unfinished = ["segment.tmp", "snapshot.tmp", "repair.tmp", TEMPORARY].contains(&name);
+    is_unfinished || name.split_once(".damaged-").is_some_and(|(file, _)| of_ledger(file))
+}
+
+fn contains(bytes: &[u8], value: &[u8]) -> bool {
+    !value.is_empty() && bytes.windows(value.len()).any(|window| window == value)
 }
 
 /// Numbers and hashes of the matching keys.

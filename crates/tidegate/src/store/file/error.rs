@@ -72,7 +72,7 @@ impl fmt::Display for OpenError {
             Self::Damaged { file, at, what } => write!(
                 f,
                 "{file} is damaged at byte {at}: {what}. Nothing was changed. Restore the folder from a \
-                 backup; or see with `tidegate ledger FOLDER check` what can be read, and cut off the \
+                 backup; or see with `tidegate ledger FOLDER check` what can be read, and give up the \
                  rest with `tidegate ledger FOLDER repair`"
             ),
             Self::TooManyKeys => {

@@ -3,6 +3,7 @@
 //! `docs/internals/ledger.md` has every byte.
 
 use super::crc::crc32c;
+use crate::store::record::{ByteWriter, Record};
 
 /// The first 64 bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +139,8 @@ pub(super) enum BatchesEnd {
     Torn,
     /// Something that was durable is broken.
     Damaged,
+    /// The end of the file is missing: there is space after every batch.
+    Short,
 }
 
 /// Reads the batches of a segment, one after the other.
@@ -172,17 +175,87 @@ impl<'a> Batches<'a> {
     /// The kind of what follows the last readable batch.
     pub(super) fn ending(&self) -> BatchesEnd {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        if rest.iter().all(|byte| *byte == 0) {
-            return BatchesEnd::Clean;
+        let used_len = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        if self.has_proof(used_len) {
+            BatchesEnd::Damaged
+        } else if lacks_space(rest) {
+            BatchesEnd::Short
+        } else if used_len == 0 {
+            BatchesEnd::Clean
+        } else {
+            BatchesEnd::Torn
         }
-        // A later batch that has this one as synced proves that it was durable.
-        let is_proof = |at: usize| {
-            batch_at(self.bytes, at)
-                .is_some_and(|later| later.number > self.next && later.synced >= self.next)
-        };
-        let is_damaged = (self.at..self.bytes.len()).step_by(8).any(is_proof);
-        if is_damaged { BatchesEnd::Damaged } else { BatchesEnd::Torn }
     }
+
+    /// Whether a later batch has this one as synced, which proves that it was durable. So has a
+    /// search that takes too long: then the log is not read on.
+    fn has_proof(&self, used_len: usize) -> bool {
+        let is_proof = |later: &Batch<'_>| later.synced >= self.next;
+        !matches!(self.search(used_len, is_proof), Search::Nothing)
+    }
+
+    /// The next batch that can be read after the one here, which cannot: its offset and number.
+    pub(super) fn next_whole(&self) -> Option<(usize, u64)> {
+        let rest_len = self.bytes.len().saturating_sub(self.at);
+        match self.search(rest_len, |_| true) {
+            Search::Found { at, number } => Some((at, number)),
+            Search::Nothing | Search::TooLong => None,
+        }
+    }
+
+    /// Searches for a later batch.
+    ///
+    /// Contents may look like the head of a batch. So heads are compared before checksums are
+    /// computed, and there is a bound on these.
+    fn search(&self, rest_len: usize, is_wanted: impl Fn(&Batch<'_>) -> bool) -> Search {
+        let mut budget = 64 * (rest_len + HEAD_LEN);
+        for at in (self.at..self.at + rest_len).step_by(8) {
+            let Some(head) = self.bytes.get(at..at + HEAD_LEN) else { break };
+            let (number, synced, records) = (u64_at(head, 8), u64_at(head, 16), &[][..]);
+            let most = self.next.saturating_add(((at - self.at) / MIN_BATCH_LEN) as u64);
+            // Where the first number is not known, any will do.
+            let is_later = self.next == 0 || (number > self.next && number <= most);
+            let batch = Batch { number, synced, records, end: at };
+            if !is_later || synced >= number || !is_wanted(&batch) {
+                continue;
+            }
+            if batch_at(self.bytes, at).is_some() {
+                return Search::Found { at, number };
+            }
+            match budget.checked_sub(u32_at(head, 4) as usize) {
+                Some(left) => budget = left,
+                None => return Search::TooLong,
+            }
+        }
+        Search::Nothing
+    }
+}
+
+/// The result of a search for a batch.
+enum Search {
+    Found { at: usize, number: u64 },
+    Nothing,
+    TooLong,
+}
+
+/// Batches of this many bytes in total that stand for batches which are lost.
+pub(super) fn fillers(first: u64, count: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    for number in first..first + count {
+        let is_last = number + 1 == first + count;
+        let frame_len = if is_last { len - bytes.len() } else { MIN_BATCH_LEN };
+        let mut lost = frame_len - HEAD_LEN;
+        let mut out = ByteWriter::default();
+        loop {
+            Record::Lost { len: lost as u64 }.write(&mut out);
+            if HEAD_LEN + out.0.len() <= frame_len {
+                break;
+            }
+            (lost, out.0) = (lost - 1, Vec::new());
+        }
+        bytes.extend(frame(number, number.saturating_sub(1), &out.0));
+    }
+    bytes
 }
 
 impl<'a> Iterator for Batches<'a> {
@@ -196,9 +269,10 @@ impl<'a> Iterator for Batches<'a> {
     }
 }
 
-/// Whether a segment was in use: with its header, at most one batch is written.
-pub(super) fn was_in_use(bytes: &[u8]) -> bool {
-    (HEADER_LEN + 8..bytes.len()).step_by(8).any(|at| batch_at(bytes, at).is_some())
+/// Whether what follows a batch has not the space that was there when it was written: for the head
+/// of another one, and for all of that if its length can be read.
+fn lacks_space(rest: &[u8]) -> bool {
+    rest.len() < SPACE_AFTER || rest.len() - HEAD_LEN < u32_at(rest, 4) as usize
 }
 
 /// The batch at an offset, if there is a whole one.
@@ -231,8 +305,14 @@ pub(super) const HEADER_LEN: usize = 64;
 /// The length of a batch's head.
 const HEAD_LEN: usize = 24;
 
+/// The length of the shortest batch.
+pub(super) const MIN_BATCH_LEN: usize = 32;
+
+/// How many bytes of zeros are durable after a batch, before it is written.
+pub(super) const SPACE_AFTER: usize = HEAD_LEN;
+
 /// The version of the format.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,13 @@
 //! Numbers that stand for keys.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::sha256::sha256;
 use crate::store::KeyName;
+use crate::store::replay::HASHED;
 
 /// The keys with numbers.
 ///
@@ -94,6 +98,33 @@ impl Keys {
         lists
     }
 }
+
+/// The value of an attribute as the log has it: a long one is hashed.
+pub(super) fn logged_value(value: &str) -> Cow<'_, str> {
+    if value.len() <= LONGEST_VALUE {
+        return value.into();
+    }
+    let mut hashed = String::from(HASHED);
+    for byte in sha256(value.as_bytes()) {
+        // Writing to a string does not fail.
+        let _ = write!(hashed, "{byte:02x}");
+    }
+    hashed.into()
+}
+
+/// The name of a key as the log has it.
+pub(super) fn logged_name(name: &KeyName) -> KeyName {
+    let mut name = name.clone();
+    for value in name.parts.iter_mut().filter_map(|(_, value)| value.as_mut()) {
+        if let Cow::Owned(hashed) = logged_value(value) {
+            *value = hashed.into();
+        }
+    }
+    name
+}
+
+/// The longest value of an attribute that is in the log as it is, in bytes.
+const LONGEST_VALUE: usize = 256;
 
 /// Hashes numbers that no client can choose: numbers of keys, and hashes of states.
 pub(super) type Mixing = BuildHasherDefault<Mixer>;

@@ -1,7 +1,6 @@
 //! The log as an audit reads it: what happened, to which keys, and the totals.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,11 +8,10 @@ use tidegate_core::Timestamp;
 
 use super::disk::{Disk, Folder};
 use super::error::OpenError;
-use super::frame::{Batches, BatchesEnd, FileKind};
-use super::segments::{RecordPosition, SegmentLink, Segments};
+use super::keys::logged_value;
+use super::reader::LogReader;
 use crate::engine::Change;
-use crate::store::memory::{ActionKind, JournalTransfer as Account};
-use crate::store::record::ByteReader;
+use crate::store::memory::{ActionKind, Author, JournalTransfer as Account};
 use crate::store::record::{ActionsRecord, KeyedAction, Record, RoundRecord};
 use crate::store::{HoldId, KeyName};
 
@@ -46,7 +44,7 @@ use crate::store::{HoldId, KeyName};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    disk: Arc<dyn Disk>,
+    pub(super) disk: Arc<dyn Disk>,
 }
 
 /// One entry of the ledger.
@@ -63,8 +61,11 @@ pub struct LedgerEntry {
     pub domain: Box<str>,
     /// The reservation that it belongs to.
     pub hold: Option<HoldId>,
-    /// The caller's note.
+    /// The caller's note. One that was erased is none.
     pub note: Option<Box<str>>,
+    /// Why the engine did it by itself: it undoes what could not be made durable. The caller did not
+    /// request it, and it has no note.
+    pub cause: Option<Box<str>>,
     /// Units that moved from one account to another.
     pub bookings: Vec<Booking>,
 }
@@ -102,6 +103,11 @@ pub enum EntryKind {
     Erased {
         /// How many.
         keys: u64,
+    },
+    /// A repair has given up entries that could not be read. Its time is that of the entry before.
+    Lost {
+        /// Their bytes.
+        bytes: u64,
     },
 }
 
@@ -148,38 +154,6 @@ pub struct Filter {
     until: Option<Timestamp>,
 }
 
-/// Totals of bookings: `granted` is always `committed + refunded + held + expired`, from the
-/// beginning. Within a range of time they are what was booked then, and what was granted before may
-/// be committed, refunded or expired in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Totals {
-    /// Units ever granted.
-    pub granted: u64,
-    /// Of these, units that were charged and not refunded.
-    pub committed: u64,
-    /// Units that were cancelled or refunded.
-    pub refunded: u64,
-    /// Units on hold.
-    pub held: u64,
-    /// Units of holds that expired.
-    pub expired: u64,
-}
-
-impl Totals {
-    /// The sum of both.
-    #[must_use]
-    pub const fn plus(&self, other: &Self) -> Self {
-        Self {
-            granted: self.granted.saturating_add(other.granted),
-            committed: self.committed.saturating_add(other.committed),
-            refunded: self.refunded.saturating_add(other.refunded),
-            held: self.held.saturating_add(other.held),
-            expired: self.expired.saturating_add(other.expired),
-        }
-    }
-}
-
 impl Ledger {
     /// The ledger in a folder.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
@@ -197,45 +171,15 @@ impl Ledger {
 
     /// The entries, oldest first.
     pub fn entries(&self, filter: &Filter) -> Result<LedgerEntries, OpenError> {
-        let chain = Segments::read(&*self.disk, 0)?;
         Ok(LedgerEntries {
-            disk: Arc::clone(&self.disk),
-            links: chain.links().iter().copied().collect(),
-            segment: None,
+            log: LogReader::new(Arc::clone(&self.disk))?,
             keys: HashMap::new(),
             holds: HashMap::new(),
             ready: VecDeque::new(),
             number: 0,
+            last: Timestamp::ZERO,
             filter: filter.clone(),
         })
-    }
-
-    /// The totals of the bookings.
-    pub fn totals(&self, filter: &Filter) -> Result<Totals, OpenError> {
-        let mut sums = Sums::default();
-        for entry in self.entries(filter)? {
-            entry?.bookings.iter().for_each(|booked| sums.add(booked));
-        }
-        Ok(sums.totals())
-    }
-
-    /// The totals of each key, in the order in which keys were first seen.
-    pub fn totals_by_key(&self, filter: &Filter) -> Result<Vec<(KeyName, Totals)>, OpenError> {
-        let (mut order, mut sums) = (Vec::new(), HashMap::<KeyName, Sums>::new());
-        for entry in self.entries(filter)? {
-            for booked in &entry?.bookings {
-                let sums = sums.entry((*booked.key).clone()).or_insert_with(|| {
-                    order.push((*booked.key).clone());
-                    Sums::default()
-                });
-                sums.add(booked);
-            }
-        }
-        let totals = |key: KeyName| {
-            let totals = sums.get(&key).map(Sums::totals).unwrap_or_default();
-            (key, totals)
-        };
-        Ok(order.into_iter().map(totals).collect())
     }
 }
 
@@ -261,7 +205,7 @@ impl Filter {
     /// Only entries about keys in which this attribute has this value.
     #[must_use]
     pub fn key(mut self, attribute: &str, value: &str) -> Self {
-        self.key.push((attribute.into(), value.into()));
+        self.key.push((attribute.into(), logged_value(value).into()));
         self
     }
 
@@ -279,10 +223,8 @@ impl Filter {
 
     /// The part of an entry that matches, if there is one.
     fn apply(&self, mut entry: LedgerEntry) -> Option<LedgerEntry> {
-        let is_in_time = self.since.is_none_or(|since| entry.at >= since)
-            && self.until.is_none_or(|until| entry.at < until);
         let is_in_domain = self.domain.as_ref().is_none_or(|domain| *domain == entry.domain);
-        if !is_in_time || !is_in_domain {
+        if !self.is_in_time(entry.at) || !is_in_domain {
             return None;
         }
         if self.rule.is_none() && self.key.is_empty() {
@@ -298,6 +240,15 @@ impl Filter {
         (is_edit_of_rule || !entry.bookings.is_empty()).then_some(entry)
     }
 
+    pub(super) fn is_in_time(&self, at: Timestamp) -> bool {
+        self.since.is_none_or(|since| at >= since) && self.until.is_none_or(|until| at < until)
+    }
+
+    /// Whether bookings of a key are among what it matches, in entries of that key alone.
+    pub(super) fn is_of(&self, key: &KeyName) -> bool {
+        self.domain.as_ref().is_none_or(|domain| *domain == key.domain) && self.is_about(key)
+    }
+
     fn is_about(&self, key: &KeyName) -> bool {
         let has = |(attribute, value): &(Box<str>, Box<str>)| {
             key.parts.iter().any(|(name, known)| name == attribute && known.as_ref() == Some(value))
@@ -306,33 +257,19 @@ impl Filter {
     }
 }
 
-/// An iterator over entries.
+/// An iterator over entries. After an error it continues with the next segment that can be read;
+/// entries and names of keys are missing then.
 #[derive(Debug)]
 pub struct LedgerEntries {
-    disk: Arc<dyn Disk>,
-    links: VecDeque<SegmentLink>,
-    segment: Option<OpenSegment>,
+    log: LogReader,
     keys: HashMap<u64, Arc<KeyName>>,
     /// The domains of open reservations.
     holds: HashMap<HoldId, Box<str>>,
     ready: VecDeque<LedgerEntry>,
     number: u64,
+    /// The time of the last entry.
+    last: Timestamp,
     filter: Filter,
-}
-
-/// A segment that is being read.
-struct OpenSegment {
-    link: SegmentLink,
-    file: String,
-    bytes: Vec<u8>,
-    at: usize,
-    next_batch: u64,
-}
-
-impl fmt::Debug for OpenSegment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Segment").field("file", &self.file).field("at", &self.at).finish()
-    }
 }
 
 impl Iterator for LedgerEntries {
@@ -346,10 +283,8 @@ impl Iterator for LedgerEntries {
             match self.read_batch() {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(error) => {
-                    (self.segment, self.links) = (None, VecDeque::new());
-                    return Some(Err(error));
-                }
+                // The next segment can be read without this one.
+                Err(error) => return Some(Err(error)),
             }
         }
     }
@@ -358,31 +293,10 @@ impl Iterator for LedgerEntries {
 impl LedgerEntries {
     /// Reads the entries of one more batch; `false` at the end.
     fn read_batch(&mut self) -> Result<bool, OpenError> {
-        let mut segment = match self.segment.take() {
-            Some(segment) => segment,
-            None => match self.links.pop_front() {
-                Some(link) => OpenSegment::read(&*self.disk, link)?,
-                None => return Ok(false),
-            },
-        };
-        let position = RecordPosition { file: segment.file.clone(), at: segment.at as u64 };
-        let counted = segment.link.counted(&segment.bytes);
-        let mut batches = Batches::from(counted, segment.at, segment.next_batch);
-        let Some(batch) = batches.next() else {
-            let is_whole = match segment.link.counts_len {
-                Some(len) => position.at == len,
-                None => batches.ending() != BatchesEnd::Damaged,
-            };
-            return if is_whole { Ok(true) } else { Err(position.broken()) };
-        };
-        let mut records = ByteReader(batch.records);
-        while !records.is_empty() {
-            let record = Record::read(&mut records).map_err(|_| position.broken())?;
-            self.read_record(record);
-        }
-        (segment.at, segment.next_batch) = (batches.position(), batches.next_number());
-        self.segment = Some(segment);
-        Ok(true)
+        let mut records = Vec::new();
+        let is_read = self.log.read_batch(|record| records.push(record));
+        records.into_iter().for_each(|record| self.read_record(record));
+        is_read
     }
 
     fn read_record(&mut self, record: Record) {
@@ -405,6 +319,9 @@ impl LedgerEntries {
                 let keys = keys.len() as u64;
                 self.push(at, EntryKind::Erased { keys }, "".into(), None);
             }
+            Record::Lost { len: bytes } => {
+                self.push(self.last, EntryKind::Lost { bytes }, "".into(), None);
+            }
             Record::Seed(_)
             | Record::Rule(_)
             | Record::Clock { .. }
@@ -418,7 +335,7 @@ impl LedgerEntries {
         let mut items = acts.holds.iter().filter_map(|(_, hold)| hold.as_ref()?.items.first());
         let of_items =
             items.find_map(|item| self.keys.get(&item.hash)).map(|key| key.domain.clone());
-        for KeyedAction { kind, at, hold, note, bookings } in acts.acts {
+        for KeyedAction { kind, at, hold, note, author, bookings } in acts.acts {
             let what = what_of(kind);
             let unknown = || Arc::new(KeyName::default());
             let bookings: Vec<Booking> = bookings
@@ -441,66 +358,23 @@ impl LedgerEntries {
                     _ => self.holds.insert(hold, domain.clone()),
                 };
             }
-            let number = 0;
-            self.enqueue(LedgerEntry { number, at, what, domain, hold, note, bookings });
+            let (number, note) = (0, note.filter(|note| !is_erased(note)));
+            let (note, cause) = match author {
+                Author::Host => (note, None),
+                Author::Engine => (None, note),
+            };
+            self.enqueue(LedgerEntry { number, at, what, domain, hold, note, cause, bookings });
         }
     }
 
     fn push(&mut self, at: Timestamp, what: EntryKind, domain: Box<str>, note: Option<Box<str>>) {
-        let (hold, bookings, number) = (None, Vec::new(), 0);
-        self.enqueue(LedgerEntry { number, at, what, domain, hold, note, bookings });
+        let (hold, cause, bookings, number) = (None, None, Vec::new(), 0);
+        self.enqueue(LedgerEntry { number, at, what, domain, hold, note, cause, bookings });
     }
 
     fn enqueue(&mut self, entry: LedgerEntry) {
-        self.number += 1;
+        (self.number, self.last) = (self.number + 1, entry.at);
         self.ready.extend(self.filter.apply(LedgerEntry { number: self.number, ..entry }));
-    }
-}
-
-impl OpenSegment {
-    fn read(disk: &dyn Disk, link: SegmentLink) -> Result<Self, OpenError> {
-        let file = FileKind::Log.file_name(link.header.number);
-        let bytes = link.read(disk)?;
-        let start = Batches::new(&bytes, link.header.first_batch);
-        let (at, next_batch) = (start.position(), start.next_number());
-        Ok(Self { link, file, bytes, at, next_batch })
-    }
-}
-
-/// The sums of bookings, by their destination.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    charged: u64,
-    held: u64,
-    committed: u64,
-    cancelled: u64,
-    expired: u64,
-    refunded: u64,
-}
-
-impl Sums {
-    fn add(&mut self, booked: &Booking) {
-        let sum = match booked.booking {
-            Transfer::Charged => &mut self.charged,
-            Transfer::Held => &mut self.held,
-            Transfer::Committed => &mut self.committed,
-            Transfer::Cancelled => &mut self.cancelled,
-            Transfer::Expired => &mut self.expired,
-            Transfer::Refunded => &mut self.refunded,
-            Transfer::Forgiven => return,
-        };
-        *sum = sum.saturating_add(booked.units);
-    }
-
-    fn totals(&self) -> Totals {
-        let settled = self.committed.saturating_add(self.cancelled).saturating_add(self.expired);
-        Totals {
-            granted: self.charged.saturating_add(self.held),
-            committed: (self.charged.saturating_add(self.committed)).saturating_sub(self.refunded),
-            refunded: self.cancelled.saturating_add(self.refunded),
-            held: self.held.saturating_sub(settled),
-            expired: self.expired,
-        }
     }
 }
 
@@ -516,6 +390,11 @@ impl From<Account> for Transfer {
             Account::Forgiven => Self::Forgiven,
         }
     }
+}
+
+/// Whether only the length of a note is left.
+fn is_erased(note: &str) -> bool {
+    !note.is_empty() && note.bytes().all(|byte| byte == 0)
 }
 
 /// The kind of its entry.

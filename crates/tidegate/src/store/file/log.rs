@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::disk::NamedFile;
 use super::writer::{SegmentWriter, SyncMode};
 use crate::clock::{Clock, MonotonicClock};
 use crate::locks::lock;
@@ -47,6 +48,8 @@ struct LogState {
     next_waiter: u64,
     /// The last error of the disk, during an outage.
     failure: Option<Arc<io::Error>>,
+    /// The last error of the disk, also after the outage.
+    last_failure: Option<Arc<io::Error>>,
     /// How many outages there were.
     outages: u64,
     is_idle: bool,
@@ -57,6 +60,8 @@ struct LogState {
     /// Whether the writer thread has panicked.
     is_dead: bool,
     counts: LogCounts,
+    /// The segment that is being written.
+    file: Option<NamedFile>,
 }
 
 /// The counts of the log.
@@ -69,6 +74,8 @@ pub struct LogCounts {
     pub bytes: u64,
     /// How often the disk was synced.
     pub syncs: u64,
+    /// How many outages there were, however short.
+    pub outages: u64,
 }
 
 /// A record, and how durable it has to be.
@@ -123,15 +130,30 @@ impl Log {
         WaitDurable { shared: Arc::clone(&self.shared), goal, number: state.next_waiter }
     }
 
-    /// Whether no more records should be accepted: in an outage, or when the disk is far behind.
-    pub(super) fn is_refusing(&self) -> bool {
+    /// Whether a record of about this many bytes should not be accepted: in an outage, or when too
+    /// much waits for the disk.
+    ///
+    /// A record may take a small part of the room that is left. So large ones are refused long
+    /// before small ones are, and cannot use up the room of all.
+    pub(super) fn is_refusing(&self, len: usize) -> bool {
         let state = lock(&self.shared.state);
-        state.failure.is_some() || state.records.len() > MOST_BEHIND
+        let left = MOST_BEHIND.saturating_sub(state.records.len());
+        state.failure.is_some() || len > left / SHARE
     }
 
     /// The error of the disk, during an outage.
     pub(super) fn failure(&self) -> Option<Arc<io::Error>> {
         lock(&self.shared.state).failure.clone()
+    }
+
+    /// The last error of the disk, also after the outage.
+    pub(super) fn last_failure(&self) -> Option<Arc<io::Error>> {
+        lock(&self.shared.state).last_failure.clone()
+    }
+
+    /// The segment that is being written.
+    pub(super) fn file(&self) -> Option<NamedFile> {
+        lock(&self.shared.state).file.clone()
     }
 
     /// Blocks until the disk works again, or the log is closed.
@@ -161,7 +183,7 @@ impl Log {
 
     pub(super) fn counts(&self) -> LogCounts {
         let state = lock(&self.shared.state);
-        LogCounts { records: state.accepted, ..state.counts }
+        LogCounts { records: state.accepted, outages: state.outages, ..state.counts }
     }
 
     /// Ends the log: accepted records are written and synced, if the disk works.
@@ -252,7 +274,9 @@ impl LogInner {
         rotated: Option<io::Result<u64>>,
     ) -> u64 {
         let mut state = lock(&self.state);
-        state.counts = LogCounts { records: 0, bytes: writer.written_len, syncs: writer.syncs };
+        let (bytes, syncs) = (writer.written_len, writer.syncs);
+        state.counts = LogCounts { bytes, syncs, ..LogCounts::default() };
+        state.file = writer.log_file();
         match written {
             Ok(()) => {
                 state.written = upto;
@@ -265,7 +289,8 @@ impl LogInner {
                 if state.failure.is_none() {
                     state.outages += 1;
                 }
-                state.failure = Some(Arc::new(error));
+                let error = Arc::new(error);
+                (state.failure, state.last_failure) = (Some(Arc::clone(&error)), Some(error));
             }
         }
         if rotated.is_some() {
@@ -366,3 +391,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// How many bytes of records may wait for the disk before no more are accepted.
 const MOST_BEHIND: usize = 64 << 20;
+
+/// A record may take one part of so many of what is left.
+const SHARE: usize = 64;

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use tidegate_core::Timestamp;
 
-use super::keys::Keys;
+use super::keys::{Keys, logged_name};
 use super::log::Log;
 use crate::locks::lock;
 use crate::policy::Durability;
@@ -67,7 +67,7 @@ impl Sink for Recorder {
         let mut keys = lock(&self.keys);
         for (hash, name) in &entry.keys {
             if !keys.knows(*hash) {
-                let (number, name) = (keys.add(*hash, name), name.clone());
+                let (number, name) = (keys.add(*hash, name), logged_name(name));
                 let key = KeyRecord { number, hash: *hash, name, is_erased: false };
                 Record::Key(key).write(&mut out);
             }

@@ -3,16 +3,17 @@
 use tidegate_core::Timestamp;
 
 use super::disk::Disk;
+use super::edits::LoggedEdits;
 use super::error::OpenError;
-use super::frame::{Batches, FileHeader, FileKind, HeaderError, SegmentEnd};
+use super::frame::{Batches, FileHeader, FileKind, HeaderError};
 use super::keys::Keys;
 use super::segments::{LogEnd, RecordPosition, Segments};
-use crate::engine::{Change, Changed, MOST_CHANGES, Overlay};
+use crate::engine::{Change, Changed, Overlay};
 use crate::store::StoreBounds;
 use crate::store::StoredEdits;
 use crate::store::memory::MemoryStore;
 use crate::store::record::ByteReader;
-use crate::store::record::{EditRecord, EditedItem, EditedKind, Record};
+use crate::store::record::{EditedItem, EditedKind, Record};
 use crate::store::replay::Replay;
 
 /// A recovered store.
@@ -20,7 +21,7 @@ use crate::store::replay::Replay;
 pub(super) struct Recovered {
     pub(super) memory: MemoryStore,
     pub(super) keys: Keys,
-    pub(super) edits: StoredEdits,
+    pub(super) edits: LoggedEdits,
     pub(super) finish: LogEnd,
     /// The latest time in the log.
     pub(super) last: Timestamp,
@@ -38,20 +39,12 @@ pub(super) fn recover(disk: &dyn Disk, bounds: StoreBounds) -> Result<Recovered,
         replay.read_snapshot(disk, number)?;
     }
     let chain = Segments::read(disk, snapshot.unwrap_or(0))?;
-    let after_snapshot = snapshot.map(|number| SegmentEnd { number, len: 0 });
-    if let (Some(number), Some(first)) = (snapshot, chain.links().first())
-        && first.header.number != number
-        && Some(first.header.after) != after_snapshot
-    {
+    let first = chain.links().first().map(|link| link.header.number);
+    if let Some(number) = snapshot.filter(|number| first != Some(*number)) {
         let file = FileKind::Log.file_name(number);
         return Err(OpenError::Damaged { file, at: 0, what: "the segment is missing" });
     }
-    let mut finish = chain.for_each(disk, |record, position| replay.apply(record, position))?;
-    if let (Some(after), []) = (after_snapshot, chain.links()) {
-        // A repair removed what followed the snapshot: the log continues from there.
-        finish.from.end = after;
-        finish.from.next_segment = finish.from.next_segment.max(after.number + 1);
-    }
+    let finish = chain.for_each(disk, |record, position| replay.apply(record, position))?;
     let is_begun = finish.from.end.number != 0;
     if let (Some(first), true, false) = (chain.links().first(), is_begun, replay.replay.has_seed) {
         let file = FileKind::Log.file_name(first.header.number);
@@ -70,18 +63,21 @@ pub(super) fn newest_snapshot(disk: &dyn Disk) -> Result<Option<u64>, OpenError>
 }
 
 /// Everything that is read from a disk.
-struct FileReplay {
+pub(super) struct FileReplay {
     replay: Replay,
     keys: Keys,
-    overlay: Option<Box<str>>,
-    changes: Vec<Change>,
+    /// The edits in force, and how many there were.
+    pub(super) overlay: String,
+    pub(super) revision: u64,
+    pub(super) changes: Vec<Change>,
 }
 
 impl FileReplay {
     fn new(bounds: StoreBounds) -> Result<Self, OpenError> {
         let memory = MemoryStore::with_bounds(bounds).ok_or(OpenError::TooManyKeys)?;
         let replay = Replay::new(memory);
-        Ok(Self { replay, keys: Keys::default(), overlay: None, changes: Vec::new() })
+        let (keys, overlay, revision, changes) = (Keys::default(), String::new(), 0, Vec::new());
+        Ok(Self { replay, keys, overlay, revision, changes })
     }
 
     fn read_snapshot(&mut self, disk: &dyn Disk, number: u64) -> Result<(), OpenError> {
@@ -125,31 +121,19 @@ impl FileReplay {
                     self.keys.remove(hash);
                 });
             }
-            Record::Edit(edit) => self.apply_edit(edit),
+            Record::Edit(edit) => self.apply_edit(edit).map_err(|_| position.broken())?,
             _ => {}
         }
         self.replay.apply(record).map_err(|_| position.broken())
     }
 
-    fn apply_edit(&mut self, edit: &EditRecord) {
-        self.overlay = Some(edit.overlay.clone());
-        // A snapshot may contain what the log repeats.
-        let last = self.changes.last().map_or(0, |last| last.number);
-        let new = edit.changes.iter().filter(|change| change.number > last);
-        self.changes.extend(new.cloned().map(Change::from));
-        let excess = self.changes.len().saturating_sub(MOST_CHANGES);
-        self.changes.drain(..excess);
-    }
-
     fn finish(self, finish: LogEnd, log_len: u64) -> Result<Recovered, OpenError> {
-        let overlay = match &self.overlay {
-            None => Overlay::default(),
-            Some(text) => Overlay::from_toml(text)
-                .map_err(|errors| OpenError::Overlay { errors: errors.to_string() })?,
-        };
+        let overlay = Overlay::from_toml(&self.overlay)
+            .map_err(|errors| OpenError::Overlay { errors: errors.to_string() })?;
         let (last, is_new) = (self.replay.last, !self.replay.has_seed);
         let memory = self.replay.finish().map_err(|_| OpenError::TooManyKeys)?;
-        let edits = StoredEdits { overlay, changes: self.changes };
+        let stored = StoredEdits { overlay, changes: self.changes };
+        let edits = LoggedEdits::new(stored, self.overlay, self.revision);
         Ok(Recovered { memory, keys: self.keys, edits, finish, last, is_new, log_len })
     }
 }

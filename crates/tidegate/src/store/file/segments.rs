@@ -6,7 +6,6 @@ use super::disk::Disk;
 use super::error::OpenError;
 use super::frame::{
     Batch, Batches, BatchesEnd, FileHeader, FileKind, HEADER_LEN, HeaderError, SegmentEnd,
-    was_in_use,
 };
 use super::writer::ResumePoint;
 use crate::store::record::ByteReader;
@@ -20,6 +19,8 @@ pub(super) struct Segments {
     from: u64,
     /// A number that no file has had.
     next_segment: u64,
+    /// The segment before the first one, if there was one and it is missing.
+    missing: Option<u64>,
 }
 
 /// One segment.
@@ -44,25 +45,20 @@ pub(super) struct LogEnd {
 impl Segments {
     /// The segments from number `from` on; 0 for all of them.
     pub(super) fn read(disk: &dyn Disk, from: u64) -> Result<Self, OpenError> {
-        let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
-        let numbers: Vec<u64> =
-            names.iter().filter_map(|name| FileKind::Log.number_of(name)).collect();
-        let next_segment = numbers.iter().max().map_or(1, |last| last + 1);
+        let numbers = segment_numbers(disk)?;
+        let next_segment = numbers.last().map_or(1, |last| last + 1);
         let mut headers = BTreeMap::new();
         for number in numbers.into_iter().filter(|number| *number >= from) {
-            match read_header(disk, number)? {
-                Some(header) => headers.insert(number, header),
-                // It was being created when the process stopped, so nothing in it was durable.
-                None => None,
-            };
+            headers.insert(number, read_header(disk, number)?);
         }
         let mut links = Vec::new();
         let mut next = headers.last_key_value().map(|(number, _)| *number);
-        let mut counts_len = None;
+        let (mut counts_len, mut missing) = (None, None);
         while let Some(number) = next {
             let Some(header) = headers.get(&number).copied() else {
                 if headers.range(..number).next().is_none() {
-                    // Older segments were removed; a snapshot has their contents.
+                    // A start needs only what follows a snapshot, an audit needs all of it.
+                    missing = Some(number);
                     break;
                 }
                 return Err(OpenError::Damaged {
@@ -76,7 +72,14 @@ impl Segments {
             next = (header.after.number != 0 && number > from).then_some(header.after.number);
         }
         links.reverse();
-        Ok(Self { links, from, next_segment })
+        Ok(Self { links, from, next_segment, missing })
+    }
+
+    /// Why the ledger is incomplete, if its beginning is missing.
+    pub(super) fn missing(&self) -> Option<OpenError> {
+        let what = "the segment is missing, and with it entries and names of keys";
+        let file = FileKind::Log.file_name(self.missing?);
+        Some(OpenError::Damaged { file, at: 0, what })
     }
 
     pub(super) fn links(&self) -> &[SegmentLink] {
@@ -101,9 +104,8 @@ impl Segments {
         for link in &self.links {
             let number = link.header.number;
             let file = FileKind::Log.file_name(number);
-            let bytes = link.read(disk)?;
-            let counted = link.counted(&bytes);
-            let mut batches = Batches::new(counted, link.header.first_batch);
+            let (link, bytes) = link.read(disk)?;
+            let mut batches = link.batches(&bytes);
             let mut position = RecordPosition { file, at: batches.position() as u64 };
             let mut proof = DurablePrefix::new(self.from, &link.header);
             while let Some(batch) = batches.next() {
@@ -115,12 +117,8 @@ impl Segments {
                 }
                 position.at = batches.position() as u64;
             }
-            let is_whole = match link.counts_len {
-                Some(len) => position.at == len,
-                None => batches.ending() != BatchesEnd::Damaged,
-            };
-            if !is_whole {
-                return Err(position.broken());
+            if let Some(what) = link.damage(&batches) {
+                return Err(position.damaged(what));
             }
             finish.is_torn = link.counts_len.is_none() && batches.ending() == BatchesEnd::Torn;
             (finish.from.end, finish.from.next_batch) = match link.counts_len {
@@ -172,27 +170,32 @@ impl DurablePrefix {
 }
 
 impl SegmentLink {
-    /// The bytes of the segment.
+    /// The bytes of the segment, and how many of them count.
     ///
-    /// A reader beside a process that writes may see a part of a batch and all of a later one. So
-    /// what looks like damage is read again.
-    pub(super) fn read(&self, disk: &dyn Disk) -> Result<Vec<u8>, OpenError> {
+    /// A reader beside a process that writes may see a part of a batch and all of a later one, or
+    /// the last segment when it has got a successor. So what looks like damage is read again.
+    pub(super) fn read(mut self, disk: &dyn Disk) -> Result<(Self, Vec<u8>), OpenError> {
         let file = FileKind::Log.file_name(self.header.number);
         let mut tries = 0;
         loop {
             let bytes =
                 disk.read(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
-            let mut batches = Batches::new(self.counted(&bytes), self.header.first_batch);
+            let mut batches = self.batches(&bytes);
             batches.by_ref().for_each(drop);
-            let is_whole = match self.counts_len {
-                Some(len) => batches.position() as u64 == len,
-                None => batches.ending() != BatchesEnd::Damaged,
-            };
             tries += 1;
-            if is_whole || tries == READS {
-                return Ok(bytes);
+            if self.damage(&batches).is_none() || tries == READS {
+                return Ok((self, bytes));
+            }
+            if self.counts_len.is_none() {
+                let next = successor(disk, self.header.number)?;
+                self.counts_len = next.map(|next| next.after.len);
             }
         }
+    }
+
+    /// The batches in the bytes that count.
+    pub(super) fn batches<'a>(&self, bytes: &'a [u8]) -> Batches<'a> {
+        Batches::new(self.counted(bytes), self.header.first_batch)
     }
 
     /// The bytes that count.
@@ -200,6 +203,39 @@ impl SegmentLink {
         let len = self.counts_len.and_then(|len| usize::try_from(len).ok());
         len.and_then(|len| bytes.get(..len)).unwrap_or(bytes)
     }
+
+    /// What is wrong after the last readable batch.
+    pub(super) fn damage(&self, batches: &Batches<'_>) -> Option<&'static str> {
+        match (self.counts_len, batches.ending()) {
+            (Some(len), _) if batches.position() as u64 == len => None,
+            (Some(_), _) | (None, BatchesEnd::Damaged) => Some("a durable batch cannot be read"),
+            (None, BatchesEnd::Short) => {
+                Some("the file was cut short here, or its successor is missing")
+            }
+            (None, BatchesEnd::Clean | BatchesEnd::Torn) => None,
+        }
+    }
+}
+
+/// The numbers of all segments, the oldest first.
+pub(super) fn segment_numbers(disk: &dyn Disk) -> Result<Vec<u64>, OpenError> {
+    let names = disk.names().map_err(|error| OpenError::disk("list the folder", error))?;
+    let mut numbers: Vec<u64> =
+        names.iter().filter_map(|name| FileKind::Log.number_of(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The header of the segment after this one, if there is one. It is the newest one that refers to
+/// it.
+pub(super) fn successor(disk: &dyn Disk, number: u64) -> Result<Option<FileHeader>, OpenError> {
+    let later = segment_numbers(disk)?.into_iter().filter(|later| *later > number);
+    let mut next = None;
+    for later in later {
+        let header = read_header(disk, later)?;
+        next = Some(header).filter(|header| header.after.number == number).or(next);
+    }
+    Ok(next)
 }
 
 /// The position of a record.
@@ -211,26 +247,25 @@ pub(super) struct RecordPosition {
 
 impl RecordPosition {
     pub(super) fn broken(&self) -> OpenError {
-        let what = "a durable batch cannot be read";
+        self.damaged("a durable batch cannot be read")
+    }
+
+    pub(super) fn damaged(&self, what: &'static str) -> OpenError {
         OpenError::Damaged { file: self.file.clone(), at: self.at, what }
     }
 }
 
-fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<FileHeader>, OpenError> {
+pub(super) fn read_header(disk: &dyn Disk, number: u64) -> Result<FileHeader, OpenError> {
     let file = FileKind::Log.file_name(number);
     let bytes =
         disk.read_start(&file).map_err(|error| OpenError::disk(format!("read {file}"), error))?;
     let damaged = |what| OpenError::Damaged { file: file.clone(), at: 0, what };
     match FileHeader::from_bytes(FileKind::Log, &bytes) {
         Ok(header) if header.after.number >= number => Err(damaged("its predecessor is not older")),
-        Ok(header) if header.number == number => Ok(Some(header)),
+        Ok(header) if header.number == number => Ok(header),
         Ok(_) => Err(damaged("the file name has another number")),
-        Err(HeaderError::NotOurs) => {
-            let bytes = disk.read(&file);
-            let bytes = bytes.map_err(|error| OpenError::disk(format!("read {file}"), error))?;
-            let is_new = !was_in_use(&bytes);
-            is_new.then_some(None).ok_or_else(|| damaged("its header is broken"))
-        }
+        // A segment gets its name when its header is durable.
+        Err(HeaderError::NotOurs) => Err(damaged("its header is broken or missing")),
         Err(HeaderError::Version(version)) => Err(OpenError::Version { file, version }),
     }
 }

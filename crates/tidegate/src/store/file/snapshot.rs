@@ -17,7 +17,7 @@ use crate::policy::Durability;
 use crate::store::block_on;
 use crate::store::memory::Width;
 use crate::store::record::ByteWriter;
-use crate::store::record::{ActionsRecord, EditRecord, Record, RoundRecord, RuleImage};
+use crate::store::record::{ActionsRecord, Record, RoundRecord, RuleImage};
 use crate::store::sealed::Store as _;
 
 impl FileStoreInner {
@@ -53,12 +53,7 @@ impl FileStoreInner {
             let (at, note) = (Timestamp::ZERO, None);
             file.add(&Record::Round(RoundRecord { at, domain, closed, note }))?;
         }
-        let edits = lock(&self.edits);
-        let edit = EditRecord {
-            overlay: edits.overlay.to_toml().into(),
-            changes: edits.changes.iter().map(Into::into).collect(),
-        };
-        drop(edits);
+        let edit = lock(&self.edits).whole();
         file.add(&Record::Edit(Box::new(edit)))
     }
 
@@ -129,6 +124,8 @@ struct SnapshotFile {
     batch: u64,
     records: u64,
     out: ByteWriter,
+    /// Where batches may end in it, about every [`BATCH_LEN`] bytes.
+    ends: Vec<usize>,
 }
 
 impl SnapshotFile {
@@ -143,7 +140,8 @@ impl SnapshotFile {
             first_batch: 1,
         };
         file.write_at(0, &header.to_bytes())?;
-        Ok(Self { file, at: HEADER_LEN as u64, batch: 1, records: 0, out: ByteWriter::default() })
+        let (at, out, ends) = (HEADER_LEN as u64, ByteWriter::default(), Vec::new());
+        Ok(Self { file, at, batch: 1, records: 0, out, ends })
     }
 
     fn add(&mut self, record: &Record) -> io::Result<()> {
@@ -155,16 +153,25 @@ impl SnapshotFile {
     fn encode(&mut self, record: &Record) {
         record.write(&mut self.out);
         self.records += 1;
+        if self.out.0.len() - self.ends.last().copied().unwrap_or(0) >= BATCH_LEN {
+            self.ends.push(self.out.0.len());
+        }
     }
 
     fn write(&mut self) -> io::Result<()> {
-        if self.out.0.is_empty() {
-            return Ok(());
+        // The length of a batch has 32 bits, so there are several for many keys.
+        let (records, mut ends) = (std::mem::take(&mut self.out.0), std::mem::take(&mut self.ends));
+        ends.push(records.len());
+        let mut start = 0;
+        for end in ends {
+            if end > start {
+                let frame = frame(self.batch, 0, &records[start..end]);
+                self.file.write_at(self.at, &frame)?;
+                self.at += frame.len() as u64;
+                self.batch += 1;
+            }
+            start = end;
         }
-        let frame = frame(self.batch, 0, &std::mem::take(&mut self.out.0));
-        self.file.write_at(self.at, &frame)?;
-        self.at += frame.len() as u64;
-        self.batch += 1;
         Ok(())
     }
 

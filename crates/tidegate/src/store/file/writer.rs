@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use super::disk::{Disk, DiskFile};
-use super::frame::{FileHeader, FileKind, HEADER_LEN, SegmentEnd, frame};
+use super::disk::{Disk, DiskFile, FileIdentity, NamedFile};
+use super::frame::{FileHeader, FileKind, SPACE_AFTER, SegmentEnd, frame};
 
 /// Writes batches of records, and moves on to another segment when one is full or has failed.
 ///
@@ -37,8 +37,9 @@ pub(super) struct SegmentWriter {
 pub(super) struct SegmentSizes {
     /// A segment that is longer gets a successor.
     pub(super) segment_len: u64,
-    /// Space is allocated in pieces of this size, filled with zeros: overwriting it needs no sync
-    /// of the file's length.
+    /// Space is allocated in pieces of this size, filled with zeros and synced before a batch uses
+    /// it: overwriting it needs no sync of the file's length, and a file that was cut short is
+    /// recognised.
     pub(super) fill_len: u64,
     /// A snapshot is taken after this many bytes of log.
     pub(super) snapshot_after_len: u64,
@@ -53,6 +54,7 @@ impl Default for SegmentSizes {
 #[derive(Debug)]
 struct CurrentSegment {
     file: Box<dyn DiskFile>,
+    identity: FileIdentity,
     number: u64,
     len: u64,
     synced_len: u64,
@@ -98,11 +100,17 @@ impl SegmentWriter {
     /// After an error nothing is lost: the next call retries, in a new segment.
     pub(super) fn write(&mut self, records: &[u8], sync: SyncMode) -> io::Result<()> {
         self.unwritten.extend_from_slice(records);
+        self.write_all(sync)?;
+        self.verify()
+    }
+
+    fn write_all(&mut self, sync: SyncMode) -> io::Result<()> {
         if self.unwritten.is_empty() && self.unsynced.is_empty() && self.current.is_some() {
             return Ok(());
         }
         let is_full = |segment: &CurrentSegment| segment.len >= self.sizes.segment_len;
         if self.current.as_ref().is_some_and(is_full) {
+            self.verify()?;
             self.seal();
         }
         let too_much = self.unsynced.len() + self.unwritten.len() > MOST_UNSYNCED;
@@ -111,6 +119,8 @@ impl SegmentWriter {
             Ok(()) => Ok(()),
             // One retry in a new segment before it is an error.
             Err(_) if self.current.is_some() => {
+                // A segment that is gone must not get a successor.
+                self.verify()?;
                 self.seal();
                 self.begin_segment()
             }
@@ -120,9 +130,23 @@ impl SegmentWriter {
 
     /// Begins another segment, with everything before it synced, and returns its number.
     pub(super) fn rotate(&mut self) -> io::Result<u64> {
+        self.verify()?;
         self.seal();
         self.begin_segment()?;
+        self.verify()?;
         Ok(self.end.number)
+    }
+
+    /// The segment that is being written.
+    pub(super) fn log_file(&self) -> Option<NamedFile> {
+        let CurrentSegment { number, identity, filled_len, .. } = self.current.as_ref()?;
+        let name = FileKind::Log.file_name(*number);
+        Some(NamedFile { name, identity: *identity, least_len: *filled_len })
+    }
+
+    /// Fails if the folder, its lock or the segment is not what was opened.
+    fn verify(&self) -> io::Result<()> {
+        self.disk.verify(self.log_file().as_ref())
     }
 
     /// Whether everything that was accepted is synced.
@@ -134,7 +158,11 @@ impl SegmentWriter {
         let Some(segment) = &mut self.current else { return self.begin_segment() };
         if !self.unwritten.is_empty() {
             let frame = frame(self.next_batch, self.synced_batch, &self.unwritten);
-            segment.write(&frame, self.sizes.fill_len)?;
+            if segment.lacks_space(&frame) {
+                self.syncs += 1;
+                segment.fill(&frame, self.sizes.fill_len)?;
+            }
+            segment.write(&frame)?;
             self.written_len += frame.len() as u64;
             self.next_batch += 1;
             self.unsynced.append(&mut self.unwritten);
@@ -180,19 +208,8 @@ impl SegmentWriter {
             0 => Vec::new(),
             _ => frame(header.first_batch, self.synced_batch, &records),
         };
-        let name = FileKind::Log.file_name(number);
-        let file = self.disk.create(&name)?;
-        let mut segment = CurrentSegment::new(file, number);
         self.syncs += 1;
-        let begun = match self.unsynced.is_empty() {
-            true => segment.begin(&header, &batch, self.sizes.fill_len),
-            false => segment.begin_again(&header, &batch, self.sizes.fill_len),
-        };
-        if let Err(error) = begun.and_then(|()| self.disk.sync_names()) {
-            // Should it remain, its successor does not refer to it, so it is not read.
-            let _ = self.disk.remove(&name);
-            return Err(error);
-        }
+        let segment = self.create_segment(&header, &batch)?;
         if header.after.number > 0 {
             // Cuts space that was allocated ahead. Should it remain, it is only space.
             let before = FileKind::Log.file_name(header.after.number);
@@ -207,6 +224,24 @@ impl SegmentWriter {
         self.current = Some(segment);
         Ok(())
     }
+
+    /// Creates a segment under another name, and renames it when all of it is synced: a file with
+    /// the name of a segment is never shorter than it was when it got that name.
+    fn create_segment(&self, header: &FileHeader, batch: &[u8]) -> io::Result<CurrentSegment> {
+        let name = FileKind::Log.file_name(header.number);
+        // An unfinished one is of no use.
+        let _ = self.disk.remove(TEMPORARY);
+        let mut segment = CurrentSegment::new(self.disk.create(TEMPORARY)?, header.number)?;
+        let begun = segment.begin(header, batch, self.sizes.fill_len);
+        let named = begun.and_then(|()| self.disk.rename(TEMPORARY, &name));
+        if let Err(error) = named.and_then(|()| self.disk.sync_names()) {
+            // Should it remain, its successor does not refer to it, so it is not read.
+            let _ = self.disk.remove(&name);
+            let _ = self.disk.remove(TEMPORARY);
+            return Err(error);
+        }
+        Ok(segment)
+    }
 }
 
 /// When records have to be synced.
@@ -217,23 +252,19 @@ pub(super) enum SyncMode {
 }
 
 impl CurrentSegment {
-    fn new(file: Box<dyn DiskFile>, number: u64) -> Self {
-        Self { file, number, len: 0, synced_len: 0, filled_len: 0, has_failed_to_sync: false }
+    fn new(file: Box<dyn DiskFile>, number: u64) -> io::Result<Self> {
+        let (len, synced_len, filled_len, has_failed_to_sync) = (0, 0, 0, false);
+        let identity = file.identity()?;
+        Ok(Self { file, identity, number, len, synced_len, filled_len, has_failed_to_sync })
     }
 
-    /// Writes the header, and new records.
+    /// Writes the header, the first records and the space after them.
     fn begin(&mut self, header: &FileHeader, batch: &[u8], fill_len: u64) -> io::Result<()> {
-        self.write(&[&header.to_bytes(), batch].concat(), fill_len)?;
-        self.sync()
-    }
-
-    /// Writes records that are in an older segment as well, and only then the header: from then on
-    /// the older ones do not count, and these must not be torn.
-    fn begin_again(&mut self, header: &FileHeader, batch: &[u8], fill_len: u64) -> io::Result<()> {
-        self.len = HEADER_LEN as u64;
-        self.write(batch, fill_len)?;
-        self.sync()?;
-        self.file.write_at(0, &header.to_bytes())?;
+        let mut bytes = [&header.to_bytes(), batch].concat();
+        self.len = bytes.len() as u64;
+        self.filled_len = self.len + SPACE_AFTER as u64 + fill_len;
+        bytes.resize(usize::try_from(self.filled_len).map_err(io::Error::other)?, 0);
+        self.file.write_at(0, &bytes)?;
         self.sync()
     }
 
@@ -246,19 +277,31 @@ impl CurrentSegment {
         synced
     }
 
-    fn write(&mut self, bytes: &[u8], fill_len: u64) -> io::Result<()> {
-        self.file.write_at(self.len, bytes)?;
-        self.len += bytes.len() as u64;
-        if self.len > self.filled_len && fill_len > 0 {
-            let end = self.len.next_multiple_of(8) + fill_len;
-            let zeros = vec![0; usize::try_from(end - self.len).unwrap_or(0)];
-            // Without it the file grows with every batch, which is slower but correct.
-            let _ = self.file.write_at(self.len, &zeros);
-            self.filled_len = end;
-        }
+    /// Whether a batch would not leave [`SPACE_AFTER`] bytes of allocated space.
+    fn lacks_space(&self, batch: &[u8]) -> bool {
+        self.len + (batch.len() + SPACE_AFTER) as u64 > self.filled_len
+    }
+
+    /// Allocates space for a batch and for what follows it, and syncs it.
+    fn fill(&mut self, batch: &[u8], fill_len: u64) -> io::Result<()> {
+        let end = self.len + (batch.len() + SPACE_AFTER) as u64 + fill_len;
+        let zeros = vec![0; usize::try_from(end - self.filled_len).map_err(io::Error::other)?];
+        self.file.write_at(self.filled_len, &zeros)?;
+        self.filled_len = end;
+        let synced = self.file.sync();
+        self.has_failed_to_sync |= synced.is_err();
+        synced
+    }
+
+    fn write(&mut self, batch: &[u8]) -> io::Result<()> {
+        self.file.write_at(self.len, batch)?;
+        self.len += batch.len() as u64;
         Ok(())
     }
 }
 
 /// How many bytes of records may be unsynced before a sync is forced.
 const MOST_UNSYNCED: usize = 1 << 20;
+
+/// The name of a segment that is being created.
+const TEMPORARY: &str = "segment.tmp";

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::slot::SlotLine;
 use super::{
-    ActionKind, Hold, HoldId, HoldItem, HoldTables, JournalEntry, MemoryStore, Several, Sink,
-    StateImage, Width,
+    ActionKind, Author, Hold, HoldId, HoldItem, HoldTables, JournalEntry, MemoryStore, Several,
+    Sink, StateImage, Width,
 };
 use crate::cycle::Times;
 use crate::policy::Durability;
@@ -44,11 +44,12 @@ impl MemoryStore {
     pub(crate) fn undo(&self, undo: &Undo, times: Times) {
         if let Some(hold) = undo.hold {
             // An expired hold is already released.
-            let _ = self.settle_now(hold, (Settlement::Cancel, Some(UNDONE)), times);
+            let note = (Author::Engine, Some(UNDONE));
+            let _ = self.settle_as(hold, Settlement::Cancel, note, times);
         }
         let mut tables = self.tables();
         let mut entry = JournalEntry::new(ActionKind::Refund, times.now);
-        entry.note = Some(UNDONE.into());
+        (entry.author, entry.note) = (Author::Engine, Some(UNDONE.into()));
         self.refund_items(&mut tables, (&undo.items, times), &mut entry);
         if let Some(name) = undo.name {
             entry.names.push(name);

@@ -8,9 +8,9 @@ use super::hold_tables::REMEMBERED_FOR;
 use super::slot::{AnyLine, AnyLocked, SlotLine};
 use super::unlocked::look_up_in;
 use super::{
-    ActionKind, BodyMismatch, CachedResponse, Charge, EndKind, FreedQueues, Hold, HoldEnd, HoldId,
-    HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore, NewHold,
-    Plan, SettleFailure, Settled, Settlement, Several, Width,
+    ActionKind, Author, BodyMismatch, CachedResponse, Charge, EndKind, FreedQueues, Hold, HoldEnd,
+    HoldId, HoldItem, HoldTables, JournalBooking, JournalEntry, JournalTransfer, MemoryStore,
+    NewHold, Plan, SettleFailure, Settled, Settlement, Several, Width,
 };
 use crate::any_limit::{AnyLimit, AnyState, DecisionTime};
 use crate::cycle::Times;
@@ -71,6 +71,17 @@ impl MemoryStore {
         (settlement, note): (Settlement, Option<&str>),
         times: Times,
     ) -> Result<Settled, SettleFailure> {
+        self.settle_as(id, settlement, (Author::Host, note), times)
+    }
+
+    /// Settles a hold, with a note of the caller or of the engine.
+    pub(super) fn settle_as(
+        &self,
+        id: HoldId,
+        settlement: Settlement,
+        (author, note): (Author, Option<&str>),
+        times: Times,
+    ) -> Result<Settled, SettleFailure> {
         let mut tables = self.tables();
         self.expire_holds(&mut tables, times);
         if let Some(units) = refunded_before(&mut tables, settlement.name(), times.now)? {
@@ -87,7 +98,7 @@ impl MemoryStore {
             return Ok(before);
         }
         let mut entry = JournalEntry::new(ActionKind::of(settlement), times.now);
-        entry.note = note.map(Into::into);
+        (entry.author, entry.note) = (author, note.map(Into::into));
         self.note_hold(&mut entry, id, &hold.items);
         let queues = self.freed_queues(&hold);
         let mut settled = Settled { fence: hold.fence, queues, ..Settled::NOTHING };

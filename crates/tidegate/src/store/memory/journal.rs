@@ -43,6 +43,8 @@ pub(crate) struct JournalEntry {
     pub(crate) at: Timestamp,
     pub(crate) hold: Option<HoldId>,
     pub(crate) note: Option<Box<str>>,
+    /// Whose note it is.
+    pub(crate) author: Author,
     pub(crate) bookings: SmallVec<[JournalBooking; INLINE]>,
     /// What has to be looked up for the record: states, holds, idempotency keys.
     pub(crate) states: SmallVec<[(u64, Width); INLINE]>,
@@ -54,6 +56,15 @@ pub(crate) struct JournalEntry {
     pub(crate) erased: SmallVec<[u64; 1]>,
     /// The strictest durability of the changes; `None` if nothing of it is durable.
     pub(crate) durability: Option<Durability>,
+}
+
+/// Who has written a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Author {
+    /// The caller.
+    Host,
+    /// The engine, which did it by itself.
+    Engine,
 }
 
 /// The kind of an action.
@@ -114,6 +125,7 @@ impl JournalEntry {
             at,
             hold: None,
             note: None,
+            author: Author::Host,
             bookings: SmallVec::new(),
             states: SmallVec::new(),
             holds: SmallVec::new(),

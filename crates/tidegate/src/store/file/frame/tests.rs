@@ -1,6 +1,6 @@
 use super::{
-    Batches, BatchesEnd, FileHeader, FileKind, HEADER_LEN, HeaderError, SegmentEnd, frame,
-    was_in_use,
+    Batches, BatchesEnd, FileHeader, FileKind, HEADER_LEN, HeaderError, SPACE_AFTER, SegmentEnd,
+    frame,
 };
 
 fn header() -> FileHeader {
@@ -18,6 +18,7 @@ fn segment() -> Vec<u8> {
     for (number, records) in [(3, &b"one"[..]), (4, b"twotwotwo"), (5, b"three")] {
         bytes.extend_from_slice(&frame(number, number - 1, records));
     }
+    bytes.resize(bytes.len() + SPACE_AFTER, 0);
     bytes
 }
 
@@ -51,8 +52,8 @@ fn a_partly_written_header_is_invalid() {
 #[test]
 fn another_version_is_reported() {
     let mut bytes = header().to_bytes();
-    bytes[16] = 3;
-    assert_eq!(FileHeader::from_bytes(FileKind::Log, &bytes), Err(HeaderError::Version(3)));
+    bytes[16] = 4;
+    assert_eq!(FileHeader::from_bytes(FileKind::Log, &bytes), Err(HeaderError::Version(4)));
 }
 
 #[test]
@@ -67,26 +68,64 @@ fn batches_begin_at_multiples_of_eight_and_zeros_end_them() {
 }
 
 #[test]
-fn a_batch_that_is_cut_off_is_torn_and_not_damaged() {
+fn a_batch_that_was_not_written_whole_is_torn_and_not_damaged() {
     let whole = segment();
-    let last = whole.len() - 32;
+    let last = whole.len() - SPACE_AFTER - 32;
     for len in last + 1..last + 29 {
-        assert_eq!(read(&whole[..len]), (2, BatchesEnd::Torn), "{len}");
+        let mut bytes = whole.clone();
+        bytes[len..].fill(0);
+        assert_eq!(read(&bytes), (2, BatchesEnd::Torn), "{len}");
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_is_short() {
+    let whole = segment();
+    let ends = [96, 144, 176];
+    for len in HEADER_LEN..whole.len() {
+        let count = ends.iter().filter(|end| **end <= len).count();
+        let (read, ending) = read(&whole[..len]);
+        assert!(read >= count, "{len}");
+        assert_eq!(ending, BatchesEnd::Short, "{len}");
     }
 }
 
 #[test]
 fn a_broken_batch_is_damage_if_a_later_one_proves_it_synced() {
     let whole = segment();
-    for at in HEADER_LEN..whole.len() {
+    let end = whole.len() - SPACE_AFTER;
+    for at in HEADER_LEN..end {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x10;
         let (count, ending) = read(&bytes);
-        let is_last = at >= whole.len() - 32;
+        let is_last = at >= end - 32;
         let is_padding = count == 3;
-        let expected = if is_last { BatchesEnd::Torn } else { BatchesEnd::Damaged };
-        assert!(is_padding || ending == expected, "{at}: {count} {ending:?}");
+        // A length that reaches beyond the end of the file is damage, too.
+        let is_expected = match ending {
+            BatchesEnd::Torn | BatchesEnd::Short => is_last,
+            other => !is_last && other == BatchesEnd::Damaged,
+        };
+        assert!(is_padding || is_expected, "{at}: {count} {ending:?}");
     }
+}
+
+/// Contents that look like heads of long batches cost no checksum each.
+#[test]
+fn the_search_for_a_later_batch_takes_linear_time() {
+    let mut bytes = header().to_bytes().to_vec();
+    let mut heads = Vec::new();
+    for _ in 0..200_000_u64 {
+        heads.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0x40, 0]);
+        heads.extend_from_slice(&4_u64.to_le_bytes());
+        heads.extend_from_slice(&3_u64.to_le_bytes());
+    }
+    bytes.extend_from_slice(&heads);
+    bytes.resize(bytes.len() + (8 << 20), 0);
+    assert_eq!(read(&bytes), (0, BatchesEnd::Damaged));
+    let mut bytes = header().to_bytes().to_vec();
+    bytes.resize(bytes.len() + (8 << 20), 0x11);
+    bytes.resize(bytes.len() + SPACE_AFTER, 0);
+    assert_ne!(read(&bytes), (0, BatchesEnd::Clean));
 }
 
 #[test]
@@ -95,16 +134,6 @@ fn a_later_batch_without_that_proof_is_torn() {
     let (lost, kept) = (frame(3, 2, b"lost"), frame(4, 2, b"kept"));
     bytes.resize(HEADER_LEN + lost.len(), 0);
     bytes.extend_from_slice(&kept);
+    bytes.resize(bytes.len() + SPACE_AFTER, 0);
     assert_eq!(read(&bytes), (0, BatchesEnd::Torn));
-}
-
-#[test]
-fn a_segment_was_in_use_if_it_has_more_than_its_first_batch() {
-    let whole = segment();
-    let first_end = HEADER_LEN + frame(3, 2, b"one").len();
-    for (len, was) in [(0, false), (HEADER_LEN, false), (first_end, false), (whole.len(), true)] {
-        let mut bytes = whole[..len].to_vec();
-        bytes.iter_mut().take(HEADER_LEN).for_each(|byte| *byte = 0);
-        assert_eq!(was_in_use(&bytes), was, "{len} bytes");
-    }
 }

@@ -1,0 +1,190 @@
+//! Logs that were cut short, lost a file or rotted: a start refuses, and a repair loses nothing that
+//! is whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidegate::durable::{self, Disk, FileOptions, FileStore, Filter, Ledger, OpenError};
+use tidegate::policy::Policy;
+use tidegate::testing::CrashDisk;
+use tidegate::{Engine, ManualClock, Request, Timestamp};
+
+type Durable = Engine<FileStore, ManualClock>;
+type Files = BTreeMap<String, Vec<u8>>;
+
+fn open(disk: &CrashDisk, size: u64) -> Result<Durable, OpenError> {
+    let policy = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\n\
+                  quota = { max = 1000, per = \"day\" }";
+    let options = FileOptions::default().max_keys(1_000).snapshot_every(size).fill_ahead(100);
+    let store = options.open_on(Arc::new(disk.clone()))?;
+    let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+    Ok(Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock))
+}
+
+fn check(engine: &Durable) {
+    let report = engine.check(&Request::new("default", &[("user", "ada")])).wait().unwrap();
+    assert!(report.is_allowed() && !report.is_outage());
+}
+
+fn used(engine: &Durable) -> u64 {
+    let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).wait().unwrap();
+    1_000 - report.remaining().unwrap()
+}
+
+/// The files of a store with this many acknowledged checks, as a stop or a kill leaves them.
+fn files(checks: u64, size: u64, is_killed: bool) -> Files {
+    let disk = CrashDisk::new();
+    let engine = open(&disk, size).unwrap();
+    (0..checks).for_each(|_| check(&engine));
+    if is_killed {
+        return disk.kill().contents();
+    }
+    drop(engine);
+    disk.contents()
+}
+
+fn logs(files: &Files) -> Vec<String> {
+    files.keys().filter(|name| name.ends_with(".log")).cloned().collect()
+}
+
+/// Repairs, and fails unless start, stop, check and start again accept the result. Returns what is
+/// known to have been used.
+fn used_after_repair(damaged: Files, size: u64, what: &str) -> u64 {
+    let disk = CrashDisk::with_contents(damaged);
+    let as_disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let done = durable::repair_on(&as_disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(!done.is_empty(), "{what}");
+    let is_fine = |when: &str| {
+        let report = durable::check_on(&as_disk);
+        let errors = (report.start, report.ledger);
+        assert!(matches!(errors, (None, None)), "{what}, {when}: {errors:?}, {done:?}");
+    };
+    is_fine("after the repair");
+    let engine = open(&disk, size).unwrap_or_else(|error| panic!("{what}: {error}, {done:?}"));
+    let left = used(&engine);
+    check(&engine);
+    drop(engine);
+    is_fine("after a stop");
+    let engine = open(&disk, size).unwrap_or_else(|error| panic!("{what}: {error}, {done:?}"));
+    assert_eq!(used(&engine), left + 1, "{what}");
+    left
+}
+
+#[test]
+fn a_log_that_was_cut_short_is_refused_wherever_it_was_cut() {
+    for (size, is_killed) in [(1 << 30, false), (1 << 30, true), (700, false), (700, true)] {
+        let whole = files(25, size, is_killed);
+        let newest = logs(&whole).pop().unwrap();
+        for len in 0..whole[&newest].len() {
+            let mut cut = whole.clone();
+            cut.get_mut(&newest).unwrap().truncate(len);
+            let what = format!("{newest} cut at {len} of {}", whole[&newest].len());
+            match open(&CrashDisk::with_contents(cut.clone()), size) {
+                Ok(engine) => assert_eq!(used(&engine), 25, "{what}"),
+                Err(OpenError::Damaged { file, at, .. }) => {
+                    assert_eq!(file, newest, "{what}");
+                    assert!(at < len as u64 + 8, "{what}: {at}");
+                    let report = durable::check_on(&(Arc::new(CrashDisk::with_contents(cut)) as _));
+                    assert!(report.start.is_some(), "{what}");
+                }
+                Err(error) => panic!("{what}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_newest_segment_is_refused() {
+    for (size, is_killed) in [(700, false), (700, true), (2_000, false)] {
+        let mut lost = files(25, size, is_killed);
+        let newest = logs(&lost).pop().unwrap();
+        assert!(logs(&lost).len() > 1);
+        lost.remove(&newest);
+        let error = open(&CrashDisk::with_contents(lost.clone()), size).unwrap_err();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        let left = used_after_repair(lost, size, &format!("{newest} is gone"));
+        assert!(left > 0, "{left}");
+    }
+}
+
+#[test]
+fn a_repair_of_a_cut_log_loses_only_what_was_cut_off() {
+    let whole = files(25, 1 << 30, false);
+    let name = logs(&whole).pop().unwrap();
+    let mut before = 0;
+    for len in (0..whole[&name].len()).step_by(7) {
+        let mut cut = whole.clone();
+        cut.get_mut(&name).unwrap().truncate(len);
+        if open(&CrashDisk::with_contents(cut.clone()), 1 << 30).is_ok() {
+            continue;
+        }
+        let left = used_after_repair(cut, 1 << 30, &format!("cut at {len}"));
+        assert!(left >= before, "{left} at {len}, {before} before");
+        before = left;
+    }
+    assert!(before >= 24, "{before}");
+}
+
+#[test]
+fn a_repair_of_any_flipped_bit_loses_one_batch_at_most() {
+    for size in [700, 1 << 30] {
+        let whole = files(25, size, false);
+        for name in logs(&whole) {
+            for at in 0..whole[&name].len() {
+                let mut damaged = whole.clone();
+                damaged.get_mut(&name).unwrap()[at] ^= 1 << (at % 8);
+                let report =
+                    durable::check_on(&(Arc::new(CrashDisk::with_contents(damaged.clone())) as _));
+                let is_refused =
+                    |error: &Option<OpenError>| matches!(error, Some(OpenError::Damaged { .. }));
+                if !is_refused(&report.start) && !is_refused(&report.ledger) {
+                    continue;
+                }
+                let what = format!("{name} at {at}, size {size}");
+                let has_snapshot = whole.keys().any(|name| name.ends_with(".snapshot"));
+                let left = used_after_repair(damaged, size, &what);
+                // Without a snapshot there is one copy of the seed of the hash, and of the key.
+                let key = whole[&name].windows(3).position(|it| it == b"ada").unwrap_or(0);
+                let is_essential = !has_snapshot && (64..key + 200).contains(&at);
+                assert!(left >= 24 || is_essential, "{what}: {left}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_segment_costs_no_other_one() {
+    let whole = files(25, 700, false);
+    for name in logs(&whole) {
+        let mut lost = whole.clone();
+        lost.remove(&name);
+        let left = used_after_repair(lost, 700, &format!("{name} is gone"));
+        assert!(left > 0, "{name}: {left}");
+    }
+}
+
+#[test]
+fn totals_of_a_ledger_without_its_beginning_are_refused() {
+    let mut lost = files(25, 700, false);
+    lost.remove("0000000001.log");
+    let disk: Arc<dyn Disk> = Arc::new(CrashDisk::with_contents(lost));
+    let ledger = Ledger::on(Arc::clone(&disk));
+    let error = ledger.totals(&Filter::new()).unwrap_err();
+    assert!(error.to_string().contains("0000000001.log"), "{error}");
+    assert!(durable::check_on(&disk).ledger.is_some());
+    let whole = ledger.entries(&Filter::new()).unwrap().filter(Result::is_ok).count();
+    assert!(whole > 5, "entries that can be read are listed: {whole}");
+}
+
+#[test]
+fn entries_after_damage_in_an_old_segment_are_listed() {
+    let mut damaged = files(25, 700, false);
+    let second = logs(&damaged)[1].clone();
+    damaged.get_mut(&second).unwrap()[100] ^= 1;
+    let disk: Arc<dyn Disk> = Arc::new(CrashDisk::with_contents(damaged));
+    let entries = Ledger::on(Arc::clone(&disk)).entries(&Filter::new()).unwrap();
+    let (read, broken): (Vec<_>, Vec<_>) = entries.partition(Result::is_ok);
+    assert_eq!(broken.len(), 1);
+    let last = read.last().unwrap().as_ref().unwrap();
+    assert!(read.len() > 15 && last.bookings.len() == 1, "{}", read.len());
+}

@@ -1,0 +1,192 @@
+//! Folders that are renamed, replaced or emptied while a process uses them: nothing is acknowledged
+//! that is not where it belongs, and nothing else is overwritten.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tidegate::durable::{self, FileOptions, FileStore, OpenError};
+use tidegate::policy::Policy;
+use tidegate::{Engine, ManualClock, Report, Request, Timestamp};
+
+use crate::file_store::TempFolder;
+
+type Durable = Engine<FileStore, ManualClock>;
+
+fn open(folder: &Path) -> Result<Durable, OpenError> {
+    let policy = "[[rule]]\nname = \"calls\"\nkey = [\"user\"]\n\
+                  quota = { max = 1000, per = \"day\" }";
+    let store = FileOptions::default().fill_ahead(4_096).open(folder)?;
+    let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+    Ok(Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock))
+}
+
+fn check(engine: &Durable) -> Report {
+    engine.check(&Request::new("default", &[("user", "ada")])).wait().unwrap()
+}
+
+fn used(engine: &Durable) -> u64 {
+    let report = engine.peek(&Request::new("default", &[("user", "ada")]).cost(0)).wait().unwrap();
+    1_000 - report.remaining().unwrap()
+}
+
+/// A store in `state` below a folder, with three acknowledged checks.
+fn begun(name: &str) -> (TempFolder, PathBuf, Durable) {
+    let folder = TempFolder::new(name);
+    let state = folder.path().join("state");
+    let engine = open(&state).unwrap();
+    (0..3).for_each(|_| assert!(!check(&engine).is_outage()));
+    assert!(engine.file_store().failure().is_none());
+    (folder, state, engine)
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut contents: Vec<_> = names
+        .map(|name| {
+            let bytes = fs::read(folder.join(&name)).unwrap();
+            (name.into_string().unwrap(), bytes)
+        })
+        .collect();
+    contents.sort();
+    contents
+}
+
+/// Fails unless nothing is acknowledged, and the reason names what has changed.
+fn assert_refused(engine: &Durable, reason: &str) {
+    // Seen before anything is written, so that a daemon without requests is not ready either.
+    let failure = engine.file_store().failure().expect("it is noticed").to_string();
+    assert!(failure.contains(reason), "{failure}");
+    for _ in 0..3 {
+        assert!(check(engine).is_outage());
+    }
+    assert!(engine.file_store().failure().unwrap().to_string().contains(reason));
+    assert!(engine.note("default", "a note").wait().is_err());
+    assert!(engine.file_store().take_snapshot().is_err());
+    assert_eq!(used(engine), 3, "what was not acknowledged is not charged");
+}
+
+#[test]
+fn a_folder_that_takes_the_place_of_the_open_one_is_not_touched() {
+    let (folder, state, engine) = begun("replaced");
+    let (backup, away) = (folder.path().join("backup"), folder.path().join("away"));
+    copy(&state, &backup);
+    assert!(!check(&engine).is_outage());
+    let one_more = engine.refund(&Request::new("default", &[("user", "ada")])).wait();
+    assert_eq!(one_more, Ok(1));
+    fs::rename(&state, &away).unwrap();
+    fs::rename(&backup, &state).unwrap();
+    let before = contents(&state);
+    assert_refused(&engine, "is another folder now");
+    assert_eq!(contents(&state), before);
+    drop(engine);
+    assert_eq!(contents(&state), before);
+    assert_eq!(used(&open(&state).unwrap()), 3);
+    assert_eq!(used(&open(&away).unwrap()), 3);
+}
+
+#[test]
+fn a_folder_that_comes_back_ends_the_outage() {
+    let (folder, state, engine) = begun("back");
+    let away = folder.path().join("away");
+    fs::rename(&state, &away).unwrap();
+    assert_refused(&engine, "was removed");
+    fs::rename(&away, &state).unwrap();
+    engine.file_store().wait_until_it_works();
+    assert!(!check(&engine).is_outage());
+    assert_eq!(used(&engine), 4);
+    drop(engine);
+    assert_eq!(used(&open(&state).unwrap()), 4);
+    let report = durable::check(&state).unwrap();
+    assert!(report.start.is_none() && report.ledger.is_none(), "{report:?}");
+}
+
+#[test]
+fn a_removed_folder_is_an_outage() {
+    let (_folder, state, engine) = begun("removed");
+    fs::remove_dir_all(&state).unwrap();
+    assert_refused(&engine, "was removed");
+}
+
+#[test]
+fn a_removed_log_is_an_outage() {
+    let (_folder, state, engine) = begun("no-log");
+    fs::remove_file(state.join("0000000001.log")).unwrap();
+    assert_refused(&engine, "0000000001.log was removed");
+}
+
+#[test]
+fn a_replaced_log_is_an_outage() {
+    let (_folder, state, engine) = begun("other-log");
+    let (log, other) = (state.join("0000000001.log"), state.join("copy"));
+    fs::copy(&log, &other).unwrap();
+    fs::rename(&other, &log).unwrap();
+    let before = fs::read(&log).unwrap();
+    assert_refused(&engine, "0000000001.log was replaced");
+    assert_eq!(fs::read(&log).unwrap(), before);
+}
+
+#[test]
+fn a_log_that_is_emptied_while_in_use_is_an_outage() {
+    let (_folder, state, engine) = begun("emptied");
+    fs::File::create(state.join("0000000001.log")).unwrap();
+    assert!(check(&engine).is_outage());
+    let failure = engine.file_store().failure().unwrap().to_string();
+    assert!(failure.contains("0000000001.log was cut short"), "{failure}");
+    drop(engine);
+    assert!(matches!(open(&state), Err(OpenError::Damaged { .. })));
+}
+
+#[test]
+fn a_removed_lock_lets_no_other_process_in() {
+    for is_emptied in [false, true] {
+        let (_folder, state, engine) = begun(if is_emptied { "lock-new" } else { "lock" });
+        fs::remove_file(state.join("lock")).unwrap();
+        if is_emptied {
+            fs::write(state.join("lock"), "1\n").unwrap();
+        }
+        let error = open(&state).unwrap_err();
+        assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+        assert!(matches!(durable::repair(&state), Err(OpenError::InUse { .. })));
+        assert_refused(&engine, if is_emptied { "lock was replaced" } else { "lock was removed" });
+        drop(engine);
+        assert_eq!(used(&open(&state).unwrap()), 3);
+    }
+}
+
+#[test]
+fn outages_are_counted_however_short_they_are() {
+    let (folder, state, engine) = begun("short");
+    assert_eq!(engine.file_store().counts().outages, 0);
+    let away = folder.path().join("away");
+    fs::rename(&state, &away).unwrap();
+    assert!(check(&engine).is_outage());
+    fs::rename(&away, &state).unwrap();
+    engine.file_store().wait_until_it_works();
+    assert!(engine.file_store().failure().is_none());
+    assert_eq!(engine.file_store().counts().outages, 1);
+    let last = engine.file_store().last_failure().unwrap().to_string();
+    assert!(last.contains("was removed"), "{last}");
+}
+
+#[test]
+fn a_link_that_leads_elsewhere_is_another_folder() {
+    let folder = TempFolder::new("link");
+    fs::create_dir_all(folder.path()).unwrap();
+    let link = folder.path().join("link");
+    fs::create_dir(folder.path().join("real")).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("real"), &link).unwrap();
+    let engine = open(&link).unwrap();
+    assert!(!check(&engine).is_outage());
+    fs::remove_file(&link).unwrap();
+    fs::create_dir(folder.path().join("other")).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("other"), &link).unwrap();
+    assert!(check(&engine).is_outage());
+}
