@@ -97,6 +97,9 @@ fn text(checked: &ValidatedFile, explain: bool, io: &mut Io<'_>) -> io::Result<(
         writeln!(io.stderr, "and {} more\n", findings.left_out)?;
     }
     writeln!(io.stdout, "{}: {}", checked.name, summary(findings))?;
+    if let Some(note) = findings.policy.as_ref().and_then(Policy::path_note) {
+        writeln!(io.stderr, "note: {note}")?;
+    }
     match &findings.policy {
         Some(policy) if explain => {
             for rule in policy.rules() {
@@ -184,6 +187,7 @@ fn json(checked: &ValidatedFile, explain: bool) -> Value {
     };
     if let Some(policy) = &findings.policy {
         set("rules", json!(policy.rules().len()));
+        set("note", json!(policy.path_note()));
         let domain = |it: &DomainSummary<'_>| json!({ "name": it.name, "rules": it.rules.len(), "candidates": it.candidates() });
         set("domains", domains(policy).iter().map(domain).collect());
         if explain {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::policy::{Rule, duration_from_text};
+use tidegate::policy::{Condition, Rule, duration_from_text};
 use tidegate::{Clock, Overlay, OverrideError};
 
 use super::AdminError;
@@ -54,6 +54,7 @@ pub(super) fn put_override(
     let Some(payload) = overridden.overrides().first() else {
         return Err(AdminError::unfit("the body has no override"));
     };
+    check_paths(daemon, payload.key())?;
     let (rule, payload) = ((&*domain, &*name), payload.clone());
     let changes = match takes_effect {
         TakesEffect::Now => daemon.engine.set_override_now(actor, rule, payload),
@@ -125,6 +126,7 @@ pub(super) fn ban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Valu
     table.insert("domain".into(), domain.into());
     let overlay = overlay_of("ban", Value::Object(table))?;
     let [ban] = overlay.bans() else { return Err(AdminError::unfit("the body has no ban")) };
+    check_paths(daemon, ban.conditions())?;
     let description = ban.to_string();
     let changes = daemon.engine.ban(actor, ban.clone());
     Ok(json!({
@@ -146,6 +148,15 @@ pub(super) fn unban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
         return Err(AdminError::new(404, "Not Found", detail));
     }
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
+}
+
+/// Rejects paths that no request has.
+fn check_paths(daemon: &Daemon, conditions: &[Condition]) -> Result<(), AdminError> {
+    let slashes = daemon.settings.policy.server().encoded_slash();
+    match conditions.iter().find_map(|condition| condition.path_problem(slashes)) {
+        None => Ok(()),
+        Some(problem) => Err(AdminError::unfit(problem)),
+    }
 }
 
 fn overlay_of(kind: &str, table: Value) -> Result<Overlay, AdminError> {

@@ -270,6 +270,7 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("unix_rate", "'1/s'"),
         ("headers", "'none'"),
         ("user_header", "'x-user'"),
+        ("encoded_slash", "'keep'"),
         ("log_keys", "'hashed'"),
         ("max_connections", "5"),
         ("max_connections_per_peer", "5"),

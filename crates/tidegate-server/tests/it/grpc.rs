@@ -458,3 +458,37 @@ async fn health_watchers_get_not_serving_at_shutdown() {
     assert_eq!(rest.trailers().unwrap()["grpc-status"], "14");
     assert_eq!(rest.to_bytes(), framed(&[0x08, 2]), "not serving");
 }
+
+#[tokio::test]
+async fn a_path_is_normalised_for_native_rules_only() {
+    let native = "[[rule]]\nname = 'sign-ups'\ndomain = 'edge'\nmatch = { path = '/sign-up' }\n\
+                  window = { max = 1, per = '1h' }\n\
+                  [[rule]]\nname = 'users'\ndomain = 'users'\nkey = ['user']\nmissing = 'skip'\n\
+                  window = { max = 9, per = '1h' }\n";
+    let server = daemon("policy.toml", native).await;
+    let mut client = Client::new(&server).await;
+    let codes = async |client: &mut Client, domain: &str, path: &str| {
+        let entries: &[&[(&str, &str)]] = &[&[("user", "ada")], &[("path", path)]];
+        let response = client.ask(&call(domain, entries)).await.unwrap();
+        let codes: Vec<_> = response.statuses.iter().map(DescriptorStatus::code).collect();
+        (response.overall_code(), codes[0], codes[1])
+    };
+    let over = (Code::OverLimit, Code::Ok, Code::OverLimit);
+    assert_eq!(codes(&mut client, "edge", "/sign-up?x").await, (Code::Ok, Code::Ok, Code::Ok));
+    for path in ["/sign-up", "/%73ign-up", "/x/../sign-up", "//sign-up", "/sign-up%00", "/%zz"] {
+        assert_eq!(codes(&mut client, "edge", path).await, over, "{path}");
+    }
+    let unread = codes(&mut client, "users", "/%00").await;
+    assert_eq!(unread, (Code::Ok, Code::Ok, Code::Ok), "no rule of the domain uses the path");
+    server.stop().await;
+    // Files of envoyproxy/ratelimit match as they do there.
+    let imported = "{domain: edge, descriptors: [{key: path, value: /sign-up, \
+                    rate_limit: {unit: day, requests_per_unit: 1}}]}";
+    let server = daemon("edge.yaml", imported).await;
+    let mut client = Client::new(&server).await;
+    for path in ["/sign-up", "/%73ign-up", "//sign-up", "/%00"] {
+        assert_eq!(codes(&mut client, "edge", path).await.0, Code::Ok, "{path}");
+    }
+    assert_eq!(codes(&mut client, "edge", "/sign-up").await, over);
+    server.stop().await;
+}

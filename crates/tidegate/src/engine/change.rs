@@ -275,6 +275,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
         Arc::clone(&self.shared.rules.load().policy)
     }
 
+    /// Whether a rule or a ban of a domain uses the attribute `path`.
+    #[must_use]
+    pub fn reads_path(&self, domain: &str) -> bool {
+        self.shared.rules.load().domain(domain).is_some_and(|domain| domain.reads_path)
+    }
+
     /// The changes after the one with this number, oldest first. The last 1 024 are kept.
     #[must_use]
     pub fn changes_since(&self, number: u64) -> Vec<Change> {

@@ -16,6 +16,7 @@ use crate::hash::KeyedHash;
 use crate::history::{
     History, KeyRef, Keys, OverrideLimit, RuleEdit, RuleHistory, RuleLimits, Version,
 };
+use crate::policy::paths::PATH;
 use crate::policy::{
     Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
     Rule, ServerConfig,
@@ -50,6 +51,8 @@ pub(crate) struct Domain {
     name: Box<str>,
     /// Whether every rule applies to every request.
     pub(crate) is_unconditional: bool,
+    /// Whether a rule or a ban uses the attribute `path`.
+    pub(crate) reads_path: bool,
     /// Numbers of the rules, in order.
     pub(crate) rules: Vec<u32>,
     /// Finds rules by their index in `rules`.
@@ -222,13 +225,17 @@ impl Domain {
         let is_unconditional =
             of_domain().all(|rule| rule.conditions.is_empty() && rule.group.is_none());
         let matcher = Matcher::new(of_domain());
+        let is_of_path = |condition: &Condition| condition.attribute() == PATH;
+        self.reads_path = of_domain().any(|rule| rule.reads(PATH))
+            || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_path));
         (self.matcher, self.is_unconditional) = (matcher, is_unconditional);
     }
 
     fn new(name: &str, bans: Vec<Ban>) -> Self {
         let (rules, matcher) = (Vec::new(), Matcher::new([]));
         let ban_finder = ConditionFinder::new(bans.iter().map(|ban| ban.conditions()));
-        Self { name: name.into(), is_unconditional: true, rules, matcher, bans, ban_finder }
+        let (name, reads_path) = (name.into(), false);
+        Self { name, is_unconditional: true, reads_path, rules, matcher, bans, ban_finder }
     }
 }
 

@@ -313,6 +313,12 @@ pub(crate) static SERVER: Section = Section {
             "The header with the attribute \"user\", set by proxies.",
         ),
         optional(
+            "encoded_slash",
+            ValueKind::Choice(&["decode", "keep"]),
+            "What %2F and %5C in the attribute \"path\" become: a slash, or unchanged. Default: \
+             \"decode\".",
+        ),
+        optional(
             "log_keys",
             ValueKind::Choice(&["plain", "hashed"]),
             "How keys are shown in logs. Default: \"plain\".",

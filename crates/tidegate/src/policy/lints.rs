@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::check::{Finding, RelatedKey};
 use super::diagnostic::Severity;
+use super::paths::PATH;
 use super::subsumption::{Subsumption, WorkBudget};
 use super::text::quoted;
-use super::{Effective, Limit, Rule};
+use super::{Condition, Effective, Limit, Rule};
+use crate::request_path::EncodedSlash;
 
-/// All warnings. When there are too many rules to compare, some warnings are left out.
-pub(crate) fn lint(rules: &[Rule]) -> Vec<Finding> {
+/// All warnings. When there are too many rules to compare, some warnings are left out. Paths have one
+/// of the `forms`.
+pub(crate) fn lint(rules: &[Rule], forms: &[EncodedSlash]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut effort = WorkBudget::new(MOST_STEPS);
     shadowed_in_groups(rules, &mut effort, &mut findings);
@@ -18,6 +21,7 @@ pub(crate) fn lint(rules: &[Rule]) -> Vec<Finding> {
     for (index, rule) in rules.iter().enumerate() {
         shadowed_overrides(index, rule, &mut effort, &mut findings);
         without_effect(index, rule, &mut findings);
+        paths_without_effect(index, rule, forms, &mut findings);
     }
     findings
 }
@@ -193,6 +197,28 @@ fn without_effect(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
         let message = format!("a request of cost {cost} is never allowed: the limit is {capacity}");
         findings.push(warning(index, "cost", message).hint("raise the limit, or lower the cost"));
     }
+}
+
+/// Patterns of paths that never match.
+fn paths_without_effect(
+    index: usize,
+    rule: &Rule,
+    forms: &[EncodedSlash],
+    findings: &mut Vec<Finding>,
+) {
+    let problem = |conditions: &[Condition]| {
+        conditions.iter().find_map(|condition| condition.path_problem_in(forms))
+    };
+    findings.extend(problem(&rule.conditions).map(|message| warning(index, "match", message)));
+    for (at, over) in rule.overrides.iter().enumerate() {
+        let message = problem(&over.key);
+        findings.extend(message.map(|it| warning(index, "override", it).element(at)));
+    }
+    let costs = rule.cost.iter().filter(|cost| &*cost.by == PATH).map(|cost| {
+        let any_of = cost.rows.iter().map(|(pattern, _)| pattern.clone()).collect();
+        Condition { attribute: PATH.into(), any_of }
+    });
+    findings.extend(problem(&costs.collect::<Vec<_>>()).map(|it| warning(index, "cost", it)));
 }
 
 /// The most that can ever be allowed at once, where there is such a bound.

@@ -182,6 +182,13 @@ impl Rule {
         is_alike && given.key.iter().all(is_in_key)
     }
 
+    /// Whether it uses an attribute: in its conditions, its key or its costs.
+    pub(crate) fn reads(&self, attribute: &str) -> bool {
+        self.conditions.iter().any(|it| &*it.attribute == attribute)
+            || self.key.parts.iter().any(|part| part.attribute() == attribute)
+            || self.cost.as_ref().is_some_and(|cost| &*cost.by == attribute)
+    }
+
     /// Its name, unique in its domain.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -5,6 +5,7 @@ use super::{
     ServerConfig, Unmatched,
 };
 use crate::policy::text::format_rate;
+use crate::request_path::EncodedSlash;
 use crate::table::WhenFull;
 use values::TableWriter;
 pub(crate) use values::{conditions, text, time};
@@ -172,6 +173,8 @@ fn server(server: &ServerConfig) -> TableWriter {
     }
     lines.add_some("headers", server.headers.as_deref().map(word));
     lines.add_some("user_header", server.user_header.as_deref().map(text));
+    lines
+        .add_unless(server.encoded_slash == EncodedSlash::Decode, "encoded_slash", || word("keep"));
     lines.add_unless(!server.hides_keys, "log_keys", || word("hashed"));
     let numbers = [
         ("max_connections", server.max_connections),
