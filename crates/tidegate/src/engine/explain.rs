@@ -61,6 +61,8 @@ pub enum Applies {
         /// That rule.
         first: Box<str>,
     },
+    /// The imported file excludes the request, or has a more specific descriptor for it.
+    Excluded,
     /// An attribute that its key needs is missing.
     Missing {
         /// The attribute.
@@ -106,7 +108,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let report = self.decide(std::slice::from_ref(request), Verb::Peek, now).wait()?;
         let rules = &report.rules;
         let mut explained = Vec::new();
-        let mut groups: Vec<(&str, &str)> = Vec::new();
+        let mut groups: Vec<(&str, &Rule)> = Vec::new();
         let numbers = rules.domain(request.domain).map_or(&[][..], |domain| &domain.rules);
         for &number in numbers {
             let compiled = rules.rule(number);
@@ -116,11 +118,17 @@ impl<S: Store, C: Clock> Engine<S, C> {
             let applies = if let Some(failed) = compiled.failed(attributes) {
                 failed
             } else if let Some((_, first)) = first {
-                Applies::Grouped { first: (*first).into() }
+                match first.is_placeholder() {
+                    true => Applies::Excluded,
+                    false => Applies::Grouped { first: first.name.clone() },
+                }
             } else {
-                groups.extend(group.as_deref().map(|group| (group, &**name)));
+                groups.extend(group.as_deref().map(|group| (group, &compiled.rule)));
                 self.applies(&report, number, request, now)?
             };
+            if compiled.rule.is_placeholder() {
+                continue;
+            }
             explained.push(RuleExplanation { rule: name.clone(), applies });
         }
         Ok(Explanation { rules: explained, report })
@@ -243,6 +251,9 @@ impl fmt::Display for Applies {
                 write!(f, "does not match: {attribute} is absent")
             }
             Self::Grouped { first } => write!(f, "comes after `{first}` in its group"),
+            Self::Excluded => f.write_str(
+                "does not apply: the file excludes the request, or has a more specific descriptor",
+            ),
             Self::Missing { attribute, denies: true } => {
                 write!(f, "denies it: its key needs {attribute}")
             }

@@ -490,3 +490,46 @@ descriptors:
     assert!(Policy::load("f.yaml", "[".repeat(1 << 20).as_bytes()).is_err());
     assert!(Policy::load("f.yaml", "{a: ".repeat(1 << 18).as_bytes()).is_err());
 }
+
+#[test]
+fn a_wildcard_may_be_anywhere_in_a_value() {
+    let desk = Desk::new(
+        "domain: d
+descriptors:
+  - {key: path, rate_limit: {unit: day, requests_per_unit: 9}}
+  - {key: path, value: '/v*/sign-up', rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: path, value: '*.php*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: path, value: '/v1/a*b*', rate_limit: {unit: day, requests_per_unit: 3}}
+",
+    );
+    let passes = |value| desk.passes("d", &[("path", value)]);
+    assert_eq!([passes("/v1/sign-up"), passes("/v2/sign-up"), passes("/v/sign-up")], [1, 1, 1]);
+    assert_eq!([passes("/a.php"), passes("/b.php?x")], [2, 0], "they share a counter");
+    assert_eq!([passes("/v1/ab"), passes("/v1/axxbxx"), passes("/v1/a")], [3, 3, 9]);
+    assert_eq!(passes("/v1/sign-up/"), 9);
+}
+
+#[test]
+fn no_rule_is_listed_that_the_file_does_not_have() {
+    let envoy = "domain: d
+descriptors:
+  - {key: a, value: x, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]}
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 2}}
+";
+    let limitador =
+        "- {namespace: d, max_value: 2, seconds: 9, conditions: [\"a != 'x'\"], name: n}";
+    for (text, names) in [(envoy, &["a_x.b", "a"][..]), (limitador, &["n"]), ("domain: d", &[])] {
+        let desk = Desk::new(text);
+        let attributes = [("a", "x")];
+        let explained = desk.engine.explain(&Request::new("d", &attributes)).unwrap();
+        let found: Vec<_> = explained.rules.iter().map(|it| &*it.rule).collect();
+        assert_eq!(found, names);
+        let text = explained.to_string();
+        assert!(!text.contains("nothing else") && !text.contains("not 1"), "{text}");
+        let tallies = desk.engine.tallies();
+        assert_eq!(tallies.iter().map(|it| &*it.rule).collect::<Vec<_>>(), names);
+        let native = Policy::from_toml("[[rule]]\nname = 'r'\ncooldown = '1s'\n").unwrap();
+        let changes = desk.engine.replace_policy("test", native);
+        assert_eq!(changes.len(), names.len() + 1, "{changes:?}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Files of envoyproxy/ratelimit: a tree of descriptors per domain.
 //!
 //! A request descends the tree, one entry for each level: at each it takes the node with its key
-//! and value, else the first whose value ends in `*` and matches, else the one with the key alone,
+//! and value, else the first whose value has a `*` and matches, else the one with the key alone,
 //! and it never backtracks. Here every node with a limit is a rule that finds entries by their
 //! positions, and all rules of the domain are one group, in the order in which a request would find
 //! them. A node from which a request must not fall through to a later one gets a rule that limits
@@ -87,7 +87,7 @@ impl DescriptorNode {
     fn rank(&self) -> Rank {
         match self.value.as_deref() {
             None => Rank::Bare,
-            Some(value) if value.ends_with('*') => Rank::Wildcard,
+            Some(value) if value.contains('*') => Rank::Wildcard,
             Some(_) => Rank::Exact,
         }
     }
@@ -195,7 +195,7 @@ impl<'a> RuleBuilder<'a> {
     fn add_dead_end(&mut self, descriptor: &DescriptorNode, path: &[&DescriptorNode]) {
         let name = self.name(Some(&format!("{}, and nothing else", labels(path))), path);
         let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
-        rule.key = Key { parts: vec![KeyPart::Text(ABSENT_ATTRIBUTE.into())] };
+        rule.key = Key::of_placeholder();
         rule.conditions = conditions(path).collect();
         self.push(rule, &descriptor.span);
     }
@@ -209,7 +209,7 @@ impl<'a> RuleBuilder<'a> {
         self.report.push(problem);
         let name = self.names.reserve(&self.domain, "no limit", "");
         let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
-        rule.key = Key { parts: vec![KeyPart::Text(ABSENT_ATTRIBUTE.into())] };
+        rule.key = Key::of_placeholder();
         self.push(rule, &document.span);
     }
 
@@ -285,20 +285,13 @@ fn node(item: &Node, depth: usize, report: &mut DiagnosticSink) -> Option<Descri
         return None;
     };
     let value = fields.text("value", report).filter(|value| !value.is_empty());
-    let is_odd =
-        |value: &&String| value.strip_suffix('*').is_some_and(|prefix| prefix.contains('*'));
-    if let Some(value) = value.as_ref().filter(is_odd) {
-        let message = format!("`{value}` has more than one `*`");
-        report.error(item.span.clone(), message).hint =
-            Some("a value that ends in `*` cannot have another one".into());
-    }
     if let Err(error) = attribute_name(&key) {
         report.error(item.span.clone(), error.message);
     }
     let is_shadow = fields.flag("shadow_mode", report) || fields.flag("quota_mode", report);
     let is_shared = fields.flag("share_threshold", report);
-    if is_shared && !value.as_ref().is_some_and(|value| value.ends_with('*')) {
-        let message = "`share_threshold` is for values that end in `*`";
+    if is_shared && !value.as_ref().is_some_and(|value| value.contains('*')) {
+        let message = "`share_threshold` is for values with a `*`";
         report.error(item.span.clone(), message);
     }
     fields.flag("detailed_metric", report);
@@ -378,8 +371,6 @@ const DESCRIPTOR_FIELDS: [&str; 10] = [
 const LIMIT_FIELDS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
 /// The group of all rules of a domain.
 const GROUP: &str = "descriptors";
-/// An attribute that no request has.
-const ABSENT_ATTRIBUTE: &str = "a descriptor that is listed";
 /// As many as a native file may have.
 const MOST_RULES: usize = 250_000;
 /// Some hundred bytes for each of them.
