@@ -133,8 +133,7 @@ async fn handle_charges(
         requests => daemon.engine.check_together(requests).await?,
     };
     let statuses: Vec<_> = (0..requests.len()).map(|index| status(&report, index)).collect();
-    let dialect = statuses.iter().position(|it| it.code() == Code::OverLimit).unwrap_or(0);
-    daemon.observe(listener, &requests[dialect], &report);
+    daemon.observe(listener, &requests[report.decisive_request()], &report);
     Ok(response(daemon, Some(&report), statuses))
 }
 
@@ -158,7 +157,7 @@ async fn handle_with_refunds(
         [] => None,
         together => {
             let report = daemon.engine.check_together(together).await?;
-            daemon.observe(listener, &together[0], &report);
+            daemon.observe(listener, &together[report.decisive_request()], &report);
             Some(report)
         }
     };

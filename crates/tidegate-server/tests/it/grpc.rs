@@ -492,3 +492,31 @@ async fn a_path_is_normalised_for_native_rules_only() {
     assert_eq!(codes(&mut client, "edge", "/sign-up").await, over);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn the_busiest_keys_are_those_of_the_decisive_descriptor() {
+    let limits = "
+domain: edge
+descriptors:
+  - {key: user, rate_limit: {unit: day, requests_per_unit: 1000}}
+  - {key: address, rate_limit: {unit: day, requests_per_unit: 400}}
+";
+    let server = daemon("edge.yaml", limits).await;
+    let mut client = Client::new(&server).await;
+    let request = call("edge", &[&[("user", "ada")], &[("address", "192.0.2.1")]]);
+    for _ in 0..300 {
+        client.ask(&request).await.unwrap();
+    }
+    let address = server.address(tidegate_server::Listener::Admin).unwrap();
+    let text = tokio::task::spawn_blocking(move || {
+        crate::running::ask(address, "GET", "/admin/v1/top", &[], "").json()
+    });
+    let top = text.await.unwrap();
+    let busiest = top["busiest"].as_array().unwrap();
+    assert!(!busiest.is_empty());
+    for it in busiest {
+        assert_eq!(it["rule"], "address", "{top}");
+        assert_eq!(it["key"], serde_json::json!([["1.address", "192.0.2.1"]]), "{top}");
+    }
+    server.stop().await;
+}

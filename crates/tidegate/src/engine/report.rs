@@ -233,6 +233,17 @@ impl Report {
         })
     }
 
+    /// The index of the request that the decisive rule applied to, among those decided at once.
+    #[must_use]
+    pub fn decisive_request(&self) -> usize {
+        if let Some(denial) = &self.denial {
+            return denial.request;
+        }
+        let charge = self.decisive_rule().and_then(|index| u32::try_from(index).ok());
+        let hit = self.hits.iter().find(|hit| charge.is_some() && hit.charge == charge);
+        hit.and_then(|hit| usize::try_from(hit.request).ok()).unwrap_or(0)
+    }
+
     /// Whether the store was unavailable, so that the rules' `on_error` decided.
     #[must_use]
     pub fn is_outage(&self) -> bool {

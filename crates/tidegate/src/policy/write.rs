@@ -127,7 +127,7 @@ const fn mode(mode: Mode) -> &'static str {
 }
 
 /// An override in the list of its rule: its keys, and the numbers that differ from the rule's.
-fn override_table(rule: &Rule, given: &Override) -> String {
+pub(crate) fn override_table(rule: &Rule, given: &Override) -> String {
     let mut entries = vec![("key", conditions(&given.key))];
     match &given.grant {
         Grant::Unlimited => entries.push(("unlimited", "true".into())),
