@@ -19,7 +19,7 @@ use tidegate_proto::rls::{
 
 use crate::daemon::Daemon;
 use crate::listener::Listener;
-use response::{headers, status};
+use response::{headers, is_over_all_quotas, status};
 
 mod response;
 
@@ -268,7 +268,9 @@ fn response(
     report: Option<&Report>,
     statuses: Vec<DescriptorStatus>,
 ) -> RateLimitResponse {
-    let is_allowed = report.is_none_or(Report::is_allowed);
+    let is_over =
+        |report: &Report| !report.is_allowed() || is_over_all_quotas(report, statuses.len());
+    let is_allowed = !report.is_some_and(is_over);
     let is_configured = daemon.settings.policy.server().headers().is_some();
     let report = report.filter(|_| is_configured || !is_allowed);
     RateLimitResponse {

@@ -520,3 +520,40 @@ descriptors:
     }
     server.stop().await;
 }
+
+/// A call is over the limit if an ordinary descriptor is, or if all in quota mode are.
+#[tokio::test]
+async fn descriptors_in_quota_mode_deny_together() {
+    let limits = "
+domain: edge
+descriptors:
+  - {key: small, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: large, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: plain, rate_limit: {unit: day, requests_per_unit: 6}}
+  - {key: silent, quota_mode: true, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+";
+    let server = daemon("edge.yaml", limits).await;
+    let mut client = Client::new(&server).await;
+    let (ok, over) = (Code::Ok, Code::OverLimit);
+    let both: &[&[(&str, &str)]] = &[&[("small", "x")], &[("large", "x")], &[("plain", "x")]];
+    let steps: [(&[&[(&str, &str)]], Code, &[Code]); 8] = [
+        (both, ok, &[ok, ok, ok]),
+        (both, ok, &[over, ok, ok]),
+        (both, ok, &[over, ok, ok]),
+        (both, over, &[over, over, ok]),
+        (&[&[("small", "x")], &[("plain", "x")]], over, &[over, ok]),
+        (&[&[("large", "y")], &[("plain", "x")]], ok, &[ok, ok]),
+        (&[&[("large", "y")], &[("plain", "x")]], over, &[ok, over]),
+        (&[&[("silent", "x")], &[("unknown", "x")]], ok, &[ok, ok]),
+    ];
+    for (number, (descriptors, overall, expected)) in steps.into_iter().enumerate() {
+        let response = client.ask(&call("edge", descriptors)).await.unwrap();
+        let codes: Vec<_> = response.statuses.iter().map(DescriptorStatus::code).collect();
+        assert_eq!((response.overall_code(), &*codes), (overall, expected), "step {number}");
+    }
+    let silent = client.ask(&call("edge", &[&[("silent", "x")]])).await.unwrap();
+    assert_eq!(silent.overall_code(), ok, "shadow mode wins");
+    let alone = client.ask(&call("edge", &[&[("small", "x")]])).await.unwrap();
+    assert_eq!(alone.overall_code(), over);
+    server.stop().await;
+}

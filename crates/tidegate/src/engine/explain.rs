@@ -61,6 +61,8 @@ pub enum Applies {
         /// That rule.
         first: Box<str>,
     },
+    /// Another rule that applies [replaces](Rule::replaces) it.
+    Replaced,
     /// The imported file excludes the request, or has a more specific descriptor for it.
     Excluded,
     /// An attribute that its key needs is missing.
@@ -109,7 +111,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let rules = &report.rules;
         let mut explained = Vec::new();
         let mut groups: Vec<(&str, &Rule)> = Vec::new();
-        let numbers = rules.domain(request.domain).map_or(&[][..], |domain| &domain.rules);
+        let domain = rules.domain(request.domain);
+        let numbers = domain.map_or(&[][..], |domain| &domain.rules);
+        let replaced = domain.map(|domain| domain.replaced(std::slice::from_ref(request)));
+        let replaced = replaced.unwrap_or_default();
         for &number in numbers {
             let compiled = rules.rule(number);
             let Rule { name, group, .. } = &compiled.rule;
@@ -124,7 +129,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 }
             } else {
                 groups.extend(group.as_deref().map(|group| (group, &compiled.rule)));
-                self.applies(&report, number, request, now)?
+                match replaced.contains(&number) {
+                    true => Applies::Replaced,
+                    false => self.applies(&report, number, request, now)?,
+                }
             };
             if compiled.rule.is_placeholder() {
                 continue;
@@ -251,6 +259,7 @@ impl fmt::Display for Applies {
                 write!(f, "does not match: {attribute} is absent")
             }
             Self::Grouped { first } => write!(f, "comes after `{first}` in its group"),
+            Self::Replaced => f.write_str("does not apply: another rule replaces it"),
             Self::Excluded => f.write_str(
                 "does not apply: the file excludes the request, or has a more specific descriptor",
             ),

@@ -55,6 +55,8 @@ pub struct RuleReport<'a> {
     pub rule: &'a str,
     /// Whether its denial is enforced.
     pub mode: Mode,
+    /// Whether it is in [quota mode](crate::policy::Rule::quota_mode).
+    pub is_quota: bool,
     /// Its decision.
     pub decision: &'a Decision,
     /// The time over which the limit's whole capacity returns; `None` where that varies or is
@@ -211,6 +213,7 @@ impl Report {
         RuleReport {
             rule: &rule.name,
             mode: evaluated.mode,
+            is_quota: rule.quota_mode && self.rules.server.enforce_ppm > 0,
             decision,
             span: decision.span().or_else(by_calendar),
             ends,

@@ -1,6 +1,6 @@
 //! Warnings about probable mistakes in a policy.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::check::{Finding, RelatedKey};
 use super::diagnostic::Severity;
@@ -17,6 +17,7 @@ pub(crate) fn lint(rules: &[Rule], forms: &[EncodedSlash]) -> Vec<Finding> {
     let mut effort = WorkBudget::new(MOST_STEPS);
     shadowed_in_groups(rules, &mut effort, &mut findings);
     duplicates(rules, &mut findings);
+    unknown_replaced(rules, &mut findings);
     below_a_key(rules, &mut effort, &mut findings);
     for (index, rule) in rules.iter().enumerate() {
         shadowed_overrides(index, rule, &mut effort, &mut findings);
@@ -71,6 +72,21 @@ fn duplicates(rules: &[Rule], findings: &mut Vec<Finding>) {
             let message = format!("{} duplicates {}", names.0, names.1);
             let other = RelatedKey { rule: first, element: None, text: "the earlier rule is" };
             findings.push(warning(index, "name", message).hint("remove one of them").other(other));
+        }
+    }
+}
+
+/// Replaced rules that do not exist.
+fn unknown_replaced(rules: &[Rule], findings: &mut Vec<Finding>) {
+    if rules.iter().all(|rule| rule.replaces.is_empty()) {
+        return;
+    }
+    let known: HashSet<_> = rules.iter().map(|rule| (&rule.domain, &rule.name)).collect();
+    for (index, rule) in rules.iter().enumerate() {
+        let is_unknown = |name: &&Box<str>| !known.contains(&(&rule.domain, *name));
+        if let Some(name) = rule.replaces.iter().find(is_unknown) {
+            let message = format!("no rule of the domain has the name {}", quoted(name));
+            findings.push(warning(index, "replaces", message));
         }
     }
 }

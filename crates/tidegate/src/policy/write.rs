@@ -110,6 +110,10 @@ impl Rule {
             values::duration(self.reserve_for)
         });
         lines.add_unless(!self.charge_refused, "charge_refused", || "true".into());
+        lines.add_unless(!self.quota_mode, "quota_mode", || "true".into());
+        lines.add_unless(self.replaces.is_empty(), "replaces", || {
+            values::list(self.replaces.iter().map(|name| text(name)))
+        });
         lines.add_unless(self.effective == Effective::default(), "effective", || {
             word(match self.effective {
                 Effective::Now => "now",

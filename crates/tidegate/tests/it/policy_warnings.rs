@@ -226,3 +226,10 @@ fn a_note_names_paths_that_a_server_may_treat_alike() {
     }
     assert_eq!(note("['/sign-up*', '/']"), None);
 }
+
+#[test]
+fn a_replaced_rule_that_does_not_exist() {
+    let found = warnings(&two("cooldown = '1s'\nreplaces = ['b', 'c']", "cooldown = '2s'"));
+    assert_eq!(found.len(), 1);
+    assert!(found[0].message.contains("no rule of the domain has the name `c`"), "{}", found[0]);
+}

@@ -441,14 +441,55 @@ fn files_whose_names_begin_with_a_dot_are_skipped() {
 }
 
 #[test]
-fn replaces_is_warned_about() {
-    let text = "domain: d
+fn a_limit_replaces_others_of_the_same_call() {
+    let desk = Desk::new(
+        "domain: d
 descriptors:
-  - key: k
-    rate_limit: {unit: day, requests_per_unit: 1, name: a, replaces: [{name: b}]}
-";
-    let parsed = Policy::load("f.yaml", text.as_bytes()).expect("a warning only");
-    assert!(parsed.warnings[0].to_string().contains("4:70: warning: `replaces` is not supported"));
+  - {key: all, rate_limit: {unit: day, requests_per_unit: 2, name: all}}
+  - {key: other, rate_limit: {unit: day, requests_per_unit: 2, name: all}}
+  - {key: plan, value: big, rate_limit: {unit: day, requests_per_unit: 5, name: b, replaces: [{name: all}]}}
+  - {key: plan, value: free, rate_limit: {unlimited: true, replaces: [{name: all}]}}
+",
+    );
+    let passes = |descriptors: &[(&str, &str)]| {
+        let names: Vec<_> = descriptors.iter().map(|it| DescriptorNames::new([it.0])).collect();
+        let attributes: Vec<Vec<_>> = (names.iter().zip(descriptors).enumerate())
+            .map(|(number, (names, entry))| names.attributes([*entry], number).collect())
+            .collect();
+        let requests: Vec<_> = attributes.iter().map(|it| Request::new("d", it)).collect();
+        let check = || desk.engine.check_together(&requests).wait().unwrap().is_allowed();
+        (0..20).take_while(|_| check()).count()
+    };
+    assert_eq!(passes(&[("all", "x"), ("plan", "big")]), 5);
+    assert_eq!(passes(&[("plan", "free"), ("all", "x"), ("other", "x")]), 20);
+    assert_eq!(passes(&[("all", "x")]), 2, "nothing was counted");
+    assert_eq!(passes(&[("all", "x"), ("plan", "none")]), 0);
+    assert_eq!(passes(&[("other", "x")]), 2);
+}
+
+#[test]
+fn what_a_limit_replaces_is_checked() {
+    let text = |replaces: &str| {
+        let limit = format!("{{unit: day, requests_per_unit: 1, name: a, replaces: {replaces}}}");
+        format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {limit}\n")
+    };
+    for (replaces, expected) in [
+        ("[{name: a}]", "4:71: error: the limit replaces itself"),
+        ("[{name: ''}]", "4:71: error: the replaced limit has no `name`"),
+        ("[{}]", "error: the replaced limit has no `name`"),
+        ("[b]", "a replaced limit is a mapping"),
+        ("b", "`replaces` is a list"),
+        ("[{name: b, unit: day}]", "unknown field `unit`"),
+    ] {
+        let error = Policy::load("f.yaml", text(replaces).as_bytes()).expect_err(replaces);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    let parsed = Policy::load("f.yaml", text("[{name: b}]").as_bytes()).expect("a warning only");
+    let warning = parsed.warnings[0].to_string();
+    assert!(
+        warning.contains("4:71: warning: no limit of the domain has the name `b`"),
+        "{warning}"
+    );
 }
 
 #[test]
