@@ -521,6 +521,9 @@ descriptors:
     server.stop().await;
 }
 
+/// Keys and values of descriptors.
+type Descriptors<'a> = &'a [&'a [(&'a str, &'a str)]];
+
 /// A call is over the limit if an ordinary descriptor is, or if all in quota mode are.
 #[tokio::test]
 async fn descriptors_in_quota_mode_deny_together() {
@@ -535,8 +538,8 @@ descriptors:
     let server = daemon("edge.yaml", limits).await;
     let mut client = Client::new(&server).await;
     let (ok, over) = (Code::Ok, Code::OverLimit);
-    let both: &[&[(&str, &str)]] = &[&[("small", "x")], &[("large", "x")], &[("plain", "x")]];
-    let steps: [(&[&[(&str, &str)]], Code, &[Code]); 8] = [
+    let both: Descriptors<'_> = &[&[("small", "x")], &[("large", "x")], &[("plain", "x")]];
+    let steps: [(Descriptors<'_>, Code, &[Code]); 8] = [
         (both, ok, &[ok, ok, ok]),
         (both, ok, &[over, ok, ok]),
         (both, ok, &[over, ok, ok]),

@@ -8,11 +8,14 @@ fn parts(request: http::request::Builder) -> http::request::Parts {
     request.body(()).unwrap().into_parts().0
 }
 
+/// The value of an attribute, or the message of its error.
+type Value<'a> = Result<Option<&'a str>, &'a str>;
+
 #[test]
 fn header_is_ambiguous_if_it_appears_twice() {
     let header = Header::new("X-User");
     let twice = "the header `x-user` appears twice";
-    let table: [(&[&[u8]], Result<Option<&str>, &str>, Option<&str>); 6] = [
+    let table: [(&[&[u8]], Value<'_>, Option<&str>); 6] = [
         (&[b"ada"], Ok(Some("ada")), Some("ada")),
         (&["zoë".as_bytes()], Ok(Some("zoë")), Some("zoë")),
         (&[b""], Ok(Some("")), Some("")),

@@ -81,10 +81,11 @@ fn unknown_replaced(rules: &[Rule], findings: &mut Vec<Finding>) {
     if rules.iter().all(|rule| rule.replaces.is_empty()) {
         return;
     }
-    let known: HashSet<_> = rules.iter().map(|rule| (&rule.domain, &rule.name)).collect();
+    let known: HashSet<(&str, &str)> =
+        rules.iter().map(|rule| (&*rule.domain, &*rule.name)).collect();
     for (index, rule) in rules.iter().enumerate() {
-        let is_unknown = |name: &&Box<str>| !known.contains(&(&rule.domain, *name));
-        if let Some(name) = rule.replaces.iter().find(is_unknown) {
+        let is_unknown = |name: &&str| !known.contains(&(&*rule.domain, *name));
+        if let Some(name) = rule.replaced().find(is_unknown) {
             let message = format!("no rule of the domain has the name {}", quoted(name));
             findings.push(warning(index, "replaces", message));
         }

@@ -71,11 +71,11 @@ fn problem(pattern: &Pattern, forms: &[EncodedSlash]) -> Option<String> {
         return None;
     }
     let sample = if is_glob { text.replace('*', "a") } else { text.into() };
-    let normal = forms.iter().map(|form| normalized_path(sample.as_bytes(), *form));
+    let mut normal = forms.iter().map(|form| normalized_path(sample.as_bytes(), *form));
     if normal.clone().any(|path| path.is_ok_and(|path| path == sample)) {
         return None;
     }
-    let why = match normal.last()? {
+    let why = match normal.next()? {
         Ok(path) if !is_glob => format!("write {}", quoted(&path)),
         Ok(_) => "write it without escapes of letters, `//`, `/../`, `\\` or a query".into(),
         Err(error) => error.to_string(),

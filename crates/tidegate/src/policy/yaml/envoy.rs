@@ -78,7 +78,7 @@ enum DescriptorMode {
 struct RateLimit {
     name: Option<String>,
     /// The names of the limits that it replaces.
-    replaces: Vec<(String, Range<usize>)>,
+    replaces: Vec<SpannedName>,
     grant: Granted,
 }
 
@@ -121,12 +121,15 @@ impl DescriptorNode {
     }
 }
 
+/// A name, and where the file has it.
+type SpannedName = (String, Range<usize>);
+
 /// Limits by the names in the file, which need not be unique.
 #[derive(Default)]
 struct NamedLimits {
     rules: HashMap<String, Vec<String>>,
     /// The indexes of the rules that replace others, and the names of those.
-    replacing: Vec<(usize, Vec<(String, Range<usize>)>)>,
+    replacing: Vec<(usize, Vec<SpannedName>)>,
 }
 
 /// Makes rules of a tree.
@@ -405,11 +408,7 @@ fn rate_limit(limit: &Node, report: &mut DiagnosticSink) -> Option<RateLimit> {
 }
 
 /// The names of the limits that a limit replaces.
-fn replaced(
-    list: &Node,
-    own: Option<&str>,
-    report: &mut DiagnosticSink,
-) -> Vec<(String, Range<usize>)> {
+fn replaced(list: &Node, own: Option<&str>, report: &mut DiagnosticSink) -> Vec<SpannedName> {
     let NodeValue::List(items) = &*list.value else {
         report.error(list.span.clone(), format!("`replaces` is a list, not {}", list.kind()));
         return Vec::new();
