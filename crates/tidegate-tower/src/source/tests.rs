@@ -11,11 +11,14 @@ fn parts(request: http::request::Builder) -> http::request::Parts {
 /// The value of an attribute, or the message of its error.
 type Value<'a> = Result<Option<&'a str>, &'a str>;
 
+/// Values of a header, the attribute's value, and the key.
+type Case<'a> = (&'a [&'a [u8]], Value<'a>, Option<&'a str>);
+
 #[test]
 fn header_is_ambiguous_if_it_appears_twice() {
     let header = Header::new("X-User");
     let twice = "the header `x-user` appears twice";
-    let table: [(&[&[u8]], Value<'_>, Option<&str>); 6] = [
+    let table: [Case<'_>; 6] = [
         (&[b"ada"], Ok(Some("ada")), Some("ada")),
         (&["zoë".as_bytes()], Ok(Some("zoë")), Some("zoë")),
         (&[b""], Ok(Some("")), Some("")),
