@@ -133,7 +133,7 @@ fn print_entry(entry: &LedgerEntry, io: &mut Io<'_>) -> io::Result<()> {
 fn edit_text(change: &Change) -> String {
     let actor = &change.actor;
     match (&change.before, &change.after) {
-        (Some(before), Some(after)) => format!("{actor} changed {before} to {after}"),
+        (Some(_), Some(_)) => format!("{actor} changed {}", change.description()),
         (None, Some(after)) => format!("{actor} added {after}"),
         (Some(before), None) => format!("{actor} removed {before}"),
         (None, None) => format!("{actor} made a change"),

@@ -97,9 +97,12 @@ fn text(checked: &ValidatedFile, explain: bool, io: &mut Io<'_>) -> io::Result<(
         writeln!(io.stderr, "and {} more\n", findings.left_out)?;
     }
     writeln!(io.stdout, "{}: {}", checked.name, summary(findings))?;
+    if let Some(note) = findings.policy.as_ref().and_then(Policy::path_note) {
+        writeln!(io.stderr, "note: {note}")?;
+    }
     match &findings.policy {
         Some(policy) if explain => {
-            for rule in policy.rules() {
+            for rule in listed(policy) {
                 writeln!(io.stdout, "\n{}", wrapped(&rule.describe()))?;
             }
             Ok(())
@@ -131,9 +134,14 @@ fn size(policy: &Policy) -> String {
     let most = domains.iter().map(DomainSummary::candidates).max().unwrap_or(0);
     format!(
         "{} in {}, at most {most} checked per request",
-        format::count(policy.rules().len(), "rule"),
+        format::count(listed(policy).count(), "rule"),
         format::count(domains.len(), "domain"),
     )
+}
+
+/// The rules that a file has; imported ones may need more.
+fn listed(policy: &Policy) -> impl Iterator<Item = &Rule> {
+    policy.rules().iter().filter(|rule| !rule.is_placeholder())
 }
 
 /// The domains of a policy, in the order of their first rules.
@@ -152,6 +160,10 @@ fn domains(policy: &Policy) -> Vec<DomainSummary<'_>> {
 }
 
 impl DomainSummary<'_> {
+    fn listed(&self) -> usize {
+        self.rules.iter().filter(|rule| !rule.is_placeholder()).count()
+    }
+
     /// The most rules that one request of the domain makes the engine evaluate.
     fn candidates(&self) -> usize {
         Matcher::new(self.rules.iter().copied()).worst_case().candidates()
@@ -183,15 +195,16 @@ fn json(checked: &ValidatedFile, explain: bool) -> Value {
         }
     };
     if let Some(policy) = &findings.policy {
-        set("rules", json!(policy.rules().len()));
-        let domain = |it: &DomainSummary<'_>| json!({ "name": it.name, "rules": it.rules.len(), "candidates": it.candidates() });
+        set("rules", json!(listed(policy).count()));
+        set("note", json!(policy.path_note()));
+        let domain = |it: &DomainSummary<'_>| json!({ "name": it.name, "rules": it.listed(), "candidates": it.candidates() });
         set("domains", domains(policy).iter().map(domain).collect());
         if explain {
             let description = |rule: &Rule| {
                 let (domain, name) = (rule.domain_name(), rule.name());
                 json!({ "domain": domain, "rule": name, "description": rule.describe() })
             };
-            set("explained", policy.rules().iter().map(description).collect());
+            set("explained", listed(policy).map(description).collect());
         }
     }
     set("diagnostics", findings.diagnostics.iter().map(diagnostics::json).collect());

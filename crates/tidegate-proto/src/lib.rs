@@ -16,6 +16,7 @@ pub mod client;
 pub mod grpc;
 pub mod headers;
 pub mod ipc;
+pub mod percent_utf8;
 pub mod problem;
 pub mod proxy;
 pub mod resp;

@@ -133,14 +133,7 @@ impl AuditAction {
         match self {
             Self::Reset { domain, key } => format!("in domain `{domain}` reset {key}"),
             Self::Round { domain, closed } => format!("round {closed} of domain `{domain}` closed"),
-            Self::Edit(change) => match (&change.what, &change.before, &change.after) {
-                // The text of the table may contain the password of a store.
-                (Changed::Server, ..) => "the [server] table".into(),
-                (_, Some(before), Some(after)) => format!("{before} -> {after}"),
-                (_, None, Some(after)) => format!("added: {after}"),
-                (_, Some(before), None) => format!("removed: {before}"),
-                (_, None, None) => "something".into(),
-            },
+            Self::Edit(change) => change.description(),
         }
     }
 }

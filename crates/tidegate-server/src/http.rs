@@ -197,6 +197,7 @@ impl ConnectionContext<'_> {
             Endpoint::LimitadorReport => limitador::report(call).await,
             Endpoint::LimitadorCheckAndReport => limitador::check_and_report(call).await,
             Endpoint::LimitadorLimits => Ok(limitador::limits(call)),
+            Endpoint::LimitadorStatus => Ok(limitador::status()),
             Endpoint::Healthcheck => {
                 let (status, body) = crate::rls::healthcheck(daemon);
                 Ok(response::text(status, body))

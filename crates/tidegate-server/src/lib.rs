@@ -38,7 +38,6 @@ mod http;
 mod listener;
 mod load;
 pub mod local;
-mod percent_utf8;
 mod policy_watcher;
 mod resp;
 mod rls;

@@ -1,9 +1,10 @@
 //! Watches the policy file, and reloads it when it changes.
 //!
 //! It polls the file by its path about once a second, so it does not matter how the file was
-//! changed: in place, by renaming another one over it, or by moving a link. A change is loaded once
-//! two polls in a row have found the same content, so a half-written file is not loaded. A file
-//! with errors changes nothing, and neither does a missing one: the previous policy stays in force.
+//! changed: in place, by renaming another one over it, or by moving a link. New content is polled
+//! again soon, and loaded once two polls in a row have found the same, so a half-written file is
+//! not loaded. A file with errors changes nothing, and neither does a missing one, or one that keeps
+//! changing: the previous policy stays in force.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
@@ -48,6 +49,8 @@ pub(crate) struct ReloadStatus {
     pub(crate) error: Option<String>,
     /// Whether another policy was put into force by the admin API since the last reload.
     pub(crate) is_replaced: bool,
+    /// Whether the file has kept changing for too long to be loaded.
+    pub(crate) is_unstable: bool,
     /// Settings of the file that need a restart.
     pub(crate) needs_restart: Vec<&'static str>,
 }
@@ -76,14 +79,14 @@ impl ReloadStatus {
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "ok": self.ok, "failed": self.failed, "last_ok": self.last_ok.map(time_text),
-            "error": self.error, "replaced": self.is_replaced,
+            "error": self.error, "replaced": self.is_replaced, "unstable": self.is_unstable,
             "needs_restart": self.needs_restart,
         })
     }
 
     /// Whether the policy file in its current form is in force.
     pub(crate) const fn is_current(&self) -> bool {
-        self.error.is_none() && !self.is_replaced
+        self.error.is_none() && !self.is_replaced && !self.is_unstable
     }
 
     /// Why the policy file is not in force, without quoted lines of the file, for clients that may
@@ -93,6 +96,9 @@ impl ReloadStatus {
             Some(error) => {
                 let first = error.lines().next().unwrap_or_default();
                 Some(format!("the previous policy is in force: {first}"))
+            }
+            None if self.is_unstable => {
+                Some("the previous policy is in force: the policy file keeps changing".into())
             }
             None if self.is_replaced => Some("a policy from the admin API is in force".into()),
             None => None,
@@ -112,6 +118,8 @@ pub(crate) struct PolicyWatcher {
     seen: Option<u64>,
     /// The hash of new content, which is loaded if the next poll finds it again.
     pending: Option<u64>,
+    /// Since when the file has other content than that, and none that two polls have found.
+    changing_since: Option<Timestamp>,
     /// The stamp of the file with the content that was loaded, and how many polls have found it.
     stamp: Option<(FileStamp, u8)>,
     /// Whether the last poll found no file. One that is being replaced may be missing for a moment.
@@ -125,13 +133,19 @@ impl PolicyWatcher {
             hash: RandomState::new(),
             seen: None,
             pending: None,
+            changing_since: None,
             stamp: None,
             is_missed: false,
         }
     }
 
+    /// How long to wait before the next poll.
+    pub(crate) const fn poll_after(&self) -> Duration {
+        if self.pending.is_some() { CONFIRM_AFTER } else { POLL_EVERY }
+    }
+
     /// Polls the file; returns a reload once its new content is stable.
-    pub(crate) fn poll_file(&mut self, daemon: &Daemon) -> Option<PendingReload> {
+    pub(crate) fn poll_file(&mut self, daemon: &Daemon, now: Timestamp) -> Option<PendingReload> {
         let stamp = stamp_of(&self.path);
         if let (Some(now), Some((before, polls))) = (stamp, self.stamp)
             && now == before
@@ -152,15 +166,29 @@ impl PolicyWatcher {
         self.is_missed = false;
         let content = self.content(&files);
         if self.seen == Some(content) {
-            self.pending = None;
+            (self.pending, self.changing_since) = (None, None);
+            daemon.reload.lock().is_unstable = false;
             let polls = self.stamp.filter(|(known, _)| Some(*known) == stamp);
             self.stamp = stamp.map(|it| (it, polls.map_or(1, |(_, polls)| polls + 1)));
         } else if self.pending == Some(content) {
             return Some(self.pending(content, files));
         } else {
             self.pending = Some(content);
+            self.note_change(daemon, now);
         }
         None
+    }
+
+    /// Warns of a file that keeps changing, once.
+    fn note_change(&mut self, daemon: &Daemon, now: Timestamp) {
+        let since = *self.changing_since.get_or_insert(now);
+        let changing_ns = now.as_nanos().saturating_sub(since.as_nanos());
+        let mut status = daemon.reload.lock();
+        if u128::from(changing_ns) >= UNSTABLE_AFTER.as_nanos() && !status.is_unstable {
+            status.is_unstable = true;
+            let file = self.path.display();
+            tracing::warn!(%file, "policy file keeps changing; the previous policy stays in force");
+        }
     }
 
     /// Reads the file now, even if it has not changed.
@@ -186,6 +214,7 @@ impl PolicyWatcher {
     fn pending(&mut self, content: u64, files: Vec<PolicyFile>) -> PendingReload {
         let is_first = self.seen.is_none();
         (self.seen, self.pending, self.stamp) = (Some(content), None, None);
+        self.changing_since = None;
         PendingReload { path: self.path.clone(), files, is_first }
     }
 }
@@ -233,6 +262,7 @@ impl PendingReload {
         status.ok += u64::from(!is_known);
         status.last_ok = Some(daemon.engine.clock().wall());
         status.error = None;
+        status.is_unstable = false;
         status.is_replaced &= is_known;
         status.needs_restart = needs_restart;
     }
@@ -268,6 +298,7 @@ fn failed(daemon: &Daemon, error: &LoadError, is_new: bool) {
         tracing::error!(error = first, "policy reload failed; the previous policy stays in force");
         status.failed += 1;
         status.error = Some(error);
+        status.is_unstable = false;
     }
 }
 
@@ -286,17 +317,19 @@ pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut shutdown: Shu
     let watching = async {
         let loader = Loader::new();
         let mut watcher = PolicyWatcher::new(path.clone());
-        let mut ticks = tokio::time::interval(POLL_EVERY);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut wait = Duration::ZERO;
         loop {
             let is_requested = tokio::select! {
-                _ = ticks.tick() => false,
+                () = tokio::time::sleep(wait) => false,
                 () = daemon.reload.requested.notified() => true,
             };
             let shared = SharedDaemon::clone(&daemon);
             let polled = spawn_blocking(move || {
-                let pending =
-                    if is_requested { watcher.read(&shared) } else { watcher.poll_file(&shared) };
+                let pending = if is_requested {
+                    watcher.read(&shared)
+                } else {
+                    watcher.poll_file(&shared, shared.now())
+                };
                 (watcher, pending)
             });
             let pending;
@@ -304,6 +337,7 @@ pub(crate) async fn watch(daemon: SharedDaemon, path: PathBuf, mut shutdown: Shu
                 failed(&daemon, &loader::broken(error), false);
                 (PolicyWatcher::new(path.clone()), None)
             });
+            wait = watcher.poll_after();
             if let Some(pending) = pending {
                 load(&daemon, &loader, pending).await;
             }
@@ -327,6 +361,12 @@ async fn load(daemon: &SharedDaemon, loader: &Loader, mut pending: PendingReload
 
 /// The interval between polls.
 const POLL_EVERY: Duration = Duration::from_secs(1);
+
+/// The time between two polls that have to find the same new content.
+const CONFIRM_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a file may change without two equal polls.
+const UNSTABLE_AFTER: Duration = Duration::from_secs(5);
 
 /// The time-out of a load. The largest files need seconds.
 const LOADING_MOST: Duration = Duration::from_secs(60);

@@ -10,7 +10,8 @@ use std::borrow::Cow;
 use http::StatusCode;
 use smallvec::SmallVec;
 use tidegate::policy::DescriptorNames;
-use tidegate::{CheckError, Report, Request, RequestLimit, WindowUnit};
+use tidegate::{CheckError, PathError, Report, Request, RequestLimit, WindowUnit, normalized_path};
+use tidegate_proto::percent_utf8::percent_utf8;
 use tidegate_proto::rls::rate_limit_response::{Code, DescriptorStatus};
 use tidegate_proto::rls::{
     self, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit,
@@ -18,8 +19,7 @@ use tidegate_proto::rls::{
 
 use crate::daemon::Daemon;
 use crate::listener::Listener;
-use crate::percent_utf8::percent_utf8;
-use response::{headers, status};
+use response::{headers, is_over_all_quotas, status};
 
 mod response;
 
@@ -82,10 +82,12 @@ pub(crate) async fn handle(
     let entries: Several<_> = call.descriptors.iter().map(entries).collect();
     let names: Several<_> = entries.iter().map(names).collect();
     let limits: Several<_> = call.descriptors.iter().map(request_limit).collect();
-    let attributes: Several<_> = (names.iter().zip(&entries).zip(&limits).enumerate())
-        .map(|(number, ((names, entries), limit))| {
+    let paths: Several<_> = entries.iter().map(|entries| path(daemon, entries)).collect();
+    let attributes: Several<_> = (names.iter().zip(&entries).zip(&paths).zip(&limits).enumerate())
+        .map(|(number, (((names, entries), path), limit))| {
             // A limit of the request counts the same at every index of its descriptor.
-            attributes(names, entries, if limit.is_some() { 0 } else { number })
+            let number = if limit.is_some() { 0 } else { number };
+            attributes(names, (entries, path.as_ref().ok()), number)
         })
         .collect();
     let requests: Several<Request<'_>> = (call.descriptors.iter().zip(&attributes).zip(&limits))
@@ -95,6 +97,11 @@ pub(crate) async fn handle(
             limit.as_ref().map_or(request, |limit| request.request_limit(limit))
         })
         .collect();
+    let is_invalid = |index: usize| paths[index].is_err();
+    if paths.iter().any(Result::is_err) && daemon.engine.reads_path(&domain) {
+        tracing::debug!("invalid path; over the limit");
+        return over_limit(daemon, &requests, |index, _| is_invalid(index)).await;
+    }
     let is_negative = |descriptor: &RateLimitDescriptor| descriptor.is_negative_hits;
     let response = if call.descriptors.iter().any(is_negative) {
         handle_with_refunds(daemon, listener, call, &requests).await
@@ -106,7 +113,11 @@ pub(crate) async fn handle(
         Err(error @ CheckError::Outage) => Err(RlsError::Outage(error.to_string())),
         Err(error) => {
             tracing::debug!(%error, "cannot be decided; over the limit");
-            over_limit(daemon, &requests, &error).await
+            let is_unfit = |_, report: &Report| match &error {
+                CheckError::NeedsAcquire { rule } => report.rules().any(|it| *it.rule == **rule),
+                _ => false,
+            };
+            over_limit(daemon, &requests, is_unfit).await
         }
     }
 }
@@ -122,8 +133,7 @@ async fn handle_charges(
         requests => daemon.engine.check_together(requests).await?,
     };
     let statuses: Vec<_> = (0..requests.len()).map(|index| status(&report, index)).collect();
-    let dialect = statuses.iter().position(|it| it.code() == Code::OverLimit).unwrap_or(0);
-    daemon.observe(listener, &requests[dialect], &report);
+    daemon.observe(listener, &requests[report.decisive_request()], &report);
     Ok(response(daemon, Some(&report), statuses))
 }
 
@@ -147,7 +157,7 @@ async fn handle_with_refunds(
         [] => None,
         together => {
             let report = daemon.engine.check_together(together).await?;
-            daemon.observe(listener, &together[0], &report);
+            daemon.observe(listener, &together[report.decisive_request()], &report);
             Some(report)
         }
     };
@@ -170,20 +180,17 @@ async fn refund(daemon: &Daemon, request: &Request<'_>) -> Result<DescriptorStat
 }
 
 /// The response to a call that cannot be decided: over the limit, and nothing is charged.
+/// `is_unfit` says for which descriptors.
 async fn over_limit(
     daemon: &Daemon,
     requests: &[Request<'_>],
-    why: &CheckError,
+    is_unfit: impl Fn(usize, &Report) -> bool,
 ) -> Result<RateLimitResponse, RlsError> {
     let over = DescriptorStatus { code: Code::OverLimit.into(), ..Default::default() };
-    let is_unfit = |report: &Report| match why {
-        CheckError::NeedsAcquire { rule } => report.rules().any(|it| *it.rule == **rule),
-        _ => false,
-    };
     let mut statuses = Vec::with_capacity(requests.len());
-    for request in requests {
+    for (index, request) in requests.iter().enumerate() {
         statuses.push(match daemon.engine.peek(request).await {
-            Ok(report) if is_unfit(&report) => over.clone(),
+            Ok(report) if is_unfit(index, &report) => over.clone(),
             Ok(report) => status(&report, 0),
             Err(error @ CheckError::Outage) => return Err(RlsError::Outage(error.to_string())),
             Err(_) => over.clone(),
@@ -219,12 +226,26 @@ fn names(entries: &Entries<'_>) -> DescriptorNames {
     DescriptorNames::new(entries.iter().map(|(key, _)| &**key))
 }
 
+/// The path among the entries in its normal form; empty if there is none.
+fn path<'a>(daemon: &Daemon, entries: &'a Entries<'_>) -> Result<Cow<'a, str>, PathError> {
+    let slashes = daemon.settings.policy.server().encoded_slash();
+    match entries.iter().rfind(|(key, _)| key == PATH) {
+        Some((_, path)) => normalized_path(path.as_bytes(), slashes),
+        None => Ok(Cow::Borrowed("")),
+    }
+}
+
+/// The attributes of a descriptor. Rules that find an entry by its key get the path in its normal
+/// form; rules from a tree of descriptors find entries by their positions, and get it as it is.
 fn attributes<'a>(
     names: &'a DescriptorNames,
-    entries: &'a Entries<'_>,
+    (entries, path): (&'a Entries<'_>, Option<&'a Cow<'_, str>>),
     number: usize,
 ) -> SmallVec<[(&'a str, &'a str); 8]> {
-    names.attributes(entries.iter().map(|(key, value)| (&**key, &**value)), number).collect()
+    let entries = entries.iter().map(|(key, value)| (&**key, &**value));
+    let all = names.attributes(entries, number);
+    all.map(|(name, value)| (name, path.filter(|_| name == PATH).map_or(value, |path| path)))
+        .collect()
 }
 
 /// The limit that a descriptor carries. One of an unknown unit is ignored.
@@ -247,7 +268,9 @@ fn response(
     report: Option<&Report>,
     statuses: Vec<DescriptorStatus>,
 ) -> RateLimitResponse {
-    let is_allowed = report.is_none_or(Report::is_allowed);
+    let is_over =
+        |report: &Report| !report.is_allowed() || is_over_all_quotas(report, statuses.len());
+    let is_allowed = !report.is_some_and(is_over);
     let is_configured = daemon.settings.policy.server().headers().is_some();
     let report = report.filter(|_| is_configured || !is_allowed);
     RateLimitResponse {
@@ -257,6 +280,9 @@ fn response(
         ..Default::default()
     }
 }
+
+/// The attribute that is normalised.
+const PATH: &str = "path";
 
 type Several<T> = SmallVec<[T; 2]>;
 

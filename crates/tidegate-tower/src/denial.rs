@@ -86,6 +86,12 @@ impl Denial {
         Self { kind: DenialKind::Unavailable, ..Self::limit_exceeded(reason, Wait::Unknown) }
     }
 
+    /// The denial of a request that cannot be decided.
+    pub(crate) fn invalid(reason: impl Into<Cow<'static, str>>) -> Self {
+        let kind = DenialKind::Invalid;
+        Self { kind, wait: None, ..Self::limit_exceeded(reason, Wait::Never) }
+    }
+
     pub(crate) fn of_error(error: &CheckError) -> Self {
         let kind = match error {
             CheckError::CostNotCovered { .. }

@@ -53,8 +53,8 @@ pub use policy::{PolicyLayer, Settle};
 #[cfg(feature = "proxy-protocol")]
 pub use proxy_listener::{ProxyListener, ProxyStream};
 pub use source::{
-    Attribute, ClientIp, Header, KeySource, PathParam, Uri, attribute, extension, host, method,
-    path,
+    Attribute, AttributeError, ClientIp, Header, KeySource, PathParam, Uri, attribute, extension,
+    host, method, path, path_with_encoded_slashes,
 };
 pub use tidegate_proto::client::ForwardedHeader;
 pub use tidegate_proto::headers::Dialect;

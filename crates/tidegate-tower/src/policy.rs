@@ -73,6 +73,13 @@ enum PolicyVerb {
     Acquire { max_wait: Option<Duration> },
 }
 
+impl PolicyVerb {
+    /// Whether a decision may have to wait, whatever the store is.
+    const fn may_wait(&self) -> bool {
+        matches!(self, Self::Acquire { .. })
+    }
+}
+
 /// What happens to the units held for a request, now that there is a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -124,7 +131,8 @@ impl PolicyLayer {
         self
     }
 
-    /// The attributes `ip`, `method`, `host` and `path`.
+    /// The attributes `ip`, `method`, `host` and `path`. The path is in its
+    /// [normal form](tidegate::normalized_path).
     #[must_use]
     pub fn usual_attributes(self, ip: ClientIp) -> Self {
         self.attribute("ip", ip)

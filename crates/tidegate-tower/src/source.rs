@@ -1,8 +1,12 @@
 //! Sources of keys and attributes.
 
 use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
 
 use http::request::Parts;
+use tidegate::{EncodedSlash, PathError, normalized_path};
+use tidegate_proto::percent_utf8::percent_utf8;
 
 pub use client_ip::ClientIp;
 pub use path::PathParam;
@@ -30,7 +34,37 @@ where
 /// A source of an attribute's values: `None` if a request has none.
 pub trait Attribute: Send + Sync + 'static {
     /// The value for a request.
-    fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>>;
+    ///
+    /// A value that is there but cannot be used is an error, and the request is denied for it: if
+    /// it counted as absent, rules that match on it would be skipped.
+    fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError>;
+}
+
+/// Why the value of an attribute cannot be used: the detail of the response, a 422.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttributeError {
+    message: Cow<'static, str>,
+}
+
+impl AttributeError {
+    /// An error with a message for the client.
+    pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+impl fmt::Display for AttributeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for AttributeError {}
+
+impl From<PathError> for AttributeError {
+    fn from(error: PathError) -> Self {
+        Self::new(error.to_string())
+    }
 }
 
 /// An attribute computed by a closure over the request's head.
@@ -56,14 +90,15 @@ impl<F> Attribute for FromFn<F>
 where
     F: for<'a> Fn(&'a Parts) -> Option<Cow<'a, str>> + Send + Sync + 'static,
 {
-    fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
-        (self.0)(parts)
+    fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError> {
+        Ok((self.0)(parts))
     }
 }
 
 /// The value of a header, as key or attribute.
 ///
-/// A request with the header twice has no value: it would be ambiguous.
+/// A request with the header twice is denied: it would be ambiguous. Bytes that are not UTF-8 become
+/// `%ff`.
 ///
 /// Clients can write anything into a header. Use this for headers that a proxy in front sets, or
 /// that have been verified.
@@ -83,23 +118,29 @@ impl Header {
         let name = name.parse().unwrap_or_else(|_| panic!("{name:?} is not a valid header name"));
         Self { name }
     }
+}
 
-    fn text<'a>(&self, parts: &'a Parts) -> Option<&'a str> {
-        let mut values = parts.headers.get_all(&self.name).iter();
-        let (first, second) = (values.next()?, values.next());
-        if second.is_some() { None } else { std::str::from_utf8(first.as_bytes()).ok() }
+/// The text of a header. Two values are ambiguous, so they are an error.
+fn header_text<'a>(
+    parts: &'a Parts,
+    name: &http::HeaderName,
+) -> Result<Option<Cow<'a, str>>, AttributeError> {
+    let mut values = parts.headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(AttributeError::new(format!("the header `{name}` appears twice"))),
+        (first, None) => Ok(first.map(|value| percent_utf8(value.as_bytes()))),
     }
 }
 
 impl KeySource<String> for Header {
     fn key(&self, parts: &Parts) -> Option<String> {
-        self.text(parts).map(ToOwned::to_owned)
+        header_text(parts, &self.name).ok().flatten().map(Cow::into_owned)
     }
 }
 
 impl Attribute for Header {
-    fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
-        self.text(parts).map(Cow::Borrowed)
+    fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError> {
+        header_text(parts, &self.name)
     }
 }
 
@@ -108,8 +149,11 @@ impl Attribute for Header {
 pub enum Uri {
     /// The method: `GET`.
     Method,
-    /// The path as the client sent it, without the query.
+    /// The path in its [normal form](normalized_path). One with `%00` or a broken escape is an
+    /// error.
     Path,
+    /// The path in its normal form, in which `%2F` and `%5C` [stay](EncodedSlash::Keep).
+    PathWithEncodedSlashes,
     /// The requested host, in lower case and without a port.
     Host,
 }
@@ -120,10 +164,16 @@ pub const fn method() -> Uri {
     Uri::Method
 }
 
-/// The path, as attribute.
+/// The path in its normal form, as attribute.
 #[must_use]
 pub const fn path() -> Uri {
     Uri::Path
+}
+
+/// The path in its normal form, in which `%2F` and `%5C` stay, as attribute.
+#[must_use]
+pub const fn path_with_encoded_slashes() -> Uri {
+    Uri::PathWithEncodedSlashes
 }
 
 /// The host, as attribute.
@@ -133,30 +183,35 @@ pub const fn host() -> Uri {
 }
 
 impl Attribute for Uri {
-    fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
-        match self {
+    fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError> {
+        let path = |slashes| normalized_path(path::request_path(parts).as_bytes(), slashes);
+        Ok(match self {
             Self::Method => Some(Cow::Borrowed(parts.method.as_str())),
-            Self::Path => Some(Cow::Borrowed(path::request_path(parts))),
-            Self::Host => host_of(parts),
-        }
+            Self::Path => Some(path(EncodedSlash::Decode)?),
+            Self::PathWithEncodedSlashes => Some(path(EncodedSlash::Keep)?),
+            Self::Host => host_of(parts)?,
+        })
     }
 }
 
 /// The host without its port: HTTP/2 has it in the URI, HTTP/1 in a header.
-fn host_of(parts: &Parts) -> Option<Cow<'_, str>> {
+fn host_of(parts: &Parts) -> Result<Option<Cow<'_, str>>, AttributeError> {
     let host = match parts.uri.host() {
-        Some(host) => host,
-        None => {
-            let header = parts.headers.get(http::header::HOST)?.to_str().ok()?;
-            let end = header.rfind(']').map_or(0, |end| end + 1);
-            match header[end..].find(':') {
-                Some(colon) => &header[..end + colon],
-                None => header,
-            }
-        }
+        Some(host) => Some(Cow::Borrowed(host)),
+        None => header_text(parts, &http::header::HOST)?,
     };
-    let is_lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
-    Some(if is_lower { Cow::Borrowed(host) } else { Cow::Owned(host.to_ascii_lowercase()) })
+    Ok(host.map(|host| {
+        let is_lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
+        match host {
+            Cow::Borrowed(host) if is_lower => Cow::Borrowed(without_port(host)),
+            host => Cow::Owned(without_port(&host).to_ascii_lowercase()),
+        }
+    }))
+}
+
+fn without_port(host: &str) -> &str {
+    let end = host.rfind(']').map_or(0, |end| end + 1);
+    host[end..].find(':').map_or(host, |colon| &host[..end + colon])
 }
 
 /// A key computed from an extension of the request: an account that an earlier layer has

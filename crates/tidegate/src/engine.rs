@@ -40,6 +40,7 @@ mod change;
 mod domain;
 mod error;
 mod explain;
+mod field_changes;
 mod lease;
 mod overlay;
 mod overlay_text;

@@ -235,6 +235,7 @@ mod locks;
 pub mod policy;
 mod request;
 mod request_limit;
+mod request_path;
 mod store;
 mod table;
 #[cfg(feature = "testing")]
@@ -255,6 +256,7 @@ pub use keyed::KeyedLimit;
 pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
 pub use request::{Attributes, Request};
 pub use request_limit::{RequestLimit, WindowUnit};
+pub use request_path::{EncodedSlash, PathError, normalized_path};
 #[cfg(feature = "durable")]
 pub use store::AnyStore;
 pub use store::{

@@ -27,6 +27,7 @@ mod load;
 mod matcher;
 mod overrides;
 pub(crate) mod parse;
+pub(crate) mod paths;
 mod pattern;
 mod representable;
 mod rule;
@@ -157,7 +158,7 @@ impl Policy {
     /// Probable mistakes, for a policy that was built in code.
     #[must_use]
     pub fn warnings(&self) -> Vec<Diagnostic> {
-        lints::lint(&self.rules)
+        lints::lint(&self.rules, &[self.server.encoded_slash])
             .into_iter()
             .map(|finding| diagnostic(finding, &self.rules))
             .collect()

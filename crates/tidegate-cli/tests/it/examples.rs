@@ -9,7 +9,10 @@ fn testing_guide_works_when_pasted() {
     let (policy, cases) = (blocks.next().unwrap(), blocks.next().unwrap());
     let folder = folder("guide", &[("policy.toml", policy), ("policy.test.toml", cases)]);
     let run = |args: &[&str]| tidegate_in(&folder, args, b"").with(0).silent_err();
-    run(&["validate", "--strict", "policy.toml"]).out(&["policy.toml: ok"]);
+    tidegate_in(&folder, &["validate", "--strict", "policy.toml"], b"")
+        .with(0)
+        .out(&["policy.toml: ok"])
+        .err(&["note: rule `login` matches `/login` only, not `/LOGIN`, `/login/` or `/login;x`"]);
     let passed = run(&["test", "policy.toml", "policy.test.toml"]).out;
     assert!(guide.contains(&passed), "the guide does not show {passed}");
     // The failure that the guide shows.

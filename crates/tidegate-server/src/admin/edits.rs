@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::policy::{Rule, duration_from_text};
+use tidegate::policy::{Condition, KeyPart, Rule, duration_from_text};
 use tidegate::{Clock, Overlay, OverrideError};
 
 use super::AdminError;
@@ -48,12 +48,17 @@ pub(super) fn put_override(
     let mut table = payload.table()?;
     let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
     let takes_effect = TakesEffect::of(&mut table)?;
-    let mut rule = without_overrides(table_of(&find(daemon, &domain, &name)?));
+    let rule = find(daemon, &domain, &name)?;
+    if let Some(Value::Object(key)) = table.get_mut("key") {
+        name_positions(&rule, key);
+    }
+    let mut rule = without_overrides(table_of(&rule));
     rule.insert("override".into(), Value::Array(vec![Value::Object(table)]));
     let overridden = rule_of(rule)?;
     let Some(payload) = overridden.overrides().first() else {
         return Err(AdminError::unfit("the body has no override"));
     };
+    check_paths(daemon, payload.key())?;
     let (rule, payload) = ((&*domain, &*name), payload.clone());
     let changes = match takes_effect {
         TakesEffect::Now => daemon.engine.set_override_now(actor, rule, payload),
@@ -76,14 +81,17 @@ pub(super) fn drop_override(
     let mut table = payload.table()?;
     let (domain, name) = (domain(&mut table)?, text(&mut table, "rule")?);
     let takes_effect = TakesEffect::of(&mut table)?;
-    let key = table.remove("key").unwrap_or_default();
+    let mut key = table.remove("key").unwrap_or_default();
     nothing_else(&table)?;
+    let rule = find(daemon, &domain, &name)?;
+    if let Value::Object(key) = &mut key {
+        name_positions(&rule, key);
+    }
     let wanted = json!({ "domain": domain, "rule": name, "key": key, "unlimited": true });
     let overlay = overlay_of("override", wanted)?;
     let Some((_, _, wanted)) = overlay.overrides().next() else {
         return Err(AdminError::unfit("`key` is missing: the keys of the override"));
     };
-    find(daemon, &domain, &name)?;
     let now = daemon.engine.overlay();
     let is_it = |(of_domain, of_rule, payload): (&str, &str, &tidegate::policy::Override)| {
         (of_domain, of_rule, payload.key()) == (&*domain, &*name, wanted.key())
@@ -125,6 +133,7 @@ pub(super) fn ban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Valu
     table.insert("domain".into(), domain.into());
     let overlay = overlay_of("ban", Value::Object(table))?;
     let [ban] = overlay.bans() else { return Err(AdminError::unfit("the body has no ban")) };
+    check_paths(daemon, ban.conditions())?;
     let description = ban.to_string();
     let changes = daemon.engine.ban(actor, ban.clone());
     Ok(json!({
@@ -146,6 +155,37 @@ pub(super) fn unban(daemon: &Daemon, actor: &str, payload: Payload) -> Result<Va
         return Err(AdminError::new(404, "Not Found", detail));
     }
     Ok(json!({ "changes": changes.len(), "version": daemon.audit.last() }))
+}
+
+/// Renames the attributes of an override of an imported rule, which finds entries by their position:
+/// `user` becomes `1.user`. A name that has several positions stays, and is rejected.
+fn name_positions(rule: &Rule, key: &mut TomlTable) {
+    let parts = rule.key_parts().parts();
+    let is_of_rule = |name: &str| parts.iter().any(|part| part.attribute() == name);
+    let position_of = |name: &str| {
+        let mut named = parts.iter().map(KeyPart::attribute).filter(|attribute| {
+            let (position, key) = attribute.split_once('.').unwrap_or_default();
+            key == name && position.parse::<usize>().is_ok()
+        });
+        named.next().filter(|_| named.next().is_none())
+    };
+    let names: Vec<_> = key.keys().filter(|name| !is_of_rule(name)).cloned().collect();
+    for name in names {
+        if let Some(position) = position_of(&name)
+            && let Some(value) = key.remove(&name)
+        {
+            key.insert(position.into(), value);
+        }
+    }
+}
+
+/// Rejects paths that no request has.
+fn check_paths(daemon: &Daemon, conditions: &[Condition]) -> Result<(), AdminError> {
+    let slashes = daemon.settings.policy.server().encoded_slash();
+    match conditions.iter().find_map(|condition| condition.path_problem(slashes)) {
+        None => Ok(()),
+        Some(problem) => Err(AdminError::unfit(problem)),
+    }
 }
 
 fn overlay_of(kind: &str, table: Value) -> Result<Overlay, AdminError> {

@@ -139,7 +139,7 @@ fn in_force(daemon: &Daemon) -> Vec<EffectiveRule> {
     let is_added = |rule: &&Rule| !policy.rules().iter().any(|known| same(known, rule));
     let added = overlay.rules().filter(is_added);
     let added = added.map(|rule| EffectiveRule { rule: rule.clone(), origin: "added" });
-    of_policy.chain(added).collect()
+    of_policy.chain(added).filter(|it| !it.rule.is_placeholder()).collect()
 }
 
 /// The table of a rule without its overrides.

@@ -28,7 +28,8 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         }),
     };
     let policy = engine.policy();
-    let shadowed = policy.rules().iter().filter(|it| it.mode_of() == Mode::Shadow).count();
+    let listed = || policy.rules().iter().filter(|it| !it.is_placeholder());
+    let shadowed = listed().filter(|it| it.mode_of() == Mode::Shadow).count();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "time": time_text(engine.clock().wall()),
@@ -36,7 +37,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "keys": engine.len(),
         "bytes": engine.bytes(),
         "max_keys": policy.server().max_keys(),
-        "rules": policy.rules().len(),
+        "rules": listed().count(),
         "shadow_rules": shadowed,
         "enforce_ppm": policy.server().enforce_ppm(),
         "edits": !engine.overlay().is_empty(),

@@ -7,15 +7,15 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use smallvec::SmallVec;
 use tidegate::policy::Rule;
-use tidegate::{Report, Request};
+use tidegate::{Report, Request, normalized_path};
 use tidegate_proto::client::ForwardedHeader;
+use tidegate_proto::percent_utf8::percent_utf8;
 use tidegate_proto::problem;
 
 use super::BufferedRequest;
 use super::problem::RequestProblem;
 use super::response::{self, HttpResponse};
 use crate::accept::PeerId;
-use crate::percent_utf8::percent_utf8;
 use crate::settings::Settings;
 
 /// The headers in which a proxy describes the request of its client.
@@ -24,6 +24,8 @@ pub(super) struct ForwardDialect {
     method: &'static str,
     host: &'static str,
     uri: &'static str,
+    /// The status of a request whose path is rejected.
+    invalid_path: StatusCode,
 }
 
 /// The headers of Caddy and Traefik.
@@ -31,10 +33,15 @@ pub(super) const FORWARDED: ForwardDialect = ForwardDialect {
     method: "x-forwarded-method",
     host: "x-forwarded-host",
     uri: "x-forwarded-uri",
+    invalid_path: StatusCode::BAD_REQUEST,
 };
 /// The headers that nginx is configured to send.
-pub(super) const ORIGINAL: ForwardDialect =
-    ForwardDialect { method: "x-original-method", host: "x-original-host", uri: "x-original-uri" };
+pub(super) const ORIGINAL: ForwardDialect = ForwardDialect {
+    method: "x-original-method",
+    host: "x-original-host",
+    uri: "x-original-uri",
+    invalid_path: StatusCode::FORBIDDEN,
+};
 
 /// `ANY /check/forward`: 200 without a body, or the whole response for the client.
 pub(super) async fn forward(
@@ -73,7 +80,9 @@ async fn decide(
     let method = one(headers, dialect.method)?.map(percent_utf8);
     let host = one(headers, dialect.host)?.map(percent_utf8);
     let host = host.as_deref().map(host_of);
-    let path = one(headers, dialect.uri)?.map(|uri| percent_utf8(path_of(uri)));
+    let slashes = daemon.settings.policy.server().encoded_slash();
+    let path = one(headers, dialect.uri)?.map(|uri| normalized_path(uri, slashes)).transpose();
+    let path = path.map_err(|why| RequestProblem::new(dialect.invalid_path, why.to_string()))?;
     let user = daemon.settings.user_header.as_deref();
     let user = user.map_or(Ok(None), |name| one(headers, name))?.map(percent_utf8);
     let attributes = [
@@ -145,12 +154,6 @@ fn host_of(host: &str) -> Cow<'_, str> {
     let host = host[end..].find(':').map_or(host, |colon| &host[..end + colon]);
     let is_lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
     if is_lower { Cow::Borrowed(host) } else { Cow::Owned(host.to_ascii_lowercase()) }
-}
-
-/// The path of a URI, as the client sent it, without the query.
-fn path_of(uri: &[u8]) -> &[u8] {
-    let end = uri.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(uri.len());
-    &uri[..end]
 }
 
 /// The domain in a query. Any other parameter is an error.

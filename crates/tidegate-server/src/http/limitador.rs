@@ -99,7 +99,8 @@ impl<'b> LimitadorRequest<'b> {
         } else {
             response::text(StatusCode::TOO_MANY_REQUESTS, "Too many requests")
         };
-        let is_wanted = self.response_headers.as_deref() == Some("DRAFT_VERSION_03");
+        let wanted = self.response_headers.as_deref();
+        let is_wanted = wanted.is_some_and(|it| DRAFT_03.contains(&it));
         let dialect = if is_wanted { Dialect::Envoy03 } else { Dialect::None };
         response::put_limits(response.headers_mut(), report, dialect);
         Ok(response)
@@ -222,6 +223,13 @@ fn internal(detail: String) -> RequestProblem {
     RequestProblem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
 }
 
+/// `GET /status`: the daemon runs.
+pub(super) fn status() -> HttpResponse {
+    nothing(StatusCode::OK)
+}
+
+/// The names of the third draft of rate-limit headers: in requests, and in Limitador's options.
+const DRAFT_03: [&str; 2] = ["DraftVersion03", "DRAFT_VERSION_03"];
 /// The most values of a request.
 const MOST_VALUES: usize = 64;
 /// The attribute of all descriptors of a call but the first.

@@ -119,6 +119,7 @@ const fn name(act: Endpoint) -> &'static str {
         Endpoint::LimitadorReport => "limitador-report",
         Endpoint::LimitadorCheckAndReport => "limitador-check-and-report",
         Endpoint::LimitadorLimits => "limitador-limits",
+        Endpoint::LimitadorStatus => "limitador-status",
         Endpoint::Healthcheck => "healthcheck",
         Endpoint::Healthz => "healthz",
         Endpoint::Readyz => "readyz",
@@ -249,6 +250,7 @@ const fn response_specs(act: Endpoint) -> &'static [ResponseSpec] {
         Endpoint::LimitadorLimits => {
             &[(200, "The rules that Limitador can express", Some((JSON, "limitador-limits")))]
         }
+        Endpoint::LimitadorStatus => &[(200, "Running", Some((JSON, "nothing")))],
         Endpoint::Healthcheck => &[(200, "Ready", TEXT), (503, "Not ready", TEXT)],
         Endpoint::Healthz => &[(200, "Running", TEXT)],
         Endpoint::Readyz => &[

@@ -26,6 +26,7 @@ pub(super) enum Endpoint {
     LimitadorReport,
     LimitadorCheckAndReport,
     LimitadorLimits,
+    LimitadorStatus,
     Healthcheck,
     Healthz,
     Readyz,
@@ -38,7 +39,12 @@ impl Endpoint {
     pub(super) const fn is_about_limits(self) -> bool {
         !matches!(
             self,
-            Self::Healthcheck | Self::Healthz | Self::Readyz | Self::Metrics | Self::OpenApi
+            Self::LimitadorStatus
+                | Self::Healthcheck
+                | Self::Healthz
+                | Self::Readyz
+                | Self::Metrics
+                | Self::OpenApi
         )
     }
 }
@@ -176,6 +182,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Limitador: charges all limits, or denies and charges none",
     ),
     get("/limits/{namespace}", Endpoint::LimitadorLimits, "Limitador: the limits of a namespace"),
+    get("/status", Endpoint::LimitadorStatus, "Limitador: reports that the daemon runs"),
     get("/healthcheck", Endpoint::Healthcheck, "The health check of envoyproxy/ratelimit"),
     get("/healthz", Endpoint::Healthz, "Reports that the daemon runs"),
     get("/readyz", Endpoint::Readyz, "Reports whether the daemon is ready"),

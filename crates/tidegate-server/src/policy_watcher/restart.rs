@@ -17,6 +17,7 @@ pub(crate) fn needs_restart(before: &ServerConfig, after: &ServerConfig) -> Vec<
         ("unix_rate", before.unix_rate() == after.unix_rate()),
         ("headers", before.headers() == after.headers()),
         ("user_header", before.user_header() == after.user_header()),
+        ("encoded_slash", before.encoded_slash() == after.encoded_slash()),
         ("log_keys", before.hides_keys() == after.hides_keys()),
         ("max_connections", before.max_connections() == after.max_connections()),
         (

@@ -2,8 +2,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tidegate::Engine;
 use tidegate::policy::Policy;
+use tidegate::{Engine, Timestamp};
 
 use super::{Daemon, PendingReload, PolicyWatcher, load};
 use crate::settings::Settings;
@@ -13,6 +13,7 @@ struct Scene {
     folder: PathBuf,
     daemon: Daemon,
     watcher: PolicyWatcher,
+    now: Timestamp,
 }
 
 impl Scene {
@@ -28,7 +29,8 @@ impl Scene {
         let first = Policy::from_toml(&policy(1)).unwrap();
         let engine = Engine::open_any(first.clone(), None).unwrap();
         let daemon = Daemon::new(engine, Settings::on_free_ports(first).policy_path(&path));
-        let mut scene = Self { folder, daemon, watcher: PolicyWatcher::new(path) };
+        let mut scene =
+            Self { folder, daemon, watcher: PolicyWatcher::new(path), now: Timestamp::default() };
         scene.poll(2);
         scene
     }
@@ -43,7 +45,8 @@ impl Scene {
 
     fn poll(&mut self, times: usize) {
         for _ in 0..times {
-            let pending = self.watcher.poll_file(&self.daemon);
+            self.now = self.now.saturating_add(self.watcher.poll_after());
+            let pending = self.watcher.poll_file(&self.daemon, self.now);
             self.load(pending);
         }
     }
@@ -253,6 +256,47 @@ fn settings_that_need_a_restart_are_named() {
 }
 
 #[test]
+fn a_file_that_is_rewritten_every_second_is_loaded() {
+    let mut scene = Scene::new();
+    for second in 2..10 {
+        scene.write(&policy(second));
+        scene.poll(1);
+        let wait = scene.watcher.poll_after();
+        assert!(wait < std::time::Duration::from_secs(1), "it is polled again before the next");
+        scene.poll(1);
+        assert_eq!(scene.max(), second);
+    }
+    assert_eq!(scene.status(), (8, 0, false));
+}
+
+#[test]
+fn a_file_that_never_rests_is_not_current() {
+    let mut scene = Scene::new();
+    let is_current = |scene: &Scene| scene.daemon.reload.status().is_current();
+    for number in 0..50 {
+        assert!(is_current(&scene), "{number}");
+        scene.write(&policy(100 + number));
+        scene.poll(1);
+    }
+    scene.write(&policy(2));
+    scene.poll(1);
+    assert!(!is_current(&scene) && scene.max() == 1);
+    let error = scene.daemon.reload.status().short_error().unwrap();
+    assert!(error.contains("keeps changing"), "{error}");
+    scene.poll(1);
+    assert!(is_current(&scene) && scene.max() == 2);
+    // The old content comes back, without a load.
+    for number in 0..60 {
+        scene.write(&policy(200 + number));
+        scene.poll(1);
+    }
+    assert!(!is_current(&scene));
+    scene.write(&policy(2));
+    scene.poll(1);
+    assert!(is_current(&scene));
+}
+
+#[test]
 fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
     // All settings, each with a value that is not the default.
     let settings = [
@@ -270,6 +314,7 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("unix_rate", "'1/s'"),
         ("headers", "'none'"),
         ("user_header", "'x-user'"),
+        ("encoded_slash", "'keep'"),
         ("log_keys", "'hashed'"),
         ("max_connections", "5"),
         ("max_connections_per_peer", "5"),

@@ -22,7 +22,7 @@ pub(super) fn status(report: &Report, index: usize) -> DescriptorStatus {
         let limit_remaining = if report.is_unlimited(index) { u32::MAX } else { 0 };
         return DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..Default::default() };
     };
-    let is_over = !rule.decision.is_allowed() && rule.mode == Mode::Enforce;
+    let is_over = denies(&rule);
     DescriptorStatus {
         code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
         current_limit: Some(limit(&rule)),
@@ -39,11 +39,23 @@ fn until_reset(rule: &RuleReport<'_>) -> Option<Duration> {
     rule.ends.or_else(wait).or_else(reset)
 }
 
+/// Whether a rule makes its descriptor over the limit.
+fn denies(rule: &RuleReport<'_>) -> bool {
+    !rule.decision.is_allowed() && (rule.mode == Mode::Enforce || rule.is_quota)
+}
+
+/// Whether there are descriptors with rules in quota mode, and all of them are over the limit.
+pub(super) fn is_over_all_quotas(report: &Report, descriptors: usize) -> bool {
+    let quota_of = |index| report.rules_of(index).find(|rule| rule.is_quota);
+    let mut quotas = (0..descriptors).filter_map(quota_of).peekable();
+    quotas.peek().is_some() && quotas.all(|rule| !rule.decision.is_allowed())
+}
+
 /// The precedence of a rule: denied before allowed, enforced before shadow, then the longest wait,
 /// or the fewest remaining units.
 fn weight(rule: &RuleReport<'_>) -> (bool, bool, Duration, u64) {
-    let is_binding = rule.mode == Mode::Enforce;
-    let denies = is_binding && !rule.decision.is_allowed();
+    let is_binding = rule.mode == Mode::Enforce || rule.is_quota;
+    let denies = denies(rule);
     let wait = rule.decision.wait().filter(|_| denies);
     let wait = wait.map_or(Duration::ZERO, |wait| after(wait).unwrap_or(Duration::MAX));
     (denies, is_binding, wait, u64::MAX - rule.decision.remaining())

@@ -104,7 +104,9 @@ impl Daemon {
     }
 
     fn write_table(&self, text: &mut Exposition) {
-        let max_keys = self.engine.policy().server().max_keys();
+        let policy = self.engine.policy();
+        let max_keys = policy.server().max_keys();
+        let rules = policy.rules().iter().filter(|it| !it.is_placeholder()).count() as u64;
         let gauges = [
             (
                 "tidegate_table_keys",
@@ -113,11 +115,7 @@ impl Daemon {
             ),
             ("tidegate_table_keys_max", "Maximum number of keys (max_keys).", max_keys),
             ("tidegate_table_bytes", "Bytes of memory for states.", self.engine.bytes() as u64),
-            (
-                "tidegate_rules",
-                "Number of rules in the policy.",
-                self.engine.policy().rules().len() as u64,
-            ),
+            ("tidegate_rules", "Number of rules in the policy.", rules),
         ];
         for (name, help, value) in gauges {
             text.family(name, "gauge", help);

@@ -247,3 +247,47 @@ fn edits_and_states_survive_a_restart_with_a_file_store() {
     let audit = running.admin_ok("GET", "/admin/v1/audit", "");
     assert_eq!(audit["changes"][0]["rule"], "calls", "{audit}");
 }
+
+#[test]
+fn an_edited_number_is_described_in_one_line() {
+    let running = Running::start(POLICY);
+    let path = "/admin/v1/rules/default/per-user";
+    running.admin_ok("PATCH", path, r#"{"window":{"max":30}}"#);
+    let audit = running.admin_ok("GET", "/admin/v1/audit", "");
+    let change = &audit["changes"][0];
+    let expected = "rule `per-user` of domain `default`: window.max 2 → 30";
+    assert_eq!(change["description"], expected, "{audit}");
+    assert_eq!(change["before"], "window.max = 2");
+}
+
+#[test]
+fn overrides_of_imported_rules_name_entries_as_bans_do() {
+    let text = "domain: edge
+descriptors:
+  - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: a, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]}
+";
+    let policy = tidegate::policy::Policy::load("edge.yaml", text.as_bytes()).unwrap().policy;
+    let running = Running::start(&policy.to_toml());
+    for key in ["user", "1.user"] {
+        let body =
+            json!({ "domain": "edge", "rule": "user", "key": { key: "ada" }, "unlimited": true });
+        running.admin_ok("PUT", "/admin/v1/overrides", &body.to_string());
+        let listed = running.admin_ok("GET", "/admin/v1/overrides", "");
+        assert_eq!(listed["overrides"][0]["key"], json!({ "1.user": "ada" }), "{listed}");
+        let body = json!({ "domain": "edge", "rule": "user", "key": { key: "ada" } });
+        running.admin_ok("DELETE", "/admin/v1/overrides", &body.to_string());
+    }
+    let body = json!({ "domain": "edge", "rule": "a.a", "key": { "a": "x" }, "unlimited": true });
+    // Two entries have that name.
+    running.ask("PUT", "/admin/v1/overrides", &body.to_string()).with(422);
+}
+
+#[test]
+fn a_ban_on_a_path_that_no_request_has_is_rejected() {
+    let running = Running::start(POLICY);
+    let body = r#"{"match":{"path":"/%73ign-up"}}"#;
+    let reply = running.ask("POST", "/admin/v1/bans", body).with(422).json();
+    assert!(reply.to_string().contains("write `/sign-up`"), "{reply}");
+    running.admin_ok("POST", "/admin/v1/bans", r#"{"match":{"path":"/sign-up"}}"#);
+}

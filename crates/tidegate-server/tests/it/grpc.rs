@@ -458,3 +458,105 @@ async fn health_watchers_get_not_serving_at_shutdown() {
     assert_eq!(rest.trailers().unwrap()["grpc-status"], "14");
     assert_eq!(rest.to_bytes(), framed(&[0x08, 2]), "not serving");
 }
+
+#[tokio::test]
+async fn a_path_is_normalised_for_native_rules_only() {
+    let native = "[[rule]]\nname = 'sign-ups'\ndomain = 'edge'\nmatch = { path = '/sign-up' }\n\
+                  window = { max = 1, per = '1h' }\n\
+                  [[rule]]\nname = 'users'\ndomain = 'users'\nkey = ['user']\nmissing = 'skip'\n\
+                  window = { max = 9, per = '1h' }\n";
+    let server = daemon("policy.toml", native).await;
+    let mut client = Client::new(&server).await;
+    let codes = async |client: &mut Client, domain: &str, path: &str| {
+        let entries: &[&[(&str, &str)]] = &[&[("user", "ada")], &[("path", path)]];
+        let response = client.ask(&call(domain, entries)).await.unwrap();
+        let codes: Vec<_> = response.statuses.iter().map(DescriptorStatus::code).collect();
+        (response.overall_code(), codes[0], codes[1])
+    };
+    let over = (Code::OverLimit, Code::Ok, Code::OverLimit);
+    assert_eq!(codes(&mut client, "edge", "/sign-up?x").await, (Code::Ok, Code::Ok, Code::Ok));
+    for path in ["/sign-up", "/%73ign-up", "/x/../sign-up", "//sign-up", "/sign-up%00", "/%zz"] {
+        assert_eq!(codes(&mut client, "edge", path).await, over, "{path}");
+    }
+    let unread = codes(&mut client, "users", "/%00").await;
+    assert_eq!(unread, (Code::Ok, Code::Ok, Code::Ok), "no rule of the domain uses the path");
+    server.stop().await;
+    // Files of envoyproxy/ratelimit match as they do there.
+    let imported = "{domain: edge, descriptors: [{key: path, value: /sign-up, \
+                    rate_limit: {unit: day, requests_per_unit: 1}}]}";
+    let server = daemon("edge.yaml", imported).await;
+    let mut client = Client::new(&server).await;
+    for path in ["/sign-up", "/%73ign-up", "//sign-up", "/%00"] {
+        assert_eq!(codes(&mut client, "edge", path).await.0, Code::Ok, "{path}");
+    }
+    assert_eq!(codes(&mut client, "edge", "/sign-up").await, over);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_busiest_keys_are_those_of_the_decisive_descriptor() {
+    let limits = "
+domain: edge
+descriptors:
+  - {key: user, rate_limit: {unit: day, requests_per_unit: 1000}}
+  - {key: address, rate_limit: {unit: day, requests_per_unit: 400}}
+";
+    let server = daemon("edge.yaml", limits).await;
+    let mut client = Client::new(&server).await;
+    let request = call("edge", &[&[("user", "ada")], &[("address", "192.0.2.1")]]);
+    for _ in 0..300 {
+        client.ask(&request).await.unwrap();
+    }
+    let address = server.address(tidegate_server::Listener::Admin).unwrap();
+    let text = tokio::task::spawn_blocking(move || {
+        crate::running::ask(address, "GET", "/admin/v1/top", &[], "").json()
+    });
+    let top = text.await.unwrap();
+    let busiest = top["busiest"].as_array().unwrap();
+    assert!(!busiest.is_empty());
+    for it in busiest {
+        assert_eq!(it["rule"], "address", "{top}");
+        assert_eq!(it["key"], serde_json::json!([["1.address", "192.0.2.1"]]), "{top}");
+    }
+    server.stop().await;
+}
+
+/// Keys and values of descriptors.
+type Descriptors<'a> = &'a [&'a [(&'a str, &'a str)]];
+
+/// A call is over the limit if an ordinary descriptor is, or if all in quota mode are.
+#[tokio::test]
+async fn descriptors_in_quota_mode_deny_together() {
+    let limits = "
+domain: edge
+descriptors:
+  - {key: small, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: large, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: plain, rate_limit: {unit: day, requests_per_unit: 6}}
+  - {key: silent, quota_mode: true, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+";
+    let server = daemon("edge.yaml", limits).await;
+    let mut client = Client::new(&server).await;
+    let (ok, over) = (Code::Ok, Code::OverLimit);
+    let both: Descriptors<'_> = &[&[("small", "x")], &[("large", "x")], &[("plain", "x")]];
+    let steps: [(Descriptors<'_>, Code, &[Code]); 8] = [
+        (both, ok, &[ok, ok, ok]),
+        (both, ok, &[over, ok, ok]),
+        (both, ok, &[over, ok, ok]),
+        (both, over, &[over, over, ok]),
+        (&[&[("small", "x")], &[("plain", "x")]], over, &[over, ok]),
+        (&[&[("large", "y")], &[("plain", "x")]], ok, &[ok, ok]),
+        (&[&[("large", "y")], &[("plain", "x")]], over, &[ok, over]),
+        (&[&[("silent", "x")], &[("unknown", "x")]], ok, &[ok, ok]),
+    ];
+    for (number, (descriptors, overall, expected)) in steps.into_iter().enumerate() {
+        let response = client.ask(&call("edge", descriptors)).await.unwrap();
+        let codes: Vec<_> = response.statuses.iter().map(DescriptorStatus::code).collect();
+        assert_eq!((response.overall_code(), &*codes), (overall, expected), "step {number}");
+    }
+    let silent = client.ask(&call("edge", &[&[("silent", "x")]])).await.unwrap();
+    assert_eq!(silent.overall_code(), ok, "shadow mode wins");
+    let alone = client.ask(&call("edge", &[&[("small", "x")]])).await.unwrap();
+    assert_eq!(alone.overall_code(), over);
+    server.stop().await;
+}

@@ -120,6 +120,12 @@ fn assert_limited(proxy: &Proxy) {
     assert_eq!(proxy.ask("GET", "/sign-up", b""), 200);
     assert_eq!(proxy.ask("GET", "/from-here", b""), 200);
     assert_eq!(proxy.ask("GET", "/from-here", b""), 429);
+    for path in ["/%73ign-up", "/x/../sign-up", "//sign-up", "/x/%2e%2E//sign-%75p?y=/.."] {
+        assert_eq!(sign_up(path), 429, "{path}");
+    }
+    for path in ["/sign-up%00", "/sign-up%zz"] {
+        assert!((400..500).contains(&sign_up(path)), "{path}");
+    }
 }
 
 #[test]

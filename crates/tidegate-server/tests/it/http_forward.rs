@@ -125,3 +125,45 @@ fn invalid_utf8_in_headers_does_not_bypass_rules() {
     assert_eq!(status(b"/sign-up\r\nx-forwarded-uri: /else"), "422");
     assert_eq!(status(b"/else\xff"), "200");
 }
+
+/// Ways to write `/sign-up` that servers treat alike.
+const SIGN_UPS: [&str; 6] = [
+    "/%73ign-up",
+    "/x/../sign-up",
+    "//sign-up",
+    "/x%2f..%5Csign-up",
+    "/%2e/sign-up?x=1",
+    "http://example.com/sign-up",
+];
+
+#[test]
+fn another_way_to_write_a_path_does_not_bypass_rules() {
+    let policy = "[[rule]]\nname = 'sign-ups'\nmatch = { path = '/sign-up' }\nkey = ['path']\n\
+                  window = { max = 1, per = '1h' }\n";
+    for (at, header, denied, invalid) in [
+        ("/check/forward", "x-forwarded-uri", 429, 400),
+        ("/check/nginx", "x-original-uri", 403, 403),
+    ] {
+        let daemon = Running::new(policy);
+        let ask = |uri: &str| daemon.client().ask("GET", at, &[(header, uri)], b"");
+        assert!([200, 204].contains(&ask("/sign-up").status));
+        for uri in SIGN_UPS {
+            assert_eq!(ask(uri).status, denied, "{uri}");
+        }
+        for (uri, why) in [("/sign-up%00", "NUL"), ("/%zz", "hexadecimal"), ("/a%", "hexadecimal")]
+        {
+            let (status, detail, _) = ask(uri).problem();
+            assert!(status == invalid && detail.contains(why), "{uri}: {status} {detail}");
+        }
+    }
+}
+
+#[test]
+fn encoded_slashes_can_be_kept() {
+    let policy = "[server]\nencoded_slash = 'keep'\n[[rule]]\nname = 'projects'\n\
+                  match = { path = '/projects/a%2Fb' }\nwindow = { max = 1, per = '1h' }\n";
+    let daemon = Running::new(policy);
+    let ask = |uri: &str| forward(&daemon, &[("x-forwarded-uri", uri)]).status;
+    assert_eq!([ask("/projects/a%2fb"), ask("//projects/%61%2Fb")], [200, 429]);
+    assert_eq!(ask("/projects/a/b"), 200);
+}

@@ -47,10 +47,23 @@ fn check_charges_nothing_and_check_and_report_does() {
 }
 
 #[test]
+fn status_is_null() {
+    let reply = daemon(LIMITS).get("/status");
+    assert_eq!((reply.status, reply.json()), (200, Value::Null));
+}
+
+#[test]
 fn headers_are_sent_on_request() {
+    for name in ["DraftVersion03", "DRAFT_VERSION_03"] {
+        assert_headers(name);
+    }
+}
+
+#[track_caller]
+fn assert_headers(name: &str) {
     let daemon = daemon(LIMITS);
     let body = json!({
-        "namespace": "toystore", "delta": 1, "response_headers": "DRAFT_VERSION_03",
+        "namespace": "toystore", "delta": 1, "response_headers": name,
         "values": { "method": "GET", "user": "ada" },
     });
     let reply = daemon.post("/check_and_report", &body.to_string());

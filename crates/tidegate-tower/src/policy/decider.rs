@@ -12,7 +12,7 @@ use super::hold::RequestHold;
 use super::{PolicySettings, PolicyVerb};
 use crate::denial::{Denial, headers_of};
 use crate::gate::{Admitted, AfterResponse, Decider, GateDecision, GateResult};
-use crate::{ActualCost, Admission, Attribute, Permit};
+use crate::{ActualCost, Admission, Attribute, AttributeError, Permit};
 
 /// Decides about requests by a domain of an engine.
 pub(super) struct EngineDecider<S, C> {
@@ -22,42 +22,55 @@ pub(super) struct EngineDecider<S, C> {
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Decider for EngineDecider<S, C> {
     fn decide(&self, parts: &mut Parts) -> GateDecision {
+        let decision = if self.engine.is_immediate() && !self.settings.verb.may_wait() {
+            self.decide_now(parts)
+        } else {
+            self.decide_later(parts)
+        };
+        decision.unwrap_or_else(|error| {
+            GateDecision::Now(Err(Box::new(Denial::invalid(error.to_string()))))
+        })
+    }
+}
+
+impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
+    /// The decision of an engine that has to wait for its store or a slot.
+    fn decide_later(&self, parts: &Parts) -> Result<GateDecision, AttributeError> {
+        let (engine, settings) = (self.engine.clone(), &self.settings);
+        let request = OwnedRequest::new(settings, parts)?;
+        Ok(GateDecision::Later(match settings.verb {
+            PolicyVerb::Acquire { max_wait } => {
+                Box::pin(acquired(engine, request, max_wait, settings.dialect))
+            }
+            _ => Box::pin(decided_later(engine, request, Arc::clone(settings))),
+        }))
+    }
+
+    fn decide_now(&self, parts: &mut Parts) -> Result<GateDecision, AttributeError> {
         let settings = &self.settings;
-        if let PolicyVerb::Acquire { max_wait } = settings.verb {
-            let request = OwnedRequest::new(settings, parts);
-            let acquired = acquired(self.engine.clone(), request, max_wait, settings.dialect);
-            return GateDecision::Later(Box::pin(acquired));
-        }
-        if !self.engine.is_immediate() {
-            let request = OwnedRequest::new(settings, parts);
-            let decided = decided_later(self.engine.clone(), request, Arc::clone(settings));
-            return GateDecision::Later(Box::pin(decided));
-        }
         let result = {
-            let values = settings.values(parts);
+            let values = settings.values(parts)?;
             let pairs: SmallVec<[(&str, &str); INLINE]> =
                 values.iter().map(|(name, value)| (*name, &**value)).collect();
-            let key = settings.idempotency_key(parts);
+            let key = settings.idempotency_key(parts)?;
             let cost = settings.cost(parts);
             let request = Request::new(&settings.domain, &pairs).cost(cost);
             let request = match &key {
                 Some(key) => request.idempotency_key(key),
                 None => request,
             };
-            self.decide(request, cost)
+            self.call(request, cost)
         };
         let is_head = parts.method == Method::HEAD;
         let (gate_result, admission) = gate_result(&self.engine, settings, result, is_head);
         if gate_result.is_ok() {
             admission.insert_into(&mut parts.extensions);
         }
-        GateDecision::Now(gate_result)
+        Ok(GateDecision::Now(gate_result))
     }
-}
 
-impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
     /// Calls an engine that decides at once.
-    fn decide(&self, request: Request<'_>, cost: u64) -> Result<Report, CheckError> {
+    fn call(&self, request: Request<'_>, cost: u64) -> Result<Report, CheckError> {
         match self.settings.verb {
             PolicyVerb::Reserve(_) if cost > 0 => self.engine.reserve(&request).wait(),
             _ => self.engine.check(&request).wait(),
@@ -69,9 +82,10 @@ impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
 type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); INLINE]>;
 
 impl PolicySettings {
-    fn values<'a>(&'a self, parts: &'a Parts) -> Values<'a> {
+    fn values<'a>(&'a self, parts: &'a Parts) -> Result<Values<'a>, AttributeError> {
         let value = |(name, source): &'a (Arc<str>, Arc<dyn Attribute>)| {
-            source.value(parts).map(|value| (&**name, value))
+            let value = source.value(parts).transpose()?;
+            Some(value.map(|value| (&**name, value)))
         };
         self.attributes.iter().filter_map(value).collect()
     }
@@ -80,8 +94,11 @@ impl PolicySettings {
         self.cost.as_ref().map_or(1, |cost| cost(parts))
     }
 
-    fn idempotency_key<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
-        self.idempotency_key.as_ref().and_then(|key| key.value(parts))
+    fn idempotency_key<'a>(
+        &self,
+        parts: &'a Parts,
+    ) -> Result<Option<Cow<'a, str>>, AttributeError> {
+        self.idempotency_key.as_ref().map_or(Ok(None), |key| key.value(parts))
     }
 }
 
@@ -95,15 +112,15 @@ struct OwnedRequest {
 }
 
 impl OwnedRequest {
-    fn new(settings: &PolicySettings, parts: &Parts) -> Self {
-        let values = settings.values(parts).into_iter();
-        Self {
+    fn new(settings: &PolicySettings, parts: &Parts) -> Result<Self, AttributeError> {
+        let values = settings.values(parts)?.into_iter();
+        Ok(Self {
             domain: Arc::clone(&settings.domain),
             values: values.map(|(name, value)| (name.into(), value.into())).collect(),
             cost: settings.cost(parts),
-            idempotency_key: settings.idempotency_key(parts).map(Into::into),
+            idempotency_key: settings.idempotency_key(parts)?.map(Into::into),
             is_head: parts.method == Method::HEAD,
-        }
+        })
     }
 
     fn pairs(&self) -> Vec<(&str, &str)> {

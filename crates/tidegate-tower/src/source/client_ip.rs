@@ -6,7 +6,7 @@ use http::request::Parts;
 use tidegate::policy::{Network, RuleError};
 use tidegate_proto::client::{ForwardedHeader, counted_as};
 
-use super::{Attribute, KeySource};
+use super::{Attribute, AttributeError, KeySource};
 use crate::Peer;
 
 /// The client's address, as key or attribute.
@@ -93,8 +93,8 @@ impl KeySource<IpAddr> for ClientIp {
 
 /// As an attribute it is the whole address: a rule's key selects the bits.
 impl Attribute for ClientIp {
-    fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
-        self.address(parts).map(|address| Cow::Owned(text_of(address)))
+    fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError> {
+        Ok(self.address(parts).map(|address| Cow::Owned(text_of(address))))
     }
 }
 

@@ -1,12 +1,15 @@
 use std::borrow::Cow;
 
 use http::request::Parts;
+use tidegate::{EncodedSlash, normalized_path};
+use tidegate_proto::percent_utf8::percent_utf8;
 
-use super::{Attribute, KeySource};
+use super::{Attribute, AttributeError, KeySource};
 
 /// A part of the path, as key or attribute: `room` in `/rooms/{room}`.
 ///
-/// The value is decoded: `%2F` becomes a slash. A path that does not match has no value.
+/// The value is decoded: `%2F` becomes a slash, and bytes that are not UTF-8 become `%ff`. A path that
+/// does not match has no value; one with `%00` or a broken escape is an error.
 #[derive(Clone, Debug)]
 pub struct PathParam {
     name: Box<str>,
@@ -26,28 +29,36 @@ impl PathParam {
 
     /// The parameter of this name in a pattern: `PathParam::of("/rooms/{room}/messages", "room")`.
     ///
-    /// `{name}` is one segment, `{*name}` at the end is all the rest.
+    /// `{name}` is one segment, `{*name}` at the end is all the rest. The path is matched in its
+    /// [normal form](normalized_path), with encoded slashes.
     #[must_use]
     pub fn of(pattern: &str, name: &str) -> Self {
         Self { name: name.into(), pattern: Some(pattern.into()) }
     }
 
-    fn text<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
-        match &self.pattern {
-            Some(pattern) => decoded(captured(pattern, parts.uri.path(), &self.name)?),
-            None => routed(parts, &self.name).map(Cow::Owned),
-        }
+    fn text<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError> {
+        let Some(pattern) = &self.pattern else {
+            return Ok(routed(parts, &self.name)?.map(Cow::Owned));
+        };
+        let path = parts.uri.path().as_bytes();
+        Ok(match normalized_path(path, EncodedSlash::Keep)? {
+            Cow::Borrowed(path) => captured(pattern, path, &self.name).map(decoded),
+            Cow::Owned(path) => {
+                let found = captured(pattern, &path, &self.name).map(decoded);
+                found.map(|value| Cow::Owned(value.into_owned()))
+            }
+        })
     }
 }
 
 impl KeySource<String> for PathParam {
     fn key(&self, parts: &Parts) -> Option<String> {
-        self.text(parts).map(Cow::into_owned)
+        self.text(parts).ok().flatten().map(Cow::into_owned)
     }
 }
 
 impl Attribute for PathParam {
-    fn value<'a>(&self, parts: &'a Parts) -> Option<Cow<'a, str>> {
+    fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError> {
         self.text(parts)
     }
 }
@@ -63,10 +74,11 @@ pub(super) fn request_path(parts: &Parts) -> &str {
 
 /// A parameter of axum's route, read by axum's own extractor.
 #[cfg(feature = "axum")]
-fn routed(parts: &Parts, name: &str) -> Option<String> {
+fn routed(parts: &Parts, name: &str) -> Result<Option<String>, AttributeError> {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
+    use axum::extract::rejection::RawPathParamsRejection;
     use axum::extract::{FromRequestParts, RawPathParams};
 
     let (mut head, ()) = http::Request::new(()).into_parts();
@@ -75,15 +87,20 @@ fn routed(parts: &Parts, name: &str) -> Option<String> {
     // The extractor is ready at its first poll.
     match params.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(params)) => {
-            params.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
+            let found = params.iter().find(|(known, _)| *known == name);
+            Ok(found.map(|(_, value)| value.to_owned()))
         }
-        Poll::Ready(Err(_)) | Poll::Pending => None,
+        Poll::Ready(Err(RawPathParamsRejection::InvalidUtf8InPathParam(error))) => {
+            Err(AttributeError::new(error.body_text()))
+        }
+        // Before routing there are no parameters.
+        Poll::Ready(Err(_)) | Poll::Pending => Ok(None),
     }
 }
 
 #[cfg(not(feature = "axum"))]
-fn routed(_: &Parts, _: &str) -> Option<String> {
-    None
+fn routed(_: &Parts, _: &str) -> Result<Option<String>, AttributeError> {
+    Ok(None)
 }
 
 /// The part of a path where the pattern has `{name}`; `None` if the path does not match.
@@ -133,27 +150,28 @@ impl<'p> Hole<'p> {
     }
 }
 
-/// The text with `%XX` decoded; `None` if the result is not UTF-8.
-fn decoded(raw: &str) -> Option<Cow<'_, str>> {
+/// A part of a normal path with its escapes decoded.
+fn decoded(raw: &str) -> Cow<'_, str> {
     if !raw.contains('%') {
-        return Some(Cow::Borrowed(raw));
+        return Cow::Borrowed(raw);
     }
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
     while let Some((byte, further)) = rest.split_first() {
-        rest = further;
-        match (byte, further) {
-            (b'%', [high, low, further @ ..]) => {
-                let digit = |byte: u8| char::from(byte).to_digit(16);
-                let value = digit(*high)? * 16 + digit(*low)?;
-                bytes.push(u8::try_from(value).ok()?);
-                rest = further;
-            }
-            (b'%', _) => return None,
-            (byte, _) => bytes.push(*byte),
-        }
+        let code = match further {
+            [high, low, ..] if *byte == b'%' => code_of(*high, *low),
+            _ => None,
+        };
+        bytes.push(code.unwrap_or(*byte));
+        rest = if code.is_some() { &further[2..] } else { further };
     }
-    String::from_utf8(bytes).ok().map(Cow::Owned)
+    Cow::Owned(percent_utf8(&bytes).into_owned())
+}
+
+/// The byte of two hexadecimal digits.
+fn code_of(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
 #[cfg(test)]

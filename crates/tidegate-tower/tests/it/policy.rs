@@ -238,3 +238,44 @@ async fn policy_can_change_under_a_running_layer() {
         engine.peek(&EngineRequest::new("api", &[("user", "ada")])).wait().unwrap().remaining();
     assert_eq!(left, Some(3));
 }
+
+/// A client must not get around a rule by another way to write what the rule matches on.
+#[tokio::test]
+async fn rules_that_match_on_a_path_or_a_header_cannot_be_skipped() {
+    let (engine, _) = engine(
+        r#"
+        [[rule]]
+        name   = "sign-ups"
+        match  = { path = "/sign-up" }
+        window = { max = 1, per = "1h" }
+
+        [[rule]]
+        name   = "trial"
+        match  = { plan = "trial*" }
+        window = { max = 1, per = "1h" }
+        "#,
+    );
+    let layer = PolicyLayer::new(engine, "default")
+        .usual_attributes(ClientIp::peer())
+        .attribute("plan", Header::new("x-plan"));
+    let hello = Hello::default();
+    assert_eq!(send(&layer, &hello, get("/sign-up", &[])).await.status, 200);
+    for path in ["/%73ign-up", "/x/../sign-up", "//sign-up", "/x%2F..%2Fsign-up?a", "/./sign-up"] {
+        assert_eq!(send(&layer, &hello, get(path, &[])).await.status, 429, "{path}");
+    }
+    for path in ["/sign-up%00", "/%zz"] {
+        let response = send(&layer, &hello, get(path, &[])).await;
+        assert_eq!(response.status, 422, "{path}");
+        assert!(response.body.contains("the path has a"), "{}", response.body);
+    }
+    assert_eq!(send(&layer, &hello, get("/", &[("x-plan", "trial")])).await.status, 200);
+    let twice = get("/", &[("x-plan", "trial"), ("x-plan", "trial")]);
+    let response = send(&layer, &hello, twice).await;
+    assert_eq!(response.status, 422);
+    assert!(response.body.contains("the header `x-plan` appears twice"), "{}", response.body);
+    let mut bytes = get("/", &[]);
+    let value = http::HeaderValue::from_bytes(b"trial\xff").unwrap();
+    bytes.headers_mut().insert("x-plan", value);
+    assert_eq!(send(&layer, &hello, bytes).await.status, 429);
+    assert_eq!(hello.calls(), 2);
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 
+use super::field_changes;
 use super::overlay::{Ban, Overlay};
 use super::ruleset::{Ruleset, RulesetEdit};
 use super::{Engine, EngineInner};
@@ -27,13 +28,31 @@ pub struct Change {
     pub actor: Box<str>,
     /// What was changed.
     pub what: Changed,
-    /// Description of what it was before; `None`: it did not exist.
+    /// Description of what it was before; `None`: it did not exist. Of a rule that was changed, the
+    /// fields that differ.
     pub before: Option<String>,
     /// Description of what it is now; `None`: it was removed.
     pub after: Option<String>,
 }
 
 impl Change {
+    /// The change in one line: `rule `a` of domain `b`: window.max 3 → 30`.
+    #[must_use]
+    pub fn description(&self) -> String {
+        match (&self.what, &self.before, &self.after) {
+            // The text of the table may contain the password of a store.
+            (Changed::Server, ..) => "the [server] table".into(),
+            (Changed::Rule { domain, name, .. }, Some(before), Some(after)) => {
+                let fields = field_changes::describe(before, after);
+                format!("rule `{name}` of domain `{domain}`: {fields}")
+            }
+            (_, Some(before), Some(after)) => format!("{before} → {after}"),
+            (_, None, Some(after)) => format!("added: {after}"),
+            (_, Some(before), None) => format!("removed: {before}"),
+            (_, None, None) => "something".into(),
+        }
+    }
+
     /// The name of the changed rule, if a rule was changed.
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
@@ -288,6 +307,12 @@ impl<S: Store, C: Clock> Engine<S, C> {
         Arc::clone(&self.shared.rules.load().policy)
     }
 
+    /// Whether a rule or a ban of a domain uses the attribute `path`.
+    #[must_use]
+    pub fn reads_path(&self, domain: &str) -> bool {
+        self.shared.rules.load().domain(domain).is_some_and(|domain| domain.reads_path)
+    }
+
     /// The changes after the one with this number, oldest first. The last 1 024 are kept.
     #[must_use]
     pub fn changes_since(&self, number: u64) -> Vec<Change> {
@@ -446,24 +471,19 @@ fn differences(old: &Ruleset, new: &Ruleset) -> Vec<(Changed, Option<String>, Op
         name: rule.name.clone(),
         starts_fresh,
     };
-    for (index, it) in new.rules.iter().enumerate() {
+    for (index, it) in new.rules.iter().enumerate().filter(|(_, it)| !it.rule.is_placeholder()) {
         let name = (it.rule.domain.clone(), it.rule.name.clone());
         match old_names.get(&name) {
             None => differences.push((changed(&it.rule, true), None, Some(describe(new, index)))),
             Some(&before) if old.rules[before].rule != it.rule => {
                 let starts_fresh = old.rules[before].family != it.family;
-                let (mut earlier, mut after) = (describe(old, before), describe(new, index));
-                if earlier == after {
-                    // Descriptions leave some fields out.
-                    earlier = format!("{:?}", old.rules[before].rule);
-                    after = format!("{:?}", it.rule);
-                }
+                let (earlier, after) = field_changes::between(&old.rules[before].rule, &it.rule);
                 differences.push((changed(&it.rule, starts_fresh), Some(earlier), Some(after)));
             }
             Some(_) => {}
         }
     }
-    for (index, it) in old.rules.iter().enumerate() {
+    for (index, it) in old.rules.iter().enumerate().filter(|(_, it)| !it.rule.is_placeholder()) {
         if !new_names.contains_key(&(it.rule.domain.clone(), it.rule.name.clone())) {
             differences.push((changed(&it.rule, true), Some(describe(old, index)), None));
         }

@@ -61,6 +61,10 @@ pub enum Applies {
         /// That rule.
         first: Box<str>,
     },
+    /// Another rule that applies [replaces](Rule::replaces) it.
+    Replaced,
+    /// The imported file excludes the request, or has a more specific descriptor for it.
+    Excluded,
     /// An attribute that its key needs is missing.
     Missing {
         /// The attribute.
@@ -108,8 +112,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
             .wait()?;
         let rules = &report.rules;
         let mut explained = Vec::new();
-        let mut groups: Vec<(&str, &str)> = Vec::new();
-        let numbers = rules.domain(request.domain).map_or(&[][..], |domain| &domain.rules);
+        let mut groups: Vec<(&str, &Rule)> = Vec::new();
+        let domain = rules.domain(request.domain);
+        let numbers = domain.map_or(&[][..], |domain| &domain.rules);
+        let replaced = domain.map(|domain| domain.replaced(std::slice::from_ref(request)));
+        let replaced = replaced.unwrap_or_default();
         for &number in numbers {
             let compiled = rules.rule(number);
             let Rule { name, group, .. } = &compiled.rule;
@@ -118,11 +125,20 @@ impl<S: Store, C: Clock> Engine<S, C> {
             let applies = if let Some(failed) = compiled.failed(attributes) {
                 failed
             } else if let Some((_, first)) = first {
-                Applies::Grouped { first: (*first).into() }
+                match first.is_placeholder() {
+                    true => Applies::Excluded,
+                    false => Applies::Grouped { first: first.name.clone() },
+                }
             } else {
-                groups.extend(group.as_deref().map(|group| (group, &**name)));
-                self.applies(&report, number, request, now)?
+                groups.extend(group.as_deref().map(|group| (group, &compiled.rule)));
+                match replaced.contains(&number) {
+                    true => Applies::Replaced,
+                    false => self.applies(&report, number, request, now)?,
+                }
             };
+            if compiled.rule.is_placeholder() {
+                continue;
+            }
             explained.push(RuleExplanation { rule: name.clone(), applies });
         }
         Ok(Explanation { rules: explained, report })
@@ -245,6 +261,10 @@ impl fmt::Display for Applies {
                 write!(f, "does not match: {attribute} is absent")
             }
             Self::Grouped { first } => write!(f, "comes after `{first}` in its group"),
+            Self::Replaced => f.write_str("does not apply: another rule replaces it"),
+            Self::Excluded => f.write_str(
+                "does not apply: the file excludes the request, or has a more specific descriptor",
+            ),
             Self::Missing { attribute, denies: true } => {
                 write!(f, "denies it: its key needs {attribute}")
             }

@@ -114,7 +114,8 @@ impl<'a> Planned<'a> {
         hash: &KeyedHash,
         times: Times,
     ) -> Result<(), CheckError> {
-        let planning = Planning { rules, hash, times };
+        let replaced = domain.map_or_else(SmallVec::new, |domain| domain.replaced(requests));
+        let planning = Planning { rules, hash, times, replaced };
         if let Some(domain) = domain {
             let is_several = requests.len() > 1;
             for (number, request) in (0..).zip(requests) {
@@ -139,7 +140,8 @@ impl Ruleset {
         hash: &KeyedHash,
         times: Times,
     ) -> Result<Charged<'_>, CheckError> {
-        Planning { rules: self, hash, times }.charge(number, request)
+        let replaced = SmallVec::new();
+        Planning { rules: self, hash, times, replaced }.charge(number, request)
     }
 }
 
@@ -147,6 +149,8 @@ struct Planning<'a, 'h> {
     rules: &'a Ruleset,
     hash: &'h KeyedHash,
     times: Times,
+    /// Rules that others replace in this decision.
+    replaced: SmallVec<[u32; 4]>,
 }
 
 impl<'a> Planning<'a, '_> {
@@ -189,6 +193,9 @@ impl<'a> Planning<'a, '_> {
         request: &Request<'_>,
     ) -> Result<(), CheckError> {
         planned.is_matched = true;
+        if self.replaced.contains(&number) {
+            return Ok(());
+        }
         if matches!(self.rules.rule(number).rule.limit, Limit::Slots(_)) {
             planned.in_flight.get_or_insert(number);
         }
@@ -365,6 +372,22 @@ fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
 }
 
 impl Domain {
+    /// The rules that others replace in a decision over these requests.
+    #[inline]
+    pub(crate) fn replaced(&self, requests: &[Request<'_>]) -> SmallVec<[u32; 4]> {
+        if self.replaces.is_empty() {
+            return SmallVec::new();
+        }
+        let mut replaced = SmallVec::new();
+        for request in requests.iter().filter(|request| request.request_limit.is_none()) {
+            for index in self.matcher.find(&request.attributes).iter() {
+                let numbers = self.replaces.get(&self.rules[index]);
+                replaced.extend(numbers.into_iter().flatten().copied());
+            }
+        }
+        replaced
+    }
+
     fn ban(&self, attributes: &Attributes<'_>, times: Times) -> Option<usize> {
         let applies = |ban: &Ban| ban.applies(attributes, times.wall);
         self.ban_finder.first(&self.bans, attributes, applies)

@@ -57,6 +57,8 @@ pub struct RuleReport<'a> {
     pub rule: &'a str,
     /// Whether its denial is enforced.
     pub mode: Mode,
+    /// Whether it is in [quota mode](crate::policy::Rule::quota_mode).
+    pub is_quota: bool,
     /// Its decision.
     pub decision: &'a Decision,
     /// The time over which the limit's whole capacity returns; `None` where that varies or is
@@ -217,6 +219,7 @@ impl Report {
         RuleReport {
             rule: &rule.name,
             mode: evaluated.mode,
+            is_quota: rule.quota_mode && self.rules.server.enforce_ppm > 0,
             decision,
             span: decision.span().or_else(by_calendar),
             ends,
@@ -237,6 +240,17 @@ impl Report {
             rule: compiled.rule.name.clone(),
             parts: compiled.key_of(&request.attributes),
         })
+    }
+
+    /// The index of the request that the decisive rule applied to, among those decided at once.
+    #[must_use]
+    pub fn decisive_request(&self) -> usize {
+        if let Some(denial) = &self.denial {
+            return denial.request;
+        }
+        let charge = self.decisive_rule().and_then(|index| u32::try_from(index).ok());
+        let hit = self.hits.iter().find(|hit| charge.is_some() && hit.charge == charge);
+        hit.and_then(|hit| usize::try_from(hit.request).ok()).unwrap_or(0)
     }
 
     /// Whether the store was unavailable, so that the rules' `on_error` decided.

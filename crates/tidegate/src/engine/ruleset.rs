@@ -16,6 +16,7 @@ use crate::hash::KeyedHash;
 use crate::history::{
     History, KeyRef, Keys, OverrideLimit, RuleEdit, RuleHistory, RuleLimits, Version,
 };
+use crate::policy::paths::PATH;
 use crate::policy::{
     Condition, Cycle, Durability, Effective, Grant, KeyPart, Limit, Matcher, Override, Policy,
     Rule, ServerConfig,
@@ -52,6 +53,10 @@ pub(crate) struct Domain {
     name: Box<str>,
     /// Whether every rule applies to every request.
     pub(crate) is_unconditional: bool,
+    /// Whether a rule or a ban uses the attribute `path`.
+    pub(crate) reads_path: bool,
+    /// The rules that a rule replaces, by number.
+    pub(crate) replaces: HashMap<u32, Vec<u32>>,
     /// Numbers of the rules, in order.
     pub(crate) rules: Vec<u32>,
     /// Finds rules by their index in `rules`.
@@ -226,13 +231,21 @@ impl Domain {
         let is_unconditional =
             of_domain().all(|rule| rule.conditions.is_empty() && rule.group.is_none());
         let matcher = Matcher::new(of_domain());
+        let is_of_path = |condition: &Condition| condition.attribute() == PATH;
+        self.reads_path = of_domain().any(|rule| rule.reads(PATH))
+            || self.bans.iter().any(|ban| ban.conditions().iter().any(is_of_path));
+        if of_domain().any(|rule| !rule.replaces.is_empty()) {
+            self.replaces = replaced_numbers(&self.rules, rules);
+        }
         (self.matcher, self.is_unconditional) = (matcher, is_unconditional);
     }
 
     fn new(name: &str, bans: Vec<Ban>) -> Self {
         let (rules, matcher) = (Vec::new(), Matcher::new([]));
         let ban_finder = ConditionFinder::new(bans.iter().map(|ban| ban.conditions()));
-        Self { name: name.into(), is_unconditional: true, rules, matcher, bans, ban_finder }
+        let (is_unconditional, reads_path) = (true, false);
+        let (name, replaces) = (name.into(), HashMap::new());
+        Self { name, is_unconditional, reads_path, replaces, rules, matcher, bans, ban_finder }
     }
 }
 
@@ -417,6 +430,18 @@ impl CompiledRule {
             rule,
         }
     }
+}
+
+/// The numbers of the rules that each rule of a domain replaces.
+fn replaced_numbers(numbers: &[u32], rules: &[CompiledRule]) -> HashMap<u32, Vec<u32>> {
+    let rule = |number: u32| &rules[number as usize].rule;
+    let by_name: HashMap<&str, u32> =
+        numbers.iter().map(|&number| (&*rule(number).name, number)).collect();
+    let replaced = numbers.iter().map(|&number| {
+        let names = rule(number).replaces.iter();
+        (number, names.filter_map(|name| by_name.get(&**name).copied()).collect::<Vec<_>>())
+    });
+    replaced.filter(|(_, replaced)| !replaced.is_empty()).collect()
 }
 
 /// The keys of an override.

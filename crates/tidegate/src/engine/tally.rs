@@ -112,7 +112,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub fn tallies(&self) -> Vec<RuleTally> {
         let rules = self.shared.rules.load();
         let mut tallies = Vec::with_capacity(rules.rules.len());
-        for CompiledRule { rule, tally, .. } in &rules.rules {
+        let listed = rules.rules.iter().filter(|it| !it.rule.is_placeholder());
+        for CompiledRule { rule, tally, .. } in listed {
             for mode in [Mode::Enforce, Mode::Shadow] {
                 let (allowed, denied) = (tally.count(mode, true), tally.count(mode, false));
                 if mode == rule.mode || allowed > 0 || denied > 0 {

@@ -5,7 +5,7 @@ use std::mem::discriminant;
 
 use super::diagnostic::Severity;
 use super::text::quoted;
-use super::{Condition, CostTable, Grant, Limit, Pattern, Rule};
+use super::{Condition, CostTable, Grant, Limit, Mode, Pattern, Rule};
 
 /// A finding about a rule: in which field, and what.
 #[derive(Clone, Debug)]
@@ -119,6 +119,13 @@ fn check_rule(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
     findings.extend(check_slots(index, "slots", &rule.limit));
     if rule.reserve_for.is_zero() {
         findings.push(error(index, "reserve_for", "`reserve_for` must be above zero".into()));
+    }
+    if rule.quota_mode && rule.mode == Mode::Enforce {
+        let message = "a rule in quota mode cannot be enforced".into();
+        findings.push(error(index, "quota_mode", message).hint("add `mode = \"shadow\"`"));
+    }
+    if rule.replaces.contains(&rule.name) {
+        findings.push(error(index, "replaces", "the rule replaces itself".into()));
     }
     check_overrides(index, rule, findings);
 }

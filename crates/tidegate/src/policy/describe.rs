@@ -30,7 +30,13 @@ impl Rule {
         if let Some(group) = &self.group {
             let _ = write!(text, " It applies only if no earlier rule of group `{group}` does.");
         }
-        if self.mode == Mode::Shadow {
+        if !self.replaces.is_empty() {
+            let _ = write!(text, " It replaces `{}`.", self.replaces.join("`, `"));
+        }
+        if self.quota_mode {
+            text += " It is in quota mode: of the descriptors of a call with such rules all have to \
+                     be denied.";
+        } else if self.mode == Mode::Shadow {
             text += " It is in shadow mode: a denial is counted, and the request is allowed.";
         }
         text

@@ -155,6 +155,16 @@ pub(crate) static RULE: Section = Section {
             "How long a reservation holds units. Default: \"10m\".",
         ),
         optional("charge_refused", ValueKind::Bool, "Also charge denied requests."),
+        optional(
+            "quota_mode",
+            ValueKind::Bool,
+            "Envoy's quota mode: a call is denied only if all of its descriptors with such rules are.",
+        ),
+        optional(
+            "replaces",
+            ValueKind::Texts,
+            "Names of rules of the domain that do not apply where this one does.",
+        ),
         optional("effective", ValueKind::Choice(&["now", "next"]), "When an edit takes effect."),
     ],
 };
@@ -311,6 +321,12 @@ pub(crate) static SERVER: Section = Section {
             "user_header",
             ValueKind::Text,
             "The header with the attribute \"user\", set by proxies.",
+        ),
+        optional(
+            "encoded_slash",
+            ValueKind::Choice(&["decode", "keep"]),
+            "What %2F and %5C in the attribute \"path\" become: a slash, or unchanged. Default: \
+             \"decode\".",
         ),
         optional(
             "log_keys",

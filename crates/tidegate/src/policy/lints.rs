@@ -1,23 +1,28 @@
 //! Warnings about probable mistakes in a policy.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::check::{Finding, RelatedKey};
 use super::diagnostic::Severity;
+use super::paths::PATH;
 use super::subsumption::{Subsumption, WorkBudget};
 use super::text::quoted;
-use super::{Effective, Limit, Rule};
+use super::{Condition, Effective, Limit, Rule};
+use crate::request_path::EncodedSlash;
 
-/// All warnings. When there are too many rules to compare, some warnings are left out.
-pub(crate) fn lint(rules: &[Rule]) -> Vec<Finding> {
+/// All warnings. When there are too many rules to compare, some warnings are left out. Paths have one
+/// of the `forms`.
+pub(crate) fn lint(rules: &[Rule], forms: &[EncodedSlash]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut effort = WorkBudget::new(MOST_STEPS);
     shadowed_in_groups(rules, &mut effort, &mut findings);
     duplicates(rules, &mut findings);
+    unknown_replaced(rules, &mut findings);
     below_a_key(rules, &mut effort, &mut findings);
     for (index, rule) in rules.iter().enumerate() {
         shadowed_overrides(index, rule, &mut effort, &mut findings);
         without_effect(index, rule, &mut findings);
+        paths_without_effect(index, rule, forms, &mut findings);
     }
     findings
 }
@@ -67,6 +72,22 @@ fn duplicates(rules: &[Rule], findings: &mut Vec<Finding>) {
             let message = format!("{} duplicates {}", names.0, names.1);
             let other = RelatedKey { rule: first, element: None, text: "the earlier rule is" };
             findings.push(warning(index, "name", message).hint("remove one of them").other(other));
+        }
+    }
+}
+
+/// Replaced rules that do not exist.
+fn unknown_replaced(rules: &[Rule], findings: &mut Vec<Finding>) {
+    if rules.iter().all(|rule| rule.replaces.is_empty()) {
+        return;
+    }
+    let known: HashSet<(&str, &str)> =
+        rules.iter().map(|rule| (&*rule.domain, &*rule.name)).collect();
+    for (index, rule) in rules.iter().enumerate() {
+        let is_unknown = |name: &&str| !known.contains(&(&*rule.domain, *name));
+        if let Some(name) = rule.replaced().find(is_unknown) {
+            let message = format!("no rule of the domain has the name {}", quoted(name));
+            findings.push(warning(index, "replaces", message));
         }
     }
 }
@@ -193,6 +214,28 @@ fn without_effect(index: usize, rule: &Rule, findings: &mut Vec<Finding>) {
         let message = format!("a request of cost {cost} is never allowed: the limit is {capacity}");
         findings.push(warning(index, "cost", message).hint("raise the limit, or lower the cost"));
     }
+}
+
+/// Patterns of paths that never match.
+fn paths_without_effect(
+    index: usize,
+    rule: &Rule,
+    forms: &[EncodedSlash],
+    findings: &mut Vec<Finding>,
+) {
+    let problem = |conditions: &[Condition]| {
+        conditions.iter().find_map(|condition| condition.path_problem_in(forms))
+    };
+    findings.extend(problem(&rule.conditions).map(|message| warning(index, "match", message)));
+    for (at, over) in rule.overrides.iter().enumerate() {
+        let message = problem(&over.key);
+        findings.extend(message.map(|it| warning(index, "override", it).element(at)));
+    }
+    let costs = rule.cost.iter().filter(|cost| &*cost.by == PATH).map(|cost| {
+        let any_of = cost.rows.iter().map(|(pattern, _)| pattern.clone()).collect();
+        Condition { attribute: PATH.into(), any_of }
+    });
+    findings.extend(problem(&costs.collect::<Vec<_>>()).map(|it| warning(index, "cost", it)));
 }
 
 /// The most that can ever be allowed at once, where there is such a bound.

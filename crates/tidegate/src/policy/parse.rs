@@ -11,6 +11,7 @@ use super::diagnostic::{
     Diagnostic, Origin, PolicyErrors, RawDiagnostic, RelatedSpan, Severity, Source,
 };
 use super::{Parsed, Policy, fields, lints};
+use crate::request_path::EncodedSlash;
 use diagnostic_sink::DiagnosticSink;
 use reader::TableReader;
 use shape::{Shape, ShapeError};
@@ -105,7 +106,12 @@ fn parse_text(
         }
     }
     if !report.has_errors() {
-        for finding in lints::lint(&policy.rules) {
+        // The setting may be in another file.
+        let forms: &[EncodedSlash] = match extent {
+            FileScope::Whole => &[policy.server.encoded_slash],
+            FileScope::Part => &[EncodedSlash::Decode, EncodedSlash::Keep],
+        };
+        for finding in lints::lint(&policy.rules, forms) {
             report.push(located(finding, &spans));
         }
     }

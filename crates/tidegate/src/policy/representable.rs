@@ -18,6 +18,8 @@ pub(crate) fn problem(rule: &Rule) -> Option<&'static str> {
         Some("the name of an attribute in the key is empty")
     } else if !have_values(&rule.conditions) {
         Some("a condition has no patterns")
+    } else if rule.replaces.iter().any(|name| name.trim().is_empty()) {
+        Some("the name of a replaced rule is empty")
     } else {
         let cost = rule.cost.as_ref().and_then(of_cost);
         let limit = || of_limit(&rule.limit);

@@ -27,6 +27,9 @@ pub struct Rule {
     pub(crate) durability: Option<Durability>,
     pub(crate) reserve_for: Duration,
     pub(crate) charge_refused: bool,
+    pub(crate) quota_mode: bool,
+    /// Names of rules of its domain.
+    pub(crate) replaces: Vec<Box<str>>,
     pub(crate) effective: Effective,
 }
 
@@ -70,6 +73,8 @@ impl Rule {
             durability: None,
             reserve_for: Self::DEFAULT_RESERVE_FOR,
             charge_refused: false,
+            quota_mode: false,
+            replaces: Vec::new(),
             effective: Effective::default(),
         }
     }
@@ -163,6 +168,21 @@ impl Rule {
         Self { charge_refused: true, ..self }
     }
 
+    /// The same rule in Envoy's quota mode. Its denials are not enforced, as in shadow mode; but the
+    /// status of a descriptor that it denies is over the limit, and a call is, if all of its
+    /// descriptors with such rules are.
+    #[must_use]
+    pub fn quota_mode(self) -> Self {
+        Self { mode: Mode::Shadow, quota_mode: true, ..self }
+    }
+
+    /// The same rule, in place of other rules of its domain: in a decision in which it applies they
+    /// do not, also where they match another of several requests.
+    #[must_use]
+    pub fn replaces<'n>(self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        Self { replaces: names.into_iter().map(Into::into).collect(), ..self }
+    }
+
     /// The same rule, whose edits apply from another time.
     #[must_use]
     pub fn effective(self, effective: Effective) -> Self {
@@ -180,6 +200,20 @@ impl Rule {
             Grant::Limit(given) => given.is_like(&self.limit),
         };
         is_alike && given.key.iter().all(is_in_key)
+    }
+
+    /// Whether it limits nothing, and only keeps requests from the later rules of its group. An
+    /// imported file makes such rules where a request must not fall through; they are not listed.
+    #[must_use]
+    pub fn is_placeholder(&self) -> bool {
+        self.key.is_of_placeholder()
+    }
+
+    /// Whether it uses an attribute: in its conditions, its key or its costs.
+    pub(crate) fn reads(&self, attribute: &str) -> bool {
+        self.conditions.iter().any(|it| &*it.attribute == attribute)
+            || self.key.parts.iter().any(|part| part.attribute() == attribute)
+            || self.cost.as_ref().is_some_and(|cost| &*cost.by == attribute)
     }
 
     /// Its name, unique in its domain.
@@ -290,6 +324,17 @@ impl Rule {
     #[must_use]
     pub const fn charges_refused(&self) -> bool {
         self.charge_refused
+    }
+
+    /// Whether it is in Envoy's quota mode.
+    #[must_use]
+    pub const fn is_in_quota_mode(&self) -> bool {
+        self.quota_mode
+    }
+
+    /// The rules of its domain that do not apply where it does.
+    pub fn replaced(&self) -> impl Iterator<Item = &str> {
+        self.replaces.iter().map(|name| &**name)
     }
 
     /// From when an edit applies.

@@ -3,6 +3,7 @@ use std::fmt;
 use tidegate_core::Rate;
 
 use super::Network;
+use crate::request_path::EncodedSlash;
 use crate::store::StoreBounds;
 use crate::table::WhenFull;
 
@@ -24,6 +25,7 @@ pub struct ServerConfig {
     pub(crate) unix_rate: Option<Rate>,
     pub(crate) headers: Option<Box<str>>,
     pub(crate) user_header: Option<Box<str>>,
+    pub(crate) encoded_slash: EncodedSlash,
     pub(crate) hides_keys: bool,
     pub(crate) max_connections: Option<u64>,
     pub(crate) max_connections_per_peer: Option<u64>,
@@ -150,6 +152,12 @@ impl ServerConfig {
         self.user_header.as_deref()
     }
 
+    /// What becomes of `%2F` and `%5C` in the attribute `path`.
+    #[must_use]
+    pub const fn encoded_slash(&self) -> EncodedSlash {
+        self.encoded_slash
+    }
+
     /// Whether logs have hashes in place of keys.
     #[must_use]
     pub const fn hides_keys(&self) -> bool {
@@ -246,6 +254,7 @@ impl Default for ServerConfig {
             unix_rate: None,
             headers: None,
             user_header: None,
+            encoded_slash: EncodedSlash::Decode,
             hides_keys: false,
             max_connections: None,
             max_connections_per_peer: None,

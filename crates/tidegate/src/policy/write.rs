@@ -5,6 +5,7 @@ use super::{
     ServerConfig, Unmatched,
 };
 use crate::policy::text::format_rate;
+use crate::request_path::EncodedSlash;
 use crate::table::WhenFull;
 use values::TableWriter;
 pub(crate) use values::{conditions, text, time};
@@ -109,6 +110,10 @@ impl Rule {
             values::duration(self.reserve_for)
         });
         lines.add_unless(!self.charge_refused, "charge_refused", || "true".into());
+        lines.add_unless(!self.quota_mode, "quota_mode", || "true".into());
+        lines.add_unless(self.replaces.is_empty(), "replaces", || {
+            values::list(self.replaces.iter().map(|name| text(name)))
+        });
         lines.add_unless(self.effective == Effective::default(), "effective", || {
             word(match self.effective {
                 Effective::Now => "now",
@@ -126,7 +131,7 @@ const fn mode(mode: Mode) -> &'static str {
 }
 
 /// An override in the list of its rule: its keys, and the numbers that differ from the rule's.
-fn override_table(rule: &Rule, given: &Override) -> String {
+pub(crate) fn override_table(rule: &Rule, given: &Override) -> String {
     let mut entries = vec![("key", conditions(&given.key))];
     match &given.grant {
         Grant::Unlimited => entries.push(("unlimited", "true".into())),
@@ -172,6 +177,8 @@ fn server(server: &ServerConfig) -> TableWriter {
     }
     lines.add_some("headers", server.headers.as_deref().map(word));
     lines.add_some("user_header", server.user_header.as_deref().map(text));
+    lines
+        .add_unless(server.encoded_slash == EncodedSlash::Decode, "encoded_slash", || word("keep"));
     lines.add_unless(!server.hides_keys, "log_keys", || word("hashed"));
     let numbers = [
         ("max_connections", server.max_connections),

@@ -238,6 +238,8 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("unix_rate = '50/s'", Some(r#"unix_rate = "50/s""#)),
         ("headers = 'envoy-03'", Some(r#"headers = "envoy-03""#)),
         ("user_header = 'X-User'", Some(r#"user_header = "x-user""#)),
+        ("encoded_slash = 'decode'", None),
+        ("encoded_slash = 'keep'", Some(r#"encoded_slash = "keep""#)),
         ("log_keys = 'plain'", None),
         ("log_keys = 'hashed'", Some(r#"log_keys = "hashed""#)),
         ("max_connections = 7", Some("max_connections = 7")),

@@ -174,3 +174,62 @@ fn descriptions_of_rules() {
         assert!(rule.describe().len() > 50, "{}", rule.describe());
     }
 }
+
+#[test]
+fn a_path_that_is_not_normal_never_matches() {
+    let of = |server: &str, field: &str| {
+        format!("{server}[[rule]]\nname = 'a'\n{field}\ncooldown = '1s'\n")
+    };
+    for (field, message) in [
+        ("match = { path = '/%73ign-up' }", Some("write `/sign-up`")),
+        ("match = { path = ['/x', '//x'] }", Some("`//x` never matches")),
+        ("match = { path = '/a?b=*' }", Some("`/a?b=*` never matches")),
+        ("match = { path = '/x/../*' }", Some("never matches")),
+        ("match = { path = '/%zz' }", Some("without two hexadecimal digits")),
+        ("match = { path = '/a%2Fb' }", Some("write `/a/b`")),
+        (
+            "key = ['path']\noverride = [{ key = { path = '/./x' }, unlimited = true }]",
+            Some("write `/x`"),
+        ),
+        ("cost = { by = 'path', '//x' = 2, '*' = 1 }", Some("write `/x`")),
+        (
+            "match = { path = ['/search/*', '*.php', '/a%20b', '/%*', '/.*', '/a;x', '/A/', ''] }",
+            None,
+        ),
+        ("match = { route = '//x' }", None),
+    ] {
+        let found = warnings(&of("", field));
+        let found: Vec<_> = found.iter().map(|it| &*it.message).collect();
+        match message {
+            Some(message) => assert!(found.len() == 1 && found[0].contains(message), "{found:?}"),
+            None => assert!(found.is_empty(), "{field}: {found:?}"),
+        }
+    }
+    let keeps = "[server]\nencoded_slash = 'keep'\n";
+    assert!(warnings(&of(keeps, "match = { path = '/a%2Fb' }")).is_empty());
+    assert_eq!(warnings(&of(keeps, "match = { path = '/a%2fb' }")).len(), 1);
+}
+
+#[test]
+fn a_note_names_paths_that_a_server_may_treat_alike() {
+    let note = |path: &str| {
+        let rule = |name: &str| {
+            format!("[[rule]]\nname = '{name}'\nmatch = {{ path = {path} }}\ncooldown = '1s'\n")
+        };
+        Policy::from_toml(&format!("{}{}", rule("a"), rule("b"))).unwrap().path_note()
+    };
+    let text = note("'/sign-up'").unwrap();
+    for expected in
+        ["rule `a` matches `/sign-up` only", "`/SIGN-UP`, `/sign-up/` or `/sign-up;x`", "1 more"]
+    {
+        assert!(text.contains(expected), "{text}");
+    }
+    assert_eq!(note("['/sign-up*', '/']"), None);
+}
+
+#[test]
+fn a_replaced_rule_that_does_not_exist() {
+    let found = warnings(&two("cooldown = '1s'\nreplaces = ['b', 'c']", "cooldown = '2s'"));
+    assert_eq!(found.len(), 1);
+    assert!(found[0].message.contains("no rule of the domain has the name `c`"), "{}", found[0]);
+}

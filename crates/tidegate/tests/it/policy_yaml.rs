@@ -441,14 +441,55 @@ fn files_whose_names_begin_with_a_dot_are_skipped() {
 }
 
 #[test]
-fn replaces_is_warned_about() {
-    let text = "domain: d
+fn a_limit_replaces_others_of_the_same_call() {
+    let desk = Desk::new(
+        "domain: d
 descriptors:
-  - key: k
-    rate_limit: {unit: day, requests_per_unit: 1, name: a, replaces: [{name: b}]}
-";
-    let parsed = Policy::load("f.yaml", text.as_bytes()).expect("a warning only");
-    assert!(parsed.warnings[0].to_string().contains("4:70: warning: `replaces` is not supported"));
+  - {key: all, rate_limit: {unit: day, requests_per_unit: 2, name: all}}
+  - {key: other, rate_limit: {unit: day, requests_per_unit: 2, name: all}}
+  - {key: plan, value: big, rate_limit: {unit: day, requests_per_unit: 5, name: b, replaces: [{name: all}]}}
+  - {key: plan, value: free, rate_limit: {unlimited: true, replaces: [{name: all}]}}
+",
+    );
+    let passes = |descriptors: &[(&str, &str)]| {
+        let names: Vec<_> = descriptors.iter().map(|it| DescriptorNames::new([it.0])).collect();
+        let attributes: Vec<Vec<_>> = (names.iter().zip(descriptors).enumerate())
+            .map(|(number, (names, entry))| names.attributes([*entry], number).collect())
+            .collect();
+        let requests: Vec<_> = attributes.iter().map(|it| Request::new("d", it)).collect();
+        let check = || desk.engine.check_together(&requests).wait().unwrap().is_allowed();
+        (0..20).take_while(|_| check()).count()
+    };
+    assert_eq!(passes(&[("all", "x"), ("plan", "big")]), 5);
+    assert_eq!(passes(&[("plan", "free"), ("all", "x"), ("other", "x")]), 20);
+    assert_eq!(passes(&[("all", "x")]), 2, "nothing was counted");
+    assert_eq!(passes(&[("all", "x"), ("plan", "none")]), 0);
+    assert_eq!(passes(&[("other", "x")]), 2);
+}
+
+#[test]
+fn what_a_limit_replaces_is_checked() {
+    let text = |replaces: &str| {
+        let limit = format!("{{unit: day, requests_per_unit: 1, name: a, replaces: {replaces}}}");
+        format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {limit}\n")
+    };
+    for (replaces, expected) in [
+        ("[{name: a}]", "4:71: error: the limit replaces itself"),
+        ("[{name: ''}]", "4:71: error: the replaced limit has no `name`"),
+        ("[{}]", "error: the replaced limit has no `name`"),
+        ("[b]", "a replaced limit is a mapping"),
+        ("b", "`replaces` is a list"),
+        ("[{name: b, unit: day}]", "unknown field `unit`"),
+    ] {
+        let error = Policy::load("f.yaml", text(replaces).as_bytes()).expect_err(replaces);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    let parsed = Policy::load("f.yaml", text("[{name: b}]").as_bytes()).expect("a warning only");
+    let warning = parsed.warnings[0].to_string();
+    assert!(
+        warning.contains("4:71: warning: no limit of the domain has the name `b`"),
+        "{warning}"
+    );
 }
 
 #[test]
@@ -489,4 +530,47 @@ descriptors:
     assert!(Policy::load("f.yaml", format!("- &a0 []\n{deep}").as_bytes()).is_err());
     assert!(Policy::load("f.yaml", "[".repeat(1 << 20).as_bytes()).is_err());
     assert!(Policy::load("f.yaml", "{a: ".repeat(1 << 18).as_bytes()).is_err());
+}
+
+#[test]
+fn a_wildcard_may_be_anywhere_in_a_value() {
+    let desk = Desk::new(
+        "domain: d
+descriptors:
+  - {key: path, rate_limit: {unit: day, requests_per_unit: 9}}
+  - {key: path, value: '/v*/sign-up', rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: path, value: '*.php*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: path, value: '/v1/a*b*', rate_limit: {unit: day, requests_per_unit: 3}}
+",
+    );
+    let passes = |value| desk.passes("d", &[("path", value)]);
+    assert_eq!([passes("/v1/sign-up"), passes("/v2/sign-up"), passes("/v/sign-up")], [1, 1, 1]);
+    assert_eq!([passes("/a.php"), passes("/b.php?x")], [2, 0], "they share a counter");
+    assert_eq!([passes("/v1/ab"), passes("/v1/axxbxx"), passes("/v1/a")], [3, 3, 9]);
+    assert_eq!(passes("/v1/sign-up/"), 9);
+}
+
+#[test]
+fn no_rule_is_listed_that_the_file_does_not_have() {
+    let envoy = "domain: d
+descriptors:
+  - {key: a, value: x, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]}
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 2}}
+";
+    let limitador =
+        "- {namespace: d, max_value: 2, seconds: 9, conditions: [\"a != 'x'\"], name: n}";
+    for (text, names) in [(envoy, &["a_x.b", "a"][..]), (limitador, &["n"]), ("domain: d", &[])] {
+        let desk = Desk::new(text);
+        let attributes = [("a", "x")];
+        let explained = desk.engine.explain(&Request::new("d", &attributes)).unwrap();
+        let found: Vec<_> = explained.rules.iter().map(|it| &*it.rule).collect();
+        assert_eq!(found, names);
+        let text = explained.to_string();
+        assert!(!text.contains("nothing else") && !text.contains("not 1"), "{text}");
+        let tallies = desk.engine.tallies();
+        assert_eq!(tallies.iter().map(|it| &*it.rule).collect::<Vec<_>>(), names);
+        let native = Policy::from_toml("[[rule]]\nname = 'r'\ncooldown = '1s'\n").unwrap();
+        let changes = desk.engine.replace_policy("test", native);
+        assert_eq!(changes.len(), names.len() + 1, "{changes:?}");
+    }
 }

@@ -26,8 +26,7 @@ fn parameter_is_found_by_the_pattern() {
 
 #[test]
 fn values_are_decoded() {
-    assert_eq!(decoded("a%2Fb%20%C3%AB").as_deref(), Some("a/b ë"));
-    for wrong in ["%", "%1", "%zz", "%ff", "%+1"] {
-        assert_eq!(decoded(wrong), None, "{wrong}");
+    for (raw, text) in [("a%2Fb%20%C3%AB", "a/b ë"), ("%FF%25", "%ff%"), ("plain", "plain")] {
+        assert_eq!(decoded(raw), text);
     }
 }

@@ -38,6 +38,10 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Rule {
         rule.reserve_for = reserve_for;
     }
     rule.charge_refused = table.boolean("charge_refused").unwrap_or(false);
+    rule.quota_mode = table.boolean("quota_mode").unwrap_or(false);
+    for name in table.list("replaces").unwrap_or_default() {
+        rule.replaces.extend(table.text_in("replaces", name).map(Into::into));
+    }
     read_choices(table, &mut rule);
     rule
 }

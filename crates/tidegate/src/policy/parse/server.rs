@@ -6,6 +6,7 @@ use super::reader::TableReader;
 use crate::policy::pattern::read_network;
 use crate::policy::server::{Listen, Secret, ServerConfig, Unmatched};
 use crate::policy::text::{TextError, quoted};
+use crate::request_path::EncodedSlash;
 use crate::table::WhenFull;
 
 pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerConfig {
@@ -27,6 +28,10 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerConfig {
         unix_rate: table.rate("unix_rate"),
         headers: table.choice("headers").map(Into::into),
         user_header: table.parsed("user_header", read_header_name),
+        encoded_slash: match table.choice("encoded_slash") {
+            Some("keep") => EncodedSlash::Keep,
+            _ => EncodedSlash::Decode,
+        },
         hides_keys: table.choice("log_keys") == Some("hashed"),
         max_connections: table.integer("max_connections"),
         max_connections_per_peer: table.integer("max_connections_per_peer"),

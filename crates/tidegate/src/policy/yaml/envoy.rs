@@ -1,7 +1,7 @@
 //! Files of envoyproxy/ratelimit: a tree of descriptors per domain.
 //!
 //! A request descends the tree, one entry for each level: at each it takes the node with its key
-//! and value, else the first whose value ends in `*` and matches, else the one with the key alone,
+//! and value, else the first whose value has a `*` and matches, else the one with the key alone,
 //! and it never backtracks. Here every node with a limit is a rule that finds entries by their
 //! positions, and all rules of the domain are one group, in the order in which a request would find
 //! them. A node from which a request must not fall through to a later one gets a rule that limits
@@ -46,8 +46,10 @@ pub(super) fn read(
     }
     let nodes = fields.get("descriptors").map_or_else(Vec::new, |it| nodes(it, 1, report));
     let before = found.len();
-    let mut rules = RuleBuilder { domain, report, found, names, bytes: 0 };
+    let named = NamedLimits::default();
+    let mut rules = RuleBuilder { domain, report, found, names, named, bytes: 0 };
     rules.add(&nodes, &mut Vec::new());
+    rules.resolve_replaced();
     if rules.found.len() == before && !rules.report.has_errors() {
         rules.add_nothing(document);
     }
@@ -59,14 +61,24 @@ struct DescriptorNode {
     value: Option<String>,
     limit: Option<RateLimit>,
     children: Vec<DescriptorNode>,
-    mode: Mode,
+    mode: DescriptorMode,
     /// Whether all values that it matches share one counter.
     is_shared: bool,
     span: Range<usize>,
 }
 
+/// What a denial of a descriptor means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DescriptorMode {
+    Enforce,
+    Shadow,
+    Quota,
+}
+
 struct RateLimit {
     name: Option<String>,
+    /// The names of the limits that it replaces.
+    replaces: Vec<SpannedName>,
     grant: Granted,
 }
 
@@ -87,7 +99,7 @@ impl DescriptorNode {
     fn rank(&self) -> Rank {
         match self.value.as_deref() {
             None => Rank::Bare,
-            Some(value) if value.ends_with('*') => Rank::Wildcard,
+            Some(value) if value.contains('*') => Rank::Wildcard,
             Some(_) => Rank::Exact,
         }
     }
@@ -109,12 +121,24 @@ impl DescriptorNode {
     }
 }
 
+/// A name, and where the file has it.
+type SpannedName = (String, Range<usize>);
+
+/// Limits by the names in the file, which need not be unique.
+#[derive(Default)]
+struct NamedLimits {
+    rules: HashMap<String, Vec<String>>,
+    /// The indexes of the rules that replace others, and the names of those.
+    replacing: Vec<(usize, Vec<SpannedName>)>,
+}
+
 /// Makes rules of a tree.
 struct RuleBuilder<'a> {
     domain: String,
     report: &'a mut DiagnosticSink,
     found: &'a mut Vec<ImportedRule>,
     names: &'a mut UniqueNames,
+    named: NamedLimits,
     /// How many bytes the paths of all rules have; each rule has its whole path.
     bytes: usize,
 }
@@ -166,6 +190,12 @@ impl<'a> RuleBuilder<'a> {
         path: &[&DescriptorNode],
     ) {
         let name = self.name(limit.name.as_deref(), path);
+        if let Some(given) = &limit.name {
+            self.named.rules.entry(given.clone()).or_default().push(name.clone());
+        }
+        if !limit.replaces.is_empty() {
+            self.named.replacing.push((self.found.len(), limit.replaces.clone()));
+        }
         let names = || (1..).zip(path).map(|(position, it)| DescriptorNames::at(position, &it.key));
         let mut rule = match limit.grant {
             Granted::Unlimited => Rule::new(&name, second_of(1)),
@@ -187,15 +217,40 @@ impl<'a> RuleBuilder<'a> {
         let count =
             condition(DescriptorNames::ENTRIES, Pattern::Equals(path.len().to_string().into()));
         rule.conditions = std::iter::once(count).chain(conditions(path)).collect();
-        let rule = rule.mode(descriptor.mode).charge_refused();
+        let rule = match descriptor.mode {
+            DescriptorMode::Enforce => rule,
+            DescriptorMode::Shadow => rule.mode(Mode::Shadow),
+            DescriptorMode::Quota => rule.quota_mode(),
+        };
+        let rule = rule.charge_refused();
         self.push(rule, &descriptor.span);
+    }
+
+    /// Gives the rules that replace others the names that those got.
+    fn resolve_replaced(&mut self) {
+        for (index, replaced) in std::mem::take(&mut self.named.replacing) {
+            let mut names = Vec::new();
+            for (name, span) in replaced {
+                match self.named.rules.get(&name) {
+                    Some(rules) => names.extend(rules.iter().map(|name| Box::from(&**name))),
+                    None => {
+                        let message = format!("no limit of the domain has the name `{name}`");
+                        let problem = RawDiagnostic::new(Severity::Warning, span, message);
+                        self.report.push(problem);
+                    }
+                }
+            }
+            if let Some(found) = self.found.get_mut(index) {
+                found.rule.replaces = names;
+            }
+        }
     }
 
     /// A rule that limits nothing: its key needs an attribute that no request has.
     fn add_dead_end(&mut self, descriptor: &DescriptorNode, path: &[&DescriptorNode]) {
         let name = self.name(Some(&format!("{}, and nothing else", labels(path))), path);
         let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
-        rule.key = Key { parts: vec![KeyPart::Text(ABSENT_ATTRIBUTE.into())] };
+        rule.key = Key::of_placeholder();
         rule.conditions = conditions(path).collect();
         self.push(rule, &descriptor.span);
     }
@@ -209,7 +264,7 @@ impl<'a> RuleBuilder<'a> {
         self.report.push(problem);
         let name = self.names.reserve(&self.domain, "no limit", "");
         let mut rule = Rule::new(&name, second_of(1)).missing(Missing::Skip);
-        rule.key = Key { parts: vec![KeyPart::Text(ABSENT_ATTRIBUTE.into())] };
+        rule.key = Key::of_placeholder();
         self.push(rule, &document.span);
     }
 
@@ -285,20 +340,14 @@ fn node(item: &Node, depth: usize, report: &mut DiagnosticSink) -> Option<Descri
         return None;
     };
     let value = fields.text("value", report).filter(|value| !value.is_empty());
-    let is_odd =
-        |value: &&String| value.strip_suffix('*').is_some_and(|prefix| prefix.contains('*'));
-    if let Some(value) = value.as_ref().filter(is_odd) {
-        let message = format!("`{value}` has more than one `*`");
-        report.error(item.span.clone(), message).hint =
-            Some("a value that ends in `*` cannot have another one".into());
-    }
     if let Err(error) = attribute_name(&key) {
         report.error(item.span.clone(), error.message);
     }
-    let is_shadow = fields.flag("shadow_mode", report) || fields.flag("quota_mode", report);
+    let (is_shadow, is_quota) =
+        (fields.flag("shadow_mode", report), fields.flag("quota_mode", report));
     let is_shared = fields.flag("share_threshold", report);
-    if is_shared && !value.as_ref().is_some_and(|value| value.ends_with('*')) {
-        let message = "`share_threshold` is for values that end in `*`";
+    if is_shared && !value.as_ref().is_some_and(|value| value.contains('*')) {
+        let message = "`share_threshold` is for values with a `*`";
         report.error(item.span.clone(), message);
     }
     fields.flag("detailed_metric", report);
@@ -310,7 +359,11 @@ fn node(item: &Node, depth: usize, report: &mut DiagnosticSink) -> Option<Descri
         children: fields
             .get("descriptors")
             .map_or_else(Vec::new, |it| nodes(it, depth + 1, report)),
-        mode: if is_shadow { Mode::Shadow } else { Mode::Enforce },
+        mode: match (is_shadow, is_quota) {
+            (true, _) => DescriptorMode::Shadow,
+            (false, true) => DescriptorMode::Quota,
+            (false, false) => DescriptorMode::Enforce,
+        },
         is_shared,
         span: item.span.clone(),
     })
@@ -322,18 +375,14 @@ fn rate_limit(limit: &Node, report: &mut DiagnosticSink) -> Option<RateLimit> {
     }
     let fields = fields(limit, "a rate limit", &LIMIT_FIELDS, report)?;
     let name = fields.text("name", report).filter(|name| !name.is_empty());
-    if let Some(replaces) = fields.get("replaces").filter(|it| !it.is_nothing()) {
-        let message = "`replaces` is not supported: both limits apply".to_owned();
-        let mut problem = RawDiagnostic::new(Severity::Warning, replaces.span.clone(), message);
-        problem.hint = Some("write a descriptor for what the other limit must not count".into());
-        report.push(problem);
-    }
+    let replaces = fields.get("replaces").filter(|it| !it.is_nothing());
+    let replaces = replaces.map_or_else(Vec::new, |it| replaced(it, name.as_deref(), report));
     let unit = fields.get("unit").filter(|unit| !unit.is_nothing());
     if fields.flag("unlimited", report) {
         if let Some(unit) = unit {
             report.error(unit.span.clone(), "an unlimited rate limit has no `unit`");
         }
-        return Some(RateLimit { name, grant: Granted::Unlimited });
+        return Some(RateLimit { name, replaces, grant: Granted::Unlimited });
     }
     let Some(unit) = unit else {
         report.error(limit.span.clone(), "the rate limit has no `unit`").hint = Some(units());
@@ -346,16 +395,38 @@ fn rate_limit(limit: &Node, report: &mut DiagnosticSink) -> Option<RateLimit> {
     };
     // An absent maximum is 0 there.
     let Some(max) = fields.get("requests_per_unit").filter(|max| !max.is_nothing()) else {
-        return Some(RateLimit { name, grant: Granted::PerUnit(0, unit) });
+        return Some(RateLimit { name, replaces, grant: Granted::PerUnit(0, unit) });
     };
     match max.text().and_then(number::whole) {
-        Some(max) => Some(RateLimit { name, grant: Granted::PerUnit(max, unit) }),
+        Some(max) => Some(RateLimit { name, replaces, grant: Granted::PerUnit(max, unit) }),
         None => {
             let message = "`requests_per_unit` is a whole number from 0 to 4294967295";
             report.error(max.span.clone(), message);
             None
         }
     }
+}
+
+/// The names of the limits that a limit replaces.
+fn replaced(list: &Node, own: Option<&str>, report: &mut DiagnosticSink) -> Vec<SpannedName> {
+    let NodeValue::List(items) = &*list.value else {
+        report.error(list.span.clone(), format!("`replaces` is a list, not {}", list.kind()));
+        return Vec::new();
+    };
+    let mut names = Vec::new();
+    for item in items {
+        let Some(fields) = fields(item, "a replaced limit", &["name"], report) else { continue };
+        match fields.text("name", report).filter(|name| !name.is_empty()) {
+            None => {
+                report.error(item.span.clone(), "the replaced limit has no `name`");
+            }
+            Some(name) if Some(&*name) == own => {
+                report.error(item.span.clone(), "the limit replaces itself");
+            }
+            Some(name) => names.push((name, item.span.clone())),
+        }
+    }
+    names
 }
 
 fn units() -> String {
@@ -378,8 +449,6 @@ const DESCRIPTOR_FIELDS: [&str; 10] = [
 const LIMIT_FIELDS: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
 /// The group of all rules of a domain.
 const GROUP: &str = "descriptors";
-/// An attribute that no request has.
-const ABSENT_ATTRIBUTE: &str = "a descriptor that is listed";
 /// As many as a native file may have.
 const MOST_RULES: usize = 250_000;
 /// Some hundred bytes for each of them.

@@ -92,7 +92,7 @@ fn read_limit(
         let name_of_rule = names.reserve(&domain, &format!("{name}, not {number}"), "");
         let mut rule = Rule::new(&name_of_rule, Limit::Window(window));
         rule.conditions = vec![conditions];
-        rule.key.parts = vec![KeyPart::Text(ABSENT_ATTRIBUTE.into())];
+        rule.key = Key::of_placeholder();
         let rule = rule.missing(Missing::Skip).domain(&domain).group(&name);
         found.push(ImportedRule { rule, span: item.span.clone() });
     }
@@ -258,5 +258,3 @@ const FIELDS: [&str; 7] =
     ["namespace", "max_value", "seconds", "conditions", "variables", "name", "id"];
 /// About 292 years.
 const MOST_SECONDS: u64 = i64::MAX as u64 / 1_000_000_000;
-/// An attribute that no request has.
-const ABSENT_ATTRIBUTE: &str = "a limit that applies";

@@ -1,8 +1,11 @@
+//! Bytes of a client as text.
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Bytes as text, with invalid UTF-8 as `%ff`: invalid bytes must not look like absent ones.
-pub(crate) fn percent_utf8(bytes: &[u8]) -> Cow<'_, str> {
+#[must_use]
+pub fn percent_utf8(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }
