@@ -91,6 +91,32 @@ fn damage_is_reported_and_repaired() {
 }
 
 #[test]
+fn short_log_is_damage_and_repair_says_what_it_gives_up() {
+    let folder = store("ledger-short");
+    let file = folder.join("state/0000000001.log");
+    let whole = std::fs::read(&file).unwrap();
+    let used = whole.iter().rposition(|byte| *byte != 0).unwrap();
+    for len in [used - 10, used / 2, 64, 0] {
+        std::fs::write(&file, &whole[..len]).unwrap();
+        let _ = tidegate_in(&folder, &["ledger", "state", "check"])
+            .with(1)
+            .out(&["a process cannot start: 0000000001.log is damaged at byte"]);
+    }
+    std::fs::write(&file, &whole[..used - 10]).unwrap();
+    let _ = tidegate_in(&folder, &["ledger", "state", "totals"])
+        .with(1)
+        .out(&["granted"])
+        .err(&["the totals are incomplete", "0000000001.log"]);
+    let _ = tidegate_in(&folder, &["ledger", "state", "repair"]).with(0).out(&[
+        "cut 0000000001.log at byte",
+        "what followed is lost",
+        "damaged-1",
+    ]);
+    let _ = tidegate_in(&folder, &["ledger", "state", "check"]).with(0);
+    let _ = tidegate_in(&folder, &["ledger", "state", "totals"]).with(0).out(&["granted"]);
+}
+
+#[test]
 fn erase_removes_names_and_keeps_totals() {
     let folder = store("ledger-erase");
     let erase = ["ledger", "state", "erase", "user=ada"];

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate::durable::{self, Disk, FileOptions, FileStore, Filter, Ledger, OpenError};
+use tidegate::durable::{self, Disk, FileOptions, FileStore, Filter, Ledger, OpenError, TotalsBy};
 use tidegate::policy::Policy;
 use tidegate::testing::CrashDisk;
 use tidegate::{Engine, ManualClock, Request, Timestamp};
@@ -182,9 +182,30 @@ fn entries_after_damage_in_an_old_segment_are_listed() {
     let second = logs(&damaged)[1].clone();
     damaged.get_mut(&second).unwrap()[100] ^= 1;
     let disk: Arc<dyn Disk> = Arc::new(CrashDisk::with_contents(damaged));
-    let entries = Ledger::on(Arc::clone(&disk)).entries(&Filter::new()).unwrap();
+    assert_listed(&disk, 15);
+}
+
+/// Fails unless one error is reported, and at least this many entries are listed, up to the last.
+fn assert_listed(disk: &Arc<dyn Disk>, least: usize) {
+    let entries = Ledger::on(Arc::clone(disk)).entries(&Filter::new()).unwrap();
     let (read, broken): (Vec<_>, Vec<_>) = entries.partition(Result::is_ok);
-    assert_eq!(broken.len(), 1);
+    assert_eq!(broken.len(), 1, "{broken:?}");
     let last = read.last().unwrap().as_ref().unwrap();
-    assert!(read.len() > 15 && last.bookings.len() == 1, "{}", read.len());
+    assert!(read.len() >= least && last.bookings.len() == 1, "{}", read.len());
+    let totals = Ledger::on(Arc::clone(disk)).readable_totals(&Filter::new(), TotalsBy::Rule);
+    let totals = totals.unwrap();
+    assert_eq!(totals.unreadable.len(), 1, "{totals:?}");
+    assert_eq!(totals.totals[0].1.granted, read.len() as u64, "{totals:?}");
+}
+
+#[test]
+fn entries_beside_a_broken_header_or_a_missing_segment_are_listed() {
+    let whole = files(25, 700, false);
+    let second = logs(&whole)[1].clone();
+    let mut damaged = whole.clone();
+    damaged.get_mut(&second).unwrap()[30] ^= 1;
+    assert_listed(&(Arc::new(CrashDisk::with_contents(damaged)) as _), 10);
+    let mut lost = whole;
+    lost.remove(&second);
+    assert_listed(&(Arc::new(CrashDisk::with_contents(lost)) as _), 10);
 }

@@ -66,7 +66,7 @@ impl FileStoreInner {
         self.take_snapshot().map_err(erasing_failed)?;
         let chain = Segments::read(&*self.disk, 0)?;
         for link in chain.links() {
-            if link.counts_len.is_some() {
+            if link.end.len().is_some() {
                 let file = FileKind::Log.file_name(link.header.number);
                 blank_segment(&*self.disk, &file, link.header.first_batch, found)?;
             }

@@ -16,8 +16,8 @@ pub(super) struct LogReader {
     disk: Arc<dyn Disk>,
     links: VecDeque<SegmentLink>,
     segment: Option<OpenSegment>,
-    /// Why the beginning is missing, until that is reported.
-    missing: Option<OpenError>,
+    /// Segments that are missing or cannot be read, until that is reported.
+    damage: Vec<OpenError>,
 }
 
 /// A segment that is being read.
@@ -31,16 +31,16 @@ struct OpenSegment {
 
 impl LogReader {
     pub(super) fn new(disk: Arc<dyn Disk>) -> Result<Self, OpenError> {
-        let chain = Segments::read(&*disk, 0)?;
+        let chain = Segments::read_readable(&*disk, 0)?;
         let links = chain.links().iter().copied().collect();
-        Ok(Self { disk, links, segment: None, missing: chain.missing() })
+        Ok(Self { disk, links, segment: None, damage: chain.damage() })
     }
 
     /// Calls a function for the records of one more batch; `false` at the end. After an error it
     /// continues with the next segment.
     pub(super) fn read_batch(&mut self, mut then: impl FnMut(Record)) -> Result<bool, OpenError> {
-        if let Some(missing) = self.missing.take() {
-            return Err(missing);
+        if !self.damage.is_empty() {
+            return Err(self.damage.remove(0));
         }
         let mut segment = match self.segment.take() {
             Some(segment) => segment,

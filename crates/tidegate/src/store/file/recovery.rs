@@ -51,7 +51,7 @@ pub(super) fn recover(disk: &dyn Disk, bounds: StoreBounds) -> Result<Recovered,
         let what = "the log begins earlier, and there is no snapshot";
         return Err(OpenError::Damaged { file, at: 0, what });
     }
-    let log_len = chain.links().iter().filter_map(|link| link.counts_len).sum::<u64>();
+    let log_len = chain.links().iter().filter_map(|link| link.end.len()).sum::<u64>();
     let log_len = log_len + finish.from.end.len;
     replay.finish(finish, log_len)
 }

@@ -12,7 +12,7 @@ use super::frame::{
 use super::ledger::{Filter, Ledger};
 use super::own;
 use super::recovery::{newest_snapshot, recover};
-use super::segments::{SegmentLink, read_header, segment_numbers, successor};
+use super::segments::{CountedEnd, SegmentLink, read_header, segment_numbers, successor};
 use crate::store::StoreBounds;
 use crate::table::WhenFull;
 
@@ -249,10 +249,10 @@ impl Repair<'_> {
         let file = FileKind::Log.file_name(number);
         let mut bytes = self.read(&file)?;
         let header = read_header(self.disk, number)?;
-        let counts_len = successor(self.disk, number)?.map(|next| next.after.len);
-        let link = SegmentLink { header, counts_len };
+        let end = CountedEnd::of(successor(self.disk, number)?);
+        let link = SegmentLink { header, end };
         let (mut lost, mut cut_at) = (Vec::new(), None);
-        if let Some(len) = counts_len.and_then(|len| usize::try_from(len).ok()) {
+        if let Some(len) = end.len().and_then(|len| usize::try_from(len).ok()) {
             bytes.resize(len, 0);
         }
         loop {
@@ -264,7 +264,7 @@ impl Repair<'_> {
             if !is_first && link.damage(&batches).is_none() {
                 break;
             }
-            let (to, count) = match (batches.next_whole(), counts_len) {
+            let (to, count) = match (batches.next_whole(), end.len()) {
                 _ if batches.next().is_some() => (batches.position(), 1),
                 (Some((to, number)), _) => (to, number - next),
                 (None, Some(_)) => (bytes.len(), 1),

@@ -19,16 +19,28 @@ pub(super) struct Segments {
     from: u64,
     /// A number that no file has had.
     next_segment: u64,
+    /// Headers that cannot be read, and segments that are missing between others.
+    unreadable: Vec<OpenError>,
     /// The segment before the first one, if there was one and it is missing.
-    missing: Option<u64>,
+    missing: Option<OpenError>,
 }
 
 /// One segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentLink {
     pub(super) header: FileHeader,
-    /// How many of its bytes count, by the header of the next segment; `None` for the last one.
-    pub(super) counts_len: Option<u64>,
+    pub(super) end: CountedEnd,
+}
+
+/// How many bytes of a segment count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CountedEnd {
+    /// As many as the header of the next segment has.
+    At(u64),
+    /// It is the last one: as many as can be read.
+    Open,
+    /// Its successor cannot be read, so neither is known how many they are.
+    Unknown,
 }
 
 /// How the log ends.
@@ -43,43 +55,56 @@ pub(super) struct LogEnd {
 }
 
 impl Segments {
-    /// The segments from number `from` on; 0 for all of them.
+    /// The segments from number `from` on; 0 for all of them. All of them must be there, but for
+    /// those before a snapshot.
     pub(super) fn read(disk: &dyn Disk, from: u64) -> Result<Self, OpenError> {
+        let segments = Self::read_readable(disk, from)?;
+        segments.unreadable.first().cloned().map_or(Ok(segments), Err)
+    }
+
+    /// The segments whose headers can be read.
+    pub(super) fn read_readable(disk: &dyn Disk, from: u64) -> Result<Self, OpenError> {
         let numbers = segment_numbers(disk)?;
         let next_segment = numbers.last().map_or(1, |last| last + 1);
-        let mut headers = BTreeMap::new();
+        let (mut headers, mut unreadable) = (BTreeMap::new(), Vec::new());
         for number in numbers.into_iter().filter(|number| *number >= from) {
-            headers.insert(number, read_header(disk, number)?);
+            match read_header(disk, number) {
+                Ok(header) => {
+                    headers.insert(number, header);
+                }
+                Err(error @ OpenError::Damaged { .. }) => unreadable.push(error),
+                Err(error) => return Err(error),
+            }
         }
-        let mut links = Vec::new();
+        let (mut links, mut missing) = (Vec::new(), None);
         let mut next = headers.last_key_value().map(|(number, _)| *number);
-        let (mut counts_len, mut missing) = (None, None);
+        let mut end = CountedEnd::Open;
         while let Some(number) = next {
             let Some(header) = headers.get(&number).copied() else {
-                if headers.range(..number).next().is_none() {
+                next = headers.range(..number).next_back().map(|(older, _)| *older);
+                if next.is_none() {
                     // A start needs only what follows a snapshot, an audit needs all of it.
                     missing = Some(number);
                     break;
                 }
-                return Err(OpenError::Damaged {
-                    file: FileKind::Log.file_name(number),
-                    at: 0,
-                    what: "the segment is missing, or its header is broken",
-                });
+                if unreadable.is_empty() {
+                    unreadable.push(missing_segment(number));
+                }
+                end = CountedEnd::Unknown;
+                continue;
             };
-            links.push(SegmentLink { header, counts_len });
-            counts_len = Some(header.after.len);
+            links.push(SegmentLink { header, end });
+            end = CountedEnd::At(header.after.len);
             next = (header.after.number != 0 && number > from).then_some(header.after.number);
         }
         links.reverse();
-        Ok(Self { links, from, next_segment, missing })
+        let missing = missing.map(missing_segment);
+        Ok(Self { links, from, next_segment, unreadable, missing })
     }
 
-    /// Why the ledger is incomplete, if its beginning is missing.
-    pub(super) fn missing(&self) -> Option<OpenError> {
-        let what = "the segment is missing, and with it entries and names of keys";
-        let file = FileKind::Log.file_name(self.missing?);
-        Some(OpenError::Damaged { file, at: 0, what })
+    /// Why the ledger is incomplete: segments that cannot be read, and a beginning that is missing.
+    pub(super) fn damage(&self) -> Vec<OpenError> {
+        self.missing.iter().chain(&self.unreadable).cloned().collect()
     }
 
     pub(super) fn links(&self) -> &[SegmentLink] {
@@ -120,10 +145,10 @@ impl Segments {
             if let Some(what) = link.damage(&batches) {
                 return Err(position.damaged(what));
             }
-            finish.is_torn = link.counts_len.is_none() && batches.ending() == BatchesEnd::Torn;
-            (finish.from.end, finish.from.next_batch) = match link.counts_len {
-                Some(len) => (SegmentEnd { number, len }, batches.next_number()),
-                None => proof.durable,
+            finish.is_torn = link.end == CountedEnd::Open && batches.ending() == BatchesEnd::Torn;
+            (finish.from.end, finish.from.next_batch) = match link.end {
+                CountedEnd::At(len) => (SegmentEnd { number, len }, batches.next_number()),
+                CountedEnd::Open | CountedEnd::Unknown => proof.durable,
             };
             finish.unproven = proof.unproven;
         }
@@ -186,9 +211,8 @@ impl SegmentLink {
             if self.damage(&batches).is_none() || tries == READS {
                 return Ok((self, bytes));
             }
-            if self.counts_len.is_none() {
-                let next = successor(disk, self.header.number)?;
-                self.counts_len = next.map(|next| next.after.len);
+            if self.end == CountedEnd::Open {
+                self.end = CountedEnd::of(successor(disk, self.header.number)?);
             }
         }
     }
@@ -200,21 +224,42 @@ impl SegmentLink {
 
     /// The bytes that count.
     pub(super) fn counted<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        let len = self.counts_len.and_then(|len| usize::try_from(len).ok());
+        let len = self.end.len().and_then(|len| usize::try_from(len).ok());
         len.and_then(|len| bytes.get(..len)).unwrap_or(bytes)
     }
 
     /// What is wrong after the last readable batch.
     pub(super) fn damage(&self, batches: &Batches<'_>) -> Option<&'static str> {
-        match (self.counts_len, batches.ending()) {
-            (Some(len), _) if batches.position() as u64 == len => None,
-            (Some(_), _) | (None, BatchesEnd::Damaged) => Some("a durable batch cannot be read"),
-            (None, BatchesEnd::Short) => {
+        const UNREADABLE: &str = "a durable batch cannot be read";
+        match (self.end, batches.ending()) {
+            (CountedEnd::At(len), _) => (batches.position() as u64 != len).then_some(UNREADABLE),
+            (_, BatchesEnd::Damaged) => Some(UNREADABLE),
+            (CountedEnd::Open, BatchesEnd::Short) => {
                 Some("the file was cut short here, or its successor is missing")
             }
-            (None, BatchesEnd::Clean | BatchesEnd::Torn) => None,
+            _ => None,
         }
     }
+}
+
+impl CountedEnd {
+    /// The end of a segment with this successor.
+    pub(super) fn of(successor: Option<FileHeader>) -> Self {
+        successor.map_or(Self::Open, |next| Self::At(next.after.len))
+    }
+
+    /// How many bytes count, if that is known.
+    pub(super) fn len(self) -> Option<u64> {
+        match self {
+            Self::At(len) => Some(len),
+            Self::Open | Self::Unknown => None,
+        }
+    }
+}
+
+fn missing_segment(number: u64) -> OpenError {
+    let what = "the segment is missing, and with it entries and names of keys";
+    OpenError::Damaged { file: FileKind::Log.file_name(number), at: 0, what }
 }
 
 /// The numbers of all segments, the oldest first.

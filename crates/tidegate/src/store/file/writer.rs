@@ -160,7 +160,7 @@ impl SegmentWriter {
             let frame = frame(self.next_batch, self.synced_batch, &self.unwritten);
             if segment.lacks_space(&frame) {
                 self.syncs += 1;
-                segment.fill(&frame, self.sizes.fill_len)?;
+                segment.allocate(&frame, self.sizes.fill_len)?;
             }
             segment.write(&frame)?;
             self.written_len += frame.len() as u64;
@@ -260,11 +260,9 @@ impl CurrentSegment {
 
     /// Writes the header, the first records and the space after them.
     fn begin(&mut self, header: &FileHeader, batch: &[u8], fill_len: u64) -> io::Result<()> {
-        let mut bytes = [&header.to_bytes(), batch].concat();
-        self.len = bytes.len() as u64;
-        self.filled_len = self.len + SPACE_AFTER as u64 + fill_len;
-        bytes.resize(usize::try_from(self.filled_len).map_err(io::Error::other)?, 0);
-        self.file.write_at(0, &bytes)?;
+        let bytes = [&header.to_bytes(), batch].concat();
+        self.fill(&bytes, fill_len)?;
+        self.write(&bytes)?;
         self.sync()
     }
 
@@ -283,14 +281,27 @@ impl CurrentSegment {
     }
 
     /// Allocates space for a batch and for what follows it, and syncs it.
-    fn fill(&mut self, batch: &[u8], fill_len: u64) -> io::Result<()> {
-        let end = self.len + (batch.len() + SPACE_AFTER) as u64 + fill_len;
-        let zeros = vec![0; usize::try_from(end - self.filled_len).map_err(io::Error::other)?];
-        self.file.write_at(self.filled_len, &zeros)?;
-        self.filled_len = end;
+    fn allocate(&mut self, batch: &[u8], fill_len: u64) -> io::Result<()> {
+        self.fill(batch, fill_len)?;
         let synced = self.file.sync();
         self.has_failed_to_sync |= synced.is_err();
         synced
+    }
+
+    /// Fills the space for a batch and for what follows it with zeros. On a disk that is nearly
+    /// full it is only as much as is needed, which is slower.
+    fn fill(&mut self, batch: &[u8], fill_len: u64) -> io::Result<()> {
+        let least = self.len + (batch.len() + SPACE_AFTER) as u64;
+        let zeros = |end: u64| usize::try_from(end - self.filled_len).map(|len| vec![0; len]);
+        let ahead = zeros(least + fill_len).map_err(io::Error::other)?;
+        let needed = zeros(least).map_err(io::Error::other)?;
+        if self.file.write_at(self.filled_len, &ahead).is_ok() {
+            self.filled_len = least + fill_len;
+            return Ok(());
+        }
+        self.file.write_at(self.filled_len, &needed)?;
+        self.filled_len = least;
+        Ok(())
     }
 
     fn write(&mut self, batch: &[u8]) -> io::Result<()> {
