@@ -7,6 +7,7 @@ use serde::Serialize;
 use tidegate::{AnyStore, Clock, Engine, Timestamp};
 
 use crate::audit::AuditTrail;
+use crate::connections::Connections;
 use crate::policy_watcher::Reload;
 use crate::resp::ThrottleTables;
 use crate::settings::Settings;
@@ -22,6 +23,7 @@ pub(crate) struct Daemon {
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
     pub(crate) top: Top,
+    pub(crate) connections: Connections,
     /// Buckets outside the policy, of RESP.
     pub(crate) throttles: ThrottleTables,
     /// The status of policy reloads.
@@ -55,6 +57,7 @@ impl Daemon {
         Self {
             started_at: engine.clock().now(),
             top: Top::new(settings.hides_keys),
+            connections: Connections::new(&settings.bounds),
             throttles: ThrottleTables::new(settings.policy.server()),
             metrics: Metrics::default(),
             reload: Reload::default(),

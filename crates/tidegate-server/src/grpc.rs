@@ -15,16 +15,19 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidegate_proto::rls::{self, Message, RateLimitRequest};
 
 use crate::accept::{Connection, Protocol, ShutdownSignal};
+use crate::connections::Permit;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use crate::rls::RlsError;
 use body::ResponseBody;
+use calls::Calls;
 use health_reflection::AuxiliaryServices;
 use message::{MessageBudget, MessageError, framed, read_message};
 use preface::PrefacedStream;
 use write_stall::{TrackedBody, WriteProgress};
 
 mod body;
+mod calls;
 mod deadline_body;
 mod health;
 mod health_reflection;
@@ -74,14 +77,17 @@ impl Protocol for Grpc {
             },
             () = shutdown.wanted() => return,
         };
+        let calls = Arc::new(Calls::default());
         let service = service_fn(|request: Request<Incoming>| {
             let (shared, responses) = (Arc::clone(&self.shared), Arc::clone(&responses));
+            let (permit, call) = (Arc::clone(&permit), calls.begin());
             async move {
                 Ok::<_, Infallible>(if request.uri().path() == rls::SHOULD_RATE_LIMIT {
-                    let response = should_rate_limit(&shared, request).await;
-                    response.map(|body| TrackedBody::tracked(body, responses))
+                    let response = should_rate_limit(&shared, &permit, request).await;
+                    response.map(|body| TrackedBody::tracked(body, call, responses))
                 } else {
-                    shared.others.handle(request).await.map(TrackedBody::untracked)
+                    let response = shared.others.handle(request).await;
+                    response.map(|body| TrackedBody::untracked(body, call))
                 })
             }
         });
@@ -106,6 +112,10 @@ impl Protocol for Grpc {
                 http.as_mut().graceful_shutdown();
                 http.await
             }
+            () = calls.idle_for(bounds.idle_time) => {
+                http.as_mut().graceful_shutdown();
+                tokio::time::timeout(bounds.write_time, http).await.unwrap_or(Ok(()))
+            }
             () = responses.stalled_for(bounds.write_time) => Ok(()),
             () = writes.stalled_for(bounds.write_time) => Ok(()),
         };
@@ -113,12 +123,12 @@ impl Protocol for Grpc {
             daemon.metrics.listener(Listener::Grpc).malformed.add(1);
             tracing::debug!(listener = "grpc", %error, "connection failed");
         }
-        drop(permit);
     }
 }
 
 async fn should_rate_limit(
     shared: &GrpcContext,
+    permit: &Permit,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let GrpcContext { daemon, room, .. } = shared;
@@ -138,8 +148,10 @@ async fn should_rate_limit(
     let Ok(call) = RateLimitRequest::decode(read.bytes.clone()) else {
         return malformed(daemon, MessageError::NotAMessage);
     };
+    permit.begin_request();
     let since = daemon.now();
     let response = crate::rls::handle(daemon, Listener::Grpc, &call).await;
+    permit.end_request();
     daemon.observe_durations(Listener::Grpc, since, 1);
     match response {
         Ok(response) => {

@@ -49,12 +49,11 @@ impl Http {
 impl Protocol for Http {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit } = connection;
-        let watch = &PhaseTracker::new(self.daemon.settings.bounds);
+        let watch = &PhaseTracker::new(self.daemon.settings.bounds, permit);
         let exchange =
             ConnectionContext { daemon: &self.daemon, peer, shutdown: shutdown.clone(), watch };
         let service = service_fn(|request| exchange.handle(request));
         serve_connection(&self.daemon, Listener::Http, (io, watch), shutdown, service).await;
-        drop(permit);
     }
 }
 

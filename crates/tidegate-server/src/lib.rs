@@ -32,6 +32,7 @@ mod accept;
 mod admin;
 mod audit;
 mod body;
+mod connections;
 mod daemon;
 mod grpc;
 mod http;

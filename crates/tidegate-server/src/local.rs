@@ -117,7 +117,7 @@ impl Local {
     }
 
     async fn serve_connection(&self, peer: &PeerCredentials, connection: Connection) -> Ended {
-        let Connection { io, mut shutdown, permit: _permit, .. } = connection;
+        let Connection { io, mut shutdown, permit, .. } = connection;
         let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
         loop {
             let frame = tokio::select! {
@@ -127,7 +127,10 @@ impl Local {
                 () = shutdown.wanted() => return Ended::Stopping,
             };
             let reply = match frame {
-                Ok(frame) => self.handle(peer, frame).await,
+                Ok(frame) => {
+                    permit.begin_request();
+                    self.handle(peer, frame).await
+                }
                 Err(ended) => return ended,
             };
             for frame in &reply.frames {
@@ -135,6 +138,7 @@ impl Local {
                     return ended;
                 }
             }
+            permit.end_request();
             if reply.next == Next::Close {
                 return Ended::Dismissed;
             }

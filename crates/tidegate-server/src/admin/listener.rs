@@ -137,10 +137,9 @@ enum AdminBody {
 impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit } = connection;
-        let watch = &PhaseTracker::new(self.daemon.settings.bounds);
+        let watch = &PhaseTracker::new(self.daemon.settings.bounds, permit);
         let service = service_fn(|request| self.tracked(watch, peer, request));
         serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;
-        drop(permit);
     }
 }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use hyper::body::{Body, Frame, SizeHint};
 
+use super::calls::OpenCall;
+
 /// Counters of writes that were begun, and finished by the peer.
 #[derive(Debug, Default)]
 pub(crate) struct WriteProgress {
@@ -44,19 +46,20 @@ impl WriteProgress {
 #[derive(Debug)]
 pub(crate) struct TrackedBody<B> {
     body: B,
+    _call: OpenCall,
     progress: Option<Arc<WriteProgress>>,
 }
 
 impl<B> TrackedBody<B> {
     /// A response that the peer must read in time.
-    pub(crate) fn tracked(body: B, progress: Arc<WriteProgress>) -> Self {
+    pub(crate) fn tracked(body: B, call: OpenCall, progress: Arc<WriteProgress>) -> Self {
         progress.begin();
-        Self { body, progress: Some(progress) }
+        Self { body, _call: call, progress: Some(progress) }
     }
 
     /// A response without a time limit, such as a stream.
-    pub(crate) const fn untracked(body: B) -> Self {
-        Self { body, progress: None }
+    pub(crate) const fn untracked(body: B, call: OpenCall) -> Self {
+        Self { body, _call: call, progress: None }
     }
 }
 

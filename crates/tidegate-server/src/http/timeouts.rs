@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use crate::connections::Permit;
 use crate::settings::Bounds;
 
 /// The phase of a connection: what it waits for.
@@ -27,6 +29,13 @@ pub(crate) enum ConnectionPhase {
     Writing,
 }
 
+impl ConnectionPhase {
+    /// Whether a whole request has arrived and its response is not sent yet.
+    const fn has_request(self) -> bool {
+        matches!(self, Self::Deciding | Self::Writing)
+    }
+}
+
 /// The current phase of a connection, with its time-out.
 ///
 /// The timer is reset only when a connection waits in a phase with a shorter time-out than the one
@@ -37,15 +46,21 @@ pub(crate) struct PhaseTracker {
     /// The phase in the lowest bits, above it the number of finished requests.
     moment: AtomicU64,
     bounds: Bounds,
+    permit: Arc<Permit>,
 }
 
 impl PhaseTracker {
-    pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { moment: AtomicU64::new(0), bounds }
+    pub(crate) fn new(bounds: Bounds, permit: Arc<Permit>) -> Self {
+        Self { moment: AtomicU64::new(0), bounds, permit }
     }
 
     /// Enters a phase.
     pub(crate) fn enter(&self, phase: ConnectionPhase) {
+        match (self.phase().has_request(), phase.has_request()) {
+            (false, true) => self.permit.begin_request(),
+            (true, false) => self.permit.end_request(),
+            _ => {}
+        }
         let finished = self.moment.load(Ordering::Relaxed) / PHASES;
         let finished = finished.wrapping_add(u64::from(phase == ConnectionPhase::Idle));
         self.moment.store(finished.wrapping_mul(PHASES) + phase as u64, Ordering::Relaxed);

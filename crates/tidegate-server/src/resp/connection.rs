@@ -67,6 +67,7 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             }
             Event::End => break,
         }
+        permit.begin_request();
         loop {
             let used = session.handle(&mut arguments, input.arrived(), &mut replies).await;
             input.consume(used);
@@ -81,6 +82,7 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
                 break;
             }
         }
+        permit.end_request();
         if session.is_leaving() {
             break;
         }

@@ -21,6 +21,7 @@ mod http_support;
 mod http_time_outs;
 mod local;
 mod local_bad_input;
+mod permits;
 mod policy_watcher;
 mod resp;
 mod rls_outages;

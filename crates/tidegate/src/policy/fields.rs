@@ -317,11 +317,15 @@ pub(crate) static SERVER: Section = Section {
             ValueKind::Choice(&["plain", "hashed"]),
             "How keys are shown in logs. Default: \"plain\".",
         ),
-        optional("max_connections", COUNT, "Maximum concurrent connections. Default: 10000."),
+        optional(
+            "max_connections",
+            COUNT,
+            "Maximum concurrent connections of each listener. Default: 10000.",
+        ),
         optional(
             "max_connections_per_peer",
             COUNT,
-            "Maximum concurrent connections of one address or user. Default: half of all.",
+            "Maximum concurrent connections of one address to one listener. Default: a quarter of all.",
         ),
         optional(
             "max_keys",

@@ -153,13 +153,13 @@ impl ServerConfig {
         self.hides_keys
     }
 
-    /// The maximum of concurrent connections.
+    /// The maximum of concurrent connections of each listener.
     #[must_use]
     pub const fn max_connections(&self) -> Option<u64> {
         self.max_connections
     }
 
-    /// The maximum of concurrent connections of one address, or of one user of this machine.
+    /// The maximum of concurrent connections of one address to one listener.
     #[must_use]
     pub const fn max_connections_per_peer(&self) -> Option<u64> {
         self.max_connections_per_peer
