@@ -162,6 +162,8 @@ pub(crate) async fn accept(
                 () = protocol.serve(connection) => {}
                 () = state.closing() => {}
             }
+            // Calls of the connection may run in tasks of their own.
+            state.close();
         });
     }
 }

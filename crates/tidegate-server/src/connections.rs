@@ -1,14 +1,18 @@
 //! The open connections of all listeners: their permits, and which one is closed to make room.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tidegate::{Cooldown, Limiter};
 use tokio::sync::Notify;
 
 use crate::accept::PeerId;
+use crate::byte_budget::{BudgetKind, ByteBudget};
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use crate::settings::Bounds;
@@ -23,6 +27,12 @@ pub(crate) struct Connections {
     listeners: [Mutex<OpenConnections>; Listener::ALL.len()],
     /// Numbers activity in the order of time.
     activity: AtomicU64,
+    /// In the order of [`BudgetKind::ALL`].
+    budgets: [ByteBudget; BudgetKind::ALL.len()],
+    /// Held while connections are closed for a budget.
+    relieving: Mutex<()>,
+    /// Limits the warnings.
+    warnings: Limiter<str, Cooldown>,
 }
 
 /// The open connections of a listener.
@@ -72,22 +82,44 @@ pub(crate) struct ConnectionState {
     busy: AtomicU32,
     is_closing: AtomicBool,
     close: Notify,
+    /// The bytes it holds of each budget.
+    held: [AtomicUsize; BudgetKind::ALL.len()],
+}
+
+/// Which connections may be closed for a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Victims {
+    /// Those without a request in work.
+    WithoutRequest,
+    All,
 }
 
 impl ConnectionState {
     /// Closes the connection as soon as its task is polled.
     pub(crate) fn close(&self) {
-        self.is_closing.store(true, Ordering::Relaxed);
-        self.close.notify_one();
+        self.is_closing.store(true, Ordering::SeqCst);
+        self.close.notify_waiters();
     }
 
-    /// Waits until the connection is to be closed. One task may wait.
+    /// Waits until the connection is to be closed.
     pub(crate) async fn closing(&self) {
-        self.close.notified().await;
+        // Before the flag is read, so that no signal is lost.
+        let signal = self.close.notified();
+        if !self.is_closing() {
+            signal.await;
+        }
     }
 
-    fn is_idle(&self) -> bool {
-        self.busy.load(Ordering::Relaxed) == 0 && !self.is_closing.load(Ordering::Relaxed)
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
+    }
+
+    fn held(&self, kind: BudgetKind) -> usize {
+        self.held[kind as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -128,8 +160,71 @@ impl Permit {
     }
 }
 
+/// The bytes that a connection holds.
+impl Permit {
+    /// Sets how many bytes the connection holds.
+    pub(crate) fn hold(&self, kind: BudgetKind, bytes: usize) {
+        let held = self.state.held(kind);
+        if bytes > held {
+            self.charge(kind, bytes - held);
+        } else {
+            self.release(kind, held - bytes);
+        }
+    }
+
+    /// Adds bytes. Beyond the budget the connections that hold the most are closed.
+    pub(crate) fn charge(&self, kind: BudgetKind, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        self.state.held[kind as usize].fetch_add(bytes, Ordering::Relaxed);
+        self.daemon.connections.budget(kind).add(bytes);
+        if self.is_over(kind) {
+            let victims = match kind {
+                BudgetKind::Received => Victims::WithoutRequest,
+                BudgetKind::Unsent => Victims::All,
+            };
+            self.relieve(kind, victims);
+        }
+    }
+
+    /// Removes bytes, at most those that the connection holds.
+    pub(crate) fn release(&self, kind: BudgetKind, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let held = &self.state.held[kind as usize];
+        let less = |held: usize| Some(held.saturating_sub(bytes));
+        let before = held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let released = before.unwrap_or(0).min(bytes);
+        self.daemon.connections.budget(kind).subtract(released);
+    }
+
+    /// Whether all connections together hold more than the budget.
+    pub(crate) fn is_over(&self, kind: BudgetKind) -> bool {
+        self.daemon.connections.budget(kind).excess() > 0
+    }
+
+    /// Closes connections until the rest is within the budget, those that hold the most first.
+    pub(crate) fn relieve(&self, kind: BudgetKind, victims: Victims) {
+        let connections = &self.daemon.connections;
+        let closed = connections.relieve(kind, victims);
+        for (listener, count) in Listener::ALL.into_iter().zip(closed) {
+            self.daemon.metrics.listener(listener).closed_for_budget[kind as usize].add(count);
+        }
+        let closed: u64 = closed.into_iter().sum();
+        if closed > 0 && connections.warnings.check(kind.name()).is_allowed() {
+            let budget = kind.name();
+            tracing::warn!(budget, closed, "connections closed: the byte budget is exceeded");
+        }
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
+        for kind in BudgetKind::ALL {
+            self.release(kind, usize::MAX);
+        }
         self.daemon.connections.lock(self.listener).remove(self.number);
         self.daemon.metrics.listener(self.listener).closed.add(1);
     }
@@ -147,7 +242,46 @@ impl Connections {
                 peers: HashMap::new(),
             })
         });
-        Self { listeners, activity: AtomicU64::new(0) }
+        Self {
+            listeners,
+            activity: AtomicU64::new(0),
+            budgets: [bounds.received_bytes, bounds.unsent_bytes].map(ByteBudget::new),
+            relieving: Mutex::new(()),
+            warnings: Limiter::new(Cooldown::new(WARN_EVERY).expect("the cooldown is not zero")),
+        }
+    }
+
+    pub(crate) fn budget(&self, kind: BudgetKind) -> &ByteBudget {
+        &self.budgets[kind as usize]
+    }
+
+    /// Closes connections until the others are within the budget; returns how many of each listener
+    /// it were.
+    fn relieve(&self, kind: BudgetKind, victims: Victims) -> [u64; Listener::ALL.len()] {
+        let mut closed = [0; Listener::ALL.len()];
+        let Ok(_one_at_a_time) = self.relieving.try_lock() else { return closed };
+        let mut excess = self.budget(kind).excess();
+        let mut holders = Vec::new();
+        for listener in Listener::ALL {
+            for (_, state) in self.lock(listener).open.values() {
+                let held = state.held(kind);
+                if state.is_closing() {
+                    excess = excess.saturating_sub(held);
+                } else if held > 0 && (victims == Victims::All || !state.is_busy()) {
+                    holders.push((Reverse(held), listener, Arc::clone(state)));
+                }
+            }
+        }
+        holders.sort_unstable_by_key(|(held, ..)| *held);
+        for (Reverse(held), listener, state) in holders {
+            if excess == 0 {
+                break;
+            }
+            state.close();
+            closed[listener as usize] += 1;
+            excess = excess.saturating_sub(held);
+        }
+        closed
     }
 
     fn open(&self, listener: Listener, peer: Peer) -> Option<(u64, Arc<ConnectionState>)> {
@@ -181,7 +315,8 @@ impl OpenConnections {
         if (self.open.len() as u64) < max {
             return true;
         }
-        let idle = self.open.iter().filter(|(_, (_, state))| state.is_idle());
+        let is_idle = |state: &ConnectionState| !state.is_busy() && !state.is_closing();
+        let idle = self.open.iter().filter(|(_, (_, state))| is_idle(state));
         let longest = idle.min_by_key(|(_, (_, state))| state.active_at.load(Ordering::Relaxed));
         let Some((&number, (_, state))) = longest else { return false };
         state.close();
@@ -210,6 +345,8 @@ impl OpenConnections {
 
 /// One in this many permits is for peers that have no connection yet.
 const NEW_PEERS: u64 = 8;
+/// How often there is a warning for a budget.
+const WARN_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

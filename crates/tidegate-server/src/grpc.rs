@@ -29,10 +29,12 @@ use write_stall::{TrackedBody, WriteProgress};
 mod body;
 mod calls;
 mod deadline_body;
+mod frame_heads;
 mod health;
 mod health_reflection;
 mod message;
 mod preface;
+mod stream_bytes;
 mod write_stall;
 
 /// The protocol of the gRPC listener: HTTP/2.
@@ -65,7 +67,7 @@ impl Protocol for Grpc {
         let bounds = daemon.settings.bounds;
         let (writes, responses) =
             (Arc::new(WriteProgress::default()), Arc::new(WriteProgress::default()));
-        let preface = PrefacedStream::new(io, Arc::clone(&writes));
+        let preface = PrefacedStream::new(io, Arc::clone(&writes), Arc::clone(&permit));
         let preface = tokio::time::timeout(bounds.head_time, preface);
         let io = tokio::select! {
             stream = preface => match stream {
@@ -84,10 +86,10 @@ impl Protocol for Grpc {
             async move {
                 Ok::<_, Infallible>(if request.uri().path() == rls::SHOULD_RATE_LIMIT {
                     let response = should_rate_limit(&shared, &permit, request).await;
-                    response.map(|body| TrackedBody::tracked(body, call, responses))
+                    response.map(|body| TrackedBody::tracked(body, (call, permit), responses))
                 } else {
                     let response = shared.others.handle(request).await;
-                    response.map(|body| TrackedBody::untracked(body, call))
+                    response.map(|body| TrackedBody::untracked(body, (call, permit)))
                 })
             }
         });
@@ -135,7 +137,7 @@ async fn should_rate_limit(
     if let Some(rejection) = reject_head(&request) {
         return rejection;
     }
-    let read = read_message(request.into_body(), MESSAGE_BYTES, room);
+    let read = read_message(request.into_body(), MESSAGE_BYTES, (room, permit.state()));
     let read = match tokio::time::timeout(daemon.settings.bounds.request_time, read).await {
         Ok(Ok(read)) => read,
         Ok(Err(error)) => return malformed(daemon, error),

@@ -19,6 +19,7 @@ pub use socket_path::default_socket;
 
 use crate::accept::{self, Connection, Protocol};
 use crate::admin::{Principal, Role};
+use crate::byte_budget::BudgetKind;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use socket_limits::SocketDenial;
@@ -133,11 +134,13 @@ impl Local {
                 }
                 Err(ended) => return ended,
             };
+            permit.hold(BudgetKind::Unsent, reply.frames.iter().map(Vec::len).sum());
             for frame in &reply.frames {
                 if let Err(ended) = frames.send(frame).await {
                     return ended;
                 }
             }
+            permit.hold(BudgetKind::Unsent, 0);
             permit.end_request();
             if reply.next == Next::Close {
                 return Ended::Dismissed;

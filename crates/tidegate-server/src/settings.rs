@@ -69,6 +69,10 @@ pub struct Bounds {
     pub body_bytes: usize,
     /// Requests in a batch.
     pub batch: usize,
+    /// Bytes that all connections together may hold of what is being received.
+    pub received_bytes: usize,
+    /// Bytes that all connections together may hold of responses that are not sent yet.
+    pub unsent_bytes: usize,
 }
 
 impl Default for Bounds {
@@ -86,6 +90,8 @@ impl Default for Bounds {
             head_bytes: 16 << 10,
             body_bytes: 1 << 20,
             batch: 1_000,
+            received_bytes: 64 << 20,
+            unsent_bytes: 64 << 20,
         }
     }
 }
@@ -138,6 +144,11 @@ impl Settings {
         if let Some(connections) = server.max_connections() {
             bounds.connections = connections;
         }
+        let bytes = |max: Option<u64>, default| {
+            max.map_or(default, |max| usize::try_from(max).unwrap_or(usize::MAX))
+        };
+        bounds.received_bytes = bytes(server.max_received_bytes(), bounds.received_bytes);
+        bounds.unsent_bytes = bytes(server.max_unsent_bytes(), bounds.unsent_bytes);
         bounds.connections_per_peer = server.max_connections_per_peer();
         Self {
             listeners: Listener::ALL.map(address),

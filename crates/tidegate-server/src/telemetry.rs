@@ -39,6 +39,9 @@ pub(crate) struct ListenerMetrics {
     pub(crate) refused: Counter,
     /// Closed connections.
     pub(crate) closed: Counter,
+    /// Connections closed because a byte budget was exceeded, in the order of
+    /// [`BudgetKind::ALL`](crate::byte_budget::BudgetKind::ALL).
+    pub(crate) closed_for_budget: [Counter; 2],
     /// Malformed requests and connections.
     pub(crate) malformed: Counter,
     /// Durations of requests, from being read to the response being ready.

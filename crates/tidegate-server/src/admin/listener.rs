@@ -46,7 +46,7 @@ impl AdminHttp {
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         watch.enter(ConnectionPhase::Body);
         let reply = self.handle(peer, request).await;
-        watch.enter(ConnectionPhase::Writing);
+        watch.respond(&reply);
         Ok(reply)
     }
 

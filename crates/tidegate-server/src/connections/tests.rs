@@ -20,7 +20,7 @@ fn peer(address: &str) -> Peer {
 }
 
 fn is_closing(permit: &Permit) -> bool {
-    permit.state.is_closing.load(Ordering::Relaxed)
+    permit.state.is_closing()
 }
 
 #[test]

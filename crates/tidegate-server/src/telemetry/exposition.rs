@@ -7,6 +7,7 @@ use tidegate::policy::Mode;
 use tidegate_proto::resp::ThrottleDialect;
 
 use super::{Metrics, Verdicts};
+use crate::byte_budget::BudgetKind;
 use crate::daemon::Daemon;
 use crate::listener::Listener;
 
@@ -18,6 +19,7 @@ impl Daemon {
         let mut text = Exposition::default();
         self.write_decisions(&mut text);
         self.metrics.write_listeners(&mut text);
+        self.write_budgets(&mut text);
         self.write_table(&mut text);
         self.write_throttles(&mut text);
         self.write_disk(&mut text);
@@ -101,6 +103,25 @@ impl Daemon {
         let name = "tidegate_policy_is_current";
         text.family(name, "gauge", "1 if the policy file in its current form is in force, else 0.");
         text.sample(name, &[], u64::from(status.is_current()));
+    }
+
+    fn write_budgets(&self, text: &mut Exposition) {
+        let name = "tidegate_budget_bytes";
+        text.family(name, "gauge", "Bytes that connections hold: being received, or not yet sent.");
+        for kind in BudgetKind::ALL {
+            let used = self.connections.budget(kind).used() as u64;
+            text.sample(name, &[("budget", kind.name())], used);
+        }
+        let name = "tidegate_connections_closed_for_budget_total";
+        let help = "Number of connections closed, because a byte budget was exceeded.";
+        text.family(name, "counter", help);
+        for listener in Listener::ALL {
+            for kind in BudgetKind::ALL {
+                let count = self.metrics.listener(listener).closed_for_budget[kind as usize].get();
+                let labels = [("listener", listener.name()), ("budget", kind.name())];
+                text.sample(name, &labels, count);
+            }
+        }
     }
 
     fn write_table(&self, text: &mut Exposition) {

@@ -4,6 +4,7 @@
 
 mod admin;
 mod admin_edits;
+mod byte_budgets;
 mod envoy;
 mod grpc;
 mod grpc_bad_input;
