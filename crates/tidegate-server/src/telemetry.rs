@@ -118,12 +118,14 @@ impl Daemon {
             return;
         }
         let key = report.key_of(request).map(|key| TopKey::new(&key, self.settings.hides_keys));
+        let (retry_after_ms, retry) = crate::body::retry(report.wait());
         tracing::debug!(
-            %listener,
-            domain = ?request.domain(),
+            listener = listener.name(),
+            domain = request.domain(),
             rule = report.rule(),
             key = key.map(|key| key.describe()),
-            wait = ?report.wait(),
+            retry_after_ms,
+            retry,
             "denied"
         );
     }
