@@ -31,6 +31,7 @@ pub(crate) struct Daemon {
     /// Changes at run time.
     pub(crate) audit: Arc<AuditTrail>,
     started_at: Timestamp,
+    started_wall: Timestamp,
 }
 
 /// A handle to the daemon: each connection has one.
@@ -54,8 +55,9 @@ pub(crate) struct Readiness {
 
 impl Daemon {
     pub(crate) fn new(engine: DaemonEngine, settings: Settings) -> Self {
-        Self {
+        let daemon = Self {
             started_at: engine.clock().now(),
+            started_wall: engine.clock().wall(),
             top: Top::new(settings.hides_keys),
             connections: Connections::new(&settings.bounds),
             throttles: ThrottleTables::new(settings.policy.server()),
@@ -64,7 +66,14 @@ impl Daemon {
             audit: AuditTrail::of(&engine),
             engine,
             settings,
-        }
+        };
+        daemon.know_domains();
+        daemon
+    }
+
+    /// When the daemon started, by the wall clock.
+    pub(crate) fn started_wall(&self) -> Timestamp {
+        self.started_wall
     }
 
     /// How long the daemon has been running.

@@ -7,6 +7,7 @@ use tidegate_proto::resp::{Arguments, Replies, Version, parse};
 use super::commands::{self, CommandKind, CommandSpec};
 use super::transaction::{RunningTransaction, Transaction};
 use super::{connection_commands, policy_commands};
+use crate::accept::PeerId;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 
@@ -15,6 +16,7 @@ use crate::listener::Listener;
 pub(super) struct Session {
     pub(super) daemon: SharedDaemon,
     pub(super) number: u64,
+    pub(super) peer: PeerId,
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
     pub(super) auth: AuthState,
@@ -37,10 +39,11 @@ pub(super) enum AuthState {
 }
 
 impl Session {
-    pub(super) fn new(daemon: &SharedDaemon, number: u64) -> Self {
+    pub(super) fn new(daemon: &SharedDaemon, number: u64, peer: PeerId) -> Self {
         let mut session = Self {
             daemon: Arc::clone(daemon),
             number,
+            peer,
             version: Version::default(),
             name: Vec::new(),
             auth: AuthState::Unauthenticated,

@@ -24,6 +24,7 @@ impl Daemon {
         self.write_throttles(&mut text);
         self.write_disk(&mut text);
         self.write_reloads(&mut text);
+        self.write_process(&mut text);
         text.family("tidegate_build_info", "gauge", "Version of the daemon; the value is 1.");
         text.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         text.family("tidegate_uptime_seconds", "gauge", "Seconds since the daemon started.");
@@ -49,12 +50,8 @@ impl Daemon {
                 text.sample(name, &labels, count);
             }
         }
+        self.write_unmatched(text);
         let single = [
-            (
-                "tidegate_unmatched_total",
-                "Number of requests that no rule matched.",
-                &self.metrics.unmatched,
-            ),
             ("tidegate_banned_total", "Number of requests denied by a ban.", &self.metrics.banned),
             (
                 "tidegate_outages_total",
@@ -171,13 +168,16 @@ impl Daemon {
 impl Metrics {
     fn write_listeners(&self, text: &mut Exposition) {
         type Counted = fn(&super::ListenerMetrics) -> &super::Counter;
-        let counters: [(_, _, Counted); 3] = [
+        let counters: [(_, _, Counted); 4] = [
             ("tidegate_connections_total", "Number of accepted connections.", |it| &it.accepted),
             (
                 "tidegate_connections_refused_total",
                 "Number of connections refused, because there were too many.",
                 |it| &it.refused,
             ),
+            ("tidegate_wrong_secrets_total", "Number of wrong passwords and tokens.", |it| {
+                &it.wrong_secrets
+            }),
             ("tidegate_malformed_total", "Number of malformed requests and connections.", |it| {
                 &it.malformed
             }),
