@@ -54,9 +54,11 @@ struct GrpcContext {
 impl Grpc {
     pub(crate) async fn new(daemon: SharedDaemon, shutdown: ShutdownSignal) -> Self {
         let others = AuxiliaryServices::new(Arc::clone(&daemon), shutdown).await;
-        Self {
-            shared: Arc::new(GrpcContext { daemon, room: MessageBudget::new(ROOM_BYTES), others }),
-        }
+        // A part of the budget for everything that is received, so that a client with many large
+        // messages waits, and is not closed.
+        let room_bytes = (daemon.settings.bounds.received_bytes / 4).max(MESSAGE_BYTES);
+        let room = MessageBudget::new(room_bytes.min(ROOM_BYTES_MAX));
+        Self { shared: Arc::new(GrpcContext { daemon, room, others }) }
     }
 }
 
@@ -242,7 +244,7 @@ const MESSAGE_BYTES: usize = 4 << 20;
 /// The most descriptors and entries in a message that is not small.
 const MOST_PARTS: usize = 2_048;
 /// The most bytes of messages at a time, small ones not counted.
-const ROOM_BYTES: usize = 32 << 20;
+const ROOM_BYTES_MAX: usize = 32 << 20;
 /// The window of a stream: bytes that a call may send before it is read.
 const STREAM_BYTES: u32 = 16 << 10;
 /// Calls that wait for the message budget must not block calls that have it.
