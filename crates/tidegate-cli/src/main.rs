@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+mod memory;
+
 fn main() -> ExitCode {
+    memory::start();
     tidegate_cli::main()
 }

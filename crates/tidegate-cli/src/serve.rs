@@ -9,48 +9,55 @@ use tidegate_server::{Listener, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::args::{ServeArgs, is_stdin};
+use crate::args::{LogFormat, ServeArgs, is_stdin};
 use crate::input;
 use crate::io::{Exit, Io};
 
+mod log_filter;
 mod logging;
 mod notify;
 
 /// Serves until a signal stops the daemon.
 pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> {
+    logging::init(args.log, args.log_level);
     let policy = match &args.policy {
         None => demo(),
         Some(path) => match input::policy(path, io.stdin) {
             Ok(parsed) => {
                 for warning in parsed.warnings {
-                    writeln!(io.stderr, "{warning}")?;
+                    match args.log {
+                        LogFormat::Text => writeln!(io.stderr, "{warning}")?,
+                        LogFormat::Json => tracing::warn!(warning = warning.to_string(), "policy"),
+                    }
                 }
                 parsed.policy
             }
-            Err(why) => {
-                writeln!(io.stderr, "{why}")?;
-                return Ok(Exit::Error);
-            }
+            Err(why) => return cannot_start(args, io, &why.to_string()),
         },
     };
     let settings = match settings(args, policy) {
         Ok(settings) => settings,
-        Err(why) => {
-            writeln!(io.stderr, "error: {why}")?;
-            return Ok(Exit::Error);
-        }
+        Err(why) => return cannot_start(args, io, &format!("error: {why}")),
     };
-    logging::init(args.log, args.log_level);
     let runtime = match runtime(args.threads) {
         Ok(runtime) => runtime,
         Err(error) => {
-            writeln!(io.stderr, "error: cannot start threads: {error}")?;
-            return Ok(Exit::Error);
+            return cannot_start(args, io, &format!("error: cannot start threads: {error}"));
         }
     };
     let served = runtime.block_on(serve(args, settings, io));
     shut_down(runtime);
+    logging::report_left_out();
     served
+}
+
+/// Reports why the daemon cannot start: as text for people, or as an event where events are JSON.
+fn cannot_start(args: &ServeArgs, io: &mut Io<'_>, error: &str) -> Result<Exit, io::Error> {
+    match args.log {
+        LogFormat::Text => writeln!(io.stderr, "{error}")?,
+        LogFormat::Json => tracing::error!(error, "cannot start"),
+    }
+    Ok(Exit::Error)
 }
 
 /// Ends the threads without waiting for a stuck one: the store is synced by then.
@@ -66,10 +73,7 @@ async fn serve(args: &ServeArgs, settings: Settings, io: &mut Io<'_>) -> io::Res
     let mut signals = Signals::listen()?;
     let server = match Server::start(settings).await {
         Ok(server) => server,
-        Err(error) => {
-            writeln!(io.stderr, "error: {error}")?;
-            return Ok(Exit::Error);
-        }
+        Err(error) => return cannot_start(args, io, &format!("error: {error}")),
     };
     print_listeners(args, &server, io.stderr)?;
     notify::ready();

@@ -1,24 +1,23 @@
-//! The accept loop of all listeners, and the permits of connections.
+//! The accept loop of all listeners.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate::policy::{Limit, Policy, Rule, Slots};
-use tidegate::{Cooldown, Engine, Lease, Request};
+use tidegate::{Cooldown, Limiter};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::UCred;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 
+use crate::connections::Permit;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
-use crate::settings::Bounds;
 
 /// A protocol that serves connections.
 pub(crate) trait Protocol: Send + Sync + 'static {
@@ -36,21 +35,7 @@ pub(crate) struct Connection {
     pub(crate) peer: PeerId,
     pub(crate) shutdown: ShutdownSignal,
     /// Returned when it is dropped, with the connection.
-    pub(crate) permit: Permit,
-}
-
-/// The right to be connected, counted in the metrics.
-#[derive(Debug)]
-pub(crate) struct Permit {
-    listener: Listener,
-    daemon: SharedDaemon,
-    _lease: Lease,
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.daemon.metrics.listener(self.listener).closed.add(1);
-    }
+    pub(crate) permit: Arc<Permit>,
 }
 
 /// The peer of a connection.
@@ -149,7 +134,6 @@ pub(crate) async fn accept(
     mut shutdown: ShutdownSignal,
 ) {
     let protocol = Arc::new(protocol);
-    let listener = context.listener;
     loop {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
@@ -159,8 +143,9 @@ pub(crate) async fn accept(
             Ok(accepted) => accepted,
             Err(error) => {
                 if !is_of_one_connection(&error) {
-                    if context.limits.may_warn().await {
-                        tracing::error!(%listener, %error, "cannot accept connections");
+                    if context.may_warn() {
+                        let listener = context.listener.name();
+                        tracing::error!(listener, %error, "cannot accept connections");
                     }
                     // Out of descriptors or memory: connections that close free some.
                     tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
@@ -168,10 +153,18 @@ pub(crate) async fn accept(
                 continue;
             }
         };
-        let Some(permit) = context.take_permit(peer).await else { continue };
+        let Some(permit) = context.take_permit(peer) else { continue };
+        let state = Arc::clone(permit.state());
         let connection = Connection { io, peer, shutdown: shutdown.clone(), permit };
         let protocol = Arc::clone(&protocol);
-        tokio::spawn(async move { protocol.serve(connection).await });
+        tokio::spawn(async move {
+            tokio::select! {
+                () = protocol.serve(connection) => {}
+                () = state.closing() => {}
+            }
+            // Calls of the connection may run in tasks of their own.
+            state.close();
+        });
     }
 }
 
@@ -188,101 +181,34 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// The permits for connections: a bound in total and per peer; some are reserved for admins.
-#[derive(Clone, Debug)]
-pub(crate) struct ConnectionLimits {
-    engine: Engine,
-}
-
-impl ConnectionLimits {
-    pub(crate) fn new(bounds: &Bounds) -> Self {
-        let slots = |max| Limit::Slots(Slots::new(max).queue(0).expires(FOR_EVER));
-        let rules = [
-            Rule::new("peer", slots(bounds.connections_per_peer))
-                .key(["peer"])
-                .expect("`peer` is a valid attribute"),
-            Rule::new("all", slots(bounds.connections)),
-            Rule::new("admins", slots(bounds.admin_connections)).domain(ADMIN),
-            Rule::new("admin", slots(bounds.admin_connections.div_ceil(2)))
-                .domain(ADMIN)
-                .key(["peer"])
-                .expect("`peer` is a valid attribute"),
-            Rule::new("users", slots(bounds.local_connections)).domain(LOCAL),
-            Rule::new("user", slots(bounds.local_connections.div_ceil(2)))
-                .domain(LOCAL)
-                .key(["peer"])
-                .expect("`peer` is a valid attribute"),
-            Rule::new(
-                "warnings",
-                Limit::Cooldown(Cooldown::new(WARN_EVERY).expect("the cooldown is not zero")),
-            )
-            .domain(WARNINGS),
-        ];
-        Self { engine: Engine::new(Policy::new(rules).expect("the rules are valid")) }
-    }
-
-    async fn take(&self, listener: Listener, peer: PeerId) -> Option<Lease> {
-        let name = match peer {
-            PeerId::Address(address) => one_peer(address.ip()).to_string(),
-            PeerId::Process(process) => format!("user {}", process.uid()),
-        };
-        let attributes = [("peer", name.as_str())];
-        let domain = match listener {
-            Listener::Admin => ADMIN,
-            Listener::Unix => LOCAL,
-            Listener::Http | Listener::Grpc | Listener::Resp => Rule::DEFAULT_DOMAIN,
-        };
-        let request = Request::new(domain, &attributes);
-        let permit = self.engine.acquire(&request, Some(Duration::ZERO)).await.ok();
-        if permit.is_none() {
-            self.warn(listener, &name).await;
-        }
-        permit
-    }
-
-    /// Warns of refused connections, at most once per [`WARN_EVERY`].
-    async fn warn(&self, listener: Listener, peer: &str) {
-        if self.may_warn().await {
-            tracing::warn!(%listener, peer, "connections refused: too many");
-        }
-    }
-
-    async fn may_warn(&self) -> bool {
-        let may = self.engine.check(&Request::new(WARNINGS, &[])).await;
-        may.is_ok_and(|report| report.is_allowed())
-    }
-}
-
-/// The address under which a peer is counted: of IPv6 the /64 network, which one peer usually has
-/// whole.
-fn one_peer(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => {
-            let network = ip.to_bits() & !u128::from(u64::MAX);
-            Ipv6Addr::from_bits(network).into()
-        }
-        ip => ip,
-    }
-}
-
-/// What the accept loop of a listener needs: its name, the daemon and the permits.
+/// What the accept loop of a listener needs.
 #[derive(Debug)]
 pub(crate) struct AcceptContext {
     pub(crate) listener: Listener,
     pub(crate) daemon: SharedDaemon,
-    pub(crate) limits: ConnectionLimits,
+    /// Limits the warnings.
+    warnings: Limiter<str, Cooldown>,
 }
 
 impl AcceptContext {
+    pub(crate) fn new(listener: Listener, daemon: SharedDaemon) -> Self {
+        let warnings = Limiter::new(Cooldown::new(WARN_EVERY).expect("the cooldown is not zero"));
+        Self { listener, daemon, warnings }
+    }
+
     /// A permit for the peer, or `None` if there is none left.
-    async fn take_permit(&self, peer: PeerId) -> Option<Permit> {
-        let metrics = self.daemon.metrics.listener(self.listener);
-        let Some(lease) = self.limits.take(self.listener, peer).await else {
-            metrics.refused.add(1);
-            return None;
-        };
-        metrics.accepted.add(1);
-        Some(Permit { listener: self.listener, daemon: Arc::clone(&self.daemon), _lease: lease })
+    fn take_permit(&self, peer: PeerId) -> Option<Arc<Permit>> {
+        let permit = Permit::take(&self.daemon, self.listener, peer.into());
+        if permit.is_none() && self.may_warn() {
+            let refused = self.daemon.metrics.listener(self.listener).refused.get();
+            let listener = self.listener.name();
+            tracing::warn!(listener, %peer, refused, "connections refused: too many");
+        }
+        permit.map(Arc::new)
+    }
+
+    fn may_warn(&self) -> bool {
+        self.warnings.check("").is_allowed()
     }
 }
 
@@ -344,18 +270,8 @@ impl AsyncWrite for PeerStream {
     }
 }
 
-/// The domain of permits that are reserved for admins.
-const ADMIN: &str = "admin";
-
-/// The domain of permits for the local socket, which admins use too.
-const LOCAL: &str = "local";
-
-/// The domain of warnings about refused connections.
-const WARNINGS: &str = "warnings";
+/// How often a listener warns.
 const WARN_EVERY: Duration = Duration::from_secs(1);
-
-/// A task returns its permit however it ends, so permits need no expiry.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The pause after an error that does not concern one connection alone.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);

@@ -59,7 +59,7 @@ impl AuditTrail {
 
     /// Adds an entry, and logs it.
     pub(crate) fn add(&self, at: Timestamp, actor: &str, act: AuditAction) {
-        tracing::info!(actor, change = %act.describe().escape_debug(), "changed");
+        tracing::info!(actor, change = act.describe(), "changed");
         self.push(at, actor, act);
     }
 

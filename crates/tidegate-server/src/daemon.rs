@@ -7,6 +7,7 @@ use serde::Serialize;
 use tidegate::{AnyStore, Clock, Engine, Timestamp};
 
 use crate::audit::AuditTrail;
+use crate::connections::Connections;
 use crate::policy_watcher::Reload;
 use crate::resp::ThrottleTables;
 use crate::settings::Settings;
@@ -22,6 +23,7 @@ pub(crate) struct Daemon {
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
     pub(crate) top: Top,
+    pub(crate) connections: Connections,
     /// Buckets outside the policy, of RESP.
     pub(crate) throttles: ThrottleTables,
     /// The status of policy reloads.
@@ -29,6 +31,7 @@ pub(crate) struct Daemon {
     /// Changes at run time.
     pub(crate) audit: Arc<AuditTrail>,
     started_at: Timestamp,
+    started_wall: Timestamp,
 }
 
 /// A handle to the daemon: each connection has one.
@@ -52,16 +55,25 @@ pub(crate) struct Readiness {
 
 impl Daemon {
     pub(crate) fn new(engine: DaemonEngine, settings: Settings) -> Self {
-        Self {
+        let daemon = Self {
             started_at: engine.clock().now(),
+            started_wall: engine.clock().wall(),
             top: Top::new(settings.hides_keys),
+            connections: Connections::new(&settings.bounds),
             throttles: ThrottleTables::new(settings.policy.server()),
             metrics: Metrics::default(),
             reload: Reload::default(),
             audit: AuditTrail::of(&engine),
             engine,
             settings,
-        }
+        };
+        daemon.know_domains();
+        daemon
+    }
+
+    /// When the daemon started, by the wall clock.
+    pub(crate) fn started_wall(&self) -> Timestamp {
+        self.started_wall
     }
 
     /// How long the daemon has been running.

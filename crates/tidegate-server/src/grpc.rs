@@ -15,21 +15,26 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidegate_proto::rls::{self, Message, RateLimitRequest};
 
 use crate::accept::{Connection, Protocol, ShutdownSignal};
+use crate::connections::Permit;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use crate::rls::RlsError;
 use body::ResponseBody;
+use calls::Calls;
 use health_reflection::AuxiliaryServices;
 use message::{MessageBudget, MessageError, framed, read_message};
 use preface::PrefacedStream;
 use write_stall::{TrackedBody, WriteProgress};
 
 mod body;
+mod calls;
 mod deadline_body;
+mod frame_heads;
 mod health;
 mod health_reflection;
 mod message;
 mod preface;
+mod stream_bytes;
 mod write_stall;
 
 /// The protocol of the gRPC listener: HTTP/2.
@@ -49,9 +54,11 @@ struct GrpcContext {
 impl Grpc {
     pub(crate) async fn new(daemon: SharedDaemon, shutdown: ShutdownSignal) -> Self {
         let others = AuxiliaryServices::new(Arc::clone(&daemon), shutdown).await;
-        Self {
-            shared: Arc::new(GrpcContext { daemon, room: MessageBudget::new(ROOM_BYTES), others }),
-        }
+        // A part of the budget for everything that is received, so that a client with many large
+        // messages waits, and is not closed.
+        let room_bytes = (daemon.settings.bounds.received_bytes / 4).max(MESSAGE_BYTES);
+        let room = MessageBudget::new(room_bytes.min(ROOM_BYTES_MAX));
+        Self { shared: Arc::new(GrpcContext { daemon, room, others }) }
     }
 }
 
@@ -62,7 +69,7 @@ impl Protocol for Grpc {
         let bounds = daemon.settings.bounds;
         let (writes, responses) =
             (Arc::new(WriteProgress::default()), Arc::new(WriteProgress::default()));
-        let preface = PrefacedStream::new(io, Arc::clone(&writes));
+        let preface = PrefacedStream::new(io, Arc::clone(&writes), Arc::clone(&permit));
         let preface = tokio::time::timeout(bounds.head_time, preface);
         let io = tokio::select! {
             stream = preface => match stream {
@@ -74,14 +81,17 @@ impl Protocol for Grpc {
             },
             () = shutdown.wanted() => return,
         };
+        let calls = Arc::new(Calls::default());
         let service = service_fn(|request: Request<Incoming>| {
             let (shared, responses) = (Arc::clone(&self.shared), Arc::clone(&responses));
+            let (permit, call) = (Arc::clone(&permit), calls.begin());
             async move {
                 Ok::<_, Infallible>(if request.uri().path() == rls::SHOULD_RATE_LIMIT {
-                    let response = should_rate_limit(&shared, request).await;
-                    response.map(|body| TrackedBody::tracked(body, responses))
+                    let response = should_rate_limit(&shared, &permit, request).await;
+                    response.map(|body| TrackedBody::tracked(body, (call, permit), responses))
                 } else {
-                    shared.others.handle(request).await.map(TrackedBody::untracked)
+                    let response = shared.others.handle(request).await;
+                    response.map(|body| TrackedBody::untracked(body, (call, permit)))
                 })
             }
         });
@@ -106,6 +116,10 @@ impl Protocol for Grpc {
                 http.as_mut().graceful_shutdown();
                 http.await
             }
+            () = calls.idle_for(bounds.idle_time) => {
+                http.as_mut().graceful_shutdown();
+                tokio::time::timeout(bounds.write_time, http).await.unwrap_or(Ok(()))
+            }
             () = responses.stalled_for(bounds.write_time) => Ok(()),
             () = writes.stalled_for(bounds.write_time) => Ok(()),
         };
@@ -113,19 +127,19 @@ impl Protocol for Grpc {
             daemon.metrics.listener(Listener::Grpc).malformed.add(1);
             tracing::debug!(listener = "grpc", %error, "connection failed");
         }
-        drop(permit);
     }
 }
 
 async fn should_rate_limit(
     shared: &GrpcContext,
+    permit: &Permit,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let GrpcContext { daemon, room, .. } = shared;
     if let Some(rejection) = reject_head(&request) {
         return rejection;
     }
-    let read = read_message(request.into_body(), MESSAGE_BYTES, room);
+    let read = read_message(request.into_body(), MESSAGE_BYTES, (room, permit.state()));
     let read = match tokio::time::timeout(daemon.settings.bounds.request_time, read).await {
         Ok(Ok(read)) => read,
         Ok(Err(error)) => return malformed(daemon, error),
@@ -138,8 +152,10 @@ async fn should_rate_limit(
     let Ok(call) = RateLimitRequest::decode(read.bytes.clone()) else {
         return malformed(daemon, MessageError::NotAMessage);
     };
+    permit.begin_request();
     let since = daemon.now();
     let response = crate::rls::handle(daemon, Listener::Grpc, &call).await;
+    permit.end_request();
     daemon.observe_durations(Listener::Grpc, since, 1);
     match response {
         Ok(response) => {
@@ -228,7 +244,7 @@ const MESSAGE_BYTES: usize = 4 << 20;
 /// The most descriptors and entries in a message that is not small.
 const MOST_PARTS: usize = 2_048;
 /// The most bytes of messages at a time, small ones not counted.
-const ROOM_BYTES: usize = 32 << 20;
+const ROOM_BYTES_MAX: usize = 32 << 20;
 /// The window of a stream: bytes that a call may send before it is read.
 const STREAM_BYTES: u32 = 16 << 10;
 /// Calls that wait for the message budget must not block calls that have it.

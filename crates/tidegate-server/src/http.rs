@@ -49,12 +49,11 @@ impl Http {
 impl Protocol for Http {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit } = connection;
-        let watch = &PhaseTracker::new(self.daemon.settings.bounds);
+        let watch = &PhaseTracker::new(self.daemon.settings.bounds, permit);
         let exchange =
             ConnectionContext { daemon: &self.daemon, peer, shutdown: shutdown.clone(), watch };
         let service = service_fn(|request| exchange.handle(request));
         serve_connection(&self.daemon, Listener::Http, (io, watch), shutdown, service).await;
-        drop(permit);
     }
 }
 
@@ -77,7 +76,7 @@ pub(crate) async fn serve_connection<S>(
             .max_buf_size(head_bytes)
             // Responses are small: one buffer is faster than two.
             .writev(false)
-            .serve_connection(TokioIo::new(TrackedStream { io, watch }), service)
+            .serve_connection(TokioIo::new(TrackedStream::new(io, watch)), service)
     );
     let served = tokio::select! {
         biased;
@@ -135,13 +134,14 @@ impl ConnectionContext<'_> {
             Ok((route, id)) => self.act(route, id, &head, body).await,
             Err(problem) => Err(problem),
         };
-        self.watch.enter(ConnectionPhase::Writing);
-        Ok(response.unwrap_or_else(|problem| {
+        let response = response.unwrap_or_else(|problem| {
             if problem.status.is_client_error() && problem.status != StatusCode::GONE {
                 self.daemon.metrics.listener(Listener::Http).malformed.add(1);
             }
             problem.into_response()
-        }))
+        });
+        self.watch.respond(&response);
+        Ok(response)
     }
 
     async fn act(

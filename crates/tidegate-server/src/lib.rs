@@ -32,6 +32,8 @@ mod accept;
 mod admin;
 mod audit;
 mod body;
+mod byte_budget;
+mod connections;
 mod daemon;
 mod grpc;
 mod http;

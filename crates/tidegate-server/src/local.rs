@@ -1,7 +1,7 @@
 //! The local socket: access, limits and verbs.
 //!
 //! A request passes these steps in this order, and one that fails before the limits is not charged:
-//! it is decoded, its peer is checked against the access list, its version is checked, the socket's
+//! its peer is checked against the access list, it is decoded, its version is checked, the socket's
 //! own limits are charged, and then it is handled. The peer is identified by the kernel alone.
 
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub use socket_path::default_socket;
 
 use crate::accept::{self, Connection, Protocol};
 use crate::admin::{Principal, Role};
+use crate::byte_budget::BudgetKind;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use socket_limits::SocketDenial;
@@ -66,11 +67,6 @@ impl Local {
 
     /// Passes one frame of a peer through all steps, in their order.
     async fn handle(&self, peer: &PeerCredentials, frame: Result<String, IpcError>) -> Reply {
-        let read = frame.and_then(|text| Ok((ipc::parse::<Request>(&text)?, text)));
-        let (request, text) = match read {
-            Ok(read) => read,
-            Err(error) => return self.malformed(peer, &error),
-        };
         if !self.access.admits(peer) {
             tracing::warn!(client = %peer, "access denied");
             return failed(
@@ -78,6 +74,11 @@ impl Local {
                 Next::Close,
             );
         }
+        let read = frame.and_then(|text| Ok((ipc::parse::<Request>(&text)?, text)));
+        let (request, text) = match read {
+            Ok(read) => read,
+            Err(error) => return self.malformed(peer, &error),
+        };
         if !request.is_of_known_version() {
             let error = format!("Unsupported protocol version. Send {PROTOCOL_VERSION}.");
             return failed(&error, Next::Request);
@@ -103,8 +104,7 @@ impl Local {
     }
 
     fn malformed(&self, peer: &PeerCredentials, error: &IpcError) -> Reply {
-        let why = error.to_string();
-        tracing::info!(client = %peer, error = %why.escape_debug(), "bad request");
+        tracing::info!(client = %peer, error = error.to_string(), "bad request");
         self.daemon.metrics.listener(Listener::Unix).malformed.add(1);
         // After a frame of the wrong length the start of the next one is unknown; after an invalid
         // one the peer may speak another protocol.
@@ -117,7 +117,7 @@ impl Local {
     }
 
     async fn serve_connection(&self, peer: &PeerCredentials, connection: Connection) -> Ended {
-        let Connection { io, mut shutdown, permit: _permit, .. } = connection;
+        let Connection { io, mut shutdown, permit, .. } = connection;
         let mut frames = Frames::new(io, FrameTimes::from(&self.daemon.settings.bounds));
         loop {
             let frame = tokio::select! {
@@ -127,14 +127,20 @@ impl Local {
                 () = shutdown.wanted() => return Ended::Stopping,
             };
             let reply = match frame {
-                Ok(frame) => self.handle(peer, frame).await,
+                Ok(frame) => {
+                    permit.begin_request();
+                    self.handle(peer, frame).await
+                }
                 Err(ended) => return ended,
             };
+            permit.hold(BudgetKind::Unsent, reply.frames.iter().map(Vec::len).sum());
             for frame in &reply.frames {
                 if let Err(ended) = frames.send(frame).await {
                     return ended;
                 }
             }
+            permit.hold(BudgetKind::Unsent, 0);
+            permit.end_request();
             if reply.next == Next::Close {
                 return Ended::Dismissed;
             }
@@ -155,13 +161,17 @@ impl Protocol for Local {
             match tokio::task::spawn_blocking(move || PeerCredentials::look_up(uid, gid)).await {
                 Ok(Ok(peer)) => peer,
                 failed => {
+                    let error = match failed {
+                        Ok(Err(error)) => error.to_string(),
+                        _ => "the task failed".into(),
+                    };
                     // A peer without a name is not admitted.
-                    tracing::error!(uid, ?failed, "cannot look up the user");
+                    tracing::error!(uid, error, "cannot look up the user");
                     PeerCredentials { uid, name: String::new(), gids: Vec::new() }
                 }
             };
         let ended = self.serve_connection(&peer, connection).await;
-        tracing::debug!(client = %peer, ?ended, "connection ended");
+        tracing::debug!(client = %peer, %ended, "connection ended");
     }
 }
 

@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use tidegate::Engine;
 use tidegate::durable::OpenError;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
-use crate::accept::{
-    AcceptContext, ConnectionLimits, ListenSocket, Protocol, ShutdownTrigger, accept,
-};
+use crate::accept::{AcceptContext, ListenSocket, Protocol, ShutdownTrigger, accept};
 use crate::admin::listener::{AdminHttp, Tokens};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::grpc::Grpc;
@@ -70,7 +68,8 @@ impl Server {
         if Listener::ALL.iter().all(|listener| settings.address(*listener).is_none()) {
             return Err(StartError::NoListener);
         }
-        settings.bounds = settings.bounds.within(descriptors());
+        let public = settings.public_listeners();
+        settings.bounds = settings.bounds.within(descriptors(), public);
         // Requests of Envoy may carry limits of their own.
         let policy = settings.policy.clone().with_request_limits();
         let engine = Engine::open_any(policy, settings.store_folder.as_deref())
@@ -86,17 +85,16 @@ impl Server {
         server.warn_of_open_resp();
         let admin = server.bind_admin().await?;
         let local = server.bind_socket().await?;
-        let limits = ConnectionLimits::new(&server.daemon.settings.bounds);
         let daemon = || Arc::clone(&server.daemon);
-        server.open(Listener::Http, http, Http::new(daemon()), &limits);
+        server.open(Listener::Http, http, Http::new(daemon()));
         if grpc.is_some() {
             let protocol = Grpc::new(daemon(), server.stop.shutdown()).await;
-            server.open(Listener::Grpc, grpc, protocol, &limits);
+            server.open(Listener::Grpc, grpc, protocol);
         }
-        server.open(Listener::Resp, resp, Resp::new(daemon()), &limits);
-        server.open(Listener::Admin, admin, AdminHttp::new(daemon()), &limits);
+        server.open(Listener::Resp, resp, Resp::new(daemon()));
+        server.open(Listener::Admin, admin, AdminHttp::new(daemon()));
         if let Some((listener, protocol)) = local {
-            server.open(Listener::Unix, Some(listener), protocol, &limits);
+            server.open(Listener::Unix, Some(listener), protocol);
         }
         tokio::spawn(store_health::store_health(daemon(), server.stop.shutdown()));
         tokio::spawn(store_health::idempotency_keys(daemon(), server.stop.shutdown()));
@@ -145,20 +143,10 @@ impl Server {
     }
 
     /// Starts to accept connections of a listener, if it is on.
-    fn open(
-        &self,
-        listener: Listener,
-        socket: Option<ListenSocket>,
-        protocol: impl Protocol,
-        limits: &ConnectionLimits,
-    ) {
+    fn open(&self, listener: Listener, socket: Option<ListenSocket>, protocol: impl Protocol) {
         if let Some(socket) = socket {
             let shutdown = self.stop.shutdown();
-            let context = AcceptContext {
-                listener,
-                daemon: Arc::clone(&self.daemon),
-                limits: limits.clone(),
-            };
+            let context = AcceptContext::new(listener, Arc::clone(&self.daemon));
             tokio::spawn(accept(context, socket, protocol, shutdown));
         }
     }
@@ -208,10 +196,30 @@ impl Server {
     async fn bind(&mut self, listener: Listener) -> Result<Option<ListenSocket>, StartError> {
         let Some(address) = self.daemon.settings.address(listener) else { return Ok(None) };
         let failed = |error| StartError::Listen { listener, address: address.into(), error };
-        let socket = TcpListener::bind(address).await.map_err(failed)?;
+        let socket = bind_tcp(address).await.map_err(failed)?;
         self.addresses[listener as usize] = Some(socket.local_addr().map_err(failed)?);
         Ok(Some(ListenSocket::Tcp(socket)))
     }
+}
+
+/// Binds the first address of a name that can be bound.
+async fn bind_tcp(address: &str) -> io::Result<TcpListener> {
+    let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    for address in tokio::net::lookup_host(address).await? {
+        let bound = || {
+            let socket =
+                if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            // The port of a daemon that has just ended can be used at once.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        };
+        match bound() {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// The most descriptors the process may have. Raises the soft limit to the hard one.
@@ -262,3 +270,6 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+/// Connections that the system completes before they are accepted.
+const BACKLOG: u32 = 4_096;

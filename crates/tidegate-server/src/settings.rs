@@ -44,10 +44,11 @@ pub(crate) struct LocalSettings {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Bounds {
-    /// Connections at a time, over HTTP, gRPC and RESP together.
+    /// Connections at a time to each of the listeners HTTP, gRPC and RESP.
     pub connections: u64,
-    /// Connections at a time from one address.
-    pub connections_per_peer: u64,
+    /// Connections at a time from one address (IPv6: one /64 network) to one of these listeners;
+    /// `None`: a quarter of all.
+    pub connections_per_peer: Option<u64>,
     /// Connections at a time to the admin listener.
     pub admin_connections: u64,
     /// Connections at a time to the local socket.
@@ -68,13 +69,17 @@ pub struct Bounds {
     pub body_bytes: usize,
     /// Requests in a batch.
     pub batch: usize,
+    /// Bytes that all connections together may hold of what is being received.
+    pub received_bytes: usize,
+    /// Bytes that all connections together may hold of responses that are not sent yet.
+    pub unsent_bytes: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
         Self {
             connections: 10_000,
-            connections_per_peer: 5_000,
+            connections_per_peer: None,
             admin_connections: 64,
             local_connections: 256,
             head_time: Duration::from_secs(10),
@@ -85,18 +90,32 @@ impl Default for Bounds {
             head_bytes: 16 << 10,
             body_bytes: 1 << 20,
             batch: 1_000,
+            received_bytes: 64 << 20,
+            unsent_bytes: 64 << 20,
         }
     }
 }
 
 impl Bounds {
-    /// The same, with no more connections than there are descriptors; some are reserved for admins,
-    /// the local socket and files.
-    pub(crate) fn within(mut self, descriptors: u64) -> Self {
+    /// The same, with no more connections to `listeners` listeners than there are descriptors; some
+    /// are reserved for admins, the local socket and files.
+    pub(crate) fn within(mut self, descriptors: u64, listeners: u64) -> Self {
         let kept = self.admin_connections + self.local_connections + DESCRIPTORS_OF_FILES;
-        self.connections = self.connections.min(descriptors.saturating_sub(kept).max(1));
-        self.connections_per_peer = self.connections_per_peer.min(self.connections);
+        let most = descriptors.saturating_sub(kept) / listeners.max(1);
+        self.connections = self.connections.min(most).max(1);
         self
+    }
+
+    /// The connections that a listener may have at a time, in total and of one peer.
+    pub(crate) fn permits(&self, listener: Listener) -> (u64, u64) {
+        let (max, max_per_peer) = match listener {
+            Listener::Http | Listener::Grpc | Listener::Resp => {
+                (self.connections, self.connections_per_peer)
+            }
+            Listener::Unix => (self.local_connections, None),
+            Listener::Admin => (self.admin_connections, None),
+        };
+        (max, max_per_peer.unwrap_or(max.div_ceil(PEERS)).min(max))
     }
 }
 
@@ -124,11 +143,13 @@ impl Settings {
         let mut bounds = Bounds::default();
         if let Some(connections) = server.max_connections() {
             bounds.connections = connections;
-            bounds.connections_per_peer = connections.div_ceil(2);
         }
-        if let Some(connections) = server.max_connections_per_peer() {
-            bounds.connections_per_peer = connections;
-        }
+        let bytes = |max: Option<u64>, default| {
+            max.map_or(default, |max| usize::try_from(max).unwrap_or(usize::MAX))
+        };
+        bounds.received_bytes = bytes(server.max_received_bytes(), bounds.received_bytes);
+        bounds.unsent_bytes = bytes(server.max_unsent_bytes(), bounds.unsent_bytes);
+        bounds.connections_per_peer = server.max_connections_per_peer();
         Self {
             listeners: Listener::ALL.map(address),
             policy_path: None,
@@ -192,6 +213,12 @@ impl Settings {
         Self { bounds, ..self }
     }
 
+    /// How many of the listeners HTTP, gRPC and RESP are on.
+    pub(crate) fn public_listeners(&self) -> u64 {
+        let public = [Listener::Http, Listener::Grpc, Listener::Resp];
+        public.into_iter().filter(|listener| self.address(*listener).is_some()).count() as u64
+    }
+
     /// The address of a listener; `None`: off.
     #[must_use]
     pub fn address(&self, listener: Listener) -> Option<&str> {
@@ -206,3 +233,5 @@ fn folder_of(store: &str) -> Option<&str> {
 
 /// Descriptors that the store, the policy file, listeners and the runtime need.
 const DESCRIPTORS_OF_FILES: u64 = 64;
+/// One peer gets one in this many connections.
+const PEERS: u64 = 4;

@@ -10,10 +10,13 @@ use crate::daemon::Daemon;
 use crate::listener::Listener;
 pub(crate) use histogram::Histogram;
 pub(crate) use top::{Top, TopKey};
+use unmatched::UnmatchedByDomain;
 
 mod exposition;
 mod histogram;
+mod process;
 mod top;
+mod unmatched;
 
 /// Counters of everything but decisions, which rules count themselves.
 #[derive(Debug, Default)]
@@ -21,7 +24,7 @@ pub(crate) struct Metrics {
     /// By listener, in the order of [`Listener::ALL`].
     listeners: [ListenerMetrics; Listener::ALL.len()],
     /// Requests that no rule matched.
-    unmatched: Counter,
+    unmatched: UnmatchedByDomain,
     /// Requests denied by a ban.
     banned: Counter,
     /// Requests decided by `on_error`, because the store was unavailable.
@@ -39,6 +42,11 @@ pub(crate) struct ListenerMetrics {
     pub(crate) refused: Counter,
     /// Closed connections.
     pub(crate) closed: Counter,
+    /// Connections closed because a byte budget was exceeded, in the order of
+    /// [`BudgetKind::ALL`](crate::byte_budget::BudgetKind::ALL).
+    pub(crate) closed_for_budget: [Counter; 2],
+    /// Wrong passwords and tokens.
+    pub(crate) wrong_secrets: Counter,
     /// Malformed requests and connections.
     pub(crate) malformed: Counter,
     /// Durations of requests, from being read to the response being ready.
@@ -89,7 +97,7 @@ impl Daemon {
         } else if report.is_banned() {
             self.metrics.banned.add(1);
         } else if !report.is_matched() {
-            self.metrics.unmatched.add(1);
+            self.metrics.unmatched.add(request.domain());
         }
         if let Some(weight) = sampled(now)
             && let Some(key) = report.key_of(request)
@@ -115,12 +123,14 @@ impl Daemon {
             return;
         }
         let key = report.key_of(request).map(|key| TopKey::new(&key, self.settings.hides_keys));
+        let (retry_after_ms, retry) = crate::body::retry(report.wait());
         tracing::debug!(
-            %listener,
-            domain = ?request.domain(),
+            listener = listener.name(),
+            domain = request.domain(),
             rule = report.rule(),
             key = key.map(|key| key.describe()),
-            wait = ?report.wait(),
+            retry_after_ms,
+            retry,
             "denied"
         );
     }

@@ -1,13 +1,14 @@
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::StreamExt;
+use futures_util::future::{AbortHandle, Abortable, abortable};
 use futures_util::stream::FuturesUnordered;
 use tidegate::policy::{Network, RuleError};
 use tidegate_proto::proxy::{ProxyHeader, parse};
@@ -22,8 +23,9 @@ mod stream;
 /// A listener behind a balancer that sends the PROXY protocol, version 1 or 2: every connection
 /// begins with a header that contains the client's address.
 ///
-/// Only for listeners that nothing but the balancer can reach: a peer can claim any address. A
-/// connection without the header is closed.
+/// A balancer can claim any address, so only connections from known networks are served: those of
+/// [`only_from`](Self::only_from), or without it loopback. A connection without the header is
+/// closed.
 ///
 /// ```no_run
 /// use axum::{Router, routing::get};
@@ -44,14 +46,18 @@ mod stream;
 /// ```
 ///
 /// Headers are read concurrently, so a slow connection delays no other; 1 024 may be pending at a
-/// time.
+/// time. One more closes the one that has been silent longest.
 #[derive(Debug)]
 pub struct ProxyListener {
     listener: TcpListener,
-    only_from: Option<Arc<[Network]>>,
+    /// `None`: loopback only.
+    only_from: Option<Vec<Network>>,
     header_timeout: Duration,
     /// Connections whose header has not been read yet.
-    pending: FuturesUnordered<Pin<Box<Announcing>>>,
+    pending: FuturesUnordered<Abortable<Pin<Box<Announcing>>>>,
+    /// The handles of these connections, by their numbers: the lowest has waited longest.
+    handles: BTreeMap<u64, AbortHandle>,
+    next: u64,
     /// A pause in accepting, after an error.
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
 }
@@ -59,9 +65,12 @@ pub struct ProxyListener {
 type Announcing = dyn AnnouncingFuture;
 
 /// A connection whose header is being read.
-trait AnnouncingFuture: Future<Output = Option<(ProxyStream, SocketAddr)>> + Send {}
+trait AnnouncingFuture: Future<Output = Announced> + Send {}
 
-impl<F: Future<Output = Option<(ProxyStream, SocketAddr)>> + Send> AnnouncingFuture for F {}
+impl<F: Future<Output = Announced> + Send> AnnouncingFuture for F {}
+
+/// The number of a connection, and the connection if its header was read.
+type Announced = (u64, Option<(ProxyStream, SocketAddr)>);
 
 impl std::fmt::Debug for Announcing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -78,18 +87,27 @@ impl ProxyListener {
             only_from: None,
             header_timeout: Duration::from_secs(5),
             pending: FuturesUnordered::new(),
+            handles: BTreeMap::new(),
+            next: 0,
             pause: None,
         }
     }
 
-    /// Closes connections from outside these networks, unread.
+    /// Closes connections from outside these networks, unread. Without it these are all that are
+    /// not from loopback.
     pub fn only_from<'n>(
-        mut self,
+        self,
         balancers: impl IntoIterator<Item = &'n str>,
     ) -> Result<Self, RuleError> {
         let networks: Result<Vec<Network>, _> = balancers.into_iter().map(str::parse).collect();
-        self.only_from = Some(networks?.into());
-        Ok(self)
+        Ok(self.only_from_networks(networks?))
+    }
+
+    /// The same with networks that are parsed already.
+    #[must_use]
+    pub fn only_from_networks(mut self, balancers: impl IntoIterator<Item = Network>) -> Self {
+        self.only_from = Some(balancers.into_iter().collect());
+        self
     }
 
     /// The time that a connection has to send its header, in place of 5 s.
@@ -114,8 +132,10 @@ impl ProxyListener {
 
     fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<(ProxyStream, SocketAddr)> {
         loop {
-            while let Poll::Ready(Some(with_header)) = self.pending.poll_next_unpin(context) {
-                if let Some(connection) = with_header {
+            while let Poll::Ready(Some(announced)) = self.pending.poll_next_unpin(context) {
+                let Ok((number, connection)) = announced else { continue };
+                self.handles.remove(&number);
+                if let Some(connection) = connection {
                     return Poll::Ready(connection);
                 }
             }
@@ -124,9 +144,6 @@ impl ProxyListener {
                     return Poll::Pending;
                 }
                 self.pause = None;
-            }
-            if self.pending.len() >= MOST_PENDING {
-                return Poll::Pending;
             }
             match self.listener.poll_accept(context) {
                 Poll::Pending => return Poll::Pending,
@@ -141,28 +158,47 @@ impl ProxyListener {
     }
 
     fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
-        let is_balancer =
-            |networks: &Arc<[Network]>| networks.iter().any(|network| network.contains(peer.ip()));
-        if self.only_from.as_ref().is_some_and(|networks| !is_balancer(networks)) {
+        let is_balancer = match &self.only_from {
+            Some(networks) => networks.iter().any(|network| network.contains(peer.ip())),
+            None => peer.ip().to_canonical().is_loopback(),
+        };
+        if !is_balancer {
             tracing::debug!(%peer, "connection closed: peer is not a balancer");
             return;
         }
         // Small messages should leave at once; without this they leave a little later.
         let _ = stream.set_nodelay(true);
-        let max_wait = self.header_timeout;
-        self.pending.push(Box::pin(async move {
-            match timeout(max_wait, with_header(stream, peer)).await {
-                Ok(Ok(connection)) => Some(connection),
-                Ok(Err(error)) => {
-                    tracing::debug!(%peer, %error, "connection closed: no valid PROXY header");
-                    None
-                }
-                Err(_) => {
-                    tracing::debug!(%peer, "connection closed: no PROXY header in time");
-                    None
-                }
-            }
-        }));
+        if self.handles.len() >= MOST_PENDING
+            && let Some((_, longest)) = self.handles.pop_first()
+        {
+            longest.abort();
+        }
+        let (number, max_wait) = (self.next, self.header_timeout);
+        self.next += 1;
+        let announcing: Pin<Box<Announcing>> =
+            Box::pin(async move { (number, announced(stream, peer, max_wait).await) });
+        let (announcing, handle) = abortable(announcing);
+        self.handles.insert(number, handle);
+        self.pending.push(announcing);
+    }
+}
+
+/// The connection once its header was read; `None` if that fails or takes too long.
+async fn announced(
+    stream: TcpStream,
+    peer: SocketAddr,
+    max_wait: Duration,
+) -> Option<(ProxyStream, SocketAddr)> {
+    match timeout(max_wait, with_header(stream, peer)).await {
+        Ok(Ok(connection)) => Some(connection),
+        Ok(Err(error)) => {
+            tracing::debug!(%peer, %error, "connection closed: no valid PROXY header");
+            None
+        }
+        Err(_) => {
+            tracing::debug!(%peer, "connection closed: no PROXY header in time");
+            None
+        }
     }
 }
 

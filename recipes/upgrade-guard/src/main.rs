@@ -29,7 +29,7 @@ struct Arguments {
     )]
     listen: SocketAddr,
 
-    /// Connections begin with a PROXY header (only behind a balancer that sends it)
+    /// Connections begin with a PROXY header from loopback or a trusted proxy
     #[arg(long)]
     proxy_protocol: bool,
 
@@ -72,7 +72,8 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
         stopping.send_replace(true);
     };
     if arguments.proxy_protocol {
-        serve(ProxyListener::new(listener), app, stop).await;
+        let balancers = arguments.guard.balancers()?;
+        serve(ProxyListener::new(listener).only_from_networks(balancers), app, stop).await;
     } else {
         // Small messages should leave at once; without this they leave a little later.
         serve(listener.tap_io(|stream| drop(stream.set_nodelay(true))), app, stop).await;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use tidegate::policy::{Network, duration_from_text};
+use tidegate::policy::{Network, RuleError, duration_from_text};
 use tidegate::{Clock, MonotonicClock, Rate};
 use tidegate_tower::{ClientIp, ForwardedHeader, GuardError, UpgradeGuard};
 
@@ -51,6 +51,13 @@ impl GuardArgs {
     {
         let rate = Rate::one_every(self.every).map_err(GuardError::Limit)?;
         UpgradeGuard::with_clock(rate, self.burst, self.evict_every, clock)
+    }
+
+    /// The networks whose PROXY headers are trusted: loopback and the trusted proxies.
+    pub fn balancers(&self) -> Result<Vec<Network>, RuleError> {
+        let mut balancers = vec!["127.0.0.0/8".parse()?, "::1/128".parse()?];
+        balancers.extend(self.trusted_proxies.iter().copied());
+        Ok(balancers)
     }
 
     /// The source of client addresses.

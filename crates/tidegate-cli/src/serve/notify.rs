@@ -22,7 +22,7 @@ fn notify(message: &str) {
         return;
     };
     if let Err(error) = send(socket.as_bytes(), message) {
-        tracing::warn!(?socket, %error, "cannot notify the supervisor");
+        tracing::warn!(socket = %socket.display(), %error, "cannot notify the supervisor");
     }
 }
 

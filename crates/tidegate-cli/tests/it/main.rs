@@ -18,4 +18,5 @@ mod policy_tests;
 mod run;
 mod schema;
 mod serve;
+mod serve_logs;
 mod validate;

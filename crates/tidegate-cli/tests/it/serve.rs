@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 
 /// A daemon that is killed when it is dropped.
-struct Daemon {
-    child: Child,
-    stderr: BufReader<ChildStderr>,
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+    pub(crate) stderr: BufReader<ChildStderr>,
 }
 
 impl Daemon {
-    fn start(args: &[&str], environment: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(args: &[&str], environment: &[(&str, &str)]) -> Self {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("serve"), args, environment)
     }
 
@@ -38,7 +38,7 @@ impl Daemon {
     }
 
     /// Reads up to the first line that contains a text.
-    fn wait_for(&mut self, text: &str) -> String {
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
         let mut read = String::new();
         loop {
             let mut line = String::new();
@@ -50,7 +50,7 @@ impl Daemon {
         }
     }
 
-    fn send(&self, signal: &str) {
+    pub(crate) fn send(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
@@ -68,22 +68,22 @@ impl Drop for Daemon {
 }
 
 /// The folder of one test.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.0.join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 }
@@ -109,7 +109,7 @@ fn curl(url: &str, body: &str) -> u16 {
 }
 
 /// The `address` field of a log line.
-fn address(line: &str) -> &str {
+pub(crate) fn address(line: &str) -> &str {
     line.split("address=\"").nth(1).unwrap().split('"').next().unwrap()
 }
 

@@ -177,7 +177,16 @@ fn throttle_calls_carry_their_limit() {
         Err("max_burst must be at least 1".into())
     );
     let long = call(ThrottleDialect::RedisCell, "k 15 30 9223372036854775807").unwrap();
-    assert!(long.rate().unwrap_err().to_string().contains("period must be at most"));
+    let error = long.rate().unwrap_err().to_string();
+    assert_eq!(error, "period must be at most 1080863910 seconds for this count");
+    let year = call(ThrottleDialect::RedisCell, "k 15 1 36028797").unwrap();
+    assert!(Bucket::in_common_ticks(year.rate().unwrap(), year.burst).is_ok());
+    let more = call(ThrottleDialect::RedisCell, "k 15 1 36028798").unwrap();
+    let error = more.rate().unwrap_err().to_string();
+    assert_eq!(error, "period must be at most 36028797 seconds for this count");
+    let most = call(ThrottleDialect::RedisCell, "k 15 1000 9223372037").unwrap();
+    let error = most.rate().unwrap_err().to_string();
+    assert_eq!(error, "period must be at most 9223372036 seconds for this count");
 }
 
 #[test]

@@ -49,6 +49,11 @@ pub enum ThrottleError {
         /// The minimum.
         least: i64,
     },
+    /// The period is too long for its count.
+    PeriodTooLong {
+        /// The longest one for this count, in seconds.
+        most: u64,
+    },
     /// The numbers are not a valid bucket.
     Limit(LimitError),
 }
@@ -59,6 +64,9 @@ impl fmt::Display for ThrottleError {
             Self::ArgumentCount => f.write_str("expected: key max_burst count period [quantity]"),
             Self::NotInteger { name } => write!(f, "{name} is not an integer or out of range"),
             Self::TooSmall { name, least } => write!(f, "{name} must be at least {least}"),
+            Self::PeriodTooLong { most } => {
+                write!(f, "period must be at most {most} seconds for this count")
+            }
             Self::Limit(error) => error.fmt(f),
         }
     }
@@ -105,9 +113,18 @@ impl<'a> ThrottleCall<'a> {
 
     /// The rate: count per period.
     pub fn rate(&self) -> Result<Rate, ThrottleError> {
+        let most = self.count.saturating_mul(UNIT_SECS_MAX).min(PERIOD_SECS_MAX);
+        if self.period_secs > most {
+            return Err(ThrottleError::PeriodTooLong { most });
+        }
         Ok(Rate::new(self.count, Duration::from_secs(self.period_secs))?)
     }
 }
+
+/// The longest period: 2^63 nanoseconds.
+const PERIOD_SECS_MAX: u64 = i64::MAX as u64 / 1_000_000_000;
+/// The longest time of one unit: 2^55 nanoseconds.
+const UNIT_SECS_MAX: u64 = (1 << 55) / 1_000_000_000;
 
 #[inline]
 fn at_least(least: i64, name: &'static str, text: &[u8]) -> Result<u64, ThrottleError> {

@@ -1,10 +1,11 @@
 use tidegate::Engine as AnyEngine;
+use tidegate::policy::Policy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
 use crate::daemon::Daemon;
-use crate::settings::Settings;
+use crate::settings::{Bounds, Settings};
 
 /// Echoes its input; says bye at shutdown.
 struct Echo;
@@ -56,16 +57,13 @@ async fn open(listener: Listener, bounds: Bounds, protocol: impl Protocol) -> Op
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
     let stop = ShutdownTrigger::new();
-    let context = AcceptContext {
-        listener,
-        daemon: Arc::clone(&daemon),
-        limits: ConnectionLimits::new(&bounds),
-    };
+    let context = AcceptContext::new(listener, Arc::clone(&daemon));
     tokio::spawn(accept(context, ListenSocket::Tcp(socket), protocol, stop.shutdown()));
     Opened { address, daemon, stop }
 }
 
 fn bounds(connections: u64, connections_per_peer: u64) -> Bounds {
+    let connections_per_peer = Some(connections_per_peer);
     Bounds { connections, connections_per_peer, admin_connections: 1, ..Bounds::default() }
 }
 
@@ -76,20 +74,31 @@ async fn is_served(stream: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn connections_are_bounded_and_a_closed_one_returns_its_permit() {
+async fn without_a_free_permit_the_connection_that_is_idle_longest_is_closed() {
     let opened = open(Listener::Http, bounds(2, 2), Echo).await;
     let connect = || TcpStream::connect(opened.address);
     let (mut a, mut b) = (connect().await.unwrap(), connect().await.unwrap());
     assert!(is_served(&mut a).await && is_served(&mut b).await);
     let mut c = connect().await.unwrap();
-    assert!(!is_served(&mut c).await, "there is no third permit");
-    drop(a);
-    // The permit is free again when the server has seen the close.
-    while !is_served(&mut connect().await.unwrap()).await {}
-    assert!(is_served(&mut b).await);
+    assert!(!is_served(&mut c).await, "the address has two already");
+    let mut d = connect_from("127.0.0.2", opened.address).await;
+    assert!(is_served(&mut d).await && is_served(&mut b).await);
+    assert!(!is_served(&mut a).await, "it made room");
     let metrics = opened.daemon.metrics.listener(Listener::Http);
-    assert!(metrics.refused.get() >= 1);
+    assert_eq!((metrics.refused.get(), metrics.accepted.get()), (1, 3));
+    drop(d);
+    while metrics.closed.get() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert!(is_served(&mut connect().await.unwrap()).await, "a closed one returns its permit");
     assert_eq!(opened.daemon.metrics.listener(Listener::Grpc).accepted.get(), 0);
+}
+
+/// A connection from another address of this machine.
+async fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(source.parse().unwrap(), 0)).unwrap();
+    socket.connect(to).await.unwrap()
 }
 
 #[tokio::test]
@@ -99,42 +108,8 @@ async fn one_address_cannot_take_all_permits() {
     assert!(is_served(&mut a).await);
     let mut b = TcpStream::connect(opened.address).await.unwrap();
     assert!(!is_served(&mut b).await);
-    // A peer at another address of this machine.
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-    let mut other = socket.connect(opened.address).await.unwrap();
+    let mut other = connect_from("127.0.0.2", opened.address).await;
     assert!(is_served(&mut other).await);
-}
-
-#[tokio::test]
-async fn an_ipv6_network_is_one_peer() {
-    let limits = ConnectionLimits::new(&bounds(10, 1));
-    let take =
-        |address: &str| limits.take(Listener::Http, PeerId::Address(address.parse().unwrap()));
-    let _first = take("[2001:db8:0:1::1]:1").await.expect("the first");
-    assert!(take("[2001:db8:0:1:ffff::2]:1").await.is_none());
-    assert!(take("[2001:db8:0:2::1]:1").await.is_some());
-    let _first = take("[::ffff:192.0.2.1]:1").await.expect("the first");
-    assert!(take("192.0.2.1:1").await.is_none());
-    assert!(take("192.0.2.2:1").await.is_some());
-}
-
-#[tokio::test]
-async fn permits_are_reserved_for_admins() {
-    let bounds = bounds(1, 1);
-    let public = open(Listener::Http, bounds, Echo).await;
-    let limits = ConnectionLimits::new(&bounds);
-    let mut a = TcpStream::connect(public.address).await.unwrap();
-    assert!(is_served(&mut a).await);
-    let peer = PeerId::Address("127.0.0.1:1".parse().unwrap());
-    let _taken = limits.take(Listener::Resp, peer).await.expect("the first");
-    assert!(
-        limits.take(Listener::Http, peer).await.is_none(),
-        "all public listeners share permits"
-    );
-    let admin = limits.take(Listener::Admin, peer).await;
-    assert!(admin.is_some());
-    assert!(limits.take(Listener::Admin, peer).await.is_none());
 }
 
 #[tokio::test]

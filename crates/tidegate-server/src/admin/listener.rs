@@ -45,8 +45,13 @@ impl AdminHttp {
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         watch.enter(ConnectionPhase::Body);
+        let since = self.daemon.now();
+        let is_of_admin = request.uri().path().starts_with("/admin/");
         let reply = self.handle(peer, request).await;
-        watch.enter(ConnectionPhase::Writing);
+        if is_of_admin {
+            self.daemon.observe_durations(Listener::Admin, since, 1);
+        }
+        watch.respond(&reply);
         Ok(reply)
     }
 
@@ -81,6 +86,7 @@ impl AdminHttp {
             _ => {}
         }
         let Some(role) = self.tokens.role(bearer(request.headers())) else {
+            self.daemon.metrics.listener(Listener::Admin).wrong_secrets.add(1);
             if self.warnings.check("").is_allowed() {
                 tracing::warn!(%peer, "admin request without a valid token");
             }
@@ -137,10 +143,9 @@ enum AdminBody {
 impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
         let Connection { io, peer, shutdown, permit } = connection;
-        let watch = &PhaseTracker::new(self.daemon.settings.bounds);
+        let watch = &PhaseTracker::new(self.daemon.settings.bounds, permit);
         let service = service_fn(|request| self.tracked(watch, peer, request));
         serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;
-        drop(permit);
     }
 }
 

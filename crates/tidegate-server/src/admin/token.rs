@@ -16,7 +16,10 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     pub(crate) fn of(settings: &Settings) -> Self {
-        Self { full: settings.admin_token.clone(), read: settings.admin_read_token.clone() }
+        // A token from a file ends in a newline, and clients cannot send one in a header.
+        let trimmed =
+            |token: &Option<Secret>| token.as_ref().map(|token| Secret::new(token.reveal().trim()));
+        Self { full: trimmed(&settings.admin_token), read: trimmed(&settings.admin_read_token) }
     }
 
     /// Whether no token is needed, which is allowed on loopback only.
@@ -103,6 +106,7 @@ mod tests {
         let full = tokens("admin_token = 'write'");
         let read = tokens("admin_read_token = 'look'");
         let none = tokens("");
+        let lines = tokens("admin_token = \"write\\n\"\nadmin_read_token = \"look\\r\\n\"");
         let cases = [
             (&both, Some("write"), Some(Role::Full)),
             (&both, Some("look"), Some(Role::Read)),
@@ -115,6 +119,8 @@ mod tests {
             (&read, Some("look"), Some(Role::Read)),
             (&read, Some(""), None),
             (&read, None, None),
+            (&lines, Some("write"), Some(Role::Full)),
+            (&lines, Some("look"), Some(Role::Read)),
             (&none, None, Some(Role::Full)),
             (&none, Some("anything"), Some(Role::Full)),
         ];

@@ -9,6 +9,8 @@ use hyper::body::Body;
 use tidegate_proto::rls::Message;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::connections::ConnectionState;
+
 /// The error of a message that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageError {
@@ -69,11 +71,11 @@ impl BudgetedMessage<'_> {
 /// Reads the one message of a body, of at most this many bytes.
 ///
 /// Memory grows with what has arrived, not with the announced length.
-pub(crate) async fn read_message<B>(
+pub(crate) async fn read_message<'r, B>(
     mut body: B,
     most: usize,
-    room: &MessageBudget,
-) -> Result<BudgetedMessage<'_>, MessageError>
+    (room, connection): (&'r MessageBudget, &ConnectionState),
+) -> Result<BudgetedMessage<'r>, MessageError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -93,7 +95,11 @@ where
         };
         let length = check_prefix(so_far, most)?;
         if let (None, Some(length)) = (&taken, length) {
-            taken = room.take(length).await;
+            taken = tokio::select! {
+                biased;
+                taken = room.take(length) => taken,
+                () = connection.closing() => return Err(MessageError::Gone),
+            };
         }
     }
     let mut whole = if more.is_empty() { first } else { more.freeze() };

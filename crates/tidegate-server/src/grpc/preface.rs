@@ -1,11 +1,14 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
+use super::stream_bytes::StreamBytes;
 use super::write_stall::WriteProgress;
+use crate::byte_budget::ReadGate;
+use crate::connections::Permit;
 
 /// A connection whose peer has sent the HTTP/2 preface.
 ///
@@ -18,10 +21,16 @@ pub(crate) struct PrefacedStream<S> {
     /// Counts writes that the peer does not accept at once.
     writes: Arc<WriteProgress>,
     is_waiting: bool,
+    streams: StreamBytes,
+    gate: ReadGate,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> PrefacedStream<S> {
-    pub(crate) async fn new(mut io: S, writes: Arc<WriteProgress>) -> io::Result<Self> {
+    pub(crate) async fn new(
+        mut io: S,
+        writes: Arc<WriteProgress>,
+        permit: Arc<Permit>,
+    ) -> io::Result<Self> {
         let mut preface = [0; PREFACE.len()];
         let mut len = 0;
         while len < PREFACE.len() {
@@ -32,7 +41,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PrefacedStream<S> {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
-        Ok(Self { io, left: PREFACE, writes, is_waiting: false })
+        let (streams, gate) = (StreamBytes::new(permit), ReadGate::default());
+        Ok(Self { io, left: PREFACE, writes, is_waiting: false, streams, gate })
     }
 }
 
@@ -54,7 +64,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for PrefacedStream<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.left.is_empty() {
-            return Pin::new(&mut self.io).poll_read(context, buffer);
+            let Self { io, streams, gate, .. } = &mut *self;
+            ready!(gate.poll_open(streams.permit(), context));
+            let before = buffer.filled().len();
+            let read = Pin::new(io).poll_read(context, buffer);
+            streams.receive(&buffer.filled()[before..]);
+            return read;
         }
         let (now, later) = self.left.split_at(self.left.len().min(buffer.remaining()));
         buffer.put_slice(now);
@@ -70,6 +85,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = written {
+            self.streams.write(&bytes[..count]);
+        }
         self.tracked(written)
     }
 
@@ -87,6 +105,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(context, parts);
+        if let Poll::Ready(Ok(mut count)) = written {
+            for part in parts {
+                let now = count.min(part.len());
+                self.streams.write(&part[..now]);
+                count -= now;
+            }
+        }
         self.tracked(written)
     }
 

@@ -6,7 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+
+use super::calls::OpenCall;
+use crate::byte_budget::BudgetKind;
+use crate::connections::Permit;
 
 /// Counters of writes that were begun, and finished by the peer.
 #[derive(Debug, Default)]
@@ -44,31 +49,43 @@ impl WriteProgress {
 #[derive(Debug)]
 pub(crate) struct TrackedBody<B> {
     body: B,
+    _call: OpenCall,
+    permit: Arc<Permit>,
     progress: Option<Arc<WriteProgress>>,
+    /// The bytes of the body that are charged already.
+    charged: usize,
 }
 
-impl<B> TrackedBody<B> {
+impl<B: Body> TrackedBody<B> {
     /// A response that the peer must read in time.
-    pub(crate) fn tracked(body: B, progress: Arc<WriteProgress>) -> Self {
+    pub(crate) fn tracked(
+        body: B,
+        (call, permit): (OpenCall, Arc<Permit>),
+        progress: Arc<WriteProgress>,
+    ) -> Self {
         progress.begin();
-        Self { body, progress: Some(progress) }
+        let charged = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        permit.charge(BudgetKind::Unsent, charged);
+        Self { body, _call: call, permit, progress: Some(progress), charged }
     }
 
     /// A response without a time limit, such as a stream.
-    pub(crate) const fn untracked(body: B) -> Self {
-        Self { body, progress: None }
+    pub(crate) fn untracked(body: B, (call, permit): (OpenCall, Arc<Permit>)) -> Self {
+        Self { body, _call: call, permit, progress: None, charged: 0 }
     }
 }
 
 impl<B> Drop for TrackedBody<B> {
     fn drop(&mut self) {
+        // The rest will not be sent.
+        self.permit.release(BudgetKind::Unsent, self.charged);
         if let Some(progress) = &self.progress {
             progress.finish();
         }
     }
 }
 
-impl<B: Body + Unpin> Body for TrackedBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -76,7 +93,16 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            // From here on it counts until it is written to the socket.
+            let more = data.len().saturating_sub(self.charged);
+            self.permit.charge(BudgetKind::Unsent, more);
+            self.charged = self.charged.saturating_sub(data.len());
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

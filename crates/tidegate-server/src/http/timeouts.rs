@@ -3,13 +3,20 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
+use hyper::body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use crate::byte_budget::{BudgetKind, ReadGate};
+use crate::connections::Permit;
 use crate::settings::Bounds;
 
 /// The phase of a connection: what it waits for.
@@ -27,6 +34,13 @@ pub(crate) enum ConnectionPhase {
     Writing,
 }
 
+impl ConnectionPhase {
+    /// Whether a whole request has arrived and its response is not sent yet.
+    const fn has_request(self) -> bool {
+        matches!(self, Self::Deciding | Self::Writing)
+    }
+}
+
 /// The current phase of a connection, with its time-out.
 ///
 /// The timer is reset only when a connection waits in a phase with a shorter time-out than the one
@@ -37,18 +51,45 @@ pub(crate) struct PhaseTracker {
     /// The phase in the lowest bits, above it the number of finished requests.
     moment: AtomicU64,
     bounds: Bounds,
+    permit: Arc<Permit>,
+    /// The bytes of the last read: after a request that much of the next one may be buffered.
+    last_read: AtomicUsize,
 }
 
 impl PhaseTracker {
-    pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { moment: AtomicU64::new(0), bounds }
+    pub(crate) fn new(bounds: Bounds, permit: Arc<Permit>) -> Self {
+        Self { moment: AtomicU64::new(0), bounds, permit, last_read: AtomicUsize::new(0) }
     }
 
     /// Enters a phase.
     pub(crate) fn enter(&self, phase: ConnectionPhase) {
+        match (self.phase().has_request(), phase.has_request()) {
+            (false, true) => self.permit.begin_request(),
+            (true, false) => {
+                self.permit.hold(BudgetKind::Unsent, 0);
+                self.permit.end_request();
+            }
+            _ => {}
+        }
         let finished = self.moment.load(Ordering::Relaxed) / PHASES;
         let finished = finished.wrapping_add(u64::from(phase == ConnectionPhase::Idle));
         self.moment.store(finished.wrapping_mul(PHASES) + phase as u64, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of a request.
+    fn read(&self, bytes: usize) {
+        self.last_read.store(bytes, Ordering::Relaxed);
+        // The buffer of a body grows by doubling.
+        let times = if self.phase() == ConnectionPhase::Body { 2 } else { 1 };
+        self.permit.charge(BudgetKind::Received, bytes * times);
+    }
+
+    /// The request is dropped, and its response is ready to be written.
+    pub(crate) fn respond(&self, response: &Response<Full<Bytes>>) {
+        let length = response.body().size_hint().lower();
+        self.permit.hold(BudgetKind::Received, self.last_read.load(Ordering::Relaxed));
+        self.permit.hold(BudgetKind::Unsent, usize::try_from(length).unwrap_or(usize::MAX));
+        self.enter(ConnectionPhase::Writing);
     }
 
     pub(crate) fn phase(&self) -> ConnectionPhase {
@@ -129,8 +170,15 @@ impl PhaseTimer {
 /// A stream that tracks the phase of its connection.
 #[derive(Debug)]
 pub(crate) struct TrackedStream<'w, I> {
-    pub(crate) io: I,
-    pub(crate) watch: &'w PhaseTracker,
+    io: I,
+    watch: &'w PhaseTracker,
+    gate: ReadGate,
+}
+
+impl<'w, I> TrackedStream<'w, I> {
+    pub(crate) fn new(io: I, watch: &'w PhaseTracker) -> Self {
+        Self { io, watch, gate: ReadGate::default() }
+    }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for TrackedStream<'_, I> {
@@ -139,10 +187,16 @@ impl<I: AsyncRead + Unpin> AsyncRead for TrackedStream<'_, I> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let Self { io, watch, gate } = &mut *self;
+        ready!(gate.poll_open(&watch.permit, context));
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(context, buffer);
-        if buffer.filled().len() > before && self.watch.phase() == ConnectionPhase::Idle {
-            self.watch.enter(ConnectionPhase::Head);
+        let read = Pin::new(io).poll_read(context, buffer);
+        let bytes = buffer.filled().len() - before;
+        if bytes > 0 {
+            watch.read(bytes);
+            if watch.phase() == ConnectionPhase::Idle {
+                watch.enter(ConnectionPhase::Head);
+            }
         }
         read
     }

@@ -1,5 +1,6 @@
 //! Reads and writes frames, within bounds of time.
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -47,6 +48,21 @@ pub enum Ended {
     Stopping,
     /// The socket failed.
     Failed(io::Error),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Left => "closed by the peer",
+            Self::LeftHalfway => "closed by the peer in a frame",
+            Self::Dismissed => "closed after an error",
+            Self::SlowFrame => "time-out in a frame",
+            Self::Idle => "time-out",
+            Self::SlowReader => "the peer reads no response",
+            Self::Stopping => "shutdown",
+            Self::Failed(error) => return error.fmt(f),
+        })
+    }
 }
 
 /// The frames of a stream. It holds one at most.

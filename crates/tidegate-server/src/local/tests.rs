@@ -59,8 +59,9 @@ const OTHER_VERSION: &str = r#"{"type":"ping","protocolVersion":2}"#;
 fn requests_pass_the_checks_in_their_order() {
     let local = service(1);
     let (ada, eve) = (peer(7, "ada", &[]), peer(8, "eve", &[]));
-    // Decoding comes before access, access before the version.
-    assert!(error(&local, &eve, "{").starts_with("Bad request"));
+    // Access comes before decoding, decoding before the version.
+    assert!(error(&local, &eve, "{").starts_with("Access denied"));
+    assert!(error(&local, &ada, "{").starts_with("Bad request"));
     assert!(error(&local, &eve, OTHER_VERSION).starts_with("Access denied"));
     assert!(error(&local, &ada, OTHER_VERSION).starts_with("Unsupported protocol version"));
     // The version comes before the limits, the limits before the verb.

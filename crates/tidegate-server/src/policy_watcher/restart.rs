@@ -24,6 +24,8 @@ pub(crate) fn needs_restart(before: &ServerConfig, after: &ServerConfig) -> Vec<
             "max_connections_per_peer",
             before.max_connections_per_peer() == after.max_connections_per_peer(),
         ),
+        ("max_received_bytes", before.max_received_bytes() == after.max_received_bytes()),
+        ("max_unsent_bytes", before.max_unsent_bytes() == after.max_unsent_bytes()),
         ("store", before.store() == after.store()),
         ("trusted_proxies", before.trusted_proxies() == after.trusted_proxies()),
         ("max_keys", before.max_keys() == after.max_keys()),

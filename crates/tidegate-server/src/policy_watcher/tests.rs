@@ -318,6 +318,8 @@ fn every_setting_is_known_to_be_live_or_to_need_a_restart() {
         ("log_keys", "'hashed'"),
         ("max_connections", "5"),
         ("max_connections_per_peer", "5"),
+        ("max_received_bytes", "5_000_000"),
+        ("max_unsent_bytes", "5_000_000"),
         ("store", "'memory'"),
         ("trusted_proxies", "['10.0.0.0/8']"),
         ("max_keys", "5"),

@@ -158,6 +158,11 @@ pub(super) fn unknown<'a>(
     replies: &mut Replies<'_>,
 ) {
     let name = arguments.next().unwrap_or_default();
+    if CLUSTER_COMMANDS.iter().any(|it| name.eq_ignore_ascii_case(it.as_bytes())) {
+        // The words of Redis, which clients know; and what to do.
+        let why = "This instance has cluster support disabled: use a client without cluster mode";
+        return replies.error("ERR", why);
+    }
     let shown =
         |word: &'a [u8], most: usize| String::from_utf8_lossy(&word[..word.len().min(most)]);
     let mut text =
@@ -257,5 +262,7 @@ static COMMANDS: [CommandSpec; 21] = [
     spec("discard", CommandKind::Discard, 1, 0, "Discards the queued commands"),
 ];
 
+/// The commands that clients send in cluster mode.
+const CLUSTER_COMMANDS: [&str; 4] = ["cluster", "readonly", "readwrite", "asking"];
 /// How much of a client's input an error shows.
 const SHOWN_BYTES: usize = 128;

@@ -13,6 +13,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use super::input::{InputBuffer, TooLong};
 use super::session::Session;
 use crate::accept::{Connection, PeerStream};
+use crate::byte_budget::{BudgetKind, ReadGate};
+use crate::connections::Permit;
 use crate::settings::Bounds;
 
 /// An event of a connection.
@@ -32,19 +34,19 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
     let mut stop = pin!(async move { shutdown.wanted().await });
     let (mut input, mut replies) = (InputBuffer::new(), Vec::new());
     let mut arguments = Arguments::default();
-    let mut timeouts = IdleTimeouts::new(bounds);
+    let (mut timeouts, mut gate) = (IdleTimeouts::new(bounds), ReadGate::default());
     while !is_stopping.is_wanted() {
         let room = match input.spare(session.command_bytes_max()) {
             Ok(room) => room,
             Err(TooLong) => {
-                let version = Version::Resp2;
-                Replies::new(&mut replies, version).error("ERR", "Protocol error: too big command");
-                let _ = write(&mut io, &mut replies, bounds.write_time).await;
+                reject_too_long(&mut io, &mut replies, bounds.write_time).await;
                 break;
             }
         };
         let event = poll_fn(|context| {
-            if let Poll::Ready(event) = poll_read(&mut io, room, context) {
+            if gate.poll_open(&permit, context).is_ready()
+                && let Poll::Ready(event) = poll_read(&mut io, room, context)
+            {
                 return Poll::Ready(event);
             }
             if stop.as_mut().poll(context).is_ready() {
@@ -56,6 +58,7 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
             Event::Bytes(bytes) => {
                 input.read(bytes);
                 timeouts.silent_ticks = 0;
+                hold(&permit, &input, &session, &replies);
             }
             Event::Tick => {
                 if timeouts.is_expired(&input) {
@@ -63,30 +66,43 @@ pub(super) async fn serve(connection: Connection, mut session: Session, bounds: 
                     break;
                 }
                 input.shrink();
+                replies = Vec::new();
+                hold(&permit, &input, &session, &replies);
                 continue;
             }
             Event::End => break,
         }
+        permit.begin_request();
         loop {
             let used = session.handle(&mut arguments, input.arrived(), &mut replies).await;
             input.consume(used);
             if used > 0 {
                 timeouts.unfinished_ticks = 0;
             }
+            hold(&permit, &input, &session, &replies);
             if let Err(error) = write(&mut io, &mut replies, bounds.write_time).await {
                 tracing::debug!(listener = "resp", %peer, %error, "connection closed: the client reads no replies");
                 return;
             }
-            if used == 0 || input.is_empty() || session.is_leaving() {
+            let has_more = session.is_executing() || (used > 0 && !input.is_empty());
+            if !has_more || session.is_leaving() {
                 break;
             }
         }
+        hold(&permit, &input, &session, &replies);
+        permit.end_request();
         if session.is_leaving() {
             break;
         }
     }
     let _ = timeout(LINGER, close(&mut io)).await;
     drop(permit);
+}
+
+/// Counts the memory of a connection beyond that of an idle one.
+fn hold(permit: &Permit, input: &InputBuffer, session: &Session, replies: &Vec<u8>) {
+    permit.hold(BudgetKind::Received, input.extra_bytes() + session.queued_bytes());
+    permit.hold(BudgetKind::Unsent, replies.capacity());
 }
 
 /// Closes a connection. Further input is read and dropped: closing the socket with unread input
@@ -104,6 +120,12 @@ fn poll_read(io: &mut PeerStream, room: &mut [u8], context: &mut Context<'_>) ->
         Ok(()) if !buffer.filled().is_empty() => Event::Bytes(buffer.filled().len()),
         _ => Event::End,
     })
+}
+
+async fn reject_too_long(io: &mut PeerStream, replies: &mut Vec<u8>, time: Duration) {
+    Replies::new(replies, Version::Resp2).error("ERR", "Protocol error: too big command");
+    // The connection is closed after it.
+    let _ = write(io, replies, time).await;
 }
 
 /// Writes all replies. Fails if the client does not read them in time.

@@ -6,6 +6,7 @@ use tidegate_proto::resp::{Replies, ThrottleDialect, Version, integer};
 
 use super::commands::{self, CommandKind, CommandSpec, unknown_subcommand};
 use super::session::{AuthState, Session, wrong_count};
+use crate::listener::Listener;
 
 /// Handles one of them. The arguments are those after the command's name.
 pub(super) fn handle<'a>(
@@ -71,11 +72,15 @@ fn authenticate(
              Are you sure your configuration is correct?",
         ));
     };
-    if is_same(shown, password.reveal().as_bytes()) && user == b"default" {
+    if is_same(shown, password.reveal().trim_end_matches(['\r', '\n']).as_bytes())
+        && user == b"default"
+    {
         session.auth = AuthState::Trusted;
         return Ok(());
     }
     session.wrong_passwords += 1;
+    session.daemon.metrics.listener(Listener::Resp).wrong_secrets.add(1);
+    tracing::warn!(listener = "resp", peer = %session.peer, "wrong password");
     if session.wrong_passwords >= WRONG_PASSWORDS_MAX {
         session.auth = AuthState::Leaving;
     }

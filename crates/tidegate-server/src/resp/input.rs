@@ -24,6 +24,11 @@ impl InputBuffer {
         &self.bytes[self.start..self.end]
     }
 
+    /// The memory beyond that of a new buffer.
+    pub(super) fn extra_bytes(&self) -> usize {
+        self.bytes.capacity() - FIRST_BYTES.min(self.bytes.capacity())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end
     }

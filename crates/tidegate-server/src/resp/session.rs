@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tidegate_proto::resp::{Arguments, Replies, Version, parse};
 
 use super::commands::{self, CommandKind, CommandSpec};
-use super::transaction::Transaction;
+use super::transaction::{RunningTransaction, Transaction};
 use super::{connection_commands, policy_commands};
+use crate::accept::PeerId;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 
@@ -15,11 +16,14 @@ use crate::listener::Listener;
 pub(super) struct Session {
     pub(super) daemon: SharedDaemon,
     pub(super) number: u64,
+    pub(super) peer: PeerId,
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
     pub(super) auth: AuthState,
     /// Commands queued by `MULTI`.
     pub(super) transaction: Option<Transaction>,
+    /// Commands that `EXEC` has begun to run.
+    pub(super) running: Option<RunningTransaction>,
     /// The number of wrong passwords so far.
     pub(super) wrong_passwords: u32,
 }
@@ -35,14 +39,16 @@ pub(super) enum AuthState {
 }
 
 impl Session {
-    pub(super) fn new(daemon: &SharedDaemon, number: u64) -> Self {
+    pub(super) fn new(daemon: &SharedDaemon, number: u64, peer: PeerId) -> Self {
         let mut session = Self {
             daemon: Arc::clone(daemon),
             number,
+            peer,
             version: Version::default(),
             name: Vec::new(),
             auth: AuthState::Unauthenticated,
             transaction: None,
+            running: None,
             wrong_passwords: 0,
         };
         session.reset();
@@ -81,8 +87,9 @@ impl Session {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> usize {
+        self.run(arguments, out).await;
         let mut used = 0;
-        while out.len() < REPLIES_BYTES_ENOUGH && !self.is_leaving() {
+        while out.len() < REPLIES_BYTES_ENOUGH && !self.is_leaving() && !self.is_executing() {
             let rest = &input[used..];
             match parse(rest, arguments) {
                 Ok(Some(bytes)) if arguments.is_empty() => used += bytes,
@@ -195,7 +202,7 @@ fn as_array(arguments: &Arguments, line: &[u8]) -> Vec<u8> {
 }
 
 /// The bytes of replies that are sent before the next command is handled.
-const REPLIES_BYTES_ENOUGH: usize = 256 << 10;
+pub(super) const REPLIES_BYTES_ENOUGH: usize = 256 << 10;
 /// The longest command of a client that is not authenticated.
 const UNAUTHENTICATED_BYTES_MAX: usize = 16 << 10;
 const NO_AUTH: (&str, &str) = ("NOAUTH", "Authentication required.");

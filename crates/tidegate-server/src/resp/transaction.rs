@@ -6,7 +6,7 @@
 use tidegate_proto::resp::{Arguments, Replies};
 
 use super::commands::{CommandKind, CommandSpec};
-use super::session::Session;
+use super::session::{REPLIES_BYTES_ENOUGH, Session};
 
 /// Commands queued for `EXEC`.
 #[derive(Debug, Default)]
@@ -15,6 +15,13 @@ pub(super) struct Transaction {
     count: usize,
     /// Whether one of them was invalid, so that none is run.
     is_broken: bool,
+}
+
+/// Commands that `EXEC` runs. Their replies are sent while it runs, so that it holds few of them.
+#[derive(Debug)]
+pub(super) struct RunningTransaction {
+    commands: Vec<u8>,
+    used: usize,
 }
 
 impl Session {
@@ -84,11 +91,32 @@ impl Session {
             return replies.error("EXECABORT", why);
         }
         replies.array(count);
-        let mut used = 0;
-        while used < commands.len() {
-            let mut some = Vec::new();
-            used += Box::pin(self.handle(arguments, &commands[used..], &mut some)).await;
-            out.append(&mut some);
+        self.running = Some(RunningTransaction { commands, used: 0 });
+        self.run(arguments, out).await;
+    }
+
+    /// Runs commands of a transaction until there are enough replies to be sent.
+    pub(super) async fn run(&mut self, arguments: &mut Arguments, out: &mut Vec<u8>) {
+        while out.len() < REPLIES_BYTES_ENOUGH
+            && let Some(mut running) = self.running.take()
+        {
+            let commands = &running.commands[running.used..];
+            let used = Box::pin(self.handle(arguments, commands, out)).await;
+            running.used += used;
+            if used > 0 && running.used < running.commands.len() {
+                self.running = Some(running);
+            }
         }
+    }
+
+    /// Whether commands of a transaction are left to run.
+    pub(super) const fn is_executing(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// The memory of queued commands.
+    pub(super) fn queued_bytes(&self) -> usize {
+        let queued = self.transaction.as_ref().map_or(0, |it| it.commands.capacity());
+        queued + self.running.as_ref().map_or(0, |it| it.commands.capacity())
     }
 }

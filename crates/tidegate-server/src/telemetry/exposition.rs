@@ -7,6 +7,7 @@ use tidegate::policy::Mode;
 use tidegate_proto::resp::ThrottleDialect;
 
 use super::{Metrics, Verdicts};
+use crate::byte_budget::BudgetKind;
 use crate::daemon::Daemon;
 use crate::listener::Listener;
 
@@ -18,10 +19,12 @@ impl Daemon {
         let mut text = Exposition::default();
         self.write_decisions(&mut text);
         self.metrics.write_listeners(&mut text);
+        self.write_budgets(&mut text);
         self.write_table(&mut text);
         self.write_throttles(&mut text);
         self.write_disk(&mut text);
         self.write_reloads(&mut text);
+        self.write_process(&mut text);
         text.family("tidegate_build_info", "gauge", "Version of the daemon; the value is 1.");
         text.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         text.family("tidegate_uptime_seconds", "gauge", "Seconds since the daemon started.");
@@ -47,12 +50,8 @@ impl Daemon {
                 text.sample(name, &labels, count);
             }
         }
+        self.write_unmatched(text);
         let single = [
-            (
-                "tidegate_unmatched_total",
-                "Number of requests that no rule matched.",
-                &self.metrics.unmatched,
-            ),
             ("tidegate_banned_total", "Number of requests denied by a ban.", &self.metrics.banned),
             (
                 "tidegate_outages_total",
@@ -103,6 +102,25 @@ impl Daemon {
         text.sample(name, &[], u64::from(status.is_current()));
     }
 
+    fn write_budgets(&self, text: &mut Exposition) {
+        let name = "tidegate_budget_bytes";
+        text.family(name, "gauge", "Bytes that connections hold: being received, or not yet sent.");
+        for kind in BudgetKind::ALL {
+            let used = self.connections.budget(kind).used() as u64;
+            text.sample(name, &[("budget", kind.name())], used);
+        }
+        let name = "tidegate_connections_closed_for_budget_total";
+        let help = "Number of connections closed, because a byte budget was exceeded.";
+        text.family(name, "counter", help);
+        for listener in Listener::ALL {
+            for kind in BudgetKind::ALL {
+                let count = self.metrics.listener(listener).closed_for_budget[kind as usize].get();
+                let labels = [("listener", listener.name()), ("budget", kind.name())];
+                text.sample(name, &labels, count);
+            }
+        }
+    }
+
     fn write_table(&self, text: &mut Exposition) {
         let policy = self.engine.policy();
         let max_keys = policy.server().max_keys();
@@ -148,13 +166,16 @@ impl Daemon {
 impl Metrics {
     fn write_listeners(&self, text: &mut Exposition) {
         type Counted = fn(&super::ListenerMetrics) -> &super::Counter;
-        let counters: [(_, _, Counted); 3] = [
+        let counters: [(_, _, Counted); 4] = [
             ("tidegate_connections_total", "Number of accepted connections.", |it| &it.accepted),
             (
                 "tidegate_connections_refused_total",
                 "Number of connections refused, because there were too many.",
                 |it| &it.refused,
             ),
+            ("tidegate_wrong_secrets_total", "Number of wrong passwords and tokens.", |it| {
+                &it.wrong_secrets
+            }),
             ("tidegate_malformed_total", "Number of malformed requests and connections.", |it| {
                 &it.malformed
             }),

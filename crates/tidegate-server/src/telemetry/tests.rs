@@ -41,7 +41,8 @@ fn decisions_are_counted_by_rule_outcome_and_mode() {
         r#"tidegate_decisions_total{domain="default",rule="per-user",outcome="deny",mode="enforce"} 1"#,
         r#"tidegate_decisions_total{domain="default",rule="watched \"x\"\\",outcome="allow",mode="shadow"} 1"#,
         r#"tidegate_decisions_total{domain="default",rule="watched \"x\"\\",outcome="deny",mode="shadow"} 2"#,
-        "tidegate_unmatched_total 0",
+        r#"tidegate_unmatched_total{domain="default"} 0"#,
+        r#"tidegate_unmatched_total{domain=""} 0"#,
         "tidegate_table_keys 2",
         "tidegate_rules 2",
     ] {
@@ -62,11 +63,22 @@ fn counts_continue_after_an_edit_of_the_policy() {
 
 #[test]
 fn requests_that_no_rule_matches_are_counted_apart() {
-    let daemon = daemon();
-    let request = Request::new("elsewhere", &[]);
-    let report = daemon.engine.check(&request).wait().unwrap();
-    daemon.observe(Listener::Http, &request, &report);
-    assert!(daemon.metrics_text().contains("\ntidegate_unmatched_total 1\n"));
+    let rule = "[[rule]]\nname = 'a'\ndomain = 'api'\nmatch = { m = 'x' }\ncooldown = '1s'\n";
+    let policy = Policy::from_toml(rule).unwrap();
+    let engine = Engine::open_any(policy.clone(), None).unwrap();
+    let daemon = Daemon::new(engine, Settings::on_free_ports(policy));
+    for domain in ["api", "elsewhere", "anywhere", "nowhere"] {
+        let request = Request::new(domain, &[]);
+        let report = daemon.engine.check(&request).wait().unwrap();
+        daemon.observe(Listener::Http, &request, &report);
+    }
+    let text = daemon.metrics_text();
+    let lines: Vec<_> =
+        text.lines().filter(|line| line.starts_with("tidegate_unmatched_total")).collect();
+    // Domains that only clients know have no label of their own.
+    let expected =
+        [r#"tidegate_unmatched_total{domain="api"} 1"#, r#"tidegate_unmatched_total{domain=""} 3"#];
+    assert_eq!(lines, expected);
 }
 
 #[test]
@@ -79,7 +91,7 @@ fn banned_requests_are_counted_apart() {
     check(&daemon, "eve");
     let text = daemon.metrics_text();
     assert!(text.contains("\ntidegate_banned_total 1\n"), "{text}");
-    assert!(text.contains("\ntidegate_unmatched_total 0\n"), "{text}");
+    assert!(text.contains("\ntidegate_unmatched_total{domain=\"default\"} 0\n"), "{text}");
 }
 
 #[test]

@@ -274,3 +274,27 @@ fn the_busiest_and_most_denied_keys_are_listed() {
     let rule = &rules["rules"][0];
     assert_eq!((&rule["allowed"], &rule["denied"]), (&json!(3), &json!(1)));
 }
+
+#[test]
+fn metrics_have_admin_requests_wrong_tokens_and_the_process() {
+    let running = Running::start_with(POLICY, |settings| settings.admin_token("right\n")).unwrap();
+    for _ in 0..3 {
+        running.ask_as("wrong", "GET", "/admin/v1/rules", "").with(401);
+    }
+    running.ask_as("right", "GET", "/admin/v1/rules", "").with(200);
+    let metrics = running.ask_as("right", "GET", "/metrics", "").with(200).body;
+    let value = |name: &str| -> String {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).into()
+    };
+    assert_eq!(value("tidegate_request_duration_seconds_count{listener=\"admin\"}"), "4");
+    assert_eq!(value("tidegate_wrong_secrets_total{listener=\"admin\"}"), "3");
+    for name in ["process_resident_memory_bytes", "process_virtual_memory_bytes"] {
+        assert!(value(name).parse::<u64>().unwrap() > 1 << 20, "{name}");
+    }
+    let open: u64 = value("process_open_fds").parse().unwrap();
+    assert!((4..value("process_max_fds").parse().unwrap()).contains(&open), "{open}");
+    // After 2020.
+    let seconds = value("process_start_time_seconds");
+    assert!(seconds.split('.').next().unwrap().parse::<u64>().unwrap() > 1_577_836_800);
+}

@@ -4,6 +4,7 @@
 
 mod admin;
 mod admin_edits;
+mod byte_budgets;
 mod envoy;
 mod grpc;
 mod grpc_bad_input;
@@ -21,6 +22,7 @@ mod http_support;
 mod http_time_outs;
 mod local;
 mod local_bad_input;
+mod permits;
 mod policy_watcher;
 mod resp;
 mod rls_outages;

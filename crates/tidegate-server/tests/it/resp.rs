@@ -100,6 +100,17 @@ impl Client {
         assert_eq!(String::from_utf8_lossy(&reply), expected, "{}", bytes.escape_ascii());
     }
 
+    /// The next line.
+    fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte).unwrap();
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
+    }
+
     fn integers(&mut self, words: &[&str]) -> Vec<i64> {
         self.send(&array(words));
         self.integers_reply()

@@ -78,6 +78,8 @@ pub(crate) const MOST: u64 = u64::MAX;
 /// The longest queue in a file.
 pub(crate) const MOST_QUEUE: u64 = u32::MAX as u64;
 const COUNT: ValueKind = ValueKind::Integer { min: 1, max: MOST };
+/// At least the largest message.
+const BUDGET: ValueKind = ValueKind::Integer { min: 4 << 20, max: MOST };
 /// Windows keep their counts in 32 bits.
 const WINDOW_COUNT: ValueKind = ValueKind::Integer { min: 1, max: u32::MAX as u64 };
 const PARTS: ValueKind =
@@ -333,11 +335,25 @@ pub(crate) static SERVER: Section = Section {
             ValueKind::Choice(&["plain", "hashed"]),
             "How keys are shown in logs. Default: \"plain\".",
         ),
-        optional("max_connections", COUNT, "Maximum concurrent connections. Default: 10000."),
+        optional(
+            "max_connections",
+            COUNT,
+            "Maximum concurrent connections of each listener. Default: 10000.",
+        ),
         optional(
             "max_connections_per_peer",
             COUNT,
-            "Maximum concurrent connections of one address or user. Default: half of all.",
+            "Maximum concurrent connections of one address to one listener. Default: a quarter of all.",
+        ),
+        optional(
+            "max_received_bytes",
+            BUDGET,
+            "Maximum bytes of unfinished requests, over all connections. Default: 67108864.",
+        ),
+        optional(
+            "max_unsent_bytes",
+            BUDGET,
+            "Maximum bytes of responses not yet sent, over all connections. Default: 67108864.",
         ),
         optional(
             "max_keys",

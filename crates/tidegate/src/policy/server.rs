@@ -29,6 +29,8 @@ pub struct ServerConfig {
     pub(crate) hides_keys: bool,
     pub(crate) max_connections: Option<u64>,
     pub(crate) max_connections_per_peer: Option<u64>,
+    pub(crate) max_received_bytes: Option<u64>,
+    pub(crate) max_unsent_bytes: Option<u64>,
     pub(crate) store: Option<Box<str>>,
     pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) max_keys: u64,
@@ -164,16 +166,28 @@ impl ServerConfig {
         self.hides_keys
     }
 
-    /// The maximum of concurrent connections.
+    /// The maximum of concurrent connections of each listener.
     #[must_use]
     pub const fn max_connections(&self) -> Option<u64> {
         self.max_connections
     }
 
-    /// The maximum of concurrent connections of one address, or of one user of this machine.
+    /// The maximum of concurrent connections of one address to one listener.
     #[must_use]
     pub const fn max_connections_per_peer(&self) -> Option<u64> {
         self.max_connections_per_peer
+    }
+
+    /// The maximum of bytes of unfinished requests, over all connections.
+    #[must_use]
+    pub const fn max_received_bytes(&self) -> Option<u64> {
+        self.max_received_bytes
+    }
+
+    /// The maximum of bytes of responses that are not sent yet, over all connections.
+    #[must_use]
+    pub const fn max_unsent_bytes(&self) -> Option<u64> {
+        self.max_unsent_bytes
     }
 
     /// The store: `memory`, `file:PATH` or `redis://…`.
@@ -258,6 +272,8 @@ impl Default for ServerConfig {
             hides_keys: false,
             max_connections: None,
             max_connections_per_peer: None,
+            max_received_bytes: None,
+            max_unsent_bytes: None,
             store: None,
             trusted_proxies: Vec::new(),
             max_keys: Self::DEFAULT_MAX_KEYS,

@@ -183,6 +183,8 @@ fn server(server: &ServerConfig) -> TableWriter {
     let numbers = [
         ("max_connections", server.max_connections),
         ("max_connections_per_peer", server.max_connections_per_peer),
+        ("max_received_bytes", server.max_received_bytes),
+        ("max_unsent_bytes", server.max_unsent_bytes),
     ];
     for (name, number) in numbers {
         lines.add_some(name, number.map(|number| number.to_string()));

@@ -244,6 +244,8 @@ fn every_field_of_the_server_is_written_unless_it_is_the_default() {
         ("log_keys = 'hashed'", Some(r#"log_keys = "hashed""#)),
         ("max_connections = 7", Some("max_connections = 7")),
         ("max_connections_per_peer = 7", Some("max_connections_per_peer = 7")),
+        ("max_received_bytes = 5_000_000", Some("max_received_bytes = 5000000")),
+        ("max_unsent_bytes = 5_000_000", Some("max_unsent_bytes = 5000000")),
         ("store = 'redis://u:p@h/0'", Some(r#"store = "redis://u:p@h/0""#)),
         (
             "trusted_proxies = ['::/0', '10.0.0.0/8']",

@@ -161,3 +161,41 @@ async fn clients_must_authenticate_if_a_password_is_set() {
     assert_eq!(guesser.rest(), b"");
     daemon.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_mode_and_long_periods_have_clear_errors() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.client();
+    for words in [&["CLUSTER", "SLOTS"][..], &["cluster", "shards"], &["READONLY"], &["ASKING"]] {
+        let expected = "-ERR This instance has cluster support disabled";
+        client.send(&array(words));
+        assert!(client.line().starts_with(expected), "{words:?}");
+    }
+    for (period, most) in [("36028798", "36028797"), ("9223372036854775807", "36028797")] {
+        client.send(&array(&["CL.THROTTLE", "k", "15", "1", period]));
+        let expected = format!("-ERR period must be at most {most} seconds for this count\r\n");
+        assert_eq!(client.line(), expected);
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_passwords_are_counted_and_a_newline_after_the_right_one_is_not_part_of_it() {
+    let policy = format!("[server]\nresp_password = \"secret\\n\"\n{POLICY}");
+    let daemon = Daemon::with(&policy, |bounds| bounds).await;
+    let mut client = daemon.client();
+    for wrong in ["x", "secrets", "secret\n"] {
+        client.send(&array(&["AUTH", wrong]));
+        assert!(client.line().starts_with("-WRONGPASS"), "{wrong:?}");
+    }
+    client.send(&array(&["HELLO", "2", "AUTH", "default", "y"]));
+    assert!(client.line().starts_with("-WRONGPASS"));
+    client.send(&array(&["AUTH", "secret"]));
+    assert_eq!(client.line(), "+OK\r\n");
+    let http = daemon.server.address(tidegate_server::Listener::Http).unwrap();
+    let metrics = crate::http_support::Client::new(http).ask("GET", "/metrics", &[], b"").body;
+    let metrics = String::from_utf8(metrics).unwrap();
+    let line = "\ntidegate_wrong_secrets_total{listener=\"resp\"} 4\n";
+    assert!(metrics.contains(line), "{metrics}");
+    daemon.stop().await;
+}

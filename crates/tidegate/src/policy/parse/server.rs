@@ -35,6 +35,8 @@ pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> ServerConfig {
         hides_keys: table.choice("log_keys") == Some("hashed"),
         max_connections: table.integer("max_connections"),
         max_connections_per_peer: table.integer("max_connections_per_peer"),
+        max_received_bytes: table.integer("max_received_bytes"),
+        max_unsent_bytes: table.integer("max_unsent_bytes"),
         store: table.parsed("store", read_store),
         ..ServerConfig::default()
     };
