@@ -312,6 +312,30 @@ async fn the_last_of_entries_with_the_same_key_counts() {
 }
 
 #[tokio::test]
+async fn limits_of_the_second_descriptor_of_a_call() {
+    let limits = "
+- namespace: d
+  max_value: 1
+  seconds: 86400
+  conditions: [\"descriptors[1]['plan'] == 'free'\"]
+  variables: [\"descriptors[1]['user']\"]
+";
+    let server = daemon("limits.yaml", limits).await;
+    let mut client = Client::new(&server).await;
+    let (free, other) = (&[("plan", "free"), ("user", "ada")], &[("plan", "paid")]);
+    for _ in 0..3 {
+        let first = client.ask(&call("d", &[free, other])).await.unwrap();
+        assert_eq!(first.overall_code(), Code::Ok, "it is about the second");
+    }
+    assert_eq!(client.ask(&call("d", &[other, free])).await.unwrap().overall_code(), Code::Ok);
+    let again = client.ask(&call("d", &[other, free])).await.unwrap();
+    assert_eq!(again.overall_code(), Code::OverLimit);
+    let codes: Vec<_> = summaries(&again).iter().map(|it| it.0).collect();
+    assert_eq!(codes, [Code::Ok, Code::OverLimit]);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn zero_limits_unknown_domains_and_long_keys() {
     let server = daemon("edge.yaml", EDGE).await;
     let mut client = Client::new(&server).await;

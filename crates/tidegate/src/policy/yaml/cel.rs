@@ -1,12 +1,15 @@
 //! The part of CEL that conditions on descriptors are written in: comparisons, joined by `&&`.
 
 use crate::policy::Pattern;
+use crate::policy::descriptor::MOST_ENTRIES;
 use crate::policy::text::{TextError, quoted};
 
 /// One comparison of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Test {
     pub(super) attribute: String,
+    /// The index of its descriptor in the call.
+    pub(super) descriptor: usize,
     pub(super) pattern: Pattern,
     /// Whether the attribute must be present and not match.
     pub(super) is_excluded: bool,
@@ -19,11 +22,13 @@ pub(super) fn condition(text: &str) -> Result<Vec<Test>, TextError> {
     parts.map(|part| comparison(part).ok_or_else(|| unsupported(text))?).collect()
 }
 
-/// The attribute that a variable names.
-pub(super) fn variable(text: &str) -> Result<String, TextError> {
+/// The attribute that a variable names, and the index of its descriptor.
+pub(super) fn variable(text: &str) -> Result<(String, usize), TextError> {
     let tokens = tokens(text)?;
     match operand(&tokens) {
-        Some((Operand::Attribute(name) | Operand::Number(name), [])) => Ok(name),
+        Some((Operand::Attribute(entry) | Operand::Number(entry), [])) => {
+            Ok((entry.key, entry.descriptor))
+        }
         _ => Err(TextError::new(format!("{} is not supported", quoted(text)))
             .hint("a variable is `descriptors[0]['key']`, `descriptors[0].key` or `key`")),
     }
@@ -37,12 +42,18 @@ enum Token {
     Sign(&'static str),
 }
 
+/// An entry of one of the descriptors of a call.
+struct Entry {
+    descriptor: usize,
+    key: String,
+}
+
 /// One side of a comparison.
 enum Operand {
     /// The text of an attribute.
-    Attribute(String),
+    Attribute(Entry),
     /// The number in an attribute.
-    Number(String),
+    Number(Entry),
     Text(String),
     Integer(i64),
 }
@@ -52,7 +63,7 @@ fn comparison(tokens: &[Token]) -> Option<Result<Test, TextError>> {
     let (left, rest) = operand(tokens)?;
     let [Token::Sign(sign), rest @ ..] = rest else { return None };
     let (right, []) = operand(rest)? else { return None };
-    let (attribute, is_number, value, sign) = match (left, right) {
+    let (Entry { descriptor, key: attribute }, is_number, value, sign) = match (left, right) {
         (Operand::Attribute(name), value) => (name, false, value, *sign),
         (Operand::Number(name), value) => (name, true, value, *sign),
         (value, Operand::Attribute(name)) => (name, false, value, turned(sign)),
@@ -71,7 +82,7 @@ fn comparison(tokens: &[Token]) -> Option<Result<Test, TextError>> {
         },
         Operand::Attribute(_) | Operand::Number(_) => return None,
     };
-    Some(Ok(Test { attribute, pattern, is_excluded }))
+    Some(Ok(Test { attribute, descriptor, pattern, is_excluded }))
 }
 
 /// The numbers that satisfy a comparison with one.
@@ -113,21 +124,24 @@ fn operand(tokens: &[Token]) -> Option<(Operand, &[Token])> {
 }
 
 /// `descriptors[0]['key']`, `descriptors[0].key`, or `key`.
-fn attribute(tokens: &[Token]) -> Option<(String, &[Token])> {
+fn attribute(tokens: &[Token]) -> Option<(Entry, &[Token])> {
     use Token::{Integer, Name, Sign, Text};
     match tokens {
-        [Name(list), Sign("["), Integer(0), Sign("]"), rest @ ..] if list == "descriptors" => {
+        [Name(list), Sign("["), Integer(index), Sign("]"), rest @ ..] if list == "descriptors" => {
+            let descriptor = usize::try_from(*index).ok().filter(|it| *it <= MOST_ENTRIES)?;
             match rest {
-                [Sign("["), Text(key), Sign("]"), rest @ ..] => Some((key.clone(), rest)),
+                [Sign("["), Text(key), Sign("]"), rest @ ..] => {
+                    Some((Entry { descriptor, key: key.clone() }, rest))
+                }
                 [Name(key), rest @ ..] if key.starts_with('.') && !key[1..].contains('.') => {
-                    Some((key[1..].to_owned(), rest))
+                    Some((Entry { descriptor, key: key[1..].to_owned() }, rest))
                 }
                 _ => None,
             }
         }
         [Name(list), Sign("["), ..] if list == "descriptors" => None,
         [Name(key), rest @ ..] if !key.starts_with('.') && key != "descriptors" => {
-            Some((key.clone(), rest))
+            Some((Entry { descriptor: 0, key: key.clone() }, rest))
         }
         _ => None,
     }

@@ -1,9 +1,10 @@
 //! Files of Limitador: a list of limits, each for the requests of a namespace that meet its
 //! conditions.
 //!
-//! Conditions there apply to the first descriptor of a call. So each limit is a group: rules that
-//! limit nothing take the other descriptors out, and the values that a condition excludes; the
-//! limit itself applies to the rest.
+//! Conditions and variables there name a descriptor of the call, by its index. So each limit is a
+//! group: rules that limit nothing take the other descriptors out, and the values that a condition
+//! excludes; the limit itself applies to the rest. A limit over several descriptors is an error:
+//! here each descriptor is decided by itself.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::cel::{self, Test};
 use super::fields::{Fields, fields};
 use super::names::UniqueNames;
 use super::node::{Node, NodeValue};
-use crate::policy::descriptor::DescriptorNames;
+use crate::policy::descriptor::{DescriptorNames, small};
 use crate::policy::key::{Key, KeyPart, attribute_name};
 use crate::policy::parse::diagnostic_sink::DiagnosticSink;
 use crate::policy::text::{TextError, quoted};
@@ -66,11 +67,21 @@ fn read_limit(
     let conditions = texts(&fields, "conditions", report);
     let tests: Vec<_> = conditions.iter().filter_map(|it| tests(it, report)).flatten().collect();
     let mut key = Key::default();
+    let mut indexes: Vec<_> = tests.iter().map(|(test, _)| test.descriptor).collect();
     for (variable, span) in texts(&fields, "variables", report) {
-        match cel::variable(&variable).and_then(|name| add_text(&mut key, &name)) {
-            Ok(()) => {}
-            Err(error) => report.error(span, error.message).hint = error.hint,
+        let added = cel::variable(&variable).and_then(|(name, index)| {
+            indexes.push(index);
+            add_text(&mut key, &name)
+        });
+        if let Err(error) = added {
+            report.error(span, error.message).hint = error.hint;
         }
+    }
+    let index = indexes.first().copied().unwrap_or(0);
+    if indexes.iter().any(|other| *other != index) {
+        let message = "the limit refers to several descriptors of a call";
+        report.error(item.span.clone(), message).hint =
+            Some("put what it needs into one descriptor".into());
     }
     let given = fields.text("name", report).or_else(|| fields.text("id", report));
     let (Some(domain), Some(max), Some(seconds)) = (domain, max, seconds) else { return };
@@ -86,7 +97,10 @@ fn read_limit(
         return;
     };
     let Some(set) = ConditionSet::of(&tests, &item.span, report) else { return };
-    let mut group = vec![out(DescriptorNames::NUMBER, Pattern::Glob("*".into()))];
+    let mut group = Vec::new();
+    if index == 0 {
+        group.push(out(DescriptorNames::NUMBER, Pattern::Glob("*".into())));
+    }
     group.extend(set.not.iter().map(|(name, pattern)| out(name, pattern.clone())));
     for (number, conditions) in (1..).zip(group) {
         let name_of_rule = names.reserve(&domain, &format!("{name}, not {number}"), "");
@@ -98,6 +112,10 @@ fn read_limit(
     }
     let mut rule = Rule::new(&name, Limit::Window(window)).missing(Missing::Skip);
     rule.conditions = set.conditions;
+    if index > 0 {
+        let number = Pattern::Equals(small(index).into());
+        rule.conditions.push(out(DescriptorNames::NUMBER, number));
+    }
     rule.key = key;
     if max == 0 {
         // A cost above the whole window is never allowed.

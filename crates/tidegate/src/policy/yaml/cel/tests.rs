@@ -39,7 +39,8 @@ fn unsupported_conditions_give_a_hint() {
         "'x' == 'x'",
         "a == 'x' || b == 'y'",
         "!(a == 'x')",
-        "descriptors[1].a == 'x'",
+        "descriptors[17].a == 'x'",
+        "descriptors[-1].a == 'x'",
         "descriptors[0].a.b == 'x'",
         "a == 'x",
         "a == 'x\\'y'",
@@ -59,9 +60,10 @@ fn unsupported_conditions_give_a_hint() {
 #[test]
 fn variables_name_attributes() {
     for text in ["descriptors[0]['user']", "descriptors[0].user", "user"] {
-        assert_eq!(variable(text).expect(text), "user");
+        assert_eq!(variable(text).expect(text), ("user".into(), 0));
     }
-    for text in ["", "'user'", "user + 1", "descriptors[2].user", "a b"] {
+    assert_eq!(variable("descriptors[2].user").expect("the third"), ("user".into(), 2));
+    for text in ["", "'user'", "user + 1", "descriptors[99].user", "a b"] {
         assert!(variable(text).is_err(), "{text}");
     }
 }
