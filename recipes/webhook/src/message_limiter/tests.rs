@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tidegate::{Clock, Engine, ManualClock, MemoryStore, Store, Timestamp, WhenFull};
+use tidegate::{Clock, Engine, ManualClock, MemoryStore, Store, StoreBounds, Timestamp, WhenFull};
 
 use super::{Claimed, MessageLimiter};
 use crate::limits::{Algorithm, Limits, UserLimit};
@@ -153,7 +153,9 @@ async fn unclaimed_message_costs_nothing_and_can_be_resent() {
 /// A store in memory never fails, but one with room for one reservation cannot make a second.
 #[tokio::test]
 async fn failed_reservation_allows_messages_and_is_logged() {
-    let store = MemoryStore::new(1, WhenFull::Share).unwrap();
+    let mut bounds = StoreBounds::new(100, WhenFull::Share);
+    bounds.max_holds = 1;
+    let store = MemoryStore::with_bounds(bounds).unwrap();
     let engine = Engine::with_store(three().policy().unwrap(), store, ManualClock::default());
     let (log, _guard) = log::begun();
     let limiter = MessageLimiter::new(engine);
