@@ -649,7 +649,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     fn decide_into(
         &self,
         report: &mut Report,
-        find: &impl Fn(&Ruleset) -> Option<usize>,
+        find: &(impl Fn(&Ruleset) -> Option<usize> + ?Sized),
         requests: &[Request<'_>],
         (verb, when): (Verb, When),
     ) -> DecideProgress<'_> {
@@ -673,7 +673,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 let denial = EarlyDenialReport::new(rules, domain, denial, times.wall);
                 drop(planned);
                 report.deny(denial);
-                self.correct_wait(report, (find, requests), (when, times));
+                self.correct_wait(report, (&|rules| find(rules), requests), (when, times));
                 return DecideProgress::Now;
             }
             evaluated.clear();
@@ -709,7 +709,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 return DecideProgress::Error(error);
             }
             if !report.is_allowed {
-                self.correct_wait(report, (find, requests), (when, times));
+                self.correct_wait(report, (&|rules| find(rules), requests), (when, times));
             }
             return durable.map_or(DecideProgress::Now, DecideProgress::WhenDurable);
         }
@@ -728,7 +728,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 
     /// Plans the requests, and checks that the verb fits the plan.
-    #[inline]
+    #[inline(always)]
     fn plan_verb<'r>(
         &self,
         (rules, domain): (&'r Ruleset, Option<&'r Domain>),

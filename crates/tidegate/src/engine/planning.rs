@@ -114,7 +114,12 @@ impl<'a> Planned<'a> {
         hash: &KeyedHash,
         times: Times,
     ) -> Result<(), CheckError> {
-        let replaced = domain.map_or_else(SmallVec::new, |domain| domain.replaced(requests));
+        let all_replaced;
+        let mut replaced: &[u32] = &[];
+        if let Some(domain) = domain.filter(|domain| !domain.replaces.is_empty()) {
+            all_replaced = domain.replaced(requests);
+            replaced = &all_replaced;
+        }
         let planning = Planning { rules, hash, times, replaced };
         if let Some(domain) = domain {
             let is_several = requests.len() > 1;
@@ -140,8 +145,7 @@ impl Ruleset {
         hash: &KeyedHash,
         times: Times,
     ) -> Result<Charged<'_>, CheckError> {
-        let replaced = SmallVec::new();
-        Planning { rules: self, hash, times, replaced }.charge(number, request)
+        Planning { rules: self, hash, times, replaced: &[] }.charge(number, request)
     }
 }
 
@@ -150,7 +154,7 @@ struct Planning<'a, 'h> {
     hash: &'h KeyedHash,
     times: Times,
     /// Rules that others replace in this decision.
-    replaced: SmallVec<[u32; 4]>,
+    replaced: &'h [u32],
 }
 
 impl<'a> Planning<'a, '_> {
@@ -373,11 +377,8 @@ fn merge<'a>(planned: &mut Planned<'a>, charge: Charge<'a>) {
 
 impl Domain {
     /// The rules that others replace in a decision over these requests.
-    #[inline]
+    #[cold]
     pub(crate) fn replaced(&self, requests: &[Request<'_>]) -> SmallVec<[u32; 4]> {
-        if self.replaces.is_empty() {
-            return SmallVec::new();
-        }
         let mut replaced = SmallVec::new();
         for request in requests.iter().filter(|request| request.request_limit.is_none()) {
             for index in self.matcher.find(&request.attributes).iter() {

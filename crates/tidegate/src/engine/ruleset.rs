@@ -166,7 +166,7 @@ impl Ruleset {
     }
 
     /// The number of a domain.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn domain_number(&self, name: &str) -> Option<usize> {
         if self.domains.len() <= FEW_DOMAINS {
             return self.domains.iter().position(|domain| &*domain.name == name);

@@ -20,10 +20,12 @@ use crate::store::Store;
 
 impl<S: Store, C: Clock> Engine<S, C> {
     /// Corrects the wait of a denied request: until when it is denied, if nothing else happens.
+    #[cold]
+    #[inline(never)]
     pub(super) fn correct_wait(
         &self,
         report: &mut Report,
-        (find, requests): (&impl Fn(&Ruleset) -> Option<usize>, &[Request<'_>]),
+        (find, requests): (&FindDomain<'_>, &[Request<'_>]),
         (when, times): (When, Times),
     ) {
         let may_change = report.rules.changes_ahead || report.waits_for_others();
@@ -32,11 +34,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
         }
     }
 
-    #[cold]
     fn wait_ahead(
         &self,
         report: &Report,
-        (find, requests): (&impl Fn(&Ruleset) -> Option<usize>, &[Request<'_>]),
+        (find, requests): (&FindDomain<'_>, &[Request<'_>]),
         times: Times,
     ) -> Option<Wait> {
         let (mut wait, mut at) = (report.wait()?, times);
@@ -139,6 +140,9 @@ impl CompiledRule {
         matches!(self.common, AnyLimit::Window(_)) && self.history.versions[1..].iter().any(waits)
     }
 }
+
+/// Finds the number of a domain.
+type FindDomain<'a> = dyn Fn(&Ruleset) -> Option<usize> + 'a;
 
 /// How many changes are followed; beyond that the wait is unknown.
 const MOST_CHANGES: usize = 32;

@@ -141,7 +141,7 @@ impl MemoryStore {
     }
 
     /// Makes one whole decision.
-    #[inline]
+    #[inline(always)]
     fn decide_now(
         &self,
         plan: &Plan<'_>,

@@ -155,7 +155,9 @@ fn a_repair_of_any_flipped_bit_loses_one_batch_at_most() {
 #[test]
 fn a_missing_segment_costs_no_other_one() {
     let whole = files(25, 700, false);
-    for name in logs(&whole) {
+    // Without a snapshot the only copy of the hash's seed is in the first one.
+    let has_snapshot = whole.keys().any(|name| name.ends_with(".snapshot"));
+    for name in logs(&whole).into_iter().skip(usize::from(!has_snapshot)) {
         let mut lost = whole.clone();
         lost.remove(&name);
         let left = used_after_repair(lost, 700, &format!("{name} is gone"));
