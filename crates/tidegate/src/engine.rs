@@ -656,9 +656,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
         loop {
             let Report { rules, evaluated, decisions, is_of_several, hits, .. } = report;
             let times = match when {
-                When::Now => self.times(rules, None),
-                When::At(now) => self.times(rules, Some(now)),
                 When::Ahead(times) => times,
+                When::Now | When::At(_) => self.times(rules, when.given()),
             };
             let names = PlannedKeys { rules, requests, hash: self.shared.store.hash(), times };
             let mut planned = Planned::new(rules, verb.act());

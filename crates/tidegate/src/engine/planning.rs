@@ -106,7 +106,7 @@ impl<'a> Planned<'a> {
     }
 
     /// Adds the charges of the requests, which are all of one domain.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(
         &mut self,
         (rules, domain): (&'a Ruleset, Option<&'a Domain>),
@@ -114,18 +114,13 @@ impl<'a> Planned<'a> {
         hash: &KeyedHash,
         times: Times,
     ) -> Result<(), CheckError> {
-        let all_replaced;
-        let mut replaced: &[u32] = &[];
-        if let Some(domain) = domain.filter(|domain| !domain.replaces.is_empty()) {
-            all_replaced = domain.replaced(requests);
-            replaced = &all_replaced;
-        }
-        let planning = Planning { rules, hash, times, replaced };
         if let Some(domain) = domain {
-            let is_several = requests.len() > 1;
-            for (number, request) in (0..).zip(requests) {
-                self.at = (number, is_several);
-                planning.add(self, domain, request)?;
+            if domain.replaces.is_empty() {
+                let planning = Planning { rules, hash, times, replaced: &[] };
+                planning.add_all(self, domain, requests)?;
+            } else {
+                let replaced = &domain.replaced(requests);
+                Planning { rules, hash, times, replaced }.add_all(self, domain, requests)?;
             }
         }
         let denies = rules.server.unmatched == Unmatched::Deny && rules.server.enforce_ppm > 0;
@@ -158,6 +153,21 @@ struct Planning<'a, 'h> {
 }
 
 impl<'a> Planning<'a, '_> {
+    #[inline(always)]
+    fn add_all(
+        &self,
+        planned: &mut Planned<'a>,
+        domain: &'a Domain,
+        requests: &'a [Request<'_>],
+    ) -> Result<(), CheckError> {
+        let is_several = requests.len() > 1;
+        for (number, request) in (0..).zip(requests) {
+            planned.at = (number, is_several);
+            self.add(planned, domain, request)?;
+        }
+        Ok(())
+    }
+
     #[inline]
     fn add(
         &self,
