@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 
 /// The number of requests that no rule matched, by domain.
 ///
-/// Only domains that a policy has had are told apart; clients can invent others without end.
+/// Only domains that a policy has had are distinguished; clients can invent others without end.
 #[derive(Debug, Default)]
 pub(super) struct UnmatchedByDomain {
     domains: RwLock<BTreeMap<Box<str>, Counter>>,

@@ -1,7 +1,9 @@
 //! Keys without charges, and what an edit means for them.
 
+use std::time::Duration;
+
 use tidegate::policy::Policy;
-use tidegate::{Engine, ManualClock, Request};
+use tidegate::{Engine, ManualClock, Request, Timestamp, Wait};
 
 /// A governor who cannot afford anything yet must be able to one day: a denied key is stored, and
 /// carries units over from then on.
@@ -36,4 +38,29 @@ fn dropping_an_override_refills_nothing_that_was_never_charged_under_it() {
     assert_eq!(engine.peek(&ada).wait().unwrap().remaining(), Some(0));
     engine.replace_policy("test", policy(""));
     assert_eq!(engine.peek(&ada).wait().unwrap().remaining(), Some(0));
+}
+
+/// A peek at a key that no request has made known reports what a check would.
+#[test]
+fn peek_at_an_unknown_key_of_a_carrying_quota_reports_what_a_check_would() {
+    let policy = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
+                  quota = { max = 2, per = \"minute\", carry = 5 }";
+    let clock = ManualClock::new(Timestamp::from_secs(86_400 * 20_000 + 15));
+    let engine = Engine::with_clock(Policy::from_toml(policy).unwrap(), clock.clone());
+    for (cost, wait) in [
+        (2, None),
+        (3, Some(Wait::After(Duration::from_secs(45)))),
+        (7, Some(Wait::Unknown)),
+        (8, Some(Wait::Never)),
+    ] {
+        let user = cost.to_string();
+        let attributes = [("user", user.as_str())];
+        let request = Request::new("default", &attributes).cost(cost);
+        let peeked = engine.peek(&request).wait().unwrap();
+        assert_eq!((peeked.wait(), peeked.remaining(), peeked.limit()), (wait, Some(2), Some(2)));
+        assert_eq!(engine.check(&request).wait().unwrap().wait(), wait, "cost {cost}");
+    }
+    clock.advance(Duration::from_secs(45));
+    let request = Request::new("default", &[("user", "3")]).cost(3);
+    assert!(engine.check(&request).wait().unwrap().is_allowed(), "the wait was true");
 }
