@@ -11,19 +11,22 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
 use crate::any_limit::{AnyLimit, DecisionTime, NO_PERIOD};
 use crate::cycle::{CycleClock, Times};
-use crate::policy::{Condition, Effective};
+use crate::policy::Effective;
 
 mod advance;
 mod edit;
 mod idle;
+mod spans;
 
 pub(crate) use advance::{Current, StoredState};
 pub(crate) use edit::{OverrideLimit, RuleEdit, RuleLimits};
+pub(crate) use spans::{KeyRef, Keys, Span};
+
+use spans::{SpanIndexes, Spans};
 
 /// The histories of all rules.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +44,7 @@ pub(crate) struct RuleHistory {
     /// Oldest first; never empty.
     pub(crate) versions: Vec<Arc<Version>>,
     /// In the order in which they were made.
-    pub(crate) spans: Vec<Arc<Span>>,
+    pub(crate) spans: Spans,
 }
 
 /// What an edit made of a rule.
@@ -76,39 +79,6 @@ pub(crate) struct OverrideEnd {
     pub(crate) at: Times,
     /// The round that was open then, once it is closed.
     pub(crate) round: Option<u64>,
-}
-
-/// A limit that is in force for some keys and some time.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Span {
-    /// `None`: it is the rule's common limit.
-    pub(crate) keys: Option<Keys>,
-    /// Of two overrides that match, the one with the lower rank counts.
-    pub(crate) rank: i64,
-    /// `None`: unlimited.
-    pub(crate) limit: Option<AnyLimit>,
-    /// The version that it came with.
-    pub(crate) from: u32,
-    /// The version that it went with.
-    pub(crate) to: Option<u32>,
-    /// When it ends, by the time of day.
-    pub(crate) until: Option<Timestamp>,
-}
-
-/// The keys of an override.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Keys {
-    pub(crate) conditions: Arc<[Condition]>,
-    /// The hash of the only key that meets the conditions, if there is only one.
-    pub(crate) only: Option<u64>,
-}
-
-/// A key, as far as overrides need it.
-#[derive(Clone, Copy)]
-pub(crate) struct KeyRef<'a> {
-    pub(crate) hash: u64,
-    /// Whether it meets the conditions of an override.
-    pub(crate) meets: &'a dyn Fn(&[Condition]) -> bool,
 }
 
 /// A point in a rule's history: so many changes after an edit.
@@ -150,8 +120,8 @@ pub(crate) struct InForce<'a> {
 /// The limits of a key: the overrides that match it by rank, and the common limits, oldest first.
 struct KeyLimits<'a> {
     rule: &'a RuleHistory,
-    overrides: SmallVec<[usize; 4]>,
-    common: SmallVec<[usize; 4]>,
+    overrides: SpanIndexes,
+    common: &'a [usize],
 }
 
 /// The version that counts for a key, and the one that waits for the next period.
@@ -258,7 +228,7 @@ impl History {
         let of_rule = |rule: &Arc<RuleHistory>| {
             size_of::<RuleHistory>()
                 + rule.versions.len() * (size_of::<Version>() + POINTER_BYTES)
-                + rule.spans.len() * (size_of::<Span>() + size_of::<Condition>() + POINTER_BYTES)
+                + rule.spans.bytes()
         };
         let tags = self.families.len() * (size_of::<(u32, u64)>() * 3 / 2);
         self.rules.values().map(of_rule).sum::<usize>() + tags
@@ -450,32 +420,18 @@ impl RuleHistory {
     }
 
     fn limits_of(&self, key: KeyRef<'_>) -> KeyLimits<'_> {
-        let (mut overrides, mut common): (SmallVec<[usize; 4]>, SmallVec<[usize; 4]>) =
-            Default::default();
-        for (index, span) in self.spans.iter().enumerate() {
-            match &span.keys {
-                None => common.push(index),
-                Some(keys) if keys.match_key(key) => overrides.push(index),
-                Some(_) => {}
-            }
-        }
-        overrides.sort_by_key(|index| self.spans[*index].rank);
+        let (overrides, common) = (self.spans.overrides_of(key), self.spans.common());
         KeyLimits { rule: self, overrides, common }
     }
 
     /// The next end of an override that concerns a key, by the time of day.
     pub(crate) fn next_end(&self, key: KeyRef<'_>, wall: Timestamp) -> Option<Timestamp> {
-        // Also of those that an edit has dropped: where the edit waits, they count.
-        let ahead = |span: &&Arc<Span>| {
-            span.until.is_some_and(|until| until > wall)
-                && span.keys.as_ref().is_some_and(|keys| keys.match_key(key))
-        };
-        self.spans.iter().filter(ahead).filter_map(|span| span.until).min()
+        self.spans.next_end(key, wall)
     }
 
     /// Whether some override does not name its key.
     pub(crate) fn has_patterns(&self) -> bool {
-        self.spans.iter().any(|span| span.keys.as_ref().is_some_and(|keys| keys.only.is_none()))
+        self.spans.has_patterns()
     }
 
     /// The history without the versions before the one with this number; `None` if there are none.
@@ -519,15 +475,6 @@ impl RuleHistory {
         let ended = version.passed(position.stage).ends.checked_sub(1);
         let ended = ended.and_then(|index| version.ends.get(index));
         ended.map_or(version.at.wall, |end| end.at.wall.max(version.at.wall))
-    }
-}
-
-impl Keys {
-    pub(crate) fn match_key(&self, key: KeyRef<'_>) -> bool {
-        match self.only {
-            Some(only) => only == key.hash,
-            None => (key.meets)(&self.conditions),
-        }
     }
 }
 

@@ -327,9 +327,9 @@ where
     /// How many keys the limiter stores.
     ///
     /// Idle keys leave when their slots are needed. With an
-    /// [eviction interval](LimiterBuilder::evict_every) they are gone once they have been idle for
-    /// that long: this call drops them, when it is due. It visits the whole table then, about 30 ns
-    /// per key, one line at a time: decisions go on meanwhile, and none of them ever does this.
+    /// [eviction interval](LimiterBuilder::evict_every) new keys evict those that have been idle for
+    /// that long, a few each, and this call drops the rest when it is due. It visits the whole table
+    /// then, about 30 ns per key, one line at a time; decisions go on meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len_at(self.clock.now())

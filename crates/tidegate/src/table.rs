@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tidegate_core::{Decision, Timestamp};
 
@@ -52,6 +53,8 @@ pub(crate) struct Table<A: KeyedLimit> {
     overrides: RwLock<HashMap<u64, A>>,
     /// The counters that new keys share while the table is full; created when first needed.
     sketch: OnceLock<Option<Sketch<A>>>,
+    /// How long keys stay once they are idle; as long as their slots are not needed if absent.
+    evict_after: Option<Duration>,
 }
 
 /// The limit for a call.
@@ -87,7 +90,13 @@ impl<A: KeyedLimit> Table<A> {
             limits: LimitPair::new(limit),
             overrides: RwLock::new(HashMap::new()),
             sketch: OnceLock::new(),
+            evict_after: None,
         })
+    }
+
+    /// The same table, in which every new key evicts some that have been idle for this long.
+    pub(crate) fn evicting_after(self, idle: Option<Duration>) -> Self {
+        Self { evict_after: idle, ..self }
     }
 
     /// The shared counters, once there are any.
@@ -341,7 +350,14 @@ impl<A: KeyedLimit> Table<A> {
                 line.store(at.slot, A::pack(&state));
                 decision
             }
-            KeyLocation::Claimed(mut chain, at) => self.insert((&mut chain, at), hash, call, now),
+            KeyLocation::Claimed(mut chain, at) => {
+                let decision = self.insert((&mut chain, at), hash, call, now);
+                drop(chain);
+                if let Some(idle) = self.evict_after {
+                    self.table.sweep_lines(EVICTING_LINES, now.saturating_sub(idle), self);
+                }
+                decision
+            }
             KeyLocation::Full(mut chain) => self.check_without_slot(&mut chain, hash, call, now),
         }
     }
@@ -479,6 +495,10 @@ impl<A: KeyedLimit> SlotPolicy<A::Line> for Table<A> {
         lines.iter_mut().for_each(|line| self.migrate(line, current, now));
     }
 }
+
+/// How many lines a new key searches for keys to evict. Each has up to three of them, so they leave
+/// faster than new ones come.
+const EVICTING_LINES: usize = 2;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -42,6 +42,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ) -> Option<Wait> {
         let (mut wait, mut at) = (report.wait()?, times);
         let mut window_end = report.end_of_waiting_window(times.now);
+        // Where nothing changes before its end, the wait is right as it is.
+        let mut is_right = !report.waits_for_others();
         for _ in 0..MOST_CHANGES {
             let end = match wait {
                 Wait::After(wait) => Some(at.now.saturating_add(wait)),
@@ -52,10 +54,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
             let change = change.into_iter().chain(window_end).min();
             let next = match (change.filter(|it| end.is_none_or(|end| *it <= end)), end) {
                 (Some(change), _) => change,
+                (None, _) if is_right => return None,
                 (None, None) => return Some(Wait::Never),
                 (None, Some(end)) => end,
             };
-            at = times.at(next);
+            (at, is_right) = (times.at(next), false);
             let mut look = Report::new(self.shared.rules.load());
             let _ = self.decide_into(&mut look, find, requests, (Verb::Peek, When::Ahead(at)));
             if look.is_allowed {

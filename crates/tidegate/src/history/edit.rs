@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_core::Timestamp;
 
-use super::{KeyRef, Keys, OverrideEnd, RuleHistory, Span, Version};
+use super::{KeyRef, Keys, OverrideEnd, RuleHistory, Span, Spans, Version};
 use crate::any_limit::AnyLimit;
 use crate::cycle::{CycleClock, Times};
 use crate::policy::{Condition, Effective};
@@ -40,7 +40,7 @@ pub(crate) struct RuleEdit {
 impl RuleHistory {
     /// The first version of a rule.
     pub(crate) fn new(limits: RuleLimits, edit: RuleEdit) -> Self {
-        let (versions, spans) = (Vec::new(), Vec::new());
+        let (versions, spans) = (Vec::new(), Spans::default());
         let mut history = Self { family: edit.family, versions, spans };
         let common = (None, 0, Some(limits.common), None);
         history.push_span(common, edit.tag);
@@ -105,8 +105,8 @@ impl RuleHistory {
 
     fn replace_common(&mut self, limit: AnyLimit, tag: u32) {
         let limit = limit.succeeding(self.common());
-        let newest = self.spans.iter().rposition(|span| span.keys.is_none());
-        newest.into_iter().for_each(|index| self.end_span(index, tag));
+        let newest = self.spans.common().last().copied();
+        newest.into_iter().for_each(|index| self.spans.end(index, tag));
         self.push_span((None, 0, Some(limit), None), tag);
     }
 
@@ -115,15 +115,7 @@ impl RuleHistory {
         (keys, rank, limit, until): (Option<Keys>, i64, Option<AnyLimit>, Option<Timestamp>),
         from: u32,
     ) {
-        self.spans.push(Arc::new(Span { keys, rank, limit, from, to: None, until }));
-    }
-
-    /// Ends a span, unless an edit has already.
-    fn end_span(&mut self, index: usize, tag: u32) {
-        let span = &mut self.spans[index];
-        if span.to.is_none() {
-            Arc::make_mut(span).to = Some(tag);
-        }
+        self.spans.push(Span { keys, rank, limit, from, to: None, until });
     }
 
     /// The indexes of the overrides that no edit has ended, by rank.
@@ -185,7 +177,7 @@ impl RuleHistory {
             if is_kept[at] {
                 last_kept = Some(self.spans[*index].rank);
             } else {
-                self.end_span(*index, tag);
+                self.spans.end(*index, tag);
             }
         }
         let count = i64::try_from(added.len()).unwrap_or(i64::MAX);
@@ -204,7 +196,7 @@ impl RuleHistory {
                     kept.iter().filter_map(|index| self.spans[*index].as_given()).collect();
                 let highest = kept.iter().map(|index| self.spans[*index].rank).max().unwrap_or(0);
                 for index in kept {
-                    self.end_span(*index, tag);
+                    self.spans.end(*index, tag);
                 }
                 self.push_overrides(added.chain(again).collect(), highest + 1, tag);
             }

@@ -111,10 +111,11 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
         self
     }
 
-    /// Idle keys are gone from [`len`](Limiter::len) once they have been idle for this long.
+    /// Evicts keys once they have been idle for this long: some with each new key, all of them when
+    /// [`len`](Limiter::len) is called.
     ///
-    /// Without it they leave when their slots are needed. No decision waits for that: a new key
-    /// searches a few lines for idle ones, and `len` does the rest. Zero is an error.
+    /// Without it they leave when their slots are needed. No decision waits for a sweep of the
+    /// table: a new key searches two lines for idle ones. Zero is an error.
     pub fn evict_every(mut self, interval: Duration) -> Self {
         self.evict_every = Some(interval);
         self
@@ -161,8 +162,9 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
     /// The limiter, from valid settings; `None` if there is no memory for it.
     pub(super) fn finish(self) -> Option<Limiter<K, A, C, S>> {
         let eviction = self.evict_every.map(|every| Eviction { every, last_ns: AtomicU64::new(0) });
+        let table = Table::new(self.limit, self.capacity, self.capacity_hint)?;
         Some(Limiter {
-            table: Table::new(self.limit, self.capacity, self.capacity_hint)?,
+            table: table.evicting_after(self.evict_every),
             clock: self.clock,
             hasher: self.hasher,
             eviction,

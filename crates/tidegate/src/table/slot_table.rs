@@ -246,18 +246,29 @@ impl<L: Line> SlotTable<L> {
 
     /// Frees the slots of idle keys in the next few lines that have keys; true if there were any.
     pub(crate) fn sweep_some(&self, now: Timestamp, policy: &impl SlotPolicy<L>) -> bool {
-        let (mut visited, mut freed) = (0, 0);
-        for _ in 0..MOST_VISITED {
+        self.sweep_lines(SWEPT_LINES, now, policy) > 0
+    }
+
+    /// Frees the slots of keys that were idle at `idle_since`, in the next `lines` lines that have
+    /// keys, and returns how many.
+    pub(super) fn sweep_lines(
+        &self,
+        lines: usize,
+        idle_since: Timestamp,
+        policy: &impl SlotPolicy<L>,
+    ) -> usize {
+        let (mut swept, mut freed) = (0, 0);
+        for _ in 0..lines * VISITED_PER_SWEPT {
             let line = self.next_line();
             if line.fingerprints().iter().any(|it| it.load(Ordering::Relaxed) != 0) {
-                freed += self.free_idle(&mut Locked::new(line), now, policy);
-                visited += 1;
+                freed += self.free_idle(&mut Locked::new(line), idle_since, policy);
+                swept += 1;
             }
-            if visited == SWEPT_LINES {
+            if swept == lines {
                 break;
             }
         }
-        freed > 0
+        freed
     }
 
     /// The line whose turn it is to be swept.
@@ -324,5 +335,5 @@ pub(super) const KEPT_IDLE: Duration = Duration::from_secs(10);
 /// How many lines an insertion searches for idle keys when the table is at its capacity.
 const SWEPT_LINES: usize = if cfg!(loom) { 2 } else { 8 };
 
-/// How many lines it visits to find them.
-const MOST_VISITED: usize = if cfg!(loom) { 2 } else { 256 };
+/// How many lines are visited at most to find one that has keys.
+const VISITED_PER_SWEPT: usize = if cfg!(loom) { 1 } else { 32 };

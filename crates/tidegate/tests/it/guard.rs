@@ -91,6 +91,33 @@ fn scanning_the_address_space_does_not_fill_memory_nor_free_a_drained_bucket() {
     assert!(!guard.allow(&address(0)));
 }
 
+/// `len` evicts by itself, so the number of keys is read from what a debugger shows.
+#[test]
+fn new_keys_evict_keys_that_have_been_idle_for_the_interval() {
+    let clock = ManualClock::default();
+    let guard = guard(&clock);
+    for number in 0..20_000 {
+        assert!(guard.allow(&address(number)));
+    }
+    // The buckets are full again after 6 s, and have been idle for the interval 300 s later.
+    clock.advance(seconds(300 + 6 - 1));
+    for number in 20_000..25_000 {
+        assert!(guard.allow(&address(number)));
+    }
+    assert!(debug_keys(&guard) > 20_000, "one second earlier only needed slots are reused");
+    clock.advance(seconds(1));
+    for number in 25_000..35_000 {
+        assert!(guard.allow(&address(number)));
+    }
+    assert!((15_000..16_000).contains(&debug_keys(&guard)), "{}", debug_keys(&guard));
+}
+
+fn debug_keys(guard: &impl std::fmt::Debug) -> usize {
+    let shown = format!("{guard:?}");
+    let (_, rest) = shown.split_once("keys: ").unwrap();
+    rest.split_once(',').unwrap().0.parse().unwrap()
+}
+
 /// The caller of `len` waits for a sweep of the whole table; decisions do not.
 #[test]
 fn a_sweep_does_not_stop_decisions() {

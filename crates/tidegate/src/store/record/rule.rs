@@ -49,7 +49,7 @@ impl RuleImage {
             kept: [same as u64, spans.len() as u64],
             versions: after.versions[same..].iter().map(image).collect(),
             spans: (0..)
-                .zip(&after.spans)
+                .zip(after.spans.iter())
                 .filter(is_new)
                 .map(|(index, span)| (index, (**span).clone()))
                 .collect(),
@@ -67,7 +67,7 @@ impl RuleImage {
         mut cycle_of: impl FnMut(Cycle, Box<str>) -> Arc<CycleClock>,
     ) -> Option<RuleHistory> {
         let (mut versions, mut spans) = match before {
-            Some(before) => (before.versions.clone(), before.spans.clone()),
+            Some(before) => (before.versions.clone(), before.spans.to_vec()),
             None => (Vec::new(), Vec::new()),
         };
         let [kept_versions, kept_spans] = self.kept.map(|kept| usize::try_from(kept).ok());
@@ -89,6 +89,7 @@ impl RuleImage {
                 *spans.get_mut(index)? = span;
             }
         }
+        let spans = spans.into_iter().collect();
         RuleHistory { family: self.family, versions, spans }.if_sound()
     }
 
