@@ -1,5 +1,5 @@
-//! How long a denied request has to wait where limits change meanwhile: overrides end, and edits
-//! wait for the next period or window.
+//! How long a denied request has to wait where limits change meanwhile: overrides end, edits wait
+//! for the next period or window, and quotas need several periods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::any_limit::{AnyLimit, NO_PERIOD};
 use crate::clock::Clock;
 use crate::cycle::Times;
 use crate::history::{KeyRef, Version};
-use crate::policy::{Condition, Effective};
+use crate::policy::{Condition, Effective, Mode};
 use crate::request::Request;
 use crate::store::Store;
 
@@ -28,7 +28,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         (find, requests): (&FindDomain<'_>, &[Request<'_>]),
         (when, times): (When, Times),
     ) {
-        let may_change = report.rules.changes_ahead || report.waits_for_others();
+        let may_change = report.rules.changes_ahead
+            || report.waits_for_others()
+            || report.end_of_unknown(times).is_some();
         if may_change && !report.is_outage && !matches!(when, When::Ahead(_)) {
             report.wait_ahead = self.wait_ahead(report, (find, requests), times);
         }
@@ -42,13 +44,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ) -> Option<Wait> {
         let (mut wait, mut at) = (report.wait()?, times);
         let mut window_end = report.end_of_waiting_window(times.now);
+        let mut unknown_end = report.end_of_unknown(times);
         // Where nothing changes before its end, the wait is right as it is.
-        let mut is_right = !report.waits_for_others();
+        let mut is_right = wait != Wait::Unknown && !report.waits_for_others();
         for _ in 0..MOST_CHANGES {
             let end = match wait {
                 Wait::After(wait) => Some(at.now.saturating_add(wait)),
                 Wait::Never => None,
-                Wait::Unknown => return Some(Wait::Unknown),
+                Wait::Unknown => Some(unknown_end?),
             };
             let change = self.next_change(&report.rules, requests, at);
             let change = change.into_iter().chain(window_end).min();
@@ -65,7 +68,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 let wait_ns = next.as_nanos() - times.now.as_nanos();
                 return Some(Wait::After(Duration::from_nanos(wait_ns)));
             }
-            (wait, window_end) = (look.wait()?, look.end_of_waiting_window(next));
+            wait = look.wait()?;
+            (window_end, unknown_end) = (look.end_of_waiting_window(next), look.end_of_unknown(at));
+            if wait == Wait::Unknown && unknown_end.is_none() {
+                break;
+            }
         }
         Some(Wait::Unknown)
     }
@@ -117,6 +124,22 @@ impl Report {
             left.map(|left| now.saturating_add(left))
         };
         self.evaluated.iter().zip(&self.decisions).filter_map(end).min()
+    }
+
+    /// The end of the open period, where only quotas by a calendar deny the request for an unknown
+    /// time: those that need several periods. Until then it is denied.
+    fn end_of_unknown(&self, times: Times) -> Option<Timestamp> {
+        if self.denial.is_some() {
+            return None;
+        }
+        let mut last = None;
+        for (evaluated, decision) in self.evaluated.iter().zip(&self.decisions) {
+            if evaluated.mode == Mode::Enforce && decision.wait() == Some(Wait::Unknown) {
+                let cycle = self.rules.rule(evaluated.rule).cycle.as_ref()?;
+                last = last.max(Some(cycle.period(times).ends?));
+            }
+        }
+        last
     }
 
     /// Whether a rule that did not deny the request may deny it after the wait: those behind a ban,
