@@ -32,7 +32,8 @@ const MAX_KEYS: usize = 4_000;
 /// Features that are not generated or compared: those in which the engine differs. `generate.rs`
 /// has the names of all others.
 const OFF: &[&str] = &[
-    // An override that lifts the limit of a window counts at once, also where edits wait.
+    // An override that makes a key unlimited counts at once under a window, also where edits wait:
+    // `docs/internals/decisions.md` says why.
     "unlimited_windows",
 ];
 
