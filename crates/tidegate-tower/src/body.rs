@@ -67,8 +67,8 @@ impl<B> GateBody<B> {
         }
     }
 
-    pub(crate) const fn denied(text: Option<Bytes>) -> Self {
-        Self { content: Content::Denied { text } }
+    pub(crate) fn denied(text: Bytes) -> Self {
+        Self { content: Content::Denied { text: Some(text).filter(|text| !text.is_empty()) } }
     }
 }
 

@@ -11,13 +11,14 @@ use tidegate::{CheckError, Decision, Report, Wait};
 use tidegate_proto::headers::{Dialect, LimitFields};
 use tidegate_proto::{grpc, problem};
 
-use crate::GateBody;
+use crate::AttributeError;
 
 /// Headers to be added to a response.
 pub(crate) type Headers = SmallVec<[(HeaderName, HeaderValue); 2]>;
 
 /// Why a request is denied.
-pub(crate) struct Denial {
+#[derive(Debug)]
+pub struct Denial {
     pub(crate) kind: DenialKind,
     pub(crate) reason: Cow<'static, str>,
     /// The limits that denied it.
@@ -29,15 +30,49 @@ pub(crate) struct Denial {
 
 /// The cause of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DenialKind {
-    /// The client: it exceeds a limit.
+#[non_exhaustive]
+pub enum DenialKind {
+    /// The client: it exceeds a limit. A 429.
     LimitExceeded,
-    /// The client: a rule cannot use the request.
+    /// The client: a rule cannot use the request. A 422.
     Invalid,
-    /// Neither: no slot is free, or the store is unavailable.
+    /// Neither: no slot is free, or the store is unavailable. A 503.
     Unavailable,
-    /// The server: the layer does not fit the policy.
+    /// The server: the layer does not fit the policy, or lacks what it needs. A 500, which says no
+    /// more; the reason is logged.
     Misconfigured,
+}
+
+/// For a response of the caller's own.
+impl Denial {
+    /// The cause.
+    #[must_use]
+    pub const fn kind(&self) -> DenialKind {
+        self.kind
+    }
+
+    /// The reason, as text. It may name rules and attributes.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// The rules that denied the request.
+    pub fn rules(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().map(|rule| &**rule)
+    }
+
+    /// How long to wait; `None` where a retry makes no difference.
+    #[must_use]
+    pub const fn wait(&self) -> Option<Wait> {
+        self.wait
+    }
+
+    /// The decision of the decisive limit; `None` if none was made.
+    #[must_use]
+    pub const fn decision(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
 }
 
 impl Denial {
@@ -82,14 +117,22 @@ impl Denial {
         }
     }
 
+    /// The same, but the server is to blame.
+    pub(crate) fn misconfigured(self) -> Self {
+        Self { kind: DenialKind::Misconfigured, wait: None, ..self }
+    }
+
     pub(crate) fn no_slot(reason: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: DenialKind::Unavailable, ..Self::limit_exceeded(reason, Wait::Unknown) }
     }
 
-    /// The denial of a request that cannot be decided.
-    pub(crate) fn invalid(reason: impl Into<Cow<'static, str>>) -> Self {
-        let kind = DenialKind::Invalid;
-        Self { kind, wait: None, ..Self::limit_exceeded(reason, Wait::Never) }
+    /// The denial of a request whose attributes cannot be used.
+    pub(crate) fn of_attribute(error: &AttributeError) -> Self {
+        let kind = match error.is_misconfigured() {
+            true => DenialKind::Misconfigured,
+            false => DenialKind::Invalid,
+        };
+        Self { kind, wait: None, ..Self::limit_exceeded(error.to_string(), Wait::Never) }
     }
 
     pub(crate) fn of_error(error: &CheckError) -> Self {
@@ -100,21 +143,13 @@ impl Denial {
             CheckError::TooManyHolds(_) => DenialKind::Unavailable,
             _ => DenialKind::Misconfigured,
         };
-        if kind == DenialKind::Misconfigured {
-            tracing::error!(%error, "layer does not fit the policy");
-        }
         Self { kind, wait: None, ..Self::limit_exceeded(error.to_string(), Wait::Never) }
     }
 
-    /// The response, in HTTP or gRPC.
-    pub(crate) fn into_response<B>(self, grpc: Option<GrpcType>) -> Response<GateBody<B>> {
-        match grpc {
-            Some(content_type) => self.into_grpc(content_type),
-            None => self.into_http(),
-        }
-    }
-
-    fn into_http<B>(self) -> Response<GateBody<B>> {
+    /// The response that the layer would send over HTTP: status, `Retry-After`, rate-limit headers,
+    /// and a body of `application/problem+json`.
+    #[must_use]
+    pub fn response(&self) -> Response<Bytes> {
         let rules = self.rules.iter().map(|rule| &**rule);
         let problem = match self.kind {
             DenialKind::LimitExceeded => {
@@ -130,7 +165,7 @@ impl Denial {
         };
         let text = Bytes::from(problem.to_json());
         let status = StatusCode::from_u16(problem.status);
-        let mut response = Response::new(GateBody::denied(Some(text)));
+        let mut response = Response::new(text);
         *response.status_mut() = status.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE));
@@ -138,13 +173,13 @@ impl Denial {
         if let Some(seconds) = self.wait.and_then(Wait::whole_secs) {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        insert_headers(headers, self.headers);
+        insert_headers(headers, self.headers.clone());
         response
     }
 
     /// A response that ends with its headers.
-    fn into_grpc<B>(self, GrpcType(content_type): GrpcType) -> Response<GateBody<B>> {
-        let mut response = Response::new(GateBody::denied(None));
+    pub(crate) fn grpc_response(&self, GrpcType(content_type): GrpcType) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, content_type);
         let (status, message) = match self.kind {
@@ -167,7 +202,7 @@ impl Denial {
                 headers.insert("grpc-retry-pushback-ms", pushback);
             }
         }
-        insert_headers(headers, self.headers);
+        insert_headers(headers, self.headers.clone());
         response
     }
 }

@@ -16,8 +16,9 @@ use tower_service::Service;
 pub use future::GateFuture;
 
 use crate::body::EndAction;
-use crate::denial::{Denial, GrpcType, Headers};
-use crate::{Admission, Permit};
+use crate::denial::{Denial, DenialKind, GrpcType, Headers};
+use crate::options::GateOptions;
+use crate::{Admission, Outcome, Permit};
 
 mod future;
 
@@ -72,12 +73,11 @@ pub(crate) enum SettleOutcome {
     AtEnd(EndAction),
 }
 
-/// The settings that all layers share.
+/// What a gate does.
 #[derive(Clone)]
 pub(crate) struct GateConfig {
     pub(crate) decider: Arc<dyn Decider>,
-    pub(crate) mode: Mode,
-    pub(crate) skip: Option<Skip>,
+    pub(crate) options: GateOptions,
     pub(crate) kind: GateKind,
 }
 
@@ -89,9 +89,6 @@ pub(crate) enum GateKind {
     /// Upgrade attempts, which are always HTTP. The guard logs its denials itself.
     Guard,
 }
-
-/// Requests that bypass the limit.
-pub(crate) type Skip = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 
 /// A service behind a limit: see [`LimitLayer`](crate::LimitLayer),
 /// [`PolicyLayer`](crate::PolicyLayer) and [`UpgradeGuard`](crate::UpgradeGuard).
@@ -109,7 +106,7 @@ impl<S> Gate<S> {
 
 impl<S> fmt::Debug for Gate<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("mode", &self.config.mode).finish_non_exhaustive()
+        f.debug_struct("Gate").field("options", &self.config.options).finish_non_exhaustive()
     }
 }
 
@@ -128,7 +125,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> GateFuture<S, B> {
         let (mut parts, body) = request.into_parts();
-        if self.config.skip.as_ref().is_some_and(|skip| skip(&parts)) {
+        if self.config.options.is_skipped(&parts) {
             return GateFuture::serving(
                 self.inner.call(Request::from_parts(parts, body)),
                 Admitted::default(),
@@ -141,7 +138,7 @@ where
                 }
                 Err(denial) => {
                     self.discard_ready_service();
-                    GateFuture::denied(denial, self.config.grpc_type(&parts))
+                    GateFuture::denied(self.config.respond(&denial, &parts))
                 }
             },
             GateDecision::Later(gate_result) => {
@@ -165,24 +162,39 @@ impl GateConfig {
     /// Lets allowed requests pass; in shadow mode, all.
     fn admit(&self, gate_result: GateResult, parts: &mut Parts) -> GateResult {
         let denial = match gate_result {
-            Ok(admitted) => return Ok(admitted),
+            Ok(admitted) => {
+                self.options.observe(&Outcome::Allowed, parts);
+                return Ok(admitted);
+            }
             Err(denial) => denial,
         };
         let rule = denial.rules.first().map(|rule| &**rule);
-        if self.mode == Mode::Shadow {
+        if denial.kind == DenialKind::Misconfigured && self.options.mistakes.allow(&()) {
+            tracing::error!(rule, reason = &*denial.reason, "the layer is misconfigured");
+        }
+        if self.options.mode == Mode::Shadow {
             tracing::info!(rule, reason = &*denial.reason, "would be denied");
+            self.options.observe(&Outcome::ShadowDenied(&denial), parts);
             shadow_admission(&denial).insert_into(&mut parts.extensions);
             return Ok(Admitted::default());
         }
         if self.kind == GateKind::Layer {
             tracing::debug!(rule, reason = &*denial.reason, "denied");
         }
+        self.options.observe(&Outcome::Denied(&denial), parts);
         Err(denial)
     }
 
-    /// The gRPC type of a denial's response; `None` for HTTP.
-    fn grpc_type(&self, parts: &Parts) -> Option<GrpcType> {
-        if self.kind == GateKind::Layer { GrpcType::of(parts) } else { None }
+    /// The response of a denied request: the caller's, or that of the request's protocol.
+    fn respond(&self, denial: &Denial, parts: &Parts) -> Response<Bytes> {
+        if let Some(respond) = &self.options.respond {
+            return respond(denial, parts);
+        }
+        let grpc = if self.kind == GateKind::Layer { GrpcType::of(parts) } else { None };
+        match grpc {
+            Some(content_type) => denial.grpc_response(content_type),
+            None => denial.response(),
+        }
     }
 }
 

@@ -22,7 +22,8 @@
 //! - [`UpgradeGuard`] limits connection attempts before a WebSocket upgrade.
 //! - Keys and attributes come from the [client's address](ClientIp), a [header](Header), a
 //!   [path parameter](PathParam), an [`extension`], or a closure over the request's head.
-//! - [`Admission`] gives a handler the decision.
+//! - [`Admission`] gives a handler the decision, [`observe`](PolicyLayer::observe) gives it to
+//!   metrics, and [`on_denial`](PolicyLayer::on_denial) replaces the response of a denied request.
 //!
 //! Allowed requests get rate-limit [headers](Dialect). Denied ones get a 429 with `Retry-After` and
 //! a body of `application/problem+json`; a gRPC call gets `RESOURCE_EXHAUSTED` with `RetryInfo`,
@@ -37,6 +38,7 @@ mod body;
 mod denial;
 mod gate;
 mod limit;
+mod options;
 mod peer;
 mod policy;
 #[cfg(feature = "proxy-protocol")]
@@ -46,10 +48,12 @@ mod upgrade;
 
 pub use admission::{ActualCost, Admission, Permit};
 pub use body::GateBody;
+pub use denial::{Denial, DenialKind};
 pub use gate::{Gate, GateFuture};
 pub use limit::LimitLayer;
+pub use options::Outcome;
 pub use peer::Peer;
-pub use policy::{PolicyLayer, Settle};
+pub use policy::{PolicyLayer, Settle, UnknownDomain};
 #[cfg(feature = "proxy-protocol")]
 pub use proxy_listener::{ProxyListener, ProxyStream};
 pub use source::{
@@ -68,6 +72,9 @@ mod guides {
 
     #[doc = include_str!("../../../docs/guides/behind-a-proxy.md")]
     struct BehindAProxy;
+
+    #[doc = include_str!("../../../docs/guides/moving-from-governor.md")]
+    struct MovingFromGovernor;
 
     #[doc = include_str!("../../../docs/guides/websockets.md")]
     struct WebSockets;

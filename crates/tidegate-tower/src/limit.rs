@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use tidegate::policy::Mode;
-use tidegate::{Clock, KeyedLimit, Limiter, Wait};
+use tidegate::{Clock, Decision, KeyedLimit, Limiter, Wait};
 use tidegate_proto::headers::{Dialect, LimitFields};
 use tower_layer::Layer;
 
 use crate::denial::{Denial, headers_of_one};
-use crate::gate::{
-    Admitted, AfterResponse, Decider, Gate, GateConfig, GateDecision, GateKind, Skip,
-};
-use crate::{Admission, KeySource};
+use crate::gate::{Admitted, AfterResponse, Decider, Gate, GateConfig, GateDecision, GateKind};
+use crate::options::{GateOptions, option_methods};
+use crate::{Admission, AttributeError, KeySource};
 
 /// One [`Limiter`] in front of a service.
 ///
@@ -36,8 +35,7 @@ use crate::{Admission, KeySource};
 pub struct LimitLayer {
     limit: Arc<dyn ErasedLimiter>,
     settings: LimitSettings,
-    mode: Mode,
-    skip: Option<Skip>,
+    options: GateOptions,
 }
 
 /// What happens to a request without a key.
@@ -79,7 +77,7 @@ impl LimitLayer {
             without_key: WithoutKey::Denied,
         };
         let limit = Arc::new(KeyedLimiter { limiter: limiter.into(), source });
-        Self { limit, settings, mode: Mode::Enforce, skip: None }
+        Self { limit, settings, options: GateOptions::default() }
     }
 
     /// The limit's name in headers and denials, in place of `default`.
@@ -107,7 +105,7 @@ impl LimitLayer {
     /// and are only logged and visible to the handler in its [`Admission`]. Clients notice nothing.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
+        self.options.mode = mode;
         self
     }
 
@@ -118,12 +116,7 @@ impl LimitLayer {
         self
     }
 
-    /// Requests that bypass the limit. The last call counts.
-    #[must_use]
-    pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.skip = Some(Arc::new(is_skipped));
-        self
-    }
+    option_methods!();
 }
 
 impl<S> Layer<S> for LimitLayer {
@@ -131,12 +124,12 @@ impl<S> Layer<S> for LimitLayer {
 
     fn layer(&self, inner: S) -> Gate<S> {
         let mut settings = self.settings.clone();
-        if self.mode == Mode::Shadow {
+        if self.options.mode == Mode::Shadow {
             settings.dialect = Dialect::None;
         }
         let decider = Arc::new(LimitDecider { limit: Arc::clone(&self.limit), settings });
-        let (mode, skip) = (self.mode, self.skip.clone());
-        Gate::new(inner, GateConfig { decider, mode, skip, kind: GateKind::Layer })
+        let options = self.options.clone();
+        Gate::new(inner, GateConfig { decider, options, kind: GateKind::Layer })
     }
 }
 
@@ -145,7 +138,7 @@ impl fmt::Debug for LimitLayer {
         f.debug_struct("LimitLayer")
             .field("name", &self.settings.name)
             .field("dialect", &self.settings.dialect)
-            .field("mode", &self.mode)
+            .field("mode", &self.options.mode)
             .finish_non_exhaustive()
     }
 }
@@ -153,7 +146,7 @@ impl fmt::Debug for LimitLayer {
 /// A limiter with its source of keys, of any types.
 trait ErasedLimiter: Send + Sync + 'static {
     /// The decision about a request; `None` without a key.
-    fn check(&self, parts: &Parts, cost: u64) -> Option<tidegate::Decision>;
+    fn check(&self, parts: &Parts, cost: u64) -> Result<Option<Decision>, AttributeError>;
 }
 
 struct KeyedLimiter<K, A: KeyedLimit, C, H, Q> {
@@ -169,9 +162,9 @@ where
     H: BuildHasher + Send + Sync + 'static,
     Q: KeySource<K>,
 {
-    fn check(&self, parts: &Parts, cost: u64) -> Option<tidegate::Decision> {
-        let key = self.source.key(parts)?;
-        Some(self.limiter.check_n(&key, cost))
+    fn check(&self, parts: &Parts, cost: u64) -> Result<Option<Decision>, AttributeError> {
+        let key = self.source.try_key(parts)?;
+        Ok(key.map(|key| self.limiter.check_n(&key, cost)))
     }
 }
 
@@ -184,11 +177,15 @@ impl Decider for LimitDecider {
     fn decide(&self, parts: &mut Parts) -> GateDecision {
         let LimitSettings { name, dialect, cost, without_key } = &self.settings;
         let cost = cost.as_ref().map_or(1, |cost| cost(parts));
-        let Some(decision) = self.limit.check(parts, cost) else {
-            return GateDecision::Now(match without_key {
-                WithoutKey::Denied => Err(Box::new(Denial::no_key())),
-                WithoutKey::Served => Ok(Admitted::default()),
-            });
+        let decision = match self.limit.check(parts, cost) {
+            Ok(Some(decision)) => decision,
+            Ok(None) => {
+                return GateDecision::Now(match without_key {
+                    WithoutKey::Denied => Err(Box::new(Denial::no_key())),
+                    WithoutKey::Served => Ok(Admitted::default()),
+                });
+            }
+            Err(error) => return GateDecision::Now(Err(Box::new(Denial::of_attribute(&error)))),
         };
         let headers = headers_of_one(*dialect, || LimitFields::new(name, &decision));
         if decision.is_allowed() {

@@ -1,16 +1,18 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use http::response;
-use tidegate::policy::Mode;
+use tidegate::policy::{Mode, Rule};
 use tidegate::{Clock, Engine, Store};
 use tidegate_proto::headers::Dialect;
 use tower_layer::Layer;
 
-use crate::gate::{Decider, Gate, GateConfig, GateKind, Skip};
+use crate::gate::{Decider, Gate, GateConfig, GateKind};
 use crate::limit::CostOf;
+use crate::options::{GateOptions, option_methods};
 use crate::{Attribute, ClientIp, host, method, path};
 use decider::EngineDecider;
 use hold::SettleBy;
@@ -39,7 +41,7 @@ mod hold;
 ///     key    = ["account"]
 ///     quota  = { max = 10000, per = "day" }
 /// "#)?);
-/// let layer = PolicyLayer::new(engine.clone(), "api")
+/// let layer = PolicyLayer::new(engine.clone(), "api")?
 ///     .usual_attributes(ClientIp::peer())
 ///     .attribute("account", Header::new("x-account"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -51,9 +53,27 @@ mod hold;
 pub struct PolicyLayer {
     engine: Arc<dyn ErasedEngine>,
     settings: PolicySettings,
-    mode: Mode,
-    skip: Option<Skip>,
+    options: GateOptions,
 }
+
+/// The policy has no rule in the domain of a layer, which would limit nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownDomain {
+    domain: Box<str>,
+    known: Vec<Box<str>>,
+}
+
+impl fmt::Display for UnknownDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the policy has no rule in the domain `{}`; its domains are: ", self.domain)?;
+        match &*self.known {
+            [] => f.write_str("none"),
+            known => f.write_str(&known.join(", ")),
+        }
+    }
+}
+
+impl std::error::Error for UnknownDomain {}
 
 /// How the engine is called.
 #[derive(Clone)]
@@ -64,6 +84,29 @@ struct PolicySettings {
     idempotency_key: Option<Arc<dyn Attribute>>,
     dialect: Dialect,
     verb: PolicyVerb,
+}
+
+impl PolicySettings {
+    /// Whether requests may have an attribute.
+    fn supplies(&self, name: &str) -> bool {
+        self.attributes.iter().any(|(supplied, _)| **supplied == *name)
+    }
+
+    /// Logs the attributes that a rule matches on and requests never have.
+    fn warn_of_missing(&self, rule: &Rule) {
+        if rule.domain_name() != &*self.domain {
+            return;
+        }
+        for condition in rule.conditions().iter().filter(|it| !self.supplies(it.attribute())) {
+            let (domain, attribute) = (&*self.domain, condition.attribute());
+            tracing::warn!(
+                domain,
+                rule = rule.name(),
+                attribute,
+                "the rule never applies: the layer does not supply an attribute it matches on"
+            );
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -101,17 +144,28 @@ trait ErasedEngine: Send + Sync + 'static {
 
 impl<S: Store, C: Clock + Send + Sync + 'static> ErasedEngine for Engine<S, C> {
     fn decider(&self, settings: PolicySettings) -> Arc<dyn Decider> {
+        for rule in self.policy().rules() {
+            settings.warn_of_missing(rule);
+        }
         Arc::new(EngineDecider { engine: self.clone(), settings: Arc::new(settings) })
     }
 }
 
 impl PolicyLayer {
-    /// A layer that applies the rules of a domain.
-    pub fn new<S, C>(engine: Engine<S, C>, domain: &str) -> Self
+    /// A layer that applies the rules of a domain; an error if the policy has none.
+    ///
+    /// If an edit removes the rules later, the policy's `unmatched` decides.
+    pub fn new<S, C>(engine: Engine<S, C>, domain: &str) -> Result<Self, UnknownDomain>
     where
         S: Store,
         C: Clock + Send + Sync + 'static,
     {
+        let policy = engine.policy();
+        let known: BTreeSet<&str> = policy.rules().iter().map(Rule::domain_name).collect();
+        if !known.contains(domain) {
+            let known = known.into_iter().map(Box::from).collect();
+            return Err(UnknownDomain { domain: domain.into(), known });
+        }
         let settings = PolicySettings {
             domain: domain.into(),
             attributes: Vec::new(),
@@ -120,11 +174,14 @@ impl PolicyLayer {
             dialect: Dialect::default(),
             verb: PolicyVerb::Check,
         };
-        Self { engine: Arc::new(engine), settings, mode: Mode::Enforce, skip: None }
+        Ok(Self { engine: Arc::new(engine), settings, options: GateOptions::default() })
     }
 
     /// An attribute of every request, for rules to match or to key by. Of two with the same name
     /// the first counts.
+    ///
+    /// If a rule's key needs an attribute that the layer does not supply, requests get a 500, and
+    /// the reason is logged. A rule that matches on one never applies, which is logged, too.
     #[must_use]
     pub fn attribute(mut self, name: &str, value: impl Attribute) -> Self {
         self.settings.attributes.push((name.into(), Arc::new(value)));
@@ -172,7 +229,7 @@ impl PolicyLayer {
     /// to the handler in its [`Admission`](crate::Admission). Clients notice nothing.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
+        self.options.mode = mode;
         self
     }
 
@@ -192,7 +249,7 @@ impl PolicyLayer {
     /// #     key   = ["team"]
     /// #     quota = { max = 100000, per = "day" }
     /// # "#)?);
-    /// let layer = PolicyLayer::new(engine, "default")
+    /// let layer = PolicyLayer::new(engine, "default")?
     ///     .attribute("team", Header::new("x-team"))
     ///     .cost(|_| 4_000)
     ///     .settle(|response| match response.status.is_success() {
@@ -221,12 +278,7 @@ impl PolicyLayer {
         self
     }
 
-    /// Requests that bypass the rules. The last call counts.
-    #[must_use]
-    pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.skip = Some(Arc::new(is_skipped));
-        self
-    }
+    option_methods!();
 }
 
 impl<S> Layer<S> for PolicyLayer {
@@ -234,7 +286,7 @@ impl<S> Layer<S> for PolicyLayer {
 
     fn layer(&self, inner: S) -> Gate<S> {
         let mut settings = self.settings.clone();
-        if self.mode == Mode::Shadow {
+        if self.options.mode == Mode::Shadow {
             settings.dialect = Dialect::None;
             // A request that would have to wait is served at once.
             if let PolicyVerb::Acquire { max_wait } = &mut settings.verb {
@@ -242,8 +294,8 @@ impl<S> Layer<S> for PolicyLayer {
             }
         }
         let decider = self.engine.decider(settings);
-        let (mode, skip) = (self.mode, self.skip.clone());
-        Gate::new(inner, GateConfig { decider, mode, skip, kind: GateKind::Layer })
+        let options = self.options.clone();
+        Gate::new(inner, GateConfig { decider, options, kind: GateKind::Layer })
     }
 }
 
@@ -252,7 +304,7 @@ impl fmt::Debug for PolicyLayer {
         f.debug_struct("PolicyLayer")
             .field("domain", &self.settings.domain)
             .field("dialect", &self.settings.dialect)
-            .field("mode", &self.mode)
+            .field("mode", &self.options.mode)
             .finish_non_exhaustive()
     }
 }

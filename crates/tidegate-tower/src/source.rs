@@ -20,6 +20,12 @@ mod path;
 pub trait KeySource<K>: Send + Sync + 'static {
     /// The key of a request.
     fn key(&self, parts: &Parts) -> Option<K>;
+
+    /// [`key`](Self::key), or why there is none: a value that is there but cannot be used, or a
+    /// mistake in the set-up. Layers call this one.
+    fn try_key(&self, parts: &Parts) -> Result<Option<K>, AttributeError> {
+        Ok(self.key(parts))
+    }
 }
 
 impl<K, F> KeySource<K> for F
@@ -40,16 +46,29 @@ pub trait Attribute: Send + Sync + 'static {
     fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError>;
 }
 
-/// Why the value of an attribute cannot be used: the detail of the response, a 422.
+/// Why the value of an attribute cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttributeError {
     message: Cow<'static, str>,
+    is_misconfigured: bool,
 }
 
 impl AttributeError {
-    /// An error with a message for the client.
+    /// An error of the client: a 422 with this message.
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
-        Self { message: message.into() }
+        Self { message: message.into(), is_misconfigured: false }
+    }
+
+    /// A mistake in the set-up of the server: a 500 that says no more, and a line in the log with
+    /// this message.
+    pub fn misconfigured(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { message: message.into(), is_misconfigured: true }
+    }
+
+    /// Whether the server is to blame, not the client.
+    #[must_use]
+    pub const fn is_misconfigured(&self) -> bool {
+        self.is_misconfigured
     }
 }
 
@@ -134,7 +153,11 @@ fn header_text<'a>(
 
 impl KeySource<String> for Header {
     fn key(&self, parts: &Parts) -> Option<String> {
-        header_text(parts, &self.name).ok().flatten().map(Cow::into_owned)
+        self.try_key(parts).ok().flatten()
+    }
+
+    fn try_key(&self, parts: &Parts) -> Result<Option<String>, AttributeError> {
+        Ok(header_text(parts, &self.name)?.map(Cow::into_owned))
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use tidegate::policy::Mode;
 use tidegate::{
     Bucket, BuildError, Clock, Decision, LimitError, Limiter, MonotonicClock, Rate, Verdict,
 };
@@ -12,8 +11,9 @@ use tower_layer::Layer;
 
 use crate::ClientIp;
 use crate::denial::Denial;
-use crate::gate::{Admitted, Decider, Gate, GateConfig, GateDecision, GateKind, Skip};
+use crate::gate::{Admitted, Decider, Gate, GateConfig, GateDecision, GateKind};
 use crate::limit::reason;
+use crate::options::{GateOptions, option_methods};
 
 /// One bucket per address, before a WebSocket exists: denies floods of connection attempts before
 /// memory is spent on them.
@@ -136,9 +136,7 @@ impl<C: Clock + Send + Sync + 'static> UpgradeGuard<C> {
     #[must_use]
     pub fn layer(&self, client: ClientIp) -> GuardLayer {
         let decider = Arc::new(GuardDecider { guard: self.clone(), client });
-        GuardLayer {
-            config: GateConfig { decider, mode: Mode::Enforce, skip: None, kind: GateKind::Guard },
-        }
+        GuardLayer { decider, options: GateOptions::default() }
     }
 }
 
@@ -157,25 +155,20 @@ impl<C> fmt::Debug for UpgradeGuard<C> {
 /// An [`UpgradeGuard`] as a layer.
 #[derive(Clone)]
 pub struct GuardLayer {
-    config: GateConfig,
+    decider: Arc<dyn Decider>,
+    options: GateOptions,
 }
 
 impl GuardLayer {
-    /// Requests that are no attempts, for a layer around a whole service: `.skip(|parts|
-    /// parts.uri.path() == "/healthz")`.
-    #[must_use]
-    pub fn skip(mut self, is_skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        let skip: Skip = Arc::new(is_skipped);
-        self.config.skip = Some(skip);
-        self
-    }
+    option_methods!();
 }
 
 impl<S> Layer<S> for GuardLayer {
     type Service = Gate<S>;
 
     fn layer(&self, inner: S) -> Gate<S> {
-        Gate::new(inner, self.config.clone())
+        let (decider, options) = (Arc::clone(&self.decider), self.options.clone());
+        Gate::new(inner, GateConfig { decider, options, kind: GateKind::Guard })
     }
 }
 

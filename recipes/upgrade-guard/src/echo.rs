@@ -19,7 +19,9 @@ use crate::serve::FOR_EVER;
 pub fn echo(max_sockets: u32, stopping: watch::Receiver<bool>) -> Result<Router, PolicyErrors> {
     let slots = Slots::new(max_sockets.into()).queue(0).expires(FOR_EVER);
     let sockets = Engine::new(Policy::new([Rule::new("sockets", Limit::Slots(slots))])?);
-    let no_wait = PolicyLayer::new(sockets, "default").slots(Some(Duration::ZERO));
+    let no_wait = PolicyLayer::new(sockets, "default")
+        .expect("the domain of the rule above")
+        .slots(Some(Duration::ZERO));
     let upgrade = move |admission: Admission, upgrade: WebSocketUpgrade| {
         let open = OpenSocket { permit: admission.permit().cloned(), stopping: stopping.clone() };
         async { upgraded(upgrade, open) }

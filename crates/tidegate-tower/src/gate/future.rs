@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::{Admitted, AfterResponse, GateConfig, GateResult, Later, SettleOutcome};
 use crate::body::EndAction;
-use crate::denial::{Denial, GrpcType, insert_headers};
+use crate::denial::insert_headers;
 use crate::{Admission, GateBody};
 
 pin_project! {
@@ -29,7 +29,7 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<S, F, B, R> {
-        Denied { denial: Option<Box<Denial>>, grpc: Option<GrpcType> },
+        Denied { response: Option<Response<Bytes>> },
         Deciding { gate_result: Later<(GateResult, Admission)>, pending: Option<PendingDecision<S, B>> },
         Readying { pending: Option<PendingDecision<S, B>>, admitted: Option<Admitted> },
         Serving { #[pin] future: F, admitted: Option<Admitted> },
@@ -49,8 +49,8 @@ impl<S, B> GateFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) const fn denied(denial: Box<Denial>, grpc: Option<GrpcType>) -> Self {
-        Self { stage: Stage::Denied { denial: Some(denial), grpc } }
+    pub(super) const fn denied(response: Response<Bytes>) -> Self {
+        Self { stage: Stage::Denied { response: Some(response) } }
     }
 
     pub(super) const fn serving(future: S::Future, admitted: Admitted) -> Self {
@@ -79,9 +79,9 @@ where
         let mut stage = self.project().stage;
         loop {
             let next = match stage.as_mut().project() {
-                StageProjection::Denied { denial, grpc } => {
-                    let denial = denial.take().expect(POLLED_AGAIN);
-                    return Poll::Ready(Ok(denial.into_response(grpc.take())));
+                StageProjection::Denied { response } => {
+                    let response = response.take().expect(POLLED_AGAIN);
+                    return Poll::Ready(Ok(response.map(GateBody::denied)));
                 }
                 StageProjection::Deciding { gate_result, pending } => {
                     let (gate_result, admission) = ready!(gate_result.as_mut().poll(context));
@@ -131,8 +131,7 @@ where
         match self.config.admit(gate_result, &mut self.parts) {
             Ok(admitted) => Stage::Readying { pending: Some(self), admitted: Some(admitted) },
             Err(denial) => {
-                let grpc = self.config.grpc_type(&self.parts);
-                Stage::Denied { denial: Some(denial), grpc }
+                Stage::Denied { response: Some(self.config.respond(&denial, &self.parts)) }
             }
         }
     }

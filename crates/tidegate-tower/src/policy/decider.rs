@@ -6,7 +6,6 @@ use http::Method;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tidegate::{CheckError, Clock, Engine, Report, Request, Store, WaitError};
-use tidegate_proto::headers::Dialect;
 
 use super::hold::RequestHold;
 use super::{PolicySettings, PolicyVerb};
@@ -27,9 +26,8 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Decider for EngineDecider<S, C>
         } else {
             self.decide_later(parts)
         };
-        decision.unwrap_or_else(|error| {
-            GateDecision::Now(Err(Box::new(Denial::invalid(error.to_string()))))
-        })
+        decision
+            .unwrap_or_else(|error| GateDecision::Now(Err(Box::new(Denial::of_attribute(&error)))))
     }
 }
 
@@ -40,7 +38,7 @@ impl<S: Store, C: Clock + Send + Sync + 'static> EngineDecider<S, C> {
         let request = OwnedRequest::new(settings, parts)?;
         Ok(GateDecision::Later(match settings.verb {
             PolicyVerb::Acquire { max_wait } => {
-                Box::pin(acquired(engine, request, max_wait, settings.dialect))
+                Box::pin(acquired(engine, request, max_wait, Arc::clone(settings)))
             }
             _ => Box::pin(decided_later(engine, request, Arc::clone(settings))),
         }))
@@ -88,6 +86,15 @@ impl PolicySettings {
             Some(value.map(|value| (&**name, value)))
         };
         self.attributes.iter().filter_map(value).collect()
+    }
+
+    /// The denial of a report. A rule that needs what no request has is a mistake in the set-up.
+    fn denial(&self, report: &Report) -> Denial {
+        let denial = Denial::of_report(report, self.dialect);
+        match report.missing_attribute() {
+            Some(name) if !self.supplies(name) => denial.misconfigured(),
+            _ => denial,
+        }
     }
 
     fn cost(&self, parts: &Parts) -> u64 {
@@ -163,7 +170,7 @@ fn gate_result<S: Store, C: Clock + Send + Sync + 'static>(
         Err(error) => return denied(Denial::of_error(&error)),
     };
     if !report.is_allowed() {
-        return denied(Denial::of_report(&report, settings.dialect));
+        return denied(settings.denial(&report));
     }
     let mut admission = admission(&report);
     let headers = headers_of(&report, settings.dialect);
@@ -196,19 +203,19 @@ async fn acquired<S: Store, C: Clock + Send + Sync + 'static>(
     engine: Engine<S, C>,
     owned: OwnedRequest,
     max_wait: Option<Duration>,
-    dialect: Dialect,
+    settings: Arc<PolicySettings>,
 ) -> (GateResult, Admission) {
     let pairs = owned.pairs();
     let request = owned.request(&pairs);
     match engine.acquire(&request, max_wait).await {
         Ok(lease) => {
             let mut admission = admission(lease.report());
-            let headers = headers_of(lease.report(), dialect);
+            let headers = headers_of(lease.report(), settings.dialect);
             let permit = Permit::new(lease);
             admission.permit = Some(permit.clone());
             (Ok(Admitted { headers, after: AfterResponse::Release(permit) }), admission)
         }
-        Err(WaitError::Denied(report)) => denied(Denial::of_report(&report, dialect)),
+        Err(WaitError::Denied(report)) => denied(settings.denial(&report)),
         Err(WaitError::Invalid(error)) => denied(Denial::of_error(&error)),
         Err(error) => denied(Denial::no_slot(error.to_string())),
     }

@@ -25,7 +25,8 @@ use crate::Peer;
 /// # Ok::<(), tidegate::policy::RuleError>(())
 /// ```
 ///
-/// A request whose address is unknown has no key: see [`Peer`] for what servers have to provide.
+/// A server has to provide the other end of the connection: see [`Peer`]. Without it every request
+/// gets a 500, and the reason is logged.
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     trusted: Arc<[Network]>,
@@ -85,15 +86,33 @@ impl ClientIp {
     }
 }
 
+/// A request without a peer is a mistake in the set-up: the server does not provide it.
+fn require_peer(parts: &Parts) -> Result<(), AttributeError> {
+    match Peer::of(&parts.extensions) {
+        Some(_) => Ok(()),
+        None => Err(AttributeError::misconfigured(NO_PEER)),
+    }
+}
+
+const NO_PEER: &str = "the address of the client is unknown, because the server does not provide \
+    it: in axum, serve `app.into_make_service_with_connect_info::<SocketAddr>()`; elsewhere, \
+    insert a `Peer` into the request's extensions";
+
 impl KeySource<IpAddr> for ClientIp {
     fn key(&self, parts: &Parts) -> Option<IpAddr> {
         self.address(parts).map(|address| self.counted(address))
+    }
+
+    fn try_key(&self, parts: &Parts) -> Result<Option<IpAddr>, AttributeError> {
+        require_peer(parts)?;
+        Ok(self.key(parts))
     }
 }
 
 /// As an attribute it is the whole address: a rule's key selects the bits.
 impl Attribute for ClientIp {
     fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError> {
+        require_peer(parts)?;
         Ok(self.address(parts).map(|address| Cow::Owned(text_of(address))))
     }
 }

@@ -57,7 +57,8 @@ impl Service<Request<Body>> for Strict {
 #[tokio::test]
 async fn called_service_is_the_one_that_was_ready() {
     let (engine, _) = engine(SLOTS);
-    let mut later = PolicyLayer::new(engine, "default").slots(None).layer(Strict::default());
+    let mut later =
+        PolicyLayer::new(engine, "default").unwrap().slots(None).layer(Strict::default());
     let mut now = one_per_ten_seconds().layer(Strict::default());
     for _ in 0..2 {
         assert_eq!(later.ready().await.unwrap().call(get("/", &[])).await.unwrap().status(), 200);
@@ -139,7 +140,7 @@ async fn grpc_status_tells_the_cause_of_a_denial() {
     );
     let hello = Hello::default();
     let call = || grpc("application/grpc", &[]);
-    let layer = |domain| PolicyLayer::new(engine.clone(), domain);
+    let layer = |domain| PolicyLayer::new(engine.clone(), domain).unwrap();
     let tiers = layer("default").attribute("tier", Header::new("x-tier"));
     let invalid = send(&tiers, &hello, grpc("application/grpc", &[("x-tier", "9")])).await;
     assert_eq!(invalid.header("grpc-status"), Some("3"));

@@ -78,7 +78,7 @@ async fn policy_denies_calls_by_path() {
         deny   = "höchstens einmal: 100 %"
         "#,
     );
-    let layer = PolicyLayer::new(engine, "default").usual_attributes(ClientIp::peer());
+    let layer = PolicyLayer::new(engine, "default").unwrap().usual_attributes(ClientIp::peer());
     let mut client = health(layer).await;
     let request = HealthCheckRequest { service: String::new() };
     client.check(request.clone()).await.unwrap();

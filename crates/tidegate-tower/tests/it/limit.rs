@@ -109,12 +109,9 @@ async fn body_of_a_denied_request_is_not_read() {
 async fn requests_without_a_key_are_denied_by_default() {
     let (limiter, _) = two_per_ten_seconds();
     let (layer, hello) = (by_user(&limiter), Hello::default());
-    let twice = [("x-user", "ada"), ("x-user", "bob")];
-    for headers in [&[][..], &twice] {
-        let response = send(&layer, &hello, get("/", headers)).await;
-        assert_eq!((response.status, response.header("retry-after")), (429, None));
-        assert!(response.body.contains("\"retry\":\"never\""), "{}", response.body);
-    }
+    let response = send(&layer, &hello, get("/", &[])).await;
+    assert_eq!((response.status, response.header("retry-after")), (429, None));
+    assert!(response.body.contains("\"retry\":\"never\""), "{}", response.body);
     assert_eq!(limiter.len(), 0, "nothing was charged");
     let lenient = layer.serve_without_key();
     let response = send(&lenient, &hello, get("/", &[])).await;

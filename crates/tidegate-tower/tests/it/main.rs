@@ -15,4 +15,5 @@ mod proxy;
 mod settle;
 mod slots;
 mod support;
+mod surprises;
 mod wire;

@@ -50,6 +50,7 @@ impl OnDisk {
 
     fn layer(&self) -> PolicyLayer {
         PolicyLayer::new(self.engine.clone(), "default")
+            .unwrap()
             .attribute("team", Header::new("x-team"))
             .cost(|_| 400)
     }
@@ -126,7 +127,7 @@ async fn actual_cost_is_charged_when_the_client_disconnects() {
 #[tokio::test]
 async fn slots_are_acquired_with_the_charges_of_other_rules() {
     let disk = OnDisk::new("slots");
-    let layer = PolicyLayer::new(disk.engine.clone(), "calls").slots(None);
+    let layer = PolicyLayer::new(disk.engine.clone(), "calls").unwrap().slots(None);
     let app = Router::new().route("/", route(|| async { "done" })).layer(layer);
     for status in [200, 200, 429] {
         let response = TestResponse::of(app.clone().oneshot(get("/", &[])).await.unwrap()).await;

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::routing::get as route;
 use tidegate::Request as EngineRequest;
 use tidegate::policy::Mode;
-use tidegate_tower::{Admission, ClientIp, Dialect, Header, PolicyLayer, attribute};
+use tidegate_tower::{Admission, ClientIp, Dialect, Header, PolicyLayer, attribute, path};
 use tower::ServiceExt;
 
 use crate::support::{Hello, TestEngine, TestResponse, engine, from, get, send};
@@ -33,7 +33,7 @@ const TWO_RULES: &str = r#"
 "#;
 
 fn layer(engine: &TestEngine) -> PolicyLayer {
-    PolicyLayer::new(engine.clone(), "api").attribute("user", Header::new("x-user"))
+    PolicyLayer::new(engine.clone(), "api").unwrap().attribute("user", Header::new("x-user"))
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn usual_attributes_describe_the_request() {
         window = { max = 1, per = "10s" }
         "#,
     );
-    let layer = PolicyLayer::new(engine, "default").usual_attributes(ClientIp::peer());
+    let layer = PolicyLayer::new(engine, "default").unwrap().usual_attributes(ClientIp::peer());
     let app = Router::new().nest("/v1", Router::new().fallback(|| async { "found" }).layer(layer));
     let send = async |path: &str, host: &str, peer: &str| {
         let mut request = from(peer);
@@ -143,7 +143,7 @@ async fn attributes_come_from_closures_and_the_cost_too() {
 
     let (engine, _) = engine(TWO_RULES);
     let account = attribute(|parts| Some(parts.extensions.get::<Account>()?.name.as_str().into()));
-    let layer = PolicyLayer::new(engine, "api").attribute("user", account).cost(|_| 2);
+    let layer = PolicyLayer::new(engine, "api").unwrap().attribute("user", account).cost(|_| 2);
     let request = || {
         let mut request = get("/", &[]);
         request.extensions_mut().insert(Account { name: "ada".into() });
@@ -202,6 +202,7 @@ async fn invalid_request_is_not_a_429() {
         "#,
     );
     let tiers = PolicyLayer::new(engine.clone(), "default")
+        .unwrap()
         .attribute("user", Header::new("x-user"))
         .attribute("tier", Header::new("x-tier"));
     let hello = Hello::default();
@@ -215,7 +216,7 @@ async fn invalid_request_is_not_a_429() {
     );
     assert!(response.body.contains("tier = \\\"none\\\""), "{}", response.body);
     // A layer that checks where it should acquire is a bug of the server.
-    let response = send(&PolicyLayer::new(engine, "slots"), &hello, get("/", &[])).await;
+    let response = send(&PolicyLayer::new(engine, "slots").unwrap(), &hello, get("/", &[])).await;
     assert_eq!(response.status, 500);
     assert!(response.body.contains(r#""detail":"see the server's log""#), "{}", response.body);
     assert_eq!(hello.calls(), 1);
@@ -256,7 +257,8 @@ async fn rules_that_match_on_a_path_or_a_header_cannot_be_skipped() {
         "#,
     );
     let layer = PolicyLayer::new(engine, "default")
-        .usual_attributes(ClientIp::peer())
+        .unwrap()
+        .attribute("path", path())
         .attribute("plan", Header::new("x-plan"));
     let hello = Hello::default();
     assert_eq!(send(&layer, &hello, get("/sign-up", &[])).await.status, 200);

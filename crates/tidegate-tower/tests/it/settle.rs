@@ -30,6 +30,7 @@ const TOKENS: &str = r#"
 
 fn layer(engine: &TestEngine) -> PolicyLayer {
     PolicyLayer::new(engine.clone(), "default")
+        .unwrap()
         .attribute("team", Header::new("x-team"))
         .cost(|_| 400)
         .settle(|response| match response.status.is_success() {

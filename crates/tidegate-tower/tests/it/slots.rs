@@ -28,7 +28,7 @@ const ONE_SLOT: &str = r#"
 "#;
 
 fn layer(engine: &TestEngine, max_wait: Option<Duration>) -> PolicyLayer {
-    PolicyLayer::new(engine.clone(), "default").slots(max_wait)
+    PolicyLayer::new(engine.clone(), "default").unwrap().slots(max_wait)
 }
 
 fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {

@@ -71,6 +71,7 @@ async fn complete_response_is_charged_whatever_its_length() {
     for request in requests {
         let (engine, _) = engine(TOKENS);
         let layer = PolicyLayer::new(engine.clone(), "default")
+            .unwrap()
             .attribute("team", Header::new("x-team"))
             .cost(|_| 400)
             .settle(|_| Settle::AtEnd);
@@ -84,6 +85,7 @@ async fn responses_are_the_same_as_without_a_layer() {
     for path in ["/text", "/empty", "/chunked", "/204", "/304"] {
         let (engine, _) = engine(TOKENS);
         let slots = PolicyLayer::new(engine.clone(), "slots")
+            .unwrap()
             .dialect(tidegate_tower::Dialect::None)
             .slots(None);
         let request = format!("GET {path}");
@@ -103,12 +105,13 @@ async fn body_at_its_end_reports_it() {
     let empty =
         service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
     let settled = PolicyLayer::new(engine.clone(), "default")
+        .unwrap()
         .attribute("team", Header::new("x-team"))
         .settle(|_| Settle::AtEnd);
     let response = settled.layer(empty).oneshot(get("/", &[("x-team", "red")])).await.unwrap();
     assert!(response.body().is_end_stream());
     assert_eq!(left(&engine), 999);
-    let slotted = PolicyLayer::new(engine, "slots").slots(None);
+    let slotted = PolicyLayer::new(engine, "slots").unwrap().slots(None);
     let response = slotted.layer(empty).oneshot(get("/", &[])).await.unwrap();
     assert!(response.body().is_end_stream());
 }
@@ -116,7 +119,8 @@ async fn body_at_its_end_reports_it() {
 #[tokio::test]
 async fn only_grpc_calls_get_grpc_responses() {
     let (engine, _) = engine(TOKENS);
-    let layer = PolicyLayer::new(engine, "default");
+    let layer = PolicyLayer::new(engine, "default").unwrap();
+    let layer = layer.attribute("team", Header::new("x-team"));
     let response = async |method: &Method, version: Version, content_type: &str| {
         let hello = service_fn(async |_: Request<Body>| {
             Ok::<_, Infallible>(Response::new(Body::from(Bytes::new())))

@@ -48,6 +48,8 @@ pub(super) struct EarlyDenialReport {
     pub(super) is_ban: bool,
     pub(super) reason: Box<str>,
     pub(super) wait: Wait,
+    /// The attribute that the rule needs and the request lacks.
+    pub(super) missing: Option<Box<str>>,
 }
 
 /// What one rule decided.
@@ -128,6 +130,12 @@ impl Report {
     #[must_use]
     pub fn reset(&self) -> Option<Duration> {
         self.decision().map(Decision::reset)
+    }
+
+    /// The attribute that a rule's key needs and the request lacks, if it is denied for that.
+    #[must_use]
+    pub fn missing_attribute(&self) -> Option<&str> {
+        self.denial.as_ref()?.missing.as_deref()
     }
 
     /// Why the request was denied, as text; `None` when allowed.
@@ -347,6 +355,7 @@ impl Report {
                 is_ban: false,
                 reason: "the store is unavailable".into(),
                 wait: Wait::Unknown,
+                missing: None,
             });
         }
     }
@@ -415,7 +424,14 @@ impl EarlyDenialReport {
                 let attribute = rule.key.parts[part].attribute();
                 let reason =
                     format!("rule `{}` needs the attribute `{attribute}`", rule.name).into();
-                Self { request, rule: Some(number), is_ban: false, reason, wait: Wait::Never }
+                Self {
+                    request,
+                    rule: Some(number),
+                    is_ban: false,
+                    reason,
+                    wait: Wait::Never,
+                    missing: Some(attribute.into()),
+                }
             }
             EarlyDenial::Banned { ban } => {
                 let ban = domain.and_then(|domain| domain.bans.get(ban));
@@ -430,11 +446,19 @@ impl EarlyDenialReport {
                         let left_ns = until.as_nanos().saturating_sub(wall.as_nanos());
                         Wait::After(Duration::from_nanos(left_ns))
                     }),
+                    missing: None,
                 }
             }
             EarlyDenial::Unmatched => {
                 let reason = "no rule matches".into();
-                Self { request, rule: None, is_ban: false, reason, wait: Wait::Never }
+                Self {
+                    request,
+                    rule: None,
+                    is_ban: false,
+                    reason,
+                    wait: Wait::Never,
+                    missing: None,
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 use tidegate_core::{Bucket, Rate};
 
 use super::*;
+use crate::policy::Condition;
 
 fn bucket(burst: u64) -> AnyLimit {
     AnyLimit::Bucket(Bucket::new(Rate::per_second(1).unwrap(), burst).unwrap())
