@@ -253,7 +253,7 @@ pub use engine::{
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
-pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder};
+pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder, ReadyError, UntilReady};
 pub use request::{Attributes, Request};
 pub use request_limit::{RequestLimit, WindowUnit};
 pub use request_path::{EncodedSlash, PathError, normalized_path};

@@ -2,6 +2,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,10 +12,13 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::hash::{KeyedHash, spread};
 use crate::keyed::KeyedLimit;
 use crate::table::{Table, TableFull};
+use crate::waiting::WaitQueues;
 
 mod builder;
+mod ready;
 
 pub use builder::{BuildError, LimiterBuilder};
+pub use ready::{ReadyError, UntilReady};
 
 /// One limit over many keys, in memory: what replaces a map behind a lock.
 ///
@@ -49,6 +53,8 @@ pub struct Limiter<K: ?Sized, A: KeyedLimit = Bucket, C = MonotonicClock, S = Ke
     clock: C,
     hasher: S,
     eviction: Option<Eviction>,
+    /// The waiters, once there was one; `None` inside if the limiter was closed before.
+    queues: OnceLock<Option<WaitQueues>>,
     key: PhantomData<fn(&K)>,
 }
 
@@ -228,7 +234,10 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.table.refund(self.hash(key), units, now)
+        let hash = self.hash(key);
+        let refunded = self.table.refund(hash, units, now);
+        self.wake(hash);
+        refunded
     }
 
     /// Drops the state of the key: its next request finds it as new.
@@ -239,7 +248,10 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.table.forget(self.hash(key))
+        let hash = self.hash(key);
+        let was_known = self.table.forget(hash);
+        self.wake(hash);
+        was_known
     }
 
     /// The hash of a key. 0 stands for a free slot.
@@ -264,11 +276,13 @@ where
     /// decisions; concurrent edits wait for each other.
     pub fn set_limit(&self, limit: A) {
         self.table.set_limit(limit, || self.clock.now());
+        self.wake_all();
     }
 
     /// [`set_limit`](Self::set_limit) at a given time.
     pub fn set_limit_at(&self, limit: A, now: Timestamp) {
         self.table.set_limit(limit, || now);
+        self.wake_all();
     }
 
     /// The limit in force for keys without their own.
@@ -295,7 +309,10 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.table.set_override(self.hash(key), limit, now).map_err(|TableFull| FullError)
+        let hash = self.hash(key);
+        self.table.set_override(hash, limit, now).map_err(|TableFull| FullError)?;
+        self.wake(hash);
+        Ok(())
     }
 
     /// Moves the key back to the common limit; false if it had no limit of its own.
@@ -313,7 +330,10 @@ where
         K: Borrow<Q>,
         Q: Hash + ?Sized,
     {
-        self.table.remove_override(self.hash(key), now)
+        let hash = self.hash(key);
+        let had_one = self.table.remove_override(hash, now);
+        self.wake(hash);
+        had_one
     }
 }
 
@@ -371,11 +391,26 @@ where
         self.table.sweep(now);
     }
 
-    /// Stops background work, and returns when it has stopped.
+    /// Ends all waits, stops the thread that wakes them, and returns when it has stopped.
     ///
-    /// There is none: idle keys leave as calls come. May be called any number of times; the limiter
-    /// continues to decide.
-    pub fn close(&self) {}
+    /// The limiter continues to decide, but callers can no longer [wait](Self::until_ready). May be
+    /// called any number of times. Nothing else runs in the background: idle keys leave as calls
+    /// come.
+    pub fn close(&self) {
+        if let Some(queues) = self.queues.get_or_init(|| None) {
+            queues.close();
+        }
+    }
+
+    /// Wakes the waiters whose time has come.
+    ///
+    /// Only needed after moving a [`ManualClock`](crate::ManualClock): for other clocks there is a
+    /// timer.
+    pub fn tick(&self) {
+        if let Some(Some(queues)) = self.queues.get() {
+            queues.tick(self.clock.now());
+        }
+    }
 }
 
 impl Eviction {

@@ -134,6 +134,11 @@ impl WaitQueues {
         self.shared.next_due()
     }
 
+    /// How many wait, or are about to.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed)
+    }
+
     /// The number of queues that are not empty.
     pub(crate) fn queue_count(&self) -> usize {
         self.shared.shards.iter().map(|shard| lock(shard).len()).sum()

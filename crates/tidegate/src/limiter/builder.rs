@@ -1,6 +1,7 @@
 use std::fmt;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -168,6 +169,7 @@ impl<K: ?Sized, A: KeyedLimit, C, S> LimiterBuilder<K, A, C, S> {
             clock: self.clock,
             hasher: self.hasher,
             eviction,
+            queues: OnceLock::new(),
             key: PhantomData,
         })
     }

@@ -46,6 +46,7 @@ mod policy_warnings;
 mod policy_yaml;
 mod policy_yaml_any;
 mod policy_yaml_odd;
+mod ready;
 mod stories;
 mod threads;
 mod throttle;
