@@ -13,14 +13,13 @@
 //! # Ok::<(), tidegate::LimitError>(())
 //! ```
 //!
-//! There are three ways to use it:
+//! There are two ways to use it:
 //!
 //! - [`Limiter`] is one limit over keys of your own type: [`Bucket`], [`Window`], [`Sliding`] or
-//!   [`Cooldown`]. It replaces a map behind a lock.
+//!   [`Cooldown`]. It replaces a map behind a lock. With [`CallLimit`] every call brings its own
+//!   limit: for servers whose clients choose the limits.
 //! - [`Engine`] decides by a [policy]: many rules, matched by attributes of a request, in one
 //!   decision. It has quotas, reservations, concurrency slots, live changes and explanations.
-//! - [`Throttle`] stores states only, and every call brings its own limit: for servers whose
-//!   clients choose the limits.
 //!
 //! # Ten common setups
 //!
@@ -240,7 +239,6 @@ mod store;
 mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod throttle;
 mod transition;
 mod waiting;
 
@@ -253,7 +251,9 @@ pub use engine::{
 };
 pub use hash::{KeyedHash, KeyedHasher};
 pub use keyed::KeyedLimit;
-pub use limiter::{BuildError, FullError, Limiter, LimiterBuilder, ReadyError, UntilReady};
+pub use limiter::{
+    BuildError, Call, CallLimit, FullError, Limiter, LimiterBuilder, ReadyError, UntilReady,
+};
 pub use request::{Attributes, Request};
 pub use request_limit::{RequestLimit, WindowUnit};
 pub use request_path::{EncodedSlash, PathError, normalized_path};
@@ -264,7 +264,6 @@ pub use store::{
     SnapshotError, Store, StoreBounds,
 };
 pub use table::WhenFull;
-pub use throttle::{Call, CallLimit, Throttle, ThrottleBuilder};
 pub use tidegate_core::{
     Algorithm, Bucket, Carry, Cooldown, Debt, Decision, LimitError, LimitErrorKind, Period, Quota,
     Rate, Sliding, Timestamp, Verdict, Wait, Window,

@@ -15,9 +15,11 @@ use crate::table::{Table, TableFull};
 use crate::waiting::WaitQueues;
 
 mod builder;
+mod per_call;
 mod ready;
 
 pub use builder::{BuildError, LimiterBuilder};
+pub use per_call::{Call, CallLimit};
 pub use ready::{ReadyError, UntilReady};
 
 /// One limit over many keys, in memory: what replaces a map behind a lock.

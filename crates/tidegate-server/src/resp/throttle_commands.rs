@@ -1,7 +1,7 @@
 //! `CL.THROTTLE` and `THROTTLE`: limits that come with the call, outside the policy.
 
 use tidegate::policy::ServerConfig;
-use tidegate::{Call, CallLimit, Throttle, Timestamp};
+use tidegate::{Call, CallLimit, Limiter, Timestamp};
 use tidegate_proto::resp::{
     Arguments, Replies, ThrottleCall, ThrottleDialect, ThrottleError, parse,
 };
@@ -14,23 +14,22 @@ use crate::telemetry::Verdicts;
 /// The keys of both commands, each in a table of its own.
 #[derive(Debug)]
 pub(crate) struct ThrottleTables {
-    redis_cell: Throttle<[u8]>,
-    throttlecrab: Throttle<[u8]>,
+    redis_cell: Limiter<[u8], CallLimit>,
+    throttlecrab: Limiter<[u8], CallLimit>,
 }
 
 impl ThrottleTables {
     /// Each may have as many keys as the policy.
     pub(crate) fn new(server: &ServerConfig) -> Self {
         let max_keys = usize::try_from(server.max_keys()).unwrap_or(usize::MAX);
-        let throttle = || {
-            let bounded = Throttle::builder().max_keys(max_keys).when_full(server.when_full());
-            // Every bound of a policy is valid for a throttle.
-            bounded.build().unwrap_or_default()
+        let limiter = || {
+            let bounded = Limiter::per_call().max_keys(max_keys).when_full(server.when_full());
+            bounded.build().expect("every bound of a policy is valid for a limiter")
         };
-        Self { redis_cell: throttle(), throttlecrab: throttle() }
+        Self { redis_cell: limiter(), throttlecrab: limiter() }
     }
 
-    pub(crate) fn of(&self, dialect: ThrottleDialect) -> &Throttle<[u8]> {
+    pub(crate) fn of(&self, dialect: ThrottleDialect) -> &Limiter<[u8], CallLimit> {
         match dialect {
             ThrottleDialect::RedisCell => &self.redis_cell,
             ThrottleDialect::Throttlecrab => &self.throttlecrab,
@@ -48,7 +47,7 @@ impl ThrottleTables {
         let mut calls =
             CallBatch { dialect, input, used: 0, found: Some(first_bytes), arguments, error: None };
         let (mut allowed, mut denied) = (0, 0);
-        self.of(dialect).check_many(&mut calls, |decision| {
+        self.of(dialect).check_many_with(&mut calls, |decision| {
             *(if decision.is_allowed() { &mut allowed } else { &mut denied }) += 1;
             replies.integers(&dialect.reply(&decision));
         });

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use tidegate::policy::Policy;
-use tidegate::{Call, CallLimit, Engine, Rate, Request, Throttle};
+use tidegate::{Call, CallLimit, Engine, Limiter, Rate, Request};
 
 struct Counting;
 
@@ -93,12 +93,12 @@ fn an_allowed_request_over_three_rules_allocates_nothing() {
 
 #[test]
 fn calls_that_bring_their_limit_allocate_nothing() {
-    let throttle: Throttle<[u8]> = Throttle::new();
+    let limiter = Limiter::<[u8], CallLimit>::per_call().build().unwrap();
     let keys: Vec<Vec<u8>> = (0..100).map(|key| format!("key {key}").into_bytes()).collect();
     let limit = CallLimit::new(Rate::per_second(1).unwrap(), 1_000).unwrap();
     let check = || {
         let calls = keys.iter().map(|key| Call { key: key.as_slice(), limit, cost: 1 });
-        throttle.check_many(calls, |decision| assert!(decision.is_allowed()));
+        limiter.check_many_with(calls, |decision| assert!(decision.is_allowed()));
     };
     check();
     for _ in 0..100 {

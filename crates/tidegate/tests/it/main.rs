@@ -36,6 +36,7 @@ mod guard;
 mod layers;
 mod model;
 mod overlay_text;
+mod per_call;
 mod policy;
 mod policy_bad_input;
 mod policy_errors;
@@ -49,7 +50,6 @@ mod policy_yaml_odd;
 mod ready;
 mod stories;
 mod threads;
-mod throttle;
 
 use std::time::Duration;
 

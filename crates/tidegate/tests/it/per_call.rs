@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::{
-    BuildError, Call, CallLimit, Decision, ManualClock, Rate, Throttle, Timestamp, Wait, WhenFull,
+    BuildError, Call, CallLimit, Decision, Limiter, ManualClock, Rate, Timestamp, Wait, WhenFull,
 };
 
 use crate::{seconds, secs};
@@ -19,41 +19,42 @@ fn limit(burst: u64, count: u64, period_secs: u64) -> CallLimit {
 
 #[test]
 fn the_example_of_redis_cell() {
-    let throttle = Throttle::<str>::builder().clock(ManualClock::default()).build().unwrap();
+    let limiter =
+        Limiter::<str, CallLimit>::per_call().clock(ManualClock::default()).build().unwrap();
     let limit = limit(16, 30, 60);
-    let first = throttle.check("user123", limit, 1);
+    let first = limiter.check_with("user123", limit, 1);
     assert_eq!((first.is_allowed(), first.limit(), first.remaining()), (true, 16, 15));
     assert_eq!((first.wait(), first.reset()), (None, seconds(2)));
     for _ in 0..15 {
-        assert!(throttle.check("user123", limit, 1).is_allowed());
+        assert!(limiter.check_with("user123", limit, 1).is_allowed());
     }
-    let denied = throttle.check("user123", limit, 1);
+    let denied = limiter.check_with("user123", limit, 1);
     assert_eq!((denied.remaining(), denied.reset()), (0, seconds(32)));
     assert_eq!(denied.wait(), Some(Wait::After(seconds(2))));
-    assert_eq!(throttle.check("user123", limit, 17).wait(), Some(Wait::Never));
+    assert_eq!(limiter.check_with("user123", limit, 17).wait(), Some(Wait::Never));
 }
 
 #[test]
 fn other_numbers_continue_from_the_same_state() {
-    let throttle: Throttle<str> = Throttle::new();
+    let limiter = Limiter::<str, CallLimit>::per_call().build().unwrap();
     // Ten units of one second each.
-    assert!(throttle.check_at("k", limit(10, 1, 1), 10, secs(1)).is_allowed());
+    assert!(limiter.check_with_at("k", limit(10, 1, 1), 10, secs(1)).is_allowed());
     // Ten seconds are twenty units of half a second: of thirty, ten are left.
-    assert_eq!(throttle.peek_at("k", limit(30, 2, 1), 1, secs(1)).remaining(), 10);
+    assert_eq!(limiter.peek_with_at("k", limit(30, 2, 1), 1, secs(1)).remaining(), 10);
     // And more than five units of one second: denied, also for a peek.
-    let look = throttle.check_at("k", limit(5, 1, 1), 0, secs(1));
+    let look = limiter.check_with_at("k", limit(5, 1, 1), 0, secs(1));
     assert_eq!(look.wait(), Some(Wait::After(seconds(5))));
     // A call with the old numbers finds nothing changed.
-    assert_eq!(throttle.peek_at("k", limit(10, 1, 1), 1, secs(3)).remaining(), 2);
+    assert_eq!(limiter.peek_with_at("k", limit(10, 1, 1), 1, secs(3)).remaining(), 2);
 }
 
 #[test]
 fn threads_on_a_frozen_clock_admit_exactly_the_burst() {
-    let throttle: Throttle<u64> = Throttle::new();
+    let limiter = Limiter::<u64, CallLimit>::per_call().build().unwrap();
     let allowed = AtomicUsize::new(0);
     thread::scope(|scope| {
         for thread in 0..8_u64 {
-            let (throttle, allowed) = (&throttle, &allowed);
+            let (limiter, allowed) = (&limiter, &allowed);
             scope.spawn(move || {
                 let limit = limit(54_321, 1, 86_400);
                 let calls = (0..20_000).map(|_| Call { key: &7_u64, limit, cost: 1 });
@@ -61,39 +62,44 @@ fn threads_on_a_frozen_clock_admit_exactly_the_burst() {
                     allowed.fetch_add(usize::from(decision.is_allowed()), Ordering::Relaxed);
                 };
                 if thread % 2 == 0 {
-                    throttle.check_many_at(calls, count, secs(1));
+                    limiter.check_many_with_at(calls, count, secs(1));
                 } else {
-                    calls.for_each(|call| count(throttle.check_at(call.key, limit, 1, secs(1))));
+                    calls
+                        .for_each(|call| count(limiter.check_with_at(call.key, limit, 1, secs(1))));
                 }
             });
         }
     });
     assert_eq!(allowed.into_inner(), 54_321);
-    assert_eq!(throttle.len(), 1);
+    assert_eq!(limiter.len(), 1);
 }
 
 #[test]
 fn a_full_table_never_admits_more_than_the_limit_of_the_call() {
     for when_full in [WhenFull::Share, WhenFull::Deny] {
-        let throttle =
-            Throttle::<u64>::builder().max_keys(16).when_full(when_full).build().unwrap();
+        let limiter = Limiter::<u64, CallLimit>::per_call()
+            .max_keys(16)
+            .when_full(when_full)
+            .build()
+            .unwrap();
         for key in 0..2_000_u64 {
             let limit = limit(3, 1, 100);
-            let admitted =
-                (0..5).filter(|_| throttle.check_at(&key, limit, 1, secs(1)).is_allowed()).count();
+            let admitted = (0..5)
+                .filter(|_| limiter.check_with_at(&key, limit, 1, secs(1)).is_allowed())
+                .count();
             assert!(admitted <= 3, "{admitted} of key {key}");
         }
-        assert!(throttle.len() <= throttle.capacity());
+        assert!(limiter.len() <= limiter.capacity());
         // When all is as good as fresh, every key is allowed again.
-        throttle.evict_idle_at(secs(1_000));
-        assert!(throttle.is_empty());
-        assert!(throttle.check_at(&1_999, limit(3, 1, 100), 3, secs(1_000)).is_allowed());
+        limiter.evict_idle_at(secs(1_000));
+        assert!(limiter.is_empty());
+        assert!(limiter.check_with_at(&1_999, limit(3, 1, 100), 3, secs(1_000)).is_allowed());
     }
 }
 
 #[test]
 fn bounds_are_checked() {
-    let built = |keys| Throttle::<str>::builder().max_keys(keys).build().map(|_| ());
+    let built = |keys| Limiter::<str, CallLimit>::per_call().max_keys(keys).build().map(|_| ());
     assert_eq!(built(0), Err(BuildError::MaxKeys { given: 0 }));
     assert_eq!(built(1), Ok(()));
     assert!(CallLimit::new(Rate::per_second(10_000_000_000).unwrap(), 1).is_err());
@@ -172,8 +178,8 @@ impl Model {
 
 proptest! {
     #[test]
-    fn a_throttle_is_a_map_of_arrival_times(steps in steps()) {
-        let throttle: Throttle<u8> = Throttle::new();
+    fn a_limiter_per_call_is_a_map_of_arrival_times(steps in steps()) {
+        let limiter = Limiter::<u8, CallLimit>::per_call().build().unwrap();
         let limits = LIMITS.map(|(burst, count, period_ns)| {
             let rate = Rate::new(count, Duration::from_nanos(period_ns)).unwrap();
             CallLimit::new(rate, burst).unwrap()
@@ -184,11 +190,11 @@ proptest! {
             match step {
                 Step::Pass { ns } => model.now_ns += ns,
                 Step::Check { key, limit, cost } => {
-                    let decision = throttle.check_at(&key, limits[limit], cost, now);
+                    let decision = limiter.check_with_at(&key, limits[limit], cost, now);
                     model.compare((key, limit, cost), true, &decision);
                 }
                 Step::Peek { key, limit, cost } => {
-                    let decision = throttle.peek_at(&key, limits[limit], cost, now);
+                    let decision = limiter.peek_with_at(&key, limits[limit], cost, now);
                     model.compare((key, limit, cost), false, &decision);
                 }
                 Step::Many { calls } => {
@@ -196,7 +202,7 @@ proptest! {
                     let batch = calls.iter().map(|(key, limit, cost)| Call {
                         key, limit: limits[*limit], cost: *cost,
                     });
-                    throttle.check_many_at(
+                    limiter.check_many_with_at(
                         batch,
                         |decision| model.compare(*expected.next().unwrap(), true, &decision),
                         now,
@@ -204,10 +210,10 @@ proptest! {
                     prop_assert!(expected.next().is_none());
                 }
                 Step::Forget { key } => {
-                    throttle.forget(&key);
+                    limiter.forget(&key);
                     model.full_at.remove(&key);
                 }
-                Step::Evict => throttle.evict_idle_at(now),
+                Step::Evict => limiter.evict_idle_at(now),
             }
         }
     }
