@@ -1,5 +1,5 @@
 use crate::decision::{Outcome, Span};
-use crate::error::{LimitError, LimitErrorKind, nonzero};
+use crate::error::{LimitError, LimitErrorKind, nonzero, valid};
 use crate::rate::gcd;
 use crate::{Algorithm, Decision, Rate, Timestamp};
 
@@ -43,14 +43,14 @@ impl Bucket {
     /// An error when the burst is zero, or when the numbers cannot be represented exactly: the
     /// reduced rate has to be below 2^32 per nanosecond, and an empty bucket has to fill within
     /// 2^95 ticks. One per day with a burst of a million fits, and so does 10^12 per second.
-    pub fn new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
+    pub const fn new(rate: Rate, burst: u64) -> Result<Self, LimitError> {
         let (count, period_ns) = rate.reduced();
         let ticks = Ticks { per_ns: count, per_unit: period_ns };
-        Self::with_ticks(rate, nonzero("burst", burst)?, 0, ticks)
+        Self::with_ticks(rate, valid!(nonzero("burst", burst)), 0, ticks)
     }
 
     /// A bucket whose burst is the rate's count: "100 per minute" allows 100 at once.
-    pub fn of(rate: Rate) -> Result<Self, LimitError> {
+    pub const fn of(rate: Rate) -> Result<Self, LimitError> {
         Self::new(rate, rate.count())
     }
 
@@ -85,11 +85,16 @@ impl Bucket {
     /// The same bucket, whose commits may overdraw it by `debt` units.
     ///
     /// Checks and holds never overdraw; debt is for costs that are known only afterwards.
-    pub fn with_debt(self, debt: u64) -> Result<Self, LimitError> {
+    pub const fn with_debt(self, debt: u64) -> Result<Self, LimitError> {
         Self::with_ticks(self.rate, self.burst, debt, self.ticks)
     }
 
-    fn with_ticks(rate: Rate, burst: u64, debt: u64, ticks: Ticks) -> Result<Self, LimitError> {
+    const fn with_ticks(
+        rate: Rate,
+        burst: u64,
+        debt: u64,
+        ticks: Ticks,
+    ) -> Result<Self, LimitError> {
         if ticks.per_ns > MAX_TICKS_PER_NS {
             let hint = "its reduced count must be below 2^32; use a rounder count or period";
             return Err(LimitError::new("rate", LimitErrorKind::NotExact { hint }));
@@ -100,8 +105,8 @@ impl Bucket {
         }
         // At most 2^65 · 2^63: no overflow.
         let (capacity_ticks, overdrawn_ticks) = (
-            u128::from(burst) * u128::from(ticks.per_unit),
-            (u128::from(burst) + u128::from(debt)) * u128::from(ticks.per_unit),
+            burst as u128 * ticks.per_unit as u128,
+            (burst as u128 + debt as u128) * ticks.per_unit as u128,
         );
         if overdrawn_ticks >= MAX_CAPACITY_TICKS {
             let field = if capacity_ticks >= MAX_CAPACITY_TICKS { "burst" } else { "debt" };

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use crate::decision::{Outcome, Span};
+use crate::error::valid;
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, LimitError, Timestamp};
 
@@ -23,8 +24,8 @@ pub struct CooldownState {
 
 impl Cooldown {
     /// At least `gap` between two admissions.
-    pub fn new(gap: Duration) -> Result<Self, LimitError> {
-        Ok(Self { gap_ns: period_ns("cooldown", gap)?, extended_by_refusals: false })
+    pub const fn new(gap: Duration) -> Result<Self, LimitError> {
+        Ok(Self { gap_ns: valid!(period_ns("cooldown", gap)), extended_by_refusals: false })
     }
 
     /// The same cooldown, but a denied attempt restarts the gap.

@@ -66,6 +66,18 @@ impl fmt::Display for LimitError {
 
 impl Error for LimitError {}
 
+/// The value of a result, or a return with its error: `?` for a `const fn`.
+macro_rules! valid {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(error) => return Err(error),
+        }
+    };
+}
+
+pub(crate) use valid;
+
 /// The value, unless it is zero.
 pub(crate) const fn nonzero(field: &'static str, value: u64) -> Result<u64, LimitError> {
     if value == 0 { Err(LimitError::new(field, LimitErrorKind::Zero)) } else { Ok(value) }

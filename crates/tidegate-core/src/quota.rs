@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::decision::{Outcome, Span};
-use crate::error::{LimitError, nonzero};
+use crate::error::{LimitError, nonzero, valid};
 use crate::{Decision, Timestamp};
 
 mod settle;
@@ -71,17 +71,17 @@ pub struct QuotaState {
 
 impl Quota {
     /// `max` units per period.
-    pub fn new(max: u64, carry: Carry) -> Result<Self, LimitError> {
+    pub const fn new(max: u64, carry: Carry) -> Result<Self, LimitError> {
         if let Carry::UpTo(bound) = carry {
-            nonzero("carry", bound)?;
+            valid!(nonzero("carry", bound));
         }
-        Ok(Self { max: nonzero("max", max)?, carry, debt: Debt::All })
+        Ok(Self { max: valid!(nonzero("max", max)), carry, debt: Debt::All })
     }
 
     /// The same quota, whose commits may overdraw it this far; [`Debt::All`] unless set.
-    pub fn with_debt(self, debt: Debt) -> Result<Self, LimitError> {
+    pub const fn with_debt(self, debt: Debt) -> Result<Self, LimitError> {
         if let Debt::UpTo(bound) = debt {
-            nonzero("debt", bound)?;
+            valid!(nonzero("debt", bound));
         }
         Ok(Self { debt, ..self })
     }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::LimitError;
-use crate::error::{LimitErrorKind, nonzero};
+use crate::error::{LimitErrorKind, nonzero, valid};
 use crate::time::period_ns;
 
 mod decimal;
@@ -10,6 +10,21 @@ mod decimal;
 /// A count per period, stored as a fraction: 600 million per second, one per day.
 ///
 /// Two rates are equal when the fractions are: 1 per second is 60 per minute.
+///
+/// Rates and limits can be constants:
+///
+/// ```
+/// use tidegate_core::{Bucket, Rate};
+///
+/// const LIMIT: Bucket = match Rate::per_second(10) {
+///     Ok(rate) => match Bucket::new(rate, 20) {
+///         Ok(bucket) => bucket,
+///         Err(_) => panic!("the burst is valid"),
+///     },
+///     Err(_) => panic!("the rate is valid"),
+/// };
+/// assert_eq!(LIMIT.burst(), 20);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     count: u64,
@@ -18,12 +33,13 @@ pub struct Rate {
 
 impl Rate {
     /// `count` per `period`. Both must be above zero, the period at most 292 years.
-    pub fn new(count: u64, period: Duration) -> Result<Self, LimitError> {
-        Ok(Self { count: nonzero("rate", count)?, period_ns: period_ns("period", period)? })
+    pub const fn new(count: u64, period: Duration) -> Result<Self, LimitError> {
+        let count = valid!(nonzero("rate", count));
+        Ok(Self { count, period_ns: valid!(period_ns("period", period)) })
     }
 
     /// `count` per second (not one per `count` seconds).
-    pub fn per_second(count: u64) -> Result<Self, LimitError> {
+    pub const fn per_second(count: u64) -> Result<Self, LimitError> {
         Self::new(count, Duration::from_secs(1))
     }
 
@@ -48,22 +64,22 @@ impl Rate {
     }
 
     /// `count` per minute.
-    pub fn per_minute(count: u64) -> Result<Self, LimitError> {
+    pub const fn per_minute(count: u64) -> Result<Self, LimitError> {
         Self::new(count, Duration::from_secs(60))
     }
 
     /// `count` per hour.
-    pub fn per_hour(count: u64) -> Result<Self, LimitError> {
+    pub const fn per_hour(count: u64) -> Result<Self, LimitError> {
         Self::new(count, Duration::from_secs(3_600))
     }
 
     /// `count` per 24 hours.
-    pub fn per_day(count: u64) -> Result<Self, LimitError> {
+    pub const fn per_day(count: u64) -> Result<Self, LimitError> {
         Self::new(count, Duration::from_secs(86_400))
     }
 
     /// One per `interval`.
-    pub fn one_every(interval: Duration) -> Result<Self, LimitError> {
+    pub const fn one_every(interval: Duration) -> Result<Self, LimitError> {
         Self::new(1, interval)
     }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::decision::{Outcome, Span};
-use crate::error::{LimitError, at_most, nonzero};
+use crate::error::{LimitError, at_most, nonzero, valid};
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, Timestamp};
 
@@ -45,11 +45,12 @@ impl Sliding {
     /// At most `max` units in every window of length `per`, counted in `parts` sub-windows.
     ///
     /// `max` has to be below 2^32, `parts` from 1 to 15 and at most one per nanosecond.
-    pub fn new(max: u64, per: Duration, parts: u32) -> Result<Self, LimitError> {
-        let max = at_most("max", nonzero("max", max)?, u64::from(u32::MAX))?;
-        let per_ns = period_ns("per", per)?;
-        let most_parts = u64::from(Self::MAX_PARTS).min(per_ns);
-        let parts = at_most("parts", nonzero("parts", u64::from(parts))?, most_parts)?;
+    pub const fn new(max: u64, per: Duration, parts: u32) -> Result<Self, LimitError> {
+        let max = valid!(at_most("max", valid!(nonzero("max", max)), u32::MAX as u64));
+        let per_ns = valid!(period_ns("per", per));
+        let most_parts = Self::MAX_PARTS as u64;
+        let most_parts = if per_ns < most_parts { per_ns } else { most_parts };
+        let parts = valid!(at_most("parts", valid!(nonzero("parts", parts as u64)), most_parts));
         Ok(Self { max, per_ns, parts })
     }
 

@@ -70,14 +70,13 @@ impl fmt::Display for Timestamp {
 }
 
 /// The length of a period in nanoseconds; an error when it is zero or longer than the clock.
-pub(crate) fn period_ns(field: &'static str, period: Duration) -> Result<u64, LimitError> {
-    match u64::try_from(period.as_nanos()) {
-        Ok(nanos) if nanos <= Timestamp::MAX.0 => nonzero(field, nanos),
-        _ => {
-            let max = Timestamp::MAX.0 as u128;
-            Err(LimitError::new(field, LimitErrorKind::AboveMax { max }))
-        }
+#[allow(clippy::cast_possible_truncation, reason = "it is not above the largest time")]
+pub(crate) const fn period_ns(field: &'static str, period: Duration) -> Result<u64, LimitError> {
+    let max = Timestamp::MAX.0 as u128;
+    if period.as_nanos() > max {
+        return Err(LimitError::new(field, LimitErrorKind::AboveMax { max }));
     }
+    nonzero(field, period.as_nanos() as u64)
 }
 
 /// A span of nanoseconds as a `Duration`.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::decision::{Outcome, Span};
-use crate::error::{LimitError, at_most, nonzero};
+use crate::error::{LimitError, at_most, nonzero, valid};
 use crate::time::{duration, period_ns};
 use crate::{Algorithm, Decision, Timestamp};
 
@@ -36,9 +36,9 @@ impl Window {
     ///
     /// `max` has to be below 2^32, so that a state fits into a slot of a table. Larger amounts are
     /// for a [`Bucket`](crate::Bucket) or a [`Quota`](crate::Quota).
-    pub fn new(max: u64, per: Duration) -> Result<Self, LimitError> {
-        let max = at_most("max", nonzero("max", max)?, u64::from(u32::MAX))?;
-        Ok(Self { max, per_ns: period_ns("per", per)?, aligned: false })
+    pub const fn new(max: u64, per: Duration) -> Result<Self, LimitError> {
+        let max = valid!(at_most("max", valid!(nonzero("max", max)), u32::MAX as u64));
+        Ok(Self { max, per_ns: valid!(period_ns("per", per)), aligned: false })
     }
 
     /// The same window, but on the grid of multiples of `per` since the clock's origin.
