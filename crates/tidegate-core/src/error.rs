@@ -2,7 +2,7 @@ use std::error::Error;
 use std::fmt;
 
 /// Why a limit could not be built: which number is wrong, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LimitError {
     field: &'static str,
     problem: LimitErrorKind,
@@ -61,6 +61,13 @@ impl fmt::Display for LimitError {
                 write!(f, "{field} must be a decimal number above zero, such as 10, 1.5 or 2e-3")
             }
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

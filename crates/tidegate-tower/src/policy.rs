@@ -57,7 +57,7 @@ pub struct PolicyLayer {
 }
 
 /// The policy has no rule in the domain of a layer, which would limit nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UnknownDomain {
     domain: Box<str>,
     known: Vec<Box<str>>,
@@ -70,6 +70,13 @@ impl fmt::Display for UnknownDomain {
             [] => f.write_str("none"),
             known => f.write_str(&known.join(", ")),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for UnknownDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -30,7 +30,6 @@ pub struct Lease<S: Store = MemoryStore, C: Clock + Send + Sync + 'static = Syst
 }
 
 /// Why a waiter got nothing.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum WaitError {
     /// A rule denied the request, and waiting would not have helped.
@@ -54,6 +53,13 @@ impl fmt::Display for WaitError {
             Self::Closed => f.write_str("the engine was closed"),
             Self::Invalid(error) => error.fmt(f),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -40,7 +40,7 @@ pub struct LimiterBuilder<K: ?Sized, A, C = MonotonicClock, S = KeyedHash> {
 }
 
 /// Why a limiter could not be built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// `max_keys` is zero or above [`LimiterBuilder::MOST_KEYS`].
@@ -65,6 +65,13 @@ impl fmt::Display for BuildError {
                 f.write_str("capacity_hint is for more keys than memory can hold")
             }
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -48,7 +48,7 @@ struct Excerpt {
 }
 
 /// All errors and warnings of a policy, in the order of the file. At least one is an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct PolicyErrors {
     diagnostics: Vec<Diagnostic>,
     left_out: usize,
@@ -87,6 +87,14 @@ impl fmt::Display for PolicyErrors {
             0 => Ok(()),
             more => write!(f, "\n\nand {more} more"),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for PolicyErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\n")?;
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -351,7 +351,7 @@ impl Rule {
 }
 
 /// Why a rule could not be built: what is wrong, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RuleError(TextError);
 
 impl From<TextError> for RuleError {
@@ -381,6 +381,13 @@ impl fmt::Display for RuleError {
             Some(hint) => write!(f, " ({hint})"),
             None => Ok(()),
         }
+    }
+}
+
+/// As it is displayed, for `expect` and `unwrap`.
+impl fmt::Debug for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

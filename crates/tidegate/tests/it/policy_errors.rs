@@ -246,3 +246,13 @@ fn a_brace_that_is_not_closed_is_found_where_it_is() {
                 override = [\n  { key = { ip = [\n '10.0.0.1',\n '10.0.0.2' ] }, burst = 5 },\n]";
     assert!(Policy::from_toml(fine).is_ok());
 }
+
+#[test]
+fn errors_are_readable_under_expect() {
+    let policy = std::panic::catch_unwind(|| Policy::from_toml("[[rule]]\nname = 1\n").expect("p"));
+    let text = *policy.unwrap_err().downcast::<String>().unwrap();
+    assert!(text.starts_with("p: \npolicy.toml:1:1: error: the rule has no limit\n"), "{text}");
+    assert!(text.contains("2 | name = 1"), "{text}");
+    let zero = tidegate::Rate::per_second(0).unwrap_err();
+    assert_eq!(format!("{zero:?}"), zero.to_string());
+}
