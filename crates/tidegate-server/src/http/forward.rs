@@ -15,8 +15,8 @@ use tidegate_proto::problem;
 use super::BufferedRequest;
 use super::problem::RequestProblem;
 use super::response::{self, HttpResponse};
-use crate::accept::PeerId;
 use crate::settings::Settings;
+use tidegate_listen::PeerId;
 
 /// The headers in which a proxy describes the request of its client.
 #[derive(Debug)]
