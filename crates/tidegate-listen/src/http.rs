@@ -169,7 +169,8 @@ where
         let handler = service_fn(|request: Request<Incoming>| {
             handle(self.service.clone(), Arc::clone(&tracker), peer, request)
         });
-        let io = TokioIo::new(TrackedStream::new(io, Arc::clone(&tracker)));
+        let io = TrackedStream::new(io, Arc::clone(&tracker)).close_upgraded_by(close_upgraded);
+        let io = TokioIo::new(io);
         let mut http = pin!(self.builder().serve_connection(io, handler).with_upgrades());
         let served = tokio::select! {
             biased;
@@ -250,6 +251,21 @@ where
     poll_fn(|context| service.poll_ready(context)).await.map_err(ServiceError::new)?;
     let response = service.call(request).await.map_err(ServiceError::new)?;
     Ok(tracker.response(response))
+}
+
+/// Closes an upgraded stream in the background; it keeps its permit until then.
+fn close_upgraded<I>(io: I, tracker: &Arc<PhaseTracker>)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let tracker = Arc::clone(tracker);
+    // Without a runtime the process ends.
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move {
+            linger(io).await;
+            drop(tracker);
+        });
+    }
 }
 
 /// The response on a connection without a permit.

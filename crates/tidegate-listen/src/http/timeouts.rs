@@ -20,7 +20,7 @@ use crate::permits::Permit;
 /// How long each phase of a connection may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// The head of a request; before its first request a connection has this time, too.
+    /// The head of a request. The first one has to arrive within this time of the connection.
     pub head_time: Duration,
     /// The body of a request.
     pub request_time: Duration,
@@ -193,7 +193,10 @@ impl PhaseTracker {
             ConnectionPhase::Deciding => self.writes.load(Ordering::Relaxed),
             _ => 0,
         };
-        (self.moment.load(Ordering::Relaxed), writes)
+        let moment = self.moment.load(Ordering::Relaxed);
+        // The first head has one time-out, from the first moment of the connection on.
+        let is_first_head = moment == ConnectionPhase::Head as u64;
+        (if is_first_head { ConnectionPhase::Idle as u64 } else { moment }, writes)
     }
 
     /// Runs the work of a connection; `None` if it timed out.
@@ -250,39 +253,56 @@ impl PhaseTimer {
 /// A stream that tracks the phase of its connection. Once the connection is upgraded, reads and
 /// writes fail when it has to make room for others.
 pub struct TrackedStream<I, W: Deref<Target = PhaseTracker>> {
-    io: I,
-    watch: OpenStream<W>,
+    /// There until it is dropped.
+    io: Option<I>,
+    watch: W,
     gate: ReadGate,
     /// Once it is upgraded: ready when it has to be closed.
     closing: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+    /// Closes an upgraded stream.
+    close_upgraded: fn(I, &W),
 }
 
-/// Notifies the tracker when the stream is dropped.
-struct OpenStream<W: Deref<Target = PhaseTracker>>(W);
-
-impl<W: Deref<Target = PhaseTracker>> Drop for OpenStream<W> {
+impl<I, W: Deref<Target = PhaseTracker>> Drop for TrackedStream<I, W> {
     fn drop(&mut self) {
-        self.0.stream_dropped.notify_one();
+        self.watch.stream_dropped.notify_one();
+        let is_in_order = self.is_upgraded() && !self.watch.permit.state().is_closing();
+        if let Some(io) = self.io.take()
+            && is_in_order
+        {
+            (self.close_upgraded)(io, &self.watch);
+        }
     }
 }
 
 impl<I, W: Deref<Target = PhaseTracker>> TrackedStream<I, W> {
     /// The stream of a connection.
     pub fn new(io: I, watch: W) -> Self {
-        Self { io, watch: OpenStream(watch), gate: ReadGate::default(), closing: None }
+        let (gate, close_upgraded) = (ReadGate::default(), |io, _: &W| drop(io));
+        Self { io: Some(io), watch, gate, closing: None, close_upgraded }
+    }
+
+    /// Sets how the stream is closed once it is upgraded and dropped.
+    pub(super) fn close_upgraded_by(mut self, close: fn(I, &W)) -> Self {
+        self.close_upgraded = close;
+        self
     }
 
     /// The stream alone.
-    pub fn into_inner(self) -> I {
-        self.io
+    pub fn into_inner(mut self) -> I {
+        self.io.take().expect("the stream is there until it is dropped")
+    }
+
+    fn io(&mut self) -> &mut I {
+        self.io.as_mut().expect("the stream is there until it is dropped")
     }
 
     fn is_upgraded(&self) -> bool {
-        self.watch.0.phase() == ConnectionPhase::Upgraded
+        self.watch.phase() == ConnectionPhase::Upgraded
     }
 
     fn check_open(&self) -> io::Result<()> {
-        let is_closed = self.is_upgraded() && self.watch.0.permit.state().is_closing();
+        let is_closed = self.is_upgraded() && self.watch.permit.state().is_closing();
         if is_closed { Err(made_room()) } else { Ok(()) }
     }
 }
@@ -293,7 +313,7 @@ impl<I: AsyncRead + Unpin, W: Deref<Target = PhaseTracker>> TrackedStream<I, W> 
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let permit = &self.watch.0.permit;
+        let permit = &self.watch.permit;
         let closing = self.closing.get_or_insert_with(|| {
             permit.hold(BudgetKind::Received, 0);
             permit.hold(BudgetKind::Unsent, 0);
@@ -303,7 +323,7 @@ impl<I: AsyncRead + Unpin, W: Deref<Target = PhaseTracker>> TrackedStream<I, W> 
         if permit.state().is_closing() || closing.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(made_room()));
         }
-        Pin::new(&mut self.io).poll_read(context, buffer)
+        Pin::new(self.io()).poll_read(context, buffer)
     }
 }
 
@@ -322,11 +342,12 @@ impl<I: AsyncRead + Unpin, W: Deref<Target = PhaseTracker> + Unpin> AsyncRead
         if self.is_upgraded() {
             return self.poll_read_upgraded(context, buffer);
         }
-        let Self { io, watch: OpenStream(watch), gate, .. } = &mut *self;
+        let Self { watch, gate, .. } = &mut *self;
         ready!(gate.poll_open(&watch.permit, context));
         let before = buffer.filled().len();
-        let read = Pin::new(io).poll_read(context, buffer);
+        let read = Pin::new(self.io()).poll_read(context, buffer);
         let bytes = buffer.filled().len() - before;
+        let watch = &self.watch;
         if bytes > 0 {
             watch.read(bytes);
             if watch.phase() == ConnectionPhase::Idle {
@@ -346,24 +367,24 @@ impl<I: AsyncWrite + Unpin, W: Deref<Target = PhaseTracker> + Unpin> AsyncWrite
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check_open()?;
-        let write = Pin::new(&mut self.io).poll_write(context, bytes);
-        self.watch.0.wrote(&write);
+        let write = Pin::new(self.io()).poll_write(context, bytes);
+        self.watch.wrote(&write);
         write
     }
 
     /// Called when everything is written.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = ready!(Pin::new(&mut self.io).poll_flush(context));
-        match self.watch.0.phase() {
-            ConnectionPhase::Writing => self.watch.0.enter(ConnectionPhase::Idle),
-            ConnectionPhase::Deciding => self.watch.0.permit.hold(BudgetKind::Unsent, 0),
+        let flushed = ready!(Pin::new(self.io()).poll_flush(context));
+        match self.watch.phase() {
+            ConnectionPhase::Writing => self.watch.enter(ConnectionPhase::Idle),
+            ConnectionPhase::Deciding => self.watch.permit.hold(BudgetKind::Unsent, 0),
             _ => {}
         }
         Poll::Ready(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+        Pin::new(self.io()).poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -372,13 +393,13 @@ impl<I: AsyncWrite + Unpin, W: Deref<Target = PhaseTracker> + Unpin> AsyncWrite
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check_open()?;
-        let write = Pin::new(&mut self.io).poll_write_vectored(context, parts);
-        self.watch.0.wrote(&write);
+        let write = Pin::new(self.io()).poll_write_vectored(context, parts);
+        self.watch.wrote(&write);
         write
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        self.io.as_ref().is_some_and(AsyncWrite::is_write_vectored)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Graceful shutdown.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use axum::Router;
@@ -57,5 +58,15 @@ async fn requests_that_have_arrived_when_shutdown_begins_are_answered() {
     assert!(serve(socket, permits, http, std::future::ready(()), LONG).await);
     for mut client in clients {
         assert!(rest_of(&mut client).await.unwrap().ends_with("done"));
+    }
+}
+
+#[tokio::test]
+async fn signal_before_the_wait_is_not_lost() {
+    for signal in ["-TERM", "-INT"] {
+        let signalled = tidegate_listen::terminated();
+        let pid = std::process::id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        signalled.await;
     }
 }

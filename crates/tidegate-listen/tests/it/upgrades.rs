@@ -64,6 +64,24 @@ async fn a_socket_has_a_permit_until_it_is_closed_and_makes_no_room() {
     upgraded(&server, [127, 0, 2, 1]).await;
 }
 
+/// A socket that is closed with unread bytes would be reset, and its last message lost.
+#[tokio::test]
+async fn what_the_service_sent_last_arrives_although_it_did_not_read_everything() {
+    let last = async |mut socket: WebSocket| drop(socket.send("the end".into()).await);
+    let app = Router::new().route("/", any(async move |it: WebSocketUpgrade| it.on_upgrade(last)));
+    let server = Server::start(PermitLimits::new(4), Http::new(app)).await;
+    for _ in 0..20 {
+        let mut socket = upgraded(&server, [127, 0, 0, 1]).await;
+        // More than one frame, none of which is read.
+        socket.write_all(&[0x82, 0x81, 0, 0, 0, 0, 0].repeat(5_000)).await.unwrap();
+        let mut read = Vec::new();
+        socket.read_to_end(&mut read).await.expect("no reset");
+        assert_eq!(read, b"\x81\x07the end");
+        drop(socket);
+        until(|| server.permits.open_connections() == 0).await;
+    }
+}
+
 #[tokio::test]
 async fn shutdown_waits_for_open_sockets() {
     let server = server(4).await;
