@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ServeArgs, io: &mut Io<'_>) -> Result<Exit, io::Error> 
     };
     let served = runtime.block_on(serve(args, settings, io));
     shut_down(runtime);
-    logging::report_left_out();
+    tidegate_listen::log::report_left_out();
     served
 }
 

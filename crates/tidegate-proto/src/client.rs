@@ -5,9 +5,11 @@
 //! from the right, and the first that is not a trusted proxy is the client. Entries further left
 //! may be forged.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 
-/// The header into which proxies write addresses. One of them is trusted, never both.
+/// The header into which proxies write addresses. One of them is trusted, never a mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ForwardedHeader {
     /// `X-Forwarded-For: 192.0.2.7, 10.0.0.1`
@@ -15,15 +17,79 @@ pub enum ForwardedHeader {
     XForwardedFor,
     /// `Forwarded: for=192.0.2.7;proto=https, for="[2001:db8::1]:443"` (RFC 7239)
     Forwarded,
+    /// `X-Real-IP: 192.0.2.7`: one address, which the proxy sets itself.
+    XRealIp,
+    /// `CF-Connecting-IP: 192.0.2.7`: one address, which the proxy sets itself.
+    CfConnectingIp,
+}
+
+/// A header that should contain one address and does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The header occurs twice: nothing determines which one counts.
+    Twice(ForwardedHeader),
+    /// The header is not an address.
+    NotAnAddress(ForwardedHeader),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Twice(header) => write!(f, "the header `{}` appears twice", header.name()),
+            Self::NotAnAddress(header) => {
+                write!(f, "the header `{}` is not an address", header.name())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// A name that is none of the headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownHeader;
+
+impl fmt::Display for UnknownHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected ")?;
+        for (index, header) in ForwardedHeader::ALL.iter().enumerate() {
+            let separator = match index {
+                0 => "",
+                3 => " or ",
+                _ => ", ",
+            };
+            write!(f, "{separator}{}", header.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownHeader {}
+
+impl FromStr for ForwardedHeader {
+    type Err = UnknownHeader;
+
+    /// The header of this name, in any case.
+    fn from_str(name: &str) -> Result<Self, UnknownHeader> {
+        let named = |header: &Self| header.name().eq_ignore_ascii_case(name);
+        Self::ALL.into_iter().find(named).ok_or(UnknownHeader)
+    }
 }
 
 impl ForwardedHeader {
+    /// All headers.
+    pub const ALL: [Self; 4] =
+        [Self::XForwardedFor, Self::Forwarded, Self::XRealIp, Self::CfConnectingIp];
+
     /// The name of the header, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::XForwardedFor => "x-forwarded-for",
             Self::Forwarded => "forwarded",
+            Self::XRealIp => "x-real-ip",
+            Self::CfConnectingIp => "cf-connecting-ip",
         }
     }
 
@@ -33,44 +99,84 @@ impl ForwardedHeader {
     /// leftmost; an unreadable entry ends the walk at the last readable one.
     /// `::ffff:a.b.c.d` is `a.b.c.d`.
     ///
+    /// A header with one address is not a list that proxies append to: from a trusted peer it is
+    /// the client, and it is an error if it occurs twice or is not an address. Without it the
+    /// client is the peer.
+    ///
     /// ```
     /// use tidegate_proto::client::ForwardedHeader;
     ///
     /// let proxy = "10.0.0.1".parse()?;
     /// let lines = [b"203.0.113.9, 192.0.2.7".as_slice(), b"10.0.0.2".as_slice()];
     /// let is_trusted = |ip: std::net::IpAddr| ip.to_string().starts_with("10.");
-    /// let client = ForwardedHeader::XForwardedFor.client(proxy, lines, is_trusted);
+    /// let client = ForwardedHeader::XForwardedFor.client(proxy, lines, is_trusted)?;
     /// assert_eq!(client.to_string(), "192.0.2.7");
-    /// # Ok::<(), std::net::AddrParseError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn client<'a, I>(
         self,
         peer: IpAddr,
         lines: I,
         is_trusted: impl Fn(IpAddr) -> bool,
-    ) -> IpAddr
+    ) -> Result<IpAddr, ClientError>
     where
         I: IntoIterator<Item = &'a [u8]>,
         I::IntoIter: DoubleEndedIterator,
     {
-        let mut client = peer.to_canonical();
-        for line in lines.into_iter().rev() {
-            for entry in (FromTheRight { rest: Some(line) }) {
-                if !is_trusted(client) {
-                    return client;
-                }
-                let address = match self {
-                    Self::XForwardedFor => node(trimmed(entry)),
-                    Self::Forwarded => forwarded_for(entry),
-                };
-                match address {
-                    Some(address) => client = address.to_canonical(),
-                    None => return client,
-                }
+        let entry: fn(&[u8]) -> Option<IpAddr> = match self {
+            Self::XForwardedFor => |entry| node(trimmed(entry)),
+            Self::Forwarded => forwarded_for,
+            Self::XRealIp | Self::CfConnectingIp => {
+                return self.one_address(peer.to_canonical(), lines, is_trusted);
+            }
+        };
+        Ok(walked(peer.to_canonical(), lines, is_trusted, entry))
+    }
+
+    /// The client where the header has one address.
+    fn one_address<'a>(
+        self,
+        peer: IpAddr,
+        lines: impl IntoIterator<Item = &'a [u8]>,
+        is_trusted: impl Fn(IpAddr) -> bool,
+    ) -> Result<IpAddr, ClientError> {
+        let mut lines = lines.into_iter();
+        match (lines.next(), lines.next()) {
+            _ if !is_trusted(peer) => Ok(peer),
+            (None, _) => Ok(peer),
+            (Some(_), Some(_)) => Err(ClientError::Twice(self)),
+            (Some(line), None) => {
+                let address = node(trimmed(line)).ok_or(ClientError::NotAnAddress(self))?;
+                Ok(address.to_canonical())
             }
         }
-        client
     }
+}
+
+/// Walks a list from the right to the first address that is not trusted.
+fn walked<'a, I>(
+    peer: IpAddr,
+    lines: I,
+    is_trusted: impl Fn(IpAddr) -> bool,
+    address_of: fn(&[u8]) -> Option<IpAddr>,
+) -> IpAddr
+where
+    I: IntoIterator<Item = &'a [u8]>,
+    I::IntoIter: DoubleEndedIterator,
+{
+    let mut client = peer;
+    for line in lines.into_iter().rev() {
+        for entry in (FromTheRight { rest: Some(line) }) {
+            if !is_trusted(client) {
+                return client;
+            }
+            match address_of(entry) {
+                Some(address) => client = address.to_canonical(),
+                None => return client,
+            }
+        }
+    }
+    client
 }
 
 /// The address that a client is counted under: v4 unchanged, v6 by its leading bits, because one

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidegate::{AnyStore, Clock, Engine, Timestamp};
 
 use crate::audit::AuditTrail;
-use crate::connections::Connections;
+use crate::connections::ListenerConnections;
 use crate::policy_watcher::Reload;
 use crate::resp::ThrottleTables;
 use crate::settings::Settings;
@@ -23,7 +23,7 @@ pub(crate) struct Daemon {
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
     pub(crate) top: Top,
-    pub(crate) connections: Connections,
+    pub(crate) connections: ListenerConnections,
     /// Buckets outside the policy, of RESP.
     pub(crate) throttles: ThrottleTables,
     /// The status of policy reloads.
@@ -59,7 +59,7 @@ impl Daemon {
             started_at: engine.clock().now(),
             started_wall: engine.clock().wall(),
             top: Top::new(settings.hides_keys),
-            connections: Connections::new(&settings.bounds),
+            connections: ListenerConnections::new(&settings.bounds),
             throttles: ThrottleTables::new(settings.policy.server()),
             metrics: Metrics::default(),
             reload: Reload::default(),

@@ -14,8 +14,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidegate_proto::rls::{self, Message, RateLimitRequest};
 
-use crate::accept::{Connection, Protocol, ShutdownSignal};
-use crate::connections::Permit;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use crate::rls::RlsError;
@@ -24,6 +22,7 @@ use calls::Calls;
 use health_reflection::AuxiliaryServices;
 use message::{MessageBudget, MessageError, framed, read_message};
 use preface::PrefacedStream;
+use tidegate_listen::{Connection, Permit, Protocol, ShutdownSignal};
 use write_stall::{TrackedBody, WriteProgress};
 
 mod body;

@@ -12,14 +12,14 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use tidegate::Report;
+use tidegate_listen::http::{ConnectionPhase, PhaseTracker, TrackedStream};
+use tidegate_listen::{Connection, PeerId, PeerStream, Protocol, ShutdownSignal};
 
-use crate::accept::{Connection, PeerId, PeerStream, Protocol, ShutdownSignal};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::listener::Listener;
 use problem::RequestProblem;
 use response::HttpResponse;
 use routes::{Endpoint, Methods, Route};
-use timeouts::{ConnectionPhase, PhaseTracker, TrackedStream};
 
 mod check;
 pub(crate) mod explain;
@@ -32,7 +32,6 @@ pub(crate) mod problem;
 mod request_body;
 pub(crate) mod response;
 mod routes;
-pub(crate) mod timeouts;
 
 /// The protocol of the HTTP listener: HTTP/1.1.
 #[derive(Debug)]
@@ -48,8 +47,8 @@ impl Http {
 
 impl Protocol for Http {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, peer, shutdown, permit } = connection;
-        let watch = &PhaseTracker::new(self.daemon.settings.bounds, permit);
+        let Connection { io, peer, shutdown, permit, .. } = connection;
+        let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
         let exchange =
             ConnectionContext { daemon: &self.daemon, peer, shutdown: shutdown.clone(), watch };
         let service = service_fn(|request| exchange.handle(request));
@@ -102,6 +101,11 @@ pub(crate) async fn serve_connection<S>(
     }
 }
 
+/// The length of a response's body.
+pub(crate) fn body_len(response: &HttpResponse) -> usize {
+    usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX)
+}
+
 /// The context of all requests of a connection.
 struct ConnectionContext<'c> {
     daemon: &'c SharedDaemon,
@@ -140,7 +144,7 @@ impl ConnectionContext<'_> {
             }
             problem.into_response()
         });
-        self.watch.respond(&response);
+        self.watch.respond(body_len(&response));
         Ok(response)
     }
 

@@ -28,11 +28,9 @@
 
 #![forbid(unsafe_code)]
 
-mod accept;
 mod admin;
 mod audit;
 mod body;
-mod byte_budget;
 mod connections;
 mod daemon;
 mod grpc;

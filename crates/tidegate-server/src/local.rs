@@ -17,13 +17,12 @@ pub use socket_file::{BindError, SocketFile};
 pub use socket_limits::RatesError;
 pub use socket_path::default_socket;
 
-use crate::accept::{self, Connection, Protocol};
 use crate::admin::{Principal, Role};
-use crate::byte_budget::BudgetKind;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
 use socket_limits::SocketDenial;
 pub(crate) use socket_limits::SocketLimits;
+use tidegate_listen::{BudgetKind, Connection, PeerId, Protocol};
 use verbs::VerbError;
 
 mod access;
@@ -154,7 +153,7 @@ impl Local {
 
 impl Protocol for Local {
     async fn serve(&self, connection: Connection) {
-        let accept::PeerId::Process(process) = connection.peer else { return };
+        let PeerId::Process(process) = connection.peer else { return };
         let (uid, gid) = (process.uid(), process.gid());
         // The user database may be on another machine.
         let peer =

@@ -18,12 +18,12 @@ use tidegate::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
-use crate::accept::ShutdownSignal;
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::load::{self, LoadError};
 use crate::local::time_text;
 use loader::Loader;
 pub(crate) use restart::needs_restart;
+use tidegate_listen::ShutdownSignal;
 
 mod loader;
 mod restart;

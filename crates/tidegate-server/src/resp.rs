@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::accept::{Connection, Protocol};
 use crate::daemon::SharedDaemon;
 use session::Session;
 pub(crate) use throttle_commands::ThrottleTables;
+use tidegate_listen::{Connection, Protocol};
 
 mod commands;
 mod connection;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tidegate::Engine;
 use tidegate::durable::OpenError;
-use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tidegate_listen::{ListenSocket, Protocol, ShutdownTrigger, accept, descriptors};
+use tokio::net::UnixListener;
 
-use crate::accept::{AcceptContext, ListenSocket, Protocol, ShutdownTrigger, accept};
 use crate::admin::listener::{AdminHttp, Tokens};
 use crate::daemon::{Daemon, SharedDaemon};
 use crate::grpc::Grpc;
@@ -88,7 +88,7 @@ impl Server {
         let daemon = || Arc::clone(&server.daemon);
         server.open(Listener::Http, http, Http::new(daemon()));
         if grpc.is_some() {
-            let protocol = Grpc::new(daemon(), server.stop.shutdown()).await;
+            let protocol = Grpc::new(daemon(), server.stop.signal()).await;
             server.open(Listener::Grpc, grpc, protocol);
         }
         server.open(Listener::Resp, resp, Resp::new(daemon()));
@@ -96,10 +96,10 @@ impl Server {
         if let Some((listener, protocol)) = local {
             server.open(Listener::Unix, Some(listener), protocol);
         }
-        tokio::spawn(store_health::store_health(daemon(), server.stop.shutdown()));
-        tokio::spawn(store_health::idempotency_keys(daemon(), server.stop.shutdown()));
+        tokio::spawn(store_health::store_health(daemon(), server.stop.signal()));
+        tokio::spawn(store_health::idempotency_keys(daemon(), server.stop.signal()));
         if let Some(path) = &server.daemon.settings.policy_path {
-            tokio::spawn(watch(daemon(), path.clone(), server.stop.shutdown()));
+            tokio::spawn(watch(daemon(), path.clone(), server.stop.signal()));
         }
         Ok(server)
     }
@@ -145,9 +145,8 @@ impl Server {
     /// Starts to accept connections of a listener, if it is on.
     fn open(&self, listener: Listener, socket: Option<ListenSocket>, protocol: impl Protocol) {
         if let Some(socket) = socket {
-            let shutdown = self.stop.shutdown();
-            let context = AcceptContext::new(listener, Arc::clone(&self.daemon));
-            tokio::spawn(accept(context, socket, protocol, shutdown));
+            let permits = self.daemon.connections.of(listener).clone();
+            tokio::spawn(accept(socket, permits, protocol, self.stop.signal()));
         }
     }
 
@@ -196,41 +195,10 @@ impl Server {
     async fn bind(&mut self, listener: Listener) -> Result<Option<ListenSocket>, StartError> {
         let Some(address) = self.daemon.settings.address(listener) else { return Ok(None) };
         let failed = |error| StartError::Listen { listener, address: address.into(), error };
-        let socket = bind_tcp(address).await.map_err(failed)?;
+        let socket = ListenSocket::bind(address).await.map_err(failed)?;
         self.addresses[listener as usize] = Some(socket.local_addr().map_err(failed)?);
-        Ok(Some(ListenSocket::Tcp(socket)))
+        Ok(Some(socket))
     }
-}
-
-/// Binds the first address of a name that can be bound.
-async fn bind_tcp(address: &str) -> io::Result<TcpListener> {
-    let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
-    for address in tokio::net::lookup_host(address).await? {
-        let bound = || {
-            let socket =
-                if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-            // The port of a daemon that has just ended can be used at once.
-            socket.set_reuseaddr(true)?;
-            socket.bind(address)?;
-            socket.listen(BACKLOG)
-        };
-        match bound() {
-            Ok(socket) => return Ok(socket),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
-}
-
-/// The most descriptors the process may have. Raises the soft limit to the hard one.
-fn descriptors() -> u64 {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return u64::MAX };
-    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
-        return hard;
-    }
-    soft
 }
 
 impl fmt::Display for StartError {
@@ -270,6 +238,3 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
-
-/// Connections that the system completes before they are accepted.
-const BACKLOG: u32 = 4_096;

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use tidegate::Rate;
 use tidegate::policy::{Listen, Network, Policy, Secret};
+use tidegate_listen::Timeouts;
 use tidegate_proto::headers::Dialect;
 
 use crate::listener::Listener;
@@ -104,6 +105,12 @@ impl Bounds {
         let most = descriptors.saturating_sub(kept) / listeners.max(1);
         self.connections = self.connections.min(most).max(1);
         self
+    }
+
+    /// The time-outs of HTTP connections.
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        let Self { head_time, request_time, idle_time, write_time, .. } = *self;
+        Timeouts { head_time, request_time, idle_time, write_time }
     }
 
     /// The connections that a listener may have at a time, in total and of one peer.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate::durable::FileStore;
 use tidegate::{Clock, SystemClock, Timestamp};
 
-use crate::accept::ShutdownSignal;
 use crate::daemon::SharedDaemon;
+use tidegate_listen::ShutdownSignal;
 
 /// Watches the store until the daemon stops.
 pub(crate) async fn store_health(daemon: SharedDaemon, mut shutdown: ShutdownSignal) {

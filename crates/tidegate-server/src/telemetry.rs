@@ -37,14 +37,6 @@ pub(crate) struct Metrics {
 /// The metrics of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerMetrics {
-    pub(crate) accepted: Counter,
-    /// Connections without a permit.
-    pub(crate) refused: Counter,
-    /// Closed connections.
-    pub(crate) closed: Counter,
-    /// Connections closed because a byte budget was exceeded, in the order of
-    /// [`BudgetKind::ALL`](crate::byte_budget::BudgetKind::ALL).
-    pub(crate) closed_for_budget: [Counter; 2],
     /// Wrong passwords and tokens.
     pub(crate) wrong_secrets: Counter,
     /// Malformed requests and connections.

@@ -62,7 +62,7 @@ pub use source::{
 };
 pub use tidegate_proto::client::ForwardedHeader;
 pub use tidegate_proto::headers::Dialect;
-pub use upgrade::{GuardError, GuardLayer, UpgradeGuard};
+pub use upgrade::{GuardBuilder, GuardError, GuardLayer, UpgradeGuard};
 
 /// The code of the guides, as doc tests.
 #[cfg(all(doctest, feature = "axum", feature = "proxy-protocol"))]

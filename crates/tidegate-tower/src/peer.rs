@@ -5,8 +5,8 @@ use http::Extensions;
 /// The other end of the connection that a request arrived on.
 ///
 /// Servers put it into the request's extensions: axum with
-/// `into_make_service_with_connect_info::<Peer>()` (or `::<SocketAddr>()`), tonic by default, and
-/// others by hand:
+/// `into_make_service_with_connect_info::<Peer>()` (or `::<SocketAddr>()`), tonic and
+/// `tidegate_listen::Http` by default, and others by hand:
 ///
 /// ```
 /// use tidegate_tower::Peer;
@@ -34,6 +34,10 @@ impl Peer {
             if let Some(ConnectInfo(peer)) = extensions.get::<ConnectInfo<Self>>() {
                 return Some(*peer);
             }
+        }
+        #[cfg(feature = "listen")]
+        if let Some(peer) = extensions.get::<tidegate_listen::PeerId>() {
+            return peer.address().map(Self);
         }
         #[cfg(feature = "tonic")]
         {

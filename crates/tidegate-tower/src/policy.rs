@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -91,6 +92,14 @@ struct PolicySettings {
     idempotency_key: Option<Arc<dyn Attribute>>,
     dialect: Dialect,
     verb: PolicyVerb,
+    no_slot: Option<NoSlot>,
+}
+
+/// The response to a request without a slot.
+#[derive(Clone)]
+struct NoSlot {
+    detail: Cow<'static, str>,
+    retry_after: Duration,
 }
 
 impl PolicySettings {
@@ -180,6 +189,7 @@ impl PolicyLayer {
             idempotency_key: None,
             dialect: Dialect::default(),
             verb: PolicyVerb::Check,
+            no_slot: None,
         };
         Ok(Self { engine: Arc::new(engine), settings, options: GateOptions::default() })
     }
@@ -282,6 +292,14 @@ impl PolicyLayer {
     #[must_use]
     pub fn slots(mut self, max_wait: Option<Duration>) -> Self {
         self.settings.verb = PolicyVerb::Acquire { max_wait };
+        self
+    }
+
+    /// The detail and the `Retry-After` of the `503` where no [slot](Self::slots) is free. Without
+    /// it there is no `Retry-After`: the layer cannot know when a slot becomes free.
+    #[must_use]
+    pub fn no_slot(mut self, detail: impl Into<Cow<'static, str>>, retry_after: Duration) -> Self {
+        self.settings.no_slot = Some(NoSlot { detail: detail.into(), retry_after });
         self
     }
 

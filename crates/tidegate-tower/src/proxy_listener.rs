@@ -11,6 +11,7 @@ use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable, abortable};
 use futures_util::stream::FuturesUnordered;
 use tidegate::policy::{Network, RuleError};
+use tidegate_listen::{Accept, PeerId, Warnings, is_of_one_connection};
 use tidegate_proto::proxy::{ProxyHeader, parse};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -60,6 +61,7 @@ pub struct ProxyListener {
     next: u64,
     /// A pause in accepting, after an error.
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
+    failures: Warnings,
 }
 
 type Announcing = dyn AnnouncingFuture;
@@ -90,6 +92,7 @@ impl ProxyListener {
             handles: BTreeMap::new(),
             next: 0,
             pause: None,
+            failures: Warnings::new(),
         }
     }
 
@@ -150,7 +153,9 @@ impl ProxyListener {
                 Poll::Ready(Ok((stream, peer))) => self.begin(stream, peer),
                 Poll::Ready(Err(error)) if is_of_one_connection(&error) => {}
                 Poll::Ready(Err(error)) => {
-                    tracing::error!(%error, "accept failed; retrying in 1 s");
+                    if let Some(left_out) = self.failures.next() {
+                        tracing::error!(%error, left_out, "accept failed; retrying in 1 s");
+                    }
                     self.pause = Some(Box::pin(sleep(Duration::from_secs(1))));
                 }
             }
@@ -227,15 +232,14 @@ async fn with_header(
     }
 }
 
-/// Whether the error concerns one connection only, so that accepting may continue.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::Interrupted
-    )
+/// The peer of a connection is the client that its header contains.
+impl Accept for ProxyListener {
+    type Io = ProxyStream;
+
+    async fn accept(&mut self) -> io::Result<(ProxyStream, PeerId)> {
+        let (stream, client) = Self::accept(self).await;
+        Ok((stream, PeerId::Address(client)))
+    }
 }
 
 #[cfg(feature = "axum")]

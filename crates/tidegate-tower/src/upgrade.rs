@@ -1,4 +1,7 @@
+use std::borrow::Borrow;
 use std::fmt;
+use std::hash::Hash;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +12,11 @@ use tidegate::{
 };
 use tower_layer::Layer;
 
-use crate::ClientIp;
 use crate::denial::Denial;
 use crate::gate::{Admitted, Decider, Gate, GateConfig, GateDecision, GateKind};
 use crate::limit::reason;
 use crate::options::{GateOptions, option_methods};
+use crate::{ClientIp, KeySource, Peer};
 
 /// One bucket per address, before a WebSocket exists: denies floods of connection attempts before
 /// memory is spent on them.
@@ -38,8 +41,94 @@ use crate::options::{GateOptions, option_methods};
 ///
 /// A bucket that is not full is never dropped, so an address cannot get a fresh one by waiting
 /// until others fill the table. Nothing runs in the background.
-pub struct UpgradeGuard<C = MonotonicClock> {
-    limiter: Arc<Limiter<IpAddr, Bucket, C>>,
+///
+/// Keys of other types have the same guard:
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Rate;
+/// use tidegate_tower::{Header, UpgradeGuard};
+///
+/// // A proxy in front has verified the account.
+/// let guard = UpgradeGuard::builder(Rate::per_minute(10)?, 5).keys::<String>().build()?;
+/// let layer = guard.layer_by(Header::new("x-account"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct UpgradeGuard<K: ?Sized = IpAddr, C = MonotonicClock> {
+    limiter: Arc<Limiter<K, Bucket, C>>,
+}
+
+/// Builds an [`UpgradeGuard`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Rate;
+/// use tidegate_tower::UpgradeGuard;
+///
+/// let guard = UpgradeGuard::builder(Rate::one_every(Duration::from_secs(6))?, 20)
+///     .evict_every(Duration::from_secs(60))
+///     .max_keys(1 << 16)
+///     .build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct GuardBuilder<K: ?Sized = IpAddr, C = MonotonicClock> {
+    rate: Rate,
+    burst: u64,
+    evict_every: Duration,
+    max_keys: usize,
+    clock: C,
+    keys: PhantomData<fn(&K)>,
+}
+
+impl<K: ?Sized, C> GuardBuilder<K, C> {
+    /// Idle keys are forgotten within this time, 5 minutes by default.
+    pub fn evict_every(self, evict_every: Duration) -> Self {
+        Self { evict_every, ..self }
+    }
+
+    /// The maximum number of keys with a bucket of their own, 2^20 by default: about 40 MiB. Beyond
+    /// it new keys share counters that over-count.
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        Self { max_keys, ..self }
+    }
+
+    /// Another clock.
+    pub fn clock<D>(self, clock: D) -> GuardBuilder<K, D> {
+        let Self { rate, burst, evict_every, max_keys, clock: _, keys } = self;
+        GuardBuilder { rate, burst, evict_every, max_keys, clock, keys }
+    }
+
+    /// Keys of another type than addresses.
+    pub fn keys<L: ?Sized>(self) -> GuardBuilder<L, C> {
+        let Self { rate, burst, evict_every, max_keys, clock, keys: _ } = self;
+        GuardBuilder { rate, burst, evict_every, max_keys, clock, keys: PhantomData }
+    }
+}
+
+impl<K: ?Sized + Hash, C: Clock + Send + Sync + 'static> GuardBuilder<K, C> {
+    /// The guard, or the setting that is invalid.
+    pub fn build(self) -> Result<UpgradeGuard<K, C>, GuardError> {
+        let bucket = Bucket::new(self.rate, self.burst).map_err(GuardError::Limit)?;
+        let limiter = Limiter::builder(bucket)
+            .clock(self.clock)
+            .evict_every(self.evict_every)
+            .max_keys(self.max_keys)
+            .build()
+            .map_err(GuardError::Table)?;
+        Ok(UpgradeGuard { limiter: Arc::new(limiter) })
+    }
+}
+
+impl<K: ?Sized, C> fmt::Debug for GuardBuilder<K, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardBuilder")
+            .field("rate", &self.rate)
+            .field("burst", &self.burst)
+            .field("evict_every", &self.evict_every)
+            .field("max_keys", &self.max_keys)
+            .finish_non_exhaustive()
+    }
 }
 
 /// An invalid guard.
@@ -67,7 +156,19 @@ impl UpgradeGuard {
     /// A guard with this refill rate that allows `burst` attempts of one address at once and
     /// forgets idle addresses within `evict_every`.
     pub fn new(rate: Rate, burst: u64, evict_every: Duration) -> Result<Self, GuardError> {
-        Self::with_clock(rate, burst, evict_every, MonotonicClock)
+        Self::builder(rate, burst).evict_every(evict_every).build()
+    }
+
+    /// A guard with other settings, clocks or keys.
+    pub fn builder(rate: Rate, burst: u64) -> GuardBuilder {
+        GuardBuilder {
+            rate,
+            burst,
+            evict_every: Duration::from_secs(300),
+            max_keys: MOST_KEYS,
+            clock: MonotonicClock,
+            keys: PhantomData,
+        }
     }
 }
 
@@ -79,7 +180,7 @@ impl Default for UpgradeGuard {
     }
 }
 
-impl<C: Clock + Send + Sync + 'static> UpgradeGuard<C> {
+impl<C: Clock + Send + Sync + 'static> UpgradeGuard<IpAddr, C> {
     /// A guard with this clock.
     pub fn with_clock(
         rate: Rate,
@@ -87,66 +188,78 @@ impl<C: Clock + Send + Sync + 'static> UpgradeGuard<C> {
         evict_every: Duration,
         clock: C,
     ) -> Result<Self, GuardError> {
-        let bucket = Bucket::new(rate, burst).map_err(GuardError::Limit)?;
-        let limiter = Limiter::builder(bucket)
-            .clock(clock)
-            .evict_every(evict_every)
-            .max_keys(MOST_ADDRESSES)
-            .build()
-            .map_err(GuardError::Table)?;
-        Ok(Self { limiter: Arc::new(limiter) })
-    }
-
-    /// Whether an address may connect. An allowed attempt is charged.
-    ///
-    /// The address is used unchanged; [`ClientIp`] truncates a v6 address to its /64, and maps
-    /// v4-mapped v6 addresses to v4.
-    #[must_use]
-    pub fn allow(&self, address: IpAddr) -> bool {
-        self.limiter.allow(&address)
-    }
-
-    /// [`allow`](Self::allow), with the wait.
-    pub fn check(&self, address: IpAddr) -> Decision {
-        self.limiter.check(&address)
-    }
-
-    /// The number of addresses in the table.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.limiter.len()
-    }
-
-    /// Whether the table has no address.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Stops background work, and returns when it has stopped.
-    ///
-    /// There is none: idle addresses leave as calls arrive. May be called any number of times; the
-    /// guard keeps working.
-    pub fn close(&self) {
-        self.limiter.close();
+        UpgradeGuard::builder(rate, burst).evict_every(evict_every).clock(clock).build()
     }
 
     /// The guard as a layer. Every request that reaches it counts as an attempt, an upgrade or not:
     /// put it before the routes that upgrade.
     #[must_use]
     pub fn layer(&self, client: ClientIp) -> GuardLayer {
-        let decider = Arc::new(GuardDecider { guard: self.clone(), client });
-        GuardLayer { decider, options: GateOptions::default() }
+        GuardLayer::new(AddressDecider { guard: self.clone(), client })
     }
 }
 
-impl<C> Clone for UpgradeGuard<C> {
+impl<K, C> UpgradeGuard<K, C>
+where
+    K: Hash + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+{
+    /// The guard as a layer, by any key of the request. A request without a key is denied.
+    #[must_use]
+    pub fn layer_by(&self, source: impl KeySource<K>) -> GuardLayer {
+        GuardLayer::new(KeyDecider { guard: self.clone(), source })
+    }
+}
+
+impl<K: ?Sized + Hash, C: Clock + Send + Sync + 'static> UpgradeGuard<K, C> {
+    /// Whether a key may connect. An allowed attempt is charged.
+    ///
+    /// The key is used unchanged; [`ClientIp`] truncates a v6 address to its /64, and maps
+    /// v4-mapped v6 addresses to v4.
+    #[must_use]
+    pub fn allow(&self, key: impl Borrow<K>) -> bool {
+        self.limiter.allow(key.borrow())
+    }
+
+    /// [`allow`](Self::allow), with the wait.
+    pub fn check(&self, key: impl Borrow<K>) -> Decision {
+        self.limiter.check(key.borrow())
+    }
+
+    /// The number of keys in the table.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.limiter.len()
+    }
+
+    /// Whether the table has no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets keys that are idle now, without waiting for the interval or for calls. Buckets that
+    /// are not full stay.
+    pub fn evict_idle(&self) {
+        self.limiter.evict_idle();
+    }
+
+    /// Stops background work, and returns when it has stopped.
+    ///
+    /// There is none: idle keys leave as calls arrive. May be called any number of times; the
+    /// guard keeps working.
+    pub fn close(&self) {
+        self.limiter.close();
+    }
+}
+
+impl<K: ?Sized, C> Clone for UpgradeGuard<K, C> {
     fn clone(&self) -> Self {
         Self { limiter: Arc::clone(&self.limiter) }
     }
 }
 
-impl<C> fmt::Debug for UpgradeGuard<C> {
+impl<K: ?Sized, C> fmt::Debug for UpgradeGuard<K, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UpgradeGuard").field("limiter", &self.limiter).finish()
     }
@@ -160,6 +273,10 @@ pub struct GuardLayer {
 }
 
 impl GuardLayer {
+    fn new(decider: impl Decider) -> Self {
+        Self { decider: Arc::new(decider), options: GateOptions::default() }
+    }
+
     option_methods!();
 }
 
@@ -178,32 +295,62 @@ impl fmt::Debug for GuardLayer {
     }
 }
 
-struct GuardDecider<C> {
-    guard: UpgradeGuard<C>,
+/// Decides by the client's address.
+struct AddressDecider<C> {
+    guard: UpgradeGuard<IpAddr, C>,
     client: ClientIp,
 }
 
-impl<C: Clock + Send + Sync + 'static> Decider for GuardDecider<C> {
+impl<C: Clock + Send + Sync + 'static> Decider for AddressDecider<C> {
     fn decide(&self, parts: &mut Parts) -> GateDecision {
-        let Some(address) = self.client.address(parts) else {
-            tracing::warn!(remote = "unknown", "rate_limited");
-            return GateDecision::Now(Err(Box::new(Denial::no_key())));
-        };
+        let Some(address) = self.client.address(parts).ok().flatten() else { return unknown() };
         let decision = self.guard.check(self.client.counted(address));
-        GateDecision::Now(match decision.verdict() {
-            Verdict::Allow { .. } => Ok(Admitted::default()),
-            Verdict::Deny { wait } => {
-                tracing::warn!(remote = address.to_string(), "rate_limited");
-                Err(Box::new(Denial {
-                    rules: vec!["upgrade-guard".into()],
-                    decision: Some(decision),
-                    ..Denial::limit_exceeded(reason(wait), wait)
-                }))
-            }
-        })
+        decided(decision, || address.to_string())
     }
 }
 
-/// The maximum number of addresses with their own bucket: about 40 MiB. Beyond it new addresses
-/// share counters that over-count.
-const MOST_ADDRESSES: usize = 1 << 20;
+/// Decides by any key.
+struct KeyDecider<K: ?Sized, C, S> {
+    guard: UpgradeGuard<K, C>,
+    source: S,
+}
+
+impl<K, C, S> Decider for KeyDecider<K, C, S>
+where
+    K: Hash + Send + Sync + 'static,
+    C: Clock + Send + Sync + 'static,
+    S: KeySource<K>,
+{
+    fn decide(&self, parts: &mut Parts) -> GateDecision {
+        let Some(key) = self.source.try_key(parts).ok().flatten() else { return unknown() };
+        // The key may be a secret; the peer is not.
+        let remote = || match Peer::of(&parts.extensions) {
+            Some(Peer(peer)) => peer.ip().to_canonical().to_string(),
+            None => "unknown".to_owned(),
+        };
+        decided(self.guard.check(key), remote)
+    }
+}
+
+/// The denial of an attempt without a key. It does not touch the table.
+fn unknown() -> GateDecision {
+    tracing::warn!(remote = "unknown", "rate_limited");
+    GateDecision::Now(Err(Box::new(Denial::no_key())))
+}
+
+fn decided(decision: Decision, remote: impl FnOnce() -> String) -> GateDecision {
+    GateDecision::Now(match decision.verdict() {
+        Verdict::Allow { .. } => Ok(Admitted::default()),
+        Verdict::Deny { wait } => {
+            tracing::warn!(remote = remote(), "rate_limited");
+            Err(Box::new(Denial {
+                rules: vec!["upgrade-guard".into()],
+                decision: Some(decision),
+                ..Denial::limit_exceeded(reason(wait), wait)
+            }))
+        }
+    })
+}
+
+/// The maximum number of keys with their own bucket: about 40 MiB.
+const MOST_KEYS: usize = 1 << 20;

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use axum::serve::ListenerExt;
 use clap::{Parser, Subcommand};
+use tidegate_listen::log;
 use tidegate_upgrade_guard::{serve, stopped};
 use tokio::net::TcpListener;
-use tracing_subscriber::EnvFilter;
 
 use crate::desk::Desk;
 use crate::settings::ServeArgs;
@@ -162,8 +162,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run_desk(args: ServeArgs) -> Result<(), Box<dyn Error>> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    log::init()?;
     let listen = args.listen;
     let settings = args.settings()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -1,13 +1,17 @@
 //! The builder of a relay.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::{Limit, Policy, Rule, Slots};
-use tidegate::{Bucket, Clock, Engine, Limiter, Rate, SystemClock};
+use tidegate::policy::Network;
+use tidegate::{Bucket, Clock, Limiter, Rate, SystemClock};
+use tidegate_listen::{Connections, PermitLimits, Warnings};
 use tokio::sync::{Semaphore, watch};
 
+use crate::blocks::{BlockBounds, Blocks, BlocksError};
+use crate::origins::AllowedOrigins;
 use crate::outbox::OutboxBounds;
 use crate::registry::Registry;
 use crate::relay::{Relay, RelayInner};
@@ -33,6 +37,26 @@ pub struct RelayBuilder<C = SystemClock> {
     clock: C,
     times: Times,
     bounds: Bounds,
+    access: Access,
+}
+
+/// Who may connect, and what outlives a connection.
+#[derive(Clone, Debug, Default)]
+struct Access {
+    bucket_life: BucketLife,
+    origins: AllowedOrigins,
+    folder: Option<PathBuf>,
+    proxies: Vec<Network>,
+}
+
+/// How long the bucket of an address is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BucketLife {
+    /// Until its client disconnects: coming back gives a full burst.
+    #[default]
+    Connection,
+    /// Over reconnects of the authenticated address.
+    Identity,
 }
 
 /// Time-outs.
@@ -55,7 +79,7 @@ pub(crate) struct Bounds {
 }
 
 /// Why a relay cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum RelayError {
     /// The public host cannot be a part of addresses.
@@ -68,6 +92,8 @@ pub enum RelayError {
         /// The name of the setting.
         setting: &'static str,
     },
+    /// The blocks in the folder cannot be used.
+    Blocks(BlocksError),
 }
 
 impl fmt::Display for RelayError {
@@ -75,6 +101,7 @@ impl fmt::Display for RelayError {
         match self {
             Self::Host { given } => write!(f, "{given:?} is not a host: {HOST_RULE}"),
             Self::OutOfRange { setting } => write!(f, "{setting} is zero or too large"),
+            Self::Blocks(error) => error.fmt(f),
         }
     }
 }
@@ -99,6 +126,7 @@ impl RelayBuilder {
                 queue: OutboxBounds { messages: 256, bytes: 1 << 20 },
                 queued_bytes: 256 << 20,
             },
+            access: Access::default(),
         }
     }
 }
@@ -115,8 +143,8 @@ impl<C> RelayBuilder<C> {
     ///
     /// Socket time-outs use the runtime's clock.
     pub fn clock<D>(self, clock: D) -> RelayBuilder<D> {
-        let Self { host, limit, clock: _, times, bounds } = self;
-        RelayBuilder { host, limit, clock, times, bounds }
+        let Self { host, limit, clock: _, times, bounds, access } = self;
+        RelayBuilder { host, limit, clock, times, bounds, access }
     }
 
     /// The time that a client has to authenticate, 10 s by default.
@@ -158,6 +186,30 @@ impl<C> RelayBuilder<C> {
         self
     }
 
+    /// How long buckets are kept, until their clients disconnect by default.
+    pub fn bucket_life(mut self, bucket_life: BucketLife) -> Self {
+        self.access.bucket_life = bucket_life;
+        self
+    }
+
+    /// Web pages that may connect, besides those of the relay's own host; none by default.
+    pub fn allowed_origins(mut self, origins: AllowedOrigins) -> Self {
+        self.access.origins = origins;
+        self
+    }
+
+    /// Keeps blocks in a folder, so that they survive the process. By default they are in memory.
+    pub fn folder(mut self, folder: Option<PathBuf>) -> Self {
+        self.access.folder = folder;
+        self
+    }
+
+    /// Networks of proxies: each stands for many clients, so it has no share of handshakes.
+    pub fn proxies(mut self, proxies: impl IntoIterator<Item = Network>) -> Self {
+        self.access.proxies = proxies.into_iter().collect();
+        self
+    }
+
     fn checked(&self) -> Result<(), RelayError> {
         if !is_host(&self.host) {
             return Err(RelayError::Host { given: self.host.clone() });
@@ -188,7 +240,15 @@ impl<C: Clock + Clone + Send + Sync + 'static> RelayBuilder<C> {
     /// The relay, or the setting that is invalid.
     pub fn build(self) -> Result<Relay<C>, RelayError> {
         self.checked()?;
-        let handshakes = Engine::with_clock(self.handshake_policy(), self.clock.clone());
+        let most = BlockBounds { per_client: MOST_BLOCKS_PER_CLIENT, total: MOST_BLOCKS };
+        let blocks = match &self.access.folder {
+            Some(folder) => Blocks::in_folder(folder, most).map_err(RelayError::Blocks)?,
+            None => Blocks::in_memory(most),
+        };
+        // An address gets a quarter; the one that has waited longest makes room.
+        let limits =
+            PermitLimits::new(self.bounds.handshakes as u64).shared_by(self.access.proxies);
+        let handshakes = Connections::default().listener("handshakes", limits);
         let limiter = self.limit.map(|limit| {
             let builder = Limiter::builder(limit).clock(self.clock.clone());
             builder.build().expect("the defaults of a limiter are valid")
@@ -197,22 +257,17 @@ impl<C: Clock + Clone + Send + Sync + 'static> RelayBuilder<C> {
             host: self.host.into(),
             clock: self.clock,
             limiter,
+            bucket_life: self.access.bucket_life,
             handshakes,
+            origins: self.access.origins,
+            blocks,
             registry: Registry::new(self.bounds.connections),
             queue_room: Arc::new(Semaphore::new(self.bounds.queued_bytes)),
             times: self.times,
             bounds: self.bounds,
             is_closing: watch::Sender::new(false),
+            refusals: Warnings::new(),
         }))
-    }
-
-    /// The slots for connections that are not yet authenticated. They are released when the
-    /// handshake ends; a lost one expires.
-    fn handshake_policy(&self) -> Policy {
-        let expires = 2 * (self.times.authenticate_within + MAX_CLOSE_TIME);
-        let slots = Slots::new(self.bounds.handshakes as u64).queue(0).expires(expires);
-        let rule = Rule::new("handshakes", Limit::Slots(slots));
-        Policy::new([rule]).expect("bounds and times were checked")
     }
 }
 
@@ -237,6 +292,10 @@ const MOST: usize = 1 << 28;
 
 /// The longest time-out that is useful.
 const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// How many senders one client can block, and all clients together.
+const MOST_BLOCKS_PER_CLIENT: u32 = 1_000;
+const MOST_BLOCKS: usize = 1_000_000;
 
 /// The time that closing a connection may take.
 pub(crate) const MAX_CLOSE_TIME: Duration = Duration::from_secs(2);

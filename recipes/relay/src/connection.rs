@@ -5,19 +5,20 @@ use std::sync::Arc;
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use prost::Message as _;
 use tidegate::Clock;
+use tidegate_listen::Permit;
 use tokio::time::timeout;
 
-use crate::builder::MAX_CLOSE_TIME;
+use crate::builder::{BucketLife, MAX_CLOSE_TIME};
 use crate::handshake::{Challenge, millis};
 use crate::outbox::{OutboxReceiver, outbox};
 use crate::registry::JoinError;
-use crate::relay::{ConnectionInfo, Permit, RelayInner};
+use crate::relay::{ConnectionInfo, RelayInner};
 use crate::routing::MAX_ENVELOPE_BYTES;
 use crate::session::Session;
 use crate::wire::{AuthResult, Envelope, MessageType, Payload};
 
-/// A registered client. Dropping this removes its bucket and its address in one step, so that the
-/// address cannot be registered again in between.
+/// A registered client. Dropping this removes its bucket, unless that is kept, and its address in
+/// one step, so that the address cannot be registered again in between.
 ///
 /// Only the task that holds this charges the bucket, so it is not charged afterwards.
 pub(crate) struct Client<C: Clock + Clone + Send + Sync + 'static> {
@@ -28,7 +29,9 @@ pub(crate) struct Client<C: Clock + Clone + Send + Sync + 'static> {
 impl<C: Clock + Clone + Send + Sync + 'static> Drop for Client<C> {
     fn drop(&mut self) {
         self.relay.registry.leave(&self.address, || {
-            if let Some(limiter) = &self.relay.limiter {
+            if let Some(limiter) = &self.relay.limiter
+                && self.relay.bucket_life == BucketLife::Connection
+            {
                 limiter.forget(&*self.address);
             }
         });
@@ -68,13 +71,14 @@ enum RejectReason {
 pub(crate) async fn run<C: Clock + Clone + Send + Sync + 'static>(
     relay: Arc<RelayInner<C>>,
     mut socket: WebSocket,
-    permit: Permit<C>,
+    permit: Permit,
     arrival: ConnectionInfo,
 ) {
     let ConnectionInfo { peer, mut closing } = arrival;
     let peer = peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string());
     let admitted = tokio::select! {
         admitted = admit(&relay, &mut socket) => admitted,
+        () = permit.closing() => Err(RejectReason::Ended(ConnectionEnd::Close(MADE_ROOM))),
         () = closing.begins() => Err(RejectReason::Ended(GOING_AWAY)),
     };
     let end = match admitted {
@@ -222,4 +226,6 @@ pub(crate) const GOING_AWAY: ConnectionEnd =
 const NOT_AUTHENTIC: CloseMessage = CloseMessage { code: 1008, reason: "authentication failed" };
 const ALREADY_CONNECTED: CloseMessage =
     CloseMessage { code: 1008, reason: "address already connected" };
+const MADE_ROOM: CloseMessage =
+    CloseMessage { code: 1013, reason: "too many clients are not authenticated" };
 const FULL: CloseMessage = CloseMessage { code: 1013, reason: "the relay is full" };

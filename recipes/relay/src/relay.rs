@@ -1,22 +1,25 @@
 //! The relay: the state that connections share, and its routes.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::{ConnectInfo, State};
-use axum::http::{Extensions, StatusCode};
+use axum::http::{Extensions, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::json;
-use tidegate::{Bucket, Clock, Engine, Lease, Limiter, MemoryStore, Request, SystemClock};
+use tidegate::{Bucket, Clock, Limiter, SystemClock};
+use tidegate_listen::{PeerId, Permits, Warnings};
 use tidegate_tower::{ClientIp, UpgradeGuard};
 use tokio::sync::{Semaphore, watch};
 
-use crate::builder::{Bounds, RelayBuilder, Times};
+use crate::blocks::Blocks;
+use crate::builder::{Bounds, BucketLife, RelayBuilder, Times};
 use crate::connection;
+use crate::origins::AllowedOrigins;
 use crate::registry::Registry;
 
 /// A relay of envelopes between clients, with one bucket per connected address.
@@ -25,12 +28,13 @@ use crate::registry::Registry;
 ///
 /// ```no_run
 /// use std::future::pending;
+/// use tidegate_listen::{ListenSocket, PermitLimits};
 /// use tidegate_relay::{Relay, serve};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let relay = Relay::builder("relay.example").build()?;
-/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-/// serve(listener, relay.router(), pending()).await;
+/// let socket = ListenSocket::bind("127.0.0.1:8080").await?;
+/// serve(socket, PermitLimits::new(10_000), relay.router(), pending()).await;
 /// # Ok(())
 /// # }
 /// ```
@@ -38,15 +42,16 @@ pub struct Relay<C = SystemClock> {
     shared: Arc<RelayInner<C>>,
 }
 
-/// A slot of a connection that is not yet authenticated.
-pub(crate) type Permit<C> = Lease<MemoryStore, C>;
-
 /// The state that all connections of a relay share.
 pub(crate) struct RelayInner<C> {
     pub(crate) host: Box<str>,
     pub(crate) clock: C,
     pub(crate) limiter: Option<Limiter<str, Bucket, C>>,
-    pub(crate) handshakes: Engine<MemoryStore, C>,
+    pub(crate) bucket_life: BucketLife,
+    /// For connections that are not yet authenticated.
+    pub(crate) handshakes: Permits,
+    pub(crate) origins: AllowedOrigins,
+    pub(crate) blocks: Blocks,
     pub(crate) registry: Registry,
     /// Bytes that may still be queued for all clients.
     pub(crate) queue_room: Arc<Semaphore>,
@@ -54,6 +59,7 @@ pub(crate) struct RelayInner<C> {
     pub(crate) bounds: Bounds,
     /// Becomes true when the relay shuts down. Every connection holds a receiver.
     pub(crate) is_closing: watch::Sender<bool>,
+    pub(crate) refusals: Warnings,
 }
 
 impl Relay {
@@ -84,7 +90,7 @@ impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
     /// let routes = relay.guarded(&UpgradeGuard::default(), ClientIp::peer());
     /// # Ok::<(), RelayError>(())
     /// ```
-    pub fn guarded<G>(&self, guard: &UpgradeGuard<G>, client: ClientIp) -> Router
+    pub fn guarded<G>(&self, guard: &UpgradeGuard<IpAddr, G>, client: ClientIp) -> Router
     where
         G: Clock + Send + Sync + 'static,
     {
@@ -120,6 +126,7 @@ impl<C: Clock + Clone + Send + Sync + 'static> Relay<C> {
     pub async fn close(&self) {
         self.shared.is_closing.send_replace(true);
         self.shared.is_closing.closed().await;
+        self.shared.blocks.sync();
     }
 }
 
@@ -148,6 +155,7 @@ async fn health<C: Clock + Clone + Send + Sync + 'static>(relay: State<Relay<C>>
 async fn upgrade<C: Clock + Clone + Send + Sync + 'static>(
     State(relay): State<Relay<C>>,
     extensions: Extensions,
+    headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let shared = relay.shared;
@@ -156,13 +164,20 @@ async fn upgrade<C: Clock + Clone + Send + Sync + 'static>(
     if closing.has_begun() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the relay is going away\n").into_response();
     }
-    let permit = shared.handshakes.acquire(&Request::new("default", &[]), None).await;
-    let Ok(permit) = permit else {
-        tracing::warn!("connection refused: too many are not authenticated");
+    if !shared.origins.allow(&headers, &shared.host) {
+        let text = "this web page may not connect: its origin is not allowed\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    let peer = extensions.get::<PeerId>().copied();
+    // Without the accept loop all peers are one.
+    let counted = peer.unwrap_or_else(|| PeerId::Address(([0, 0, 0, 0], 0).into()));
+    let Ok(permit) = shared.handshakes.take(counted) else {
+        if let Some(left_out) = shared.refusals.next() {
+            tracing::warn!(left_out, "connection refused: too many are not authenticated");
+        }
         let text = "too many connections in progress; try again\n";
         return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], text).into_response();
     };
-    let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     upgrade
         .max_message_size(MAX_MESSAGE_BYTES)
         .max_frame_size(MAX_MESSAGE_BYTES)
@@ -176,7 +191,7 @@ async fn upgrade<C: Clock + Clone + Send + Sync + 'static>(
 
 /// The facts about a connection at its start.
 pub(crate) struct ConnectionInfo {
-    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) peer: Option<PeerId>,
     pub(crate) closing: ShutdownSignal,
 }
 

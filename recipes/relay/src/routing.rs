@@ -3,9 +3,10 @@
 use prost::Message as _;
 use tidegate::{Clock, Decision, Wait};
 
+use crate::blocks::Blocks;
 use crate::connection::Client;
 use crate::handshake::millis;
-use crate::wire::{Envelope, MessageType, Payload, RateLimited};
+use crate::wire::{BlockEnvelope, BlockNotice, Envelope, MessageType, Payload, RateLimited};
 
 /// A message from a client.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,7 @@ enum Dropped {
     Forged,
     ForTheRelay,
     NoRecipient,
+    Blocked,
     QueueFull,
 }
 
@@ -65,10 +67,14 @@ where
     if envelope.is_between_client_and_relay() {
         return Err(Dropped::ForTheRelay);
     }
-    if is_about_blocking(&envelope) {
+    if let Some(notice) = notice(&envelope, bytes)? {
+        notice.apply(&client.relay.blocks, &client.address);
         return Ok(());
     }
     let recipient = client.relay.registry.find(&envelope.to_address).ok_or(Dropped::NoRecipient)?;
+    if client.relay.blocks.has(&envelope.to_address, &client.address) {
+        return Err(Dropped::Blocked);
+    }
     recipient.offer(bytes).map_err(|_| Dropped::QueueFull)
 }
 
@@ -77,9 +83,34 @@ fn is_own(claimed: &str, address: &str) -> bool {
     claimed.is_empty() || claimed == address
 }
 
-/// Notices for the relay, which it consumes without a response.
-fn is_about_blocking(envelope: &Envelope) -> bool {
-    matches!(envelope.r#type(), MessageType::BlockNotification | MessageType::UnblockNotification)
+/// A notice for the relay, which it consumes without a response.
+enum Notice {
+    Block(BlockNotice),
+    Unblock(BlockNotice),
+}
+
+impl Notice {
+    /// The client is the one that has sent the notice, whatever the notice says.
+    fn apply(self, blocks: &Blocks, client: &str) {
+        match self {
+            Self::Block(notice) => blocks.block(client, &notice.blocked_address),
+            Self::Unblock(notice) => blocks.unblock(client, &notice.blocked_address),
+        }
+    }
+}
+
+/// The notice in an envelope, if its type is that of one.
+fn notice(envelope: &Envelope, bytes: &[u8]) -> Result<Option<Notice>, Dropped> {
+    let kind = envelope.r#type();
+    if !matches!(kind, MessageType::BlockNotification | MessageType::UnblockNotification) {
+        return Ok(None);
+    }
+    let payload = BlockEnvelope::decode(bytes).map_err(|_| Dropped::Malformed)?;
+    let notice = match kind {
+        MessageType::BlockNotification => payload.block.map(Notice::Block),
+        _ => payload.unblock.map(Notice::Unblock),
+    };
+    notice.map(Some).ok_or(Dropped::Malformed)
 }
 
 /// The envelope of a denial. It echoes the message's id, where that can be decoded.

@@ -3,11 +3,14 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use tidegate::policy::Network;
 use tidegate::{Bucket, Rate};
+use tidegate_tower::ForwardedHeader;
 
-use crate::builder::{HOST_RULE, is_host};
+use crate::builder::{BucketLife, HOST_RULE, is_host};
+use crate::origins::AllowedOrigins;
 
 /// The settings of a relay.
 #[derive(Clone, Debug)]
@@ -23,8 +26,18 @@ pub struct Settings {
     pub max_connections: usize,
     /// Whether connection attempts are limited by the client's network address.
     pub guard: Guard,
-    /// Proxies whose `X-Forwarded-For` is trusted.
+    /// The maximum number of connections of one address; `None`: a quarter of all.
+    pub max_connections_per_address: Option<u64>,
+    /// Proxies whose forwarding header is trusted.
     pub trusted_proxies: Vec<Network>,
+    /// The header that they set.
+    pub forwarded_header: ForwardedHeader,
+    /// How long buckets are kept.
+    pub bucket_life: BucketLife,
+    /// Web pages that may connect.
+    pub allowed_origins: AllowedOrigins,
+    /// The folder in which blocks are kept; `None`: in memory.
+    pub data_folder: Option<PathBuf>,
 }
 
 /// Whether a guard is in front of `/ws`.
@@ -76,8 +89,22 @@ pub struct Variable {
 }
 
 /// All variables of the relay.
-pub const VARIABLES: [Variable; 8] =
-    [PUBLIC_HOST, PORT, HOST, RATE, BURST, CONNECTIONS, GUARD, TRUSTED_PROXIES];
+pub const VARIABLES: [Variable; 14] = [
+    PUBLIC_HOST,
+    HOST,
+    PORT,
+    LISTEN,
+    RATE,
+    BURST,
+    RATE_PER,
+    CONNECTIONS,
+    CONNECTIONS_PER_ADDRESS,
+    GUARD,
+    TRUSTED_PROXIES,
+    FORWARDED_HEADER,
+    ALLOWED_ORIGINS,
+    DATA_DIR,
+];
 
 const PUBLIC_HOST: Variable = Variable {
     name: "PINCH_RELAY_PUBLIC_HOST",
@@ -93,6 +120,12 @@ const PORT: Variable = Variable {
 };
 const HOST: Variable = Variable {
     name: "PINCH_RELAY_HOST",
+    default: Some("unset"),
+    meaning: "the same, where PINCH_RELAY_PUBLIC_HOST is not set; never an address to listen on",
+    expected: HOST_RULE,
+};
+const LISTEN: Variable = Variable {
+    name: "PINCH_RELAY_LISTEN",
     default: Some("0.0.0.0"),
     meaning: "the address to listen on; :: is all interfaces with IPv6",
     expected: "an IP address such as 127.0.0.1, 0.0.0.0 or ::",
@@ -116,6 +149,36 @@ const CONNECTIONS: Variable = Variable {
     meaning: "maximum number of concurrent clients",
     expected: "a whole number from 1 to 1000000",
 };
+const CONNECTIONS_PER_ADDRESS: Variable = Variable {
+    name: "PINCH_RELAY_MAX_CONNECTIONS_PER_ADDRESS",
+    default: Some("a quarter"),
+    meaning: "maximum number of connections of one address, or IPv6 /64; proxies have none",
+    expected: "a whole number from 1 to 1000000",
+};
+const RATE_PER: Variable = Variable {
+    name: "PINCH_RELAY_RATE_LIMIT_PER",
+    default: Some("connection"),
+    meaning: "connection: a reconnect gives a full burst; identity: the bucket is kept",
+    expected: "identity or connection",
+};
+const FORWARDED_HEADER: Variable = Variable {
+    name: "PINCH_RELAY_FORWARDED_HEADER",
+    default: Some("x-forwarded-for"),
+    meaning: "the header that they set, or forwarded, x-real-ip, cf-connecting-ip",
+    expected: "x-forwarded-for, forwarded, x-real-ip or cf-connecting-ip",
+};
+const ALLOWED_ORIGINS: Variable = Variable {
+    name: "PINCH_RELAY_ALLOWED_ORIGINS",
+    default: Some("none"),
+    meaning: "web pages that may connect, such as https://app.example,*.example.org",
+    expected: "origins such as https://app.example or hosts such as *.example.org, with commas",
+};
+const DATA_DIR: Variable = Variable {
+    name: "PINCH_RELAY_DATA_DIR",
+    default: Some("in memory"),
+    meaning: "the folder in which blocks are kept",
+    expected: "the path of a folder",
+};
 const GUARD: Variable = Variable {
     name: "PINCH_RELAY_GUARD",
     default: Some("on"),
@@ -124,8 +187,8 @@ const GUARD: Variable = Variable {
 };
 const TRUSTED_PROXIES: Variable = Variable {
     name: "PINCH_RELAY_TRUSTED_PROXIES",
-    default: Some(""),
-    meaning: "networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8,fd00::/8",
+    default: Some("none"),
+    meaning: "networks of proxies whose header is trusted, such as 10.0.0.0/8,fd00::/8",
     expected: "networks such as 10.0.0.0/8,fd00::/8",
 };
 
@@ -133,13 +196,13 @@ impl Settings {
     /// The settings in an environment, or the first invalid one.
     pub fn from_env(read: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
         let reader = VariableReader { read };
-        let host = reader.parsed(HOST, |text| text.parse().ok())?;
+        let listen = reader.parsed(LISTEN, |text| text.parse().ok())?;
         let port = reader.parsed(PORT, |text| whole(text)?.try_into().ok())?;
         let burst = reader.parsed(BURST, |text| within(whole(text)?, MOST_MESSAGES))?;
         let connections = |text: &str| within(whole(text)?, MOST_CONNECTIONS)?.try_into().ok();
         Ok(Self {
-            listen: SocketAddr::new(host, port),
-            public_host: reader.parsed(PUBLIC_HOST, |text| is_host(text).then(|| text.into()))?,
+            listen: SocketAddr::new(listen, port),
+            public_host: reader.public_host()?,
             // Any burst in its range is valid with any rate that a bucket can have.
             limit: reader.parsed(RATE, |text| Bucket::new(rate(text)?, burst).ok())?,
             max_connections: reader.parsed(CONNECTIONS, connections)?,
@@ -148,9 +211,31 @@ impl Settings {
                 "off" => Some(Guard::Off),
                 _ => None,
             })?,
-            trusted_proxies: reader.parsed(TRUSTED_PROXIES, networks)?,
+            max_connections_per_address: reader
+                .optional(CONNECTIONS_PER_ADDRESS, |text| within(whole(text)?, MOST_CONNECTIONS))?,
+            trusted_proxies: reader.optional(TRUSTED_PROXIES, networks)?.unwrap_or_default(),
+            forwarded_header: reader.parsed(FORWARDED_HEADER, |text| text.parse().ok())?,
+            bucket_life: reader.parsed(RATE_PER, |text| match text {
+                "connection" => Some(BucketLife::Connection),
+                "identity" => Some(BucketLife::Identity),
+                _ => None,
+            })?,
+            allowed_origins: reader
+                .optional(ALLOWED_ORIGINS, AllowedOrigins::from_list)?
+                .unwrap_or_default(),
+            data_folder: reader.given(DATA_DIR).map(PathBuf::from),
         })
     }
+}
+
+/// The variables of such a relay that are set and have no effect here, in order.
+pub fn unknown_variables(names: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    let is_known = |name: &str| VARIABLES.iter().any(|variable| variable.name == name);
+    let names = names.into_iter().map(|name| name.to_string_lossy().into_owned());
+    let mut unknown: Vec<_> =
+        names.filter(|name| name.starts_with("PINCH_RELAY_") && !is_known(name)).collect();
+    unknown.sort_unstable();
+    unknown
 }
 
 /// Reader of variables.
@@ -165,10 +250,33 @@ impl<F: Fn(&str) -> Option<OsString>> VariableReader<F> {
         variable: Variable,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<T, SettingError> {
-        let raw = (self.read)(variable.name).or(variable.default.map(OsString::from));
+        let raw = self.given(variable).or(variable.default.map(OsString::from));
         let Some(raw) = raw else { return Err(wrong(variable, None)) };
         let parsed = raw.to_str().and_then(parse);
         parsed.ok_or_else(|| wrong(variable, Some(raw.to_string_lossy().into_owned())))
+    }
+
+    /// The parsed value of a variable, if it is set. Its default is a description.
+    fn optional<T>(
+        &self,
+        variable: Variable,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, SettingError> {
+        self.given(variable).map(|_| self.parsed(variable, parse)).transpose()
+    }
+
+    /// The value of a variable. An empty one counts as unset, as compose files write them.
+    fn given(&self, variable: Variable) -> Option<OsString> {
+        (self.read)(variable.name).filter(|value| !value.is_empty())
+    }
+
+    fn public_host(&self) -> Result<String, SettingError> {
+        let host = |text: &str| is_host(text).then(|| text.to_owned());
+        let old = self.optional(HOST, host)?;
+        match (self.optional(PUBLIC_HOST, host)?, old) {
+            (Some(host), _) | (None, Some(host)) => Ok(host),
+            (None, None) => Err(wrong(PUBLIC_HOST, None)),
+        }
     }
 }
 
@@ -181,11 +289,8 @@ fn whole(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Networks separated by commas, or none.
+/// Networks separated by commas.
 fn networks(text: &str) -> Option<Vec<Network>> {
-    if text.trim().is_empty() {
-        return Some(Vec::new());
-    }
     text.split(',').map(|network| network.trim().parse().ok()).collect()
 }
 

@@ -157,6 +157,29 @@ pub struct RateLimited {
     pub reason: String,
 }
 
+/// An envelope that blocks or unblocks a sender. Only notices are decoded like this: in other
+/// envelopes the relay does not look into these fields.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct BlockEnvelope {
+    /// The payload of a BLOCK_NOTIFICATION.
+    #[prost(message, optional, tag = "19")]
+    pub block: Option<BlockNotice>,
+    /// The payload of an UNBLOCK_NOTIFICATION.
+    #[prost(message, optional, tag = "20")]
+    pub unblock: Option<BlockNotice>,
+}
+
+/// A sender to be blocked or unblocked.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct BlockNotice {
+    /// The client that blocks. Not trusted: it is the client that sends the notice.
+    #[prost(string, tag = "1")]
+    pub blocker_address: String,
+    /// The sender.
+    #[prost(string, tag = "2")]
+    pub blocked_address: String,
+}
+
 /// A payload whose content is not decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct OpaquePayload {}

@@ -3,7 +3,7 @@
 //!
 //! - [`guarded`] puts a guard in front of any axum routes, and adds a health check;
 //! - [`echo`] is a WebSocket service to try it with;
-//! - [`serve`] serves routes, and bounds connections that send nothing;
+//! - [`serve_within`] serves routes with bounds on connections, and a reserve for the health check;
 //! - [`GuardArgs`] are the guard's command line settings.
 #![forbid(unsafe_code)]
 
@@ -11,14 +11,17 @@ mod echo;
 mod serve;
 mod settings;
 
+use std::net::IpAddr;
+
 use axum::Router;
 use axum::routing::get;
 use tidegate::Clock;
 use tidegate_tower::{ClientIp, UpgradeGuard};
 
 pub use echo::echo;
-pub use serve::{serve, stopped};
+pub use serve::{serve, serve_within};
 pub use settings::GuardArgs;
+pub use tidegate_listen::terminated as stopped;
 
 /// Routes behind a guard, and `GET /healthz`, which is not limited.
 ///
@@ -29,7 +32,7 @@ pub use settings::GuardArgs;
 /// let service: Router = Router::new().route("/ws", any(|| async { "any WebSocket service" }));
 /// let app = tidegate_upgrade_guard::guarded(service, &UpgradeGuard::default(), ClientIp::peer());
 /// ```
-pub fn guarded<C>(routes: Router, guard: &UpgradeGuard<C>, client: ClientIp) -> Router
+pub fn guarded<C>(routes: Router, guard: &UpgradeGuard<IpAddr, C>, client: ClientIp) -> Router
 where
     C: Clock + Send + Sync + 'static,
 {
@@ -37,3 +40,8 @@ where
         .route_layer(guard.layer(client))
         .merge(Router::new().route("/healthz", get(|| async { "ok\n" })))
 }
+
+/// The code of the guide, as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/replace-an-upgrade-guard.md")]
+struct Guide;

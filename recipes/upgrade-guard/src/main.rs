@@ -4,19 +4,18 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use axum::serve::ListenerExt;
 use clap::Parser;
+use tidegate_listen::{ListenSocket, PermitLimits, bind_tcp, descriptors, log, terminated};
 use tidegate_tower::ProxyListener;
-use tidegate_upgrade_guard::{GuardArgs, echo, guarded, serve, stopped};
-use tokio::net::TcpListener;
+use tidegate_upgrade_guard::{GuardArgs, echo, guarded, serve_within};
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
 
 /// A WebSocket echo service at /ws, behind a guard that denies floods of connection attempts: one
 /// bucket per address, checked before the upgrade.
 ///
-/// GET /healthz is not limited. Each denial is one line in the log, on standard error; RUST_LOG
-/// sets the log level.
+/// GET /healthz is not limited, and is served even if there are too many connections. Each denial is
+/// one line in the log, on standard error, up to 10 per second. RUST_LOG sets the log level: error,
+/// warn, info, debug.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -38,6 +37,12 @@ struct Arguments {
           value_parser = clap::value_parser!(u32).range(1..))]
     max_sockets: u32,
 
+    /// Maximum number of connections of one address, in place of a quarter of all; trusted proxies
+    /// have no such maximum
+    #[arg(long, value_name = "N", env = "UPGRADE_GUARD_MAX_CONNECTIONS_PER_ADDRESS",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    max_connections_per_address: Option<u64>,
+
     #[command(flatten)]
     guard: GuardArgs,
 }
@@ -45,15 +50,16 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match run(arguments).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error}");
-            ExitCode::FAILURE
-        }
+    if let Err(error) = log::init() {
+        let _ = writeln!(std::io::stderr(), "error: {error}");
+        return ExitCode::FAILURE;
     }
+    let result = run(arguments).await;
+    if let Err(error) = &result {
+        tracing::error!("{error}");
+    }
+    log::report_left_out();
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
@@ -61,11 +67,12 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let stopping = watch::Sender::new(false);
     let service = echo(arguments.max_sockets, stopping.subscribe())?;
     let app = guarded(service, &guard, arguments.guard.client());
-    let listener = TcpListener::bind(arguments.listen)
+    let limits = limits(&arguments);
+    let listener = bind_tcp(arguments.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", arguments.listen))?;
     let address = listener.local_addr()?;
-    let signalled = stopped();
+    let signalled = terminated();
     writeln!(std::io::stdout().lock(), "listening on {address}")?;
     let stop = async {
         signalled.await;
@@ -73,13 +80,37 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     };
     if arguments.proxy_protocol {
         let balancers = arguments.guard.balancers()?;
-        serve(ProxyListener::new(listener).only_from_networks(balancers), app, stop).await;
+        let listener = ProxyListener::new(listener).only_from_networks(balancers);
+        serve_within(listener, limits, app, stop).await;
     } else {
-        // Small messages should leave at once; without this they leave a little later.
-        serve(listener.tap_io(|stream| drop(stream.set_nodelay(true))), app, stop).await;
+        serve_within(ListenSocket::Tcp(listener), limits, app, stop).await;
     }
     stopping.closed().await;
     guard.close();
     tracing::info!("stopped");
     Ok(())
 }
+
+/// All sockets, and some connections that are still plain HTTP.
+fn limits(arguments: &Arguments) -> PermitLimits {
+    let wanted = u64::from(arguments.max_sockets) + PLAIN_CONNECTIONS;
+    let limits = PermitLimits::new(wanted)
+        .per_peer(arguments.max_connections_per_address)
+        .shared_by(arguments.guard.trusted_proxies.iter().copied())
+        .within(descriptors(), OTHER_DESCRIPTORS);
+    if limits.max() < wanted {
+        let connections = limits.max();
+        tracing::warn!(
+            connections,
+            "fewer connections than wanted: the limit of descriptors is low"
+        );
+    }
+    limits
+}
+
+/// Connections that are no sockets yet.
+const PLAIN_CONNECTIONS: u64 = 2_048;
+
+/// Descriptors that the runtime and the listener need; with the PROXY protocol connections without
+/// their header need some, too.
+const OTHER_DESCRIPTORS: u64 = 1_024 + 32;

@@ -1,3 +1,4 @@
+use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::Args;
@@ -23,6 +24,11 @@ pub struct GuardArgs {
           value_parser = duration_from_text)]
     pub evict_every: Duration,
 
+    /// Maximum number of addresses with a bucket of their own; beyond it new ones share counters
+    #[arg(long, value_name = "N", default_value_t = 1 << 20, env = "UPGRADE_GUARD_MAX_ADDRESSES", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
+    pub max_addresses: u64,
+
     /// Proxies whose forwarding header is trusted, such as 10.0.0.0/8
     #[arg(
         long,
@@ -32,9 +38,13 @@ pub struct GuardArgs {
     )]
     pub trusted_proxies: Vec<Network>,
 
-    /// The header that these proxies set
-    #[arg(long, value_name = "NAME", default_value = "x-forwarded-for",
-          env = "UPGRADE_GUARD_FORWARDED_HEADER", value_parser = header)]
+    /// The header that these proxies set: x-forwarded-for, forwarded, x-real-ip or cf-connecting-ip
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "x-forwarded-for",
+        env = "UPGRADE_GUARD_FORWARDED_HEADER"
+    )]
     pub forwarded_header: ForwardedHeader,
 }
 
@@ -45,12 +55,16 @@ impl GuardArgs {
     }
 
     /// The guard with these settings and another clock.
-    pub fn guard_with_clock<C>(&self, clock: C) -> Result<UpgradeGuard<C>, GuardError>
+    pub fn guard_with_clock<C>(&self, clock: C) -> Result<UpgradeGuard<IpAddr, C>, GuardError>
     where
         C: Clock + Send + Sync + 'static,
     {
         let rate = Rate::one_every(self.every).map_err(GuardError::Limit)?;
-        UpgradeGuard::with_clock(rate, self.burst, self.evict_every, clock)
+        UpgradeGuard::builder(rate, self.burst)
+            .evict_every(self.evict_every)
+            .max_keys(usize::try_from(self.max_addresses).unwrap_or(usize::MAX))
+            .clock(clock)
+            .build()
     }
 
     /// The networks whose PROXY headers are trusted: loopback and the trusted proxies.
@@ -65,13 +79,5 @@ impl GuardArgs {
     pub fn client(&self) -> ClientIp {
         ClientIp::behind_networks(self.trusted_proxies.iter().copied())
             .header(self.forwarded_header)
-    }
-}
-
-fn header(text: &str) -> Result<ForwardedHeader, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "x-forwarded-for" => Ok(ForwardedHeader::XForwardedFor),
-        "forwarded" => Ok(ForwardedHeader::Forwarded),
-        _ => Err("expected x-forwarded-for or forwarded".to_owned()),
     }
 }

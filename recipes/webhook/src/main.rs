@@ -8,16 +8,16 @@ use std::process::ExitCode;
 use axum::serve::ListenerExt;
 use clap::Command;
 use tidegate::{Clock, Engine, Store};
+use tidegate_listen::log;
 use tidegate_upgrade_guard::{serve, stopped};
 use tidegate_webhook::{MessageLimiter, PATH, Settings, Storage, VARIABLES, Webhook, opened};
 use tokio::net::TcpListener;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     command().get_matches();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
-    match start() {
+    let started = log::init().map_err(Into::into).and_then(|()| start());
+    log::report_left_out();
+    match started {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If stderr fails too, there is nowhere else to report it.

@@ -2,8 +2,8 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 
-use super::ForwardedHeader::{self, Forwarded, XForwardedFor};
-use super::counted_as;
+use super::ForwardedHeader::{self, CfConnectingIp, Forwarded, XForwardedFor, XRealIp};
+use super::{ClientError, counted_as};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -19,13 +19,37 @@ fn is_trusted(address: IpAddr) -> bool {
 
 fn client(header: ForwardedHeader, peer: &str, lines: &[&str]) -> String {
     let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
-    header.client(ip(peer), lines, is_trusted).to_string()
+    header.client(ip(peer), lines, is_trusted).unwrap().to_string()
 }
 
 #[test]
 fn headers_of_an_untrusted_peer_are_ignored() {
     assert_eq!(client(XForwardedFor, "192.0.2.1", &["198.51.100.9"]), "192.0.2.1");
     assert_eq!(client(Forwarded, "192.0.2.1", &["for=198.51.100.9"]), "192.0.2.1");
+}
+
+#[test]
+fn a_header_with_one_address_is_the_client_of_a_trusted_peer() {
+    for header in [XRealIp, CfConnectingIp] {
+        assert_eq!(client(header, "10.0.0.1", &["192.0.2.7"]), "192.0.2.7");
+        assert_eq!(client(header, "10.0.0.1", &[" ::ffff:192.0.2.7 "]), "192.0.2.7");
+        assert_eq!(client(header, "10.0.0.1", &["2001:db8::7"]), "2001:db8::7");
+        assert_eq!(client(header, "10.0.0.1", &["10.0.0.9"]), "10.0.0.9", "not a list");
+        assert_eq!(client(header, "10.0.0.1", &[]), "10.0.0.1", "the proxy itself");
+        assert_eq!(client(header, "192.0.2.1", &["198.51.100.9"]), "192.0.2.1");
+        assert_eq!(client(header, "192.0.2.1", &["x", "y"]), "192.0.2.1", "ignored");
+        let refused = |lines: &[&str]| {
+            let lines: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
+            header.client(ip("10.0.0.1"), lines, is_trusted).unwrap_err()
+        };
+        assert_eq!(refused(&["192.0.2.7", "192.0.2.7"]), ClientError::Twice(header));
+        for garbage in ["", "unknown", "192.0.2.7, 192.0.2.8", "192.0.2.300", "for=192.0.2.7"] {
+            assert_eq!(refused(&[garbage]), ClientError::NotAnAddress(header), "{garbage:?}");
+        }
+        assert_eq!(header.name().to_ascii_uppercase().parse(), Ok(header));
+    }
+    let unknown = "x-client-ip".parse::<ForwardedHeader>().unwrap_err().to_string();
+    assert_eq!(unknown, "expected x-forwarded-for, forwarded, x-real-ip or cf-connecting-ip");
 }
 
 #[test]
@@ -58,7 +82,7 @@ fn unreadable_entry_ends_the_walk_at_the_last_good_hop() {
     }
     assert_eq!(client(XForwardedFor, "10.0.0.1", &["192.0.2.7,"]), "10.0.0.1");
     let lines = [b"\xff\xfe".as_slice()];
-    assert_eq!(XForwardedFor.client(ip("10.0.0.1"), lines, is_trusted), ip("10.0.0.1"));
+    assert_eq!(XForwardedFor.client(ip("10.0.0.1"), lines, is_trusted), Ok(ip("10.0.0.1")));
 }
 
 #[test]
@@ -123,7 +147,7 @@ proptest! {
         let appended: &[u8] = if forwarded { b", for=192.0.2.9" } else { b", 192.0.2.9" };
         let whole = [&line, appended].concat();
         let found = header.client(ip("10.0.0.1"), [whole.as_slice()], is_trusted);
-        prop_assert_eq!(found, ip("192.0.2.9"));
+        prop_assert_eq!(found, Ok(ip("192.0.2.9")));
     }
 
     #[test]

@@ -15,11 +15,11 @@ use tidegate::{Cooldown, Limiter};
 
 pub(crate) use super::token::Tokens;
 use super::{AdminError, AdminRequest, AdminResponse, Payload, Principal, Role};
-use crate::accept::{Connection, PeerId, Protocol};
 use crate::daemon::SharedDaemon;
-use crate::http::serve_connection;
-use crate::http::timeouts::{ConnectionPhase, PhaseTracker};
+use crate::http::{body_len, serve_connection};
 use crate::listener::Listener;
+use tidegate_listen::http::{ConnectionPhase, PhaseTracker};
+use tidegate_listen::{Connection, PeerId, Protocol};
 
 /// The protocol of the admin listener: HTTP/1.1.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl AdminHttp {
         if is_of_admin {
             self.daemon.observe_durations(Listener::Admin, since, 1);
         }
-        watch.respond(&reply);
+        watch.respond(body_len(&reply));
         Ok(reply)
     }
 
@@ -142,8 +142,8 @@ enum AdminBody {
 
 impl Protocol for AdminHttp {
     async fn serve(&self, connection: Connection) {
-        let Connection { io, peer, shutdown, permit } = connection;
-        let watch = &PhaseTracker::new(self.daemon.settings.bounds, permit);
+        let Connection { io, peer, shutdown, permit, .. } = connection;
+        let watch = &PhaseTracker::new(self.daemon.settings.bounds.timeouts(), permit);
         let service = service_fn(|request| self.tracked(watch, peer, request));
         serve_connection(&self.daemon, Listener::Admin, (io, watch), shutdown, service).await;
     }

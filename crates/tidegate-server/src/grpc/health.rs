@@ -6,8 +6,8 @@ use tokio::sync::{Mutex, watch};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::accept::ShutdownSignal;
 use crate::daemon::SharedDaemon;
+use tidegate_listen::ShutdownSignal;
 
 /// The health service: serving while the daemon is ready, and until it stops.
 #[derive(Debug)]

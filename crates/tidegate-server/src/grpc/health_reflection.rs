@@ -14,8 +14,8 @@ use tower_service::Service;
 use super::body::ResponseBody;
 use super::deadline_body::DeadlineBody;
 use super::health::Health;
-use crate::accept::ShutdownSignal;
 use crate::daemon::SharedDaemon;
+use tidegate_listen::ShutdownSignal;
 
 type HandlerFuture = Pin<Box<dyn Future<Output = Response<tonic::body::Body>> + Send>>;
 type Handler = Box<dyn Fn(Request<DeadlineBody>) -> HandlerFuture + Send + Sync>;

@@ -9,7 +9,7 @@ use hyper::body::Body;
 use tidegate_proto::rls::Message;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::connections::ConnectionState;
+use tidegate_listen::ConnectionState;
 
 /// The error of a message that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

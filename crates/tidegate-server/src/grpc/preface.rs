@@ -3,12 +3,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use tidegate_listen::{Permit, ReadGate};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::stream_bytes::StreamBytes;
 use super::write_stall::WriteProgress;
-use crate::byte_budget::ReadGate;
-use crate::connections::Permit;
 
 /// A connection whose peer has sent the HTTP/2 preface.
 ///

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::frame_heads::{FrameHead, FrameHeads};
-use crate::byte_budget::BudgetKind;
-use crate::connections::Permit;
+use tidegate_listen::{BudgetKind, Permit};
 
 /// Charges the streams of a connection: each from its first frame until its response is sent or
 /// it is reset.

@@ -10,8 +10,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::calls::OpenCall;
-use crate::byte_budget::BudgetKind;
-use crate::connections::Permit;
+use tidegate_listen::{BudgetKind, Permit};
 
 /// Counters of writes that were begun, and finished by the peer.
 #[derive(Debug, Default)]

@@ -15,8 +15,8 @@ use tidegate_proto::problem;
 use super::BufferedRequest;
 use super::problem::RequestProblem;
 use super::response::{self, HttpResponse};
-use crate::accept::PeerId;
 use crate::settings::Settings;
+use tidegate_listen::PeerId;
 
 /// The headers in which a proxy describes the request of its client.
 #[derive(Debug)]
@@ -134,7 +134,8 @@ fn client(settings: &Settings, peer: PeerId, headers: &HeaderMap) -> IpAddr {
     let header = ForwardedHeader::XForwardedFor;
     let lines: SmallVec<[&[u8]; 4]> =
         headers.get_all(header.name()).iter().map(HeaderValue::as_bytes).collect();
-    header.client(peer, lines, is_trusted)
+    // A list determines an address in any case.
+    header.client(peer, lines, is_trusted).unwrap_or_else(|_| peer.to_canonical())
 }
 
 /// The value of a header. Two values are ambiguous, so they are an error.

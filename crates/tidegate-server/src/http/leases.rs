@@ -13,8 +13,8 @@ use super::holds::{ms_until, parse_hold};
 use super::problem::RequestProblem;
 use super::request_body::{ACQUIRE, NOTHING, RequestBody};
 use super::response::{self, HttpResponse};
-use crate::accept::ShutdownSignal;
 use crate::body::DecisionBody;
+use tidegate_listen::ShutdownSignal;
 
 /// The response body of `acquire`.
 #[derive(Serialize)]

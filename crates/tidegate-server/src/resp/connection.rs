@@ -12,10 +12,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use super::input::{InputBuffer, TooLong};
 use super::session::Session;
-use crate::accept::{Connection, PeerStream};
-use crate::byte_budget::{BudgetKind, ReadGate};
-use crate::connections::Permit;
 use crate::settings::Bounds;
+use tidegate_listen::{BudgetKind, Connection, PeerStream, Permit, ReadGate};
 
 /// An event of a connection.
 enum Event {
@@ -29,7 +27,7 @@ enum Event {
 
 /// Serves the connection until the client closes it, a time-out expires, or shutdown begins.
 pub(super) async fn serve(connection: Connection, mut session: Session, bounds: &Bounds) {
-    let Connection { mut io, mut shutdown, permit, peer } = connection;
+    let Connection { mut io, mut shutdown, permit, peer, .. } = connection;
     let is_stopping = shutdown.clone();
     let mut stop = pin!(async move { shutdown.wanted().await });
     let (mut input, mut replies) = (InputBuffer::new(), Vec::new());

@@ -7,9 +7,9 @@ use tidegate_proto::resp::{Arguments, Replies, Version, parse};
 use super::commands::{self, CommandKind, CommandSpec};
 use super::transaction::{RunningTransaction, Transaction};
 use super::{connection_commands, policy_commands};
-use crate::accept::PeerId;
 use crate::daemon::SharedDaemon;
 use crate::listener::Listener;
+use tidegate_listen::PeerId;
 
 /// The state of a connection.
 #[derive(Debug)]

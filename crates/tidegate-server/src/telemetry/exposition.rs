@@ -7,9 +7,9 @@ use tidegate::policy::Mode;
 use tidegate_proto::resp::ThrottleDialect;
 
 use super::{Metrics, Verdicts};
-use crate::byte_budget::BudgetKind;
 use crate::daemon::Daemon;
 use crate::listener::Listener;
+use tidegate_listen::{BudgetKind, ConnectionCounts};
 
 impl Daemon {
     /// All metrics, in the text format of Prometheus.
@@ -18,6 +18,7 @@ impl Daemon {
     pub(crate) fn metrics_text(&self) -> String {
         let mut text = Exposition::default();
         self.write_decisions(&mut text);
+        self.write_connections(&mut text);
         self.metrics.write_listeners(&mut text);
         self.write_budgets(&mut text);
         self.write_table(&mut text);
@@ -102,11 +103,36 @@ impl Daemon {
         text.sample(name, &[], u64::from(status.is_current()));
     }
 
+    fn write_connections(&self, text: &mut Exposition) {
+        type Counted = fn(&ConnectionCounts) -> u64;
+        let families: [(_, _, _, Counted); 3] = [
+            ("tidegate_connections_total", "counter", "Number of accepted connections.", |it| {
+                it.accepted
+            }),
+            (
+                "tidegate_connections_refused_total",
+                "counter",
+                "Number of connections refused, because there were too many.",
+                |it| it.refused,
+            ),
+            ("tidegate_connections", "gauge", "Number of open connections.", |it| {
+                it.accepted.saturating_sub(it.closed)
+            }),
+        ];
+        for (name, kind, help, count) in families {
+            text.family(name, kind, help);
+            for listener in Listener::ALL {
+                let counts = self.connections.of(listener).counts();
+                text.sample(name, &[("listener", listener.name())], count(&counts));
+            }
+        }
+    }
+
     fn write_budgets(&self, text: &mut Exposition) {
         let name = "tidegate_budget_bytes";
         text.family(name, "gauge", "Bytes that connections hold: being received, or not yet sent.");
         for kind in BudgetKind::ALL {
-            let used = self.connections.budget(kind).used() as u64;
+            let used = self.connections.all().bytes_held(kind) as u64;
             text.sample(name, &[("budget", kind.name())], used);
         }
         let name = "tidegate_connections_closed_for_budget_total";
@@ -114,7 +140,7 @@ impl Daemon {
         text.family(name, "counter", help);
         for listener in Listener::ALL {
             for kind in BudgetKind::ALL {
-                let count = self.metrics.listener(listener).closed_for_budget[kind as usize].get();
+                let count = self.connections.of(listener).counts().closed_for_budget[kind as usize];
                 let labels = [("listener", listener.name()), ("budget", kind.name())];
                 text.sample(name, &labels, count);
             }
@@ -166,13 +192,7 @@ impl Daemon {
 impl Metrics {
     fn write_listeners(&self, text: &mut Exposition) {
         type Counted = fn(&super::ListenerMetrics) -> &super::Counter;
-        let counters: [(_, _, Counted); 4] = [
-            ("tidegate_connections_total", "Number of accepted connections.", |it| &it.accepted),
-            (
-                "tidegate_connections_refused_total",
-                "Number of connections refused, because there were too many.",
-                |it| &it.refused,
-            ),
+        let counters: [(_, _, Counted); 2] = [
             ("tidegate_wrong_secrets_total", "Number of wrong passwords and tokens.", |it| {
                 &it.wrong_secrets
             }),
@@ -189,15 +209,6 @@ impl Metrics {
                     counter(self.listener(listener)).get(),
                 );
             }
-        }
-        let name = "tidegate_connections";
-        text.family(name, "gauge", "Number of open connections.");
-        for listener in Listener::ALL {
-            let metrics = self.listener(listener);
-            // Read in this order so that the difference is never below zero.
-            let closed = metrics.closed.get();
-            let open = metrics.accepted.get().saturating_sub(closed);
-            text.sample(name, &[("listener", listener.name())], open);
         }
         let name = "tidegate_request_duration_seconds";
         text.family(

@@ -5,10 +5,10 @@ use std::time::Duration;
 use http::Method;
 use http::request::Parts;
 use smallvec::SmallVec;
-use tidegate::{CheckError, Clock, Engine, Report, Request, Store, WaitError};
+use tidegate::{CheckError, Clock, Engine, Report, Request, Store, Wait, WaitError};
 
 use super::hold::RequestHold;
-use super::{PolicySettings, PolicyVerb};
+use super::{NoSlot, PolicySettings, PolicyVerb};
 use crate::denial::{Denial, headers_of};
 use crate::gate::{Admitted, AfterResponse, Decider, GateDecision, GateResult};
 use crate::{ActualCost, Admission, Attribute, AttributeError, Permit};
@@ -217,7 +217,13 @@ async fn acquired<S: Store, C: Clock + Send + Sync + 'static>(
         }
         Err(WaitError::Denied(report)) => denied(settings.denial(&report)),
         Err(WaitError::Invalid(error)) => denied(Denial::of_error(&error)),
-        Err(error) => denied(Denial::no_slot(error.to_string())),
+        Err(error) => denied(match &settings.no_slot {
+            Some(NoSlot { detail, retry_after }) => {
+                let wait = Some(Wait::After(*retry_after));
+                Denial { wait, ..Denial::no_slot(detail.clone()) }
+            }
+            None => Denial::no_slot(error.to_string()),
+        }),
     }
 }
 

@@ -57,7 +57,11 @@ impl ClientIp {
         Self { trusted, header: ForwardedHeader::XForwardedFor, v6_bits: 64 }
     }
 
-    /// The header that the proxies write, in place of `X-Forwarded-For`. The other one is ignored.
+    /// The header that the proxies write, in place of `X-Forwarded-For`. All others are ignored.
+    ///
+    /// A request with an [`XRealIp`](ForwardedHeader::XRealIp) or
+    /// [`CfConnectingIp`](ForwardedHeader::CfConnectingIp) that occurs twice or is no address has no
+    /// key, so it is denied.
     #[must_use]
     pub fn header(self, header: ForwardedHeader) -> Self {
         Self { header, ..self }
@@ -69,15 +73,18 @@ impl ClientIp {
         Self { v6_bits, ..self }
     }
 
-    /// The client's whole address.
-    pub(crate) fn address(&self, parts: &Parts) -> Option<IpAddr> {
-        let Peer(peer) = Peer::of(&parts.extensions)?;
+    /// The client's whole address; `None` if the peer is unknown.
+    ///
+    /// A header of a trusted proxy that determines no address is an error.
+    pub(crate) fn address(&self, parts: &Parts) -> Result<Option<IpAddr>, AttributeError> {
+        let Some(Peer(peer)) = Peer::of(&parts.extensions) else { return Ok(None) };
         if self.trusted.is_empty() {
-            return Some(peer.ip().to_canonical());
+            return Ok(Some(peer.ip().to_canonical()));
         }
         let is_trusted = |address| self.trusted.iter().any(|network| network.contains(address));
         let lines = parts.headers.get_all(self.header.name()).iter();
-        Some(self.header.client(peer.ip(), lines.map(|line| line.as_bytes()), is_trusted))
+        let client = self.header.client(peer.ip(), lines.map(|line| line.as_bytes()), is_trusted);
+        client.map(Some).map_err(|error| AttributeError::new(error.to_string()))
     }
 
     /// The address that the client is counted under.
@@ -95,17 +102,18 @@ fn require_peer(parts: &Parts) -> Result<(), AttributeError> {
 }
 
 const NO_PEER: &str = "the address of the client is unknown, because the server does not provide \
-    it: in axum, serve `app.into_make_service_with_connect_info::<SocketAddr>()`; elsewhere, \
-    insert a `Peer` into the request's extensions";
+    it: serve with `tidegate_listen::Http`, or in axum \
+    `app.into_make_service_with_connect_info::<SocketAddr>()`; elsewhere, insert a \
+    `Peer` into the request's extensions";
 
 impl KeySource<IpAddr> for ClientIp {
     fn key(&self, parts: &Parts) -> Option<IpAddr> {
-        self.address(parts).map(|address| self.counted(address))
+        self.address(parts).ok().flatten().map(|address| self.counted(address))
     }
 
     fn try_key(&self, parts: &Parts) -> Result<Option<IpAddr>, AttributeError> {
         require_peer(parts)?;
-        Ok(self.key(parts))
+        Ok(self.address(parts)?.map(|address| self.counted(address)))
     }
 }
 
@@ -113,7 +121,7 @@ impl KeySource<IpAddr> for ClientIp {
 impl Attribute for ClientIp {
     fn value<'a>(&self, parts: &'a Parts) -> Result<Option<Cow<'a, str>>, AttributeError> {
         require_peer(parts)?;
-        Ok(self.address(parts).map(|address| Cow::Owned(text_of(address))))
+        Ok(self.address(parts)?.map(|address| Cow::Owned(text_of(address))))
     }
 }
 

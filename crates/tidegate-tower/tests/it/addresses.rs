@@ -55,6 +55,26 @@ fn trusted_proxy_determines_the_client() {
 }
 
 #[test]
+fn a_header_with_one_address_counts_from_trusted_proxies_and_must_be_one_address() {
+    let client = ClientIp::behind(["10.0.0.0/8"]).unwrap();
+    for header in [ForwardedHeader::XRealIp, ForwardedHeader::CfConnectingIp] {
+        let (client, name) = (client.clone().header(header), header.name());
+        let key = |peer, headers: &[(&str, &str)]| key(&client, from(peer), headers);
+        let others = ("x-forwarded-for", "6.6.6.6");
+        let one = [others, (name, "192.0.2.7")];
+        assert_eq!(key("10.0.0.1:1", &one).as_deref(), Some("192.0.2.7"));
+        assert_eq!(key("192.0.2.1:1", &one).as_deref(), Some("192.0.2.1"), "not a proxy");
+        assert_eq!(key("10.0.0.1:1", &[others]).as_deref(), Some("10.0.0.1"), "never a mix");
+        assert_eq!(key("10.0.0.1:1", &[(name, "192.0.2.7"), (name, "192.0.2.7")]), None);
+        assert_eq!(key("10.0.0.1:1", &[(name, "192.0.2.7, 192.0.2.8")]), None);
+        let mut request = from("10.0.0.1:1");
+        request.headers_mut().insert(name, "nonsense".parse().unwrap());
+        let error = client.value(&request.into_parts().0).unwrap_err().to_string();
+        assert_eq!(error, format!("the header `{name}` is not an address"));
+    }
+}
+
+#[test]
 fn v6_addresses_are_counted_by_their_network() {
     let client = ClientIp::peer();
     let cases = [

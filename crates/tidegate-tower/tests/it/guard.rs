@@ -10,7 +10,7 @@ use axum::Router;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::routing::{any, get as route};
 use tidegate::{ManualClock, Rate};
-use tidegate_tower::{ClientIp, GuardError, UpgradeGuard};
+use tidegate_tower::{ClientIp, GuardError, Header, UpgradeGuard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower::{Layer, Service};
@@ -21,7 +21,7 @@ fn every(seconds: u64) -> Rate {
     Rate::one_every(Duration::from_secs(seconds)).unwrap()
 }
 
-fn guard(burst: u64) -> (UpgradeGuard<ManualClock>, ManualClock) {
+fn guard(burst: u64) -> (UpgradeGuard<IpAddr, ManualClock>, ManualClock) {
     // A callsite first hit while another thread installs a subscriber may stay disabled, so all of
     // them are hit once before any test subscribes.
     static KNOWN: Once = Once::new();
@@ -37,7 +37,7 @@ fn guard(burst: u64) -> (UpgradeGuard<ManualClock>, ManualClock) {
     new_guard(burst)
 }
 
-fn new_guard(burst: u64) -> (UpgradeGuard<ManualClock>, ManualClock) {
+fn new_guard(burst: u64) -> (UpgradeGuard<IpAddr, ManualClock>, ManualClock) {
     let clock = ManualClock::default();
     let guard = UpgradeGuard::with_clock(every(6), burst, Duration::from_secs(300), clock.clone());
     (guard.unwrap(), clock)
@@ -240,4 +240,44 @@ async fn over_sockets_the_upgrade_is_denied_and_the_health_check_is_not() {
     assert!(head("/healthz").await.starts_with("HTTP/1.1 200 "));
     clock.advance(Duration::from_secs(6));
     assert!(head("/ws").await.starts_with("HTTP/1.1 101 "));
+}
+
+#[tokio::test]
+async fn any_type_can_be_the_key() {
+    let clock = ManualClock::default();
+    let builder = UpgradeGuard::builder(every(6), 1).keys::<String>().clock(clock.clone());
+    let guard = builder.build().unwrap();
+    let (layer, hello) = (guard.layer_by(Header::new("x-account")), Hello::default());
+    let send = async |account: &str| {
+        let response = send(&layer, &hello, get("/ws", &[("x-account", account)])).await;
+        (response.status, response.header("retry-after").map(ToOwned::to_owned))
+    };
+    assert_eq!(send("ann").await, (200, None));
+    assert_eq!(send("ann").await, (429, Some("6".into())));
+    assert_eq!(send("bob").await, (200, None));
+    assert!(!guard.allow("ann".to_owned()) && guard.allow("eve".to_owned()));
+    assert_eq!(crate::support::send(&layer, &hello, get("/ws", &[])).await.status, 429, "no key");
+    assert_eq!(guard.len(), 3);
+    clock.advance(Duration::from_secs(3));
+    guard.evict_idle();
+    assert_eq!(guard.len(), 3, "none is full again");
+    clock.advance(Duration::from_secs(3));
+    guard.evict_idle();
+    assert!(guard.is_empty(), "long before the interval");
+    let by_number = UpgradeGuard::builder(every(6), 1).keys::<u64>().build().unwrap();
+    assert!(by_number.allow(7) && !by_number.allow(7) && by_number.allow(8));
+    let by_text = UpgradeGuard::builder(every(6), 1).keys::<str>().build().unwrap();
+    assert!(by_text.allow("a") && !by_text.allow("a") && by_text.allow("b"));
+}
+
+#[test]
+fn the_ceiling_of_the_table_is_a_setting() {
+    let builder = UpgradeGuard::builder(every(6), 1).clock(ManualClock::default());
+    let guard = builder.max_keys(1_000).build().unwrap();
+    let allowed =
+        (0..50_000_u32).filter(|bits| guard.allow(IpAddr::V4(Ipv4Addr::from_bits(*bits))));
+    assert!(allowed.count() < 10_000, "beyond the ceiling addresses share counters");
+    assert!(guard.len() <= 2_000, "{}", guard.len());
+    let error = UpgradeGuard::builder(every(6), 1).max_keys(0).build().unwrap_err();
+    assert!(matches!(error, GuardError::Table(_)), "{error}");
 }

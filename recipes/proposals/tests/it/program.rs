@@ -189,6 +189,7 @@ async fn invalid_settings_prevent_the_start_and_are_named() {
         ("PROPOSALS_COOLDOWN", "-1s", "--cooldown"),
         ("PROPOSALS_CONFIRM_WITHIN", "soon", "--confirm-within"),
         ("PROPOSALS_LISTEN", "here", "--listen"),
+        ("RUST_LOG", "warning", "error: RUST_LOG is \"warning\": "),
     ] {
         let output = Command::new(BINARY)
             .arg("serve")

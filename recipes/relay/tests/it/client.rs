@@ -7,7 +7,8 @@ use futures_util::{SinkExt, StreamExt};
 use prost::Message as _;
 use tidegate_relay::signed_bytes;
 use tidegate_relay::wire::{
-    AuthChallenge, AuthResponse, AuthResult, Envelope, MessageType, Payload, RateLimited,
+    AuthChallenge, AuthResponse, AuthResult, BlockEnvelope, BlockNotice, Envelope, MessageType,
+    Payload, RateLimited,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -58,6 +59,26 @@ impl TestClient {
 
     pub(crate) async fn send(&mut self, bytes: impl Into<Vec<u8>>) {
         self.socket.send(Message::binary(bytes.into())).await.unwrap();
+    }
+
+    /// Blocks or unblocks a sender. The notice claims to be of another client, which has no effect.
+    pub(crate) async fn notify(&mut self, kind: MessageType, sender: &str) {
+        let notice = BlockNotice {
+            blocker_address: "pinch:another@relay.example".to_owned(),
+            blocked_address: sender.to_owned(),
+        };
+        let is_block = kind == MessageType::BlockNotification;
+        let (block, unblock) = if is_block { (Some(notice), None) } else { (None, Some(notice)) };
+        let head = Envelope {
+            version: 1,
+            from_address: self.address.clone(),
+            r#type: kind.into(),
+            ..Envelope::default()
+        };
+        let payload = BlockEnvelope { block, unblock }.encode_to_vec();
+        self.send([head.encode_to_vec(), payload].concat()).await;
+        // The relay handles messages in order: with the pong the notice is in force.
+        self.receives_nothing().await;
     }
 
     pub(crate) async fn send_to(&mut self, to: &str, message_id: &[u8]) {

@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate::{ManualClock, Rate};
+use tidegate_listen::ListenSocket;
 use tidegate_relay::{Relay, serve};
 use tidegate_tower::{ClientIp, UpgradeGuard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::client::TestClient;
 use crate::program::Program;
-use crate::server::{HOST, TIMEOUT, bucket};
+use crate::server::{HOST, TIMEOUT, bucket, limits};
 
 /// The head of the response to an upgrade request.
 async fn attempt(relay: SocketAddr, path: &str, more: &str) -> String {
@@ -40,10 +41,10 @@ async fn guarded() -> (SocketAddr, ManualClock) {
     let evict = Duration::from_secs(300);
     let guard = UpgradeGuard::with_clock(rate, 2, evict, clock.clone()).unwrap();
     let relay = Relay::builder(HOST).clock(clock.clone()).limit(Some(bucket(1))).build().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
     let routes = relay.guarded(&guard, ClientIp::peer());
-    tokio::spawn(serve(listener, routes, std::future::pending()));
+    tokio::spawn(serve(socket, limits(), routes, std::future::pending()));
     (address, clock)
 }
 

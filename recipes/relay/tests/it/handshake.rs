@@ -149,8 +149,9 @@ async fn one_of_many_concurrent_connections_of_an_address_is_admitted() {
 }
 
 #[tokio::test]
-async fn handshakes_in_progress_are_bounded() {
-    let server = Server::start(|builder| builder.max_handshakes(2)).await;
+async fn handshakes_of_an_address_are_bounded() {
+    // An address gets a quarter.
+    let server = Server::start(|builder| builder.max_handshakes(8)).await;
     let (mut one, two) = (connect(server.address).await, connect(server.address).await);
     is_refused(&server).await;
     drop(two);

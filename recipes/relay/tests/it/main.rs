@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers in tests are small")]
 
+mod blocks;
 mod client;
+mod flood;
 mod frames;
 mod guard;
+mod guide;
 mod handshake;
 mod leaving;
 mod limits;

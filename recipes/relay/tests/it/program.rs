@@ -6,6 +6,7 @@ use std::process::{Output, Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::client::{TestClient, closed};
@@ -19,14 +20,37 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) async fn start(variables: &[(&str, &str)]) -> Self {
+        Self::start_with(variables, Stdio::null()).await
+    }
+
+    /// The program, and its log as it is written.
+    pub(crate) async fn start_logged(variables: &[(&str, &str)]) -> (Self, JoinHandle<String>) {
+        let mut program = Self::start_with(variables, Stdio::piped()).await;
+        let mut stderr = program.child.stderr.take().unwrap();
+        let reading = tokio::spawn(async move {
+            let mut log = String::new();
+            stderr.read_to_string(&mut log).await.unwrap();
+            log
+        });
+        (program, reading)
+    }
+
+    /// Stops it; returns its log.
+    pub(crate) async fn stopped(mut self, log: JoinHandle<String>) -> String {
+        self.signal("-TERM").await;
+        assert_eq!(self.status().await, Some(0));
+        log.await.unwrap()
+    }
+
+    async fn start_with(variables: &[(&str, &str)], stderr: Stdio) -> Self {
         // Tests reconnect more often than the guard allows; some of them enable it.
         let variables = [&[("PINCH_RELAY_GUARD", "off")], variables].concat();
         let mut child = command(&variables)
-            .env("PINCH_RELAY_HOST", "127.0.0.1")
+            .env("PINCH_RELAY_LISTEN", "127.0.0.1")
             .env("PINCH_RELAY_PORT", "0")
             .env("PINCH_RELAY_PUBLIC_HOST", "relay.example")
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -173,11 +197,50 @@ async fn invalid_value_prevents_the_start_and_is_named() {
 }
 
 #[tokio::test]
+async fn a_log_filter_that_cannot_be_read_prevents_the_start() {
+    let host = ("PINCH_RELAY_PUBLIC_HOST", "relay.example");
+    for wrong in ["warning", "tidegate=loud"] {
+        let output = output(&[host, ("RUST_LOG", wrong)], &[]).await;
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{wrong}");
+        assert!(message.starts_with(&format!("error: RUST_LOG is {wrong:?}: ")), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn variables_of_other_relays_are_warned_about() {
+    let set = [("PINCH_RELAY_DB", "x.db"), ("PINCH_RELAY_QUEUE_TTL", ""), ("RUST_LOG", "")];
+    let (program, log) = Program::start_logged(&set).await;
+    let log = program.stopped(log).await;
+    assert!(log.contains("WARN") && log.contains("PINCH_RELAY_DB is set, but"), "{log}");
+    assert!(!log.contains("PINCH_RELAY_QUEUE_TTL"), "empty is unset: {log}");
+}
+
+#[tokio::test]
+async fn the_other_host_is_the_name_too() {
+    let mut child = command(&[
+        ("PINCH_RELAY_HOST", "old.example"),
+        ("PINCH_RELAY_LISTEN", "127.0.0.1"),
+        ("PINCH_RELAY_PORT", "0"),
+        ("PINCH_RELAY_PUBLIC_HOST", ""),
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let address = line.strip_prefix("listening on 127.0.0.1:").expect(&line);
+    let address = SocketAddr::from(([127, 0, 0, 1], address.parse().unwrap()));
+    assert!(TestClient::join(address, 1).await.address.ends_with("@old.example"));
+}
+
+#[tokio::test]
 async fn port_in_use_is_reported() {
     let program = Program::start(&[]).await;
     let port = program.address.port().to_string();
     let variables = [
-        ("PINCH_RELAY_HOST", "127.0.0.1"),
+        ("PINCH_RELAY_LISTEN", "127.0.0.1"),
         ("PINCH_RELAY_PORT", &*port),
         ("PINCH_RELAY_PUBLIC_HOST", "relay.example"),
     ];

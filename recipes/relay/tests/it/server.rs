@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate::{Bucket, ManualClock, Rate, Timestamp};
+use tidegate_listen::{ListenSocket, PermitLimits};
 use tidegate_relay::{Relay, RelayBuilder, serve};
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::client::TestClient;
@@ -35,9 +35,9 @@ impl Server {
     ) -> Self {
         let clock = ManualClock::new(Timestamp::from_secs(1_700_000_000));
         let relay = set(Relay::builder(HOST).clock(clock.clone())).build().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(serve(listener, relay.router(), std::future::pending()));
+        let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let task = tokio::spawn(serve(socket, limits(), relay.router(), std::future::pending()));
         Self { relay, clock, address, task }
     }
 
@@ -60,6 +60,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// All clients of a test have the same address.
+pub(crate) fn limits() -> PermitLimits {
+    PermitLimits::new(4_096).per_peer(Some(4_096))
 }
 
 /// One per second, and this many at once.

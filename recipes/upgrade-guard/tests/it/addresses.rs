@@ -55,6 +55,26 @@ async fn only_the_chosen_header_counts() {
 }
 
 #[tokio::test]
+async fn a_header_with_one_address_is_refused_if_it_is_not_one() {
+    for header in [ForwardedHeader::XRealIp, ForwardedHeader::CfConnectingIp] {
+        let server = server(ClientIp::behind(["127.0.0.1"]).unwrap().header(header)).await;
+        let line = |value: &str| format!("{}: {value}", header.name());
+        let (one, same, other) = (line("192.0.2.1"), line("::ffff:192.0.2.1"), line("192.0.2.2"));
+        assert!(is_allowed(&server, &[&one, "X-Forwarded-For: 192.0.2.8"]).await);
+        assert!(!is_allowed(&server, &[&same, "X-Forwarded-For: 192.0.2.9"]).await);
+        assert!(is_allowed(&server, &[&other]).await);
+        let known = server.guard.len();
+        for wrong in
+            [vec![line("192.0.2.3"); 2], vec![line("nonsense")], vec![line("1.1.1.1, 2.2.2.2")]]
+        {
+            let lines: Vec<_> = wrong.iter().map(String::as_str).collect();
+            assert!(!is_allowed(&server, &lines).await, "{lines:?}");
+        }
+        assert_eq!(server.guard.len(), known, "the table is not touched");
+    }
+}
+
+#[tokio::test]
 async fn v6_is_counted_by_64_bits_and_mapped_v4_as_v4() {
     let server = server(ClientIp::behind(["127.0.0.1"]).unwrap()).await;
     assert!(is_allowed(&server, &["X-Forwarded-For: 2001:db8:1:2::1"]).await);
@@ -70,5 +90,5 @@ async fn v4_peer_of_a_dual_stack_socket_is_v4() {
     let port = server.address.port();
     let v4 = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     assert_eq!(status(&attempt(v4, "/ws", &[]).await), "101");
-    assert!(!server.guard.allow("127.0.0.1".parse().unwrap()));
+    assert!(!server.guard.allow("127.0.0.1".parse::<std::net::IpAddr>().unwrap()));
 }

@@ -4,6 +4,7 @@
 
 mod addresses;
 mod denials;
+mod flood;
 mod guide;
 mod process;
 mod stopping;

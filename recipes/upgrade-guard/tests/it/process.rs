@@ -13,12 +13,12 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::support::{attempt, head, status, upgrade};
 
 /// The running program.
-struct Program {
+pub(crate) struct Program {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
-async fn started(arguments: &[&str]) -> Program {
+pub(crate) async fn started(arguments: &[&str]) -> Program {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate-upgrade-guard"))
         .args(["--listen", "127.0.0.1:0"])
         .args(arguments)
@@ -36,7 +36,7 @@ async fn started(arguments: &[&str]) -> Program {
 
 impl Program {
     /// Stops it by a signal; returns its log.
-    async fn stopped(self) -> String {
+    pub(crate) async fn stopped(self) -> String {
         self.stopped_by("-TERM").await
     }
 
@@ -103,7 +103,9 @@ async fn settings_are_flags_and_invalid_ones_prevent_the_start() {
         ["--evict-every", "0s"],
         ["--every", "six"],
         ["--trusted-proxies", "10.0.0.1/8"],
-        ["--forwarded-header", "x-real-ip"],
+        ["--forwarded-header", "x-client-ip"],
+        ["--max-addresses", "0"],
+        ["--max-connections-per-address", "0"],
         ["--max-sockets", "0"],
     ] {
         let output =
@@ -167,4 +169,33 @@ async fn memory_stays_flat_over_thousands_of_connections() {
     cycle(10_000).await;
     let grown_kib = program.resident_kib().saturating_sub(before_kib);
     assert!(grown_kib < 8_192, "grown by {grown_kib} KiB");
+}
+
+#[tokio::test]
+async fn a_log_filter_that_cannot_be_read_prevents_the_start() {
+    for wrong in ["warning", "tidegate=loud"] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate-upgrade-guard"));
+        let output = program.args(["--listen", "127.0.0.1:0"]).env("RUST_LOG", wrong).output();
+        let output = output.await.unwrap();
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && log.starts_with("error: RUST_LOG is "), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn idle_addresses_make_room_for_others_in_a_small_table() {
+    let options = ["--burst", "1", "--every", "100ms", "--evict-every", "200ms"];
+    let trusting = ["--trusted-proxies", "127.0.0.1", "--forwarded-header", "CF-Connecting-IP"];
+    let max = ["--max-addresses", "4"];
+    let program = started(&[&options[..], &trusting, &max].concat()).await;
+    for address in 1..=60 {
+        let header = format!("CF-Connecting-IP: 192.0.2.{address}");
+        loop {
+            match status(&attempt(program.address, "/ws", &[&header]).await) {
+                "101" => break,
+                "429" => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+                other => panic!("{other}"),
+            }
+        }
+    }
 }

@@ -1,13 +1,13 @@
-//! Graceful stop, and the bound on plain HTTP connections.
+//! Graceful stop.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
-use tidegate_upgrade_guard::{serve, stopped};
+use tidegate_listen::{ListenSocket, PermitLimits};
+use tidegate_upgrade_guard::serve_within;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::process::Command;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -22,13 +22,13 @@ async fn request_in_progress_completes_and_no_other_is_accepted() {
         "done"
     };
     let app = Router::new().route("/", get(handler));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
     let (stop, stop_requested) = oneshot::channel::<()>();
     let stopping = async {
         let _ = stop_requested.await;
     };
-    let server = tokio::spawn(serve(listener, app, stopping));
+    let server = tokio::spawn(serve_within(socket, PermitLimits::new(16), app, stopping));
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(GET).await.unwrap();
     begun.notified().await;
@@ -47,39 +47,4 @@ async fn request_in_progress_completes_and_no_other_is_accepted() {
     assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with("done"), "{response}");
     assert!(response.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{response}");
     server.await.unwrap();
-}
-
-#[tokio::test]
-async fn plain_http_connections_are_bounded() {
-    let app = Router::new().route("/", get(async || "hello"));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, app, std::future::pending()));
-    let mut silent = Vec::new();
-    for _ in 0..2_048 {
-        silent.push(TcpStream::connect(address).await.unwrap());
-    }
-    let mut refused = TcpStream::connect(address).await.unwrap();
-    let _ = refused.write_all(GET).await;
-    assert_eq!(refused.read(&mut [0; 8]).await.unwrap_or(0), 0, "closed unread");
-    drop(silent);
-    // Slots are released when the server has seen the connections end.
-    loop {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let _ = stream.write_all(GET).await;
-        match stream.read(&mut [0; 8]).await.unwrap_or(0) {
-            0 => tokio::task::yield_now().await,
-            _ => break,
-        }
-    }
-}
-
-#[tokio::test]
-async fn signal_before_the_wait_is_not_lost() {
-    for signal in ["-TERM", "-INT"] {
-        let signalled = stopped();
-        let pid = std::process::id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
-        signalled.await;
-    }
 }

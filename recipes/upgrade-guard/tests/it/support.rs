@@ -1,20 +1,21 @@
 //! Servers and clients for the tests.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::Router;
 use tidegate::{ManualClock, Rate};
+use tidegate_listen::{ListenSocket, PermitLimits};
 use tidegate_tower::{ClientIp, UpgradeGuard};
-use tidegate_upgrade_guard::{echo, guarded, serve};
+use tidegate_upgrade_guard::{echo, guarded, serve_within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 /// A guarded echo service on its own port, with a manual clock.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    pub(crate) guard: UpgradeGuard<ManualClock>,
+    pub(crate) guard: UpgradeGuard<IpAddr, ManualClock>,
     pub(crate) clock: ManualClock,
     _stopping: watch::Sender<bool>,
 }
@@ -33,9 +34,10 @@ pub(crate) async fn server_of(burst: u64, client: ClientIp, listen: &str) -> Ser
     let service = echo(100, stopping.subscribe()).unwrap();
     let other = Router::new().route("/other", axum::routing::any(|| async { "another endpoint" }));
     let app = guarded(service.merge(other), &guard, client);
-    let listener = TcpListener::bind(listen).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, app, std::future::pending()));
+    let socket = ListenSocket::bind(listen).await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let limits = PermitLimits::new(4_096).per_peer(Some(1_024));
+    tokio::spawn(serve_within(socket, limits, app, std::future::pending()));
     Server { address, guard, clock, _stopping: stopping }
 }
 

@@ -123,6 +123,9 @@ async fn invalid_value_prevents_the_start_and_is_named() {
     }
     let message = String::from_utf8(output(&[], &[]).await.stderr).unwrap();
     assert!(message.starts_with("error: TELEGRAM_BOT_TOKEN is not set: "), "{message}");
+    let variables = [&*as_strs(&environment), &[("RUST_LOG", "warning")]].concat();
+    let message = String::from_utf8(output(&variables, &[]).await.stderr).unwrap();
+    assert!(message.starts_with("error: RUST_LOG is \"warning\": "), "{message}");
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
-use tidegate::Engine as AnyEngine;
-use tidegate::policy::Policy;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::daemon::Daemon;
-use crate::settings::{Bounds, Settings};
+use crate::permits::{Connections, PermitLimits};
+use crate::socket::ListenSocket;
 
 /// Echoes its input; says bye at shutdown.
 struct Echo;
@@ -15,6 +17,7 @@ impl Protocol for Echo {
         let mut bytes = [0; 64];
         loop {
             tokio::select! {
+                biased;
                 read = connection.io.read(&mut bytes) => match read {
                     Ok(read @ 1..) => {
                         if connection.io.write_all(&bytes[..read]).await.is_err() {
@@ -44,27 +47,18 @@ impl Protocol for Deaf {
 
 struct Opened {
     address: SocketAddr,
-    daemon: SharedDaemon,
+    permits: Permits,
     stop: ShutdownTrigger,
 }
 
-async fn open(listener: Listener, bounds: Bounds, protocol: impl Protocol) -> Opened {
-    let policy = "[[rule]]\nname = 'n'\ncooldown = '1s'\n";
-    let policy = Policy::from_toml(policy).unwrap();
-    let engine = AnyEngine::open_any(policy.clone(), None).unwrap();
-    let settings = Settings::on_free_ports(policy).bounds(bounds);
-    let daemon = Arc::new(Daemon::new(engine, settings));
-    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+async fn open(max: u64, max_per_peer: u64, protocol: impl Protocol) -> Opened {
+    let limits = PermitLimits::new(max).per_peer(Some(max_per_peer));
+    let permits = Connections::default().listener("http", limits);
+    let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
     let stop = ShutdownTrigger::new();
-    let context = AcceptContext::new(listener, Arc::clone(&daemon));
-    tokio::spawn(accept(context, ListenSocket::Tcp(socket), protocol, stop.shutdown()));
-    Opened { address, daemon, stop }
-}
-
-fn bounds(connections: u64, connections_per_peer: u64) -> Bounds {
-    let connections_per_peer = Some(connections_per_peer);
-    Bounds { connections, connections_per_peer, admin_connections: 1, ..Bounds::default() }
+    tokio::spawn(accept(socket, permits.clone(), protocol, stop.signal()));
+    Opened { address, permits, stop }
 }
 
 /// Whether the connection has a permit, so that it is served.
@@ -75,7 +69,7 @@ async fn is_served(stream: &mut TcpStream) -> bool {
 
 #[tokio::test]
 async fn without_a_free_permit_the_connection_that_is_idle_longest_is_closed() {
-    let opened = open(Listener::Http, bounds(2, 2), Echo).await;
+    let opened = open(2, 2, Echo).await;
     let connect = || TcpStream::connect(opened.address);
     let (mut a, mut b) = (connect().await.unwrap(), connect().await.unwrap());
     assert!(is_served(&mut a).await && is_served(&mut b).await);
@@ -84,14 +78,13 @@ async fn without_a_free_permit_the_connection_that_is_idle_longest_is_closed() {
     let mut d = connect_from("127.0.0.2", opened.address).await;
     assert!(is_served(&mut d).await && is_served(&mut b).await);
     assert!(!is_served(&mut a).await, "it made room");
-    let metrics = opened.daemon.metrics.listener(Listener::Http);
-    assert_eq!((metrics.refused.get(), metrics.accepted.get()), (1, 3));
+    let counts = || opened.permits.counts();
+    assert_eq!((counts().refused, counts().accepted), (1, 3));
     drop(d);
-    while metrics.closed.get() < 2 {
+    while counts().closed < 2 {
         tokio::task::yield_now().await;
     }
     assert!(is_served(&mut connect().await.unwrap()).await, "a closed one returns its permit");
-    assert_eq!(opened.daemon.metrics.listener(Listener::Grpc).accepted.get(), 0);
 }
 
 /// A connection from another address of this machine.
@@ -103,7 +96,7 @@ async fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
 
 #[tokio::test]
 async fn one_address_cannot_take_all_permits() {
-    let opened = open(Listener::Http, bounds(10, 1), Echo).await;
+    let opened = open(10, 1, Echo).await;
     let mut a = TcpStream::connect(opened.address).await.unwrap();
     assert!(is_served(&mut a).await);
     let mut b = TcpStream::connect(opened.address).await.unwrap();
@@ -114,7 +107,7 @@ async fn one_address_cannot_take_all_permits() {
 
 #[tokio::test]
 async fn open_connections_are_signalled_at_shutdown() {
-    let opened = open(Listener::Http, bounds(2, 2), Echo).await;
+    let opened = open(2, 2, Echo).await;
     let mut a = TcpStream::connect(opened.address).await.unwrap();
     assert!(is_served(&mut a).await);
     assert!(opened.stop.stop(Duration::from_secs(10)).await, "all connections have ended");
@@ -125,10 +118,34 @@ async fn open_connections_are_signalled_at_shutdown() {
 }
 
 #[tokio::test]
+async fn a_connection_that_has_arrived_when_shutdown_begins_is_served() {
+    // The loop does not run before shutdown begins.
+    let permits = Connections::default().listener("http", PermitLimits::new(8).per_peer(Some(8)));
+    let socket = ListenSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(std::net::TcpStream::connect(address).unwrap());
+    }
+    let stop = ShutdownTrigger::new();
+    let accepting = accept(socket, permits, Echo, stop.signal());
+    let mut stopping = pin!(stop.stop(Duration::from_secs(10)));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(stopping.as_mut().poll(&mut context).is_pending(), "the signal is sent");
+    accepting.await;
+    assert!(stopping.await, "all connections have ended");
+    for mut client in clients {
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut client, &mut said).unwrap();
+        assert_eq!(said, "bye");
+    }
+}
+
+#[tokio::test]
 async fn shutdown_waits_no_longer_than_the_grace_time() {
-    let opened = open(Listener::Http, bounds(2, 2), Deaf).await;
+    let opened = open(2, 2, Deaf).await;
     let _a = TcpStream::connect(opened.address).await.unwrap();
-    while opened.daemon.metrics.listener(Listener::Http).accepted.get() == 0 {
+    while opened.permits.counts().accepted == 0 {
         tokio::task::yield_now().await;
     }
     assert!(!opened.stop.stop(Duration::from_millis(1)).await);

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use crate::connections::{Permit, Victims};
+use crate::permits::Permit;
 
 /// What a budget bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BudgetKind {
+pub enum BudgetKind {
     /// What is being received: unfinished requests, streams and their state.
     Received,
     /// Responses that are not sent yet.
@@ -24,14 +24,41 @@ pub(crate) enum BudgetKind {
 }
 
 impl BudgetKind {
-    pub(crate) const ALL: [Self; 2] = [Self::Received, Self::Unsent];
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Received, Self::Unsent];
 
     /// Its name in logs and metrics.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Received => "received",
             Self::Unsent => "unsent",
         }
+    }
+}
+
+/// Which connections may be closed for a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victims {
+    /// Those without a request in work.
+    WithoutRequest,
+    /// All of them.
+    All,
+}
+
+/// The bounds of the two budgets, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteBudgets {
+    /// What all connections together may hold of what is being received.
+    pub received_bytes: usize,
+    /// What all connections together may hold of responses that are not sent yet.
+    pub unsent_bytes: usize,
+}
+
+impl Default for ByteBudgets {
+    /// 64 MiB each.
+    fn default() -> Self {
+        Self { received_bytes: 64 << 20, unsent_bytes: 64 << 20 }
     }
 }
 
@@ -67,14 +94,14 @@ impl ByteBudget {
 
 /// Delays the reads of a connection while the budget for received bytes is exceeded.
 #[derive(Debug, Default)]
-pub(crate) struct ReadGate {
+pub struct ReadGate {
     pause: Option<Pin<Box<Sleep>>>,
     pauses: u32,
 }
 
 impl ReadGate {
     /// Ready when the connection may read.
-    pub(crate) fn poll_open(&mut self, permit: &Permit, context: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_open(&mut self, permit: &Permit, context: &mut Context<'_>) -> Poll<()> {
         while permit.is_over(BudgetKind::Received) {
             let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(PAUSE)));
             if pause.as_mut().poll(context).is_pending() {
