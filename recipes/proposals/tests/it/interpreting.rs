@@ -100,35 +100,6 @@ async fn queued_proposal_has_no_deadline_and_keeps_its_tokens() {
 }
 
 #[tokio::test]
-async fn disconnected_client_releases_slot_and_reservation() {
-    let (_scratch, mut ai, server) = desk(Limits { calls: 1, ..easy() }).await;
-    let http = &server.http;
-    let first = queued(http, "g0").await;
-    let call = ai.next().await;
-    let second = queued(http, "g1").await;
-    let third = queued(http, "g2").await;
-    // One client disconnects while queued.
-    assert_eq!(http.left("g1").await, (1, 2));
-    second.abort();
-    http.until("g1", "cancelled", 1).await;
-    assert_eq!((http.left("g1").await, http.sum("g1").await), ((2, 3), 2));
-    // Another one while it is interpreted: the queue moves up.
-    first.abort();
-    http.until("g0", "cancelled", 1).await;
-    assert_eq!((http.left("g0").await, http.sum("g0").await), ((2, 3), 2));
-    let next = ai.next().await;
-    assert_eq!(next.text(), "g2");
-    next.agree();
-    third.await.unwrap().ok();
-    drop(call);
-    let events = http.events("?governor=g1").await;
-    assert_eq!(
-        events.last().unwrap()["reason"],
-        "its governor disconnected before it was interpreted"
-    );
-}
-
-#[tokio::test]
 async fn failed_interpretation_is_refunded_with_the_reason() {
     let (_scratch, mut ai, server) = desk(easy()).await;
     let http = &server.http;
