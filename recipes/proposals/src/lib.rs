@@ -42,3 +42,10 @@ pub use serve::{ConnectionLimits, serve};
 pub use settings::Settings;
 pub use state::{ClosedWindow, Fact, FactKind, Rounds, State};
 pub use tally::{ProposalTally, Tally};
+
+/// The code of the guide, as doc tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guides/replace-a-proposal-desk.md")]
+    struct ReplaceAProposalDesk;
+}

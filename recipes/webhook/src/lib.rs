@@ -28,3 +28,10 @@ pub use settings::{Redaction, SettingError, Settings, VARIABLES, Variable};
 pub use storage::{Storage, opened};
 pub use update::{Message, UpdateError, message_of};
 pub use webhook::{PATH, ResumeError, TOO_MANY, Webhook};
+
+/// The code of the guide, as doc tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guides/replace-a-webhook-limiter.md")]
+    struct ReplaceAWebhookLimiter;
+}

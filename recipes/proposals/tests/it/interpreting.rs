@@ -211,3 +211,26 @@ async fn governor_may_cancel_during_the_interpretation() {
     assert_eq!((http.left("g0").await, http.sum("g0").await), ((2, 3), 2));
     assert_eq!(http.status(&id).await, "cancelled");
 }
+
+/// The hold of a cancelled proposal cannot be renewed, which must not end its call.
+#[tokio::test]
+async fn call_of_a_cancelled_proposal_keeps_its_slot_beyond_the_next_renewal() {
+    let limits = Limits { calls: 1, confirm_within: Duration::from_millis(30), ..easy() };
+    let (scratch, mut ai, server) = desk(limits).await;
+    let http = &server.http;
+    let first = queued(http, "g0").await;
+    let call = ai.next().await;
+    let second = queued(http, "g1").await;
+    http.act("g0", call.body["proposal"].as_str().unwrap(), "cancel").await.ok();
+    // Both are renewed every 10 ms of the runtime's time, as far as they are held.
+    let before = renewals(&scratch);
+    while renewals(&scratch) < before + 5 {
+        http.get("host", "/v1/window").await;
+    }
+    ai.until_in_flight(1).await;
+    assert!(!ai.has_more_calls(), "the slot is taken");
+    call.agree();
+    assert_eq!(first.await.unwrap().status, 409);
+    ai.next().await.agree();
+    second.await.unwrap().ok();
+}
