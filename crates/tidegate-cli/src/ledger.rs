@@ -379,6 +379,7 @@ fn name_of(what: &EntryKind) -> &'static str {
         EntryKind::Renew => "renew",
         EntryKind::Refund => "refund",
         EntryKind::Forget => "forget",
+        EntryKind::Enrol => "enrol",
         EntryKind::RoundClosed { .. } => "round closed",
         EntryKind::Edited(_) => "edit",
         EntryKind::Note => "note",

@@ -41,6 +41,14 @@ impl Cooldown {
     }
 
     /// When the gap is over. At most 2^64 − 2: no overflow.
+    /// Ends the cooldown whose request left the state `begun`, as if that had never been allowed.
+    /// A later one stays.
+    pub fn void(&self, state: &mut CooldownState, begun: &CooldownState) {
+        if state == begun {
+            *state = self.fresh();
+        }
+    }
+
     #[inline(always)]
     fn over_at_ns(&self, state: &CooldownState) -> u64 {
         match state.since_ns_plus_1.checked_sub(1) {

@@ -6,6 +6,7 @@
 //! - [`client`]: the client's address behind proxies;
 //! - [`proxy`]: the PROXY protocol, versions 1 and 2;
 //! - [`ipc`]: frames and messages of a local socket;
+//! - [`json`]: objects that are nothing else;
 //! - [`resp`]: the Redis protocol, and its commands that carry their own limit;
 //! - `rls`: Envoy's rate limit service, with the feature of that name.
 //!
@@ -16,6 +17,7 @@ pub mod client;
 pub mod grpc;
 pub mod headers;
 pub mod ipc;
+pub mod json;
 pub mod percent_utf8;
 pub mod problem;
 pub mod proxy;

@@ -62,6 +62,8 @@ pub(crate) enum Operation {
     Hold,
     /// Nothing.
     Look,
+    /// Nothing, but keys whose unused units carry over are known afterwards.
+    Enrol,
 }
 
 /// One limit's part in a decision.
@@ -237,7 +239,7 @@ impl AnyLimit {
         match act {
             Operation::Charge => self.check(state, cost, decided_at),
             Operation::Hold => self.hold(state, cost, decided_at),
-            Operation::Look => self.peek(state, cost, decided_at),
+            Operation::Look | Operation::Enrol => self.peek(state, cost, decided_at),
         }
     }
 
@@ -375,6 +377,21 @@ impl AnyLimit {
             quota => limit.cancel(state, held, at.period),
             slots(_max, held) => *held = held.saturating_sub(units),
         );
+    }
+
+    /// Releases a hold as if it had never been made: a cooldown that it began is over as well.
+    pub(crate) fn void(
+        &self,
+        state: &mut AnyState,
+        (held, begun): (HeldUnits, Option<&AnyState>),
+        at: DecisionTime,
+    ) {
+        if let (Self::Cooldown(limit), AnyState::Cooldown(state), Some(AnyState::Cooldown(begun))) =
+            (self, &mut *state, begun)
+        {
+            limit.void(state, begun);
+        }
+        self.cancel(state, held, at);
     }
 
     /// A fresh state with the holds of `state`.

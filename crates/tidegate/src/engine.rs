@@ -27,8 +27,8 @@ use crate::cycle::Times;
 use crate::policy::Policy;
 use crate::request::Request;
 use crate::store::{
-    Charge, DecideError, Deciding, Durable, HoldFor, HoldId, IdempotencyKey, MemoryStore,
-    NowOrLater, Outage, Settled, Settlement, SnapshotError, Store, StoredEdits,
+    Charge, DecideError, Deciding, Durable, EnrolFailure, HoldFor, HoldId, IdempotencyKey,
+    MemoryStore, NowOrLater, Outage, Settled, Settlement, SnapshotError, Store, StoredEdits,
 };
 use crate::waiting::WaitQueues;
 use change::Changes;
@@ -189,6 +189,18 @@ impl From<Settled> for CommitReport {
     }
 }
 
+/// What an enrolment came to, in keys: one for each rule that applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Enrolment {
+    /// Keys that are known from now on.
+    pub enrolled: usize,
+    /// Keys that were known before; nothing has changed for them.
+    pub known: usize,
+    /// Keys of limits that carry nothing over, which do not need to know them; nothing was done.
+    pub without_carry: usize,
+}
+
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Verb {
@@ -316,6 +328,18 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.into()))
     }
 
+    /// [`commit_report`](Self::commit_report), with a note for the ledger of a file store. A repeat
+    /// writes no note.
+    pub fn commit_report_noting(
+        &self,
+        id: HoldId,
+        actual: Option<u64>,
+        note: &str,
+    ) -> NowOrLater<'_, Result<CommitReport, SettleError>> {
+        let settlement = (Settlement::Commit { actual }, Some(note));
+        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.into()))
+    }
+
     /// [`commit`](Self::commit) at a given time.
     pub fn commit_at(
         &self,
@@ -348,6 +372,21 @@ impl<S: Store, C: Clock> Engine<S, C> {
         note: &str,
     ) -> NowOrLater<'_, Result<u64, SettleError>> {
         let settlement = (Settlement::Commit { actual }, Some(note));
+        self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
+    }
+
+    /// Cancels a reservation as if it had never been made: a cooldown that it began is over as
+    /// well, unless a later request has begun another one.
+    ///
+    /// [`cancel`](Self::cancel) keeps cooldowns, because the request did happen. Both again, or one
+    /// after the other, is no error and changes nothing.
+    pub fn void(&self, id: HoldId) -> NowOrLater<'_, Result<u64, SettleError>> {
+        self.settle(id, Settlement::Void, None)
+    }
+
+    /// [`void`](Self::void), with a note for the ledger of a file store.
+    pub fn void_noting(&self, id: HoldId, note: &str) -> NowOrLater<'_, Result<u64, SettleError>> {
+        let settlement = (Settlement::Void, Some(note));
         self.settle_noting(id, settlement, None).map(|settled| Ok(settled?.units))
     }
 
@@ -433,6 +472,68 @@ impl<S: Store, C: Clock> Engine<S, C> {
                 })
             }
             Err(error) => NowOrLater::Now(Err(error)),
+        }
+    }
+
+    /// Makes a request's keys known to the quotas that carry unused units over, and charges nothing.
+    ///
+    /// Such a quota adds up what a key leaves unused from its first request on. A key that is
+    /// enrolled has the units of the open period, and of every one that closes after it, whether or
+    /// not it requests anything. Enrolling it again changes nothing. Other limits do not need to
+    /// know a key in advance, and are left alone. The request needs no cost, and the note is written
+    /// only if a key was not known.
+    ///
+    /// ```
+    /// use tidegate::policy::Policy;
+    /// use tidegate::{Engine, Request};
+    ///
+    /// let engine = Engine::new(Policy::from_toml(r#"
+    ///     [[rule]]
+    ///     name  = "tokens"
+    ///     key   = ["governor"]
+    ///     quota = { max = 2, per = "round", carry = "all" }
+    /// "#)?);
+    /// let ada = Request::new("default", &[("governor", "ada")]);
+    /// assert_eq!(engine.enrol(&ada).wait()?.enrolled, 1);
+    /// engine.close_round("default").wait()?;
+    /// assert_eq!(engine.peek(&ada).wait()?.remaining(), Some(4));
+    /// assert_eq!(engine.enrol(&ada).wait()?.known, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// With [`CheckError::Outage`] it may still have happened; the same again is no error.
+    pub fn enrol(&self, request: &Request<'_>) -> NowOrLater<'_, Result<Enrolment, CheckError>> {
+        // What the keys are does not depend on the cost.
+        let request = request.cost(0);
+        loop {
+            let (rules, times) = self.begin(None);
+            // The store may not know the newest rules yet.
+            self.shared.store.adopt(&rules.adoption, &|| self.times(&rules, None));
+            let names = self.planned_keys(&rules, &request, times);
+            let mut planned = match self.plan(&rules, &request, times) {
+                Ok(planned) => planned,
+                Err(error) => return NowOrLater::Now(Err(error)),
+            };
+            if let Some(denial) = planned.denial {
+                let domain = rules.domain(request.domain);
+                let denial = (denial, planned.denied);
+                let EarlyDenialReport { reason, .. } =
+                    EarlyDenialReport::new(&rules, domain, denial, times.wall);
+                return NowOrLater::Now(Err(CheckError::NoKeys { reason }));
+            }
+            let all = planned.plan.charges.len();
+            planned.plan.charges.retain(|charge| charge.limit.knows_from_first_request());
+            let carrying = planned.plan.charges.len();
+            planned.plan.act = Operation::Enrol;
+            planned.plan.requests = Some(&names);
+            let report = move |new: u64| {
+                let enrolled = usize::try_from(new).unwrap_or(usize::MAX);
+                Enrolment { enrolled, known: carrying - enrolled, without_carry: all - carrying }
+            };
+            match self.shared.store.enrol(&planned.plan, times) {
+                NowOrLater::Now(Err(EnrolFailure::Superseded)) => {}
+                result => return result.map(move |new| Ok(report(new?))),
+            }
         }
     }
 

@@ -245,7 +245,7 @@ mod waiting;
 pub use calendar::{Calendar, CalendarError, CalendarPeriod};
 pub use clock::{CachedClock, Clock, ManualClock, MonotonicClock, SystemClock};
 pub use engine::{
-    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, Explanation, Lease,
+    Applies, Ban, Change, Changed, CheckError, CommitReport, Engine, Enrolment, Explanation, Lease,
     NoSuchRule, Overlay, OverrideError, PreparedDomain, Report, RuleExplanation, RuleReport,
     RuleTally, SettleError, WaitError, Waiting,
 };

@@ -192,6 +192,8 @@ pub enum Settlement {
     Commit { actual: Option<u64> },
     /// Releases its units.
     Cancel,
+    /// Releases its units, and ends a cooldown that it began.
+    Void,
     /// Extends it by its full length, from now.
     Renew,
     /// Refunds units that it charged; under the same idempotency key only once.
@@ -203,7 +205,7 @@ impl Settlement {
     pub(crate) const fn name(self) -> Option<IdempotencyKey> {
         match self {
             Self::Refund { name, .. } => name,
-            Self::Commit { .. } | Self::Cancel | Self::Renew => None,
+            Self::Commit { .. } | Self::Cancel | Self::Void | Self::Renew => None,
         }
     }
 }
@@ -271,6 +273,23 @@ pub enum RefundFailure {
     Outage,
 }
 
+/// Why no key was made known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnrolFailure {
+    /// The plan was made from rules that are not in force: it has to be made again.
+    Superseded,
+    /// The store has as many keys as it may have.
+    NoRoom,
+    /// The store cannot write it.
+    Outage,
+}
+
+impl From<Outage> for EnrolFailure {
+    fn from(Outage: Outage) -> Self {
+        Self::Outage
+    }
+}
+
 impl From<Outage> for RefundFailure {
     fn from(Outage: Outage) -> Self {
         Self::Outage
@@ -308,9 +327,9 @@ impl<S: sealed::Store> Store for S {}
 
 pub(crate) mod sealed {
     use super::{
-        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, History, HoldId, KeyedHash,
-        NowOrLater, Outage, Overlay, Plan, RefundFailure, SettleFailure, Settled, Settlement,
-        StoredEdits, Times, Timestamp, fmt,
+        Adoption, Arc, AtomicU64, Change, Deciding, Decisions, EnrolFailure, History, HoldId,
+        KeyedHash, NowOrLater, Outage, Overlay, Plan, RefundFailure, SettleFailure, Settled,
+        Settlement, StoredEdits, Times, Timestamp, fmt,
     };
 
     pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -336,6 +355,10 @@ pub(crate) mod sealed {
             plan: &Plan<'_>,
             times: Times,
         ) -> NowOrLater<'_, Result<u64, RefundFailure>>;
+
+        /// Makes the keys of a plan known, and returns how many were not.
+        fn enrol(&self, plan: &Plan<'_>, times: Times)
+        -> NowOrLater<'_, Result<u64, EnrolFailure>>;
 
         /// Drops the states of a plan's keys.
         fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>>;

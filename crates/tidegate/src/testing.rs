@@ -81,10 +81,11 @@ pub fn scenarios<S: Store>() -> Vec<Scenario<S>> {
             closed_windows_refund_nothing_to_holds idempotency_keys_make_repeats_free
             idempotency_keys_make_refunds_happen_once
             repeats_survive_edits slots_are_never_more_than_there_are forgetting_keeps_holds
-            all_rules_are_held_or_none;
+            all_rules_are_held_or_none voided_holds_leave_no_cooldown repeats_are_reported;
         quotas: calendar_days_follow_the_zone rounds_carry_over cost_tables_price
             calendars_can_be_changed debt_is_paid_by_the_next_rounds holds_end_with_their_round
-            forgotten_keys_keep_holds_of_earlier_rounds;
+            forgotten_keys_keep_holds_of_earlier_rounds enrolled_keys_carry_over
+            enrolling_leaves_other_limits_alone;
         overrides: first_match_counts they_end_by_themselves they_come_and_go_mid_window
             ended_ones_stop_refilling_at_their_end moving_the_end_keeps_history
             unlimited_in_between_refills_nothing stacked_ones_refill_nothing;

@@ -59,7 +59,8 @@ pub(crate) struct HoldItem {
     /// Whether the rule charges the request's cost, and not its own.
     pub(crate) is_by_request: bool,
     pub(crate) durability: Durability,
-    /// The state after the charge, from which follows how much of it still counts.
+    /// The state after the charge, from which follows how much of it still counts; of a cooldown
+    /// the one that the hold began.
     pub(crate) charged: Option<Box<StoredState>>,
     /// The attributes of the key, which overrides by pattern need.
     pub(crate) key: Arc<KeyAttributes>,
@@ -143,10 +144,32 @@ pub(crate) fn decide(view: &mut View<'_>, plan: &Plan<'_>, decisions: &mut Decis
         let is_held = plan.act == Operation::Hold || matches!(charge.limit, AnyLimit::Slots(_));
         if is_held && plan.act != Operation::Look && is_allowed && decisions[index].is_allowed() {
             let item = HoldItem::new(plan, charge, before.tag);
-            outcome.items.push(HoldItem { period: after.period(), ..item });
+            // A cooldown begins with the hold; voiding the hold ends this one and no later one.
+            let begun = matches!(after, AnyState::Cooldown(_))
+                .then(|| Box::new(StoredState { tag: before.tag, state: after }));
+            outcome.items.push(HoldItem { period: after.period(), charged: begun, ..item });
         }
         let decided = (&decisions[index], is_allowed);
         outcome.units.push(charged_units(request, &before.state, decided));
+    }
+    outcome
+}
+
+/// Makes the keys of a plan known, all of them or, where one has no room, none. Charges nothing.
+///
+/// Of unused units that carry over, those count that a key has had since it is known. What the
+/// outcome has as units is 1 for a key that was not known before, and else 0.
+pub(crate) fn enrol(view: &mut View<'_>, plan: &Plan<'_>) -> Outcome {
+    let is_allowed = view.keys.iter().all(|key| key.stored.is_some() || key.has_room);
+    let mut outcome = Outcome { is_allowed, ..Outcome::default() };
+    for (charge, key) in plan.charges.iter().zip(&mut *view.keys) {
+        let is_new = is_allowed && key.stored.is_none() && charge.limit.knows_from_first_request();
+        if is_new {
+            let state = charge.limit.fresh(charge.period);
+            let decided_at = charge.limit_request(view.times.now.max(key.forgotten)).decided_at;
+            key.write(StoredState { tag: charge.tag, state }, decided_at);
+        }
+        outcome.units.push(u64::from(is_new));
     }
     outcome
 }
@@ -178,6 +201,7 @@ pub(crate) fn settle_item(
     // What can be refunded afterwards.
     let (mut left, mut debt) = (item.units, item.debt);
     let mut done = Committed::default();
+    let begun = item.charged.as_deref().map(|charged| charged.state);
     let is_by_request = item.is_by_request;
     let change = |limit: &AnyLimit, state: &mut AnyState, (held, decided_at)| match settlement {
         Settlement::Commit { actual } => {
@@ -190,6 +214,10 @@ pub(crate) fn settle_item(
         Settlement::Refund { units, .. } => charge.as_mut().map_or(0, |charge| {
             charge.refund((limit, state), (units, &mut left, &mut debt), decided_at)
         }),
+        Settlement::Void => {
+            limit.void(state, (held, begun.as_ref()), decided_at);
+            0
+        }
         Settlement::Cancel | Settlement::Renew => {
             limit.cancel(state, held, decided_at);
             0

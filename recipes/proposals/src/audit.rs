@@ -1,6 +1,6 @@
 //! The event log: which tokens each governor received, spent and got back, and why.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use tidegate::durable::{Booking, EntryKind, LedgerEntry, OpenError, Transfer};
@@ -93,8 +93,6 @@ impl Audit {
 #[derive(Debug, Default)]
 struct EventReader {
     enrolled: BTreeSet<String>,
-    /// Reservations that only enrolled a governor, at no cost.
-    enrolling: HashSet<ProposalId>,
 }
 
 impl EventReader {
@@ -110,16 +108,10 @@ impl EventReader {
         };
         let named = |event: &str| Event { event: event.into(), ..at.clone() };
         match (&entry.what, note) {
-            (EntryKind::Reserve, Some(Note::Enrolled { governor, tokens })) => {
+            (EntryKind::Enrol, Some(Note::Enrolled { governor, tokens, .. })) => {
                 self.enrolled.insert(governor.clone());
-                self.enrolling.extend(proposal);
-                let event = Event { proposal: None, ..named("token.regenerated") };
+                let event = named("token.regenerated");
                 vec![event.tokens(governor, signed(tokens), "enrolled".into())]
-            }
-            (EntryKind::Cancel | EntryKind::Expire, _)
-                if proposal.is_some_and(|it| self.is_free(it)) =>
-            {
-                Vec::new()
             }
             (EntryKind::Reserve, Some(Note::Proposed { draft, .. })) => {
                 let reason = format!("proposed at tier {}", draft.tier);
@@ -161,10 +153,6 @@ impl EventReader {
             (EntryKind::Note, Some(note)) => noted(&at, note),
             _ => Vec::new(),
         }
-    }
-
-    fn is_free(&self, proposal: ProposalId) -> bool {
-        self.enrolling.contains(&proposal)
     }
 }
 

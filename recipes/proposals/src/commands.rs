@@ -4,13 +4,13 @@ use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use axum::serve::ListenerExt;
 use clap::{Parser, Subcommand};
 use tidegate_listen::log;
-use tidegate_upgrade_guard::{serve, stopped};
+use tidegate_upgrade_guard::stopped;
 use tokio::net::TcpListener;
 
 use crate::desk::Desk;
+use crate::serve::{MAX_GRACE, serve};
 use crate::settings::ServeArgs;
 use call::{ClientArgs, DeskRequest};
 
@@ -85,6 +85,21 @@ enum DeskCommand {
         #[command(flatten)]
         client: ClientArgs,
     },
+    /// Enrol a governor, who gets the tokens of this window (the game itself only)
+    Enrol {
+        /// The governor's name
+        governor: String,
+        /// The governor's secret, of at least 16 characters
+        #[arg(
+            long,
+            value_name = "SECRET",
+            env = "PROPOSALS_GOVERNOR_SECRET",
+            hide_env_values = true
+        )]
+        governor_secret: String,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
     /// Report that a round of the game was played (the game itself only)
     Round {
         /// Its number, the next in sequence
@@ -103,6 +118,9 @@ enum DeskCommand {
         /// cancelled or expired
         #[arg(long)]
         status: Option<String>,
+        /// Only proposals of this governor
+        #[arg(long)]
+        governor: Option<String>,
         #[command(flatten)]
         client: ClientArgs,
     },
@@ -133,9 +151,14 @@ impl DeskCommand {
             Self::Confirm { id, client } => (DeskRequest::Act { id, act: "confirm" }, client),
             Self::Cancel { id, client } => (DeskRequest::Act { id, act: "cancel" }, client),
             Self::Vote { id, vote, client } => (DeskRequest::Vote { id, vote }, client),
+            Self::Enrol { governor, governor_secret: secret, client } => {
+                (DeskRequest::Enrol { governor, secret }, client)
+            }
             Self::Round { round, client } => (DeskRequest::Round { round }, client),
             Self::Tally { client } => (DeskRequest::Tally, client),
-            Self::Proposals { status, client } => (DeskRequest::Proposals { status }, client),
+            Self::Proposals { status, governor, client } => {
+                (DeskRequest::Proposals { status, governor }, client)
+            }
             Self::Window { client } => (DeskRequest::Window, client),
             Self::Balances { client } => (DeskRequest::Balances, client),
             Self::Audit { governor, client } => (DeskRequest::Audit { governor }, client),
@@ -163,7 +186,7 @@ pub fn main() -> ExitCode {
 
 fn run_desk(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     log::init()?;
-    let listen = args.listen;
+    let (listen, connections) = (args.listen, args.connections());
     let settings = args.settings()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // Its client needs a runtime.
@@ -178,13 +201,12 @@ fn run_desk(args: ServeArgs) -> Result<(), Box<dyn Error>> {
         let address = listener.local_addr()?;
         let signalled = stopped();
         writeln!(io::stdout(), "listening on {address}")?;
-        // Small responses should leave at once; without this they leave a little later.
-        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         let stop = async {
             signalled.await;
             desk.close();
         };
-        serve(listener, desk.router(), stop).await;
+        serve(listener, desk.router(), connections, stop).await?;
+        desk.finish(MAX_GRACE).await;
         tracing::info!("stopped");
         Ok(())
     })

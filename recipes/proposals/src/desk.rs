@@ -1,10 +1,12 @@
 //! The desk: every operation of the game's governors, over one engine.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tidegate::durable::{FileStore, Filter, LedgerEntry, OpenError};
 use tidegate::{Clock, Engine, NowOrLater, SettleError};
+use tokio::sync::{oneshot, watch};
 
 use crate::governors::Governors;
 use crate::interpreter::Interpreter;
@@ -15,11 +17,14 @@ use crate::proposal::{Proposal, ProposalId, Status, Vote};
 use crate::settings::Settings;
 use crate::state::{Fact, FactKind, State};
 
+mod confirming;
+mod enrolling;
 mod proposing;
 mod start;
 mod tallying;
 mod views;
 
+pub use enrolling::{Enrolled, NewGovernor};
 pub use start::StartError;
 pub use views::{Balance, Window};
 
@@ -32,12 +37,16 @@ pub struct Desk {
 struct Parts {
     engine: Engine<FileStore, SharedClock>,
     clock: SharedClock,
-    governors: Governors,
+    governors: RwLock<Governors>,
     limits: Limits,
     /// The number of rounds of the game in a window.
     interval: u64,
     interpreter: Interpreter,
     state: Mutex<State>,
+    /// Proposals whose call of the interpreter has not begun. Dropping the sender ends the wait.
+    queued: Mutex<HashMap<ProposalId, oneshot::Sender<()>>>,
+    /// Every proposal that is being interpreted holds a receiver.
+    interpreting: watch::Sender<()>,
     /// Held while a window is closed.
     closing: Mutex<()>,
 }
@@ -46,24 +55,10 @@ type SharedClock = Arc<dyn Clock + Send + Sync>;
 
 /// The operations of governors.
 impl Desk {
-    /// Confirms the interpretation of a proposal: its tokens are spent, and the vote opens.
-    pub async fn confirm(&self, governor: &str, id: ProposalId) -> Result<Proposal, DeskError> {
-        let result = {
-            let mut state = self.state();
-            let known = own(&state, governor, id)?;
-            if known.status != Status::Interpreted {
-                return Err(not_now(known, "confirmed"));
-            }
-            let note = Note::Confirmed;
-            let result = self.parts.engine.commit_noting(id.0, None, &note.to_text());
-            settle(&mut state, &result, Fact::held(FactKind::Commit, id.0, Some(note)))?;
-            result
-        };
-        result.await.map_err(|_| DeskError::Outage)?;
-        self.proposal(id)
-    }
-
     /// Cancels a proposal before it is confirmed: its tokens are released.
+    ///
+    /// One that is queued leaves the queue, and leaves no cooldown. A call of the interpreter that
+    /// has begun goes on to its end, in its slot, and so does the cooldown.
     pub async fn cancel(&self, governor: &str, id: ProposalId) -> Result<Proposal, DeskError> {
         let result = {
             let mut state = self.state();
@@ -71,7 +66,12 @@ impl Desk {
             if !known.status.is_pending() {
                 return Err(not_now(known, "cancelled"));
             }
-            self.cancel_hold(&mut state, id, BY_GOVERNOR)?
+            // Whether the call has begun is decided here: it begins with leaving the queue.
+            let end = match self.leave_queue(id) {
+                Some(_) => HoldEnd::Void,
+                None => HoldEnd::Cancel,
+            };
+            self.cancel_hold(&mut state, id, (end, BY_GOVERNOR))?
         };
         result.await.map_err(|_| DeskError::Outage)?;
         self.proposal(id)
@@ -112,6 +112,12 @@ impl Desk {
         state
     }
 
+    /// Takes a proposal out of the queue, if it is in it. Its wait ends when the result is dropped.
+    fn leave_queue(&self, id: ProposalId) -> Option<oneshot::Sender<()>> {
+        self.parts.queued.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+
+    /// The number of the open window. It changes only while the state is locked.
     fn window_number(&self) -> u64 {
         self.parts.engine.rounds(DOMAIN) + 1
     }
@@ -135,10 +141,14 @@ impl Desk {
         &'a self,
         state: &mut State,
         id: ProposalId,
-        reason: &str,
+        (end, reason): (HoldEnd, &str),
     ) -> Result<NowOrLater<'a, Result<u64, SettleError>>, DeskError> {
         let note = Note::Cancelled { reason: reason.to_owned() };
-        let result = self.parts.engine.cancel_noting(id.0, &note.to_text());
+        let (engine, text) = (&self.parts.engine, note.to_text());
+        let result = match end {
+            HoldEnd::Cancel => engine.cancel_noting(id.0, &text),
+            HoldEnd::Void => engine.void_noting(id.0, &text),
+        };
         settle(state, &result, Fact::held(FactKind::Cancel, id.0, Some(note)))?;
         Ok(result)
     }
@@ -149,6 +159,15 @@ impl Desk {
         let ledger = self.parts.engine.ledger().map_err(|_| StartError::Outage)?;
         Ok(ledger.entries(&Filter::new().domain(DOMAIN))?)
     }
+}
+
+/// How the reservation of a proposal ends that is not confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HoldEnd {
+    /// It was a submission: its cooldown goes on.
+    Cancel,
+    /// It came to nothing: it leaves no cooldown.
+    Void,
 }
 
 /// Applies the settlement of a reservation to the state, if it succeeded. It takes effect when the

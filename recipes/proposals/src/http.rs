@@ -1,5 +1,7 @@
 //! The desk over HTTP, in JSON.
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
@@ -11,9 +13,11 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tidegate_proto::json::Object;
+use tokio::time::timeout;
 
 use crate::audit::{Audit, Page};
-use crate::desk::Desk;
+use crate::desk::{Desk, Enrolled, NewGovernor};
 use crate::governors::Caller;
 use crate::problem::DeskError;
 use crate::proposal::{Draft, Proposal, ProposalId, Status, Vote};
@@ -28,6 +32,7 @@ impl Desk {
             .route("/v1/proposals/{id}/confirm", post(confirm))
             .route("/v1/proposals/{id}/cancel", post(cancel))
             .route("/v1/proposals/{id}/vote", post(vote))
+            .route("/v1/governors", post(enrol))
             .route("/v1/rounds", post(round))
             .route("/v1/tally", post(tally))
             .route("/v1/window", get(window))
@@ -48,6 +53,16 @@ async fn propose(
 ) -> Result<(StatusCode, Json<Proposal>), DeskError> {
     let proposal = desk.propose(&governor, draft).await?;
     Ok((StatusCode::CREATED, Json(proposal)))
+}
+
+async fn enrol(
+    State(desk): State<Desk>,
+    Host: Host,
+    JsonBody(new): JsonBody<NewGovernor>,
+) -> Result<(StatusCode, Json<Enrolled>), DeskError> {
+    let enrolled = desk.enrol(new).await?;
+    let status = if enrolled.is_repeat { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(enrolled)))
 }
 
 async fn confirm(
@@ -103,6 +118,7 @@ async fn tally(State(desk): State<Desk>, Host: Host) -> Result<Json<Tally>, Desk
 #[serde(deny_unknown_fields)]
 struct ListQuery {
     status: Option<Status>,
+    governor: Option<String>,
 }
 
 async fn proposals(
@@ -110,8 +126,9 @@ async fn proposals(
     _: Caller,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Response, DeskError> {
-    let Query(ListQuery { status }) = query.map_err(bad_query)?;
-    Ok(Json(json!({ "proposals": desk.proposals(status) })).into_response())
+    let Query(ListQuery { status, governor }) = query.map_err(bad_query)?;
+    let listed = desk.proposals(status, governor.as_deref());
+    Ok(Json(json!({ "proposals": listed })).into_response())
 }
 
 async fn proposal(
@@ -162,7 +179,7 @@ impl FromRequestParts<Desk> for Caller {
         let (scheme, secret) =
             value.to_str().ok().and_then(|it| it.split_once(' ')).ok_or(DeskError::Unauthorized)?;
         let is_bearer = scheme.eq_ignore_ascii_case("bearer");
-        let caller = desk.governors().caller(secret.trim()).filter(|_| is_bearer);
+        let caller = desk.caller(secret.trim()).filter(|_| is_bearer);
         caller.ok_or(DeskError::Unauthorized)
     }
 }
@@ -208,19 +225,21 @@ impl FromRequestParts<Desk> for Id {
     }
 }
 
-/// The body of a request, from JSON.
+/// The body of a request: a JSON object that arrives in time.
 struct JsonBody<T>(T);
 
 impl<T: DeserializeOwned> axum::extract::FromRequest<Desk> for JsonBody<T> {
     type Rejection = DeskError;
 
     async fn from_request(request: axum::extract::Request, desk: &Desk) -> Result<Self, DeskError> {
-        let body: Result<Bytes, BytesRejection> = Bytes::from_request(request, desk).await;
+        let arrived = timeout(MAX_BODY_TIME, Bytes::from_request(request, desk)).await;
+        let body: Result<Bytes, BytesRejection> = arrived
+            .map_err(|_| desk_error(408, "The body of the request did not arrive within 10 s."))?;
         let body = body.map_err(|rejection| DeskError::Invalid {
             status: rejection.status().as_u16(),
             why: rejection.body_text(),
         })?;
-        let sent = serde_json::from_slice(&body).map(Self);
+        let sent = serde_json::from_slice(&body).map(|Object(body)| Self(body));
         sent.map_err(|error| DeskError::Invalid {
             status: if error.is_data() { 422 } else { 400 },
             why: format!("Invalid body: {error}"),
@@ -239,3 +258,6 @@ fn desk_error(status: u16, why: &str) -> DeskError {
 
 /// A text, encoded as JSON.
 const MAX_BODY_BYTES: usize = 32_768;
+
+/// The time-out of a body. The head has its own.
+const MAX_BODY_TIME: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use serde_json::json;
 use tidegate::policy::duration_to_text;
+use tidegate_proto::json::Object;
 use tokio::time::timeout;
 
 use crate::client::{Client, TrustError, client};
@@ -51,8 +52,8 @@ impl Interpreter {
                 ));
             }
         };
-        let interpretation: Interpretation =
-            serde_json::from_slice(&response).map_err(|error| {
+        let Object(interpretation): Object<Interpretation> = serde_json::from_slice(&response)
+            .map_err(|error| {
                 failed(502, format!("the interpreter's response is invalid: {error}"))
             })?;
         check(&interpretation, draft)?;

@@ -24,19 +24,28 @@ mod limits;
 mod note;
 mod problem;
 mod proposal;
+mod serve;
 mod settings;
 mod state;
 mod tally;
 
 pub use client::{Client, TrustError, client};
 pub use commands::main;
-pub use desk::{Balance, Desk, StartError, Window};
+pub use desk::{Balance, Desk, Enrolled, NewGovernor, StartError, Window};
 pub use governors::{Caller, Governors};
 pub use interpreter::Interpreter;
 pub use limits::{CAP_MAX, Limits, TOKENS_PER_WINDOW};
 pub use note::{Note, NoteError};
 pub use problem::DeskError;
 pub use proposal::{Draft, Interpretation, Proposal, ProposalId, Status, Vote};
+pub use serve::{ConnectionLimits, serve};
 pub use settings::Settings;
 pub use state::{ClosedWindow, Fact, FactKind, Rounds, State};
 pub use tally::{ProposalTally, Tally};
+
+/// The code of the guide, as doc tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guides/replace-a-proposal-desk.md")]
+    struct ReplaceAProposalDesk;
+}

@@ -51,6 +51,7 @@ impl Limits {
             [[rule]]
             name        = "{TOKENS}"
             domain      = "{DOMAIN}"
+            match       = {{ {ACT} = ["{PROPOSE}", "{ENROL}"] }}
             key         = ["{GOVERNOR}"]
             quota       = {{ max = {TOKENS_PER_WINDOW}, per = "round", carry = "all" }}
             cost        = {{ by = "{TIER}", "1..=4" = 1, "5..=6" = 2, "7.." = 3 }}
@@ -60,7 +61,7 @@ impl Limits {
             [[rule]]
             name        = "{CAP}"
             domain      = "{DOMAIN}"
-            match       = {{ {ACT} = "{PROPOSE}" }}
+            match       = {{ {ACT} = ["{PROPOSE}", "{CONFIRM}"] }}
             key         = ["{GOVERNOR}"]
             quota       = {{ max = {cap}, per = "round" }}
             deny        = "{CAP_REACHED}"
@@ -138,5 +139,8 @@ pub(crate) const GOVERNOR: &str = "governor";
 pub(crate) const TIER: &str = "tier";
 pub(crate) const ACT: &str = "act";
 
-/// The value for proposals: governors are also enrolled, which is no proposal.
+/// The values of `act`: a submission; an enrolment, which needs the tokens alone; the confirmation
+/// of a proposal of an earlier window, which takes a place under the cap of the open one.
 pub(crate) const PROPOSE: &str = "propose";
+pub(crate) const ENROL: &str = "enrol";
+pub(crate) const CONFIRM: &str = "confirm";

@@ -9,12 +9,15 @@ use crate::tally::Tally;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Note {
-    /// With a reservation: a governor received the first tokens.
+    /// With an enrolment: a governor received the first tokens.
     Enrolled {
         /// The governor's name.
         governor: String,
         /// The tokens of the first window.
         tokens: u64,
+        /// The SHA-256 of the secret, if the governor is not one of the settings.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret_sha256: Option<String>,
     },
     /// With a reservation: a proposal was submitted.
     Proposed {

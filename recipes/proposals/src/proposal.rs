@@ -124,6 +124,8 @@ pub struct Proposal {
     pub interpretation: Option<Interpretation>,
     /// The votes, by governor.
     pub votes: BTreeMap<String, Vote>,
+    /// The window in which it was submitted.
+    pub submitted_in: u64,
     /// The window whose tally decided it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,

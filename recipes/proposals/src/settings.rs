@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use clap::Args;
-use tidegate::policy::duration_from_text;
+use tidegate::policy::{duration_from_text, duration_to_text};
 
 use crate::governors::{GovernorList, Governors, secret};
 use crate::limits::{CAP_MAX, Limits};
+use crate::serve::ConnectionLimits;
 
 /// The settings of the desk.
 #[derive(Clone, Debug)]
@@ -83,10 +84,21 @@ pub(crate) struct ServeArgs {
           value_parser = cooldown)]
     cooldown: Cooldown,
 
-    /// Time that a governor has to confirm a proposal
+    /// Time that a governor has to confirm a proposal, at least 10s
     #[arg(long, value_name = "TIME", default_value = "10m", env = "PROPOSALS_CONFIRM_WITHIN",
-          value_parser = duration_from_text)]
+          value_parser = confirm_within)]
     confirm_within: Duration,
+
+    /// Maximum number of connections; beyond that the response is a 503
+    #[arg(long, value_name = "N", default_value_t = 2_048, env = "PROPOSALS_CONNECTIONS",
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    connections: u64,
+
+    /// Maximum number of connections of one address (IPv6: of one /64); beyond that the response
+    /// is a 503
+    #[arg(long, value_name = "N", default_value_t = 256, env = "PROPOSALS_CONNECTIONS_PER_ADDRESS",
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    connections_per_address: u64,
 }
 
 /// A cooldown, or none.
@@ -94,6 +106,11 @@ pub(crate) struct ServeArgs {
 struct Cooldown(Option<Duration>);
 
 impl ServeArgs {
+    /// The bounds of connections.
+    pub(crate) const fn connections(&self) -> ConnectionLimits {
+        ConnectionLimits { all: self.connections, per_address: self.connections_per_address }
+    }
+
     pub(crate) fn settings(self) -> Result<Settings, String> {
         let limits = Limits {
             proposals_per_window: self.proposals_per_window,
@@ -121,6 +138,19 @@ fn cooldown(text: &str) -> Result<Cooldown, String> {
             .map_err(|error| error.to_string()),
     }
 }
+
+/// A governor reads the interpretation before confirming it: less time than this is a mistake, which
+/// would expire every proposal.
+fn confirm_within(text: &str) -> Result<Duration, String> {
+    let within = duration_from_text(text).map_err(|error| error.to_string())?;
+    if within < MIN_CONFIRM_WITHIN {
+        let least = duration_to_text(MIN_CONFIRM_WITHIN);
+        return Err(format!("a governor needs time to read it: at least {least}"));
+    }
+    Ok(within)
+}
+
+const MIN_CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 
 /// Parses an HTTP or HTTPS URL.
 pub(crate) fn address(text: &str) -> Result<Uri, String> {

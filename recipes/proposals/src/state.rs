@@ -21,6 +21,8 @@ pub enum FactKind {
     Cancel,
     /// Held tokens were released by expiry.
     Expire,
+    /// A governor received the first tokens.
+    Enrol,
     /// A window was closed.
     WindowClosed,
     /// A standalone note.
@@ -48,6 +50,7 @@ impl Fact {
             EntryKind::Commit => FactKind::Commit,
             EntryKind::Cancel => FactKind::Cancel,
             EntryKind::Expire => FactKind::Expire,
+            EntryKind::Enrol => FactKind::Enrol,
             EntryKind::RoundClosed { .. } => FactKind::WindowClosed,
             EntryKind::Note => FactKind::Note,
             _ => FactKind::Other,
@@ -59,6 +62,11 @@ impl Fact {
     /// The fact of a standalone note.
     pub(crate) const fn noted(note: Note) -> Self {
         Self { kind: FactKind::Note, hold: None, note: Some(note) }
+    }
+
+    /// The fact of an enrolment.
+    pub(crate) const fn enrolled(note: Note) -> Self {
+        Self { kind: FactKind::Enrol, hold: None, note: Some(note) }
     }
 
     /// The fact of an entry about a reservation.
@@ -78,12 +86,14 @@ pub struct State {
     ballot: Vec<u64>,
     /// Final proposals, oldest first.
     finished: VecDeque<u64>,
-    /// Governors with tokens, and the reservation that enrolled them while it is open.
-    enrolled: BTreeMap<String, Option<HoldId>>,
+    /// Governors with tokens, and the digest of the secret of those who were added later.
+    enrolled: BTreeMap<String, Option<String>>,
     rounds: Rounds,
     /// A tally whose consequences are not all applied.
     unfinished: Option<Tally>,
     windows: VecDeque<ClosedWindow>,
+    /// The number of the last closed window.
+    last_closed: u64,
 }
 
 /// Rounds of the game.
@@ -108,8 +118,8 @@ impl State {
     /// Adds one fact, in the order of the ledger.
     pub fn apply(&mut self, fact: Fact) {
         match (fact.kind, fact.hold, fact.note) {
-            (FactKind::Reserve, Some(hold), Some(Note::Enrolled { governor, .. })) => {
-                self.enrolled.insert(governor, Some(hold));
+            (FactKind::Enrol, _, Some(Note::Enrolled { governor, secret_sha256, .. })) => {
+                self.enrolled.insert(governor, secret_sha256);
             }
             (FactKind::Reserve, Some(hold), Some(Note::Proposed { governor, draft })) => {
                 let id = ProposalId(hold);
@@ -123,6 +133,7 @@ impl State {
                     reason: None,
                     interpretation: None,
                     votes: BTreeMap::new(),
+                    submitted_in: self.last_closed + 1,
                     window: None,
                     expires: None,
                 };
@@ -145,6 +156,7 @@ impl State {
             (FactKind::WindowClosed, _, note) => {
                 self.unfinished = None;
                 if let Some(Note::WindowClosed { window, proposals_per_window, .. }) = note {
+                    self.last_closed = window;
                     self.windows.push_back(ClosedWindow { window, proposals_per_window });
                     self.windows.drain(..self.windows.len().saturating_sub(MOST_KEPT));
                 }
@@ -188,9 +200,7 @@ impl State {
 
     /// Ends a reservation without spending it.
     fn release(&mut self, hold: HoldId, status: Status, reason: Option<String>) {
-        if let Some(known) = self.enrolled.values_mut().find(|known| **known == Some(hold)) {
-            *known = None;
-        } else if let Some(known) = self.get_mut(ProposalId(hold)) {
+        if let Some(known) = self.get_mut(ProposalId(hold)) {
             known.reason = reason;
             self.finish(ProposalId(hold), status);
         }
@@ -241,9 +251,9 @@ impl State {
         self.enrolled.contains_key(governor)
     }
 
-    /// Open reservations that enrolled a governor.
-    pub(crate) fn open_enrolments(&self) -> Vec<HoldId> {
-        self.enrolled.values().copied().flatten().collect()
+    /// Governors who were added later, with the digests of their secrets.
+    pub(crate) fn added(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.enrolled.iter().filter_map(|(name, secret)| Some((&**name, secret.as_deref()?)))
     }
 
     /// Rounds of the game.
@@ -261,6 +271,13 @@ impl State {
     /// The latest closed windows.
     pub fn windows(&self) -> impl Iterator<Item = &ClosedWindow> {
         self.windows.iter()
+    }
+
+    /// Sets the window in which a proposal was submitted.
+    pub(crate) fn set_submitted_in(&mut self, id: ProposalId, window: u64) {
+        if let Some(known) = self.get_mut(id) {
+            known.submitted_in = window;
+        }
     }
 
     /// Sets when the tokens of a proposal expire.

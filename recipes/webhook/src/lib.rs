@@ -8,6 +8,7 @@
 //! - [`Webhook`] connects it with Telegram and the agent.
 #![forbid(unsafe_code)]
 
+mod accepted;
 mod access;
 mod client;
 mod limits;
@@ -18,6 +19,7 @@ mod storage;
 mod update;
 mod webhook;
 
+pub use accepted::{AcceptedMessage, open_messages};
 pub use access::{Access, Secret};
 pub use client::{Client, TrustError, client};
 pub use limits::{Algorithm, Limits, LimitsError, UserLimit};
@@ -25,4 +27,11 @@ pub use message_limiter::{CheckResult, Claimed, MessageLimiter};
 pub use settings::{Redaction, SettingError, Settings, VARIABLES, Variable};
 pub use storage::{Storage, opened};
 pub use update::{Message, UpdateError, message_of};
-pub use webhook::{PATH, TOO_MANY, Webhook};
+pub use webhook::{PATH, ResumeError, TOO_MANY, Webhook};
+
+/// The code of the guide, as doc tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guides/replace-a-webhook-limiter.md")]
+    struct ReplaceAWebhookLimiter;
+}

@@ -133,6 +133,9 @@ impl std::error::Error for LimitsError {}
 /// The domain of the rule: a separate namespace.
 pub(crate) const DOMAIN: &str = "ratelimit";
 
+/// The domain of the names of denied messages. No rule limits it.
+pub(crate) const DENIALS: &str = "denials";
+
 /// The attribute with the user's id.
 pub(crate) const USER: &str = "user";
 

@@ -50,20 +50,28 @@ fn start() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let policy = settings.policy.clone();
     match &settings.storage {
-        Storage::InMemory => runtime.block_on(run(&settings, Engine::new(policy))),
+        Storage::InMemory => runtime.block_on(async {
+            tracing::warn!(
+                "RATE_LIMIT_STORE is memory: the end of the process loses the counts, and accepted \
+                 messages that were not dispatched"
+            );
+            run(&settings, Webhook::new(&settings, MessageLimiter::new(Engine::new(policy)))?).await
+        }),
         Storage::InFolder(path) => {
             let engine =
                 opened(policy, path).map_err(|error| format!("RATE_LIMIT_STORE: {error}"))?;
-            runtime.block_on(run(&settings, engine))
+            runtime.block_on(async {
+                let limiter = MessageLimiter::new(engine);
+                run(&settings, Webhook::resume(&settings, limiter).await?).await
+            })
         }
     }
 }
 
 async fn run<S: Store, C: Clock + Send + Sync + 'static>(
     settings: &Settings,
-    engine: Engine<S, C>,
+    webhook: Webhook<S, C>,
 ) -> Result<(), Box<dyn Error>> {
-    let webhook = Webhook::new(settings, MessageLimiter::new(engine))?;
     let listener = TcpListener::bind(settings.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", settings.listen))?;

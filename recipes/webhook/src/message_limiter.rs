@@ -1,11 +1,11 @@
 use std::fmt;
 
 use tidegate::{
-    CheckError, Clock, Engine, HoldId, MemoryStore, Report, Request, SettleError, Store,
-    SystemClock,
+    CheckError, Clock, CommitReport, Engine, HoldId, MemoryStore, Report, Request, SettleError,
+    Store, SystemClock,
 };
 
-use crate::limits::{DOMAIN, USER};
+use crate::limits::{DENIALS, DOMAIN, USER};
 use crate::update::Message;
 
 /// The check whether a user's message may reach the agent.
@@ -52,8 +52,8 @@ pub struct CheckResult {
 /// What a checked message holds.
 #[derive(Clone, Copy, Debug)]
 enum CheckedCharge {
-    /// One unit is held for it.
-    Held(HoldId),
+    /// One unit is held for it, by this check or by an earlier one of the same message.
+    Held { hold: HoldId, is_repeat: bool },
     /// Nothing: it was denied, or could not be counted.
     Nothing,
 }
@@ -66,6 +66,8 @@ pub enum Claimed {
     First,
     /// It is not: it was claimed before, or denied.
     Again,
+    /// It is not: what was held for it is released. It has to be checked again.
+    Released,
 }
 
 impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
@@ -91,11 +93,17 @@ impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
     ///
     /// An outage of the store allows the message, and is logged.
     pub async fn claim(&self, checked: CheckResult) -> Claimed {
+        self.claim_noting(checked, "").await
+    }
+
+    /// [`claim`](Self::claim), with a note for the ledger of a file store: the first claim and its
+    /// note are durable together, when this returns.
+    pub async fn claim_noting(&self, checked: CheckResult, note: &str) -> Claimed {
         match checked.charge {
-            CheckedCharge::Held(hold) => match self.engine.commit_report(hold, None).await {
+            CheckedCharge::Held { hold, .. } => match self.commit(hold, note).await {
                 Ok(done) if done.is_repeat => Claimed::Again,
                 Ok(_) => Claimed::First,
-                Err(SettleError::Gone | SettleError::Cancelled) => Claimed::Again,
+                Err(SettleError::Gone | SettleError::Cancelled) => Claimed::Released,
                 Err(error) => {
                     tracing::warn!("message allowed; it may not be counted: {error}");
                     Claimed::First
@@ -104,6 +112,56 @@ impl<S: Store, C: Clock + Send + Sync + 'static> MessageLimiter<S, C> {
             CheckedCharge::Nothing if checked.allowed => Claimed::First,
             CheckedCharge::Nothing => Claimed::Again,
         }
+    }
+
+    async fn commit(&self, hold: HoldId, note: &str) -> Result<CommitReport, SettleError> {
+        match note {
+            "" => self.engine.commit_report(hold, None).await,
+            note => self.engine.commit_report_noting(hold, None, note).await,
+        }
+    }
+
+    /// Whether an earlier check of the same message was claimed.
+    pub async fn is_claimed(&self, checked: &CheckResult) -> bool {
+        match checked.charge {
+            // Only a hold that is neither claimed nor released can be extended.
+            CheckedCharge::Held { hold, is_repeat: true } => {
+                self.engine.renew(hold).await == Err(SettleError::Gone)
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives back what a check holds for a message that cannot be claimed now: it costs nothing.
+    ///
+    /// What an earlier check of the same message holds stays: that one may still claim it.
+    pub async fn release(&self, checked: CheckResult) {
+        if let CheckedCharge::Held { hold, is_repeat: false } = checked.charge
+            && let Err(error) = self.engine.void(hold).await
+        {
+            // It expires by itself.
+            tracing::warn!("a message that was not accepted stays counted for a while: {error}");
+        }
+    }
+
+    /// Whether a denied message is denied for the first time. An outage of the store counts as the
+    /// first time.
+    pub async fn is_first_denial(&self, message: &Message) -> bool {
+        let name = format!("{}:{}", message.user, message.update_id);
+        let request = Request::new(DENIALS, &[]).idempotency_key(&name);
+        match self.engine.reserve(&request).await {
+            Ok(report) => match report.hold() {
+                // Its name is kept for a day, as long as Telegram resends updates.
+                Some(hold) => !self.commit(hold, "").await.is_ok_and(|done| done.is_repeat),
+                None => true,
+            },
+            Err(_) => true,
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine<S, C> {
+        &self.engine
     }
 }
 
@@ -118,7 +176,10 @@ fn checked(message: &Message, result: Result<Report, CheckError>) -> CheckResult
         Ok(report) => CheckResult {
             allowed: report.is_allowed(),
             remaining: report.remaining(),
-            charge: report.hold().map_or(CheckedCharge::Nothing, CheckedCharge::Held),
+            charge: report.hold().map_or(CheckedCharge::Nothing, |hold| CheckedCharge::Held {
+                hold,
+                is_repeat: report.is_repeat(),
+            }),
         },
         Err(error) => outage(&error),
     }

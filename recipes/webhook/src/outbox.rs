@@ -1,8 +1,10 @@
 //! Outgoing calls: bounded in concurrency, queue and time.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -13,8 +15,8 @@ use hyper_util::client::legacy;
 use serde_json::{Value, json};
 use tidegate::policy::{Limit, Policy, Rule, Slots};
 use tidegate::{Engine, Lease};
-use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
 
@@ -24,7 +26,10 @@ pub(crate) struct Outbox {
     callee: CallTarget,
     client: Client,
     slots: Engine,
+    /// Memory for the bodies of calls, in KiB.
+    room: Arc<Semaphore>,
     longest: Duration,
+    unreachable: WhenUnreachable,
     counts: Arc<CallCounts>,
     /// Every call holds a receiver until it ends.
     open: Arc<watch::Sender<()>>,
@@ -38,6 +43,15 @@ pub(crate) struct CallTarget {
     pub(crate) address: Uri,
 }
 
+/// What happens to a call that got no response, because the connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenUnreachable {
+    /// It has failed.
+    Fail,
+    /// It is repeated, in its slot, until there is a response.
+    Repeat,
+}
+
 /// The bounds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
@@ -45,6 +59,8 @@ pub(crate) struct Bounds {
     pub(crate) calls: u64,
     /// How many more may be queued.
     pub(crate) queue: u64,
+    /// The total size of the bodies of all of them.
+    pub(crate) bytes: u64,
     /// The time-out of a call.
     pub(crate) longest: Duration,
 }
@@ -58,21 +74,39 @@ struct CallCounts {
 /// The permit of one call, queued or in progress. Released on drop.
 pub(crate) struct CallPermit {
     _slot: Lease,
+    _room: OwnedSemaphorePermit,
+}
+
+/// How a call ended.
+enum CallEnd {
+    /// With a response that reports a success.
+    Success,
+    /// With another response, or without one in time.
+    Failure(String),
+    /// Without a response.
+    Unreachable(String),
 }
 
 impl Outbox {
-    pub(crate) fn new(callee: CallTarget, client: Client, bounds: Bounds) -> Self {
-        let Bounds { calls, queue, longest } = bounds;
-        let all = calls.saturating_add(queue);
-        let (counts, open) = (Arc::default(), Arc::new(watch::Sender::new(())));
-        Self { callee, client, slots: call_limits(calls, all), longest, counts, open }
+    pub(crate) fn new(
+        (callee, client): (CallTarget, Client),
+        bounds: Bounds,
+        unreachable: WhenUnreachable,
+    ) -> Self {
+        let Bounds { calls, queue, bytes, longest } = bounds;
+        let slots = call_limits(calls, calls.saturating_add(queue));
+        let room = usize::try_from(bytes / KIB).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        let (room, open) = (Arc::new(Semaphore::new(room)), Arc::new(watch::Sender::new(())));
+        Self { callee, client, slots, room, longest, unreachable, counts: Arc::default(), open }
     }
 
-    /// A permit for one more call, if there is one.
-    pub(crate) async fn permit(&self) -> Option<CallPermit> {
+    /// A permit for one more call with a body of this size, if there is one.
+    pub(crate) async fn permit(&self, len: usize) -> Option<CallPermit> {
+        let size = u32::try_from((len as u64).div_ceil(KIB)).ok()?;
+        let room = Arc::clone(&self.room).try_acquire_many_owned(size).ok()?;
         let no_wait = Some(Duration::ZERO);
         let slot = self.slots.acquire(&tidegate::Request::new(ROOM, &[]), no_wait).await;
-        slot.ok().map(|slot| CallPermit { _slot: slot })
+        slot.ok().map(|slot| CallPermit { _slot: slot, _room: room })
     }
 
     /// The request of a call.
@@ -85,32 +119,60 @@ impl Outbox {
         request
     }
 
-    /// Makes a call in the background, in queue order.
-    pub(crate) fn call(&self, room: CallPermit, request: Request<Full<Bytes>>) {
-        let outbox = self.clone();
+    /// Makes a call in the background. It is queued when this returns, behind all earlier ones. When
+    /// it has ended, `then` runs, before the permit is released.
+    pub(crate) async fn call(
+        &self,
+        room: Option<CallPermit>,
+        request: Request<Full<Bytes>>,
+        then: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let (outbox, slots) = (self.clone(), self.slots.clone());
         let is_open = self.open.subscribe();
+        let mut turn =
+            Box::pin(async move { slots.acquire(&tidegate::Request::new(CALLS, &[]), None).await });
+        // The first poll takes the ticket.
+        let first = poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await;
         tokio::spawn(async move {
-            let turn = outbox.slots.acquire(&tidegate::Request::new(CALLS, &[]), None).await;
-            let called = match turn {
-                Ok(_turn) => outbox.called(request).await,
-                Err(error) => Err(error.into()),
+            let turn = match first {
+                Poll::Ready(turn) => turn,
+                Poll::Pending => turn.await,
             };
-            match called {
-                Ok(()) => outbox.counts.succeeded.fetch_add(1, Ordering::Relaxed),
-                Err(error) => {
-                    tracing::error!("call to {} failed: {}", outbox.callee.name, chain(&*error));
-                    outbox.counts.failed.fetch_add(1, Ordering::Relaxed)
+            match turn {
+                Ok(_turn) => {
+                    outbox.called_until_final(request).await;
+                    then.await;
                 }
-            };
+                Err(error) => tracing::error!("call to {} not made: {error}", outbox.callee.name),
+            }
             drop((room, is_open));
         });
     }
 
+    /// Calls, again if necessary, and counts the result.
+    async fn called_until_final(&self, request: Request<Full<Bytes>>) {
+        let (name, mut wait) = (self.callee.name, MIN_RETRY);
+        loop {
+            let why = match self.called(request.clone()).await {
+                CallEnd::Success => {
+                    self.counts.succeeded.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                CallEnd::Unreachable(why) if self.unreachable == WhenUnreachable::Repeat => why,
+                CallEnd::Failure(why) | CallEnd::Unreachable(why) => {
+                    tracing::error!("call to {name} failed: {why}");
+                    self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            };
+            tracing::warn!("no response of {name}, next attempt in {wait:?}: {why}");
+            sleep(wait).await;
+            wait = wait.saturating_mul(2).min(MAX_RETRY);
+        }
+    }
+
     /// One call, until its response is complete.
-    async fn called(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    async fn called(&self, request: Request<Full<Bytes>>) -> CallEnd {
         let call = async {
             let response = self.client.request(request).await?;
             let status = response.status();
@@ -119,11 +181,12 @@ impl Outbox {
             let _ = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
             Ok::<_, legacy::Error>(status)
         };
-        let status = match timeout(self.longest, call).await {
-            Ok(status) => status?,
-            Err(_) => return Err(format!("no response within {:?}", self.longest).into()),
-        };
-        if status.is_success() { Ok(()) } else { Err(format!("status {status}").into()) }
+        match timeout(self.longest, call).await {
+            Ok(Ok(status)) if status.is_success() => CallEnd::Success,
+            Ok(Ok(status)) => CallEnd::Failure(format!("status {status}")),
+            Ok(Err(error)) => CallEnd::Unreachable(chain(&error)),
+            Err(_) => CallEnd::Failure(format!("no response within {:?}", self.longest)),
+        }
     }
 
     /// Waits until no call is open, at most this long; returns how many still are.
@@ -168,3 +231,9 @@ const CALLS: &str = "calls";
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
+
+/// The shortest and the longest wait before a call without a response is repeated.
+const MIN_RETRY: Duration = Duration::from_millis(200);
+const MAX_RETRY: Duration = Duration::from_secs(30);
+
+const KIB: u64 = 1_024;

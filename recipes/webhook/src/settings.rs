@@ -17,6 +17,7 @@ pub use variables::{Redaction, VARIABLES, Variable};
 use crate::access::{Access, Secret};
 use crate::limits::{Algorithm, Limits, UserLimit};
 use crate::storage::Storage;
+use crate::webhook::MAX_BODY_BYTES;
 use reader::{VariableReader, whole};
 use variables as var;
 
@@ -38,6 +39,8 @@ pub struct Settings {
     pub agent_calls: u64,
     /// How many more may be queued.
     pub agent_queue: u64,
+    /// The total size of all messages that are accepted and not answered.
+    pub agent_queue_bytes: u64,
     /// The time-out of one call.
     pub agent_longest: Duration,
     /// The time-out of a reply.
@@ -72,6 +75,9 @@ impl Settings {
             agent_url: reader.parsed(var::AGENT_URL, url)?,
             agent_calls: reader.parsed(var::AGENT_CALLS, |text| within(text, MOST_CALLS))?,
             agent_queue: reader.parsed(var::AGENT_QUEUE, |text| within(text, MOST_WAITING))?,
+            agent_queue_bytes: reader.parsed(var::AGENT_QUEUE_BYTES, |text| {
+                within(text, MOST_BYTES).filter(|bytes| *bytes >= MAX_BODY_BYTES as u64)
+            })?,
             agent_longest: reader.parsed(var::AGENT_TIMEOUT, milliseconds)?,
             reply_longest: reader.parsed(var::REPLY_TIMEOUT, milliseconds)?,
             grace: reader.parsed(var::GRACE, milliseconds)?,
@@ -198,6 +204,7 @@ const MOST_MS: u64 = 366 * 86_400_000;
 
 const MOST_CALLS: u64 = 10_000;
 const MOST_WAITING: u64 = 1_000_000;
+const MOST_BYTES: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Deserialize;
+use tidegate_proto::json::Object;
 
 /// A message that a user has sent to the bot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +34,11 @@ pub struct Message {
 /// # Ok::<(), tidegate_webhook::UpdateError>(())
 /// ```
 pub fn message_of(bytes: &[u8]) -> Result<Option<Message>, UpdateError> {
-    let Update { update_id, message } = serde_json::from_slice(bytes).map_err(UpdateError)?;
-    let Some(Received { from: Some(from), chat }) = message else { return Ok(None) };
+    let Object(Update { update_id, message }) =
+        serde_json::from_slice(bytes).map_err(UpdateError)?;
+    let Some(Object(Received { from: Some(Object(from)), chat: Object(chat) })) = message else {
+        return Ok(None);
+    };
     Ok(Some(Message { update_id, user: from.id, chat: chat.id }))
 }
 
@@ -57,13 +61,13 @@ impl std::error::Error for UpdateError {
 #[derive(Deserialize)]
 struct Update {
     update_id: i64,
-    message: Option<Received>,
+    message: Option<Object<Received>>,
 }
 
 #[derive(Deserialize)]
 struct Received {
-    from: Option<User>,
-    chat: Chat,
+    from: Option<Object<User>>,
+    chat: Object<Chat>,
 }
 
 #[derive(Deserialize)]

@@ -13,15 +13,17 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http_body_util::LengthLimitError;
 use serde_json::json;
+use tidegate::durable::{FileStore, OpenError};
 use tidegate::{Clock, MemoryStore, Store, SystemClock};
 use tidegate_proto::problem::{self, Problem};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::accepted::{AcceptedLedger, AcceptedMessage, MessageId, open_messages};
 use crate::access::Access;
 use crate::client::{TrustError, client};
 use crate::message_limiter::{Claimed, MessageLimiter};
-use crate::outbox::{Bounds, CallTarget, Outbox};
+use crate::outbox::{Bounds, CallPermit, CallTarget, Outbox, WhenUnreachable};
 use crate::settings::Settings;
 use crate::update::{Message, message_of};
 
@@ -37,6 +39,8 @@ struct Parts<S, C> {
     limiter: MessageLimiter<S, C>,
     agent: Outbox,
     chat: Outbox,
+    /// Where accepted messages are recorded; `None` in memory.
+    ledger: Option<AcceptedLedger>,
     grace: Duration,
     /// Every message that is being decided holds a receiver.
     deciding: watch::Sender<()>,
@@ -44,23 +48,39 @@ struct Parts<S, C> {
 
 impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
     /// A webhook with these settings; the limiter has their policy.
+    ///
+    /// Accepted messages are in memory: the end of the process loses those that were not dispatched.
     pub fn new(settings: &Settings, limiter: MessageLimiter<S, C>) -> Result<Self, TrustError> {
+        Self::with(settings, limiter, None)
+    }
+
+    fn with(
+        settings: &Settings,
+        limiter: MessageLimiter<S, C>,
+        ledger: Option<AcceptedLedger>,
+    ) -> Result<Self, TrustError> {
         let send_message = settings.send_message();
         let client = client([&settings.agent_url, &send_message])?;
         let agent = CallTarget { name: "the agent", address: settings.agent_url.clone() };
         let agent_bounds = Bounds {
             calls: settings.agent_calls,
             queue: settings.agent_queue,
+            bytes: settings.agent_queue_bytes,
             longest: settings.agent_longest,
         };
         let chat = CallTarget { name: "the chat API", address: send_message };
-        let chat_bounds =
-            Bounds { calls: MAX_REPLIES, queue: REPLY_QUEUE, longest: settings.reply_longest };
+        let chat_bounds = Bounds {
+            calls: MAX_REPLIES,
+            queue: REPLY_QUEUE,
+            bytes: MAX_REPLY_BYTES,
+            longest: settings.reply_longest,
+        };
         let parts = Parts {
             access: settings.access.clone(),
             limiter,
-            agent: Outbox::new(agent, client.clone(), agent_bounds),
-            chat: Outbox::new(chat, client, chat_bounds),
+            agent: Outbox::new((agent, client.clone()), agent_bounds, WhenUnreachable::Repeat),
+            chat: Outbox::new((chat, client), chat_bounds, WhenUnreachable::Fail),
+            ledger,
             grace: settings.grace,
             deciding: watch::Sender::new(()),
         };
@@ -84,7 +104,9 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
         let _ = timeout(*grace, deciding.closed()).await;
         let (messages, replies) = tokio::join!(agent.drained(*grace), chat.drained(*grace));
         if messages + replies > 0 {
-            tracing::error!(messages, replies, "stopped before all were delivered");
+            let is_recorded = self.parts.ledger.is_some();
+            let next = if is_recorded { "the next start sends them" } else { "they are lost" };
+            tracing::error!(messages, replies, "stopped before all were delivered: {next}");
         }
     }
 
@@ -99,44 +121,119 @@ impl<S: Store, C: Clock + Send + Sync + 'static> Webhook<S, C> {
         let Message { user, update_id, .. } = message;
         let checked = limiter.check(&message).await;
         if !checked.allowed {
-            tracing::info!(user, update_id, "rate limit reached");
-            self.reply_denied(&message).await;
+            if limiter.is_first_denial(&message).await {
+                tracing::info!(user, update_id, "rate limit reached");
+                self.reply_denied(&message).await;
+            }
             return done();
         }
-        let Some(room) = agent.permit().await else {
-            // Telegram resends it later. Until then its unit stays held.
+        let Some(room) = agent.permit(update.len()).await else {
+            if limiter.is_claimed(&checked).await {
+                return done();
+            }
+            limiter.release(checked).await;
             tracing::warn!(user, update_id, "message not accepted: the agent's queue is full");
             let detail = "the agent's queue is full; resend later";
             return problem(&Problem::reduced_capacity(detail));
         };
         let remaining = checked.remaining;
-        match limiter.claim(checked).await {
+        let id = MessageId::from(&message);
+        let claimed = match str::from_utf8(&update) {
+            Ok(text) => limiter.claim_noting(checked, &id.accepted(text)).await,
+            Err(_) => {
+                limiter.release(checked).await;
+                return plain(StatusCode::BAD_REQUEST, "the update is not UTF-8");
+            }
+        };
+        match claimed {
             Claimed::First => {
-                tracing::debug!(user, update_id, remaining, "dispatched");
-                let mut call = agent.post(update);
-                call.headers_mut().insert(IDEMPOTENCY_KEY, update_id.into());
-                agent.call(room, call);
+                tracing::debug!(user, update_id, remaining, "accepted");
+                self.dispatch(Some(room), AcceptedMessage { id, update }).await;
             }
             Claimed::Again => tracing::debug!(user, update_id, "duplicate update"),
+            Claimed::Released => {
+                let detail = "the message was released meanwhile; resend it";
+                return problem(&Problem::reduced_capacity(detail));
+            }
         }
         done()
+    }
+
+    /// Sends an accepted message to the agent, in the background, and records the response.
+    async fn dispatch(&self, room: Option<CallPermit>, message: AcceptedMessage) {
+        let Parts { agent, ledger, .. } = &*self.parts;
+        let AcceptedMessage { id, update } = message;
+        let mut call = agent.post(update);
+        call.headers_mut().insert(IDEMPOTENCY_KEY, id.update_id.into());
+        let ledger = ledger.clone();
+        let answered = async move {
+            if let Some(ledger) = ledger {
+                ledger.answered(id).await;
+            }
+        };
+        agent.call(room, call, answered).await;
     }
 
     /// Replies to the user in the background: Telegram gets its response whatever happens to the
     /// reply.
     async fn reply_denied(&self, message: &Message) {
         let Parts { chat, .. } = &*self.parts;
-        let Some(room) = chat.permit().await else {
+        let text = json!({ "chat_id": message.chat, "text": TOO_MANY }).to_string();
+        let Some(room) = chat.permit(text.len()).await else {
             tracing::warn!(
                 user = message.user,
                 "reply about the limit dropped: too many are queued"
             );
             return;
         };
-        let text = json!({ "chat_id": message.chat, "text": TOO_MANY }).to_string();
-        chat.call(room, chat.post(text.into()));
+        chat.call(Some(room), chat.post(text.into()), async {}).await;
     }
 }
+
+impl<C: Clock + Send + Sync + 'static> Webhook<FileStore, C> {
+    /// A webhook whose accepted messages are in the ledger of the limiter's engine. It sends those
+    /// to the agent that were accepted before and have no response yet, in their order.
+    ///
+    /// They are queued when this returns, ahead of new ones.
+    pub async fn resume(
+        settings: &Settings,
+        limiter: MessageLimiter<FileStore, C>,
+    ) -> Result<Self, ResumeError> {
+        let open = open_messages(limiter.engine()).map_err(ResumeError::Ledger)?;
+        let ledger = AcceptedLedger::new(limiter.engine().clone());
+        let webhook = Self::with(settings, limiter, Some(ledger)).map_err(ResumeError::Trust)?;
+        if !open.is_empty() {
+            tracing::info!(messages = open.len(), "sending what was accepted before the restart");
+        }
+        for message in open {
+            // Accepted is accepted, also where the settings allow fewer now.
+            let room = webhook.parts.agent.permit(message.update.len()).await;
+            webhook.dispatch(room, message).await;
+        }
+        Ok(webhook)
+    }
+}
+
+/// Why a webhook cannot continue.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ResumeError {
+    /// The ledger cannot be read.
+    Ledger(OpenError),
+    /// The system's certificates cannot be read.
+    Trust(TrustError),
+}
+
+impl fmt::Display for ResumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ledger(error) => write!(f, "RATE_LIMIT_STORE: {error}"),
+            Self::Trust(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ResumeError {}
 
 /// Handles one update.
 async fn receive<S, C>(
@@ -179,7 +276,7 @@ async fn read(body: Body) -> Result<Bytes, (StatusCode, &'static str)> {
     match timeout(MAX_BODY_TIME, to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if error.source().is_some_and(|error| error.is::<LengthLimitError>()) => {
-            Err((StatusCode::PAYLOAD_TOO_LARGE, "an update has at most 1 MiB"))
+            Err((StatusCode::PAYLOAD_TOO_LARGE, "an update has at most 512 KiB"))
         }
         Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the update is incomplete")),
         Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the update did not arrive within 10 s")),
@@ -225,8 +322,8 @@ pub const TOO_MANY: &str = "You've reached the message limit. Please try again l
 /// Lets the agent detect duplicates of an update, too.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Far more than any update needs.
-const MAX_BODY_BYTES: usize = 1 << 20;
+/// Far more than any update needs. It has to fit into an entry of the ledger.
+pub(crate) const MAX_BODY_BYTES: usize = 512 << 10;
 
 const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 
@@ -234,3 +331,4 @@ const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 /// 30 per second.
 const MAX_REPLIES: u64 = 16;
 const REPLY_QUEUE: u64 = 1_000;
+const MAX_REPLY_BYTES: u64 = 4 << 20;

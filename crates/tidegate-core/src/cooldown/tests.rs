@@ -49,3 +49,18 @@ fn cancel_and_refund_of_a_cooldown_return_nothing() {
     assert_eq!((limit.refund(&mut state, 3, now), limit.commit(&mut state, 3, 5, now)), (0, 5));
     assert_eq!(state, held);
 }
+
+#[test]
+fn voiding_ends_the_cooldown_that_was_begun_and_no_later_one() {
+    let limit = Cooldown::new(Duration::from_nanos(10)).unwrap();
+    let mut state = limit.fresh();
+    let at = Timestamp::from_nanos;
+    assert!(limit.hold(&mut state, 1, at(0)).is_allowed());
+    let first = state;
+    limit.void(&mut state, &first);
+    assert!(limit.hold(&mut state, 1, at(3)).is_allowed());
+    let second = state;
+    limit.void(&mut state, &first);
+    assert_eq!(state, second);
+    assert!(!limit.check(&mut state, 1, at(12)).is_allowed());
+}

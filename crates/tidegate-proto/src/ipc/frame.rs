@@ -2,6 +2,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::IpcError;
+use crate::json::Object;
 
 /// The maximum number of bytes after a frame's length.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
@@ -113,9 +114,9 @@ fn finish(mut frame: Vec<u8>) -> Result<Vec<u8>, IpcError> {
     }
 }
 
-/// Parses the text of a frame.
+/// Parses the text of a frame, which is an object.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, IpcError> {
-    serde_json::from_str(text).map_err(|error| {
+    serde_json::from_str(text).map(|Object(message)| message).map_err(|error| {
         // A parser of a message may stop before it has seen that the text is not JSON.
         match serde_json::from_str::<IgnoredAny>(text) {
             Ok(IgnoredAny) => IpcError::WrongShape { reason: short(&error) },

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::store::{HoldBound, Outage, RefundFailure, SettleFailure};
+use crate::store::{EnrolFailure, HoldBound, Outage, RefundFailure, SettleFailure};
 
 /// Why a request was not decided: it is invalid, or does not fit the policy.
 ///
@@ -31,6 +31,13 @@ pub enum CheckError {
     OtherRequest,
     /// The store has no room for another reservation or lease.
     TooManyHolds(HoldBound),
+    /// The store has as many keys as it may have.
+    TooManyKeys,
+    /// The request has no keys: it is banned, lacks an attribute of a key, or no rule matches.
+    NoKeys {
+        /// Why.
+        reason: Box<str>,
+    },
     /// A reservation needs a cost of at least 1.
     NothingToReserve,
     /// Requests of one decision must be of one domain.
@@ -46,6 +53,15 @@ pub enum CheckError {
 impl From<Outage> for CheckError {
     fn from(Outage: Outage) -> Self {
         Self::Outage
+    }
+}
+
+impl From<EnrolFailure> for CheckError {
+    fn from(failure: EnrolFailure) -> Self {
+        match failure {
+            EnrolFailure::NoRoom => Self::TooManyKeys,
+            EnrolFailure::Superseded | EnrolFailure::Outage => Self::Outage,
+        }
     }
 }
 
@@ -82,6 +98,8 @@ impl fmt::Display for CheckError {
             Self::TooManyHolds(bound) => {
                 write!(f, "{bound}, which is the maximum: try again later")
             }
+            Self::TooManyKeys => f.write_str("the store has as many keys as it may have"),
+            Self::NoKeys { reason } => write!(f, "the request has no keys: {reason}"),
             Self::NothingToReserve => f.write_str("a reservation needs a cost of at least 1"),
             Self::SeveralDomains => f.write_str("requests of one decision must be of one domain"),
             Self::NoOwnLimits => f.write_str("the policy does not accept limits from requests"),

@@ -23,6 +23,7 @@ pub struct Report {
     pub(super) denial: Option<Box<EarlyDenialReport>>,
     pub(super) is_allowed: bool,
     pub(super) is_outage: bool,
+    pub(super) is_repeat: bool,
     pub(super) hold: Option<NewHold>,
     /// Whether it covers several requests.
     pub(super) is_of_several: bool,
@@ -267,6 +268,13 @@ impl Report {
         self.is_outage
     }
 
+    /// Whether the [idempotency key](Request::idempotency_key) was used before, for the same request:
+    /// this is what it got then, and nothing was charged again.
+    #[must_use]
+    pub fn is_repeat(&self) -> bool {
+        self.is_repeat
+    }
+
     /// The id of the hold.
     #[must_use]
     pub fn hold(&self) -> Option<HoldId> {
@@ -308,6 +316,7 @@ impl Report {
             denial: None,
             is_allowed: true,
             is_outage: false,
+            is_repeat: false,
             hold: None,
             is_of_several: false,
             hits: Vec::new(),
@@ -318,8 +327,8 @@ impl Report {
     #[inline]
     pub(super) fn set(&mut self, decided: Result<Decided, DecideError>) -> Result<(), CheckError> {
         match decided {
-            Ok(Decided { is_allowed, hold, .. }) => {
-                self.is_allowed = is_allowed;
+            Ok(Decided { is_allowed, hold, is_repeat }) => {
+                (self.is_allowed, self.is_repeat) = (is_allowed, is_repeat);
                 self.hold = hold;
             }
             Err(DecideError::OtherBody) => return Err(CheckError::OtherRequest),
@@ -342,7 +351,7 @@ impl Report {
     /// Decides by the rules' `on_error`: one that denies is enough.
     pub(super) fn set_outage(&mut self) {
         self.decisions.clear();
-        self.hold = None;
+        (self.hold, self.is_repeat) = (None, false);
         self.is_allowed = true;
         self.is_outage = true;
         if let Some(index) = self.evaluated.iter().position(|it| self.denies_in_outage(it)) {

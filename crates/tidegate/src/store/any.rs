@@ -10,8 +10,8 @@ use tidegate_core::Timestamp;
 use super::file::{FileOptions, FileStore, OpenError};
 use super::memory::MemoryStore;
 use super::{
-    Adoption, Deciding, HoldId, NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled,
-    Settlement, StoredEdits, sealed,
+    Adoption, Deciding, EnrolFailure, HoldId, NowOrLater, Outage, Plan, RefundFailure,
+    SettleFailure, Settled, Settlement, StoredEdits, sealed,
 };
 use crate::any_limit::Decisions;
 use crate::clock::SystemClock;
@@ -95,6 +95,10 @@ impl sealed::Store for AnyStore {
 
     fn refund(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, RefundFailure>> {
         either!(self, it => it.refund(plan, times))
+    }
+
+    fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+        either!(self, it => it.enrol(plan, times))
     }
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {

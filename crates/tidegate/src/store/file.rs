@@ -15,8 +15,8 @@ use tidegate_core::Timestamp;
 use super::memory::{MemoryStore, Undo};
 use super::record::{Record, RoundRecord};
 use super::{
-    Adoption, Charge, Decided, Deciding, Durable, HoldId, NowOrLater, Outage, Plan, RefundFailure,
-    SettleFailure, Settled, Settlement, StoredEdits, sealed,
+    Adoption, Charge, Decided, Deciding, Durable, EnrolFailure, HoldId, NowOrLater, Outage, Plan,
+    RefundFailure, SettleFailure, Settled, Settlement, StoredEdits, sealed,
 };
 use crate::any_limit::{Decisions, Operation};
 use crate::cycle::Times;
@@ -483,6 +483,24 @@ impl sealed::Store for FileStore {
                 NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| units)?) }))
             }
             Err(unrefunded) => NowOrLater::Now(Err(unrefunded)),
+        }
+    }
+
+    fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+        let durability = self.durability(plan);
+        if durability == Durability::Memory {
+            return self.shared.memory.enrol(plan, times);
+        }
+        if self.is_failing(plan.note) {
+            return NowOrLater::Now(Err(EnrolFailure::Outage));
+        }
+        match self.shared.memory.enrol(plan, times).wait() {
+            // Also what was known before may not be durable yet.
+            Ok(new) => {
+                let durable = self.wait_durable(durability);
+                NowOrLater::Later(Box::pin(async move { Ok(durable.await.map(|()| new)?) }))
+            }
+            Err(failure) => NowOrLater::Now(Err(failure)),
         }
     }
 

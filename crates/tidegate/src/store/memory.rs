@@ -24,8 +24,9 @@ pub(crate) use journal::{
 pub(crate) use state_image::{NoSlotForState, StateImage};
 
 use super::{
-    Adoption, Charge, DecideError, Decided, Deciding, FreedQueues, HoldId, NewHold, NowOrLater,
-    Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, StoreBounds, sealed,
+    Adoption, Charge, DecideError, Decided, Deciding, EnrolFailure, FreedQueues, HoldId, NewHold,
+    NowOrLater, Outage, Plan, RefundFailure, SettleFailure, Settled, Settlement, StoreBounds,
+    sealed,
 };
 use crate::any_limit::{AnyLimit, Decisions, INLINE, Operation};
 use crate::cycle::Times;
@@ -267,6 +268,28 @@ impl MemoryStore {
         Ok(decided)
     }
 
+    /// Makes the keys of a plan known, and returns how many were not.
+    fn enrol_now(&self, plan: &Plan<'_>, times: Times) -> Result<u64, EnrolFailure> {
+        if self.in_force(plan).is_err() {
+            return Err(EnrolFailure::Superseded);
+        }
+        let mut tables = self.tables();
+        self.expire_holds(&mut tables, times);
+        let mut entry = JournalEntry::new(ActionKind::Enrol, times.now);
+        self.name_keys(&mut entry, plan);
+        let with = Some((&mut *tables, &mut entry));
+        let Ok(outcome) = self.decide_locked(plan, times, with, &mut Decisions::new()) else {
+            self.release_claims(plan);
+            return Err(EnrolFailure::Superseded);
+        };
+        if !outcome.is_allowed {
+            return Err(EnrolFailure::NoRoom);
+        }
+        entry.note = plan.note.map(Into::into);
+        self.record(&tables, entry);
+        Ok(outcome.units.iter().sum())
+    }
+
     /// The hold tables, locked.
     fn tables(&self) -> MutexGuard<'_, HoldTables> {
         lock(&self.tables)
@@ -396,6 +419,10 @@ impl sealed::Store for MemoryStore {
         NowOrLater::Now(
             self.refund_now(plan, times).map_err(|BodyMismatch| RefundFailure::OtherBody),
         )
+    }
+
+    fn enrol(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<u64, EnrolFailure>> {
+        NowOrLater::Now(self.enrol_now(plan, times))
     }
 
     fn forget(&self, plan: &Plan<'_>, times: Times) -> NowOrLater<'_, Result<bool, Outage>> {

@@ -700,7 +700,7 @@ fn small(index: usize) -> u8 {
 }
 
 /// By their numbers in a record.
-const KINDS: [ActionKind; 8] = [
+const KINDS: [ActionKind; 9] = [
     ActionKind::Check,
     ActionKind::Reserve,
     ActionKind::Commit,
@@ -709,6 +709,7 @@ const KINDS: [ActionKind; 8] = [
     ActionKind::Renew,
     ActionKind::Refund,
     ActionKind::Forget,
+    ActionKind::Enrol,
 ];
 
 /// By their numbers in a record.

@@ -330,3 +330,43 @@ pub(super) fn all_rules_are_held_or_none<S: Store>(make: Make<'_, S>) {
     assert_eq!(desk.at(12_000).left(ADA, "a"), 8, "the shortest time counts for all");
     assert_eq!(left(), (8, 4));
 }
+
+pub(super) fn voided_holds_leave_no_cooldown<S: Store>(make: Make<'_, S>) {
+    let policy = "[[rule]]\nname = \"gap\"\nkey = [\"user\"]\ncooldown = \"1m\"\n\
+                  [[rule]]\nname = \"r\"\nkey = [\"user\"]\nwindow = { max = 2, per = \"1h\" }\n\
+                  reserve_for = \"1h\"\n";
+    let desk = TestEngine::new(make, policy);
+    let void = |id| desk.engine.void(id).wait();
+    // A cancelled request did happen; a voided one did not.
+    let cancelled = desk.at(1).hold(ADA, 1);
+    desk.cancel(cancelled);
+    assert_eq!(desk.check(ADA, 1).rule(), Some("gap"));
+    let id = desk.at(60_001).hold(ADA, 1);
+    assert_eq!(desk.left(ADA, "r"), 1);
+    void(id).unwrap();
+    assert_eq!(desk.left(ADA, "r"), 2);
+    // The same again changes nothing, and neither does the other one of both.
+    let kept = desk.hold(ADA, 1);
+    assert_eq!((void(id), void(cancelled), desk.engine.cancel(id).wait()), (Ok(0), Ok(0), Ok(0)));
+    assert!(!desk.allows(ADA, 1));
+    // A cooldown that a later request began stays.
+    let later = desk.at(120_001).hold(ADA, 1);
+    void(kept).unwrap();
+    assert_eq!(desk.check(ADA, 1).rule(), Some("gap"));
+    assert_eq!(desk.at(180_001).commit(later, 1), 1);
+    assert_eq!(void(later), Err(SettleError::Committed { units: 1 }));
+    assert_eq!(desk.left(ADA, "r"), 1);
+}
+
+pub(super) fn repeats_are_reported<S: Store>(make: Make<'_, S>) {
+    let desk = TestEngine::new(make, &rule("window = { max = 3, per = \"1h\" }"));
+    let request = Request::new("default", ADA).idempotency_key("one");
+    let first = desk.engine.reserve(&request).wait().unwrap();
+    assert!(first.is_allowed() && !first.is_repeat());
+    let again = desk.engine.reserve(&request).wait().unwrap();
+    assert!(again.is_allowed() && again.is_repeat());
+    assert_eq!(first.hold(), again.hold());
+    assert!(!desk.check(ADA, 1).is_repeat());
+    let denied = desk.engine.check(&Request::new("default", ADA).cost(9).idempotency_key("two"));
+    assert!(!denied.wait().unwrap().is_repeat(), "a denial is not cached");
+}

@@ -170,3 +170,61 @@ pub(super) fn calendars_can_be_changed<S: Store>(make: Make<'_, S>) {
         }
     }
 }
+
+pub(super) fn enrolled_keys_carry_over<S: Store>(make: Make<'_, S>) {
+    for (carry, after_three) in [(", carry = \"all\"", 12), (", carry = 5", 8)] {
+        let limit = rule(&format!(
+            "quota = {{ max = 3, per = \"round\"{carry} }}\ncost = {{ by = \"tier\", \"1..\" = 1 }}"
+        ));
+        let desk = TestEngine::new(make, &limit);
+        let enrol = |user| desk.engine.enrol(&Request::new("default", user)).wait().unwrap();
+        let close = || desk.engine.close_round("default").wait().unwrap();
+        // A peek makes no key known.
+        assert_eq!(desk.left(ADA, "r"), 3, "{carry}");
+        // It needs no attribute for the cost.
+        let first = enrol(ADA);
+        assert_eq!((first.enrolled, first.known, first.without_carry), (1, 0, 0), "{carry}");
+        assert_eq!(desk.left(ADA, "r"), 3, "nothing is charged: {carry}");
+        for _ in 0..2 {
+            close();
+            let again = enrol(ADA);
+            assert_eq!((again.enrolled, again.known), (0, 1), "{carry}");
+        }
+        close();
+        assert_eq!(desk.left(ADA, "r"), after_three, "{carry}");
+        assert_eq!(desk.left(BOB, "r"), 3, "not enrolled: {carry}");
+        assert_eq!(enrol(BOB).enrolled, 1);
+        close();
+        assert_eq!(desk.left(BOB, "r"), 6, "from its enrolment on: {carry}");
+        // A key that is on hold is known.
+        let cy = &[("user", "cy"), ("tier", "1")];
+        let hold = desk.hold(cy, 1);
+        assert_eq!(enrol(cy).known, 1);
+        desk.cancel(hold);
+        assert_eq!(desk.left(cy, "r"), 3);
+    }
+}
+
+pub(super) fn enrolling_leaves_other_limits_alone<S: Store>(make: Make<'_, S>) {
+    let policy = "[[rule]]\nname = \"tokens\"\nkey = [\"user\"]\n\
+                  quota = { max = 2, per = \"round\", carry = \"all\" }\n\
+                  [[rule]]\nname = \"cap\"\nkey = [\"user\"]\nquota = { max = 1, per = \"round\" }\n\
+                  [[rule]]\nname = \"gap\"\nkey = [\"user\"]\ncooldown = \"1m\"\n";
+    let desk = TestEngine::new(make, policy);
+    let enrol = |attributes| desk.engine.enrol(&Request::new("default", attributes)).wait();
+    let done = enrol(ADA).unwrap();
+    assert_eq!((done.enrolled, done.known, done.without_carry), (1, 0, 2));
+    assert!(desk.allows(ADA, 1), "neither cap nor cooldown is charged");
+    assert_eq!((desk.left(ADA, "tokens"), desk.left(ADA, "cap")), (1, 0));
+    // A request without a key has nothing to make known.
+    let missing = enrol(&[]).unwrap_err();
+    assert_eq!(
+        missing.to_string(),
+        "the request has no keys: rule `tokens` needs the attribute `user`"
+    );
+    let elsewhere = desk.engine.enrol(&Request::new("elsewhere", ADA)).wait().unwrap();
+    assert_eq!((elsewhere.enrolled, elsewhere.without_carry), (0, 0));
+    // An edit of the rule is no new enrolment.
+    desk.edit(&policy.replace("max = 2", "max = 5"));
+    assert_eq!(enrol(ADA).unwrap().known, 1);
+}

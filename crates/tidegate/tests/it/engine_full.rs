@@ -298,3 +298,30 @@ fn slots_are_free_again_after_an_edit_of_a_rule_with_patterns() {
         assert_eq!(others, 4, "{limit}");
     }
 }
+
+/// A key is known afterwards, or the caller gets an error: it never only looks known.
+#[test]
+fn a_full_table_enrols_no_key() {
+    for when_full in ["allow", "deny", "share"] {
+        let rules = "[[rule]]\nname = \"r\"\nkey = [\"user\"]\n\
+                     quota = { max = 1, per = \"round\", carry = \"all\" }";
+        let (engine, _) = engine(when_full, rules);
+        let enrol = |user: &str| {
+            let attributes = [("user", user)];
+            engine.enrol(&Request::new("default", &attributes)).wait()
+        };
+        let users: Vec<String> = (0..40).map(|number| format!("user-{number}")).collect();
+        let known: Vec<&String> = users.iter().filter(|user| enrol(user).is_ok()).collect();
+        assert_eq!(known.len(), engine.len(), "{when_full}");
+        assert!((1..40).contains(&known.len()), "{when_full}");
+        engine.close_round("default").wait().unwrap();
+        for user in &users {
+            let attributes = [("user", user.as_str())];
+            let peek = engine.peek(&Request::new("default", &attributes)).wait().unwrap();
+            match enrol(user) {
+                Ok(done) => assert_eq!((done.known, peek.remaining()), (1, Some(2))),
+                Err(error) => assert_eq!(error, tidegate::CheckError::TooManyKeys),
+            }
+        }
+    }
+}

@@ -258,3 +258,27 @@ fn quotas_deny_in_an_outage_by_default() {
         assert!(in_outage.iter().all(|it| *it == is_allowed), "{limit}");
     }
 }
+
+/// A reservation that an outage undoes was never made: it leaves no cooldown.
+#[test]
+fn undone_reservations_leave_no_cooldown() {
+    let policy = "[[rule]]\nname = \"gap\"\nkey = [\"user\"]\ncooldown = \"1h\"\n\
+                  [[rule]]\nname = \"tokens\"\nkey = [\"user\"]\nquota = { max = 5, per = \"day\" }\n";
+    let disk = CrashDisk::new();
+    let store = FileOptions::default().fill_ahead(100).open_on(Arc::new(disk.clone())).unwrap();
+    let clock = ManualClock::new(Timestamp::from_secs(1_000_000));
+    let engine = Engine::with_store(Policy::from_toml(policy).unwrap(), store, clock);
+    let reserve = |user: &str| {
+        let attributes = [("user", user)];
+        engine.reserve(&Request::new("default", &attributes)).wait().unwrap()
+    };
+    disk.set_full(true);
+    let users: Vec<String> = (0..50).map(|number| format!("user-{number}")).collect();
+    let failed = users.iter().find(|user| reserve(user).is_outage());
+    let failed = failed.expect("the disk is full");
+    disk.set_full(false);
+    engine.file_store().wait_until_it_works();
+    let report = reserve(failed);
+    assert!(report.is_allowed(), "{report:?}");
+    assert!(!reserve(failed).is_allowed(), "this one has begun a cooldown");
+}

@@ -283,3 +283,55 @@ fn a_reset_helps_a_quota_that_was_charged_in_the_future() {
     assert_eq!(engine.forget(&ada).wait(), Ok(true));
     assert!(engine.check(&ada).wait().unwrap().is_allowed());
 }
+
+const TOKENS: &str = "[[rule]]\nname = \"tokens\"\nkey = [\"user\"]\n\
+                      quota = { max = 2, per = \"round\", carry = \"all\" }";
+
+/// The enrolment is in the log: a key that never requested anything is known after a crash.
+#[test]
+fn enrolments_survive_a_restart_and_are_written_once() {
+    let disk = CrashDisk::new();
+    let open = || {
+        let store = FileOptions::default().open_on(Arc::new(disk.clone())).unwrap();
+        Engine::with_store(Policy::from_toml(TOKENS).unwrap(), store, ManualClock::default())
+    };
+    let ada = Request::new("default", &[("user", "ada")]);
+    let engine = open();
+    for (number, enrolled) in [(1, 1), (2, 0)] {
+        let note = format!("number {number}");
+        let done = engine.enrol(&ada.note(&note)).wait().unwrap();
+        assert_eq!((done.enrolled, done.known), (enrolled, 1 - enrolled));
+    }
+    engine.close_round("default").wait().unwrap();
+    drop(engine);
+    let engine = open();
+    assert_eq!(engine.enrol(&ada).wait().unwrap().known, 1);
+    engine.close_round("default").wait().unwrap();
+    assert_eq!(engine.peek(&ada).wait().unwrap().remaining(), Some(6));
+    engine.file_store().take_snapshot().unwrap();
+    drop(engine);
+    assert_eq!(open().peek(&ada).wait().unwrap().remaining(), Some(6));
+    let enrolled: Vec<LedgerEntry> =
+        entries(&disk).into_iter().filter(|entry| entry.what == EntryKind::Enrol).collect();
+    let [entry] = &*enrolled else { panic!("written once: {enrolled:?}") };
+    assert_eq!((&*entry.domain, entry.note.as_deref()), ("default", Some("number 1")));
+    assert!(entry.bookings.is_empty() && entry.hold.is_none());
+}
+
+/// The note of a commit is written with it, and only the first time.
+#[test]
+fn a_repeated_commit_writes_no_note() {
+    let disk = CrashDisk::new();
+    let engine = open(&disk, 1 << 30);
+    let ada = Request::new("default", &[("user", "ada")]);
+    let hold = engine.reserve(&ada).wait().unwrap().hold().unwrap();
+    for note in ["first", "again"] {
+        let done = engine.commit_report_noting(hold, None, note).wait().unwrap();
+        assert_eq!((done.charged, done.is_repeat), (1, note == "again"));
+    }
+    let hold = engine.reserve(&ada).wait().unwrap().hold().unwrap();
+    engine.void_noting(hold, "never happened").wait().unwrap();
+    engine.sync().wait().unwrap();
+    let notes: Vec<_> = entries(&disk).into_iter().filter_map(|entry| entry.note).collect();
+    assert_eq!(notes.iter().map(|note| &**note).collect::<Vec<_>>(), ["first", "never happened"]);
+}

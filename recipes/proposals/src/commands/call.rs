@@ -45,7 +45,8 @@ pub(super) enum DeskRequest {
     Vote { id: String, vote: String },
     Round { round: u64 },
     Tally,
-    Proposals { status: Option<String> },
+    Enrol { governor: String, secret: String },
+    Proposals { status: Option<String>, governor: Option<String> },
     Window,
     Balances,
     Audit { governor: Option<String> },
@@ -118,9 +119,17 @@ fn call(request: &DeskRequest, after: u64) -> HttpCall {
         }
         DeskRequest::Round { round } => post("/v1/rounds".into(), Some(json!({ "round": round }))),
         DeskRequest::Tally => post("/v1/tally".into(), None),
-        DeskRequest::Proposals { status: None } => get("/v1/proposals".into()),
-        DeskRequest::Proposals { status: Some(status) } => {
-            get(format!("/v1/proposals?status={}", plain(status)))
+        DeskRequest::Enrol { governor, secret } => {
+            let body = json!({ "governor": governor, "secret": secret });
+            post("/v1/governors".into(), Some(body))
+        }
+        DeskRequest::Proposals { status, governor } => {
+            let filter = |(name, value): (&str, &Option<String>)| {
+                value.as_ref().map(|value| format!("{name}={}", plain(value)))
+            };
+            let filters = [("status", status), ("governor", governor)].map(filter);
+            let filters: Vec<String> = filters.into_iter().flatten().collect();
+            get(format!("/v1/proposals?{}", filters.join("&")))
         }
         DeskRequest::Window => get("/v1/window".into()),
         DeskRequest::Balances => get("/v1/balances".into()),

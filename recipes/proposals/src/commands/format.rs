@@ -17,6 +17,7 @@ pub(super) fn text(request: &DeskRequest, response: &Value) -> String {
         DeskRequest::Round { .. } | DeskRequest::Window => window(&mut out, response),
         DeskRequest::Tally => tally(&mut out, response),
         DeskRequest::Proposals { .. } => each(&mut out, &response["proposals"], proposal),
+        DeskRequest::Enrol { .. } => balance(&mut out, response),
         DeskRequest::Balances => each(&mut out, &response["balances"], balance),
         DeskRequest::Audit { .. } => each(&mut out, &response["events"], event),
     };

@@ -1,11 +1,13 @@
 //! From a draft to a proposal that its governor can confirm.
 
 use std::pin::pin;
+use std::sync::PoisonError;
 
 use tidegate::{CheckError, Request, WaitError};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{Desk, Parts};
+use super::{Desk, HoldEnd, Parts};
 use crate::limits::{ACT, DOMAIN, GOVERNOR, INTERPRETER, PROPOSE, TIER, denial};
 use crate::note::Note;
 use crate::problem::DeskError;
@@ -16,13 +18,23 @@ impl Desk {
     /// Submits a proposal: holds its tokens, waits in the queue for the interpreter, and interprets
     /// it.
     ///
-    /// Dropping the future cancels it: the tokens are released, and the queue moves up.
+    /// Dropping the future changes nothing: the proposal goes on by itself, and its governor finds
+    /// it among the [proposals](Self::proposals).
     pub async fn propose(&self, governor: &str, draft: Draft) -> Result<Proposal, DeskError> {
         check(&draft)?;
         let (desk, governor) = (self.clone(), governor.to_owned());
-        // In its own task, so that it cannot be cancelled between the reservation and its guard.
-        let submitting = tokio::spawn(async move { desk.submitted(governor, draft).await });
-        let submitted = submitting.await.unwrap_or(Err(DeskError::Outage))?;
+        let guard = self.parts.interpreting.subscribe();
+        // In its own task: the slot belongs to the call of the interpreter, not to the client.
+        let proposing = tokio::spawn(async move {
+            let proposed = desk.proposed(governor, draft).await;
+            drop(guard);
+            proposed
+        });
+        proposing.await.unwrap_or(Err(DeskError::Outage))
+    }
+
+    async fn proposed(self, governor: String, draft: Draft) -> Result<Proposal, DeskError> {
+        let submitted = self.submitted(governor, draft).await?;
         match submitted.while_held(submitted.interpreted()).await {
             Ok(interpretation) => submitted.accepted(interpretation).await,
             Err(failed) => Err(submitted.failed(failed).await),
@@ -36,7 +48,12 @@ impl Desk {
         let text = note.to_text();
         let attributes = [(GOVERNOR, governor.as_str()), (TIER, &tier), (ACT, PROPOSE)];
         let request = Request::new(DOMAIN, &attributes).note(&text);
-        let report = self.parts.engine.reserve(&request).await.map_err(|error| match error {
+        let (window, reserved) = {
+            // The window does not close meanwhile.
+            let _state = self.state();
+            (self.window_number(), self.parts.engine.reserve(&request))
+        };
+        let report = reserved.await.map_err(|error| match error {
             CheckError::CostNotCovered { .. } => DeskError::invalid(error.to_string()),
             _ => DeskError::Outage,
         })?;
@@ -47,12 +64,13 @@ impl Desk {
         let mut state = self.state();
         state.apply(Fact::held(FactKind::Reserve, hold, Some(note)));
         state.set_expiry(id, report.expires());
+        state.set_submitted_in(id, window);
         drop(state);
         Ok(Submitted { desk: self, id, governor, draft, is_over: false })
     }
 }
 
-/// A proposal that is being interpreted. Dropping it cancels it.
+/// A proposal that is being interpreted. Dropping it voids it.
 struct Submitted {
     desk: Desk,
     id: ProposalId,
@@ -66,7 +84,16 @@ impl Submitted {
     /// Waits in the queue for a slot of the interpreter, and calls it.
     async fn interpreted(&self) -> Result<Interpretation, DeskError> {
         let Parts { engine, interpreter, .. } = &*self.desk.parts;
-        let slot = engine.acquire(&Request::new(INTERPRETER, &[]), None).await;
+        let cancelled = self.enter_queue();
+        let request = Request::new(INTERPRETER, &[]);
+        let slot = tokio::select! {
+            slot = engine.acquire(&request, None) => slot,
+            _ = cancelled => return Err(gone()),
+        };
+        // From here on it is a call, which its governor cannot stop any more.
+        if self.desk.leave_queue(self.id).is_none() {
+            return Err(gone());
+        }
         let _slot = slot.map_err(|error| {
             let reason = match error {
                 WaitError::QueueFull => "the interpreter's queue is full",
@@ -77,7 +104,20 @@ impl Submitted {
         interpreter.interpret((self.id, &self.governor), &self.draft).await
     }
 
-    /// Renews the hold on the tokens while the work runs.
+    /// Enters the queue. The result is ready when the proposal is taken out of it.
+    fn enter_queue(&self) -> oneshot::Receiver<()> {
+        let (sender, cancelled) = oneshot::channel();
+        // It may have been cancelled before; then the sender is dropped here.
+        let state = self.desk.state();
+        if state.get(self.id).is_some_and(|known| known.status == Status::Interpreting) {
+            let queued = &self.desk.parts.queued;
+            queued.lock().unwrap_or_else(PoisonError::into_inner).insert(self.id, sender);
+        }
+        cancelled
+    }
+
+    /// Renews the hold on the tokens while the work runs. The work always runs to its end: a call
+    /// of the interpreter keeps its slot also when its proposal is cancelled.
     async fn while_held(
         &self,
         work: impl Future<Output = Result<Interpretation, DeskError>>,
@@ -87,7 +127,11 @@ impl Submitted {
         loop {
             match timeout(every, &mut work).await {
                 Ok(done) => return done,
-                Err(_) => self.renew().await?,
+                Err(_) => {
+                    if let Err(gone) = self.renew().await {
+                        return work.await.and(Err(gone));
+                    }
+                }
             }
         }
     }
@@ -125,8 +169,10 @@ impl Submitted {
 
     /// Without an interpretation the tokens are released, and the ledger records the reason.
     async fn failed(mut self, failed: DeskError) -> DeskError {
-        let DeskError::NotInterpreted { reason, .. } = &failed else { return failed };
-        let cancelled = self.cancel_hold(reason);
+        let DeskError::NotInterpreted { status, reason } = &failed else { return failed };
+        // One that failed by no fault of its governor leaves no cooldown.
+        let end = if *status >= 500 { HoldEnd::Void } else { HoldEnd::Cancel };
+        let cancelled = self.cancel_hold((end, reason));
         match cancelled {
             Some(result) => match result.await {
                 Ok(_) => failed,
@@ -138,21 +184,22 @@ impl Submitted {
 
     fn cancel_hold(
         &mut self,
-        reason: &str,
+        (end, reason): (HoldEnd, &str),
     ) -> Option<tidegate::NowOrLater<'_, Result<u64, tidegate::SettleError>>> {
         self.is_over = true;
         let mut state = self.desk.state();
         let is_open = state.get(self.id).is_some_and(|known| known.status.is_pending());
         // If not, they are already released; in an outage they are released when they expire.
-        if is_open { self.desk.cancel_hold(&mut state, self.id, reason).ok() } else { None }
+        if is_open { self.desk.cancel_hold(&mut state, self.id, (end, reason)).ok() } else { None }
     }
 }
 
 impl Drop for Submitted {
     fn drop(&mut self) {
+        drop(self.desk.leave_queue(self.id));
         if !self.is_over {
             // It is applied and written in order. Waiting until it is durable is not needed.
-            drop(self.cancel_hold(DISCONNECTED));
+            drop(self.cancel_hold((HoldEnd::Void, STOPPED)));
         }
     }
 }
@@ -175,6 +222,6 @@ fn gone() -> DeskError {
     )
 }
 
-const DISCONNECTED: &str = "its governor disconnected before it was interpreted";
+const STOPPED: &str = "the desk failed or stopped before it was interpreted";
 
 const MAX_TEXT_BYTES: usize = 4_096;

@@ -1,17 +1,18 @@
 //! The start of the desk: reads the ledger, and finishes what was interrupted.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 use tidegate::durable::{FileOptions, OpenError};
 use tidegate::policy::PolicyErrors;
-use tidegate::{CheckError, Clock, Engine, Outage, Request, SettleError, SystemClock};
+use tidegate::{CheckError, Clock, Engine, Outage, SettleError, SystemClock};
+use tokio::sync::watch;
 
-use super::{Desk, Parts, Settings, SharedClock};
+use super::{Desk, HoldEnd, Parts, Settings, SharedClock};
 use crate::client::TrustError;
 use crate::interpreter::Interpreter;
-use crate::limits::{DOMAIN, GOVERNOR, TIER, TOKENS_PER_WINDOW};
-use crate::note::{Note, NoteError};
+use crate::note::NoteError;
 use crate::problem::DeskError;
 use crate::proposal::Status;
 use crate::state::{Fact, FactKind, State};
@@ -44,9 +45,18 @@ impl Desk {
         let engine = Engine::with_store(policy, store, Arc::clone(&clock));
         // Holds that have expired are in the ledger before it is read.
         engine.tick();
-        let (state, closing) = (Mutex::new(State::default()), Mutex::new(()));
-        let parts =
-            Parts { engine, clock, governors, limits, interval, interpreter, state, closing };
+        let parts = Parts {
+            engine,
+            clock,
+            governors: RwLock::new(governors),
+            limits,
+            interval,
+            interpreter,
+            state: Mutex::new(State::default()),
+            queued: Mutex::new(HashMap::new()),
+            interpreting: watch::Sender::new(()),
+            closing: Mutex::new(()),
+        };
         let desk = Self { parts: Arc::new(parts) };
         desk.read_ledger()?;
         desk.enrol_all()?;
@@ -67,38 +77,12 @@ impl Desk {
         Ok(())
     }
 
-    /// Makes every governor known to the engine, so that each gets tokens from the same window on,
-    /// whether or not they propose: it holds a token and releases it.
-    fn enrol_all(&self) -> Result<(), StartError> {
-        let Parts { engine, governors, .. } = &*self.parts;
-        let mut state = self.state();
-        for governor in governors.names() {
-            if state.is_enrolled(governor) {
-                continue;
-            }
-            let note = Note::Enrolled { governor: governor.into(), tokens: TOKENS_PER_WINDOW };
-            let (text, attributes) = (note.to_text(), [(GOVERNOR, governor), (TIER, "1")]);
-            let report = engine.reserve(&Request::new(DOMAIN, &attributes).note(&text)).wait();
-            let hold = report.map_err(StartError::Enrol)?.hold().ok_or(StartError::Outage)?;
-            state.apply(Fact::held(FactKind::Reserve, hold, Some(note)));
-        }
-        for hold in state.open_enrolments() {
-            let note = Note::Cancelled { reason: "enrolled".into() };
-            match engine.cancel_noting(hold, &note.to_text()).wait() {
-                Ok(_) | Err(SettleError::Gone | SettleError::Committed { .. }) => {}
-                Err(_) => return Err(StartError::Outage),
-            }
-            state.apply(Fact::held(FactKind::Cancel, hold, Some(note)));
-        }
-        Ok(())
-    }
-
     /// Cancels proposals whose interpretation was interrupted; those that wait for confirmation get
     /// the full time again.
     fn resume_proposals(&self) -> Result<(), StartError> {
         let pending = |status| self.proposals_that_are(status);
         for id in pending(Status::Interpreting) {
-            let cancelled = self.cancel_hold(&mut self.state(), id, RESTARTED);
+            let cancelled = self.cancel_hold(&mut self.state(), id, (HoldEnd::Void, RESTARTED));
             match cancelled {
                 Ok(result) => drop(result.wait().map_err(|_| StartError::Outage)?),
                 Err(DeskError::Conflict(_)) => {}
@@ -150,6 +134,8 @@ pub enum StartError {
     },
     /// A governor could not be enrolled.
     Enrol(CheckError),
+    /// A governor of the ledger does not fit the settings.
+    Governor(String),
     /// The disk accepts no writes.
     Outage,
 }
@@ -165,6 +151,7 @@ impl fmt::Display for StartError {
                 "entry {number} of the ledger cannot be parsed: {error}. Was it written by a \
                  newer version?"
             ),
+            Self::Governor(why) => write!(f, "a governor of the ledger: {why}"),
             Self::Enrol(error) => write!(f, "a governor cannot be enrolled: {error}"),
             Self::Outage => Outage.fmt(f),
         }

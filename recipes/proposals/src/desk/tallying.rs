@@ -2,6 +2,8 @@
 
 use std::sync::PoisonError;
 
+use tidegate::NowOrLater;
+
 use super::{Desk, Parts, Window};
 use crate::limits::{DOMAIN, TOKENS_PER_WINDOW};
 use crate::note::Note;
@@ -44,8 +46,9 @@ impl Desk {
     /// First writes the result and its consequences, then applies them. An interrupted tally is
     /// finished by the next one.
     fn tally_now(&self) -> Result<Tally, DeskError> {
-        let Parts { closing, governors, interval, .. } = &*self.parts;
+        let Parts { closing, interval, .. } = &*self.parts;
         let _closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
+        let governors = self.parts.governors.read().unwrap_or_else(PoisonError::into_inner).clone();
         let (tally, noted) = {
             let mut state = self.state();
             if let Some(unfinished) = state.unfinished() {
@@ -59,7 +62,7 @@ impl Desk {
                     );
                     return Err(DeskError::Conflict(why));
                 }
-                let tally = Tally::count(self.window_number(), state.ballot(), governors);
+                let tally = Tally::count(self.window_number(), state.ballot(), &governors);
                 let noted = self.noted(&mut state, Note::Tallied(tally.clone()))?;
                 (tally, Some(noted))
             }
@@ -90,10 +93,17 @@ impl Desk {
             }
             let tokens = TOKENS_PER_WINDOW;
             let note = Note::WindowClosed { window, proposals_per_window, tokens };
-            let closed = engine.close_round_noting(DOMAIN, &note.to_text());
+            let closed = {
+                // Submissions and confirmations are in one window or in the other.
+                let mut state = self.state();
+                let closed = engine.close_round_noting(DOMAIN, &note.to_text());
+                if matches!(closed, NowOrLater::Now(Err(_))) {
+                    return Err(DeskError::Outage);
+                }
+                state.apply(Fact { kind: FactKind::WindowClosed, hold: None, note: Some(note) });
+                closed
+            };
             closed.wait().map_err(|_| DeskError::Outage)?;
-            let fact = Fact { kind: FactKind::WindowClosed, hold: None, note: Some(note) };
-            self.state().apply(fact);
             tracing::info!(window, "governance window closed");
         }
         Ok(())

@@ -1,13 +1,14 @@
 //! Views: proposals, balances, the window, the log.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 use tidegate::{Decision, Request};
+use tokio::time::timeout;
 
 use super::{Desk, Parts};
 use crate::audit::{Audit, Page};
-use crate::governors::Governors;
 use crate::limits::{ACT, CAP, COOLDOWN, DOMAIN, GOVERNOR, PROPOSE, TIER, TOKENS};
 use crate::problem::DeskError;
 use crate::proposal::{Proposal, ProposalId, Status};
@@ -52,11 +53,14 @@ impl Desk {
         self.state().get(id).cloned().ok_or(DeskError::NoSuchProposal)
     }
 
-    /// Proposals with this status, or all; of final ones the latest.
+    /// Proposals with this status and of this governor, or all; of final ones the latest.
     #[must_use]
-    pub fn proposals(&self, status: Option<Status>) -> Vec<Proposal> {
+    pub fn proposals(&self, status: Option<Status>, governor: Option<&str>) -> Vec<Proposal> {
         let state = self.state();
-        let is_wanted = |it: &&Proposal| status.is_none_or(|status| it.status == status);
+        let is_wanted = |it: &&Proposal| {
+            status.is_none_or(|status| it.status == status)
+                && governor.is_none_or(|governor| it.governor == governor)
+        };
         let latest = state.proposals().rev().filter(is_wanted).take(MOST_LISTED);
         let mut listed: Vec<_> = latest.cloned().collect();
         listed.reverse();
@@ -65,10 +69,11 @@ impl Desk {
 
     /// The balance of each governor, by the engine.
     pub fn balances(&self) -> Result<Vec<Balance>, DeskError> {
-        self.parts.governors.names().map(|name| self.balance(name)).collect()
+        self.governors().iter().map(|name| self.balance(name)).collect()
     }
 
-    fn balance(&self, governor: &str) -> Result<Balance, DeskError> {
+    /// What a governor has left.
+    pub(super) fn balance(&self, governor: &str) -> Result<Balance, DeskError> {
         let attributes = [(GOVERNOR, governor), (TIER, "1"), (ACT, PROPOSE)];
         let report = self.parts.engine.peek(&Request::new(DOMAIN, &attributes)).wait();
         let report = report.map_err(|_| DeskError::Outage)?;
@@ -85,9 +90,9 @@ impl Desk {
 
     /// The open window.
     pub fn window(&self) -> Result<Window, DeskError> {
-        let Parts { governors, interval, .. } = &*self.parts;
-        let any_governor = governors.names().next().unwrap_or_default();
-        let proposals_per_window = self.balance(any_governor)?.proposals_per_window;
+        let Parts { interval, .. } = &*self.parts;
+        let any_governor = self.governors().into_iter().next().unwrap_or_default();
+        let proposals_per_window = self.balance(&any_governor)?.proposals_per_window;
         let state = self.state();
         let rounds = state.rounds();
         Ok(Window {
@@ -116,12 +121,6 @@ impl Desk {
         }
     }
 
-    /// The governors and their secrets.
-    #[must_use]
-    pub fn governors(&self) -> &Governors {
-        &self.parts.governors
-    }
-
     /// Whether the disk accepts writes.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
@@ -131,6 +130,15 @@ impl Desk {
     /// Cancels the waits for the interpreter, because the desk stops.
     pub fn close(&self) {
         self.parts.engine.close();
+    }
+
+    /// Waits until no proposal is being interpreted, at most this long. Those that are left are
+    /// voided by the end of the process, or by the next start.
+    pub async fn finish(&self, max_wait: Duration) {
+        if timeout(max_wait, self.parts.interpreting.closed()).await.is_err() {
+            let calls = self.parts.interpreting.receiver_count();
+            tracing::warn!(calls, "stopped with calls of the interpreter in flight");
+        }
     }
 }
 

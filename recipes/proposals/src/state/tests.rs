@@ -63,6 +63,8 @@ fn facts_add_up_to_a_proposal() {
     let closed = ClosedWindow { window: 1, proposals_per_window: 3 };
     assert_eq!(state.windows().collect::<Vec<_>>(), [&closed]);
     assert_eq!(get(&state, 2).status, Status::Interpreting);
+    state.apply(proposed(3));
+    assert_eq!((get(&state, 2).submitted_in, get(&state, 3).submitted_in), (1, 2));
 }
 
 #[test]
@@ -95,12 +97,13 @@ fn released_proposals_are_final() {
 
 #[test]
 fn enrolling_is_no_proposal() {
-    let note = Note::Enrolled { governor: "ada".into(), tokens: 2 };
-    let mut state = sum([Fact::held(FactKind::Reserve, hold(1), Some(note))]);
-    assert!(state.is_enrolled("ada") && !state.is_enrolled("bob"));
-    assert_eq!(state.open_enrolments(), [hold(1)]);
-    state.apply(Fact::held(FactKind::Expire, hold(1), None));
-    assert!(state.is_enrolled("ada") && state.open_enrolments().is_empty());
+    let enrolled = |governor: &str, secret: Option<&str>| {
+        let secret_sha256 = secret.map(Into::into);
+        Fact::enrolled(Note::Enrolled { governor: governor.into(), tokens: 2, secret_sha256 })
+    };
+    let state = sum([enrolled("ada", None), enrolled("di", Some("digest"))]);
+    assert!(state.is_enrolled("ada") && state.is_enrolled("di") && !state.is_enrolled("bob"));
+    assert_eq!(state.added().collect::<Vec<_>>(), [("di", "digest")]);
     assert_eq!(state.proposals().count(), 0);
 }
 

@@ -100,35 +100,6 @@ async fn queued_proposal_has_no_deadline_and_keeps_its_tokens() {
 }
 
 #[tokio::test]
-async fn disconnected_client_releases_slot_and_reservation() {
-    let (_scratch, mut ai, server) = desk(Limits { calls: 1, ..easy() }).await;
-    let http = &server.http;
-    let first = queued(http, "g0").await;
-    let call = ai.next().await;
-    let second = queued(http, "g1").await;
-    let third = queued(http, "g2").await;
-    // One client disconnects while queued.
-    assert_eq!(http.left("g1").await, (1, 2));
-    second.abort();
-    http.until("g1", "cancelled", 1).await;
-    assert_eq!((http.left("g1").await, http.sum("g1").await), ((2, 3), 2));
-    // Another one while it is interpreted: the queue moves up.
-    first.abort();
-    http.until("g0", "cancelled", 1).await;
-    assert_eq!((http.left("g0").await, http.sum("g0").await), ((2, 3), 2));
-    let next = ai.next().await;
-    assert_eq!(next.text(), "g2");
-    next.agree();
-    third.await.unwrap().ok();
-    drop(call);
-    let events = http.events("?governor=g1").await;
-    assert_eq!(
-        events.last().unwrap()["reason"],
-        "its governor disconnected before it was interpreted"
-    );
-}
-
-#[tokio::test]
 async fn failed_interpretation_is_refunded_with_the_reason() {
     let (_scratch, mut ai, server) = desk(easy()).await;
     let http = &server.http;
@@ -239,4 +210,27 @@ async fn governor_may_cancel_during_the_interpretation() {
     assert_eq!(response.await.unwrap().status, 409);
     assert_eq!((http.left("g0").await, http.sum("g0").await), ((2, 3), 2));
     assert_eq!(http.status(&id).await, "cancelled");
+}
+
+/// The hold of a cancelled proposal cannot be renewed, which must not end its call.
+#[tokio::test]
+async fn call_of_a_cancelled_proposal_keeps_its_slot_beyond_the_next_renewal() {
+    let limits = Limits { calls: 1, confirm_within: Duration::from_millis(30), ..easy() };
+    let (scratch, mut ai, server) = desk(limits).await;
+    let http = &server.http;
+    let first = queued(http, "g0").await;
+    let call = ai.next().await;
+    let second = queued(http, "g1").await;
+    http.act("g0", call.body["proposal"].as_str().unwrap(), "cancel").await.ok();
+    // Both are renewed every 10 ms of the runtime's time, as far as they are held.
+    let before = renewals(&scratch);
+    while renewals(&scratch) < before + 5 {
+        http.get("host", "/v1/window").await;
+    }
+    ai.until_in_flight(1).await;
+    assert!(!ai.has_more_calls(), "the slot is taken");
+    call.agree();
+    assert_eq!(first.await.unwrap().status, 409);
+    ai.next().await.agree();
+    second.await.unwrap().ok();
 }

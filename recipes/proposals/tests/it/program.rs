@@ -84,7 +84,7 @@ impl Program {
     }
 
     /// What the client prints.
-    async fn prints(&self, who: &str, arguments: &[&str]) -> String {
+    pub(crate) async fn prints(&self, who: &str, arguments: &[&str]) -> String {
         let output = self.client(who, arguments).await;
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -188,6 +188,10 @@ async fn invalid_settings_prevent_the_start_and_are_named() {
         ("PROPOSALS_PER_WINDOW", "0", "--proposals-per-window"),
         ("PROPOSALS_COOLDOWN", "-1s", "--cooldown"),
         ("PROPOSALS_CONFIRM_WITHIN", "soon", "--confirm-within"),
+        ("PROPOSALS_CONFIRM_WITHIN", "1ms", "a governor needs time to read it: at least 10s"),
+        ("PROPOSALS_CONFIRM_WITHIN", "9999ms", "at least 10s"),
+        ("PROPOSALS_CONNECTIONS", "0", "--connections"),
+        ("PROPOSALS_CONNECTIONS_PER_ADDRESS", "many", "--connections-per-address"),
         ("PROPOSALS_LISTEN", "here", "--listen"),
         ("RUST_LOG", "warning", "error: RUST_LOG is \"warning\": "),
     ] {

@@ -42,6 +42,9 @@ async fn invalid_requests_are_errors_and_cost_nothing() {
     for bad in [
         json!({}),
         json!([]),
+        json!([1, "a change"]),
+        json!("a change"),
+        json!(null),
         json!({ "tier": 0, "text": "a change" }),
         json!({ "tier": -1, "text": "a change" }),
         json!({ "tier": 1.5, "text": "a change" }),
@@ -60,6 +63,11 @@ async fn invalid_requests_are_errors_and_cost_nothing() {
         assert_eq!(http.vote("ada", id, "yes").await.status, 404);
     }
     assert_eq!(http.vote("ada", &unknown, "maybe").await.status, 422);
+    let array = http.post("ada", &format!("/v1/proposals/{unknown}/vote"), json!(["yes"])).await;
+    assert_eq!(array.status, 422);
+    let array = http.post("host", "/v1/rounds", json!([1])).await;
+    array
+        .denied(422, "Invalid body: invalid type: sequence, expected an object at line 1 column 0");
     assert_eq!(http.get("ada", "/v1/audit?limit=x").await.status, 422);
     assert_eq!(http.get("ada", "/v1/proposals?status=odd").await.status, 422);
     assert_eq!(http.get("ada", "/v1/nothing").await.status, 404);

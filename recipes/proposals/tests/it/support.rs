@@ -12,8 +12,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use serde_json::{Value, json};
 use tidegate::{ManualClock, Timestamp};
-use tidegate_proposals::{Client, Desk, Governors, Limits, Settings, client};
-use tidegate_upgrade_guard::serve;
+use tidegate_proposals::{
+    Client, ConnectionLimits, Desk, Governors, Limits, Settings, client, serve,
+};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -82,7 +83,10 @@ pub(crate) async fn started_at(settings: &Settings, clock: ManualClock) -> Serve
     let address = listener.local_addr().unwrap();
     let (stop, stopping) = oneshot::channel::<()>();
     let router = desk.router();
-    let serving = tokio::spawn(serve(listener, router, async { drop(stopping.await) }));
+    let limits = ConnectionLimits { all: 2_048, per_address: 1_024 };
+    let serving = tokio::spawn(async move {
+        serve(listener, router, limits, async { drop(stopping.await) }).await.unwrap();
+    });
     Server { http: Http::new(address), clock, desk, stop: Some(stop), serving }
 }
 
@@ -94,6 +98,7 @@ impl Server {
         desk.close();
         drop(stop);
         serving.await.unwrap();
+        desk.finish(TIMEOUT).await;
         clock
     }
 }
@@ -225,7 +230,12 @@ impl Http {
     }
 
     pub(crate) async fn status(&self, id: &str) -> String {
-        let proposal = self.get("ada", &format!("/v1/proposals/{id}")).await.ok();
+        self.status_by("ada", id).await
+    }
+
+    /// The status of a proposal, as a governor sees it.
+    pub(crate) async fn status_by(&self, who: &str, id: &str) -> String {
+        let proposal = self.get(who, &format!("/v1/proposals/{id}")).await.ok();
         proposal["status"].as_str().unwrap().to_owned()
     }
 

@@ -128,6 +128,7 @@ async fn duplicate_message_is_charged_and_claimed_once() {
     // Only the first claim succeeds, whichever of them that is.
     assert_eq!(limiter.claim(second).await, Claimed::First);
     assert_eq!(limiter.claim(first).await, Claimed::Again);
+    assert!(limiter.is_claimed(&limiter.check(&message(7, 1)).await).await);
     clock.advance(Duration::from_secs(23 * 3_600));
     assert_eq!(pass(&limiter, message(7, 1)).await, None, "also a day later");
     assert_eq!(pass(&limiter, message(7, 2)).await, Some(2));
@@ -146,7 +147,7 @@ async fn unclaimed_message_costs_nothing_and_can_be_resent() {
     assert!(left.allowed);
     assert!(!limiter.check(&message(7, 2)).await.allowed, "it is held");
     clock.advance(Duration::from_secs(600));
-    assert_eq!(limiter.claim(left).await, Claimed::Again, "too late");
+    assert_eq!(limiter.claim(left).await, Claimed::Released, "too late");
     assert_eq!(pass(&limiter, message(7, 1)).await, Some(0), "as if it had never been checked");
 }
 
@@ -170,4 +171,39 @@ async fn failed_reservation_allows_messages_and_is_logged() {
         "{text}"
     );
     assert!(text.contains("user=7") && text.contains("update_id=2"), "{text}");
+}
+
+#[tokio::test]
+async fn released_message_costs_nothing_and_can_be_resent() {
+    let limiter = limiter(&Limits { max: 1, ..Limits::default() }, &ManualClock::default());
+    let checked = limiter.check(&message(7, 1)).await;
+    let repeated = limiter.check(&message(7, 1)).await;
+    assert!(!limiter.is_claimed(&checked).await && !limiter.is_claimed(&repeated).await);
+    // A repeat gives nothing back that the first one may still claim.
+    limiter.release(repeated).await;
+    assert!(!limiter.check(&message(7, 2)).await.allowed);
+    limiter.release(checked).await;
+    assert_eq!(pass(&limiter, message(7, 2)).await, Some(0));
+    assert!(!limiter.check(&message(7, 1)).await.allowed, "decided again, as a new message");
+}
+
+#[tokio::test]
+async fn claim_of_a_released_message_is_no_duplicate() {
+    let limiter = limiter(&three(), &ManualClock::default());
+    let checked = limiter.check(&message(7, 1)).await;
+    let repeated = limiter.check(&message(7, 1)).await;
+    limiter.release(checked).await;
+    assert_eq!(limiter.claim(repeated).await, Claimed::Released);
+    assert_eq!(pass(&limiter, message(7, 1)).await, Some(2));
+}
+
+#[tokio::test]
+async fn each_denied_message_is_denied_for_the_first_time_once() {
+    let clock = ManualClock::default();
+    let limiter = limiter(&three(), &clock);
+    for (user, update, is_first) in [(7, 1, true), (7, 1, false), (7, 2, true), (8, 1, true)] {
+        assert_eq!(limiter.is_first_denial(&message(user, update)).await, is_first);
+    }
+    clock.advance(Duration::from_secs(3_600));
+    assert!(!limiter.is_first_denial(&message(7, 1)).await, "also an hour later");
 }

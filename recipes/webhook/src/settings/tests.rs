@@ -98,7 +98,7 @@ fn chat_api_can_be_elsewhere() {
 fn invalid_values_are_reported_with_their_variable() {
     let numbers = &["", " ", "0", "-1", "1.5", "1e3", "ten", "+1", " 1", "99999999999999999999"];
     let urls = &["", "localhost", "/x", "ftp://x/", "http://", "http://u:p@x/", "http://a b/"];
-    let cases: [(&str, &[&str]); 17] = [
+    let cases: [(&str, &[&str]); 18] = [
         ("RATE_LIMIT_MAX", numbers),
         ("RATE_LIMIT_MAX", &["4294967296"]),
         ("RATE_LIMIT_WINDOW_MS", numbers),
@@ -115,6 +115,7 @@ fn invalid_values_are_reported_with_their_variable() {
         ("TELEGRAM_API_BASE", &["https://x/?a=b", "https://x/#a"]),
         ("AGENT_CONCURRENCY", numbers),
         ("AGENT_QUEUE", numbers),
+        ("AGENT_QUEUE_BYTES", &["", "0", "524287", "1099511627777", "1k"]),
         ("AGENT_TIMEOUT_MS", numbers),
         ("REPLY_TIMEOUT_MS", numbers),
         ("STOP_GRACE_MS", numbers),

@@ -24,7 +24,7 @@ pub enum Redaction {
 }
 
 /// All variables of the webhook.
-pub const VARIABLES: [Variable; 17] = [
+pub const VARIABLES: [Variable; 18] = [
     SECRET,
     AUTH,
     TOKEN,
@@ -38,6 +38,7 @@ pub const VARIABLES: [Variable; 17] = [
     AGENT_URL,
     AGENT_CALLS,
     AGENT_QUEUE,
+    AGENT_QUEUE_BYTES,
     AGENT_TIMEOUT,
     REPLY_TIMEOUT,
     GRACE,
@@ -133,7 +134,8 @@ pub(super) const USERS: Variable = without_default(
 pub(super) const STORE: Variable = variable(
     "RATE_LIMIT_STORE",
     "file:./webhook-state",
-    "where counts are stored: file: and a dedicated folder, or memory (lost on a restart)",
+    "where counts and accepted messages are stored: file: and a dedicated folder, or memory (lost \
+     when the process ends: an accepted message may never be dispatched)",
     "file: and a folder, such as file:./webhook-state, or memory",
 );
 pub(super) const AGENT_URL: Variable = without_default(
@@ -153,6 +155,13 @@ pub(super) const AGENT_QUEUE: Variable = variable(
     "1000",
     "how many more may be queued; beyond that the response is a 503 and Telegram resends later",
     "a whole number from 1 to 1000000",
+);
+pub(super) const AGENT_QUEUE_BYTES: Variable = variable(
+    "AGENT_QUEUE_BYTES",
+    "67108864",
+    "total size of the messages that are accepted and not answered; beyond that the response is a \
+     503",
+    "bytes: a whole number from 524288, the largest message, to 1099511627776",
 );
 pub(super) const AGENT_TIMEOUT: Variable = variable(
     "AGENT_TIMEOUT_MS",

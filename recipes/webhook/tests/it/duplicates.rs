@@ -30,6 +30,22 @@ async fn concurrent_duplicates_are_dispatched_once() {
     assert!(server.agent.is_idle());
 }
 
+/// Telegram resends a denied update too, when the response got lost.
+#[tokio::test]
+async fn repeated_denied_message_gets_one_reply() {
+    let mut server = started(&[("RATE_LIMIT_MAX", "1")]).await;
+    server.send(1, 7).await.is_ok();
+    server.expect(1, true).await;
+    for update_id in [2, 3] {
+        for _ in 0..6 {
+            server.send(update_id, 7).await.is_ok();
+        }
+        server.expect(update_id, false).await;
+    }
+    server.until(|health| health["replies"]["open"] == 0).await;
+    assert!(server.chat.is_idle() && server.agent.is_idle());
+}
+
 /// A denial is not cached: a repeated message is decided again.
 #[tokio::test]
 async fn repeated_denied_message_is_decided_again() {

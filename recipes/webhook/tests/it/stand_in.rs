@@ -49,6 +49,16 @@ impl StandIn {
         stand_in
     }
 
+    /// One at this address that responds at once.
+    pub(crate) async fn at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let (router, received, responses) = routes(StatusCode::OK);
+        tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
+        let stand_in = Self { address, received, responses };
+        stand_in.respond(Semaphore::MAX_PERMITS);
+        stand_in
+    }
+
     /// One that receives, but does not respond until `respond` is called.
     pub(crate) async fn silent(status: StatusCode) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -90,6 +90,8 @@ pub enum EntryKind {
     Refund,
     /// The state of a key was dropped.
     Forget,
+    /// Keys became known, and were charged nothing.
+    Enrol,
     /// A round of the domain was closed.
     RoundClosed {
         /// How many were closed by then.
@@ -408,5 +410,6 @@ const fn what_of(kind: ActionKind) -> EntryKind {
         ActionKind::Renew => EntryKind::Renew,
         ActionKind::Refund => EntryKind::Refund,
         ActionKind::Forget => EntryKind::Forget,
+        ActionKind::Enrol => EntryKind::Enrol,
     }
 }

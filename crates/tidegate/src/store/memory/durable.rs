@@ -45,7 +45,7 @@ impl MemoryStore {
         if let Some(hold) = undo.hold {
             // An expired hold is already released.
             let note = (Author::Engine, Some(UNDONE));
-            let _ = self.settle_as(hold, Settlement::Cancel, note, times);
+            let _ = self.settle_as(hold, Settlement::Void, note, times);
         }
         let mut tables = self.tables();
         let mut entry = JournalEntry::new(ActionKind::Refund, times.now);

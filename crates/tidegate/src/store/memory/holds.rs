@@ -131,7 +131,7 @@ impl MemoryStore {
             }
             Settlement::Renew => return,
             Settlement::Commit { actual } => EndKind::Commit { actual },
-            Settlement::Cancel => EndKind::Cancel,
+            Settlement::Cancel | Settlement::Void => EndKind::Cancel,
         };
         if settlement == EndKind::Cancel {
             entry.names.extend(hold.name);
@@ -460,7 +460,7 @@ fn settled_before(
     };
     let is_same = match (settlement, end.settlement) {
         (Settlement::Commit { actual }, EndKind::Commit { actual: before }) => actual == before,
-        (Settlement::Cancel, EndKind::Cancel) => true,
+        (Settlement::Cancel | Settlement::Void, EndKind::Cancel) => true,
         _ => false,
     };
     match end.settlement {
@@ -519,7 +519,7 @@ fn booked(
             (JournalTransfer::Cancelled, held.saturating_sub(units)),
             (JournalTransfer::Charged, units.saturating_sub(held)),
         ],
-        Settlement::Cancel => [
+        Settlement::Cancel | Settlement::Void => [
             (JournalTransfer::Cancelled, held),
             (JournalTransfer::Held, 0),
             (JournalTransfer::Held, 0),

@@ -78,13 +78,14 @@ pub(crate) enum ActionKind {
     Renew,
     Refund,
     Forget,
+    Enrol,
 }
 
 impl ActionKind {
     pub(crate) const fn of(settlement: Settlement) -> Self {
         match settlement {
             Settlement::Commit { .. } => Self::Commit,
-            Settlement::Cancel => Self::Cancel,
+            Settlement::Cancel | Settlement::Void => Self::Cancel,
             Settlement::Renew => Self::Renew,
             Settlement::Refund { .. } => Self::Refund,
         }

@@ -102,7 +102,10 @@ impl MemoryStore {
             keys.push(self.key_state((plan, charge), *spot, times, (lines, tables, &history))?);
         }
         let mut view = View { history: &history, times, keys: &mut keys };
-        let outcome = transition::decide(&mut view, plan, decisions);
+        let outcome = match plan.act {
+            Operation::Enrol => transition::enrol(&mut view, plan),
+            _ => transition::decide(&mut view, plan, decisions),
+        };
         for (index, (charge, key)) in plan.charges.iter().zip(&keys).enumerate() {
             self.write_back((plan, charge), (lines, spots[index]), key, with);
             if let (StateLocation::Shared, Some(stored), Some((tables, _))) =
@@ -161,7 +164,7 @@ impl MemoryStore {
         let transfer = match act {
             Operation::Charge => JournalTransfer::Charged,
             Operation::Hold => JournalTransfer::Held,
-            Operation::Look => return,
+            Operation::Look | Operation::Enrol => return,
         };
         if !matches!(charge.limit, AnyLimit::Cooldown(_) | AnyLimit::Slots(_)) {
             let booking = JournalBooking { hash: charge.hash, entry: transfer, units };
@@ -270,10 +273,12 @@ impl MemoryStore {
                     return Ok(Located::Line(any(line.line())));
                 }
                 KeyLocation::Full(_) => match (table.capacity().when_full, act) {
-                    (WhenFull::Allow, _) => return Ok(Located::Spot(StateLocation::Unkept)),
-                    (WhenFull::Deny, _) | (WhenFull::Share, Operation::Hold) => {
+                    (WhenFull::Deny, _)
+                    | (_, Operation::Enrol)
+                    | (WhenFull::Share, Operation::Hold) => {
                         return Ok(Located::Spot(StateLocation::NoRoom));
                     }
+                    (WhenFull::Allow, _) => return Ok(Located::Spot(StateLocation::Unkept)),
                     // A durable state cannot share counters.
                     (WhenFull::Share, _) if self.durability(charge) > Durability::Memory => {
                         return Ok(Located::Spot(StateLocation::NoRoom));
