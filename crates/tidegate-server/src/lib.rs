@@ -40,6 +40,7 @@ mod http;
 mod listener;
 mod load;
 pub mod local;
+mod log_filter;
 mod policy_watcher;
 mod resp;
 mod rls;
@@ -49,8 +50,9 @@ mod store_health;
 mod telemetry;
 
 pub use listener::Listener;
-pub use load::{LoadError, load};
+pub use load::{LoadError, load, load_with};
 pub use local::default_socket;
+pub use log_filter::LogFilter;
 pub use server::{Server, StartError};
 pub use settings::{Bounds, Settings};
 

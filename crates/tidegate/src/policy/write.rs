@@ -120,6 +120,7 @@ impl Rule {
                 Effective::Next => "next",
             })
         });
+        lines.add_some("metadata", self.metadata.as_deref().map(values::metadata));
     }
 }
 
@@ -179,6 +180,13 @@ fn server(server: &ServerConfig) -> TableWriter {
     lines.add_some("user_header", server.user_header.as_deref().map(text));
     lines
         .add_unless(server.encoded_slash == EncodedSlash::Decode, "encoded_slash", || word("keep"));
+    for (name, is_on) in [
+        ("merge_domains", server.merge_domains),
+        ("quota_mode", server.quota_mode),
+        ("response_metadata", server.response_metadata),
+    ] {
+        lines.add_unless(!is_on, name, || "true".into());
+    }
     lines.add_unless(!server.hides_keys, "log_keys", || word("hashed"));
     let numbers = [
         ("max_connections", server.max_connections),
