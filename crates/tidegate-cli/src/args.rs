@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::{BoolishValueParser, FalseyValueParser};
+use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use tidegate::policy::YamlOptions;
@@ -282,8 +282,7 @@ pub(crate) struct ServeArgs {
     /// Send metadata to Envoy: the domain, the descriptors, and the `metadata` of the rules that
     /// allowed them [default: false]
     #[arg(long, value_name = "BOOL", env = "TIDEGATE_RESPONSE_METADATA", num_args = 0..=1,
-        require_equals = true, default_missing_value = "true",
-        value_parser = BoolishValueParser::new())]
+        require_equals = true, default_missing_value = "true", value_parser = boolean)]
     pub(crate) response_metadata: Option<bool>,
     #[command(flatten)]
     pub(crate) yaml: YamlArgs,
@@ -303,14 +302,12 @@ pub(crate) struct ServeArgs {
 pub(crate) struct YamlArgs {
     /// Merge a domain that several files of envoyproxy/ratelimit have [default: false]
     #[arg(long, value_name = "BOOL", env = "TIDEGATE_MERGE_DOMAINS", num_args = 0..=1,
-        require_equals = true, default_missing_value = "true",
-        value_parser = BoolishValueParser::new())]
+        require_equals = true, default_missing_value = "true", value_parser = boolean)]
     pub(crate) merge_domains: Option<bool>,
     /// Treat all descriptors of files of envoyproxy/ratelimit as if they had `quota_mode: true`
     /// [default: false]
     #[arg(long, value_name = "BOOL", env = "TIDEGATE_QUOTA_MODE", num_args = 0..=1,
-        require_equals = true, default_missing_value = "true",
-        value_parser = BoolishValueParser::new())]
+        require_equals = true, default_missing_value = "true", value_parser = boolean)]
     pub(crate) quota_mode: Option<bool>,
 }
 
@@ -342,6 +339,15 @@ pub(crate) enum LogLevel {
     Info,
     /// Also every denial and broken connection
     Debug,
+}
+
+/// The value of a flag that may also be written without one.
+fn boolean(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" => Ok(false),
+        _ => Err("expected true or false".into()),
+    }
 }
 
 fn threads(text: &str) -> Result<usize, String> {
