@@ -190,7 +190,8 @@ fn store_written_at(at: Timestamp, folder: &Folder) -> String {
 fn a_clock_that_does_not_fit_the_ledger_is_logged_at_the_start() {
     let now = SystemClock::new().now();
     let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
-    let ago = |time: Duration| Timestamp::from_nanos(now.as_nanos() - time.as_nanos() as u64);
+    let ago =
+        |time: Duration| Timestamp::from_nanos(now.as_nanos() - time.as_secs() * 1_000_000_000);
     let cases = [
         (now.saturating_add(days(400)), Some(("ledger_is_ahead_s=", "ledger is in the future"))),
         (now.saturating_add(Duration::from_secs(120)), Some(("ledger_is_ahead_s=", "future"))),
